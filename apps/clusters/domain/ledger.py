@@ -1,0 +1,96 @@
+"""The pod ledger and the node spells: what existed, held GPUs and ran, to the second.
+
+Times are Unix seconds. `None` for a time means: did not happen yet, as far as is known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from apps.clusters.domain.spans import Span, union
+
+
+class Source(StrEnum):
+    """Where a row was learnt: the Kubernetes API, or kube-state-metrics series (inferred)."""
+
+    API = "api"
+    METRICS = "metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The top controller of a pod; a bare pod is its own (`Pod`, its name)."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One pod that asked for GPU.
+
+    `requests` is the effective request: resource → units. `finished` is the latest finish of a
+    container; `deleted` when the object was seen to go. `runs` are the disjoint spans in which a
+    container that requests GPU ran; the end of one that still runs is None.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    owner: Owner
+    requests: Mapping[str, float]
+    created: float
+    node: str = ""
+    bound: float | None = None
+    started: float | None = None
+    finished: float | None = None
+    deleted: float | None = None
+    runs: tuple[tuple[float, float | None], ...] = ()
+    end_reason: str = ""
+    priority_class: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    source: Source = Source.API
+
+    @property
+    def ended(self) -> float | None:
+        """When it stopped holding its GPUs: the latest container finish, else its deletion."""
+        return self.finished if self.finished is not None else self.deleted
+
+    def held(self, until: float) -> Span | None:
+        """Return the span in which it held GPUs, cut at `until`; None when it never did."""
+        if self.bound is None or self.bound >= until:
+            return None
+        end = until if self.ended is None else min(self.ended, until)
+        return (self.bound, end) if end > self.bound else None
+
+    def ran(self, until: float) -> tuple[Span, ...]:
+        """Return the spans in which it ran while it held its GPUs, cut at `until`."""
+        held = self.held(until)
+        if held is None:
+            return ()
+        spans = ((start, held[1] if end is None else end) for start, end in self.runs)
+        return union((max(a, held[0]), min(b, held[1])) for a, b in spans)
+
+    def waited(self, until: float) -> Span | None:
+        """Return the span in which it was there and not bound, cut at `until`."""
+        ends = [t for t in (self.bound, self.ended, until) if t is not None]
+        end = min(ends)
+        return (self.created, end) if end > self.created else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpell:
+    """A span in which a node's GPU capacity, health and labels did not change.
+
+    `capacity` and `allocatable` hold GPU resources only: resource → units.
+    """
+
+    node: str
+    start: float
+    end: float
+    capacity: Mapping[str, float]
+    allocatable: Mapping[str, float]
+    labels: Mapping[str, str]
+    ready: bool = True
+    schedulable: bool = True
+    source: Source = Source.API

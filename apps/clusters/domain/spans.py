@@ -1,0 +1,33 @@
+"""Algebra of half-open spans of Unix time: `(start, end)` with start < end."""
+
+from collections.abc import Iterable, Sequence
+
+Span = tuple[float, float]
+
+
+def union(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Return disjoint spans in order that cover exactly what `spans` cover."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if end <= start:
+            continue
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def clip(spans: Iterable[Span], start: float, end: float) -> tuple[Span, ...]:
+    """Return the parts of `spans` that lie within start..end."""
+    return tuple((max(a, start), min(b, end)) for a, b in spans if min(b, end) > max(a, start))
+
+
+def seconds(spans: Iterable[Span]) -> float:
+    """Return the summed length; `spans` must be disjoint."""
+    return sum(end - start for start, end in spans)
+
+
+def overlap(spans: Sequence[Span], start: float, end: float) -> float:
+    """Return for how many seconds of start..end the disjoint `spans` hold."""
+    return sum(max(0.0, min(b, end) - max(a, start)) for a, b in spans)

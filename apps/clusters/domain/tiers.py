@@ -1,0 +1,155 @@
+"""Which service tier a GPU request or a node's capacity belongs to, and what one unit weighs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+UNMATCHED = "unmatched"
+UNDETERMINED = "undetermined"
+UNASSIGNED = "unassigned"
+UNKNOWN_MODEL = "unknown"
+BUILTIN_TIERS = (UNMATCHED, UNDETERMINED)
+
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+_REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+
+
+class Sharing(StrEnum):
+    EXCLUSIVE = "exclusive"
+    MIG = "mig"
+    TIME_SLICED = "time-sliced"
+    MPS = "mps"
+    DRA = "dra"
+
+
+class CapacityType(StrEnum):
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    RESERVED = "reserved"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TierRule:
+    """One tier of the catalog as it was valid at some time; the first that matches wins."""
+
+    tier: str
+    sharing: Sharing
+    resources: tuple[str, ...] = ()
+    device_classes: tuple[str, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+
+    def matches(self, resource: str, labels: Mapping[str, str]) -> bool:
+        """Say whether `resource` on a node with `labels` belongs to this tier."""
+        return resource in self.resources and all(
+            labels.get(key) == value for key, value in self.node_selector.items()
+        )
+
+
+def tier_of(resource: str, labels: Mapping[str, str], rules: Sequence[TierRule]) -> str:
+    """Return the name of the first tier that matches, else `unmatched`."""
+    for rule in rules:
+        if rule.matches(resource, labels):
+            return rule.tier
+    return UNMATCHED
+
+
+def tier_before_binding(
+    resource: str, node_selector: Mapping[str, str], rules: Sequence[TierRule]
+) -> str:
+    """Return the tier of a request that no node holds yet.
+
+    A pod's own node selector may settle it. Where several tiers could serve the request it waits
+    in `undetermined`; where none could, in `unmatched`.
+    """
+    possible = [
+        rule.tier
+        for rule in rules
+        if resource in rule.resources
+        and all(node_selector.get(k, v) == v for k, v in rule.node_selector.items())
+    ]
+    if not possible:
+        return UNMATCHED
+    if len(set(possible)) == 1:
+        return possible[0]
+    certain = tier_of(resource, node_selector, rules)
+    return UNDETERMINED if certain == UNMATCHED else certain
+
+
+def unreachable(rules: Sequence[TierRule]) -> list[tuple[str, str]]:
+    """Return (tier, earlier tier) for every rule that can never match.
+
+    A rule is dead when for each of its resources an earlier rule asks for the same resource and
+    for no label that the later one does not ask for too.
+    """
+    dead = []
+    for position, rule in enumerate(rules):
+        shadows = [_shadow(rule, resource, rules[:position]) for resource in _asks(rule)]
+        if shadows and all(shadows):
+            dead.append((rule.tier, str(shadows[0])))
+    return dead
+
+
+def _asks(rule: TierRule) -> tuple[str, ...]:
+    return rule.resources + rule.device_classes
+
+
+def _shadow(rule: TierRule, resource: str, earlier: Sequence[TierRule]) -> str | None:
+    for other in earlier:
+        if resource in _asks(other) and other.node_selector.items() <= rule.node_selector.items():
+            return other.tier
+    return None
+
+
+def unit_weight(sharing: Sharing | None, labels: Mapping[str, str]) -> float:
+    """Return the GPU-equivalents of one unit: 1 for a whole card, 1 / replicas where shared.
+
+    MIG and DRA weights need the geometry and the slices of the node; until those are read they
+    weigh 1, as an exclusive card does.
+    """
+    if sharing not in {Sharing.TIME_SLICED, Sharing.MPS}:
+        return 1.0
+    try:
+        replicas = int(labels.get(_REPLICAS_LABEL, "1"))
+    except ValueError:
+        return 1.0
+    return 1.0 / replicas if replicas > 1 else 1.0
+
+
+def gpu_model(labels: Mapping[str, str]) -> str:
+    """Return the GPU model that a node's labels name, `unknown` when none does."""
+    product = labels.get(PRODUCT_LABEL) or labels.get("cloud.google.com/gke-accelerator")
+    return product or UNKNOWN_MODEL
+
+
+def same_model(one: str, other: str) -> bool:
+    """Compare GPU models without regard to case, blanks and dashes (GFD and DCGM differ)."""
+    return model_key(one) == model_key(other)
+
+
+def model_key(model: str) -> str:
+    """Return what is compared of a model's name."""
+    return model.replace(" ", "").replace("-", "").lower()
+
+
+_CAPACITY_VALUES = {
+    "on-demand": CapacityType.ON_DEMAND,
+    "on_demand": CapacityType.ON_DEMAND,
+    "spot": CapacityType.SPOT,
+    "reserved": CapacityType.RESERVED,
+    "capacity_block": CapacityType.RESERVED,
+}
+
+
+def capacity_type(labels: Mapping[str, str]) -> CapacityType:
+    """Return how a node is paid for, from the labels of Karpenter, EKS, GKE and AKS."""
+    for key in ("karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType"):
+        value = labels.get(key, "").lower()
+        if value in _CAPACITY_VALUES:
+            return _CAPACITY_VALUES[value]
+    for key in ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible"):
+        if labels.get(key, "").lower() == "true":
+            return CapacityType.SPOT
+    if labels.get("kubernetes.azure.com/scalesetpriority", "").lower() == "spot":
+        return CapacityType.SPOT
+    return CapacityType.UNKNOWN

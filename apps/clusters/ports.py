@@ -1,0 +1,163 @@
+"""What the portal asks of a cluster's Prometheus and Kubernetes API, and how these may fail."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.window import Window
+
+
+class SourceUnavailable(Exception):
+    """The source cannot answer now (down, overloaded, timed out, cut off): try again later."""
+
+
+class SourceRejected(Exception):
+    """The source refuses or answers nonsense (401, 403, 422, not JSON): a person must act."""
+
+
+class DeviceSlot(NamedTuple):
+    """What one device series said in one half-hour slot.
+
+    A device that changed hands within the slot has one row for each holder. `namespace`, `pod`
+    and `container` name the workload (empty: none), whichever labels carried it. `activity_sum`
+    adds the fractions 0..1 of all `samples`; it is None when the device has no usable activity
+    metric. `memory_used_peak_mib` and `energy_wh` are None where they are not exported.
+    """
+
+    slot: int
+    uuid: str
+    gpu_instance: str
+    profile: str
+    model: str
+    node: str
+    namespace: str
+    pod: str
+    container: str
+    activity_sum: float | None
+    samples: int
+    memory_used_peak_mib: float | None = None
+    energy_wh: float | None = None
+
+
+class ActivitySample(NamedTuple):
+    """One raw sample: `at` in Unix seconds, `activity` 0..1; holder as in DeviceSlot."""
+
+    uuid: str
+    gpu_instance: str
+    namespace: str
+    pod: str
+    at: float
+    activity: float
+
+
+class QuotaSlot(NamedTuple):
+    """Mean of one ResourceQuota value over one slot, as kube-state-metrics shows it."""
+
+    slot: int
+    namespace: str
+    quota: str
+    key: str
+    hard: float | None
+    used: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAnswer:
+    """The device rows of a window, with what the source said about its answer.
+
+    `activity_metric` names the metric used, `scrape_interval_seconds` is what the raw spacing of
+    its samples shows (None when it could not be seen).
+    """
+
+    rows: Sequence[DeviceSlot]
+    activity_metric: str = ""
+    scrape_interval_seconds: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerAnswer:
+    """Pods and node spells read from kube-state-metrics series, graded `inferred`.
+
+    `covered` says for each slot whether kube-state-metrics was there at all.
+    """
+
+    pods: Sequence[PodRecord]
+    nodes: Sequence[NodeSpell]
+    covered: Mapping[int, bool]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHealth:
+    """What a source says of itself."""
+
+    version: str
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+class MetricsSource(Protocol):
+    """A server that speaks the Prometheus HTTP API; every method raises the two errors above."""
+
+    def devices(self, window: Window) -> DeviceAnswer:
+        """Return every device row of the window's slots (whole slots; any length)."""
+
+    def activity_samples(
+        self, uuids: Sequence[str], window: Window
+    ) -> list[ActivitySample]:
+        """Return raw samples of these devices alone, for what slots cannot tell apart."""
+
+    def ledger(
+        self, window: Window, *, gpu_resources: Sequence[str] = ()
+    ) -> LedgerAnswer:
+        """Return the pods and nodes of the window as kube-state-metrics saw them."""
+
+    def quotas(self, window: Window) -> list[QuotaSlot]:
+        """Return the GPU quota keys of the window's slots."""
+
+    def health(self) -> SourceHealth:
+        """Return the server's version; the cheapest call there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A whole list of one kind, as decoded JSON objects, and the version to watch from."""
+
+    items: Sequence[Mapping[str, Any]]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of a watch: type ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: Mapping[str, Any]
+
+    @property
+    def resource_version(self) -> str:
+        return str(self.object.get("metadata", {}).get("resourceVersion", ""))
+
+
+class WatchExpired(Exception):
+    """The server no longer knows the version asked for (410): list again."""
+
+
+class ClusterSource(Protocol):
+    """A Kubernetes API server; `path` is that of a collection, as `/api/v1/pods`."""
+
+    def list(self, path: str) -> Listing:
+        """Return all objects of a collection, read in chunks, as of one version."""
+
+    def watch(self, path: str, *, resource_version: str) -> Iterator[Change]:
+        """Yield changes from that version on until the server ends the stream.
+
+        Raises WatchExpired on 410, SourceUnavailable when the stream breaks.
+        """
+
+    def get(self, path: str) -> Mapping[str, Any] | None:
+        """Return one object; None when there is none (404)."""
+
+    def health(self) -> SourceHealth:
+        """Return the server's version."""

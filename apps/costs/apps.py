@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class CostsConfig(AppConfig):
+    name = "apps.costs"

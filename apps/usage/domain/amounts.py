@@ -1,0 +1,109 @@
+"""The ledger's amounts: exact sums, and the ratios derived from them.
+
+Definitions: docs/definitions.md. Amounts are whole nano-GPU-hours (1e-9 GPU-hours), so a sum of
+rows equals the row of the sum to the last digit, however rows are grouped.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+NANO = 1_000_000_000
+
+HELD_FIELDS = (
+    "allocated",
+    "not_running",
+    "unmeasured",
+    "idle",
+    "underused",
+    "busy",
+    "burst",
+    "allocated_on_unhealthy",
+    "grade_apportioned",
+    "grade_inferred",
+    "energy_mwh",
+)
+CAPACITY_FIELDS = ("capacity", "unhealthy", "unallocated", "stranded", "unattributed")
+
+
+def nano(gpu_hours: float) -> int:
+    """Return GPU-hours as whole nano-GPU-hours, rounded to the nearest."""
+    return round(gpu_hours * NANO)
+
+
+def hours(amount: int) -> float:
+    """Return nano-GPU-hours as GPU-hours."""
+    return amount / NANO
+
+
+@dataclass(slots=True)
+class Amounts:
+    """One ledger row in nano-GPU-hours; see docs/definitions.md for each field.
+
+    The five capacity fields are None where a grouping cannot have them (a team has no capacity).
+    `allocated` = `not_running` + `unmeasured` + `idle` + `underused` + `busy`;
+    `capacity` = `unhealthy` + `unallocated` + `allocated`.
+    """
+
+    allocated: int = 0
+    not_running: int = 0
+    unmeasured: int = 0
+    idle: int = 0
+    underused: int = 0
+    busy: int = 0
+    burst: int = 0
+    allocated_on_unhealthy: int = 0
+    grade_apportioned: int = 0
+    grade_inferred: int = 0
+    energy_mwh: int = 0
+    memory_peak_mib: float | None = None
+    capacity: int | None = None
+    unhealthy: int | None = None
+    unallocated: int | None = None
+    stranded: int | None = None
+    unattributed: int | None = None
+
+    def add(self, other: Self) -> None:
+        """Add another row to this one in place; None stays None only if both are."""
+        for name in _SUMMED:
+            theirs = getattr(other, name)
+            if theirs is not None:
+                setattr(self, name, (getattr(self, name) or 0) + theirs)
+        if other.memory_peak_mib is not None:
+            self.memory_peak_mib = max(self.memory_peak_mib or 0.0, other.memory_peak_mib)
+
+    @property
+    def measured(self) -> int:
+        """Allocated, running and covered by samples."""
+        return self.allocated - self.unmeasured - self.not_running
+
+    @property
+    def allocation_ratio(self) -> float | None:
+        """allocated / capacity; None without capacity."""
+        return self.allocated / self.capacity if self.capacity else None
+
+    @property
+    def utilization_ratio(self) -> float | None:
+        """busy / (allocated − unmeasured − not_running); None when nothing was measured."""
+        return self.busy / self.measured if self.measured else None
+
+    @property
+    def coverage_ratio(self) -> float | None:
+        """1 − unmeasured / (allocated − not_running); None when nothing ran."""
+        running = self.allocated - self.not_running
+        return 1.0 - self.unmeasured / running if running else None
+
+    @property
+    def grades(self) -> dict[str, float]:
+        """GPU-hours by grade; they sum to `allocated`."""
+        measured = (
+            self.allocated - self.unmeasured - self.grade_apportioned - self.grade_inferred
+        )
+        return {
+            "measured": hours(measured),
+            "apportioned": hours(self.grade_apportioned),
+            "inferred": hours(self.grade_inferred),
+            "unmeasured": hours(self.unmeasured),
+        }
+
+
+_SUMMED = tuple(f.name for f in fields(Amounts) if f.name != "memory_peak_mib")

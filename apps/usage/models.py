@@ -1,0 +1,218 @@
+"""Facts. Every amount is a whole number of nano-GPU-hours (1e-9), so that sums are exact.
+
+`docs/adr/0001-amounts-are-integers.md` says why. Dimensions are small integer ids without
+database constraints: these rows are written by the ten thousand and only by `usage.services`.
+"""
+
+from django.db import models
+from django.db.models import F, Q
+
+from apps.clusters.models import CAPACITY_TYPES
+from apps.usage.domain.collection import CollectionState
+
+_PLAIN = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
+
+
+class Held(models.Model):
+    """What was allocated, split by what became of it; `allocated` is the sum of the five."""
+
+    allocated = models.BigIntegerField(default=0)
+    not_running = models.BigIntegerField(default=0)
+    unmeasured = models.BigIntegerField(default=0)
+    idle = models.BigIntegerField(default=0)
+    underused = models.BigIntegerField(default=0)
+    busy = models.BigIntegerField(default=0)
+    burst = models.BigIntegerField(default=0)
+    allocated_on_unhealthy = models.BigIntegerField(default=0)
+    grade_apportioned = models.BigIntegerField(default=0)
+    grade_inferred = models.BigIntegerField(default=0)
+    energy_mwh = models.BigIntegerField(default=0)
+    memory_peak_mib = models.FloatField(null=True)
+
+    class Meta:
+        abstract = True
+
+
+class Capacity(models.Model):
+    """What there was: `capacity` = `unhealthy` + `unallocated` + `allocated`."""
+
+    capacity = models.BigIntegerField(default=0)
+    unhealthy = models.BigIntegerField(default=0)
+    unallocated = models.BigIntegerField(default=0)
+    stranded = models.BigIntegerField(default=0)
+    unattributed = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class OfTier(models.Model):
+    """The dimensions that every fact has."""
+
+    cluster = models.ForeignKey("clusters.Cluster", **_PLAIN)
+    tier = models.ForeignKey("clusters.Tier", **_PLAIN)
+    gpu_model = models.ForeignKey("clusters.GpuModel", **_PLAIN)
+    capacity_type = models.CharField(max_length=10, choices=CAPACITY_TYPES)
+
+    class Meta:
+        abstract = True
+
+
+class OfWorkload(OfTier):
+    team = models.ForeignKey("accounts.Team", **_PLAIN)
+    namespace = models.ForeignKey("clusters.Namespace", **_PLAIN)
+    workload = models.ForeignKey("clusters.Workload", **_PLAIN)
+
+    class Meta:
+        abstract = True
+
+
+class PodHour(OfWorkload, Held):
+    """One pod in one hour: the finest fact; kept for the hourly retention."""
+
+    hour = models.DateTimeField()
+    pod = models.ForeignKey("clusters.Pod", **_PLAIN)
+    node = models.ForeignKey("clusters.Node", null=True, **_PLAIN)
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        indexes = [
+            models.Index(fields=["cluster", "hour"], name="pod_hour_hour"),
+            models.Index(fields=["pod", "hour"], name="pod_hour_pod"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.pod_id} {self.hour}"
+
+
+class TeamHour(OfTier, Held):
+    """The sum of a team's pods on a tier in one hour; kept for good."""
+
+    hour = models.DateTimeField()
+    team = models.ForeignKey("accounts.Team", **_PLAIN)
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        indexes = [models.Index(fields=["cluster", "hour"], name="team_hour_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} {self.hour}"
+
+
+class NodeHour(OfTier, Held, Capacity):
+    """The whole ledger of one node's share of a tier in one hour; hourly retention."""
+
+    hour = models.DateTimeField()
+    node = models.ForeignKey("clusters.Node", **_PLAIN)
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        indexes = [models.Index(fields=["cluster", "hour"], name="node_hour_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.node_id} {self.hour}"
+
+
+class TierHour(OfTier, Held, Capacity):
+    """The whole ledger of a tier in one hour; kept for good."""
+
+    hour = models.DateTimeField()
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        indexes = [models.Index(fields=["cluster", "hour"], name="tier_hour_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.hour}"
+
+
+class WorkloadDay(OfWorkload, Held):
+    """The sum of a workload's pods over one local day, made when the day is rolled."""
+
+    day = models.DateField()
+
+    class Meta:
+        ordering = ["day", "pk"]
+        indexes = [models.Index(fields=["cluster", "day"], name="workload_day_day")]
+
+    def __str__(self) -> str:
+        return f"{self.workload_id} {self.day}"
+
+
+class TeamDay(OfTier, Held):
+    day = models.DateField()
+    team = models.ForeignKey("accounts.Team", **_PLAIN)
+
+    class Meta:
+        ordering = ["day", "pk"]
+        indexes = [models.Index(fields=["cluster", "day"], name="team_day_day")]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} {self.day}"
+
+
+class TierDay(OfTier, Held, Capacity):
+    day = models.DateField()
+
+    class Meta:
+        ordering = ["day", "pk"]
+        indexes = [models.Index(fields=["day", "cluster"], name="tier_day_day")]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.day}"
+
+
+class Day(models.Model):
+    """A local day of a cluster: its UTC span, and whether its workload sums are up to date."""
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    day = models.DateField()
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    rolled = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["cluster", "day"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "day"], name="day_once"),
+            models.CheckConstraint(condition=Q(end__gt=F("start")), name="day_forward"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.day}"
+
+
+class CollectionWindow(models.Model):
+    """One hour of one cluster: whether its facts are there and how good they are.
+
+    `lease_until` is set while somebody works on it; beat enqueues again what expired.
+    `findings` counts what was noticed (finding → times), `error` is for a person to act on.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    hour = models.DateTimeField()
+    state = models.CharField(
+        max_length=10, choices=[(s.value, s.value) for s in CollectionState]
+    )
+    coverage_ratio = models.FloatField(null=True, blank=True)
+    samples = models.BigIntegerField(default=0)
+    attempts = models.PositiveIntegerField(default=0)
+    error = models.TextField(blank=True)
+    findings = models.JSONField(default=dict)
+    warnings = models.JSONField(default=list)
+    ledger_source = models.CharField(max_length=8, blank=True)
+    scrape_interval_seconds = models.FloatField(null=True, blank=True)
+    activity_metric = models.CharField(max_length=80, blank=True)
+    duration_seconds = models.FloatField(null=True, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    collected_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-hour", "cluster"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "hour"], name="collection_once"),
+        ]
+        indexes = [models.Index(fields=["-hour", "cluster"], name="collection_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour} {self.state}"

@@ -1,0 +1,73 @@
+"""Typed reading of environment variables.
+
+Every reader names the variable in its error, and reads `NAME_FILE` (the path of a file that
+holds the value, as container secrets are mounted) when `NAME` itself is not set.
+"""
+
+import os
+from pathlib import Path
+
+
+class EnvironmentValueError(ValueError):
+    """A variable holds a value that the portal cannot use; the text says what is allowed."""
+
+
+def text(name: str, default: str) -> str:
+    """Return the value of `name`, of the file in `name_FILE`, or `default`."""
+    value = os.environ.get(name)
+    if value is not None:
+        return value
+    path = os.environ.get(f"{name}_FILE")
+    if path is None:
+        return default
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise EnvironmentValueError(f"{name}_FILE={path} cannot be read: {error}") from error
+
+
+def flag(name: str, *, default: bool) -> bool:
+    """Return a yes/no value; raises when it is neither."""
+    value = text(name, "yes" if default else "no").lower()
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off", ""}:
+        return False
+    raise EnvironmentValueError(f"{name}={value!r}: say yes or no")
+
+
+def whole(name: str, default: int, *, least: int = 0) -> int:
+    """Return an integer of at least `least`; raises when it is none."""
+    value = text(name, str(default))
+    try:
+        number = int(value)
+    except ValueError as error:
+        raise EnvironmentValueError(f"{name}={value!r}: a whole number is needed") from error
+    if number < least:
+        raise EnvironmentValueError(f"{name}={number}: must be {least} or more")
+    return number
+
+
+def fraction(name: str, default: float) -> float:
+    """Return a number 0..1; raises when it is none."""
+    value = text(name, str(default))
+    try:
+        number = float(value)
+    except ValueError as error:
+        raise EnvironmentValueError(f"{name}={value!r}: a number 0..1 is needed") from error
+    if not 0.0 <= number <= 1.0:
+        raise EnvironmentValueError(f"{name}={number}: must lie between 0 and 1")
+    return number
+
+
+def one_of(name: str, default: str, allowed: tuple[str, ...]) -> str:
+    """Return one of `allowed`; raises when the value is another."""
+    value = text(name, default)
+    if value not in allowed:
+        raise EnvironmentValueError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+    return value
+
+
+def words(name: str, default: str = "") -> list[str]:
+    """Return a comma-separated list, blanks dropped."""
+    return [word.strip() for word in text(name, default).split(",") if word.strip()]

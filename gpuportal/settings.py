@@ -1,0 +1,271 @@
+"""All settings of the portal; `docs/configuration.md` explains each variable read here."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from csp.constants import NONCE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+from gpuportal import env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = Path(env.text("GPUPORTAL_VAR_DIR", str(BASE_DIR / "var")))
+VAR_DIR.mkdir(parents=True, exist_ok=True)
+
+PRODUCTION = env.one_of("GPUPORTAL_ENV", "development", ("development", "production")) == (
+    "production"
+)
+DEBUG = env.flag("GPUPORTAL_DEBUG", default=False)
+_DEVELOPMENT_KEY = "development-only-key-never-used-in-production-0000000000"
+SECRET_KEY = env.text("GPUPORTAL_SECRET_KEY", "" if PRODUCTION else _DEVELOPMENT_KEY)
+if PRODUCTION and len(SECRET_KEY) < 50:
+    raise ImproperlyConfigured(
+        "GPUPORTAL_SECRET_KEY (or GPUPORTAL_SECRET_KEY_FILE) must hold 50 characters or more "
+        "when GPUPORTAL_ENV=production"
+    )
+ALLOWED_HOSTS = env.words("GPUPORTAL_ALLOWED_HOSTS", "" if PRODUCTION else "127.0.0.1,localhost")
+if PRODUCTION and not ALLOWED_HOSTS:
+    raise ImproperlyConfigured("GPUPORTAL_ALLOWED_HOSTS must name the host when in production")
+CSRF_TRUSTED_ORIGINS = env.words("GPUPORTAL_TRUSTED_ORIGINS")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "rest_framework.authtoken",
+    "drf_spectacular",
+    "django_htmx",
+    "csp",
+    "apps.accounts",
+    "apps.clusters",
+    "apps.usage",
+    "apps.quotas",
+    "apps.costs",
+    "apps.operations",
+    "apps.web",
+    "apps.api",
+    "apps.lab",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "gpuportal.urls"
+WSGI_APPLICATION = "gpuportal.wsgi.application"
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# ---------------------------------------------------------------- database
+
+
+def database(url: str) -> dict[str, Any]:
+    """Turn `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST:PORT/NAME` into Django's form."""
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": unquote(parts.path.removeprefix("/")) or ":memory:",
+            "OPTIONS": {
+                # Readers go on while one process writes; a writer takes its lock at BEGIN, for a
+                # deferred one that reads first can never be upgraded when another wrote meanwhile.
+                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 30,
+            },
+        }
+    if parts.scheme in {"postgres", "postgresql"}:
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": unquote(parts.path.removeprefix("/")),
+            "USER": unquote(parts.username or ""),
+            "PASSWORD": unquote(parts.password or ""),
+            "HOST": unquote(parts.hostname or ""),
+            "PORT": str(parts.port or ""),
+            "CONN_MAX_AGE": 60,
+            "CONN_HEALTH_CHECKS": True,
+        }
+    raise ImproperlyConfigured(
+        f"DATABASE_URL has the scheme {parts.scheme!r}: sqlite:///PATH or "
+        "postgresql://USER:PASSWORD@HOST:PORT/NAME is needed"
+    )
+
+
+DATABASES = {"default": database(env.text("DATABASE_URL", f"sqlite:///{VAR_DIR / 'portal.db'}"))}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# ---------------------------------------------------------------- cache, Celery
+
+_CACHE_URL = env.text("CACHE_URL", "locmem://")
+if _CACHE_URL.startswith(("redis://", "rediss://")):
+    CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": _CACHE_URL,
+        }
+    }
+elif _CACHE_URL == "locmem://":
+    CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+else:
+    raise ImproperlyConfigured(f"CACHE_URL={_CACHE_URL!r}: redis://HOST:PORT/DB or locmem://")
+
+CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", "filesystem://")
+if CELERY_BROKER_URL.startswith("filesystem://"):
+    _QUEUE_DIR = VAR_DIR / "queue"
+    for _folder in ("messages", "processed", "control"):
+        (_QUEUE_DIR / _folder).mkdir(parents=True, exist_ok=True)
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
+        "data_folder_in": str(_QUEUE_DIR / "messages"),
+        "data_folder_out": str(_QUEUE_DIR / "messages"),
+        "processed_folder": str(_QUEUE_DIR / "processed"),
+        "control_folder": str(_QUEUE_DIR / "control"),
+        "store_processed": False,
+    }
+else:
+    # A broker that is away must not hold a web request or beat for minutes.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 5, "socket_timeout": 30}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_CONCURRENCY = env.whole("GPUPORTAL_WORKER_CONCURRENCY", 1, least=1)
+CELERY_TASK_ACKS_LATE = True
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
+CELERY_BEAT_SCHEDULE = {
+    "schedule-collections": {
+        "task": "usage.schedule_collections",
+        "schedule": timedelta(seconds=env.whole("GPUPORTAL_SCHEDULE_SECONDS", 60, least=1)),
+    },
+    "roll-days": {"task": "usage.roll_days", "schedule": timedelta(minutes=10)},
+    "prune": {"task": "usage.prune", "schedule": timedelta(hours=24)},
+}
+
+# ---------------------------------------------------------------- people
+
+AUTH_USER_MODEL = "accounts.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "web:sign-in"
+LOGIN_REDIRECT_URL = "web:overview"
+LOGOUT_REDIRECT_URL = "web:sign-in"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
+SECURE_SSL_REDIRECT = env.flag("GPUPORTAL_HTTPS", default=PRODUCTION)
+SECURE_HSTS_SECONDS = 31_536_000 if SECURE_SSL_REDIRECT else 0
+if env.flag("GPUPORTAL_BEHIND_PROXY", default=False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+# No inline script or style anywhere: the nonce is only for the style element that Plotly makes.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF, NONCE],
+        "style-src-attr": ["'unsafe-inline'"],
+        "img-src": [SELF, "data:", "blob:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "object-src": ["'none'"],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": ["'none'"],
+    }
+}
+
+# ---------------------------------------------------------------- language, time, files
+
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = VAR_DIR / "static"
+STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
+NODE_MODULES = BASE_DIR / "node_modules"
+# Pinned npm packages, served as they are: (URL prefix, folder).
+for _prefix, _folder in (
+    ("npm/tabler", NODE_MODULES / "@tabler" / "core" / "dist"),
+    ("npm/htmx", NODE_MODULES / "htmx.org" / "dist"),
+    ("npm/plotly", NODE_MODULES / "plotly.js-basic-dist-min"),
+):
+    if _folder.is_dir():
+        STATICFILES_DIRS.append((_prefix, _folder))
+WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_AUTOREFRESH = not PRODUCTION
+
+# ---------------------------------------------------------------- API
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["apps.api.renderers.ProblemOrJSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "apps.api.problems.handle",
+    "DEFAULT_THROTTLE_CLASSES": ["rest_framework.throttling.UserRateThrottle"],
+    "DEFAULT_THROTTLE_RATES": {"user": env.text("GPUPORTAL_API_RATE", "600/min")},
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "gpuportal",
+    "DESCRIPTION": "GPU allocation, utilization and fairness per service tier.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+
+# ---------------------------------------------------------------- the portal itself
+
+IDLE_BELOW = env.fraction("GPUPORTAL_IDLE_BELOW", 0.10)
+SETTLING_SECONDS = env.whole("GPUPORTAL_SETTLING_SECONDS", 120)
+LEASE_SECONDS = env.whole("GPUPORTAL_LEASE_SECONDS", 900, least=1)
+HOURLY_RETENTION_DAYS = env.whole("GPUPORTAL_HOURLY_RETENTION_DAYS", 90, least=1)
+LEDGER_RETENTION_DAYS = env.whole("GPUPORTAL_LEDGER_RETENTION_DAYS", 400, least=1)
+GAP_FILL_DAYS = env.whole("GPUPORTAL_GAP_FILL_DAYS", 7)
+VISIBILITY = env.one_of("GPUPORTAL_VISIBILITY", "team", ("team", "open"))
+PROMETHEUS_TIMEOUT_SECONDS = env.whole("GPUPORTAL_PROMETHEUS_TIMEOUT_SECONDS", 120, least=1)
+PROMETHEUS_IN_FLIGHT = env.whole("GPUPORTAL_PROMETHEUS_IN_FLIGHT", 2, least=1)
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": env.text("GPUPORTAL_LOG_LEVEL", "INFO")},
+}

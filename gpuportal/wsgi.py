@@ -1,0 +1,9 @@
+"""WSGI entry point: `gunicorn gpuportal.wsgi`."""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
+
+application = get_wsgi_application()
