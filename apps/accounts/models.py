@@ -52,9 +52,7 @@ class Membership(models.Model):
 
     class Meta:
         ordering = ["team__name", "username"]
-        constraints = [
-            models.UniqueConstraint(fields=["team", "username"], name="membership_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["team", "username"], name="membership_once")]
 
     def __str__(self) -> str:
         return f"{self.username} on {self.team_id}"

@@ -1,4 +1,33 @@
-from django.urls import path
+"""Addresses of the API: each list with and without a slash at its end."""
+
+from django.urls import URLPattern, path, re_path
+from drf_spectacular.views import SpectacularAPIView
+from rest_framework.views import APIView
+
+from apps.api import views
 
 app_name = "api"
-urlpatterns: list[path] = []
+
+_LISTS: dict[str, type[APIView]] = {
+    "usage": views.UsageView,
+    "pods": views.PodsView,
+    "tiers": views.TiersView,
+    "teams": views.TeamsView,
+    "clusters": views.ClustersView,
+    "collections": views.CollectionsView,
+}
+
+
+def _routes(name: str, view: type[APIView]) -> list[URLPattern]:
+    return [
+        path(f"v1/{name}", view.as_view(), name=name),
+        path(f"v1/{name}/", view.as_view(schema=None)),
+    ]
+
+
+urlpatterns = [
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("v1/", views.IndexView.as_view(), name="index"),
+    *(route for name, view in _LISTS.items() for route in _routes(name, view)),
+    re_path(r"", views.NowhereView.as_view()),
+]

@@ -5,7 +5,24 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import Window
+
+__all__ = [
+    "ActivitySample",
+    "Change",
+    "ClusterSource",
+    "DeviceAnswer",
+    "DeviceSlot",
+    "LedgerAnswer",
+    "Listing",
+    "MetricsSource",
+    "QuotaSlot",
+    "SourceHealth",
+    "SourceRejected",
+    "SourceUnavailable",
+    "WatchExpired",
+]
 
 
 class SourceUnavailable(Exception):
@@ -14,41 +31,6 @@ class SourceUnavailable(Exception):
 
 class SourceRejected(Exception):
     """The source refuses or answers nonsense (401, 403, 422, not JSON): a person must act."""
-
-
-class DeviceSlot(NamedTuple):
-    """What one device series said in one half-hour slot.
-
-    A device that changed hands within the slot has one row for each holder. `namespace`, `pod`
-    and `container` name the workload (empty: none), whichever labels carried it. `activity_sum`
-    adds the fractions 0..1 of all `samples`; it is None when the device has no usable activity
-    metric. `memory_used_peak_mib` and `energy_wh` are None where they are not exported.
-    """
-
-    slot: int
-    uuid: str
-    gpu_instance: str
-    profile: str
-    model: str
-    node: str
-    namespace: str
-    pod: str
-    container: str
-    activity_sum: float | None
-    samples: int
-    memory_used_peak_mib: float | None = None
-    energy_wh: float | None = None
-
-
-class ActivitySample(NamedTuple):
-    """One raw sample: `at` in Unix seconds, `activity` 0..1; holder as in DeviceSlot."""
-
-    uuid: str
-    gpu_instance: str
-    namespace: str
-    pod: str
-    at: float
-    activity: float
 
 
 class QuotaSlot(NamedTuple):
@@ -103,15 +85,21 @@ class MetricsSource(Protocol):
     def devices(self, window: Window) -> DeviceAnswer:
         """Return every device row of the window's slots (whole slots; any length)."""
 
-    def activity_samples(
-        self, uuids: Sequence[str], window: Window
-    ) -> list[ActivitySample]:
+    def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
         """Return raw samples of these devices alone, for what slots cannot tell apart."""
 
     def ledger(
-        self, window: Window, *, gpu_resources: Sequence[str] = ()
+        self,
+        window: Window,
+        *,
+        gpu_resources: Sequence[str] = (),
+        label_keys: Sequence[str] = (),
     ) -> LedgerAnswer:
-        """Return the pods and nodes of the window as kube-state-metrics saw them."""
+        """Return the pods and nodes of the window as kube-state-metrics saw them.
+
+        `gpu_resources` are resources that tiers name beside the known ones, `label_keys` node
+        labels that tiers select on. A pod that was over before the window is left out.
+        """
 
     def quotas(self, window: Window) -> list[QuotaSlot]:
         """Return the GPU quota keys of the window's slots."""

@@ -1,11 +1,23 @@
 """Reads of what exists: clusters, tiers, teams, nodes and the report's settings."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.db.models import Max, Q
+
+from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
+from apps.accounts.selectors import leads_by_team, team_names
+from apps.clusters.domain.claims import Claim, claimant
+from apps.clusters.domain.tiers import UNASSIGNED
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier, TierRule
+
+DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +66,136 @@ class Report:
 
 def report() -> Report:
     """Return the report settings; UTC and USD before a catalog was loaded. One query."""
-    raise NotImplementedError
+    row = ReportSettings.objects.order_by("-pk").first() or ReportSettings()
+    return Report(zone=ZoneInfo(row.time_zone), currency=row.currency)
 
 
 def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
-    """Return active clusters by name. Connection details only for who sees everything."""
-    raise NotImplementedError
+    """Return active clusters by name. Connection details only for who sees everything.
+
+    For others `prometheus_url` is empty. One query.
+    """
+    clusters = Cluster.objects.filter(active=True).annotate(until=Max("watchspan__end"))
+    return [
+        ClusterRow(
+            name=row.name,
+            prometheus_url=str(row.prometheus.get("url", "")) if visibility.everything else "",
+            scrape_interval_seconds=float(
+                row.prometheus.get("scrape_interval_seconds") or DEFAULT_SCRAPE_INTERVAL_SECONDS
+            ),
+            has_kubernetes_api=row.kubernetes is not None,
+            watched_until=row.until,
+        )
+        for row in clusters.order_by("name")
+    ]
 
 
 def tier_rows(*, visibility: Visibility) -> list[TierRow]:
-    """Return active tiers in catalog order, built-in ones last."""
-    raise NotImplementedError
+    """Return active tiers in catalog order, built-in ones last. Two queries.
+
+    Everybody may see them: `visibility` narrows nothing.
+    """
+    newest: dict[int, TierRule] = {}
+    for rule in TierRule.objects.order_by("tier_id", "valid_from", "pk"):
+        newest[rule.tier_id] = rule
+    tiers = Tier.objects.filter(active=True).order_by("builtin", "position", "name")
+    return [_tier_row(tier, newest.get(tier.pk)) for tier in tiers]
+
+
+def _tier_row(tier: Tier, rule: TierRule | None) -> TierRow:
+    given: dict[str, Any] = {} if rule is None else vars(rule)
+    return TierRow(
+        name=tier.name,
+        sharing=given.get("sharing"),
+        resources=tuple(given.get("resources", ())),
+        device_classes=tuple(given.get("device_classes", ())),
+        node_selector=dict(given.get("node_selector", {})),
+        promise=tier.promise,
+        allowed_teams=tuple(given.get("allowed_teams", ())),
+        builtin=tier.builtin,
+    )
 
 
 def team_rows(*, visibility: Visibility) -> list[TeamRow]:
-    """Return active teams by name."""
-    raise NotImplementedError
+    """Return active teams by name, with the namespace patterns they claim. Three queries."""
+    leads = leads_by_team()
+    patterns: dict[int, list[str]] = defaultdict(list)
+    open_claims = NamespaceClaim.objects.filter(valid_to__isnull=True)
+    for team, pattern in open_claims.order_by("position", "pk").values_list("team_id", "pattern"):
+        patterns[team].append(pattern)
+    return [
+        TeamRow(
+            name=team.name,
+            cost_center=team.cost_center,
+            leads=leads.get(team.pk, ()),
+            namespaces=tuple(patterns[team.pk]) if visibility.sees(team.pk) else None,
+            builtin=team.builtin,
+        )
+        for team in Team.objects.filter(active=True).order_by("name")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """Every name there ever was, in order; what was closed keeps its history."""
+
+    clusters: tuple[str, ...]
+    tiers: tuple[str, ...]
+    teams: tuple[str, ...]
+
+
+def known_names() -> KnownNames:
+    """Return the names that a reading can be narrowed to; anybody may know them. Three queries."""
+    return KnownNames(
+        clusters=tuple(Cluster.objects.order_by("name").values_list("name", flat=True)),
+        tiers=tuple(
+            Tier.objects.order_by("builtin", "position", "name").values_list("name", flat=True)
+        ),
+        teams=tuple(Team.objects.order_by("name").values_list("name", flat=True)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TeamSpan:
+    """The time in which a namespace belonged to a team, cut to a window."""
+
+    team_id: int
+    team: str
+    start: datetime
+    end: datetime
+
+
+def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[TeamSpan, ...]]:
+    """Return for each name of a namespace whose it was through the window, oldest first.
+
+    The spans of a name cover the window without a gap; neighbours differ in their team. What
+    nobody claims belongs to `unassigned`. Two queries.
+    """
+    names = team_names()
+    unclaimed = next((pk for pk, name in names.items() if name == UNASSIGNED), 0)
+    claims = list(
+        NamespaceClaim.objects.filter(
+            Q(valid_to__isnull=True) | Q(valid_to__gt=window.start), valid_from__lt=window.end
+        ).order_by("position", "pk")
+    )
+    times = {t for claim in claims for t in (claim.valid_from, claim.valid_to) if t is not None}
+    edges = [window.start, *sorted(t for t in times if window.start < t < window.end), window.end]
+    finders = [
+        claimant(
+            [Claim(c.team_id, c.pattern) for c in claims if _holds(c, at)], unclaimed=unclaimed
+        )
+        for at in edges[:-1]
+    ]
+    spans: dict[str, list[TeamSpan]] = {}
+    for namespace in set(namespaces):
+        found = spans[namespace] = []
+        for start, end, team_of in zip(edges, edges[1:], finders, strict=False):
+            team = team_of(namespace)
+            if found and found[-1].team_id == team:
+                start = found.pop().start
+            found.append(TeamSpan(team, names.get(team, UNASSIGNED), start, end))
+    return {namespace: tuple(found) for namespace, found in spans.items()}
+
+
+def _holds(claim: NamespaceClaim, at: datetime) -> bool:
+    return claim.valid_from <= at and (claim.valid_to is None or at < claim.valid_to)

@@ -22,8 +22,13 @@ class Price(Valid):
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "gpu_model", "capacity_type", "valid_from"],
-                nulls_distinct=False,
-                name="price_once",
+                condition=Q(cluster__isnull=False),
+                name="price_once_on_cluster",
+            ),
+            models.UniqueConstraint(
+                fields=["gpu_model", "capacity_type", "valid_from"],
+                condition=Q(cluster__isnull=True),
+                name="price_once_everywhere",
             ),
             models.CheckConstraint(condition=Q(per_gpu_hour__gte=0), name="price_not_negative"),
             models.CheckConstraint(

@@ -163,13 +163,17 @@ class TierDay(OfTier, Held, Capacity):
 
 
 class Day(models.Model):
-    """A local day of a cluster: its UTC span, and whether its workload sums are up to date."""
+    """A local day of a cluster and its UTC span.
+
+    `rolled`: its workload sums are up to date. `pruned`: its hourly rows by pod are gone.
+    """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
     day = models.DateField()
     start = models.DateTimeField()
     end = models.DateTimeField()
     rolled = models.BooleanField(default=False)
+    pruned = models.BooleanField(default=False)
 
     class Meta:
         ordering = ["cluster", "day"]
@@ -191,9 +195,7 @@ class CollectionWindow(models.Model):
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
     hour = models.DateTimeField()
-    state = models.CharField(
-        max_length=10, choices=[(s.value, s.value) for s in CollectionState]
-    )
+    state = models.CharField(max_length=10, choices=[(s.value, s.value) for s in CollectionState])
     coverage_ratio = models.FloatField(null=True, blank=True)
     samples = models.BigIntegerField(default=0)
     attempts = models.PositiveIntegerField(default=0)
@@ -205,6 +207,7 @@ class CollectionWindow(models.Model):
     activity_metric = models.CharField(max_length=80, blank=True)
     duration_seconds = models.FloatField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
+    attempted_at = models.DateTimeField(null=True, blank=True)
     collected_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -84,9 +84,7 @@ def effective_request(
     return {r: units for r, units in sorted(both.items()) if units > 0}
 
 
-def _container_request(
-    container: Mapping[str, Any], named: Collection[str]
-) -> dict[str, float]:
+def _container_request(container: Mapping[str, Any], named: Collection[str]) -> dict[str, float]:
     resources = container.get("resources") or {}
     return gpu_amounts(
         {**(resources.get("limits") or {}), **(resources.get("requests") or {})}, named

@@ -95,9 +95,7 @@ class Amounts:
     @property
     def grades(self) -> dict[str, float]:
         """GPU-hours by grade; they sum to `allocated`."""
-        measured = (
-            self.allocated - self.unmeasured - self.grade_apportioned - self.grade_inferred
-        )
+        measured = self.allocated - self.unmeasured - self.grade_apportioned - self.grade_inferred
         return {
             "measured": hours(measured),
             "apportioned": hours(self.grade_apportioned),

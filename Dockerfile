@@ -1,0 +1,30 @@
+# One image for web, worker, beat and watch; docker-compose.yml says which command each runs.
+FROM node:22-slim AS front-end
+WORKDIR /build
+COPY package.json package-lock.json .npmrc ./
+RUN npm ci --ignore-scripts
+
+FROM python:3.11-slim AS packages
+COPY requirements.txt .
+RUN python -m venv /opt/venv \
+    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt
+
+FROM python:3.11-slim
+ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin portal \
+    && install -d -o portal -g portal /var/lib/gpuportal
+WORKDIR /srv/gpuportal
+COPY --from=packages /opt/venv /opt/venv
+COPY --from=front-end /build/node_modules node_modules
+COPY manage.py LICENSE ./
+COPY scripts scripts
+COPY gpuportal gpuportal
+COPY templates templates
+COPY static static
+COPY apps apps
+# Settings of development: there are no secrets while an image is built, and none are needed.
+RUN python manage.py collectstatic --noinput --verbosity 0 && python -m compileall -q apps gpuportal
+USER 10001
+EXPOSE 8000
+CMD ["gunicorn", "gpuportal.wsgi", "--bind", "0.0.0.0:8000", "--workers", "2", "--threads", "4", \
+     "--worker-tmp-dir", "/dev/shm", "--no-control-socket"]

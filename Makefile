@@ -1,0 +1,87 @@
+# What a developer types; `make` alone lists it. Needs Python 3.11 or newer, and make.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
+BIN := .venv/bin
+# Test processes; more needs more memory and database connections.
+JOBS ?= 2
+# Further words for pytest, as in: make test ARGS="tests/usage -k conservation"
+ARGS ?=
+UPGRADE ?=
+CODE := manage.py gpuportal apps tests scripts
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --require-servers
+POSTGRESQL := $(BIN)/python -m tests.servers --
+SQLITE := $(BIN)/python -m tests.servers --sqlite --
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help python runtime setup programs demo run test test-sqlite lint types contracts \
+	migrations check check-full fix truths bench lock secrets clean
+
+help: ## Say what there is
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and none was found in PATH" >&2; exit 1; }
+
+runtime: python
+	@$(PYTHON) scripts/setup.py
+
+setup: python ## Make .venv and node_modules as pinned
+	@$(PYTHON) scripts/setup.py --dev
+
+programs: setup
+	@$(BIN)/python -m tests.programs
+
+demo: runtime ## Serve the portal on a simulated cluster (SCENARIO=, PORT=, LAB_PORT=)
+	@exec $(BIN)/python manage.py demo
+
+run: runtime ## Serve the portal on your own catalog: web, worker, beat, watch
+	@$(BIN)/python manage.py migrate --noinput
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PORT="$${PORT:-8000}" exec $(BIN)/honcho start
+
+test: programs ## Run the tests on PostgreSQL (ARGS= for pytest)
+	$(POSTGRESQL) $(PYTEST) -m "not exhaustive" $(ARGS)
+
+test-sqlite: programs ## Run the tests that use the database on SQLite
+	$(SQLITE) $(PYTEST) --database-only -m "not exhaustive" $(ARGS)
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy $(CODE)
+
+contracts: setup
+	$(BIN)/lint-imports
+
+migrations: setup
+	DATABASE_URL=sqlite:///:memory: $(BIN)/python manage.py makemigrations --check --dry-run
+
+check: lint types contracts migrations test test-sqlite ## All that CI runs
+
+check-full: lint types contracts migrations programs truths ## check, with the long variants
+	$(POSTGRESQL) $(PYTEST) --hypothesis-profile=exhaustive $(ARGS)
+	$(SQLITE) $(PYTEST) --hypothesis-profile=exhaustive --database-only $(ARGS)
+
+fix: setup ## Format, and mend what tools can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	find apps gpuportal tests -name '*.py' -exec $(BIN)/django-upgrade --target-version 5.2 {} +
+	$(BIN)/djlint --reformat --quiet templates
+
+truths: setup ## Hold whole traces against their published sums
+	$(BIN)/python -m tests.lab.truths
+
+bench: programs ## Measure against targets; writes var/bench.json (BENCH=full for 100,000 GPUs)
+	$(BIN)/python -m bench
+
+lock: setup ## Write the pinned lists again (UPGRADE=--upgrade takes the newest)
+	$(BIN)/uv pip compile --quiet $(UPGRADE) --python-version 3.11 requirements.in -o requirements.txt
+	$(BIN)/uv pip compile --quiet $(UPGRADE) --python-version 3.11 requirements-dev.in -c requirements.txt -o requirements-dev.txt
+
+secrets: python ## Write the secrets of docker-compose.yml to var/secrets
+	@$(PYTHON) scripts/make_secrets.py
+
+clean: ## Remove what setup and tools made; var/ stays
+	rm -rf .venv node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov .coverage

@@ -1,0 +1,69 @@
+"""What the OpenAPI document says of an endpoint."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema, inline_serializer
+from rest_framework import serializers
+
+from apps.api.parameters import Query
+from apps.api.problems import MEDIA_TYPE
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+_PROBLEM = inline_serializer(
+    name="Problem",
+    fields={
+        "type": serializers.CharField(),
+        "title": serializers.CharField(),
+        "status": serializers.IntegerField(),
+        "detail": serializers.CharField(help_text="What is wrong and what to do about it."),
+        "instance": serializers.CharField(help_text="The address that was asked for."),
+        "errors": serializers.DictField(
+            child=serializers.ListField(child=serializers.CharField()),
+            required=False,
+            help_text="Parameter → what is wrong with it.",
+        ),
+    },
+)
+_PROBLEMS = {
+    400: "A parameter is wrong; `errors` says which and what is allowed.",
+    401: "Nobody is signed in, or the token is not known.",
+    429: "Too many requests; `Retry-After` says how long to wait.",
+    500: "A mistake of the portal.",
+    503: "The database is away; `Retry-After` says how long to wait.",
+}
+
+
+def documented(
+    name: str,
+    query: type[Query],
+    rows: type[serializers.Serializer[Any]],
+    *,
+    summary: str,
+    file: bool = False,
+) -> Callable[[F], F]:
+    """Describe a list: its parameters, a page of its rows, and what can go wrong."""
+    page = inline_serializer(
+        name=f"{name.capitalize()}Page",
+        fields={
+            "results": rows(many=True),
+            "next": serializers.URLField(allow_null=True, help_text="The next page."),
+        },
+    )
+    responses: dict[Any, Any] = {(200, "application/json"): page}
+    if file:
+        responses[200, "text/csv"] = OpenApiResponse(
+            OpenApiTypes.STR, description="The same columns; grades as `grades.measured` and so on."
+        )
+    for status, description in _PROBLEMS.items():
+        responses[status, MEDIA_TYPE] = OpenApiResponse(_PROBLEM, description=description)
+    return extend_schema(
+        operation_id=f"list_{name}",
+        summary=summary,
+        parameters=[query],
+        responses=responses,
+        tags=[name],
+    )

@@ -1,0 +1,65 @@
+"""Pages of rows: `{"results": [...], "next": url | null}`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
+
+from apps.clusters.domain.window import Window
+from apps.usage.domain.rows import Page
+from apps.usage.selectors import CursorRefused, cursors
+
+Row = TypeVar("Row")
+
+
+def page_response(
+    request: Request,
+    results: Sequence[Any],
+    next_cursor: str | None,
+    *,
+    window: Window | None = None,
+) -> Response:
+    """Return a page; `next` repeats the request and pins its window, which may be a default."""
+    link = None
+    if next_cursor is not None:
+        link = replace_query_param(request.build_absolute_uri(), "cursor", next_cursor)
+        if window is not None:
+            link = replace_query_param(link, "start", window.start.isoformat())
+            link = replace_query_param(link, "end", window.end.isoformat())
+    return Response({"results": results, "next": link})
+
+
+def page_of(
+    rows: Sequence[Row],
+    *,
+    kind: str,
+    name_of: Callable[[Row], str],
+    cursor: str | None,
+    page_size: int,
+) -> Page[Row]:
+    """Return a page of a short list that was read whole; `name_of` is unique. CursorRefused."""
+    first = 0
+    if cursor is not None:
+        (name,) = cursors.decode(kind, cursor, (str,))
+        places = [place for place, row in enumerate(rows) if name_of(row) == name]
+        if not places:
+            raise CursorRefused("the list has changed since: start again without the cursor")
+        first = places[0] + 1
+    shown = tuple(rows[first : first + page_size])
+    more = first + page_size < len(rows)
+    return Page(shown, cursors.encode(kind, (name_of(shown[-1]),)) if more else None)
+
+
+def walk(page_at: Callable[[str | None], Page[Row]]) -> Iterator[tuple[Row, ...]]:
+    """Yield the rows of every page; the first is read at once, so that refusals come early."""
+    page = page_at(None)
+
+    def pages(page: Page[Row]) -> Iterator[tuple[Row, ...]]:
+        yield page.rows
+        while page.next_cursor is not None:
+            page = page_at(page.next_cursor)
+            yield page.rows
+
+    return pages(page)

@@ -1,0 +1,236 @@
+"""The endpoints: parameters in, one selector, rows out."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+from zoneinfo import ZoneInfo
+
+from django.http import Http404
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from django.utils.cache import patch_cache_control
+from drf_spectacular.utils import extend_schema
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import AllowAny
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.serializers import Serializer
+from rest_framework.views import APIView
+
+from apps.accounts.permissions import Visibility, visibility_of
+from apps.api import files, parameters, rows
+from apps.api.documents import documented
+from apps.api.paging import page_of, page_response, walk
+from apps.api.parameters import PAGE_SIZE, check_names, filters_of
+from apps.api.windows import open_window, window_of
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.window import Window
+from apps.usage import selectors as usage
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.columns import flat, ledger_record
+from apps.usage.domain.rows import Grouping, Interval
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+LISTS = ("usage", "pods", "tiers", "teams", "clusters", "collections")
+
+
+class OneRenderer(BaseContentNegotiation):
+    """Answer with the first renderer, whatever `Accept` says; `format=csv` asks for a file."""
+
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser:
+        return next(iter(parsers))
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: Any = None
+    ) -> tuple[BaseRenderer, str]:
+        first = next(iter(renderers))
+        return first, str(first.media_type)
+
+
+class PortalView(APIView):
+    """What all endpoints share: answers are the reader's own and are not kept by caches."""
+
+    content_negotiation_class = OneRenderer
+
+    def finalize_response(
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> Response:
+        final = super().finalize_response(request, response, *args, **kwargs)
+        patch_cache_control(final, private=True, no_cache=True)
+        return final
+
+
+class UsageView(PortalView):
+    """The ledger by period and group."""
+
+    @documented(
+        "usage",
+        parameters.UsageQuery,
+        rows.UsageSerializer,
+        summary="The ledger by period and group.",
+        file=True,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = parameters.UsageQuery.read(request.query_params)
+        zone = clusters.report().zone
+        window = _window(query, zone)
+        filters = filters_of(query)
+        check_names(filters, clusters.known_names)
+        group_by = [Grouping(name) for name in query.get("group_by", ())]
+        page_at = partial(
+            usage.usage_page,
+            window,
+            interval=Interval(query.get("interval", "day")),
+            group_by=group_by,
+            filters=filters,
+            visibility=_visibility(request),
+        )
+        if query.get("format") == "csv":
+            columns = ("period", *group_by, *flat(ledger_record(Amounts())))
+            pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
+            parts = (_records(rows.UsageSerializer, part) for part in pages)
+            return files.csv_response(
+                parts, columns=columns, name="usage", window=window, zone=zone
+            )
+        page = page_at(cursor=query.get("cursor"), page_size=query.get("page_size", PAGE_SIZE))
+        results = _records(rows.UsageSerializer, page.rows)
+        return page_response(request, results, page.next_cursor, window=window)
+
+
+class PodsView(PortalView):
+    """The pod ledger with what each pod held."""
+
+    @documented(
+        "pods",
+        parameters.PodsQuery,
+        rows.PodSerializer,
+        summary="Pods that lived in the window, newest first, of teams you see in detail.",
+        file=True,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = parameters.PodsQuery.read(request.query_params)
+        zone = clusters.report().zone
+        window = _window(query, zone)
+        filters = filters_of(query)
+        check_names(filters, clusters.known_names)
+        records = partial(_records, rows.PodSerializer, window=window)
+        page_at = partial(usage.pod_page, window, filters=filters, visibility=_visibility(request))
+        if query.get("format") == "csv":
+            pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
+            parts = (records(part) for part in pages)
+            return files.csv_response(
+                parts, columns=rows.POD_CELLS, name="pods", window=window, zone=zone
+            )
+        page = page_at(cursor=query.get("cursor"), page_size=query.get("page_size", PAGE_SIZE))
+        return page_response(request, records(page.rows), page.next_cursor, window=window)
+
+
+class TiersView(PortalView):
+    """Service tiers in catalog order."""
+
+    @documented(
+        "tiers", parameters.PageQuery, rows.TierSerializer, summary="Service tiers, catalog order."
+    )
+    def get(self, request: Request) -> Response:
+        found = clusters.tier_rows(visibility=_visibility(request))
+        return _catalog_page(request, found, "tiers", rows.TierSerializer)
+
+
+class TeamsView(PortalView):
+    """Teams by name."""
+
+    @documented("teams", parameters.PageQuery, rows.TeamSerializer, summary="Teams by name.")
+    def get(self, request: Request) -> Response:
+        found = clusters.team_rows(visibility=_visibility(request))
+        return _catalog_page(request, found, "teams", rows.TeamSerializer)
+
+
+class ClustersView(PortalView):
+    """Clusters by name."""
+
+    @documented(
+        "clusters", parameters.PageQuery, rows.ClusterSerializer, summary="Clusters by name."
+    )
+    def get(self, request: Request) -> Response:
+        found = clusters.cluster_rows(visibility=_visibility(request))
+        return _catalog_page(request, found, "clusters", rows.ClusterSerializer)
+
+
+class CollectionsView(PortalView):
+    """Data health by hour."""
+
+    @documented(
+        "collections",
+        parameters.CollectionsQuery,
+        rows.CollectionSerializer,
+        summary="Data health: hours and how they were collected, newest first.",
+    )
+    def get(self, request: Request) -> Response:
+        query = parameters.CollectionsQuery.read(request.query_params)
+        window = open_window(query.get("start"), query.get("end"), zone=clusters.report().zone)
+        filters = filters_of(query)
+        check_names(filters, clusters.known_names)
+        page = usage.collection_page(
+            window,
+            filters=filters,
+            states=query.get("state", ()),
+            visibility=_visibility(request),
+            **_paging(query),
+        )
+        results = _records(rows.CollectionSerializer, page.rows)
+        return page_response(request, results, page.next_cursor)
+
+
+class IndexView(PortalView):
+    """Where everything is."""
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> Response:
+        links = {name: reverse(f"api:{name}", request=request) for name in LISTS}
+        return Response({**links, "schema": reverse("api:schema", request=request)})
+
+
+class NowhereView(PortalView):
+    """Every other address under the API: a problem document instead of a page."""
+
+    permission_classes = (AllowAny,)
+    schema = None
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        raise Http404
+
+
+def _window(query: dict[str, Any], zone: ZoneInfo) -> Window:
+    return window_of(query.get("start"), query.get("end"), zone=zone, now=timezone.now())
+
+
+def _visibility(request: Request) -> Visibility:
+    return visibility_of(cast("User", request.user))
+
+
+def _records(
+    serializer: type[Serializer[Any]], found: Sequence[Any], **context: Any
+) -> list[dict[str, Any]]:
+    records: Any = serializer(cast("Any", found), many=True, context=context).data
+    return cast("list[dict[str, Any]]", records)
+
+
+def _catalog_page(
+    request: Request, found: Sequence[Any], kind: str, serializer: type[Serializer[Any]]
+) -> Response:
+    query = parameters.PageQuery.read(request.query_params)
+    page = page_of(found, kind=kind, name_of=lambda row: str(row.name), **_paging(query))
+    return page_response(request, _records(serializer, page.rows), page.next_cursor)
+
+
+def _paging(query: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "cursor": query.get("cursor"),
+        "page_size": query.get("page_size", PAGE_SIZE),
+    }

@@ -1,0 +1,95 @@
+"""The metrics source over the Prometheus HTTP API (also of Thanos, Mimir, VictoriaMetrics)."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from apps.clusters.adapters.prometheus_answers import Envelope
+from apps.clusters.adapters.prometheus_config import PrometheusConfig, Secret
+from apps.clusters.adapters.prometheus_devices import read_devices
+from apps.clusters.adapters.prometheus_kube_state import read_ledger
+from apps.clusters.adapters.prometheus_quotas import read_quotas
+from apps.clusters.adapters.prometheus_raw import read_samples
+from apps.clusters.adapters.prometheus_reading import Reading
+from apps.clusters.adapters.prometheus_transport import PrometheusApi
+from apps.clusters.domain.window import Window
+from apps.clusters.ports import (
+    ActivitySample,
+    DeviceAnswer,
+    LedgerAnswer,
+    QuotaSlot,
+    SourceHealth,
+    SourceRejected,
+)
+
+
+class _BuildInfo(msgspec.Struct):
+    version: str = ""
+    application: str = ""
+
+
+class PrometheusSource:
+    """Implements `apps.clusters.ports.MetricsSource`; safe to use from several threads.
+
+    `secret` gives the value of an environment variable that the catalog names. `wait` and
+    `jitter` decide how long is waited before a request is repeated.
+    """
+
+    def __init__(
+        self,
+        config: PrometheusConfig,
+        *,
+        timeout_seconds: float = 120.0,
+        in_flight: int = 2,
+        secret: Secret = lambda _name: "",
+        wait: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._api = PrometheusApi(
+            config,
+            timeout_seconds=timeout_seconds,
+            in_flight=in_flight,
+            secret=secret,
+            wait=wait,
+            jitter=jitter,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+    def devices(self, window: Window) -> DeviceAnswer:
+        return read_devices(Reading(self._api), window)
+
+    def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
+        return list(read_samples(Reading(self._api), uuids, window))
+
+    def ledger(
+        self,
+        window: Window,
+        *,
+        gpu_resources: Sequence[str] = (),
+        label_keys: Sequence[str] = (),
+    ) -> LedgerAnswer:
+        return read_ledger(
+            Reading(self._api), window, gpu_resources=gpu_resources, label_keys=label_keys
+        )
+
+    def quotas(self, window: Window) -> list[QuotaSlot]:
+        return list(read_quotas(Reading(self._api), window))
+
+    def health(self) -> SourceHealth:
+        """Return the version; servers that only speak the query API may tell none."""
+        body = self._api.get("/api/v1/status/buildinfo")
+        try:
+            envelope = msgspec.json.decode(body, type=Envelope[_BuildInfo])
+        except msgspec.DecodeError as error:
+            raise SourceRejected(
+                f"Prometheus at {self._api.config.shown_url} answers /api/v1/status/buildinfo "
+                f"with something else than Prometheus does ({error}); check the URL"
+            ) from error
+        info = envelope.data or _BuildInfo()
+        details = {"application": info.application} if info.application else {}
+        return SourceHealth(version=info.version, details=details)

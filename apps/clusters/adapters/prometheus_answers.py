@@ -1,0 +1,161 @@
+"""The answers of the Prometheus HTTP API as typed structs, decoded straight from bytes."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from apps.clusters.adapters.promql import END_MARGIN_SECONDS
+from apps.clusters.domain.window import SLOT_SECONDS
+from apps.clusters.ports import SourceRejected, SourceUnavailable
+
+Labels = TypeVar("Labels")
+Item = TypeVar("Item")
+
+
+class Instant(msgspec.Struct, Generic[Labels], gc=False):
+    """One series of an instant query: (Unix seconds, value)."""
+
+    metric: Labels
+    value: tuple[float, float]
+
+
+class Matrix(msgspec.Struct, Generic[Labels]):
+    """One series of a range query or a range selector: its (Unix seconds, value) in order."""
+
+    metric: Labels
+    values: list[tuple[float, float]]
+
+
+class _InstantText(msgspec.Struct, Generic[Labels], gc=False):
+    metric: Labels
+    value: tuple[float, str]
+
+
+class _MatrixText(msgspec.Struct, Generic[Labels]):
+    metric: Labels
+    values: list[tuple[float, str]]
+
+
+class _Result(msgspec.Struct, Generic[Item], rename="camel"):
+    result_type: str
+    result: list[Item]
+
+
+class Envelope(msgspec.Struct, Generic[Item], rename="camel"):
+    """What surrounds every answer; `error` is the server's own text."""
+
+    status: str
+    data: Item | None = None
+    error_type: str = ""
+    error: str = ""
+    warnings: list[str] | None = None
+    infos: list[str] | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """Everything the server remarked on its answer."""
+        return [*(self.warnings or ()), *(self.infos or ())]
+
+
+@lru_cache(maxsize=128)
+def _decoder(item: Any) -> msgspec.json.Decoder[Envelope[_Result[Any]]]:
+    # Not strict: Prometheus writes sample values as strings, and here they become floats.
+    return msgspec.json.Decoder(Envelope[_Result[item]], strict=False)
+
+
+def decode_instant(body: bytes, labels: type[Labels]) -> tuple[list[Instant[Labels]], list[str]]:
+    """Return the series of an instant vector and the answer's remarks.
+
+    Raises SourceUnavailable where the body was cut off, SourceRejected where it is no answer of
+    the Prometheus API.
+    """
+    try:
+        envelope = _decode(body, Instant[labels])  # type: ignore[valid-type]
+    except msgspec.ValidationError:
+        # The fast path does not know "+Inf"; a server that sends one is read again, as text.
+        text = _checked(body, _InstantText[labels])  # type: ignore[valid-type]
+        items = [Instant(i.metric, (i.value[0], _number(i.value[1]))) for i in _items(text)]
+        return items, text.notes
+    return _items(envelope), envelope.notes
+
+
+def decode_matrix(body: bytes, labels: type[Labels]) -> tuple[list[Matrix[Labels]], list[str]]:
+    """Return the series of a matrix and the answer's remarks; raises as `decode_instant`."""
+    try:
+        envelope = _decode(body, Matrix[labels])  # type: ignore[valid-type]
+    except msgspec.ValidationError:
+        text = _checked(body, _MatrixText[labels])  # type: ignore[valid-type]
+        items = [Matrix(i.metric, [(t, _number(v)) for t, v in i.values]) for i in _items(text)]
+        return items, text.notes
+    return _items(envelope), envelope.notes
+
+
+def decode_error(body: bytes) -> tuple[str, str] | None:
+    """Return (error type, text) of an error answer; None where it is not one of Prometheus."""
+    try:
+        envelope = msgspec.json.decode(body, type=Envelope[Any])
+    except msgspec.DecodeError:
+        return None
+    return (envelope.error_type, envelope.error) if envelope.status == "error" else None
+
+
+def _decode(body: bytes, item: Any) -> Envelope[_Result[Any]]:
+    try:
+        return _decoder(item).decode(body)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(body, str(error)) from error
+
+
+def _checked(body: bytes, item: Any) -> Envelope[_Result[Any]]:
+    try:
+        return _decode(body, item)
+    except msgspec.ValidationError as error:
+        raise SourceRejected(
+            f"answers with JSON that is not of the Prometheus API ({error}); "
+            "check that the URL is that of the API, without /api/v1"
+        ) from error
+
+
+def _unreadable(body: bytes, reason: str) -> SourceUnavailable | SourceRejected:
+    if "truncated" in reason and (not body or body.lstrip()[:1] == b"{"):
+        return SourceUnavailable(
+            f"sent an answer that was cut off after {len(body)} bytes; "
+            "a proxy's limit or time-out on the way may be the cause"
+        )
+    page = b"<html" in body[:2000].lower() or body.lstrip()[:1] == b"<"
+    what = "an HTML page" if page else "something that is not JSON"
+    return SourceRejected(
+        f"answers with {what}; check that the URL is that of the API itself and not of a "
+        "login page or a dashboard"
+    )
+
+
+def _items(envelope: Envelope[_Result[Any]]) -> list[Any]:
+    if envelope.status != "success" or envelope.data is None:
+        detail = f": {envelope.error}" if envelope.error else ""
+        raise SourceRejected(f"answers with status {envelope.status!r} and no data{detail}")
+    return envelope.data.result
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise SourceRejected(f"answers with a sample that is not a number: {text!r}") from error
+
+
+def slot_of(at: float) -> int:
+    """Return the slot that a query evaluated at `at` (a slot's end minus a millisecond) reads."""
+    return round(at + END_MARGIN_SECONDS) - SLOT_SECONDS
+
+
+def flat(series: list[Matrix[Labels]]) -> Iterator[tuple[int, Labels, float]]:
+    """Yield (slot, labels, value) of every point of a range query over slots."""
+    for one in series:
+        labels = one.metric
+        for at, value in one.values:
+            yield slot_of(at), labels, value

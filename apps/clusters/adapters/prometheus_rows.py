@@ -1,0 +1,144 @@
+"""Device rows in the making: copies joined, energy counted once per device. Pure functions."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from apps.clusters.adapters.prometheus_forms import Device
+from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.window import SLOT_SECONDS
+
+# A grid of samples can hold one more than its length says.
+SPARE_SAMPLES = 2
+_COPIED = 1.25
+
+
+class Row(msgspec.Struct, gc=False):
+    """A device and holder in one slot; `activity` is the sum of fractions over `samples`."""
+
+    device: Device
+    namespace: str
+    pod: str
+    container: str
+    activity: float | None
+    samples: int
+    memory: float | None
+    energy: float | None
+
+    def join(self, other: "Row") -> None:
+        """Add another series of the same device and holder."""
+        if other.activity is not None:
+            self.activity = (self.activity or 0.0) + other.activity
+            self.samples += other.samples
+        self.memory = _largest(self.memory, other.memory)
+        self.energy = _largest(self.energy, other.energy)
+        if (other.device.node, other.device.model) > (self.device.node, self.device.model):
+            self.device = other.device
+
+
+def _largest(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+def joined(rows: Iterable[Row]) -> list[Row]:
+    """Return one row for each device and holder."""
+    found: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        device = row.device
+        key = (device.uuid, device.gpu_instance, row.namespace, row.pod, row.container)
+        if key in found:
+            found[key].join(row)
+        else:
+            found[key] = row
+    return list(found.values())
+
+
+def copied(rows: Iterable[Row], interval_seconds: float) -> dict[str, Row]:
+    """Return by node the row with the most samples, of nodes where one has more than can be.
+
+    No series can have more samples in a slot than the interval allows: such a row is made of
+    several series that stood beside each other.
+    """
+    most = SLOT_SECONDS / interval_seconds
+    limit = max(most * _COPIED, most + SPARE_SAMPLES)
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row.samples > limit:
+            place = place_of(row)
+            if place not in found or row.samples > found[place].samples:
+                found[place] = row
+    return found
+
+
+def without_copies(
+    rows: Iterable[Row], interval_seconds: float, *, largest: dict[str, Row], doubled: set[str]
+) -> None:
+    """Count the samples of copied series once, in place; means stay as they are.
+
+    On `doubled` nodes, which are scraped through several exporters, all rows are made of as many
+    copies as the `largest` one shows. Elsewhere a holder of several replicas of a card is
+    exported once for each: its own row alone is.
+    """
+    most = SLOT_SECONDS / interval_seconds
+    factors = {place: row.samples / most for place, row in largest.items()}
+    for row in rows:
+        place = place_of(row)
+        if place not in factors or row.activity is None:
+            continue
+        factor = factors[place] if place in doubled else max(1.0, row.samples / most)
+        samples = max(1, round(row.samples / factor))
+        row.activity *= samples / row.samples
+        row.samples = samples
+
+
+def place_of(row: Row) -> str:
+    """Return the node of a row; the device where no label names the node."""
+    return row.device.node or row.device.uuid
+
+
+def share_energy(rows: Sequence[Row], interval_seconds: float) -> None:
+    """Make the energy of the rows of a device add up to what the device used, in place.
+
+    Each row carries what the counter grew by while its labels were there. Rows that follow each
+    other add up; rows that stand beside each other (MIG instances, sharers of a card) repeat the
+    whole device's and are scaled to the time there is.
+    """
+    samples: dict[str, int] = defaultdict(int)
+    number: dict[str, int] = defaultdict(int)
+    for row in rows:
+        if row.energy is not None:
+            samples[row.device.uuid] += row.samples
+            number[row.device.uuid] += 1
+    most = SLOT_SECONDS / interval_seconds
+    for row in rows:
+        if row.energy is None or number[row.device.uuid] == 1:
+            continue
+        seen = samples[row.device.uuid]
+        if seen == 0:
+            row.energy /= number[row.device.uuid]
+        elif seen > most + SPARE_SAMPLES:
+            row.energy *= most / seen
+
+
+def device_slots(slot: int, rows: Iterable[Row]) -> Iterator[DeviceSlot]:
+    """Yield the rows as the port gives them."""
+    for row in rows:
+        device = row.device
+        yield DeviceSlot(
+            slot,
+            device.uuid,
+            device.gpu_instance,
+            device.profile,
+            device.model,
+            device.node,
+            row.namespace,
+            row.pod,
+            row.container,
+            row.activity,
+            row.samples,
+            row.memory,
+            row.energy,
+        )

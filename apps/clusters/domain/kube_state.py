@@ -1,0 +1,311 @@
+"""The pod ledger as kube-state-metrics series tell it.
+
+Their values are exact times (created, scheduled, started, completed); what has no value, such as
+the end of a pod that was deleted while it ran, is estimated from how many samples there are.
+Everything about a slot is taken from that slot and the start of the next one, so that an hour
+gives the same whether it is read alone or as part of a day. Times are Unix seconds.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apps.clusters.domain.ledger import Owner, PodRecord, Source
+from apps.clusters.domain.resources import desanitise
+from apps.clusters.domain.spans import Span, union
+from apps.clusters.domain.window import SLOT_SECONDS
+
+# Samples that may lack without meaning anything: the phase of the scrapes, and one that failed.
+TOLERATED_SAMPLES = 1.5
+SUCCEEDED = "Succeeded"
+_NO_OWNER = {"", "<none>"}
+_MOST_OWNERS = 5
+
+Samples = Mapping[int, float]
+"""Number of samples by slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """When kube-state-metrics was there.
+
+    `full` gives by slot how many samples a series has that was there throughout; none where it
+    was away. `after` says that it was seen shortly after the window, too.
+    """
+
+    slots: Sequence[int]
+    full: Samples
+    after: bool = False
+
+    def covers(self, slot: int) -> bool:
+        """Say whether kube-state-metrics was seen in that slot at all."""
+        return self.full.get(slot, 0.0) > 0.0
+
+    def interval(self, slot: int) -> float:
+        """Return the seconds that one sample stands for in a covered slot."""
+        return SLOT_SECONDS / self.full[slot]
+
+    def vanished(self, samples: Samples, created: float | None, *, after: bool) -> float | None:
+        """Return when an object went; None when it was still there at the end of the window.
+
+        `after` says that it was seen shortly after the window. An object that lacks samples at
+        the end of its last slot went after as many intervals as it has samples (an unbiased
+        estimate); one that lacks none went where that slot ends.
+        """
+        seen = [slot for slot, count in samples.items() if count > 0 and self.covers(slot)]
+        if after or not seen:
+            return None
+        last = max(seen)
+        end, whole = self._reach(last, samples[last], created)
+        looked_later = self.after or any(self.covers(slot) for slot in self.slots if slot > last)
+        return None if whole and not looked_later else end
+
+    def _reach(self, slot: int, count: float, created: float | None) -> tuple[float, bool]:
+        """Return until when an object was there in a slot, and whether that is to its end."""
+        begin = max(float(slot), created or 0.0)
+        interval = self.interval(slot)
+        lacking = (slot + SLOT_SECONDS - begin) / interval - count
+        if lacking < TOLERATED_SAMPLES:
+            return float(slot + SLOT_SECONDS), True
+        return begin + count * interval, False
+
+
+@dataclass(slots=True)
+class PodSeries:
+    """What the series of one pod say; filled in by whoever reads them.
+
+    `requests` and `init_requests` hold units by container and resource as kube-state-metrics
+    writes it. `samples` counts its presence by slot, `after` whether it was seen shortly after
+    the window. `starts` is the earliest start of a GPU container that each slot shows (under
+    the window's end: what was seen after it), `running` how many samples show one running.
+    `terminal` is the phase Succeeded or Failed once it was reached, `terminal_samples` how many
+    samples of each slot show that.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    requests: dict[str, dict[str, float]] = field(default_factory=dict)
+    init_requests: dict[str, dict[str, float]] = field(default_factory=dict)
+    sidecars: set[str] = field(default_factory=set)
+    created: float | None = None
+    bound: float | None = None
+    started: float | None = None
+    completed: float | None = None
+    terminal: str = ""
+    owner: Owner | None = None
+    priority_class: str = ""
+    samples: dict[int, float] = field(default_factory=dict)
+    after: bool = False
+    starts: dict[int, float] = field(default_factory=dict)
+    running: dict[int, float] = field(default_factory=dict)
+    terminal_samples: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Which optional series the cluster has at all; without them, others stand in."""
+
+    phases: bool = True
+    starts: bool = True
+    running: bool = True
+
+
+def pod_record(
+    pod: PodSeries,
+    coverage: Coverage,
+    *,
+    known: Known,
+    named: Collection[str] = (),
+    owners: Mapping[tuple[str, str, str], Owner] | None = None,
+) -> PodRecord | None:
+    """Return the record of a pod; None when it asked for nothing or was over before the window.
+
+    `named` are resources that tiers name, `owners` maps (namespace, kind, name) of a controller
+    to its own owner.
+    """
+    start, end = float(coverage.slots[0]), float(coverage.slots[-1] + SLOT_SECONDS)
+    created = _created(pod, start)
+    requests = effective_units(pod, named)
+    if not requests or created >= end:
+        return None
+    bound = _bound(pod, created)
+    deleted = coverage.vanished(pod.samples, pod.created, after=pod.after)
+    finished = _finished(pod, coverage, bound, known)
+    if finished is not None and finished <= start:
+        return None
+    if deleted is not None:
+        deleted = max(deleted, finished or 0.0, bound or 0.0, created)
+    ended = finished if finished is not None else deleted
+    runs = _runs(pod, coverage, bound, ended, known)
+    return PodRecord(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        owner=_top_owner(pod, owners or {}),
+        requests=requests,
+        created=created,
+        node=pod.node,
+        bound=bound,
+        started=runs[0][0] if runs else None,
+        finished=finished,
+        deleted=deleted,
+        runs=runs,
+        end_reason=_end_reason(pod, finished),
+        priority_class=pod.priority_class,
+        source=Source.METRICS,
+    )
+
+
+def effective_units(pod: PodSeries, named: Collection[str] = ()) -> dict[str, float]:
+    """Return resource → units that a pod holds: max(sum of containers, each init container).
+
+    Sidecars (init containers that keep running) add to the containers. The series do not tell
+    the order of init containers, so none is added to the sidecars before it.
+    """
+    running: dict[str, float] = {}
+    for requests in (
+        *pod.requests.values(),
+        *(units for name, units in pod.init_requests.items() if name in pod.sidecars),
+    ):
+        for resource, units in requests.items():
+            running[resource] = running.get(resource, 0.0) + units
+    for name, requests in pod.init_requests.items():
+        if name not in pod.sidecars:
+            for resource, units in requests.items():
+                running[resource] = max(running.get(resource, 0.0), units)
+    return {
+        desanitise(resource, named): units
+        for resource, units in sorted(running.items())
+        if units > 0
+    }
+
+
+def _created(pod: PodSeries, start: float) -> float:
+    known = [at for at in (pod.created, pod.bound, pod.started) if at is not None]
+    return known[0] if known else max(start, float(min(pod.samples, default=int(start))))
+
+
+def _bound(pod: PodSeries, created: float) -> float | None:
+    """Return the time of scheduling; where that is not exported, the next best there is."""
+    if pod.bound is not None or not pod.node:
+        return pod.bound
+    return created if pod.started is None else pod.started
+
+
+def _finished(
+    pod: PodSeries, coverage: Coverage, bound: float | None, known: Known
+) -> float | None:
+    """Return when its containers had all finished.
+
+    A completion time alone proves nothing: it also shows while one container of several has
+    ended, or between two runs of one. A pod that ended without running (refused by the kubelet)
+    has none; its end is estimated from how long it has been seen failed.
+    """
+    if pod.terminal or not known.phases:
+        if pod.completed is not None:
+            return pod.completed
+        if pod.terminal:
+            return _seen_to_end(pod, coverage, bound)
+    return None
+
+
+def _seen_to_end(pod: PodSeries, coverage: Coverage, bound: float | None) -> float | None:
+    ended = [slot for slot, count in pod.terminal_samples.items() if count > 0]
+    if not ended:
+        return None
+    first = min(ended)
+    if not coverage.covers(first):
+        return float(first)
+    begin = max(float(first), pod.created or 0.0)
+    interval = coverage.interval(first)
+    alive = max(0.0, pod.samples.get(first, 0.0) - pod.terminal_samples[first])
+    return max(begin + alive * interval, bound or 0.0)
+
+
+def _end_reason(pod: PodSeries, finished: float | None) -> str:
+    if finished is None or not pod.terminal:
+        return ""
+    return "Completed" if pod.terminal == SUCCEEDED else pod.terminal
+
+
+def _top_owner(pod: PodSeries, owners: Mapping[tuple[str, str, str], Owner]) -> Owner:
+    """Follow the owners as far as the series tell; a bare pod is its own."""
+    owner = pod.owner
+    if owner is None or owner.kind in _NO_OWNER:
+        return Owner("Pod", pod.name)
+    for _ in range(_MOST_OWNERS):
+        above = owners.get((pod.namespace, owner.kind, owner.name))
+        if above is None or above.kind in _NO_OWNER:
+            break
+        owner = above
+    return owner
+
+
+# ---------------------------------------------------------------- runs
+
+
+def _runs(
+    pod: PodSeries,
+    coverage: Coverage,
+    bound: float | None,
+    ended: float | None,
+    known: Known,
+) -> tuple[tuple[float, float | None], ...]:
+    """Return the spans in which a GPU container ran; None ends one that still runs."""
+    if bound is None:
+        return ()
+    if not known.starts:
+        ran = pod.started is not None and (ended is None or ended > pod.started)
+        return ((float(pod.started or 0.0), ended),) if ran else ()
+    window_end = float(coverage.slots[-1] + SLOT_SECONDS)
+    until = window_end if ended is None else min(ended, window_end)
+    spans: list[Span] = []
+    for slot in coverage.slots:
+        if slot >= until:
+            break
+        carried = bool(spans) and spans[-1][1] == slot and not coverage.covers(slot)
+        span = (
+            (float(slot), min(until, float(slot + SLOT_SECONDS)))
+            if carried
+            else _run_in(pod, coverage, slot, until, known)
+        )
+        if span is not None and span[1] > span[0]:
+            spans.append(span)
+    merged = union(spans)
+    if not merged or ended is not None or merged[-1][1] < window_end:
+        return merged
+    return (*merged[:-1], (merged[-1][0], None))
+
+
+def _run_in(
+    pod: PodSeries, coverage: Coverage, slot: int, until: float, known: Known
+) -> Span | None:
+    """Return when a GPU container ran in one slot; None when none did.
+
+    Where every sample there could be shows it running, the run reaches from its exact start to
+    the end; else (it restarts, or crashes) it is as long as it has running samples.
+    """
+    end = min(until, float(slot + SLOT_SECONDS))
+    start = pod.starts.get(slot)
+    if start is None:
+        # Started after the slot's last scrape: the next slot shows when.
+        start = pod.starts.get(slot + SLOT_SECONDS)
+        return (start, end) if start is not None and slot <= start < end else None
+    if start >= end or not coverage.covers(slot):
+        return None
+    begin = max(start, float(slot))
+    interval = coverage.interval(slot)
+    count = pod.running.get(slot, 0.0)
+    if not known.running or (end - begin) / interval - count < TOLERATED_SAMPLES:
+        return start, end
+    return (begin, min(end, begin + count * interval)) if count > 0 else None
+
+
+def presence(*counts: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """Return by slot the largest of some counts: the samples of what was there throughout."""
+    full: dict[int, float] = {}
+    for some in counts:
+        for slot, count in some:
+            full[slot] = max(full.get(slot, 0.0), count)
+    return full

@@ -1,0 +1,60 @@
+"""Joining what `watch` saw with what kube-state-metrics saw while it was away."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.spans import Span, clip, union
+
+
+def gaps(watched: Iterable[Span], start: float, end: float, *, tolerance: float) -> list[Span]:
+    """Return the spans of start..end longer than `tolerance` seconds that nobody watched."""
+    found = []
+    at = start
+    for a, b in union(clip(watched, start, end)):
+        if a - at > tolerance:
+            found.append((at, a))
+        at = max(at, b)
+    if end - at > tolerance:
+        found.append((at, end))
+    return found
+
+
+def merge_pods(recorded: Iterable[PodRecord], inferred: Iterable[PodRecord]) -> list[PodRecord]:
+    """Return every pod once, by uid; what the API said wins.
+
+    A pod that the API saw and whose end nobody watched takes the end that the series show.
+    """
+    seen = {pod.uid: pod for pod in inferred}
+    merged = []
+    for pod in recorded:
+        other = seen.pop(pod.uid, None)
+        merged.append(_with_end(pod, other) if other is not None else pod)
+    merged.extend(seen.values())
+    return sorted(merged, key=lambda pod: pod.uid)
+
+
+def _with_end(pod: PodRecord, other: PodRecord) -> PodRecord:
+    if pod.bound is None and other.bound is not None:
+        return replace(other, owner=pod.owner)
+    if pod.ended is None and other.ended is not None:
+        return replace(pod, finished=other.finished, deleted=other.deleted)
+    return pod
+
+
+def merge_spells(
+    recorded: Iterable[NodeSpell], inferred: Iterable[NodeSpell], unwatched: Sequence[Span]
+) -> list[NodeSpell]:
+    """Return the API's spells where somebody watched, the series' spells in the gaps."""
+    merged = []
+    for spell in recorded:
+        at = spell.start
+        for a, b in (*clip(unwatched, spell.start, spell.end), (spell.end, spell.end)):
+            if a > at:
+                merged.append(replace(spell, start=at, end=a))
+            at = max(at, b)
+    for spell in inferred:
+        merged.extend(
+            replace(spell, start=a, end=b) for a, b in clip(unwatched, spell.start, spell.end)
+        )
+    return sorted(merged, key=lambda spell: (spell.node, spell.start))

@@ -1,0 +1,119 @@
+"""What is known of a pod, joined over time: the API's later looks, and other sources' hours."""
+
+from dataclasses import replace
+
+from apps.clusters.domain.kube_objects import Run, tidy_runs
+from apps.clusters.domain.ledger import Owner, PodRecord
+
+_RANK = {"Pod": 0, "ReplicaSet": 1, "Job": 2}
+
+
+def updated(known: PodRecord, seen: PodRecord, *, at: float) -> PodRecord:
+    """Return `known` after the API showed `seen`, a later look at the same pod, at time `at`.
+
+    Exact times once known stay; runs that the status has forgotten since are kept, and so is an
+    owner that has gone since. The same look twice changes nothing.
+    """
+    runs = extended_runs(known.runs, seen.runs)
+    finished = _finished(known, seen, runs, at)
+    deleted = known.deleted if known.deleted is not None else seen.deleted
+    ended = finished if finished is not None else deleted
+    starts = [t for t in (known.started, seen.started) if t is not None]
+    return replace(
+        seen,
+        owner=max(seen.owner, known.owner, key=lambda owner: _height(owner)[0]),
+        created=known.created or seen.created,
+        node=seen.node or known.node,
+        bound=seen.bound if known.bound is None else known.bound,
+        started=min(starts) if starts else None,
+        finished=finished,
+        deleted=deleted,
+        runs=closed_runs(runs, ended),
+        end_reason=(seen.end_reason or known.end_reason) if ended is not None else "",
+    )
+
+
+def extended_runs(known: tuple[Run, ...], seen: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return every run of both; `seen` tells what runs now and the last run of each container.
+
+    A run known as open that `seen` shows neither as open nor as over ended while nobody looked:
+    it is closed where the next run began.
+    """
+    runs: list[Run] = [*seen]
+    for start, end in known:
+        if end is None and not _covered(start, seen):
+            end = min((other for other, _ in seen if other > start), default=None)
+        elif end is None:
+            continue
+        runs.append((start, end))
+    return tidy_runs(runs)
+
+
+def _covered(start: float, runs: tuple[Run, ...]) -> bool:
+    return any(a <= start and (b is None or start < b) for a, b in runs)
+
+
+def closed_runs(runs: tuple[Run, ...], ended: float | None) -> tuple[Run, ...]:
+    """Return runs of which the open one is closed at the end of the pod, if it has ended."""
+    if ended is None:
+        return runs
+    return tidy_runs((start, ended if end is None else end) for start, end in runs)
+
+
+def _finished(known: PodRecord, seen: PodRecord, runs: tuple[Run, ...], at: float) -> float | None:
+    if seen.finished is None or known.finished is not None:
+        both = [t for t in (known.finished, seen.finished) if t is not None]
+        return max(both) if both else None
+    running = runs[-1] if runs else None
+    if running is not None and running[1] is None and seen.finished < running[0]:
+        # Over, with its container statuses wiped: all that is known is when that was seen.
+        return at
+    return seen.finished
+
+
+def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
+    """Join what two hours of kube-state-metrics series say of one pod, in any order.
+
+    Commutative, associative and idempotent, so hours may be collected in any order and again.
+    Created, bound and started are exact values. A completion time is kept; without one the
+    latest estimate of the end is. `runs` is one span from the first start to the end, for the
+    series do not show restarts.
+    """
+    finished = _latest(one.finished, other.finished)
+    deleted = _latest(one.deleted, other.deleted)
+    first = _earliest(*(r.runs[0][0] if r.runs else None for r in (one, other)))
+    runs: tuple[Run, ...] = ()
+    if first is not None:
+        end = finished if finished is not None else deleted
+        # Never dropped, even when of no length: a later hour may know of a later end.
+        runs = ((first, None if end is None else max(first, end)),)
+    return replace(
+        one,
+        owner=max(one.owner, other.owner, key=_height),
+        requests={
+            resource: max(one.requests.get(resource, 0.0), other.requests.get(resource, 0.0))
+            for resource in sorted(one.requests.keys() | other.requests.keys())
+        },
+        created=min(one.created, other.created),
+        node=max(one.node, other.node),
+        bound=_earliest(one.bound, other.bound),
+        started=_earliest(one.started, other.started),
+        finished=finished,
+        deleted=deleted,
+        runs=runs,
+        end_reason=max(one.end_reason, other.end_reason),
+        priority_class=max(one.priority_class, other.priority_class),
+        node_selector=max(one.node_selector, other.node_selector, key=lambda s: sorted(s.items())),
+    )
+
+
+def _height(owner: Owner) -> tuple[int, str, str]:
+    return (_RANK.get(owner.kind, 3), owner.kind, owner.name)
+
+
+def _earliest(*times: float | None) -> float | None:
+    return min((t for t in times if t is not None), default=None)
+
+
+def _latest(*times: float | None) -> float | None:
+    return max((t for t in times if t is not None), default=None)

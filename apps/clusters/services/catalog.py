@@ -1,0 +1,350 @@
+"""Clusters, tiers, namespace claims and report settings: writing the catalog, reading its rules."""
+
+import fnmatch
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Protocol, TypeVar
+
+from django.db.models import FilteredRelation, Q
+
+from apps.accounts.models import Team
+from apps.accounts.services import team_ids
+from apps.clusters.domain import tiers as domain
+from apps.clusters.models import (
+    Cluster,
+    NamespaceClaim,
+    ReportSettings,
+    Tier,
+    TierRule,
+    Valid,
+)
+
+ValidRow = TypeVar("ValidRow", bound=Valid)
+
+# Built-in tiers come after all that a catalog can number.
+_BUILTIN_POSITION = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """A cluster of the catalog with its connections; `kubernetes` None: metrics only."""
+
+    name: str
+    prometheus: Mapping[str, Any]
+    kubernetes: Mapping[str, Any] | None = None
+    active: bool = True
+    pk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TierRecord:
+    """A tier's name, place and promise."""
+
+    name: str
+    position: int
+    promise: str = ""
+    active: bool = True
+    pk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """What a tier matches in a span; `valid_from` None: not decided yet."""
+
+    tier: str
+    position: int
+    sharing: str
+    resources: tuple[str, ...]
+    device_classes: tuple[str, ...]
+    node_selector: Mapping[str, str]
+    allowed_teams: tuple[str, ...]
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    pk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """A namespace pattern that a team claims in a span."""
+
+    pattern: str
+    team: str
+    position: int
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    pk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRecord:
+    """The report's time zone and currency."""
+
+    time_zone: str = "UTC"
+    currency: str = "USD"
+    pk: int | None = None
+
+
+def ensure_builtin() -> None:
+    """Create the tiers `unmatched` and `undetermined` where missing. One query when there."""
+    there = set(Tier.objects.filter(name__in=domain.BUILTIN_TIERS).values_list("name", flat=True))
+    missing = [
+        Tier(name=name, position=_BUILTIN_POSITION + place, builtin=True)
+        for place, name in enumerate(domain.BUILTIN_TIERS)
+        if name not in there
+    ]
+    if missing:
+        Tier.objects.bulk_create(missing, ignore_conflicts=True)
+
+
+# ---------------------------------------------------------------- reads for the facts
+
+
+def tier_ids() -> dict[str, int]:
+    """Return every tier's id by name, built-in ones included. One query."""
+    return dict(Tier.objects.order_by("name").values_list("name", "pk"))
+
+
+def cluster_ids() -> dict[str, int]:
+    """Return every cluster's id by name. One query."""
+    return dict(Cluster.objects.order_by("name").values_list("name", "pk"))
+
+
+def tier_rules_at(at: datetime) -> list[domain.TierRule]:
+    """Return the rules in force at `at`, in the order in which they are tried. One query."""
+    rows = TierRule.objects.filter(_in_force(at)).order_by("position", "pk")
+    return [
+        domain.TierRule(
+            tier=row["tier__name"],
+            sharing=domain.Sharing(row["sharing"]),
+            resources=tuple(row["resources"]),
+            device_classes=tuple(row["device_classes"]),
+            node_selector=row["node_selector"],
+        )
+        for row in rows.values(
+            "tier__name", "sharing", "resources", "device_classes", "node_selector"
+        )
+    ]
+
+
+def team_finder_at(at: datetime) -> Callable[[str], int]:
+    """Return what tells the id of the team that a namespace belonged to at `at`. One query.
+
+    A claim of the very name comes first, then patterns in catalog order; `unassigned` is the team
+    of all others. Raises Team.DoesNotExist when that team is missing (`ensure_builtin` makes it).
+    """
+    claims = FilteredRelation("claims", condition=_in_force(at, "claims__"))
+    teams = Team.objects.annotate(claim=claims)
+    rows = teams.filter(Q(name=domain.UNASSIGNED) | Q(claim__isnull=False))
+    exact: dict[str, int] = {}
+    patterns: list[tuple[re.Pattern[str], int]] = []
+    unassigned: int | None = None
+    for row in rows.order_by("claim__position", "claim__pk", "pk").values(
+        "pk", "name", "claim__pattern"
+    ):
+        pattern = row["claim__pattern"]
+        if row["name"] == domain.UNASSIGNED:
+            unassigned = row["pk"]
+        if pattern is None:
+            continue
+        if "*" in pattern or "?" in pattern:
+            patterns.append((re.compile(fnmatch.translate(pattern)), row["pk"]))
+        else:
+            exact.setdefault(pattern, row["pk"])
+    if unassigned is None:
+        raise Team.DoesNotExist(f"the built-in team {domain.UNASSIGNED} is missing")
+    return _finder(exact, patterns, unassigned)
+
+
+def _finder(
+    exact: Mapping[str, int], patterns: Sequence[tuple[re.Pattern[str], int]], otherwise: int
+) -> Callable[[str], int]:
+    @cache
+    def team_of(namespace: str) -> int:
+        if namespace in exact:
+            return exact[namespace]
+        return next((team for pattern, team in patterns if pattern.match(namespace)), otherwise)
+
+    return team_of
+
+
+def _in_force(at: datetime, prefix: str = "") -> Q:
+    return Q(**{f"{prefix}valid_from__lte": at}) & (
+        Q(**{f"{prefix}valid_to__isnull": True}) | Q(**{f"{prefix}valid_to__gt": at})
+    )
+
+
+# ---------------------------------------------------------------- what is loaded
+
+
+def loaded_clusters() -> list[ClusterRecord]:
+    """Return all clusters by name, inactive ones too. One query."""
+    return [
+        ClusterRecord(c.name, c.prometheus, c.kubernetes, c.active, c.pk)
+        for c in Cluster.objects.order_by("name")
+    ]
+
+
+def loaded_tiers() -> list[TierRecord]:
+    """Return all tiers that catalogs have named, inactive ones too. One query."""
+    return [
+        TierRecord(t.name, t.position, t.promise, t.active, t.pk)
+        for t in Tier.objects.filter(builtin=False).order_by("position", "name")
+    ]
+
+
+def loaded_rules() -> list[RuleRecord]:
+    """Return all tier rules there ever were. One query."""
+    rows = TierRule.objects.select_related("tier").order_by("valid_from", "position", "pk")
+    return [
+        RuleRecord(
+            tier=row.tier.name,
+            position=row.position,
+            sharing=row.sharing,
+            resources=tuple(row.resources),
+            device_classes=tuple(row.device_classes),
+            node_selector=row.node_selector,
+            allowed_teams=tuple(row.allowed_teams),
+            valid_from=row.valid_from,
+            valid_to=row.valid_to,
+            pk=row.pk,
+        )
+        for row in rows
+    ]
+
+
+def loaded_claims() -> list[ClaimRecord]:
+    """Return all namespace claims there ever were. One query."""
+    rows = NamespaceClaim.objects.select_related("team").order_by("valid_from", "position", "pk")
+    return [
+        ClaimRecord(r.pattern, r.team.name, r.position, r.valid_from, r.valid_to, r.pk)
+        for r in rows
+    ]
+
+
+def loaded_report() -> list[ReportRecord]:
+    """Return the report's settings in a list, empty before the first load. One query."""
+    rows = ReportSettings.objects.order_by("pk")[:1]
+    return [ReportRecord(r.time_zone, r.currency, r.pk) for r in rows]
+
+
+# ---------------------------------------------------------------- writes
+
+
+class Spanned(Protocol):
+    """A record of a row with a span."""
+
+    @property
+    def valid_from(self) -> datetime | None: ...
+
+    @property
+    def valid_to(self) -> datetime | None: ...
+
+
+def span(record: Spanned) -> dict[str, Any]:
+    """Return the span's columns. Raises ValueError where the start is not decided yet."""
+    if record.valid_from is None:
+        raise ValueError(f"no start was decided for {record}")
+    return {"valid_from": record.valid_from, "valid_to": record.valid_to}
+
+
+def write_valid(
+    model: type[ValidRow],
+    rows: Sequence[ValidRow],
+    *,
+    columns: Sequence[str],
+    withdrawn: Collection[int],
+) -> None:
+    """Delete the `withdrawn`, update rows that have a pk, and insert the others.
+
+    `columns` are those to update beside the span. Deleting comes first: an updated or new row may
+    take the place of one that goes.
+    """
+    if withdrawn:
+        model._default_manager.filter(pk__in=withdrawn).delete()
+    known = [row for row in rows if row.pk]
+    model._default_manager.bulk_update(known, [*columns, "valid_from", "valid_to"], batch_size=200)
+    model._default_manager.bulk_create([row for row in rows if not row.pk])
+
+
+def write_clusters(records: Sequence[ClusterRecord]) -> None:
+    """Insert the clusters without pk and update the others."""
+    rows = [
+        Cluster(
+            pk=r.pk,
+            name=r.name,
+            prometheus=dict(r.prometheus),
+            kubernetes=None if r.kubernetes is None else dict(r.kubernetes),
+            active=r.active,
+        )
+        for r in records
+    ]
+    columns = ["prometheus", "kubernetes", "active"]
+    Cluster.objects.bulk_update([row for row in rows if row.pk], columns)
+    Cluster.objects.bulk_create([row for row in rows if not row.pk])
+
+
+def write_tiers(records: Sequence[TierRecord]) -> None:
+    """Insert the tiers without pk and update the others."""
+    rows = [
+        Tier(pk=r.pk, name=r.name, position=r.position, promise=r.promise, active=r.active)
+        for r in records
+    ]
+    Tier.objects.bulk_update([row for row in rows if row.pk], ["position", "promise", "active"])
+    Tier.objects.bulk_create([row for row in rows if not row.pk])
+
+
+def write_rules(records: Sequence[RuleRecord], *, withdrawn: Collection[int]) -> None:
+    """Store tier rules as `write_valid` says."""
+    if not records and not withdrawn:
+        return
+    tiers = tier_ids()
+    rows = [
+        TierRule(
+            pk=r.pk,
+            tier_id=tiers[r.tier],
+            position=r.position,
+            sharing=r.sharing,
+            resources=list(r.resources),
+            device_classes=list(r.device_classes),
+            node_selector=dict(r.node_selector),
+            allowed_teams=list(r.allowed_teams),
+            **span(r),
+        )
+        for r in records
+    ]
+    columns = [
+        "position",
+        "sharing",
+        "resources",
+        "device_classes",
+        "node_selector",
+        "allowed_teams",
+    ]
+    write_valid(TierRule, rows, columns=columns, withdrawn=withdrawn)
+
+
+def write_claims(records: Sequence[ClaimRecord], *, withdrawn: Collection[int]) -> None:
+    """Store namespace claims as `write_valid` says."""
+    if not records and not withdrawn:
+        return
+    teams = team_ids()
+    rows = [
+        NamespaceClaim(
+            pk=r.pk,
+            team_id=teams[r.team],
+            position=r.position,
+            pattern=r.pattern,
+            **span(r),
+        )
+        for r in records
+    ]
+    write_valid(NamespaceClaim, rows, columns=["team", "position"], withdrawn=withdrawn)
+
+
+def write_report(records: Sequence[ReportRecord]) -> None:
+    """Store the one row of report settings."""
+    for r in records:
+        ReportSettings(pk=r.pk, time_zone=r.time_zone, currency=r.currency).save()

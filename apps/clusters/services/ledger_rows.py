@@ -1,0 +1,130 @@
+"""Rows of the pod ledger and of node spells, to and from what the domain speaks of."""
+
+from datetime import datetime
+from typing import Any
+
+from apps.clusters.domain.kube_objects import NodeState, Run, main_resource
+from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
+from apps.clusters.domain.window import from_seconds
+from apps.clusters.models import NodeSpell as NodeSpellRow
+from apps.clusters.models import Pod
+
+POD_FIELDS = [
+    "workload",
+    "name",
+    "node_name",
+    "resource",
+    "units",
+    "requests",
+    "node_selector",
+    "priority_class",
+    "created_at",
+    "bound_at",
+    "started_at",
+    "finished_at",
+    "deleted_at",
+    "ended_at",
+    "runs",
+    "end_reason",
+    "source",
+    "lost",
+    "tier",
+    "gpu_model",
+    "gpu_equivalents",
+]
+SPELL_FIELDS = ["end", "ready", "schedulable", "capacity", "allocatable", "labels"]
+
+
+def pod_values(record: PodRecord) -> dict[str, Any]:
+    """Return the columns of a pod's row that its record tells."""
+    resource, units = main_resource(record.requests)
+    return {
+        "name": record.name,
+        "node_name": record.node,
+        "resource": resource,
+        "units": units,
+        "requests": dict(record.requests),
+        "node_selector": dict(record.node_selector),
+        "priority_class": record.priority_class,
+        "created_at": from_seconds(record.created),
+        "bound_at": _time(record.bound),
+        "started_at": _time(record.started),
+        "finished_at": _time(record.finished),
+        "deleted_at": _time(record.deleted),
+        "ended_at": _time(record.ended),
+        "runs": [list(run) for run in record.runs],
+        # PostgreSQL takes no NUL in text, and a kubelet's word may be anything.
+        "end_reason": record.end_reason.replace("\0", "")[:120],
+        "source": record.source.value,
+    }
+
+
+def pod_record_of(row: Pod) -> PodRecord:
+    """Return the record of a row read with its workload and that one's namespace."""
+    runs: tuple[Run, ...] = tuple((start, end) for start, end in row.runs)
+    return PodRecord(
+        uid=row.uid,
+        namespace=row.workload.namespace.name,
+        name=row.name,
+        owner=Owner(row.workload.kind, row.workload.name),
+        requests=row.requests,
+        created=row.created_at.timestamp(),
+        node=row.node_name,
+        bound=_seconds(row.bound_at),
+        started=_seconds(row.started_at),
+        finished=_seconds(row.finished_at),
+        deleted=_seconds(row.deleted_at),
+        runs=runs,
+        end_reason=row.end_reason,
+        priority_class=row.priority_class,
+        node_selector=row.node_selector,
+        source=Source(row.source),
+    )
+
+
+def spell_values(state: NodeState, end: float | None) -> dict[str, Any]:
+    """Return the columns of a spell's row beside its node and start."""
+    return {
+        "end": _time(end),
+        "ready": state.ready,
+        "schedulable": state.schedulable,
+        "capacity": dict(state.capacity),
+        "allocatable": dict(state.allocatable),
+        "labels": dict(state.labels),
+    }
+
+
+def node_state_of(row: NodeSpellRow) -> NodeState:
+    """Return the state that a spell's row (read with its node) describes."""
+    return NodeState(
+        name=row.node.name,
+        capacity=row.capacity,
+        allocatable=row.allocatable,
+        labels=row.labels,
+        ready=row.ready,
+        schedulable=row.schedulable,
+    )
+
+
+def spell_of(row: NodeSpellRow, start: float, end: float) -> NodeSpell:
+    """Return a spell's row, read with its node, as the part of it within start..end."""
+    until = end if row.end is None else min(end, row.end.timestamp())
+    return NodeSpell(
+        node=row.node.name,
+        start=max(start, row.start.timestamp()),
+        end=until,
+        capacity=row.capacity,
+        allocatable=row.allocatable,
+        labels=row.labels,
+        ready=row.ready,
+        schedulable=row.schedulable,
+        source=Source.API,
+    )
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else from_seconds(seconds)
+
+
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()

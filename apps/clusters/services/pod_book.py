@@ -1,0 +1,122 @@
+"""The pods of a cluster as `watch` learns them, in memory until written."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from apps.clusters.domain.kube_objects import Run, tidy_runs
+from apps.clusters.domain.ledger import PodRecord, Source
+from apps.clusters.domain.pod_history import closed_runs, updated
+from apps.clusters.domain.tiers import UNKNOWN_MODEL
+from apps.clusters.services.tier_history import Assigned
+
+LOST = "Lost"
+
+
+@dataclass(slots=True)
+class TrackedPod:
+    """A pod's record, what it counts as, and whether it went while nobody watched."""
+
+    record: PodRecord
+    assigned: Assigned | None = None
+    lost: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Say whether what it counts as is final: its node's GPU model was known when bound."""
+        return (
+            self.record.bound is not None
+            and self.assigned is not None
+            and self.assigned.gpu_model not in {None, UNKNOWN_MODEL}
+        )
+
+
+class PodBook:
+    """Every pod that is there, by uid; `changed` are the uids to be written.
+
+    A pod that has gone is dropped from memory once written.
+    """
+
+    def __init__(self, pods: Mapping[str, TrackedPod] | None = None) -> None:
+        self.pods: dict[str, TrackedPod] = dict(pods or {})
+        self.changed: set[str] = set()
+
+    def unknown(self, uids: Iterable[str]) -> list[str]:
+        """Return those uids whose rows must be looked up before they are taken in."""
+        return sorted(set(uids) - self.pods.keys())
+
+    def adopt(self, rows: Mapping[str, TrackedPod]) -> None:
+        """Take rows of the database into memory."""
+        for uid, tracked in rows.items():
+            self.pods.setdefault(uid, tracked)
+
+    def seen(self, record: PodRecord, at: float, *, assumed: tuple[Run, ...] = ()) -> None:
+        """Take in a look at a pod at time `at`; `assumed` are runs to believe of a new pod."""
+        known = self.pods.get(record.uid)
+        if known is None:
+            self.pods[record.uid] = TrackedPod(_with_runs(record, assumed))
+            self.changed.add(record.uid)
+            return
+        before = known.record
+        if _is_late(known, record):
+            return
+        if before.source is Source.METRICS:
+            known.record = _with_runs(record, assumed)
+        elif known.lost and record.deleted is None:
+            # Missing from a list, and there after all.
+            alive = replace(before, deleted=None, end_reason="")
+            known.lost, known.record = False, updated(alive, record, at=at)
+        else:
+            known.record = updated(before, record, at=at)
+            known.lost = known.lost and known.record.finished is None
+        if known.record != before:
+            self.changed.add(record.uid)
+
+    def listed(self, uids: Collection[str], at: float, last_seen: float | None) -> None:
+        """Take in that only `uids` are there; others went since `last_seen`, unobserved."""
+        for uid, tracked in self.pods.items():
+            record = tracked.record
+            if uid in uids or record.deleted is not None or record.source is not Source.API:
+                continue
+            latest = max(t for t in _times(record, last_seen) if t is not None)
+            deleted = min(at, latest)
+            tracked.lost = record.finished is None
+            ended = record.finished if record.finished is not None else deleted
+            tracked.record = replace(
+                record,
+                deleted=deleted,
+                runs=closed_runs(record.runs, ended),
+                end_reason=record.end_reason or LOST,
+            )
+            self.changed.add(uid)
+
+    def unsettled_on(self, nodes: Collection[str]) -> set[str]:
+        """Return the uids of pods on these nodes of which it is not final what they count as."""
+        return {
+            uid
+            for uid, tracked in self.pods.items()
+            if tracked.record.node in nodes and not tracked.settled
+        }
+
+    def written(self, uids: Iterable[str]) -> None:
+        """Note that these are in the database; forget those that are over and gone."""
+        for uid in uids:
+            self.changed.discard(uid)
+            if uid in self.pods and self.pods[uid].record.deleted is not None:
+                del self.pods[uid]
+
+
+def _is_late(known: TrackedPod, record: PodRecord) -> bool:
+    """Say whether a look is older than the deletion that was seen: no uid comes back."""
+    return known.record.deleted is not None and not known.lost and record.deleted is None
+
+
+def _times(record: PodRecord, last_seen: float | None) -> list[float | None]:
+    starts = [start for start, _ in record.runs]
+    return [last_seen, record.created, record.bound, record.finished, *starts]
+
+
+def _with_runs(record: PodRecord, runs: tuple[Run, ...]) -> PodRecord:
+    if not runs:
+        return record
+    joined = tidy_runs((*runs, *record.runs))
+    return replace(record, runs=joined, started=joined[0][0])

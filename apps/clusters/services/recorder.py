@@ -1,0 +1,268 @@
+"""From what the API server shows, in whatever order it arrives, to the rows of the ledger."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import IntegrityError
+
+from apps.clusters.domain.kube_objects import NodeState, assumed_runs, node_state, pod_record
+from apps.clusters.domain.ledger import Owner, PodRecord
+from apps.clusters.domain.owners import nearest_owner
+from apps.clusters.ports import Change, ClusterSource
+from apps.clusters.services import ledger_writer
+from apps.clusters.services.coverage import Coverage
+from apps.clusters.services.names import Names
+from apps.clusters.services.node_book import NodeBook
+from apps.clusters.services.owner_lookup import OwnerLookup
+from apps.clusters.services.pod_book import PodBook
+from apps.clusters.services.tier_history import TierHistory
+
+NODES = "/api/v1/nodes"
+NAMESPACES = "/api/v1/namespaces"
+PODS = "/api/v1/pods"
+COLLECTIONS = (NODES, NAMESPACES, PODS)
+
+_RULES_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A whole collection, asked for at `at` (Unix seconds)."""
+
+    path: str
+    items: Sequence[Mapping[str, Any]]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One line of a collection's watch, and when it arrived."""
+
+    path: str
+    change: Change
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A collection's watch ended in order: every change until `at` has arrived."""
+
+    path: str
+    at: float
+
+
+Item = Listed | Seen | Followed
+
+
+@dataclass(slots=True)
+class _Pods:
+    """GPU pods of a batch: by identity of the object, its record; and the rows there are."""
+
+    records: dict[int, PodRecord]
+    assumed: dict[str, tuple[tuple[float, float | None], ...]]
+
+
+class Recorder:
+    """The state of one cluster's ledger in memory, and how it gets into the database.
+
+    `take` reads in a batch and `write` stores what changed; either may be called again after a
+    database error and then does what it would have done. Only one thread may use it.
+    """
+
+    def __init__(self, cluster_id: int, source: ClusterSource) -> None:
+        self._cluster = cluster_id
+        self._owners = OwnerLookup(source)
+        self._names = Names(cluster_id)
+        self._tiers = TierHistory.load()
+        self._tiers_at = 0.0
+        self._nodes = NodeBook(ledger_writer.open_spells(cluster_id))
+        self._pods = PodBook(ledger_writer.present_pods(cluster_id))
+        self._last_watched = ledger_writer.last_watched(cluster_id)
+        self._coverage = Coverage((NODES, PODS))
+        self._versions: dict[str, dict[str, int]] = defaultdict(dict)
+        self._namespaces: set[str] = set()
+        self._now = 0.0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many GPU nodes and GPU pods there are."""
+        return len(self._nodes.open), len(self._pods.pods)
+
+    # ------------------------------------------------------------ taking in
+
+    def take(self, batch: Sequence[Item]) -> bool:
+        """Take in a batch, in order. Return whether the catalog now needs everything listed anew.
+
+        That is so when tiers name other resources or node labels than before: objects that were
+        of no interest then may be now.
+        """
+        if not batch:
+            return False
+        relist = self._refresh_tiers(max(item.at for item in batch))
+        pods = self._prepared(batch)
+        for item in batch:
+            self._now = max(self._now, item.at)
+            match item:
+                case Listed():
+                    self._take_list(item, pods)
+                case Seen():
+                    self._take_change(item, pods)
+                case Followed():
+                    pass
+            if not isinstance(item, Listed):
+                self._coverage.proven(item.path, item.at)
+        return relist
+
+    def _refresh_tiers(self, now: float) -> bool:
+        if now - self._tiers_at < _RULES_SECONDS:
+            return False
+        before, self._tiers, self._tiers_at = self._tiers, TierHistory.load(), now
+        return not (
+            self._tiers.resources <= before.resources
+            and self._tiers.label_keys <= before.label_keys
+        )
+
+    def _prepared(self, batch: Sequence[Item]) -> _Pods:
+        """Parse the batch's pods, find their owners and load the rows that may exist of them.
+
+        All that can fail for want of a database or an API server happens here, before anything
+        in memory changes.
+        """
+        if any(isinstance(item, Listed) and item.path == PODS for item in batch):
+            self._owners.forget()
+        named = self._tiers.resources
+        found: list[tuple[Mapping[str, Any], PodRecord]] = []
+        for pod, deleted in _pods_of(batch):
+            record = pod_record(pod, owner=nearest_owner(pod), named=named, deleted=deleted)
+            if record is not None:
+                found.append((pod, record))
+        tops: Mapping[str, Owner] = self._owners.top_owners(pod for pod, _ in found)
+        new = set(self._pods.unknown(record.uid for _, record in found))
+        assumed = {r.uid: assumed_runs(pod, named) for pod, r in found if r.uid in new}
+        self._pods.adopt(ledger_writer.known_pods(self._cluster, sorted(new)))
+        records = {id(pod): _owned(record, tops) for pod, record in found}
+        return _Pods(records, assumed)
+
+    def _take_list(self, listed: Listed, pods: _Pods) -> None:
+        proof = self._coverage.last_proof(listed.path)
+        last_seen = proof if proof is not None else self._last_watched
+        self._coverage.listed(listed.path, listed.at)
+        self._versions[listed.path] = {
+            str(i["metadata"].get("uid", "")): version
+            for i in listed.items
+            if (version := _version(i)) is not None
+        }
+        if listed.path == NODES:
+            states = [self._state(item) for item in listed.items]
+            self._nodes.listed(states, listed.at, last_seen)
+            self._settle({state.name for state in states})
+        elif listed.path == PODS:
+            records = [pods.records[id(i)] for i in listed.items if id(i) in pods.records]
+            for record in records:
+                self._pods.seen(record, listed.at, assumed=pods.assumed.get(record.uid, ()))
+            self._pods.listed({record.uid for record in records}, listed.at, last_seen)
+        else:
+            self._namespaces.update(str(i["metadata"]["name"]) for i in listed.items)
+
+    def _take_change(self, seen: Seen, pods: _Pods) -> None:
+        item, kind = seen.change.object, seen.change.type
+        if kind not in {"ADDED", "MODIFIED", "DELETED"} or self._is_stale(seen.path, item):
+            return
+        if seen.path == NODES:
+            self._take_node(self._state(item), kind, seen.at)
+        elif seen.path == PODS:
+            record = pods.records.get(id(item))
+            if record is not None:
+                self._pods.seen(record, seen.at, assumed=pods.assumed.get(record.uid, ()))
+        elif kind != "DELETED":
+            self._namespaces.add(str(item["metadata"]["name"]))
+
+    def _take_node(self, state: NodeState, kind: str, at: float) -> None:
+        if kind == "DELETED":
+            self._nodes.gone(state.name, at)
+            return
+        self._nodes.seen(state, at)
+        self._settle({state.name})
+
+    def _state(self, node: Mapping[str, Any]) -> NodeState:
+        return node_state(node, named=self._tiers.resources, label_keys=self._tiers.label_keys)
+
+    def _settle(self, nodes: set[str]) -> None:
+        """Look again at what pods count as that were bound before their node's labels came."""
+        self._pods.changed |= self._pods.unsettled_on(nodes)
+
+    def _is_stale(self, path: str, item: Mapping[str, Any]) -> bool:
+        """Say whether a newer version of this object was taken in already."""
+        version = _version(item)
+        if version is None:
+            return False
+        versions, uid = self._versions[path], str(item["metadata"].get("uid", ""))
+        if version < versions.get(uid, version):
+            return True
+        versions[uid] = version
+        return False
+
+    # ------------------------------------------------------------ writing
+
+    def write(self) -> int:
+        """Write what changed; return how many rows that were. Nothing changed: no query.
+
+        The span watched is written last: it never vouches for what is not in the database.
+        """
+        try:
+            return self._write()
+        except IntegrityError:
+            # A namespace or workload was deleted beside us: its id must be made anew.
+            self._names = Names(self._cluster)
+            return self._write()
+
+    def _write(self) -> int:
+        uids = sorted(self._pods.changed)
+        pods = [self._pods.pods[uid] for uid in uids]
+        for tracked in pods:
+            if not tracked.settled:
+                self._assign(tracked.record.uid)
+        self._names.namespaces(self._namespaces)
+        ledger_writer.write_pods(self._cluster, pods, self._names)
+        spells = dict(self._nodes.changed)
+        ledger_writer.write_spells(spells, self._names)
+        spans = self._coverage.unwritten
+        ledger_writer.write_spans(self._cluster, spans)
+        self._pods.written(uids)
+        self._nodes.changed.clear()
+        self._coverage.written()
+        self._namespaces.clear()
+        return len(pods) + len(spells)
+
+    def _assign(self, uid: str) -> None:
+        """Set what a pod counts as: by its node's labels once bound, until then as it asks."""
+        tracked = self._pods.pods[uid]
+        spell = self._nodes.open.get(tracked.record.node)
+        if tracked.record.bound is not None and spell is None and tracked.assigned is not None:
+            return
+        labels = None if spell is None else spell.state.labels
+        tracked.assigned = self._tiers.assign(tracked.record, labels, self._now)
+
+
+def _owned(record: PodRecord, tops: Mapping[str, Owner]) -> PodRecord:
+    top = tops.get(record.uid, record.owner)
+    return record if top == record.owner else replace(record, owner=top)
+
+
+def _pods_of(batch: Iterable[Item]) -> Iterable[tuple[Mapping[str, Any], float | None]]:
+    """Yield each pod of a batch, and when it was seen to go if it was."""
+    for item in batch:
+        if isinstance(item, Followed) or item.path != PODS:
+            continue
+        if isinstance(item, Listed):
+            yield from ((pod, None) for pod in item.items)
+        elif item.change.type in {"ADDED", "MODIFIED", "DELETED"}:
+            yield item.change.object, item.at if item.change.type == "DELETED" else None
+
+
+def _version(item: Mapping[str, Any]) -> int | None:
+    """Return an object's resourceVersion as a number; they grow (KEP-5504)."""
+    text = str(item["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,109 @@
+"""Following one collection for ever: list, watch, take up again, list anew when too far behind."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable, WatchExpired
+from apps.clusters.services.recorder import Followed, Item, Listed, Seen
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY_SECONDS = 1.0
+LONGEST_DELAY_SECONDS = 60.0
+_PUT_SECONDS = 1.0
+
+
+class _Stopped(Exception):
+    """Nobody reads the inbox any more."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """One collection's changes, put into `inbox` in order, until `stopped` says so.
+
+    `wait` sleeps for a number of seconds or until the stop. The inbox is bounded: when the
+    database is away, reading stops too, and the server cuts the connection when it likes.
+    """
+
+    cluster: str
+    path: str
+    source: ClusterSource
+    inbox: "queue.Queue[Item]"
+    clock: Callable[[], datetime]
+    stopped: Callable[[], bool]
+    wait: Callable[[float], object]
+    relist: threading.Event
+    _version: str = ""
+    _delay: float = 0.0
+
+    def run(self) -> None:
+        """Follow the collection; returns after a stop. Only a programming error is raised."""
+        while not self.stopped():
+            try:
+                self._once()
+            except WatchExpired as error:
+                logger.info("cluster %s: %s; listing again", self.cluster, error)
+                self._version = ""
+            except SourceUnavailable as error:
+                self._back_off(error, "trying again")
+            except SourceRejected as error:
+                self._delay = LONGEST_DELAY_SECONDS
+                self._back_off(error, "a person must act; trying again")
+            except _Stopped:
+                return
+
+    def _once(self) -> None:
+        if self.relist.is_set():
+            self.relist.clear()
+            self._version = ""
+        if not self._version:
+            self._list()
+        changes = 0
+        for change in self.source.watch(self.path, resource_version=self._version):
+            changes += 1
+            self._put(Seen(self.path, change, self._now()))
+            self._version = change.resource_version or self._version
+            self._delay = 0.0
+            if self.stopped():
+                return
+        self._put(Followed(self.path, self._now()))
+        if not changes:
+            # A server that ends every watch at once must not be asked in a tight loop.
+            self.wait(FIRST_DELAY_SECONDS)
+
+    def _list(self) -> None:
+        at = self._now()
+        listing = self.source.list(self.path)
+        logger.info(
+            "cluster %s: listed %d objects of %s at version %s",
+            self.cluster,
+            len(listing.items),
+            self.path,
+            listing.resource_version,
+        )
+        self._put(Listed(self.path, listing.items, at))
+        self._version = listing.resource_version
+        self._delay = 0.0
+
+    def _back_off(self, error: Exception, then: str) -> None:
+        self._delay = min(max(self._delay * 2, FIRST_DELAY_SECONDS), LONGEST_DELAY_SECONDS)
+        if self.stopped():
+            return
+        logger.warning("cluster %s: %s; %s in %.0f s", self.cluster, error, then, self._delay)
+        self.wait(self._delay)
+
+    def _put(self, item: Item) -> None:
+        while not self.stopped():
+            try:
+                self.inbox.put(item, timeout=_PUT_SECONDS)
+            except queue.Full:
+                continue
+            return
+        raise _Stopped
+
+    def _now(self) -> float:
+        return self.clock().timestamp()

@@ -1,0 +1,97 @@
+"""The tier rules of the catalog at any time, held in memory by what runs for long."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from apps.clusters.domain.kube_objects import main_resource
+from apps.clusters.domain.ledger import PodRecord
+from apps.clusters.domain.tiers import (
+    Sharing,
+    TierRule,
+    gpu_model,
+    tier_before_binding,
+    tier_of,
+    unit_weight,
+)
+from apps.clusters.models import TierRule as TierRuleRow
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What a pod counts as: its tier, the GPU model (None: not known) and its GPU-equivalents."""
+
+    tier: str
+    gpu_model: str | None
+    gpu_equivalents: float
+
+
+@dataclass(frozen=True)
+class TierHistory:
+    """Every rule there ever was: (valid from, valid to, place, rule); times in Unix seconds."""
+
+    rules: tuple[tuple[float, float, int, TierRule], ...]
+
+    @classmethod
+    def load(cls) -> "TierHistory":
+        """Read the catalog's rules. One query."""
+        rows = TierRuleRow.objects.select_related("tier").order_by("valid_from", "position", "pk")
+        return cls(rules=tuple(_rule(row) for row in rows))
+
+    def at(self, seconds: float) -> list[TierRule]:
+        """Return the rules valid at that time, in catalog order."""
+        valid = [r for r in self.rules if r[0] <= seconds < r[1]]
+        return [rule for _, _, _, rule in sorted(valid, key=lambda r: (r[2], r[3].tier))]
+
+    @cached_property
+    def resources(self) -> frozenset[str]:
+        """Every resource that a rule names or named."""
+        return frozenset(name for _, _, _, rule in self.rules for name in rule.resources)
+
+    @cached_property
+    def label_keys(self) -> frozenset[str]:
+        """Every node label that a rule selects or selected on."""
+        return frozenset(key for _, _, _, rule in self.rules for key in rule.node_selector)
+
+    def assign(self, pod: PodRecord, labels: Mapping[str, str] | None, now: float) -> Assigned:
+        """Return what a pod counts as, by the rules valid when it was bound (until then: `now`).
+
+        `labels` are those of its node; None while it has none, or none that is known.
+        """
+        rules = self.at(now if pod.bound is None else pod.bound)
+        return assign(pod, labels, rules)
+
+
+def assign(pod: PodRecord, labels: Mapping[str, str] | None, rules: list[TierRule]) -> Assigned:
+    """Return what a pod counts as under `rules`; `labels` as in TierHistory.assign."""
+    resource, _ = main_resource(pod.requests)
+    sharing = {rule.tier: rule.sharing for rule in rules}
+    if pod.bound is None or labels is None:
+        tier = tier_before_binding(resource, pod.node_selector, rules)
+        return Assigned(tier, None, _weigh(pod, {}, rules, sharing))
+    tier = tier_of(resource, labels, rules)
+    return Assigned(tier, gpu_model(labels), _weigh(pod, labels, rules, sharing))
+
+
+def _weigh(
+    pod: PodRecord,
+    labels: Mapping[str, str],
+    rules: list[TierRule],
+    sharing: Mapping[str, Sharing],
+) -> float:
+    return sum(
+        units * unit_weight(sharing.get(tier_of(resource, labels, rules)), labels)
+        for resource, units in pod.requests.items()
+    )
+
+
+def _rule(row: TierRuleRow) -> tuple[float, float, int, TierRule]:
+    rule = TierRule(
+        tier=row.tier.name,
+        sharing=Sharing(row.sharing),
+        resources=tuple(row.resources),
+        device_classes=tuple(row.device_classes),
+        node_selector=dict(row.node_selector),
+    )
+    end = float("inf") if row.valid_to is None else row.valid_to.timestamp()
+    return row.valid_from.timestamp(), end, row.position, rule

@@ -1,0 +1,286 @@
+"""What kube-state-metrics shows of the scenario: pods, their owners, nodes and quotas.
+
+Label sets follow a recorded kube-state-metrics; its ServiceMonitor honours labels, so the target's
+`namespace`, `pod` and `container` appear only where a metric has none of its own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from apps.clusters.domain.resources import sanitise
+from apps.lab import identity
+from apps.lab.device_metrics import CLUSTER, Metric
+from apps.lab.fleet import FOREVER, GPU, Controller, Node, Pod
+from apps.lab.kube_specs import CONTAINER, node_resources, pod_ip, pod_requests
+from apps.lab.laps import NEVER
+from apps.lab.scenarios.base import Scenario
+from apps.lab.series import SCRAPE_MS, Segment, Series
+
+_PHASES = ("Pending", "Succeeded", "Failed", "Unknown", "Running")
+_GAUGE = "gauge"
+_Row = tuple[Mapping[str, str], int, int, float]
+"""Labels, from, to (seconds) and value."""
+
+
+def _pod_labels(pod: Pod) -> dict[str, str]:
+    return {"namespace": pod.namespace, "pod": pod.name, "uid": pod.uid}
+
+
+def _placed(pod: Pod) -> Iterator[tuple[str, int, int]]:
+    """Yield (node, from, to): the node is empty until the pod is bound."""
+    bound = min(pod.bound, pod.deleted)
+    if bound > pod.created:
+        yield "", pod.created, bound
+    if pod.deleted > pod.bound:
+        yield pod.node, pod.bound, pod.deleted
+
+
+def _requests(pod: Pod) -> Iterator[_Row]:
+    for resource, (value, unit, _) in pod_requests(pod.units).items():
+        for node, start, end in _placed(pod):
+            labels = {
+                **_pod_labels(pod),
+                "container": CONTAINER,
+                "node": node,
+                "resource": sanitise(resource),
+                "unit": unit,
+            }
+            yield labels, start, end, value
+
+
+def _limits(pod: Pod) -> Iterator[_Row]:
+    return (row for row in _requests(pod) if row[0]["resource"] == sanitise(GPU))
+
+
+def _info(pod: Pod) -> Iterator[_Row]:
+    for node, start, end in _placed(pod):
+        yield (
+            {
+                **_pod_labels(pod),
+                "host_ip": pod.host_ip if node else "",
+                "pod_ip": pod_ip(pod) if node else "",
+                "node": node,
+                "created_by_kind": pod.owner.kind,
+                "created_by_name": pod.owner.name,
+                "priority_class": "",
+                "host_network": "false",
+            },
+            start,
+            end,
+            1.0,
+        )
+
+
+def _owner(pod: Pod) -> Iterator[_Row]:
+    labels = {
+        **_pod_labels(pod),
+        "owner_kind": pod.owner.kind,
+        "owner_name": pod.owner.name,
+        "owner_is_controller": "true",
+    }
+    yield labels, pod.created, pod.deleted, 1.0
+
+
+def _time_from(moment: Callable[[Pod], int]) -> Callable[[Pod], Iterator[_Row]]:
+    """Return rows whose value is a time of the pod, shown from that time on."""
+
+    def rows(pod: Pod) -> Iterator[_Row]:
+        at = moment(pod)
+        if at < pod.deleted:
+            yield _pod_labels(pod), at, pod.deleted, float(at)
+
+    return rows
+
+
+def _container_time(pod: Pod) -> Iterator[_Row]:
+    if pod.started < pod.deleted:
+        labels = {**_pod_labels(pod), "container": CONTAINER}
+        yield labels, pod.started, pod.deleted, float(pod.started)
+
+
+def _running(pod: Pod) -> Iterator[_Row]:
+    labels = {**_pod_labels(pod), "container": CONTAINER}
+    spells = (
+        (pod.bound, pod.started, 0.0),
+        (pod.started, pod.released, 1.0),
+        (pod.finished, pod.deleted, 0.0),
+    )
+    for start, end, value in spells:
+        if min(end, pod.deleted) > start:
+            yield labels, start, min(end, pod.deleted), value
+
+
+def _phase(pod: Pod) -> Iterator[_Row]:
+    spells = (
+        ("Pending", pod.created, min(pod.started, pod.deleted)),
+        ("Running", pod.started, pod.released),
+        ("Succeeded", pod.finished, pod.deleted),
+    )
+    for now, start, end in spells:
+        if end > start:
+            for phase in _PHASES:
+                yield {**_pod_labels(pod), "phase": phase}, start, end, float(phase == now)
+
+
+def _unschedulable(pod: Pod) -> Iterator[_Row]:
+    end = min(pod.bound, pod.deleted)
+    if end > pod.created:
+        yield _pod_labels(pod), pod.created, end, 1.0
+
+
+PODS: Mapping[str, Callable[[Pod], Iterator[_Row]]] = {
+    "kube_pod_container_resource_requests": _requests,
+    "kube_pod_container_resource_limits": _limits,
+    "kube_pod_container_state_started": _container_time,
+    "kube_pod_container_status_running": _running,
+    "kube_pod_created": _time_from(lambda pod: pod.created),
+    "kube_pod_status_scheduled_time": _time_from(lambda pod: pod.bound),
+    "kube_pod_start_time": _time_from(lambda pod: pod.bound),
+    "kube_pod_completion_time": _time_from(lambda pod: pod.finished),
+    "kube_pod_info": _info,
+    "kube_pod_owner": _owner,
+    "kube_pod_status_phase": _phase,
+    "kube_pod_status_unschedulable": _unschedulable,
+}
+
+
+def _parent(label: str, kind: str) -> Callable[[Controller], Iterator[_Row]]:
+    def rows(controller: Controller) -> Iterator[_Row]:
+        if controller.kind != kind:
+            return
+        parent = controller.parent
+        labels = {
+            "namespace": controller.namespace,
+            label: controller.name,
+            "owner_kind": parent.kind if parent else "",
+            "owner_name": parent.name if parent else "",
+            "owner_is_controller": "true" if parent else "",
+        }
+        yield labels, controller.created, controller.deleted, 1.0
+
+    return rows
+
+
+CONTROLLERS: Mapping[str, Callable[[Controller], Iterator[_Row]]] = {
+    "kube_replicaset_owner": _parent("replicaset", "ReplicaSet"),
+    "kube_job_owner": _parent("job_name", "Job"),
+}
+
+
+def _node_amounts(node: Node) -> Iterator[_Row]:
+    for resource, (value, unit, _) in node_resources(node).items():
+        labels = {"node": node.name, "resource": sanitise(resource), "unit": unit}
+        yield labels, node.created, FOREVER, value
+
+
+def _node_labels(node: Node) -> Iterator[_Row]:
+    labels = {f"label_{sanitise(key)}": value for key, value in sorted(node.labels.items())}
+    yield {"node": node.name, **labels}, node.created, FOREVER, 1.0
+
+
+def _node_value(value: Callable[[Node], float]) -> Callable[[Node], Iterator[_Row]]:
+    def rows(node: Node) -> Iterator[_Row]:
+        yield {"node": node.name}, node.created, FOREVER, value(node)
+
+    return rows
+
+
+def _node_ready(node: Node) -> Iterator[_Row]:
+    for status in ("true", "false", "unknown"):
+        labels = {"node": node.name, "condition": "Ready", "status": status}
+        yield labels, node.created, FOREVER, float(status == "true")
+
+
+def _node_info(node: Node) -> Iterator[_Row]:
+    labels = {
+        "node": node.name,
+        "kernel_version": "6.8.0-79-generic",
+        "os_image": "Ubuntu 24.04.3 LTS",
+        "container_runtime_version": "containerd://2.1.4",
+        "kubelet_version": "v1.36.2",
+        "internal_ip": node.ip,
+    }
+    yield labels, node.created, FOREVER, 1.0
+
+
+NODES: Mapping[str, Callable[[Node], Iterator[_Row]]] = {
+    "kube_node_created": _node_value(lambda node: float(node.created)),
+    "kube_node_info": _node_info,
+    "kube_node_labels": _node_labels,
+    "kube_node_spec_unschedulable": _node_value(lambda _: 0.0),
+    "kube_node_status_allocatable": _node_amounts,
+    "kube_node_status_capacity": _node_amounts,
+    "kube_node_status_condition": _node_ready,
+}
+QUOTA = "kube_resourcequota"
+NAMESPACE = "kube_namespace_created"
+METRICS: Mapping[str, Metric] = {
+    name: Metric(_GAUGE, "As kube-state-metrics describes it.")
+    for name in sorted({*PODS, *CONTROLLERS, *NODES, QUOTA, NAMESPACE})
+}
+
+
+def kube_series(scenario: Scenario, metric: str, low_ms: int, high_ms: int) -> Iterator[Series]:
+    """Yield a metric's series with all their segments that touch low..high."""
+    target = _target(scenario, metric)
+    phase_ms = identity.below(SCRAPE_MS, scenario.seed, "scrape", "kube-state-metrics")
+    low, high = low_ms // 1000, high_ms // 1000
+    found: dict[tuple[str, ...], Series] = {}
+    for labels, start, end, value in _rows(scenario, metric, low, high):
+        if end <= low or start > high:
+            continue
+        series = found.setdefault(
+            tuple(labels.values()), Series({**target, **labels}, phase_ms, [])
+        )
+        series.segments.append(Segment(start * 1000, end * 1000, value))
+    yield from found.values()
+
+
+def _rows(scenario: Scenario, metric: str, low: int, high: int) -> Iterator[_Row]:
+    if metric in PODS:
+        for lap in scenario.laps(low, high):
+            for pod in lap.pods_between(low, high):
+                yield from PODS[metric](pod)
+    elif metric in CONTROLLERS:
+        for controller in scenario.controllers_between(low, high):
+            yield from CONTROLLERS[metric](controller)
+    elif metric in NODES:
+        for node in scenario.nodes:
+            yield from NODES[metric](node)
+    elif metric == QUOTA:
+        yield from _quota_rows(scenario, low, high)
+    else:
+        for namespace in scenario.namespaces:
+            yield {"namespace": namespace.name}, namespace.created, FOREVER, float(
+                namespace.created
+            )
+
+
+def _quota_rows(scenario: Scenario, low: int, high: int) -> Iterator[_Row]:
+    for quota in scenario.quotas:
+        labels = {
+            "namespace": quota.namespace,
+            "resourcequota": quota.name,
+            "resource": f"requests.{GPU}",
+        }
+        for lap in scenario.laps(low, high):
+            start, end = max(low, lap.start), min(high + 1, lap.end)
+            for kind, counts in (("hard", lap.hard), ("used", lap.used)):
+                steps = counts.get(quota.namespace, NEVER)
+                for begin, stop, value in steps.spells(start, end):
+                    yield {**labels, "type": kind}, begin, stop, float(value)
+
+
+def _target(scenario: Scenario, metric: str) -> dict[str, str]:
+    """Return the labels of the scrape target, which those of the metric replace."""
+    pod = f"kube-state-metrics-{identity.suffix(10, scenario.seed, 'kube-state-metrics')}"
+    return {
+        "__name__": metric,
+        "cluster": CLUSTER,
+        "container": "kube-state-metrics",
+        "endpoint": "http",
+        "instance": "10.42.0.7:8080",
+        "job": "kube-state-metrics",
+        "namespace": "monitoring",
+        "pod": f"{pod}-{identity.suffix(5, scenario.seed, pod)}",
+        "service": "kube-state-metrics",
+    }

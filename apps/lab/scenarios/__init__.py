@@ -1,0 +1,1 @@
+"""The scenarios there are: each a cluster over time, made from a seed and an origin."""

@@ -1,0 +1,312 @@
+"""Rows that hold from one time to another: how a catalog closes and opens them.
+
+Rows with one key never overlap. What the catalog says holds from its `valid_from` on; before that
+nothing changes, so that a fact of an earlier hour keeps the rule it was made with.
+"""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from apps.operations.domain.difference import Action, Change, Column
+from apps.operations.domain.located import Path
+
+
+class Record(Protocol):
+    """A frozen dataclass that mirrors a table row; `pk` is None until it is stored."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def pk(self) -> int | None: ...
+
+
+class Dated(Record, Protocol):
+    """A record with its span. A wished one has None for `valid_from` where none was given."""
+
+    @property
+    def valid_from(self) -> datetime | None: ...
+
+    @property
+    def valid_to(self) -> datetime | None: ...
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+DatedRecord = TypeVar("DatedRecord", bound=Dated)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[AnyRecord]):
+    """How to tell the records of a table apart and compare them.
+
+    `columns` are compared and shown; `quiet` ones are not worth telling of a new row. `corrects`
+    allows a row that is in force to be changed from its very start.
+    """
+
+    what: str
+    key: Callable[[AnyRecord], Hashable]
+    name: Callable[[AnyRecord], str]
+    columns: tuple[str, ...]
+    quiet: frozenset[str] = frozenset()
+    corrects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish(Generic[AnyRecord]):
+    """A record that the catalog asks for, and where in the text it does."""
+
+    record: AnyRecord
+    path: Path
+
+
+@dataclass(slots=True)
+class Plan(Generic[AnyRecord]):
+    """What is to be stored: `saved` without pk are new; `withdrawn` are pks to delete.
+
+    `refused` holds wishes that would rewrite what is in force, with the reason.
+    """
+
+    saved: list[AnyRecord] = field(default_factory=list)
+    withdrawn: list[int] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    refused: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def plan_current(
+    held: Iterable[AnyRecord],
+    wished: Iterable[AnyRecord],
+    kind: Kind[AnyRecord],
+    *,
+    retire: Callable[[AnyRecord], AnyRecord],
+) -> Plan[AnyRecord]:
+    """Plan a table without history: add, change in place, and `retire` what is not wished."""
+    plan: Plan[AnyRecord] = Plan()
+    left = {kind.key(record): record for record in held}
+    for wish in wished:
+        before = left.pop(kind.key(wish), None)
+        after = _with(wish, pk=before.pk if before else None)
+        action = Action.CHANGED if before else Action.ADDED
+        _save_current(plan, kind, action, before, after)
+    for before in left.values():
+        _save_current(plan, kind, Action.CLOSED, before, retire(before))
+    return plan
+
+
+def _save_current(
+    plan: Plan[AnyRecord],
+    kind: Kind[AnyRecord],
+    action: Action,
+    before: AnyRecord | None,
+    after: AnyRecord,
+) -> None:
+    if before is not None and _content(kind, before) == _content(kind, after):
+        return
+    plan.saved.append(after)
+    plan.changes.append(Change(action, kind.what, kind.name(after), _columns(kind, before, after)))
+
+
+def plan_dated(
+    held: Iterable[DatedRecord],
+    wishes: Iterable[Wish[DatedRecord]],
+    kind: Kind[DatedRecord],
+    *,
+    now: datetime,
+    opening: datetime,
+) -> Plan[DatedRecord]:
+    """Plan a table with history.
+
+    `opening` is when a row begins that has no `valid_from` and none in force to go on from: `now`,
+    or the beginning of time for the first catalog of a portal.
+    """
+    rows: dict[Hashable, list[DatedRecord]] = {}
+    for record in held:
+        rows.setdefault(kind.key(record), []).append(record)
+    asked: dict[Hashable, list[Wish[DatedRecord]]] = {}
+    for wish in wishes:
+        asked.setdefault(kind.key(wish.record), []).append(wish)
+    plan: Plan[DatedRecord] = Plan()
+    for key in [*asked, *(key for key in rows if key not in asked)]:
+        _Timeline(kind, sorted(rows.get(key, ()), key=_start), now).plan(
+            asked.get(key, ()), plan, opening
+        )
+    return plan
+
+
+@dataclass(slots=True)
+class _Timeline(Generic[DatedRecord]):
+    """The rows of one key, oldest first."""
+
+    kind: Kind[DatedRecord]
+    held: list[DatedRecord]
+    now: datetime
+
+    def plan(
+        self, wishes: Sequence[Wish[DatedRecord]], plan: Plan[DatedRecord], opening: datetime
+    ) -> None:
+        target = self._target([self._begun(wish.record, opening) for wish in wishes])
+        placed = [_with(record, pk=self._pk_at(_start(record))) for record in target]
+        dropped = self._move(placed)
+        reason = self._refusal(placed, dropped) if wishes else None
+        if reason is not None:
+            plan.refused.append((wishes[0].path, reason))
+            return
+        before = {record.pk: record for record in self.held}
+        for index, record in enumerate(placed):
+            earlier = placed[index - 1] if index else None
+            self._save(plan, before.get(record.pk), record, earlier, placed[index + 1 :])
+        for record in dropped:
+            plan.withdrawn.append(cast("int", record.pk))
+            plan.changes.append(self._change(Action.WITHDRAWN, record, (), _start(record)))
+
+    def _begun(self, wish: DatedRecord, opening: datetime) -> DatedRecord:
+        """Return the wish with its start: its own, that of the same rule in force, or now."""
+        if wish.valid_from is not None:
+            return wish
+        in_force = next((r for r in self.held if _holds(r, self.now)), None)
+        if in_force is not None and self._same(in_force, wish):
+            return _with(wish, valid_from=in_force.valid_from)
+        return _with(wish, valid_from=opening)
+
+    def _target(self, begun: list[DatedRecord]) -> list[DatedRecord]:
+        """Return the rows that shall be: history up to the first wish, then the wishes.
+
+        A plan that is not wished any more is left out, and what it would have ended goes on.
+        """
+        begun = sorted(begun, key=_start)
+        first = _start(begun[0]) if begun else self.now
+        ends: list[datetime | None] = [*(_start(record) for record in begun[1:]), None]
+        past = [
+            _with(r, valid_to=first if _holds(r, self.now) else _sooner(r.valid_to, first))
+            for r in self.held
+            if _start(r) <= self.now and _start(r) < first
+        ]
+        rows: list[DatedRecord] = []
+        for row in (*past, *(_with(r, valid_to=end) for r, end in zip(begun, ends, strict=False))):
+            last = rows[-1] if rows else None
+            if last is not None and last.valid_to == row.valid_from and self._same(last, row):
+                rows[-1] = _with(last, valid_to=row.valid_to)
+            else:
+                rows.append(row)
+        return rows
+
+    def _pk_at(self, start: datetime) -> int | None:
+        return next((r.pk for r in self.held if _start(r) == start), None)
+
+    def _move(self, placed: list[DatedRecord]) -> list[DatedRecord]:
+        """Let new rows take over held ones of the same content; return those left over."""
+        taken = {record.pk for record in placed}
+        dropped = []
+        for record in self.held:
+            if record.pk in taken:
+                continue
+            for index, row in enumerate(placed):
+                if row.pk is None and self._same(row, record):
+                    placed[index] = _with(row, pk=record.pk)
+                    break
+            else:
+                dropped.append(record)
+        return dropped
+
+    def _refusal(self, placed: list[DatedRecord], dropped: list[DatedRecord]) -> str | None:
+        """Say why this cannot be stored without rewriting what was in force; None when it can."""
+        lost = [record for record in dropped if _start(record) < self.now]
+        if lost:
+            return (
+                f"would take effect before {_start(lost[-1]).isoformat()}, since when other "
+                f"values of {self.kind.what} {self.kind.name(lost[-1])} are in force; "
+                "give it a later valid_from"
+            )
+        if self.kind.corrects:
+            return None
+        before = {record.pk: record for record in self.held}
+        for row in placed:
+            old = before.get(row.pk)
+            if old and not self._same(old, row) and _start(row) < self.now:
+                return (
+                    f"changes {self.kind.what} {self.kind.name(row)} from "
+                    f"{_start(row).isoformat()} on, when the loaded one began, and so its whole "
+                    "history; give the change a later valid_from, or leave valid_from out to "
+                    "change it now"
+                )
+        return None
+
+    def _save(
+        self,
+        plan: Plan[DatedRecord],
+        before: DatedRecord | None,
+        after: DatedRecord,
+        earlier: DatedRecord | None,
+        later: Sequence[DatedRecord],
+    ) -> None:
+        if before is not None and self._same(before, after) and _span(before) == _span(after):
+            return
+        plan.saved.append(after)
+        if before is None:
+            replaced = earlier if earlier and earlier.valid_to == after.valid_from else None
+            action = Action.CHANGED if replaced else Action.ADDED
+            columns = _columns(self.kind, replaced, after)
+            plan.changes.append(self._change(action, after, columns, _start(after)))
+        elif not self._same(before, after) or before.valid_from != after.valid_from:
+            columns = _columns(self.kind, before, after) + _moved(before, after)
+            plan.changes.append(self._change(Action.CORRECTED, after, columns, _start(after)))
+        elif after.valid_to is None:
+            columns = (Column("valid_to", before.valid_to, None),)
+            plan.changes.append(self._change(Action.CHANGED, after, columns, None))
+        elif not (later and later[0].valid_from == after.valid_to):
+            plan.changes.append(self._change(Action.CLOSED, after, (), after.valid_to))
+
+    def _change(
+        self, action: Action, record: DatedRecord, columns: tuple[Column, ...], at: datetime | None
+    ) -> Change:
+        return Change(action, self.kind.what, self.kind.name(record), columns, at)
+
+    def _same(self, one: DatedRecord, other: DatedRecord) -> bool:
+        return _content(self.kind, one) == _content(self.kind, other)
+
+
+def _start(record: Dated) -> datetime:
+    """Return when a row begins; wishes have been given a start before this is asked."""
+    return cast("datetime", record.valid_from)
+
+
+def _span(record: Dated) -> tuple[datetime | None, datetime | None]:
+    return record.valid_from, record.valid_to
+
+
+def _holds(record: Dated, at: datetime) -> bool:
+    return _start(record) <= at and (record.valid_to is None or at < record.valid_to)
+
+
+def _sooner(end: datetime | None, limit: datetime) -> datetime:
+    return limit if end is None else min(end, limit)
+
+
+def _moved(before: Dated, after: Dated) -> tuple[Column, ...]:
+    if before.valid_from == after.valid_from:
+        return ()
+    return (Column("valid_from", before.valid_from, after.valid_from),)
+
+
+def _content(kind: Kind[AnyRecord], record: AnyRecord) -> tuple[object, ...]:
+    return tuple(getattr(record, column) for column in kind.columns)
+
+
+def _columns(
+    kind: Kind[AnyRecord], before: AnyRecord | None, after: AnyRecord
+) -> tuple[Column, ...]:
+    """Return the columns that differ; of a new row those that hold something."""
+    columns = []
+    for name in kind.columns:
+        new = getattr(after, name)
+        if before is not None and getattr(before, name) != new:
+            columns.append(Column(name, getattr(before, name), new))
+        elif before is None and name not in kind.quiet and new not in (None, "", (), {}):
+            columns.append(Column(name, None, new))
+    return tuple(columns)
+
+
+def _with(record: AnyRecord, **changes: object) -> AnyRecord:
+    """Return a copy with some fields changed (mypy's `replace` wants a known dataclass)."""
+    return cast("AnyRecord", dataclasses.replace(cast("Any", record), **changes))

@@ -1,0 +1,136 @@
+"""`backfill --cluster C --days N`: collect the past, newest day first; run it again to go on."""
+
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from django.core.management.base import BaseCommand, CommandError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import cluster_rows, report
+from apps.operations.management import outcomes
+from apps.usage import services
+from apps.usage.services import HourOutcome
+
+_MOST_DAYS = 4000
+_INTERRUPTED = 130
+
+
+class Tell(Protocol):
+    """Told after each stretch how its hours ended and how long it took."""
+
+    def __call__(self, window: Window, ended: Sequence[HourOutcome], seconds: float) -> None: ...
+
+
+class Command(BaseCommand):
+    help = "Collect past days and today so far, newest day first. Complete hours are skipped."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--cluster", required=True, help="its name in the catalog")
+        parser.add_argument(
+            "--days", type=whole_days, required=True, help="local days before today"
+        )
+        parser.add_argument("--again", action="store_true", help="collect complete hours too")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        name = options["cluster"]
+        _check_cluster(name)
+        plan = services.backfill_plan(
+            name, options["days"], now=datetime.now(UTC), again=options["again"]
+        )
+        if not plan:
+            self.stdout.write(f"Nothing to do: all hours of {options['days']} days are complete.")
+            return
+        with self._teller(plan) as tell:
+            ended = self._collect(name, plan, tell)
+        if outcomes.failed(ended):
+            raise CommandError(
+                f"{outcomes.counts(ended)}\n{outcomes.failures(ended)}\n"
+                "Put this right and run the same again: complete hours are skipped."
+            )
+        self.stdout.write(outcomes.counts(ended))
+
+    def _collect(self, name: str, plan: Sequence[Window], tell: Tell) -> list[HourOutcome]:
+        def collect(window: Window) -> list[HourOutcome]:
+            return services.collect_window(name, window, now=datetime.now(UTC))
+
+        try:
+            return collect_all(plan, collect, tell)
+        except KeyboardInterrupt as stop:
+            raise CommandError(
+                "Stopped. What was collected is kept; run the same again to go on.",
+                returncode=_INTERRUPTED,
+            ) from stop
+
+    @contextmanager
+    def _teller(self, plan: Sequence[Window]) -> Iterator[Tell]:
+        """Draw a progress bar of hours on a terminal, else write a line for each stretch."""
+        console = Console(file=sys.stderr)
+        if not console.is_terminal:
+            yield self._write_line
+            return
+        with _bar(console) as progress:
+            task = progress.add_task("starting", total=sum(map(_hours, plan)))
+
+            def advance(window: Window, ended: Sequence[HourOutcome], seconds: float) -> None:
+                progress.update(task, advance=len(ended), description=_day(window))
+
+            yield advance
+
+    def _write_line(self, window: Window, ended: Sequence[HourOutcome], seconds: float) -> None:
+        self.stdout.write(f"{_day(window)}  {outcomes.counts(ended)}  ({seconds:.1f} s)")
+        self.stdout.flush()
+
+
+def collect_all(
+    plan: Sequence[Window], collect: Callable[[Window], list[HourOutcome]], tell: Tell
+) -> list[HourOutcome]:
+    """Collect every stretch in the plan's order; a failed one does not keep the rest waiting."""
+    ended: list[HourOutcome] = []
+    for window in plan:
+        started = time.monotonic()
+        outcome = collect(window)
+        tell(window, outcome, time.monotonic() - started)
+        ended.extend(outcome)
+    return ended
+
+
+def whole_days(text: str) -> int:
+    """Read a number of days; argparse shows the error."""
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_DAYS:
+        raise ArgumentTypeError(f"{text!r}: a whole number of days, 1 to {_MOST_DAYS}")
+    return int(text)
+
+
+def _check_cluster(name: str) -> None:
+    known = [cluster.name for cluster in cluster_rows(visibility=EVERYTHING)]
+    if name not in known:
+        listed = f"known are {', '.join(known)}" if known else "none is loaded"
+        raise CommandError(f"no cluster {name!r} in the catalog: {listed}; see `load_catalog`")
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("hours"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def _hours(window: Window) -> int:
+    return sum(1 for _ in window.hours())
+
+
+def _day(window: Window) -> str:
+    """Return the local day in which a stretch begins."""
+    return window.start.astimezone(report().zone).date().isoformat()

@@ -1,0 +1,250 @@
+"""`demo`: the whole portal on a simulated cluster, one command to start and to stop it."""
+
+import http.client
+import os
+import re
+import socket
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.selectors import cluster_rows
+from apps.operations.management.demo_place import Place, PlaceTaken
+from apps.operations.management.people import PASSWORD, PEOPLE, ensure_people
+from apps.operations.management.supervisor import NotReady, ProcessEnded, Stopped, Supervisor
+from gpuportal import env
+
+CLUSTER = "lab"
+DEFAULT_SCENARIO = "helios"
+DEFAULT_LAB_PORT = 9095
+# How many days each scenario's trace has: it is laid to end at the midnight before the first start.
+TRACE_DAYS = {"reference": 31, "helios": 24}
+_DAYS = 14
+_ORIGIN = "GPUPORTAL_LAB_ORIGIN"
+_LAB_SECONDS = 120.0
+_WEB_SECONDS = 60.0
+_MANAGE = (sys.executable, str(settings.BASE_DIR / "manage.py"))
+
+
+class Command(BaseCommand):
+    help = "Serve the portal on a simulated cluster with two weeks of history, until Ctrl-C."
+    # Before its own migrations have run, the database has nothing to check.
+    requires_system_checks = ()
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--scenario", default=env.text("SCENARIO", DEFAULT_SCENARIO))
+        parser.add_argument("--days", type=int, default=_DAYS, help="of history, before today")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        scenario = options["scenario"]
+        port = env.whole("PORT", 8000, least=1)
+        lab_port = env.whole("LAB_PORT", DEFAULT_LAB_PORT, least=1)
+        check_ports({"PORT": port, "LAB_PORT": lab_port})
+        place = Place(settings.VAR_DIR, sqlite_file())
+        try:
+            with place.locked():
+                Demo(self, place, scenario, port, lab_port).run(options["days"])
+        except PlaceTaken as error:
+            raise CommandError(str(error)) from error
+
+
+class Demo:
+    """One run of the demo, step by step."""
+
+    def __init__(
+        self, command: BaseCommand, place: Place, scenario: str, port: int, lab_port: int
+    ) -> None:
+        self._command = command
+        self._place = place
+        self._scenario = scenario
+        self._port = port
+        self._lab_port = lab_port
+
+    def run(self, days: int) -> None:
+        """Start everything and stay until asked to stop. Raises CommandError and PlaceTaken."""
+        origin = self._lay()
+        environment = {**child_environment(self._port), _ORIGIN: origin}
+        try:
+            with Supervisor(self._place.folder / "logs", environment) as supervisor:
+                self._lab(supervisor, origin, self._write_catalog(environment))
+                self._portal(supervisor)
+                self._fill(supervisor, days)
+                supervisor.wait()
+        except Stopped:
+            self._say("Stopped. The data is kept: `make demo` goes on where it was.")
+        except NotReady as error:
+            raise CommandError(f"the demo did not start: {error}") from error
+        except ProcessEnded as error:
+            raise CommandError(
+                f"{error}, so the demo stopped. Its last words:\n{error.tail}"
+            ) from error
+
+    def _lay(self) -> str:
+        """Return where in time the trace starts: where it did when the database was begun.
+
+        Laid anew at each start, tomorrow's simulated past would not be the one that was
+        collected today. Raises PlaceTaken.
+        """
+        self._place.make_room(self._scenario)
+        laid = self._place.current().get("origin")
+        asked = env.text(_ORIGIN, "")
+        if laid is None:
+            return asked or origin_of(self._scenario, datetime.now(UTC))
+        if asked not in {"", laid}:
+            raise PlaceTaken(
+                f"the database was collected from {_ORIGIN}={laid}, not {asked}: leave it out, or "
+                "begin another one with DATABASE_URL or GPUPORTAL_VAR_DIR"
+            )
+        return laid
+
+    def _write_catalog(self, environment: Mapping[str, str]) -> Path:
+        """Ask the lab for the scenario's catalog; raises CommandError when it has none."""
+        words = ["lab", "catalog", "--scenario", self._scenario, "--port", str(self._lab_port)]
+        answer = subprocess.run(  # noqa: S603 - our own command
+            [*_MANAGE, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=dict(environment),
+        )
+        if answer.returncode != 0:
+            raise CommandError(f"SCENARIO={self._scenario}: {answer.stderr.strip()}")
+        path = self._place.folder / "catalog.yaml"
+        path.write_text(answer.stdout, encoding="utf-8")
+        return path
+
+    def _lab(self, supervisor: Supervisor, origin: str, catalog: Path) -> None:
+        """Start the simulated cluster, and lay the database while it comes up."""
+        self._say(f"Starting the simulated cluster {self._scenario!r} …")
+        words = ["lab", "serve", "--scenario", self._scenario, "--port", str(self._lab_port)]
+        supervisor.start("lab", [*_MANAGE, *words])
+        call_command("migrate", interactive=False, verbosity=0)
+        refuse_foreign([row.name for row in cluster_rows(visibility=EVERYTHING)])
+        call_command("load_catalog", str(catalog), stdout=StringIO())
+        ensure_people()
+        connections.close_all()
+        self._place.note(scenario=self._scenario, origin=origin)
+        supervisor.wait_until(
+            lambda: answers(self._lab_port, "/-/ready"),
+            what="the simulated cluster did not answer",
+            seconds=_LAB_SECONDS,
+        )
+
+    def _portal(self, supervisor: Supervisor) -> None:
+        """Start the portal's processes but beat, and say where it is once it answers."""
+        commands = procfile()
+        for name in ("web", "watch", "worker"):
+            supervisor.start(name, shell(commands[name]))
+        supervisor.wait_until(
+            lambda: answers(self._port, "/healthz"),
+            what="the portal did not answer",
+            seconds=_WEB_SECONDS,
+        )
+        width = max(len(person.name) for person in PEOPLE)
+        self._say(f"\nThe portal: http://127.0.0.1:{self._port}/")
+        for person in PEOPLE:
+            self._say(f"  sign in as {person.name:<{width}}  {PASSWORD}  ({person.what})")
+        self._say("Collecting its history, newest day first. Ctrl-C stops everything.\n")
+
+    def _fill(self, supervisor: Supervisor, days: int) -> None:
+        """Collect the history, then let beat go on; together they would do each hour twice."""
+        words = ["backfill", "--cluster", CLUSTER, "--days", str(days)]
+        code = supervisor.run("backfill", [*_MANAGE, *words])
+        supervisor.start("beat", shell(procfile()["beat"]))
+        if code == 0:
+            self._say(f"The history of {days} days is there. Ctrl-C stops everything.")
+        else:
+            self._say("Parts of the history are missing, see above; beat tries them again.")
+
+    def _say(self, text: str) -> None:
+        self._command.stdout.write(text)
+        self._command.stdout.flush()
+
+
+def origin_of(scenario: str, now: datetime) -> str:
+    """Return the start of a trace that ends at the last midnight UTC, RFC 3339.
+
+    Raises CommandError for a scenario that the demo does not know.
+    """
+    if scenario not in TRACE_DAYS:
+        raise CommandError(f"SCENARIO={scenario}: the demo knows {', '.join(TRACE_DAYS)}")
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (midnight - timedelta(days=TRACE_DAYS[scenario])).isoformat()
+
+
+def check_ports(ports: Mapping[str, int]) -> None:
+    """Raise CommandError when a port is taken, naming the variable that chooses another."""
+    if len(set(ports.values())) < len(ports):
+        raise CommandError(f"{' and '.join(ports)} must be different ports")
+    for variable, port in ports.items():
+        with socket.socket() as listener:
+            # As servers do: a port whose last connections are still closing is free.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+            except (OSError, OverflowError) as error:
+                raise CommandError(
+                    f"port {port} of 127.0.0.1 cannot be used ({error}): stop what listens "
+                    f"there, or choose another: {variable}={port + 10} make demo"
+                ) from error
+
+
+def sqlite_file() -> Path | None:
+    """Return the settings' own SQLite file; None where DATABASE_URL names a database."""
+    if os.environ.get("DATABASE_URL") or os.environ.get("DATABASE_URL_FILE"):
+        return None
+    return Path(settings.DATABASES["default"]["NAME"])
+
+
+def refuse_foreign(clusters: list[str]) -> None:
+    """Raise PlaceTaken when a real portal's clusters are in the database.
+
+    The demo's people have passwords that everybody knows.
+    """
+    foreign = [name for name in clusters if name != CLUSTER]
+    if foreign:
+        raise PlaceTaken(
+            f"the database holds clusters that are not the demo's ({', '.join(foreign)}): "
+            "name another database with DATABASE_URL or GPUPORTAL_VAR_DIR"
+        )
+
+
+def procfile() -> dict[str, str]:
+    """Return the commands of the Procfile by name."""
+    text = (settings.BASE_DIR / "Procfile").read_text(encoding="utf-8")
+    return dict(re.findall(r"^(\w+): (.+)$", text, flags=re.MULTILINE))
+
+
+def shell(command: str) -> list[str]:
+    """Return the words that run a Procfile line; the shell fills in variables and makes way."""
+    return ["/bin/sh", "-c", f"exec {command}"]
+
+
+def child_environment(port: int) -> dict[str, str]:
+    """Return the environment of the processes: this Python's programs first, and the port."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "PATH": path, "PORT": str(port), "PYTHONUNBUFFERED": "1"}
+
+
+def answers(port: int, path: str) -> bool:
+    """Say whether a server on 127.0.0.1 answers 200 there."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,75 @@
+"""`watch`: keep the pod ledger of the catalog's clusters, or look at them once."""
+
+import logging
+import signal
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from apps.clusters.ports import SourceRejected, SourceUnavailable
+from apps.clusters.services.watch_clusters import (
+    UnknownCluster,
+    WatchedCluster,
+    Watchers,
+    clusters_to_watch,
+    snapshot_cluster,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
+    """Write what the Kubernetes API servers show until told to end (SIGTERM, Ctrl-C)."""
+
+    help = "Watch the clusters' Kubernetes API servers and keep the pod ledger."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--cluster", help="only this cluster; default: all of the catalog")
+        parser.add_argument(
+            "--once", action="store_true", help="take one consistent look at each and exit"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            chosen = clusters_to_watch(options["cluster"])
+        except UnknownCluster as error:
+            raise CommandError(str(error)) from error
+        for cluster in chosen:
+            if not cluster.kubernetes:
+                self.stdout.write(
+                    f"{cluster.name}: no kubernetes entry in the catalog, nothing to watch; "
+                    "its pod ledger comes from kube-state-metrics series"
+                )
+        if options["once"]:
+            self._once([cluster for cluster in chosen if cluster.kubernetes])
+        else:
+            self._follow(options["cluster"])
+
+    def _once(self, clusters: list[WatchedCluster]) -> None:
+        failed = []
+        for cluster in clusters:
+            try:
+                found = snapshot_cluster(cluster.name, now=datetime.now(UTC))
+            except (SourceUnavailable, SourceRejected) as error:
+                failed.append(f"{cluster.name}: {error}")
+                continue
+            self.stdout.write(
+                f"{cluster.name}: {found.nodes} GPU nodes, {found.pods} pods that ask for GPU, "
+                f"{found.rows} rows written"
+            )
+        if failed:
+            raise CommandError("; ".join(failed))
+
+    def _follow(self, name: str | None) -> None:
+        stop = threading.Event()
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        for number in before:
+            signal.signal(number, lambda *_: stop.set())
+        try:
+            Watchers(clock=lambda: datetime.now(UTC), stop=stop, name=name).run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        logger.info("watch has ended")

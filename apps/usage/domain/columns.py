@@ -1,0 +1,118 @@
+"""The ledger's columns as API and files show them: each with its unit in the name."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from apps.clusters.domain.window import Window
+from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.rows import PodRow
+
+Value = str | int | float | bool | None
+Record = dict[str, Value | dict[str, float]]
+"""A row as it is shown; `grades` alone is a mapping."""
+
+HELD_COLUMNS = (
+    "allocated_gpu_hours",
+    "not_running_gpu_hours",
+    "unmeasured_gpu_hours",
+    "idle_gpu_hours",
+    "underused_gpu_hours",
+    "busy_gpu_hours",
+    "burst_gpu_hours",
+)
+CAPACITY_COLUMNS = (
+    "capacity_gpu_hours",
+    "unhealthy_gpu_hours",
+    "unallocated_gpu_hours",
+    "stranded_gpu_hours",
+)
+LEDGER_COLUMNS = (
+    *CAPACITY_COLUMNS,
+    *HELD_COLUMNS,
+    "unattributed_gpu_hours",
+    "allocation_ratio",
+    "utilization_ratio",
+    "coverage_ratio",
+    "grades",
+)
+GRADES = ("measured", "apportioned", "inferred", "unmeasured")
+
+
+def ledger_record(amounts: Amounts) -> Record:
+    """Return LEDGER_COLUMNS of a row: GPU-hours, ratios 0..1; None where there is none."""
+    return {
+        "capacity_gpu_hours": _hours(amounts.capacity),
+        "unhealthy_gpu_hours": _hours(amounts.unhealthy),
+        "unallocated_gpu_hours": _hours(amounts.unallocated),
+        "stranded_gpu_hours": _hours(amounts.stranded),
+        **_held(amounts),
+        "unattributed_gpu_hours": _hours(amounts.unattributed),
+        "allocation_ratio": amounts.allocation_ratio,
+        "utilization_ratio": amounts.utilization_ratio,
+        "coverage_ratio": amounts.coverage_ratio,
+        "grades": amounts.grades,
+    }
+
+
+def held_record(amounts: Amounts | None) -> Record:
+    """Return what a row without capacity has: HELD_COLUMNS, two ratios and the grades.
+
+    None for `amounts` says that they are not known: every column is None.
+    """
+    if amounts is None:
+        return dict.fromkeys((*HELD_COLUMNS, "utilization_ratio", "coverage_ratio", "grades"))
+    return {
+        **_held(amounts),
+        "utilization_ratio": amounts.utilization_ratio,
+        "coverage_ratio": amounts.coverage_ratio,
+        "grades": amounts.grades,
+    }
+
+
+def collected_amounts(row: PodRow, window: Window) -> Amounts | None:
+    """Return what a pod held in the window; None where it held and no hour of it is known.
+
+    Whoever is bound holds, so nothing allocated means: not collected yet, or forgotten.
+    """
+    if row.amounts.allocated or row.bound_at is None or row.bound_at >= window.end:
+        return row.amounts
+    ended = row.finished_at is not None and row.finished_at <= max(row.bound_at, window.start)
+    return row.amounts if ended else None
+
+
+def _held(amounts: Amounts) -> Record:
+    return {
+        "allocated_gpu_hours": amounts.allocated / NANO,
+        "not_running_gpu_hours": amounts.not_running / NANO,
+        "unmeasured_gpu_hours": amounts.unmeasured / NANO,
+        "idle_gpu_hours": amounts.idle / NANO,
+        "underused_gpu_hours": amounts.underused / NANO,
+        "busy_gpu_hours": amounts.busy / NANO,
+        "burst_gpu_hours": amounts.burst / NANO,
+    }
+
+
+def _hours(amount: int | None) -> float | None:
+    return None if amount is None else amount / NANO
+
+
+def flat(record: Mapping[str, Value | dict[str, float]]) -> dict[str, Value]:
+    """Return a record for a table: `grades` becomes one column for each grade.
+
+    They are named `grades.measured` and so on, as common readers of nested JSON name them.
+    """
+    cells: dict[str, Value] = {}
+    for name, value in record.items():
+        if name != "grades":
+            cells[name] = value  # type: ignore[assignment]
+            continue
+        grades = value if isinstance(value, dict) else {}
+        cells.update({f"grades.{grade}": grades.get(grade) for grade in GRADES})
+    return cells
+
+
+def utc_text(at: datetime | None) -> str | None:
+    """Return an instant as RFC 3339 in UTC, ending in Z."""
+    if at is None:
+        return None
+    return at.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"

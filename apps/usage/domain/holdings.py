@@ -1,0 +1,273 @@
+"""Who held which cards of a node, and what of the node was free or unhealthy, in one hour.
+
+A sweep over the instants at which anything on a node changed: between two of them the cards are
+distributed once. Times are Unix seconds, amounts GPU-seconds of GPU-equivalents.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
+from apps.clusters.domain.spans import Span, clip, overlap, seconds, union
+from apps.clusters.domain.tiers import (
+    UNKNOWN_MODEL,
+    TierRule,
+    capacity_type,
+    gpu_model,
+    tier_of,
+    unit_weight,
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Card:
+    """What cards are counted by: the tier they serve, their model, how they are paid for."""
+
+    tier: str
+    model: str
+    capacity_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a pod was given when it was bound and keeps, whatever its node becomes later."""
+
+    tier: str
+    model: str
+    weight: float
+
+
+@dataclass(slots=True)
+class Holding:
+    """One pod's hold on units of one resource within the hour.
+
+    `span` is when it held them, `runs` when a GPU container ran (disjoint, within the span).
+    `scale` is below 1 where the cards held on its node exceeded the cards there.
+    """
+
+    pod: PodRecord
+    resource: str
+    units: float
+    weight: float
+    card: Card
+    span: Span
+    runs: tuple[Span, ...]
+    scale: float = 1.0
+    on_unhealthy: float = 0.0
+
+    @property
+    def gpu_equivalents(self) -> float:
+        return self.units * self.weight * self.scale
+
+    @property
+    def gpu_seconds(self) -> float:
+        """What it held in the hour."""
+        return (self.span[1] - self.span[0]) * self.gpu_equivalents
+
+    @property
+    def inferred(self) -> bool:
+        return self.pod.source is Source.METRICS or self.scale < 1.0
+
+
+@dataclass(slots=True)
+class Cards:
+    """The cards of one node and kind over the hour, in GPU-seconds."""
+
+    capacity: float = 0.0
+    unhealthy: float = 0.0
+    unallocated: float = 0.0
+
+
+@dataclass(slots=True)
+class NodeLedger:
+    """The outcome for one node."""
+
+    node: str
+    cards: dict[Card, Cards] = field(default_factory=lambda: defaultdict(Cards))
+    holdings: list[Holding] = field(default_factory=list)
+    overcommitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """The tier rules of an hour, and models seen on devices where node labels name none."""
+
+    rules: Sequence[TierRule]
+    models_by_node: Mapping[str, str] = field(default_factory=dict)
+
+    def card(self, resource: str, spell: NodeSpell) -> tuple[Card, float]:
+        """Return the kind of card and the weight of one unit of `resource` on a node."""
+        tier = tier_of(resource, spell.labels, self.rules)
+        sharing = next((rule.sharing for rule in self.rules if rule.tier == tier), None)
+        model = gpu_model(spell.labels)
+        if model == UNKNOWN_MODEL:
+            model = self.models_by_node.get(spell.node, model)
+        card = Card(tier, model, capacity_type(spell.labels).value)
+        return card, unit_weight(sharing, spell.labels)
+
+
+def hold_node(
+    spells: Sequence[NodeSpell],
+    pods: Iterable[PodRecord],
+    start: float,
+    end: float,
+    *,
+    classifier: Classifier,
+    bound: Mapping[str, Bound] | None = None,
+) -> NodeLedger:
+    """Return who held what on one node in start..end; every pod given is on this node.
+
+    A pod holds no longer than its node exists. `bound` gives by pod uid what is already known
+    of its binding; other pods are classified by the node's labels when they first held in the
+    hour. Where holdings exceed the cards they are scaled to fit (`overcommitted`).
+    """
+    spells = sorted((s for s in spells if s.start < end and s.end > start), key=lambda s: s.start)
+    ledger = NodeLedger(node=spells[0].node if spells else "")
+    exists = union((max(s.start, start), min(s.end, end)) for s in spells)
+    for pod in pods:
+        ledger.holdings.extend(_pod_holdings(pod, spells, exists, end, classifier, bound or {}))
+    _sweep(ledger, spells, start, end, classifier)
+    return ledger
+
+
+def _pod_holdings(
+    pod: PodRecord,
+    spells: Sequence[NodeSpell],
+    exists: tuple[Span, ...],
+    end: float,
+    classifier: Classifier,
+    bound: Mapping[str, Bound],
+) -> Iterable[Holding]:
+    held = pod.held(end)
+    parts = clip(exists, *held) if held else ()
+    if not parts:
+        return
+    span = (parts[0][0], parts[-1][1])
+    runs = tuple(run for part in parts for run in clip(pod.ran(end), *part))
+    spell = next(s for s in spells if s.end > span[0])
+    for resource, units in sorted(pod.requests.items()):
+        card, weight = classifier.card(resource, spell)
+        known = bound.get(pod.uid)
+        if known is not None and len(pod.requests) == 1:
+            card, weight = Card(known.tier, known.model, card.capacity_type), known.weight
+        yield Holding(pod, resource, units, weight, card, span, runs)
+
+
+def _sweep(
+    ledger: NodeLedger,
+    spells: Sequence[NodeSpell],
+    start: float,
+    end: float,
+    classifier: Classifier,
+) -> None:
+    instants = {start, end}
+    for spell in spells:
+        instants.update((max(spell.start, start), min(spell.end, end)))
+    for holding in ledger.holdings:
+        instants.update(holding.span)
+    ordered = sorted(instants)
+    fitted: dict[int, float] = defaultdict(float)
+    for a, b in pairwise(ordered):
+        here = [h for h in ledger.holdings if h.span[0] <= a and h.span[1] >= b]
+        there = next((s for s in spells if s.start <= a and s.end >= b), None)
+        share = _distribute(ledger, there, here, b - a, classifier)
+        for holding in here:
+            fitted[id(holding)] += share * (b - a)
+    for holding in ledger.holdings:
+        length = holding.span[1] - holding.span[0]
+        if fitted[id(holding)] < length * (1 - 1e-9):
+            holding.scale = fitted[id(holding)] / length
+            ledger.overcommitted = True
+
+
+def _distribute(
+    ledger: NodeLedger,
+    spell: NodeSpell | None,
+    holdings: Sequence[Holding],
+    length: float,
+    classifier: Classifier,
+) -> float:
+    """Distribute a node's cards over `length` seconds; return the share that holdings get."""
+    if spell is None:
+        return 0.0
+    there, allocatable = _cards(spell, classifier)
+    held: dict[Card, float] = defaultdict(float)
+    for holding in holdings:
+        held[holding.card] += holding.units * holding.weight
+    share = _share(sum(held.values()), sum(there.values()))
+    held = defaultdict(float, {card: amount * share for card, amount in held.items()})
+    _lend(there, held)
+    healthy = spell.ready and spell.schedulable
+    for card, capacity in there.items():
+        free = max(0.0, capacity - held[card])
+        broken = max(0.0, capacity - allocatable.get(card, 0.0))
+        unhealthy = min(free, broken) if healthy else free
+        cards = ledger.cards[card]
+        cards.capacity += capacity * length
+        cards.unhealthy += unhealthy * length
+        cards.unallocated += (free - unhealthy) * length
+    _note_unhealthy(holdings, held, allocatable, length, healthy=healthy, share=share)
+    return share
+
+
+def _share(held: float, there: float) -> float:
+    # A hair of slack: sums of thirds and sevenths of a card must not look overcommitted.
+    return 1.0 if held <= there * (1 + 1e-9) else there / held
+
+
+def _cards(spell: NodeSpell, classifier: Classifier) -> tuple[dict[Card, float], dict[Card, float]]:
+    there: dict[Card, float] = defaultdict(float)
+    allocatable: dict[Card, float] = defaultdict(float)
+    for resource, units in sorted(spell.capacity.items()):
+        card, weight = classifier.card(resource, spell)
+        there[card] += units * weight
+        allocatable[card] += min(units, spell.allocatable.get(resource, 0.0)) * weight
+    return there, allocatable
+
+
+def _lend(there: dict[Card, float], held: Mapping[Card, float]) -> None:
+    """Move free cards to the kinds that hold more than they have.
+
+    A pod keeps the tier it was bound with, so after its node was relabelled its cards still
+    count there, and the node's new tier has that much less.
+    """
+    for card in sorted(held):
+        lacking = held[card] - there.get(card, 0.0)
+        for other in sorted(there):
+            if lacking <= 0:
+                break
+            moved = min(lacking, max(0.0, there[other] - held.get(other, 0.0)))
+            if other != card and moved > 0:
+                there[other] -= moved
+                there[card] = there.get(card, 0.0) + moved
+                lacking -= moved
+
+
+def _note_unhealthy(
+    holdings: Sequence[Holding],
+    held: Mapping[Card, float],
+    allocatable: Mapping[Card, float],
+    length: float,
+    *,
+    healthy: bool,
+    share: float,
+) -> None:
+    """Add to each holding what of it lay on unhealthy cards (allocation wins, kept beside)."""
+    for holding in holdings:
+        total = held[holding.card]
+        over = total - allocatable.get(holding.card, 0.0) if healthy else total
+        if over > 1e-9 and total > 0:
+            part = holding.units * holding.weight * share / total
+            holding.on_unhealthy += min(over, total) * part * length
+
+
+def run_seconds(holding: Holding, start: float, end: float) -> float:
+    """Return for how many seconds of start..end its GPU containers ran."""
+    return overlap(holding.runs, start, end)
+
+
+def running_seconds(holding: Holding) -> float:
+    """Return for how many seconds of the hour its GPU containers ran."""
+    return seconds(holding.runs)

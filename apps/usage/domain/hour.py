@@ -1,0 +1,292 @@
+"""One hour of one cluster: from pods, nodes and device rows to facts. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+
+from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.tiers import UNMATCHED, CapacityType, model_key
+from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
+from apps.usage.domain.amounts import Amounts, nano
+from apps.usage.domain.attribution import Attribution
+from apps.usage.domain.holdings import (
+    Bound,
+    Card,
+    Cards,
+    Classifier,
+    Holding,
+    NodeLedger,
+    run_seconds,
+)
+from apps.usage.domain.holdings import hold_node as _hold_node
+from apps.usage.domain.ledger import SECONDS_PER_HOUR, HeldSlot, held_amounts, split
+
+
+@dataclass(frozen=True, slots=True)
+class PodFact:
+    """What one pod held of one kind of card in the hour."""
+
+    uid: str
+    node: str
+    card: Card
+    amounts: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFact:
+    """The whole ledger of one node's cards of one kind in the hour."""
+
+    node: str
+    card: Card
+    amounts: Amounts
+
+
+@dataclass(slots=True)
+class HourFacts:
+    """The facts of an hour; `findings` counts what was noticed on the way."""
+
+    pods: list[PodFact] = field(default_factory=list)
+    nodes: list[NodeFact] = field(default_factory=list)
+    findings: Counter[str] = field(default_factory=Counter)
+
+    def total(self) -> Amounts:
+        """Return the sum over all nodes."""
+        total = Amounts()
+        for fact in self.nodes:
+            total.add(fact.amounts)
+        return total
+
+    def least_measured_nodes(self, most: int) -> list[str]:
+        """Return the names of the nodes with the most unmeasured GPU-hours, worst first."""
+        lacking: dict[str, int] = defaultdict(int)
+        for fact in self.nodes:
+            lacking[fact.node] += fact.amounts.unmeasured
+        worst = sorted((-amount, node) for node, amount in lacking.items() if amount)
+        return [node for _, node in worst[:most]]
+
+
+def hold_cluster(
+    start: float,
+    pods: Iterable[PodRecord],
+    spells: Iterable[NodeSpell],
+    *,
+    classifier: Classifier,
+    bound: Mapping[str, Bound],
+) -> list[NodeLedger]:
+    """Return who held what in the hour that begins at `start`, node by node, in name order.
+
+    Pods on a node that is not known to have existed hold nothing; they are counted as
+    `pods_without_node` by `facts`.
+    """
+    by_node: dict[str, list[PodRecord]] = defaultdict(list)
+    for pod in pods:
+        if pod.node:
+            by_node[pod.node].append(pod)
+    spells_of: dict[str, list[NodeSpell]] = defaultdict(list)
+    for spell in spells:
+        spells_of[spell.node].append(spell)
+    end = start + HOUR_SECONDS
+    return [
+        _hold_node(
+            spells_of[node],
+            sorted((p for p in by_node.get(node, ()) if _lives(p, start, end)), key=_uid),
+            start,
+            end,
+            classifier=classifier,
+            bound=bound,
+        )
+        for node in sorted(spells_of)
+    ]
+
+
+def _lives(pod: PodRecord, start: float, end: float) -> bool:
+    held = pod.held(end)
+    return held is not None and held[1] > start
+
+
+def _uid(pod: PodRecord) -> str:
+    return pod.uid
+
+
+def models_by_node(rows: Iterable[DeviceSlot]) -> dict[str, str]:
+    """Return node → model as the devices' own labels name it, where a node has one model."""
+    seen: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in rows:
+        if row.node and row.model:
+            seen[row.node][model_key(row.model)] = row.model
+    return {node: next(iter(names.values())) for node, names in seen.items() if len(names) == 1}
+
+
+def facts(
+    start: int,
+    ledgers: Sequence[NodeLedger],
+    attribution: Attribution,
+    *,
+    idle_below: float,
+) -> HourFacts:
+    """Return the facts of the hour that begins at `start`.
+
+    `attribution` numbers the holdings in the order in which `ledgers` hold them. Both ledger
+    equations hold exactly for every row.
+    """
+    result = HourFacts()
+    slots = (start, start + SLOT_SECONDS)
+    allocated: dict[tuple[str, Card], Amounts] = defaultdict(Amounts)
+    strays = list(attribution.strays)
+    number = 0
+    for ledger in ledgers:
+        for holding in ledger.holdings:
+            rows = attribution.rows.get(number, [])
+            number += 1
+            used = [r for r in rows if _ran_in(holding, r.slot)]
+            strays.extend(r for r in rows if not _ran_in(holding, r.slot))
+            fact = _pod_fact(holding, used, slots, attribution, idle_below)
+            result.pods.append(fact)
+            allocated[ledger.node, fact.card].add(fact.amounts)
+        if ledger.overcommitted:
+            result.findings["overcommitted"] += 1
+    unattributed, energy = _stray_activity(strays, attribution, result.findings)
+    for ledger in ledgers:
+        result.nodes.extend(_node_facts(ledger, allocated, unattributed, energy))
+    result.nodes.extend(_nowhere(unattributed, energy))
+    return result
+
+
+def _ran_in(holding: Holding, slot: int) -> bool:
+    return run_seconds(holding, slot, slot + SLOT_SECONDS) > 0
+
+
+def _pod_fact(
+    holding: Holding,
+    rows: Sequence[DeviceSlot],
+    slots: Iterable[int],
+    attribution: Attribution,
+    idle_below: float,
+) -> PodFact:
+    held_slots = [
+        part
+        for slot in slots
+        for part in _held_slots(holding, slot, [r for r in rows if r.slot == slot], attribution)
+    ]
+    amounts = held_amounts(holding.gpu_seconds, split(held_slots, idle_below=idle_below))
+    if holding.inferred:
+        amounts.grade_inferred = amounts.allocated - amounts.unmeasured
+    amounts.allocated_on_unhealthy = nano(holding.on_unhealthy / SECONDS_PER_HOUR)
+    amounts.energy_mwh = round(fsum(r.energy_wh or 0.0 for r in rows) * 1000)
+    peaks = [r.memory_used_peak_mib for r in rows if r.memory_used_peak_mib is not None]
+    amounts.memory_peak_mib = max(peaks, default=None)
+    return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts)
+
+
+def _held_slots(
+    holding: Holding, slot: int, rows: Sequence[DeviceSlot], attribution: Attribution
+) -> list[HeldSlot]:
+    """Return one part for each device seen, and one for the units that nobody measured."""
+    ran = run_seconds(holding, slot, slot + SLOT_SECONDS)
+    if ran <= 0:
+        return []
+    devices = _by_device(rows, attribution, ran)
+    # A pod cannot use more cards than it holds: labels on more of them share what it holds.
+    units = min(1.0, holding.units / len(devices)) if devices else 0.0
+    weight = units * holding.weight * holding.scale
+    whole = _whole(holding.pod, slot)
+    parts = [
+        HeldSlot(ran * weight, measured * weight, activity, whole) for measured, activity in devices
+    ]
+    rest = holding.units - units * len(devices)
+    if rest > 0:
+        unseen = ran * rest * holding.weight * holding.scale
+        parts.append(HeldSlot(unseen, 0.0, None, whole))
+    return parts
+
+
+def _by_device(
+    rows: Sequence[DeviceSlot], attribution: Attribution, ran: float
+) -> list[tuple[float, float]]:
+    """Return (measured seconds, mean activity) of each device with samples, in UUID order.
+
+    Several series of one device, as of two containers of a pod, are one device.
+    """
+    sums: dict[tuple[str, str], list[tuple[float, int, float]]] = defaultdict(list)
+    for row in rows:
+        if row.activity_sum is not None and row.samples:
+            entry = (row.activity_sum, row.samples, attribution.interval(row))
+            sums[row.uuid, row.gpu_instance].append(entry)
+    devices = []
+    for _, entries in sorted(sums.items()):
+        samples = sum(count for _, count, _ in entries)
+        activity = min(1.0, max(0.0, fsum(total for total, _, _ in entries) / samples))
+        devices.append((min(ran, samples * entries[0][2]), activity))
+    return devices
+
+
+def _whole(pod: PodRecord, slot: int) -> bool:
+    first = pod.runs[0][0] if pod.runs else pod.bound
+    ended = pod.ended
+    return first is not None and first <= slot and (ended is None or ended >= slot + SLOT_SECONDS)
+
+
+def _stray_activity(
+    strays: Iterable[DeviceSlot], attribution: Attribution, findings: Counter[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return by node the GPU-seconds of activity, and the Wh, that no pod explains."""
+    activity: dict[str, list[float]] = defaultdict(list)
+    energy: dict[str, list[float]] = defaultdict(list)
+    for row in strays:
+        if row.activity_sum:
+            activity[row.node].append(row.activity_sum * attribution.interval(row))
+            if row.pod:
+                findings["label_without_pod"] += 1
+        if row.energy_wh:
+            energy[row.node].append(row.energy_wh)
+    return (
+        {node: fsum(amounts) for node, amounts in activity.items()},
+        {node: fsum(amounts) for node, amounts in energy.items()},
+    )
+
+
+def _node_facts(
+    ledger: NodeLedger,
+    allocated: Mapping[tuple[str, Card], Amounts],
+    unattributed: dict[str, float],
+    energy: dict[str, float],
+) -> Iterable[NodeFact]:
+    cards = dict(ledger.cards)
+    for holding in ledger.holdings:
+        cards.setdefault(holding.card, Cards())
+    for position, card in enumerate(sorted(cards)):
+        held = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0, unattributed=0)
+        if (ledger.node, card) in allocated:
+            held.add(allocated[ledger.node, card])
+        _close(held, cards[card])
+        if position == 0:
+            held.unattributed = nano(unattributed.pop(ledger.node, 0.0) / SECONDS_PER_HOUR)
+            held.energy_mwh += round(energy.pop(ledger.node, 0.0) * 1000)
+        yield NodeFact(ledger.node, card, held)
+
+
+def _close(row: Amounts, cards: Cards) -> None:
+    """Fill in the capacity side so that its equation holds to the last digit.
+
+    What rounding leaves over is taken from what is free, then added to the capacity: a few
+    nano-GPU-hours at most.
+    """
+    unhealthy = nano(cards.unhealthy / SECONDS_PER_HOUR)
+    free = nano(cards.capacity / SECONDS_PER_HOUR) - row.allocated
+    row.unhealthy = max(0, min(unhealthy, free))
+    row.unallocated = max(0, free - row.unhealthy)
+    row.capacity = row.allocated + row.unhealthy + row.unallocated
+
+
+def _nowhere(unattributed: Mapping[str, float], energy: Mapping[str, float]) -> list[NodeFact]:
+    """Return rows for activity on nodes whose cards are not known: it must not disappear."""
+    card = Card(UNMATCHED, "unknown", CapacityType.UNKNOWN.value)
+    rows = []
+    for node in sorted(unattributed.keys() | energy.keys()):
+        amounts = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0)
+        amounts.unattributed = nano(unattributed.get(node, 0.0) / SECONDS_PER_HOUR)
+        amounts.energy_mwh = round(energy.get(node, 0.0) * 1000)
+        rows.append(NodeFact(node, card, amounts))
+    return rows

@@ -1,0 +1,105 @@
+"""The split of what a pod held into what became of it (docs/definitions.md#ledger)."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import fsum
+
+from apps.usage.domain.amounts import Amounts, nano
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSlot:
+    """What one device (or the devices nobody measured) of a pod did in one half-hour slot.
+
+    `gpu_seconds` is running seconds × weight, `measured_gpu_seconds` the part that samples
+    cover, `activity` their mean, 0..1 (None: no sample). `whole` says that the pod neither
+    started nor ended within the slot.
+    """
+
+    gpu_seconds: float
+    measured_gpu_seconds: float
+    activity: float | None
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """GPU-seconds by what became of them; the four sum to what ran."""
+
+    busy: float
+    idle: float
+    underused: float
+    unmeasured: float
+
+
+def split(slots: Iterable[HeldSlot], *, idle_below: float) -> Split:
+    """Split running GPU-seconds into busy, idle, underused and unmeasured.
+
+    `idle_below` is a fraction, 0..1, held against each whole slot's activity. A slot without a
+    sample is unmeasured, never idle: a missing exporter must not read as a lazy team.
+    Raises ValueError when `idle_below` is not a fraction.
+    """
+    if not 0.0 <= idle_below <= 1.0:
+        raise ValueError(f"idle_below must be a fraction 0..1, got {idle_below}")
+    busy: list[float] = []
+    idle: list[float] = []
+    underused: list[float] = []
+    unmeasured: list[float] = []
+    for slot in slots:
+        if slot.activity is None:
+            unmeasured.append(slot.gpu_seconds)
+            continue
+        measured = slot.measured_gpu_seconds
+        unmeasured.append(slot.gpu_seconds - measured)
+        busy.append(measured * slot.activity)
+        rest = measured * (1.0 - slot.activity)
+        (idle if slot.whole and slot.activity < idle_below else underused).append(rest)
+    return Split(fsum(busy), fsum(idle), fsum(underused), fsum(unmeasured))
+
+
+def held_amounts(held_gpu_seconds: float, parts: Split) -> Amounts:
+    """Return the ledger row of one pod: five whole amounts that sum to `allocated` exactly.
+
+    What was held and did not run is not_running. Each amount is rounded by itself and the
+    largest takes what rounding left over (at most 2 nano-GPU-hours).
+    """
+    ran = fsum((parts.busy, parts.idle, parts.underused, parts.unmeasured))
+    seconds = {
+        "not_running": max(0.0, held_gpu_seconds - ran),
+        "unmeasured": parts.unmeasured,
+        "idle": parts.idle,
+        "underused": parts.underused,
+        "busy": parts.busy,
+    }
+    rounded = {name: nano(amount / SECONDS_PER_HOUR) for name, amount in seconds.items()}
+    allocated = nano(held_gpu_seconds / SECONDS_PER_HOUR)
+    largest = max(seconds, key=lambda name: seconds[name])
+    rounded[largest] += allocated - sum(rounded.values())
+    return Amounts(allocated=allocated, **rounded)
+
+
+def _parts(row: Amounts) -> dict[str, int]:
+    return {name: getattr(row, name) for name in ALLOCATED_PARTS}
+
+
+ALLOCATED_PARTS = ("not_running", "unmeasured", "idle", "underused", "busy")
+CAPACITY_PARTS = ("unhealthy", "unallocated", "allocated")
+
+
+def broken_equations(row: Amounts) -> Iterator[str]:
+    """Yield what is wrong with a row: an equation that does not hold, an amount below zero."""
+    if row.allocated != sum(_parts(row).values()):
+        yield f"allocated {row.allocated} is not the sum of its parts {_parts(row)}"
+    for name in (*ALLOCATED_PARTS, "allocated", "burst"):
+        if getattr(row, name) < 0:
+            yield f"{name} is negative: {getattr(row, name)}"
+    if row.capacity is None:
+        return
+    parts = {name: getattr(row, name) or 0 for name in CAPACITY_PARTS}
+    if row.capacity != sum(parts.values()):
+        yield f"capacity {row.capacity} is not the sum of its parts {parts}"
+    for name, amount in parts.items():
+        if amount < 0:
+            yield f"{name} is negative: {amount}"

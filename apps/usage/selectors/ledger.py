@@ -1,0 +1,268 @@
+"""The ledger by period and group: `usage_rows` and its pages."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Max, Q, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, Amounts
+from apps.usage.domain.periods import BEGINNING, Periods, is_day_start
+from apps.usage.domain.rows import Filters, Grouping, Interval, Page, UsageRow
+from apps.usage.selectors import cursors
+from apps.usage.selectors.names import Names
+from apps.usage.selectors.plan import Plan, hours_only, with_days
+from apps.usage.selectors.refusals import GroupingRefused
+from apps.usage.selectors.sources import (
+    DETAILED,
+    DayTable,
+    HourTable,
+    Source,
+    condition,
+    filtered,
+    source_of,
+)
+
+HOURLY_DAYS = 92
+"""The longest window that is read by the hour, in days."""
+
+# More periods than this are not read at once.
+_PERIODS_MOST = 40_000
+# One more hour than 92 days have, for the autumn's clock change.
+_HOURLY_MOST = timedelta(days=HOURLY_DAYS, hours=1)
+
+_HELD = {f"sum_{name}": Sum(name) for name in HELD_FIELDS}
+_PEAK = {"max_memory": Max("memory_peak_mib")}
+_CAPACITY = {f"sum_{name}": Sum(name) for name in CAPACITY_FIELDS}
+
+_Key = tuple[datetime, tuple[str, ...]]
+_Keyed = tuple[_Key, Amounts]
+
+
+def usage_rows(
+    window: Window,
+    *,
+    interval: Interval,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    visibility: Visibility,
+) -> list[UsageRow]:
+    """Return the ledger, ordered by period and then by group names.
+
+    Capacity columns are None where a grouping or filter names team, namespace or workload.
+    Groups finer than a team (namespace, workload, a team's nodes) hold only what `visibility`
+    shows in detail. An hour that was not collected adds nothing, and a period without facts has
+    no row: `freshness` says what is missing. Facts count to the window that their hour starts
+    in. At most four queries and one for each group. Raises GroupingRefused.
+    """
+    reading = _reading(window, interval, group_by, filters, visibility)
+    return [reading.row(key, amounts) for key, amounts in reading.between(window)]
+
+
+def usage_page(
+    window: Window,
+    *,
+    interval: Interval,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    visibility: Visibility,
+    cursor: str | None,
+    page_size: int,
+) -> Page[UsageRow]:
+    """Return one page of `usage_rows` in the same order, keyset by (period, groups).
+
+    Only the periods that the page needs are read, so pages of a long window cost alike. Raises
+    GroupingRefused and CursorRefused.
+    """
+    reading = _reading(window, interval, group_by, filters, visibility)
+    after, density = reading.position(cursor)
+    found: list[_Keyed] = []
+    for part in reading.parts(window, after, density, page_size, found):
+        rows = reading.between(part)
+        found.extend(row for row in rows if after is None or row[0] > after)
+    shown = found[:page_size]
+    more = len(found) > page_size
+    return Page(
+        rows=tuple(reading.row(key, amounts) for key, amounts in shown),
+        next_cursor=reading.cursor(shown) if more else None,
+    )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One question, checked; keeps what its pages look up."""
+
+    group_by: tuple[Grouping, ...]
+    source: Source
+    where: Q
+    periods: Periods
+    clusters: tuple[int, ...]
+    names: Names = field(default_factory=Names)
+
+    def between(self, window: Window) -> list[_Keyed]:
+        """Return the rows of a window in order."""
+        plan = self._plan(window)
+        raw = list(self._raw(plan))
+        tables = [
+            self.names.of(grouping, {row[1][place] for row in raw})
+            for place, grouping in enumerate(self.group_by)
+        ]
+        sums: dict[_Key, Amounts] = {}
+        for period, ids, amounts in raw:
+            names = tuple(table[i] for table, i in zip(tables, ids, strict=True))
+            known = sums.setdefault((period, names), amounts)
+            if known is not amounts:
+                known.add(amounts)
+        return sorted(sums.items(), key=lambda item: item[0])
+
+    def _plan(self, window: Window) -> Plan:
+        if self.source.days is None:
+            return hours_only(window, self.clusters)
+        return with_days(
+            window, clusters=self.clusters, periods=self.periods, rolled=self.source.rolled
+        )
+
+    def _raw(self, plan: Plan) -> Iterator[tuple[datetime, tuple[Any, ...], Amounts]]:
+        total = self.periods.interval is Interval.TOTAL
+        if self.source.days is not None:
+            for where in plan.day_conditions():
+                for day, ids, amounts in self._sums(self.source.days, "day", where):
+                    yield (BEGINNING if total else plan.period_of_day[day]), ids, amounts
+        period_of: dict[datetime, datetime] = {}
+        for where in plan.hour_conditions():
+            for hour, ids, amounts in self._sums(self.source.hours, "hour", where):
+                if hour not in period_of:
+                    period_of[hour] = BEGINNING if total else self.periods.start_of(hour)
+                yield period_of[hour], ids, amounts
+
+    def _sums(
+        self, table: HourTable | DayTable, time: str, where: Q
+    ) -> Iterator[tuple[Any, tuple[Any, ...], Amounts]]:
+        """Yield (day or hour, group ids, sums); one query. The time is None for a total."""
+        columns = [] if self.periods.interval is Interval.TOTAL else [time]
+        columns += [_column(grouping) for grouping in self.group_by]
+        sums = {**_HELD, **_PEAK, **(_CAPACITY if self.source.capacity else {})}
+        facts = table._default_manager.filter(self.where & where)
+        if not columns:
+            whole = facts.aggregate(**sums)
+            if whole["sum_allocated"] is not None:
+                yield None, (), Amounts(*(whole[name] for name in sums))
+            return
+        # Sorted in Python, once names are known and the parts are joined.
+        rows = facts.order_by().values(*columns).annotate(**sums)
+        timed = len(columns) > len(self.group_by)
+        first = int(timed)
+        for row in rows.values_list(*columns, *sums):
+            at = row[0] if timed else None
+            yield at, row[first : len(columns)], Amounts(*row[len(columns) :])
+
+    def row(self, key: _Key, amounts: Amounts) -> UsageRow:
+        period, names = key
+        groups = {g.value: name for g, name in zip(self.group_by, names, strict=True)}
+        return UsageRow(self.periods.label(period), groups, amounts)
+
+    # ------------------------------------------------------------ pages
+
+    def _kind(self) -> str:
+        return "-".join(("usage", self.periods.interval, *self.group_by))
+
+    def cursor(self, shown: Sequence[_Keyed]) -> str:
+        """Return the cursor after the last row shown, with how many rows its period had."""
+        period, names = shown[-1][0]
+        density = len(shown) // len({key[0] for key, _ in shown})
+        return cursors.encode(self._kind(), (period.isoformat(), density, *names))
+
+    def position(self, cursor: str | None) -> tuple[_Key | None, int]:
+        """Return the last key shown and the rows a period can be expected to have."""
+        if cursor is None:
+            return None, self.names.groups_at_most(self.group_by)
+        shape = (str, int, *(str for _ in self.group_by))
+        period, density, *names = cursors.decode(self._kind(), cursor, shape)
+        key = (cursors.moment(period), tuple(str(name) for name in names))
+        return key, min(max(int(density), 1), 1_000_000)
+
+    def parts(
+        self,
+        window: Window,
+        after: _Key | None,
+        density: int,
+        page_size: int,
+        found: Sequence[_Keyed],
+    ) -> Iterator[Window]:
+        """Yield parts of the window, period by period, until `found` fills the page."""
+        start = window.start if after is None else max(window.start, after[0])
+        count = page_size // density + 2
+        while start < window.end:
+            end = self.periods.after(start, min(count, _PERIODS_MOST)) or window.end
+            had = len(found)
+            yield Window(start, min(end, window.end))
+            if len(found) > page_size:
+                return
+            start = end
+            if len(found) == had:
+                count *= 4  # a gap: so that a long one takes few steps
+            else:
+                count = (page_size + 1 - len(found)) * count // (len(found) - had) + 2
+
+
+def _reading(
+    window: Window,
+    interval: Interval,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    visibility: Visibility,
+) -> _Reading:
+    periods = Periods(interval, report().zone)
+    source = source_of(group_by, filters)
+    _check(window, periods, source, group_by, filters)
+    names = Names()
+    clusters = tuple(
+        pk
+        for pk, name in names.clusters().items()
+        if not filters.cluster or name in filters.cluster
+    )
+    return _Reading(
+        group_by=tuple(group_by),
+        source=source,
+        where=condition(source, filters, visibility),
+        periods=periods,
+        clusters=clusters,
+        names=names,
+    )
+
+
+def _check(
+    window: Window,
+    periods: Periods,
+    source: Source,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+) -> None:
+    if len(set(group_by)) < len(group_by):
+        raise GroupingRefused("each group can be named once")
+    if window.end - window.start <= _HOURLY_MOST:
+        return
+    if periods.interval is Interval.HOUR:
+        raise GroupingRefused(
+            f"hours can be had for at most {HOURLY_DAYS} days at a time: choose a shorter window "
+            "or interval day, week, month or total"
+        )
+    if source.days is None:
+        raise GroupingRefused(
+            f"nodes are kept by the hour and can be had for at most {HOURLY_DAYS} days at a time: "
+            "choose a shorter window, or leave out node"
+        )
+    if source.rolled and not all(is_day_start(t, periods.zone) for t in (window.start, window.end)):
+        named = " and ".join(sorted(DETAILED & {*group_by, *filtered(filters)}))
+        raise GroupingRefused(
+            f"over more than {HOURLY_DAYS} days {named} is kept by whole days: let the window "
+            f"start and end at midnight in {periods.zone.key}"
+        )
+
+
+def _column(grouping: Grouping) -> str:
+    return "capacity_type" if grouping is Grouping.CAPACITY_TYPE else f"{grouping}_id"

@@ -1,0 +1,244 @@
+"""The pod ledger with what each pod held, and what waits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Max, Q, Sum
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.tiers import UNDETERMINED
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Namespace, Pod
+from apps.clusters.selectors import TeamSpan, team_spans
+from apps.usage.domain.amounts import HELD_FIELDS, Amounts
+from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
+from apps.usage.models import PodHour
+from apps.usage.selectors import cursors
+from apps.usage.selectors.refusals import GroupingRefused
+from apps.usage.selectors.sources import filtered, models_named, workloads_named
+
+_KIND = "pods"
+_COLUMNS = (
+    *("pk", "cluster__name", "workload__namespace__name", "name", "uid"),
+    *("workload__kind", "workload__name", "tier__name", "gpu_model__name", "node_name"),
+    *("resource", "units", "gpu_equivalents", "created_at", "bound_at", "started_at"),
+    *("finished_at", "ended_at", "end_reason"),
+)
+_SECOND = timedelta(seconds=1)
+
+
+def pod_page(
+    window: Window,
+    *,
+    filters: Filters,
+    visibility: Visibility,
+    cursor: str | None,
+    page_size: int,
+) -> Page[PodRow]:
+    """Return pods that lived within the window (waiting ones too), newest created first.
+
+    A pod is there when its namespace belonged, while it lived in the window, to a team that the
+    reader sees and that the filter names; `team` is the last such team. Its amounts are what it
+    held in the window's collected hours under such teams. Four queries, six where teams narrow
+    it. Raises CursorRefused, and GroupingRefused for a filter on `capacity_type`, which a pod
+    that waits has none of.
+    """
+    scope = _Scope(window, filters, visibility)
+    pods = Pod.objects.filter(_lived(window), _narrowed(filters), scope.condition())
+    if cursor is not None:
+        created, pk = cursors.decode(_KIND, cursor, (str, int))
+        at = cursors.moment(created)
+        pods = pods.filter(Q(created_at__lt=at) | Q(created_at=at, pk__gt=pk))
+    rows = list(
+        pods.order_by("-created_at", "pk").values_list(*_COLUMNS, named=True)[: page_size + 1]
+    )
+    shown = rows[:page_size]
+    last = shown[-1] if len(rows) > page_size else None
+    return Page(
+        rows=tuple(_pod_rows(shown, scope)),
+        next_cursor=(
+            cursors.encode(_KIND, (last.created_at.isoformat(), last.pk)) if last else None
+        ),
+    )
+
+
+def pod_row(cluster: str, uid: str, *, window: Window, visibility: Visibility) -> PodRow | None:
+    """Return one pod with what it held in the window, also when it did not live in it.
+
+    None where there is no such pod, or where it never belonged to a team that the reader sees.
+    """
+    found = Pod.objects.filter(cluster__name=cluster, uid=uid).order_by("pk")
+    row = found.values_list(*_COLUMNS, named=True).first()
+    if row is None:
+        return None
+    end = max(row.ended_at or window.end, row.created_at + _SECOND)
+    scope = _Scope(Window(row.created_at, end), Filters(), visibility, facts=window)
+    return next(iter(_pod_rows([row], scope)), None)
+
+
+class _Scope:
+    """Whose pods are read, and over which hours; `teams` None means everybody's."""
+
+    def __init__(
+        self,
+        window: Window,
+        filters: Filters,
+        visibility: Visibility,
+        *,
+        facts: Window | None = None,
+    ) -> None:
+        self.window = window
+        self.facts = facts or window
+        self.clusters = filters.cluster
+        self.teams: frozenset[int] | None = None
+        if not visibility.everything:
+            self.teams = visibility.team_ids
+        if filters.team:
+            named = Team.objects.filter(name__in=filters.team).order_by("pk")
+            pks = named.values_list("pk", flat=True)
+            self.teams = frozenset(pk for pk in pks if visibility.sees(pk))
+
+    def condition(self) -> Q:
+        """Return the condition on pods that they lived while a team of the scope had them."""
+        if self.teams is None:
+            return Q()
+        namespaces = Namespace.objects.order_by("pk")
+        if self.clusters:
+            namespaces = namespaces.filter(cluster__name__in=self.clusters)
+        names = dict(namespaces.values_list("pk", "name"))
+        spans = team_spans(self.window, names.values())
+        throughout = []
+        where = Q(pk__in=[])
+        for pk, name in names.items():
+            if len(spans[name]) == 1:
+                if spans[name][0].team_id in self.teams:
+                    throughout.append(pk)
+                continue
+            for span in spans[name]:
+                if span.team_id in self.teams:
+                    where |= Q(workload__namespace_id=pk) & _lived(Window(span.start, span.end))
+        return where | Q(workload__namespace_id__in=throughout)
+
+    def team_of(self, spans: Sequence[TeamSpan], row: Any) -> str | None:
+        """Return the last team of the scope that the pod belonged to; None when none."""
+        for span in reversed(spans):
+            in_time = row.created_at < span.end and (
+                row.ended_at is None or row.ended_at > span.start
+            )
+            if in_time and (self.teams is None or span.team_id in self.teams):
+                return span.team
+        return None
+
+    def sums(self, pods: Sequence[int]) -> dict[int, Amounts]:
+        """Return what these pods held in the scope's hours, by pod; one query."""
+        facts = PodHour.objects.filter(
+            pod_id__in=pods, hour__gte=self.facts.start, hour__lt=self.facts.end
+        )
+        if self.teams is not None:
+            facts = facts.filter(team_id__in=sorted(self.teams))
+        sums: dict[str, Any] = {f"sum_{name}": Sum(name) for name in HELD_FIELDS}
+        sums["max_memory"] = Max("memory_peak_mib")
+        rows = facts.order_by().values("pod_id").annotate(**sums)
+        return {row[0]: Amounts(*row[1:]) for row in rows.values_list("pod_id", *sums)}
+
+
+def _lived(window: Window) -> Q:
+    ended = Q(ended_at__isnull=True) | Q(ended_at__gt=window.start)
+    return Q(created_at__lt=window.end) & ended
+
+
+def _narrowed(filters: Filters) -> Q:
+    """Return what the filters ask of a pod, the team apart."""
+    if Grouping.CAPACITY_TYPE in filtered(filters):
+        raise GroupingRefused("pods cannot be narrowed by capacity_type: narrow them by node")
+    where = Q()
+    for name, path in (
+        ("cluster", "cluster__name"),
+        ("tier", "tier__name"),
+        ("namespace", "workload__namespace__name"),
+        ("node", "node_name"),
+    ):
+        if wanted := getattr(filters, name):
+            where &= Q(**{f"{path}__in": wanted})
+    if filters.gpu_model:
+        where &= Q(gpu_model_id__in=models_named(filters.gpu_model))
+    if filters.workload:
+        where &= workloads_named(filters.workload, "workload__")
+    return where
+
+
+def _pod_rows(rows: Sequence[Any], scope: _Scope) -> list[PodRow]:
+    if not rows:
+        return []
+    spans = team_spans(scope.window, {row.workload__namespace__name for row in rows})
+    sums = scope.sums([row.pk for row in rows])
+    found = []
+    for row in rows:
+        team = scope.team_of(spans[row.workload__namespace__name], row)
+        if team is not None:
+            found.append(_pod_row(row, team, sums.get(row.pk) or Amounts()))
+    return found
+
+
+def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
+    return PodRow(
+        cluster=row.cluster__name,
+        namespace=row.workload__namespace__name,
+        pod=row.name,
+        uid=row.uid,
+        owner_kind=row.workload__kind,
+        owner=row.workload__name,
+        team=team,
+        tier=row.tier__name,
+        gpu_model=row.gpu_model__name,
+        node=row.node_name or None,
+        resource=row.resource,
+        units=row.units,
+        gpu_equivalents=row.gpu_equivalents,
+        created_at=row.created_at,
+        bound_at=row.bound_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        end_reason=row.end_reason or None,
+        amounts=amounts,
+        key=f"{row.cluster__name}/{row.uid}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Pods not bound now: how many, and the GPU-equivalents they ask for."""
+
+    tier: str
+    pods: int
+    gpu_equivalents: float
+
+
+def waiting_now(at: datetime, *, visibility: Visibility) -> list[Waiting]:
+    """Return what waits at `at`, by tier (summed over all teams: a team-level GPU sum).
+
+    In catalog order. A pod whose tier is not known waits in `undetermined`. One query.
+    `visibility` narrows nothing.
+    """
+    waiting = Pod.objects.filter(
+        Q(bound_at__isnull=True) | Q(bound_at__gt=at),
+        Q(ended_at__isnull=True) | Q(ended_at__gt=at),
+        created_at__lte=at,
+        cluster__active=True,
+    )
+    rows = (
+        waiting.values("tier__builtin", "tier__position", "tier__name")
+        .annotate(pods=Count("pk"), gpu_equivalents=Sum("gpu_equivalents"))
+        .order_by("tier__builtin", "tier__position", "tier__name")
+    )
+    found: dict[str, Waiting] = {}
+    for row in rows:
+        tier = row["tier__name"] or UNDETERMINED
+        before = found.get(tier, Waiting(tier, 0, 0.0))
+        found[tier] = Waiting(
+            tier, before.pods + row["pods"], before.gpu_equivalents + row["gpu_equivalents"]
+        )
+    return list(found.values())

@@ -1,0 +1,273 @@
+"""Turning hours of a cluster into facts: read the sources, compute, write."""
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.window import Window
+from apps.clusters.gateways import metrics_source
+from apps.clusters.models import Cluster
+from apps.clusters.ports import DeviceAnswer, MetricsSource, SourceRejected, SourceUnavailable
+from apps.clusters.selectors import report
+from apps.clusters.services.catalog import team_finder_at, tier_rules_at
+from apps.usage.domain.attribution import Attribution, Interval, attribute, mislabelled, recut
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.holdings import Classifier, Holding
+from apps.usage.domain.hour import HourFacts, facts, hold_cluster, models_by_node
+from apps.usage.domain.verdict import Verdict, judge
+from apps.usage.models import CollectionWindow
+from apps.usage.services.dimensions import Dimensions, model_ids, node_ids, pod_ids, tier_ids
+from apps.usage.services.ledger_input import LedgerInput, read_ledger
+from apps.usage.services.write import HourPruned, write_hour
+
+logger = logging.getLogger(__name__)
+
+_DEFAULT_INTERVAL_SECONDS = 30.0
+_INTERVAL_DIFFERS = 0.2
+
+
+class UnknownCluster(Exception):
+    """No active cluster of that name is in the catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class HourOutcome:
+    """How the collection of one hour ended; `error` is for a person to act on."""
+
+    hour: datetime
+    state: CollectionState
+    error: str = ""
+    coverage_ratio: float | None = None
+
+
+@dataclass(slots=True)
+class _Answers:
+    """Everything read for a window, before any of it is written."""
+
+    devices: DeviceAnswer
+    ledger: LedgerInput
+    rows_by_hour: dict[int, list[DeviceSlot]] = field(default_factory=dict)
+
+
+def collect_window(
+    cluster_name: str,
+    window: Window,
+    *,
+    now: datetime,
+    source: MetricsSource | None = None,
+) -> list[HourOutcome]:
+    """Collect every whole hour of a window of at most a day; return how each ended.
+
+    The same window gives the same facts however often, in whatever order and by however many
+    processes it is collected. What goes wrong with a source is written to the hours' rows in
+    data health and returned, never raised; facts of an earlier success stay as they are.
+    Raises UnknownCluster, and ValueError for a window that is not made of fact hours.
+    """
+    cluster = Cluster.objects.filter(name=cluster_name, active=True).first()
+    if cluster is None:
+        raise UnknownCluster(f"no cluster {cluster_name!r} in the catalog")
+    hours = list(window.hours())
+    window.slots()
+    _claim(cluster, hours, now)
+    started = time.monotonic()
+    try:
+        answers = _read(cluster, window, source or metrics_source(cluster))
+    except (SourceUnavailable, SourceRejected) as error:
+        return [_failed(cluster, hour, str(error), started) for hour in hours]
+    outcomes = []
+    for hour in hours:
+        outcomes.append(_collect_hour(cluster, hour, answers, source, started, now))
+        started = time.monotonic()
+    return outcomes
+
+
+def _claim(cluster: Cluster, hours: Sequence[Window], now: datetime) -> None:
+    """Note the attempt and take the lease; one short transaction."""
+    lease = now + timedelta(seconds=settings.LEASE_SECONDS)
+    with transaction.atomic():
+        CollectionWindow.objects.bulk_create(
+            [
+                CollectionWindow(
+                    cluster=cluster, hour=hour.start, state=CollectionState.WAITING.value
+                )
+                for hour in hours
+            ],
+            ignore_conflicts=True,
+        )
+        CollectionWindow.objects.filter(
+            cluster=cluster, hour__in=[hour.start for hour in hours]
+        ).update(attempts=F("attempts") + 1, lease_until=lease, attempted_at=now)
+
+
+def _read(cluster: Cluster, window: Window, source: MetricsSource) -> _Answers:
+    devices = source.devices(window)
+    ledger = read_ledger(cluster, window, source, tier_rules_at(window.start))
+    rows: dict[int, list[DeviceSlot]] = defaultdict(list)
+    first = int(window.start_seconds)
+    for row in devices.rows:
+        rows[first + (row.slot - first) // 3600 * 3600].append(row)
+    return _Answers(devices, ledger, rows)
+
+
+def _collect_hour(
+    cluster: Cluster,
+    hour: Window,
+    answers: _Answers,
+    source: MetricsSource | None,
+    started: float,
+    now: datetime,
+) -> HourOutcome:
+    rows = answers.rows_by_hour.get(int(hour.start_seconds), [])
+    try:
+        result, interval = _compute(cluster, hour, rows, answers, source)
+        verdict = judge(
+            result,
+            slots_without_ledger=answers.ledger.slots_without_ledger(hour),
+            device_rows=len(rows),
+        )
+        if verdict.state is CollectionState.FAILED:
+            return _failed(cluster, hour, verdict.error, started)
+        _store(cluster, hour, result, answers, verdict, interval, started, now)
+    except (SourceUnavailable, SourceRejected, HourPruned) as error:
+        return _failed(cluster, hour, str(error), started)
+    return HourOutcome(hour.start, verdict.state, verdict.error, verdict.coverage_ratio)
+
+
+def _compute(
+    cluster: Cluster,
+    hour: Window,
+    rows: Sequence[DeviceSlot],
+    answers: _Answers,
+    source: MetricsSource | None,
+) -> tuple[HourFacts, float]:
+    """Return the hour's facts and the sampling interval they were made with."""
+    start = int(hour.start_seconds)
+    classifier = Classifier(tier_rules_at(hour.start), models_by_node(rows))
+    ledgers = hold_cluster(
+        start,
+        answers.ledger.pods,
+        answers.ledger.spells,
+        classifier=classifier,
+        bound=answers.ledger.bound,
+    )
+    holdings = [holding for ledger in ledgers for holding in ledger.holdings]
+    configured = float(
+        cluster.prometheus.get("scrape_interval_seconds") or _DEFAULT_INTERVAL_SECONDS
+    )
+    seconds = answers.devices.scrape_interval_seconds or configured
+    interval = Interval(seconds)
+    attribution = attribute(rows, holdings, interval=interval)
+    findings: Counter[str] = Counter()
+    uuids = mislabelled(attribution, holdings)
+    if uuids:
+        attribution = _recut(cluster, hour, rows, uuids, holdings, interval, source, findings)
+    result = facts(start, ledgers, attribution, idle_below=settings.IDLE_BELOW)
+    result.findings.update(findings)
+    result.findings["pods_without_node"] += answers.ledger.pods_without_node(hour)
+    if abs(seconds - configured) > _INTERVAL_DIFFERS * configured:
+        result.findings["scrape_interval_differs"] += 1
+    return result, seconds
+
+
+def _recut(
+    cluster: Cluster,
+    hour: Window,
+    rows: Sequence[DeviceSlot],
+    uuids: set[str],
+    holdings: Sequence[Holding],
+    interval: Interval,
+    source: MetricsSource | None,
+    findings: Counter[str],
+) -> Attribution:
+    """Cut the devices whose labels outlived their pods from raw samples, where these are given."""
+    try:
+        samples = (source or metrics_source(cluster)).activity_samples(sorted(uuids), hour)
+    except SourceRejected:
+        findings["raw_samples_refused"] += len(uuids)
+        return attribute(rows, holdings, interval=interval)
+    findings["label_outlived_pod"] += len(uuids)
+    cut = recut(rows, uuids, samples, holdings)
+    return attribute(cut, holdings, interval=interval)
+
+
+def _store(
+    cluster: Cluster,
+    hour: Window,
+    result: HourFacts,
+    answers: _Answers,
+    verdict: Verdict,
+    interval: float,
+    started: float,
+    now: datetime,
+) -> None:
+    zone = report().zone
+    dimensions = _dimensions(cluster, hour, result, answers)
+    with transaction.atomic():
+        write_hour(hour, result, dimensions, zone=zone)
+        CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
+            state=verdict.state.value,
+            coverage_ratio=verdict.coverage_ratio,
+            samples=sum(row.samples for row in answers.rows_by_hour.get(_key(hour), ())),
+            error=verdict.error,
+            findings={name: count for name, count in sorted(result.findings.items()) if count},
+            warnings=[*answers.devices.warnings, *answers.ledger.warnings],
+            ledger_source=answers.ledger.source_of(hour),
+            scrape_interval_seconds=interval,
+            activity_metric=answers.devices.activity_metric,
+            duration_seconds=round(time.monotonic() - started, 3),
+            lease_until=None,
+            collected_at=now,
+        )
+
+
+def _key(hour: Window) -> int:
+    return int(hour.start_seconds)
+
+
+def _dimensions(cluster: Cluster, hour: Window, result: HourFacts, answers: _Answers) -> Dimensions:
+    """Find or make the rows that the facts refer to; before the hour's own transaction."""
+    cards = [fact.card for fact in result.pods] + [fact.card for fact in result.nodes]
+    return Dimensions(
+        cluster=cluster.pk,
+        pods=pod_ids(cluster, {fact.uid for fact in result.pods}, hour),
+        nodes=node_ids(cluster, {fact.node for fact in result.nodes}),
+        models=model_ids({card.model for card in cards}),
+        tiers=tier_ids(),
+        team_of=team_finder_at(hour.start),
+    )
+
+
+def collect_enqueued(cluster_id: int, hour: datetime, *, now: datetime) -> int:
+    """Collect an hour that a message asks for; 1 when it has facts now that it had not before.
+
+    A message for an hour that is complete meanwhile, or for a cluster that is gone, is late:
+    nothing is done.
+    """
+    cluster = Cluster.objects.filter(pk=cluster_id, active=True).first()
+    complete = CollectionWindow.objects.filter(
+        cluster_id=cluster_id, hour=hour, state=CollectionState.COMPLETE.value
+    )
+    if cluster is None or complete.exists():
+        return 0
+    outcomes = collect_window(cluster.name, Window.hour(hour), now=now)
+    return sum(outcome.state is not CollectionState.FAILED for outcome in outcomes)
+
+
+def _failed(cluster: Cluster, hour: Window, error: str, started: float) -> HourOutcome:
+    """Note a failure; an hour that has facts already keeps them and its state."""
+    rows = CollectionWindow.objects.filter(cluster=cluster, hour=hour.start)
+    with transaction.atomic():
+        rows.update(
+            error=error, duration_seconds=round(time.monotonic() - started, 3), lease_until=None
+        )
+        rows.filter(collected_at__isnull=True).update(state=CollectionState.FAILED.value)
+    logger.warning("collect %s %s failed: %s", cluster.name, hour.start.isoformat(), error)
+    return HourOutcome(hour.start, CollectionState.FAILED, error)

@@ -1,0 +1,69 @@
+"""Workload sums of whole days, and forgetting what is past its retention."""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.usage.models import CollectionWindow, Day, NodeHour, PodHour, WorkloadDay
+from apps.usage.services.fact_store import HELD_COLUMNS, day_value, insert
+from apps.usage.services.write import day_sums
+
+_KEYS = (
+    *("team_id", "namespace_id", "workload_id"),
+    *("cluster_id", "tier_id", "gpu_model_id", "capacity_type"),
+)
+
+
+def roll_days(*, now: datetime) -> int:
+    """Sum the hours of every finished day by workload; return how many days were rolled.
+
+    Until a day is rolled its workload sums are read from the hours: made once a day they cost
+    little, made with every hour they would cost more than the hour itself.
+    """
+    due = Day.objects.filter(rolled=False, pruned=False, end__lte=now).order_by("pk")
+    return sum(roll_day(pk) for pk in due.values_list("pk", flat=True))
+
+
+@transaction.atomic
+def roll_day(day_id: int) -> bool:
+    """Sum one day by workload; False when another process did so meanwhile."""
+    day = Day.objects.select_for_update().get(pk=day_id)
+    if day.rolled or day.pruned:
+        return False
+    WorkloadDay.objects.filter(cluster_id=day.cluster_id, day=day.day).delete()
+    rows = ((day_value(day.day), *row) for row in day_sums(PodHour, day, _KEYS, HELD_COLUMNS))
+    insert(WorkloadDay, ("day", *_KEYS, *HELD_COLUMNS), rows)
+    Day.objects.filter(pk=day_id).update(rolled=True)
+    return True
+
+
+def prune(*, now: datetime) -> int:
+    """Delete the hourly rows by pod and node of rolled days past their retention.
+
+    Returns how many days were pruned. Sums by workload and day, and hourly sums by team and
+    tier, are kept for good.
+    """
+    horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
+    due = Day.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("pk")
+    return sum(_prune_day(pk) for pk in due.values_list("pk", flat=True))
+
+
+@transaction.atomic
+def _prune_day(day_id: int) -> bool:
+    day = Day.objects.select_for_update().get(pk=day_id)
+    if not day.rolled or day.pruned:
+        return False
+    for model in (PodHour, NodeHour):
+        model._default_manager.filter(
+            cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
+        ).delete()
+    Day.objects.filter(pk=day_id).update(pruned=True)
+    return True
+
+
+def forget_windows(*, now: datetime) -> int:
+    """Delete data-health rows past the ledger's retention; return how many."""
+    horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
+    deleted, _ = CollectionWindow.objects.filter(hour__lt=horizon).delete()
+    return deleted

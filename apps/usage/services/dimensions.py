@@ -1,0 +1,82 @@
+"""Names of an hour's facts turned into the ids they are stored under."""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from apps.clusters.domain.tiers import model_key
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, GpuModel, Node, Pod, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class PodIds:
+    """The ids of a pod row and of what it belongs to."""
+
+    pod: int
+    workload: int
+    namespace: int
+    namespace_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """The ids of everything that facts name. `team_of` maps a namespace's name to a team id."""
+
+    cluster: int
+    pods: dict[str, PodIds]
+    nodes: dict[str, int]
+    models: dict[str, int]
+    tiers: dict[str, int]
+    team_of: Callable[[str], int]
+
+    def model(self, name: str) -> int:
+        return self.models[model_key(name)]
+
+
+def pod_ids(cluster: Cluster, uids: Collection[str], window: Window) -> dict[str, PodIds]:
+    """Return the ids of the pods of `uids`; one query, one more when some lived elsewhere."""
+    alive = Pod.objects.filter(cluster=cluster, created_at__lt=window.end).exclude(
+        ended_at__lt=window.start
+    )
+    found = _ids(alive)
+    missing = sorted(set(uids) - found.keys())
+    for start in range(0, len(missing), 5000):
+        found.update(
+            _ids(Pod.objects.filter(cluster=cluster, uid__in=missing[start : start + 5000]))
+        )
+    return found
+
+
+def _ids(pods: Iterable[Pod]) -> dict[str, PodIds]:
+    rows = pods.values_list(  # type: ignore[attr-defined]
+        "uid", "pk", "workload_id", "workload__namespace_id", "workload__namespace__name"
+    ).order_by("pk")
+    return {row[0]: PodIds(*row[1:]) for row in rows}
+
+
+def node_ids(cluster: Cluster, names: Collection[str]) -> dict[str, int]:
+    """Return name → id of nodes, made where they are new. Two queries, three when some are."""
+    known = dict(Node.objects.filter(cluster=cluster).order_by("pk").values_list("name", "pk"))
+    new = sorted(set(names) - known.keys())
+    if new:
+        rows = [Node(cluster=cluster, name=name) for name in new]
+        Node.objects.bulk_create(rows, ignore_conflicts=True)
+        found = Node.objects.filter(cluster=cluster).order_by("pk")
+        known = dict(found.values_list("name", "pk"))
+    return known
+
+
+def model_ids(names: Collection[str]) -> dict[str, int]:
+    """Return model key → id of GPU models, made where they are new."""
+    known = dict(GpuModel.objects.order_by("pk").values_list("key", "pk"))
+    new = {model_key(name): name for name in sorted(names) if model_key(name) not in known}
+    if new:
+        rows = [GpuModel(key=key, name=name) for key, name in new.items()]
+        GpuModel.objects.bulk_create(rows, ignore_conflicts=True)
+        known = dict(GpuModel.objects.order_by("pk").values_list("key", "pk"))
+    return known
+
+
+def tier_ids() -> dict[str, int]:
+    """Return name → id of every tier there ever was."""
+    return dict(Tier.objects.order_by("pk").values_list("name", "pk"))

@@ -1,0 +1,115 @@
+"""The pods and nodes of a window: what `watch` recorded, and in its gaps what series show."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
+from apps.clusters.domain.spans import Span, clip
+from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
+from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.models import Cluster, Pod
+from apps.clusters.ports import LedgerAnswer, MetricsSource
+from apps.clusters.services.inferred_pods import store_inferred_pods
+from apps.clusters.services.ledger_reader import recorded_pods, recorded_spells, watched_spans
+from apps.usage.domain.holdings import Bound
+
+# The stream of a watch may pause for a moment without anything being missed.
+_GAP_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerInput:
+    """The ledger of a window. `unwatched` are the spans that had to be read from series.
+
+    `covered` says for each of their slots whether kube-state-metrics was there; `bound` gives by
+    pod uid what it was bound with.
+    """
+
+    pods: Sequence[PodRecord]
+    spells: Sequence[NodeSpell]
+    bound: Mapping[str, Bound] = field(default_factory=dict)
+    unwatched: Sequence[Span] = ()
+    covered: Mapping[int, bool] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def slots_without_ledger(self, hour: Window) -> int:
+        """Return in how many slots of the hour nobody knows what existed."""
+        return sum(
+            bool(clip(self.unwatched, slot, slot + SLOT_SECONDS))
+            and not self.covered.get(slot, False)
+            for slot in hour.slots()
+        )
+
+    def source_of(self, hour: Window) -> str:
+        """Return `api`, `metrics` or `mixed`."""
+        open_seconds = sum(
+            b - a for a, b in clip(self.unwatched, hour.start_seconds, hour.end_seconds)
+        )
+        if not open_seconds:
+            return "api"
+        return "metrics" if open_seconds >= hour.seconds else "mixed"
+
+    def pods_without_node(self, hour: Window) -> int:
+        """Return how many pods held GPUs in the hour on a node that is not known."""
+        nodes = {
+            spell.node
+            for spell in self.spells
+            if spell.start < hour.end_seconds and spell.end > hour.start_seconds
+        }
+        held = ((pod, pod.held(hour.end_seconds)) for pod in self.pods if pod.node not in nodes)
+        return sum(span is not None and span[1] > hour.start_seconds for _, span in held)
+
+
+def read_ledger(
+    cluster: Cluster, window: Window, source: MetricsSource, rules: Sequence[TierRule]
+) -> LedgerInput:
+    """Return the ledger of a window, and store the pods that only series know.
+
+    Raises what the source raises; a window that was watched throughout asks no source.
+    """
+    start, end = window.start_seconds, window.end_seconds
+    watched = watched_spans(cluster, window)
+    unwatched = gaps(watched, start, end, tolerance=_GAP_SECONDS)
+    recorded = recorded_pods(cluster, window)
+    spells = recorded_spells(cluster, window)
+    answer = LedgerAnswer(pods=(), nodes=(), covered={})
+    if unwatched:
+        named = sorted({resource for rule in rules for resource in rule.resources})
+        keys = sorted({key for rule in rules for key in rule.node_selector})
+        answer = source.ledger(window, gpu_resources=named, label_keys=keys)
+        labels = {spell.node: spell.labels for spell in answer.nodes}
+        store_inferred_pods(cluster, answer.pods, rules, labels)
+    return LedgerInput(
+        pods=merge_pods(recorded, answer.pods),
+        spells=merge_spells(spells, answer.nodes, unwatched),
+        bound=_bound(cluster, window),
+        unwatched=unwatched,
+        covered=answer.covered,
+        warnings=answer.warnings,
+    )
+
+
+def _bound(cluster: Cluster, window: Window) -> dict[str, Bound]:
+    """Return what pods of the API were bound with; one query.
+
+    A pod whose tier or model was not known then is classified by its node in each hour.
+    """
+    rows = (
+        Pod.objects.filter(
+            cluster=cluster,
+            source="api",
+            bound_at__lt=window.end,
+            tier__isnull=False,
+            gpu_model__isnull=False,
+            units__gt=0,
+        )
+        .exclude(ended_at__lt=window.start)
+        .order_by("pk")
+        .values_list("uid", "tier__name", "gpu_model__name", "gpu_equivalents", "units")
+    )
+    return {
+        uid: Bound(tier, model, equivalents / units)
+        for uid, tier, model, equivalents, units in rows
+        if tier != UNMATCHED and model != UNKNOWN_MODEL
+    }

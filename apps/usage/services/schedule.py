@@ -1,0 +1,126 @@
+"""What is to be collected next: the database knows, messages are hints."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from celery import current_app
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from apps.clusters.domain.calendar import day_of, day_window, hour_floor, last_closed_hour
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
+from apps.clusters.selectors import report
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.retry import due_again
+from apps.usage.models import CollectionWindow
+
+# Beat enqueues so many hours of a cluster at a time, so that a long gap does not fill the queue.
+_HOURS_AT_A_TIME = 12
+_TASK = "usage.collect_hour"
+
+
+def schedule_collections(*, now: datetime) -> int:
+    """Enqueue the just-closed hour of every cluster and whatever is missing or worth a retry.
+
+    Returns how many hours were enqueued. An hour is leased while its message is on the way; a
+    lost message or a killed worker only costs the lease's time.
+    """
+    return sum(_schedule(cluster, now) for cluster in Cluster.objects.filter(active=True))
+
+
+def _schedule(cluster: Cluster, now: datetime) -> int:
+    zone = report().zone
+    settling = timedelta(seconds=settings.SETTLING_SECONDS)
+    newest = last_closed_hour(now, zone, settling)
+    oldest = hour_floor(now - timedelta(days=settings.GAP_FILL_DAYS), zone)
+    oldest = min(newest, max(oldest, cluster.collect_from or oldest))
+    with transaction.atomic():
+        _ensure(cluster, oldest, newest)
+        due = _due(cluster, oldest, now)[:_HOURS_AT_A_TIME]
+        lease = now + timedelta(seconds=settings.LEASE_SECONDS)
+        CollectionWindow.objects.filter(pk__in=[row.pk for row in due]).update(lease_until=lease)
+        for row in due:
+            transaction.on_commit(_message(cluster.pk, row.hour))
+    return len(due)
+
+
+def _ensure(cluster: Cluster, oldest: datetime, newest: datetime) -> None:
+    """Make a waiting row for every hour that has none."""
+    known = set(
+        CollectionWindow.objects.filter(
+            cluster=cluster, hour__gte=oldest, hour__lte=newest
+        ).values_list("hour", flat=True)
+    )
+    at = oldest
+    missing = []
+    while at <= newest:
+        if at not in known:
+            missing.append(
+                CollectionWindow(cluster=cluster, hour=at, state=CollectionState.WAITING.value)
+            )
+        at += timedelta(hours=1)
+    CollectionWindow.objects.bulk_create(missing, ignore_conflicts=True)
+
+
+def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWindow]:
+    """Return the hours nobody works on that are worth a try, newest first."""
+    rows = (
+        CollectionWindow.objects.filter(cluster=cluster, hour__gte=oldest)
+        .exclude(state=CollectionState.COMPLETE.value)
+        .filter(Q(lease_until__isnull=True) | Q(lease_until__lt=now))
+        .order_by("-hour", "pk")
+    )
+    return [
+        row
+        for row in rows
+        if due_again(CollectionState(row.state), row.attempts, last=row.attempted_at, now=now)
+    ]
+
+
+def _message(cluster_id: int, hour: datetime) -> Callable[[], None]:
+    def send() -> None:
+        current_app.send_task(_TASK, kwargs={"cluster_id": cluster_id, "hour": hour.isoformat()})
+
+    return send
+
+
+def backfill_plan(
+    cluster_name: str, days: int, *, now: datetime, again: bool = False
+) -> list[Window]:
+    """Return what a backfill of `days` whole local days and today has to collect, newest first.
+
+    Each window lies within one local day. Complete hours are left out unless `again`.
+    """
+    zone = report().zone
+    settling = timedelta(seconds=settings.SETTLING_SECONDS)
+    end = last_closed_hour(now, zone, settling) + timedelta(hours=1)
+    today = day_of(end - timedelta(seconds=1), zone)
+    wanted = [day_window(today - timedelta(days=back), zone) for back in range(days + 1)]
+    done: set[datetime] = set()
+    if not again:
+        done = set(
+            CollectionWindow.objects.filter(
+                cluster__name=cluster_name,
+                hour__gte=wanted[-1].start,
+                state=CollectionState.COMPLETE.value,
+            ).values_list("hour", flat=True)
+        )
+    plan: list[Window] = []
+    for day in wanted:
+        missing = (hour for hour in day.hours() if hour.end <= end and hour.start not in done)
+        plan.extend(_runs(missing))
+    return plan
+
+
+def _runs(hours: Iterable[Window]) -> list[Window]:
+    """Join neighbouring hours; no window is longer than a query may be (a day of 25 is two)."""
+    runs: list[Window] = []
+    for hour in hours:
+        joins = runs and runs[-1].end == hour.start
+        if joins and hour.end - runs[-1].start <= timedelta(hours=24):
+            runs[-1] = Window(runs[-1].start, hour.end)
+        else:
+            runs.append(hour)
+    return runs

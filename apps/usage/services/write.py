@@ -1,0 +1,152 @@
+"""One hour's facts into the database, with the sums that belong to it: one transaction."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from django.db import models
+from django.db.models import Max, Sum
+
+from apps.clusters.domain.calendar import day_of, day_window
+from apps.clusters.domain.window import Window
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.hour import HourFacts
+from apps.usage.models import Day, NodeHour, PodHour, TeamDay, TeamHour, TierDay, TierHour
+from apps.usage.services.dimensions import Dimensions
+from apps.usage.services.fact_store import (
+    CAPACITY_COLUMNS,
+    HELD_COLUMNS,
+    capacity_values,
+    day_value,
+    held_values,
+    insert,
+    instant,
+)
+
+_OF_TIER = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
+POD_COLUMNS = (
+    *("hour", "pod_id", "node_id", "team_id", "namespace_id", "workload_id"),
+    *_OF_TIER,
+    *HELD_COLUMNS,
+)
+NODE_COLUMNS = ("hour", "node_id", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
+TIER_COLUMNS = ("hour", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
+TEAM_COLUMNS = ("hour", "team_id", *_OF_TIER, *HELD_COLUMNS)
+
+_Key = tuple[object, ...]
+
+
+class HourPruned(Exception):
+    """The hour lies beyond the hourly retention: its finest facts are gone for good."""
+
+
+def write_hour(hour: Window, facts: HourFacts, dimensions: Dimensions, *, zone: ZoneInfo) -> None:
+    """Replace an hour's facts and the day sums that contain it.
+
+    Must run in a transaction. Any number of writers may do the same hour: the day's row is
+    locked first, so they follow one another. Raises HourPruned, with nothing changed.
+    """
+    day = locked_day(dimensions.cluster, hour.start, zone)
+    if day.pruned:
+        raise HourPruned(
+            f"the hourly rows of {day.day} were pruned; its sums by team and tier are kept"
+        )
+    of_hour = {"cluster_id": dimensions.cluster, "hour": hour.start}
+    for model in (PodHour, NodeHour, TierHour, TeamHour):
+        model._default_manager.filter(**of_hour).delete()
+    at = instant(hour.start)
+    insert(PodHour, POD_COLUMNS, _pod_rows(at, facts, dimensions))
+    insert(NodeHour, NODE_COLUMNS, _node_rows(at, facts, dimensions))
+    insert(TierHour, TIER_COLUMNS, _tier_rows(at, facts, dimensions))
+    insert(TeamHour, TEAM_COLUMNS, _team_rows(at, facts, dimensions))
+    write_day_sums(day)
+    if day.rolled:
+        Day.objects.filter(pk=day.pk).update(rolled=False)
+
+
+def locked_day(cluster_id: int, at: datetime, zone: ZoneInfo) -> Day:
+    """Return the row of the local day of `at`, locked until the transaction ends."""
+    local = day_of(at, zone)
+    window = day_window(local, zone)
+    Day.objects.get_or_create(
+        cluster_id=cluster_id, day=local, defaults={"start": window.start, "end": window.end}
+    )
+    return Day.objects.select_for_update().get(cluster_id=cluster_id, day=local)
+
+
+def _dimension_values(d: Dimensions, card_key: tuple[str, str, str]) -> tuple[object, ...]:
+    tier, model, capacity_type = card_key
+    return (d.cluster, d.tiers[tier], d.model(model), capacity_type)
+
+
+def _pod_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
+    for fact in facts.pods:
+        ids = d.pods[fact.uid]
+        card = (fact.card.tier, fact.card.model, fact.card.capacity_type)
+        yield (
+            *(at, ids.pod, d.nodes[fact.node], d.team_of(ids.namespace_name)),
+            *(ids.namespace, ids.workload),
+            *_dimension_values(d, card),
+            *held_values(fact.amounts),
+        )
+
+
+def _node_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
+    for fact in facts.nodes:
+        card = (fact.card.tier, fact.card.model, fact.card.capacity_type)
+        yield (
+            *(at, d.nodes[fact.node]),
+            *_dimension_values(d, card),
+            *held_values(fact.amounts),
+            *capacity_values(fact.amounts),
+        )
+
+
+def _tier_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
+    sums: dict[_Key, Amounts] = defaultdict(Amounts)
+    for fact in facts.nodes:
+        card = (fact.card.tier, fact.card.model, fact.card.capacity_type)
+        sums[_dimension_values(d, card)].add(fact.amounts)
+    for key, amounts in sorted(sums.items()):
+        yield (at, *key, *held_values(amounts), *capacity_values(amounts))
+
+
+def _team_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
+    sums: dict[_Key, Amounts] = defaultdict(Amounts)
+    for fact in facts.pods:
+        team = d.team_of(d.pods[fact.uid].namespace_name)
+        card = (fact.card.tier, fact.card.model, fact.card.capacity_type)
+        sums[team, *_dimension_values(d, card)].add(fact.amounts)
+    for key, amounts in sorted(sums.items()):
+        yield (at, *key, *held_values(amounts))
+
+
+def write_day_sums(day: Day) -> None:
+    """Sum a locked day's hours by team and by tier anew; integers, so the order is no matter."""
+    for hours, days, keys, columns in (
+        (TeamHour, TeamDay, ("team_id", *_OF_TIER), HELD_COLUMNS),
+        (TierHour, TierDay, _OF_TIER, (*HELD_COLUMNS, *CAPACITY_COLUMNS)),
+    ):
+        days._default_manager.filter(cluster_id=day.cluster_id, day=day.day).delete()
+        rows = day_sums(hours, day, keys, columns)
+        insert(days, ("day", *keys, *columns), ((day_value(day.day), *row) for row in rows))
+
+
+def day_sums(
+    hours: type[models.Model], day: Day, keys: tuple[str, ...], columns: tuple[str, ...]
+) -> Iterable[_Key]:
+    """Return one row for each key of a day's hours: the keys, then the columns summed."""
+    sums = {
+        f"sum_{column}": Max(column) if column == "memory_peak_mib" else Sum(column)
+        for column in columns
+    }
+    return (
+        hours._default_manager.filter(
+            cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
+        )
+        .order_by()
+        .values_list(*keys)
+        .annotate(**sums)
+        .order_by(*keys)
+    )

@@ -1,0 +1,32 @@
+"""Celery entry points: primitives in, one service call, a count out."""
+
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from apps.usage import services
+
+
+@shared_task(name="usage.collect_hour", acks_late=True)
+def collect_hour(*, cluster_id: int, hour: str, **_: object) -> int:
+    """Collect one hour; what fails is kept with the hour, and beat brings it back."""
+    return services.collect_enqueued(cluster_id, datetime.fromisoformat(hour), now=_now())
+
+
+@shared_task(name="usage.schedule_collections")
+def schedule_collections(**_: object) -> int:
+    return services.schedule_collections(now=_now())
+
+
+@shared_task(name="usage.roll_days")
+def roll_days(**_: object) -> int:
+    return services.roll_days(now=_now())
+
+
+@shared_task(name="usage.prune")
+def prune(**_: object) -> int:
+    return services.prune(now=_now()) + services.forget_windows(now=_now())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

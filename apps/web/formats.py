@@ -1,0 +1,112 @@
+"""How a value is written: short for the screen, exact for files and hover titles."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from apps.usage.domain.amounts import NANO
+
+NOTHING = "–"
+Value = str | int | float | datetime | None
+
+
+class Format(StrEnum):
+    """What kind of value a column holds, hence how it is written.
+
+    GPU_HOURS columns hold whole nano-GPU-hours, RATIO columns fractions, SECONDS seconds; TIME an
+    instant to the second, HOUR and DAY the start of a period.
+    """
+
+    TEXT = "text"
+    GPU_HOURS = "gpu_hours"
+    NUMBER = "number"
+    COUNT = "count"
+    RATIO = "ratio"
+    SECONDS = "seconds"
+    TIME = "time"
+    HOUR = "hour"
+    DAY = "day"
+
+
+NUMERIC = {Format.GPU_HOURS, Format.NUMBER, Format.COUNT, Format.RATIO, Format.SECONDS}
+
+
+def shown(value: Value, kind: Format, zone: ZoneInfo) -> str:
+    """Write `value` as a page shows it, times in `zone`; None is a dash, never a zero."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, datetime):
+        return _shown_time(value.astimezone(zone), kind)
+    if isinstance(value, str):
+        return value
+    if kind is Format.GPU_HOURS:
+        return _short(value / NANO, 1)
+    if kind is Format.RATIO:
+        return _percent(value)
+    if kind is Format.SECONDS:
+        return duration(value)
+    if kind is Format.COUNT:
+        return f"{value:,.0f}"
+    return _short(value, 2).rstrip("0").rstrip(".") if value else "0"
+
+
+def exact(value: Value, kind: Format, zone: ZoneInfo) -> str:
+    """Write `value` in full, as files carry it; None is empty.
+
+    Instants are RFC 3339 in UTC; the start of a period carries the offset of `zone`.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        if kind is Format.TIME:
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return value.astimezone(zone).isoformat()
+    if kind is Format.GPU_HOURS and isinstance(value, int):
+        return plain(Decimal(value).scaleb(-9))
+    if isinstance(value, float):
+        return plain(Decimal(repr(value))) if abs(value) < 1e15 else repr(value)
+    return str(value)
+
+
+def plain(number: Decimal) -> str:
+    """Write a decimal in full without an exponent and without trailing zeros."""
+    text = format(number, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as the two largest units that matter: `45 s`, `3 min 5 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def _short(number: float, digits: int) -> str:
+    least = 10.0**-digits
+    if 0 < abs(number) < least / 2:
+        return f"{'>' if number < 0 else '<'}{'-' if number < 0 else ''}{least:.{digits}f}"
+    return f"{number:,.{digits}f}"
+
+
+def _percent(fraction: float) -> str:
+    """Write a fraction in percent; 100.0 % and 0.0 % only where it is exactly that."""
+    text = f"{fraction * 100:,.1f}"
+    if text == "100.0" and fraction < 1:
+        return "99.9 %"
+    if text == "0.0" and fraction > 0:
+        return "<0.1 %"
+    return f"{text} %"
+
+
+def _shown_time(local: datetime, kind: Format) -> str:
+    if kind is Format.DAY:
+        return f"{local:%a} {local.day} {local:%b %Y}"
+    if kind is Format.HOUR:
+        return f"{local:%a} {local.day} {local:%b %H:%M %Z}"
+    return f"{local:%Y-%m-%d %H:%M:%S}"

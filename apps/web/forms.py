@@ -1,0 +1,245 @@
+"""What a reader may ask of a page in its address: a stretch of time and filters.
+
+A window is asked for in one of three ways, the first that is there wins: `first` and `last` (days,
+both included), `start` and `end` (as in the HTTP API: days or RFC 3339 times, the end not
+included), or `window` with the name of a preset. All days are local to the report's time zone.
+What cannot be understood never breaks a page: it says so and shows the default window.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from django.http import QueryDict
+
+from apps.clusters.domain.calendar import day_start, days_in, hour_floor
+from apps.clusters.domain.window import Window
+from apps.usage.domain.rows import Interval
+from apps.web.links import Query
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+LONGEST_DAYS = 400
+EARLIEST = date(2000, 1, 1)
+_NEVER = 9000  # years past it come near the end of the calendar, where sums overflow
+HOURLY_UP_TO = 3 * DAY + HOUR  # three local days last 73 hours when summer time ends
+DEFAULT_PRESET = "7d"
+PRESETS = {
+    "today": "Today",
+    "yesterday": "Yesterday",
+    "24h": "Last 24 hours",
+    "7d": "7 days",
+    "30d": "30 days",
+    "month": "This month",
+    "last-month": "Last month",
+}
+
+
+class WindowRefused(ValueError):
+    """The stretch of time asked for makes no sense; the text says what does."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChoice:
+    """The window of a page: `preset` is empty for days chosen by hand.
+
+    `query` reproduces the choice in an address; `problem` says why the default is shown.
+    """
+
+    window: Window
+    zone: ZoneInfo
+    query: Query
+    preset: str = ""
+    problem: str = ""
+
+    @property
+    def interval(self) -> Interval:
+        """Hours up to three days, else days."""
+        short = self.window.end - self.window.start <= HOURLY_UP_TO
+        return Interval.HOUR if short else Interval.DAY
+
+    @property
+    def first(self) -> date:
+        """The first local day that the window touches."""
+        return self.window.start.astimezone(self.zone).date()
+
+    @property
+    def last(self) -> date:
+        """The last local day that the window touches."""
+        return (self.window.end - timedelta(microseconds=1)).astimezone(self.zone).date()
+
+    @property
+    def last_day_end(self) -> datetime:
+        """The end of the last local day that the window touches, also where it is cut short."""
+        return day_start(self.last + DAY, self.zone)
+
+    @property
+    def label(self) -> str:
+        """The window in words, as captions give it."""
+        start = self.window.start.astimezone(self.zone)
+        end = self.window.end.astimezone(self.zone)
+        whole_days = start.time() == time(0) and end.time() == time(0)
+        if whole_days:
+            first, last = _day(self.first), _day(self.last)
+            days = first if first == last else f"{first} – {last}"
+            return f"{days} ({self.zone.key})"
+        until = f"{end:%H:%M}" if start.date() == end.date() else f"{_day(end)} {end:%H:%M}"
+        return f"{_day(start)} {start:%H:%M} – {until} ({self.zone.key})"
+
+    @property
+    def periods(self) -> list[datetime]:
+        """The starts in UTC of the hours or local days in it, oldest first."""
+        if self.interval is Interval.HOUR:
+            hours = int((self.window.end - self.window.start) / HOUR)
+            return [self.window.start + i * HOUR for i in range(hours)]
+        return [day_start(day, self.zone) for day in days_in(self.window, self.zone)]
+
+
+def window_from(params: QueryDict, *, zone: ZoneInfo, now: datetime) -> WindowChoice:
+    """Return the window that `params` ask for, cut at the end of the hour of `now`."""
+    try:
+        return _asked(params, zone, now)
+    except WindowRefused as refusal:
+        shown = PRESETS[DEFAULT_PRESET].lower()
+        return _preset(DEFAULT_PRESET, zone, now, problem=f"{refusal} The last {shown} are shown.")
+
+
+def names_from(params: QueryDict, key: str, known: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Return the known names asked for under `key`, and a message on the unknown ones."""
+    asked = [name for name in params.getlist(key) if name]
+    unknown = [name for name in asked if name not in known]
+    kept = tuple(dict.fromkeys(name for name in asked if name in known))
+    if not unknown:
+        return kept, ""
+    allowed = ", ".join(known) or "none"
+    return kept, f"There is no {key} “{unknown[0][:80]}”; there are: {allowed}."
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Which page of a list is shown; `number` and `last` count from 1."""
+
+    number: int
+    last: int
+    per_page: int
+
+    @property
+    def part(self) -> slice:
+        """The rows of this page."""
+        return slice((self.number - 1) * self.per_page, self.number * self.per_page)
+
+
+def pages_from(params: QueryDict, *, count: int, per_page: int) -> Pages:
+    """Return the page that `params` ask for; what is no page number gives the nearest page."""
+    last = max(1, -(-count // per_page))
+    text = params.get("page", "1")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+    return Pages(min(max(1, number), last), last, per_page)
+
+
+def _asked(params: QueryDict, zone: ZoneInfo, now: datetime) -> WindowChoice:
+    given = {key: params.get(key, "").strip() for key in ("first", "last", "start", "end")}
+    if given["first"] or given["last"]:
+        return _between_days(given, zone, now)
+    if given["start"] or given["end"]:
+        return _between_times(given, zone, now)
+    name = params.get("window", "").strip() or DEFAULT_PRESET
+    if name not in PRESETS:
+        raise WindowRefused(
+            f"There is no window “{name[:80]}”; there are: {', '.join(PRESETS)}, or days as "
+            "first=2026-10-01 and last=2026-10-31."
+        )
+    return _preset(name, zone, now)
+
+
+def _preset(name: str, zone: ZoneInfo, now: datetime, problem: str = "") -> WindowChoice:
+    today = now.astimezone(zone).date()
+    this_month = today.replace(day=1)
+    closed = hour_floor(now, zone)
+    ends = closed + HOUR
+    spans: Mapping[str, tuple[datetime, datetime]] = {
+        "today": (day_start(today, zone), ends),
+        "yesterday": (day_start(today - DAY, zone), day_start(today, zone)),
+        "24h": (closed - 24 * HOUR, closed),
+        "7d": (day_start(today - 6 * DAY, zone), ends),
+        "30d": (day_start(today - 29 * DAY, zone), ends),
+        "month": (day_start(this_month, zone), ends),
+        "last-month": (
+            day_start((this_month - DAY).replace(day=1), zone),
+            day_start(this_month, zone),
+        ),
+    }
+    return WindowChoice(Window(*spans[name]), zone, (("window", name),), name, problem)
+
+
+def _between_days(given: Mapping[str, str], zone: ZoneInfo, now: datetime) -> WindowChoice:
+    first = _date(given["first"] or given["last"], "first day")
+    last = _date(given["last"] or given["first"], "last day")
+    if last < first:
+        raise WindowRefused(f"The last day, {last}, lies before the first, {first}.")
+    _check_days(first, last)
+    window = _until_now(day_start(first, zone), day_start(last + DAY, zone), zone, now)
+    return WindowChoice(window, zone, (("first", str(first)), ("last", str(last))))
+
+
+def _between_times(given: Mapping[str, str], zone: ZoneInfo, now: datetime) -> WindowChoice:
+    if not (given["start"] and given["end"]):
+        raise WindowRefused("A start and an end are needed, or a first and a last day.")
+    start, end = _instant(given["start"], "start", zone), _instant(given["end"], "end", zone)
+    if end <= start:
+        raise WindowRefused("The end does not lie after the start.")
+    _check_days(start.astimezone(zone).date(), end.astimezone(zone).date())
+    whole_start, whole_end = hour_floor(start, zone), hour_floor(end, zone)
+    if whole_end < end:
+        whole_end += HOUR
+    query = (("start", given["start"]), ("end", given["end"]))
+    return WindowChoice(_until_now(whole_start, whole_end, zone, now), zone, query)
+
+
+def _until_now(start: datetime, end: datetime, zone: ZoneInfo, now: datetime) -> Window:
+    limit = hour_end(now, zone)
+    if start >= limit:
+        raise WindowRefused("That lies in the future.")
+    return Window(start, min(end, limit))
+
+
+def hour_end(at: datetime, zone: ZoneInfo) -> datetime:
+    """Return the end of the fact hour that holds `at`, in UTC."""
+    return hour_floor(at, zone) + HOUR
+
+
+def _check_days(first: date, last: date) -> None:
+    if first < EARLIEST:
+        raise WindowRefused(f"Windows start on {EARLIEST} or later.")
+    if (last - first).days >= LONGEST_DAYS:
+        raise WindowRefused(f"A window holds {LONGEST_DAYS} days at most.")
+
+
+def _date(text: str, what: str) -> date:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise WindowRefused(f"The {what} “{text[:40]}” is not a day such as 2026-10-25.") from None
+    if day.year >= _NEVER:
+        raise WindowRefused("That lies in the future.")
+    return day
+
+
+def _instant(text: str, what: str, zone: ZoneInfo) -> datetime:
+    # A plus sign that was not escaped arrives as a blank: 2026-10-25T00:00:00 02:00.
+    repaired = text.replace(" ", "+") if "T" in text else text
+    try:
+        at = datetime.fromisoformat(repaired)
+    except ValueError:
+        raise WindowRefused(
+            f"The {what} “{text[:40]}” is neither a day such as 2026-10-25 nor a time such as "
+            "2026-10-25T06:00:00Z."
+        ) from None
+    if not EARLIEST.year <= at.year < _NEVER:
+        raise WindowRefused(f"The {what} “{text[:40]}” is too early or too late.")
+    return at.replace(tzinfo=zone) if at.tzinfo is None else at
+
+
+def _day(day: date) -> str:
+    return f"{day:%a} {day.day} {day:%b %Y}"

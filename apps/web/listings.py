@@ -1,0 +1,221 @@
+"""Which columns and rows the tables of the pages have."""
+
+from collections.abc import Mapping, Sequence
+
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.rows import Grouping, PodRow, UsageRow
+from apps.web import tables
+from apps.web.cards import TierCard
+from apps.web.formats import Format, Value
+from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
+from apps.web.links import href
+from apps.web.reading import Reading
+from apps.web.tables import Column, Row, Table
+
+WAITING_PODS = Column(
+    "waiting_now_pods", "Waiting now", Format.COUNT, "pods", "pods that are not bound now"
+)
+WAITING_GPUS = Column(
+    "waiting_now_gpu_equivalents",
+    "Waiting now",
+    Format.NUMBER,
+    "GPUs",
+    "asked for by the pods that are not bound now",
+)
+UNUSED = Column(
+    "not_busy_gpu_hours",
+    "Not used",
+    Format.GPU_HOURS,
+    "GPU-h",
+    "not running + idle + underused: held, measured where it ran, and not busy",
+)
+_HELD = (
+    tables.ALLOCATED,
+    *tables.class_columns(ALLOCATED_CLASSES),
+    tables.UTILIZATION,
+    tables.COVERAGE,
+)
+_WHOLE = (
+    tables.CAPACITY,
+    tables.ALLOCATED,
+    *tables.class_columns(CAPACITY_CLASSES),
+    tables.ALLOCATION,
+    tables.UTILIZATION,
+    tables.COVERAGE,
+)
+_LABELS = {
+    Grouping.CLUSTER: "Cluster",
+    Grouping.TIER: "Tier",
+    Grouping.TEAM: "Team",
+    Grouping.NAMESPACE: "Namespace",
+    Grouping.WORKLOAD: "Workload",
+    Grouping.GPU_MODEL: "GPU model",
+    Grouping.CAPACITY_TYPE: "Capacity type",
+    Grouping.NODE: "Node",
+}
+
+
+def not_used(amounts: Amounts) -> int:
+    """Return what was held and not busy, leaving out what nobody measured."""
+    return amounts.not_running + amounts.idle + amounts.underused
+
+
+def tiers(cards: Sequence[TierCard], reading: Reading) -> Table:
+    """Return a line per tier; no total, because tiers are never blended into one line."""
+    return Table(
+        id="tiers",
+        title="Tiers",
+        columns=[Column("tier", "Tier"), *_WHOLE, WAITING_PODS, WAITING_GPUS],
+        rows=[_tier_line(card) for card in cards],
+        zone=reading.choice.zone,
+        empty="No tier is known yet. Load a catalog with `manage.py load_catalog`.",
+    )
+
+
+def _tier_line(card: TierCard) -> Row:
+    values = tables.ledger_values(card.amounts) if card.amounts else {}
+    waiting: dict[str, Value] = {
+        "waiting_now_pods": card.waiting.pods if card.waiting else 0,
+        "waiting_now_gpu_equivalents": card.waiting.gpu_equivalents if card.waiting else 0,
+    }
+    return Row({**values, **waiting, "tier": card.name}, {"tier": card.href})
+
+
+def groups(
+    rows: Sequence[UsageRow],
+    grouped: Sequence[Grouping],
+    reading: Reading,
+    *,
+    table_id: str,
+    title: str,
+    capacity: bool = False,
+    total: bool = False,
+    empty: str,
+) -> Table:
+    """Return a line per group, largest allocation first, with links to the groups' pages.
+
+    `capacity` adds the columns of capacity. Ask for `total` only where the lines are of one tier.
+    """
+    ordered = sorted(rows, key=lambda r: (-_size(r.amounts), tuple(r.groups.values())))
+    return Table(
+        id=table_id,
+        title=title,
+        columns=[*(Column(g.value, _LABELS[g]) for g in grouped), *(_WHOLE if capacity else _HELD)],
+        rows=[
+            Row({**tables.ledger_values(row.amounts), **row.groups}, _group_links(row, reading))
+            for row in ordered
+        ],
+        zone=reading.choice.zone,
+        empty=empty,
+        total=tables.total_row(grouped[0].value, ordered) if total else None,
+    )
+
+
+def _size(amounts: Amounts) -> int:
+    return amounts.capacity or amounts.allocated
+
+
+def _group_links(row: UsageRow, reading: Reading) -> dict[str, str | None]:
+    links: dict[str, str | None] = {}
+    for grouping, page in ((Grouping.TIER, "tier"), (Grouping.TEAM, "team")):
+        name = row.groups.get(grouping)
+        if name is not None:
+            links[grouping.value] = href(page, reading.query, name=name)
+    return links
+
+
+def workloads(
+    rows: Sequence[UsageRow], reading: Reading, *, sums: Sequence[UsageRow], note: str = ""
+) -> Table:
+    """Return a line per workload and tier with links; `sums` are the rows the total is over.
+
+    Rows name cluster, namespace, workload (`Kind/name`) and tier.
+    """
+    keys = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
+    total = tables.total_row(Grouping.CLUSTER.value, sums)
+    if total is not None:
+        used = not_used(tables.summed(sums))
+        total = Row({**total.values, UNUSED.key: used})
+    return Table(
+        id="workloads",
+        title="Workloads",
+        columns=[*(Column(g.value, _LABELS[g]) for g in keys), _HELD[0], UNUSED, *_HELD[1:]],
+        rows=[_workload_line(row, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty="No workload held a GPU in this window. Choose a longer one.",
+        total=total,
+        note=note,
+    )
+
+
+def _workload_line(row: UsageRow, reading: Reading) -> Row:
+    kind, _, name = row.groups[Grouping.WORKLOAD].partition("/")
+    link = href(
+        "workload",
+        reading.query,
+        cluster=row.groups[Grouping.CLUSTER],
+        namespace=row.groups[Grouping.NAMESPACE],
+        kind=kind,
+        name=name,
+    )
+    tier = href("tier", reading.query, name=row.groups[Grouping.TIER])
+    values = {**tables.ledger_values(row.amounts), UNUSED.key: not_used(row.amounts)}
+    return Row({**values, **row.groups}, {"workload": link, "tier": tier})
+
+
+POD_COLUMNS = (
+    Column("pod", "Pod"),
+    Column("tier", "Tier"),
+    Column("node", "Node"),
+    Column("gpu_model", "GPU model"),
+    Column("resource", "Resource"),
+    Column("units", "Units", Format.NUMBER),
+    Column("gpu_equivalents", "Size", Format.NUMBER, "GPUs", "GPU-equivalents asked for"),
+    Column("created_at", "Created", Format.TIME),
+    Column("wait_seconds", "Waited", Format.SECONDS, "", "from created to bound"),
+    Column("bound_at", "Bound", Format.TIME),
+    Column("started_at", "Started", Format.TIME),
+    Column("finished_at", "Finished", Format.TIME),
+    Column("end_reason", "End"),
+)
+
+
+def pods(rows: Sequence[PodRow], reading: Reading, *, next_query: str | None) -> Table:
+    """Return a line per pod, with what it held within the window."""
+    return Table(
+        id="pods",
+        title="Pods",
+        columns=[*POD_COLUMNS, *_HELD],
+        rows=[_pod_line(row, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty="No pod of this workload lived in this window. Choose a longer one.",
+        next_href=next_query,
+    )
+
+
+def _pod_line(row: PodRow, reading: Reading) -> Row:
+    link = href("pod", reading.query, cluster=row.cluster, uid=row.uid)
+    tier = href("tier", reading.query, name=row.tier) if row.tier else None
+    return Row(pod_values(row, reading), {"pod": link, "tier": tier})
+
+
+def pod_values(row: PodRow, reading: Reading) -> dict[str, Value]:
+    """Return the values of a pod by column key; one that is not bound has waited until now."""
+    until = row.bound_at or row.finished_at or reading.now
+    own: Mapping[str, Value] = {
+        column.key: getattr(row, column.key) for column in POD_COLUMNS if hasattr(row, column.key)
+    }
+    waited = max(0.0, (until - row.created_at).total_seconds())
+    return {**tables.ledger_values(row.amounts), **own, "wait_seconds": waited}
+
+
+def pod_ledger(row: PodRow, reading: Reading) -> Table:
+    """Return the one line of what a pod held within the window."""
+    return Table(
+        id="ledger",
+        title="What it held in this window",
+        columns=[*_HELD],
+        rows=[Row(tables.ledger_values(row.amounts))] if row.amounts.allocated else [],
+        zone=reading.choice.zone,
+        empty="It held no GPU in this window. Choose one in which it ran.",
+    )

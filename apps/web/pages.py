@@ -1,0 +1,108 @@
+"""How pages answer: in full, as the fragment that htmx swaps, or one table as a file."""
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, cast
+from urllib.parse import urlencode
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from django_htmx.http import HttpResponseClientRedirect
+
+from apps.usage.selectors import CursorRefused, GroupingRefused
+from apps.web.charts import Chart
+from apps.web.downloads import csv_response
+from apps.web.picker import kept, picker_of
+from apps.web.reading import PageRequest, Reading, reading_of
+from apps.web.tables import Table
+
+Parts = ParamSpec("Parts")
+
+
+def page(
+    view: Callable[Concatenate[PageRequest, Parts], HttpResponseBase],
+) -> Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]:
+    """Make a view of a page: GET only, for people who are signed in, never kept by caches.
+
+    What a selector refuses to compute over the window is said on a page of its own.
+    """
+
+    @require_safe
+    @never_cache
+    @wraps(view)
+    def wrapped(
+        request: HttpRequest, *args: Parts.args, **kwargs: Parts.kwargs
+    ) -> HttpResponseBase:
+        if not request.user.is_authenticated:
+            return _to_sign_in(request)
+        asked = cast("PageRequest", request)
+        try:
+            return view(asked, *args, **kwargs)
+        except GroupingRefused as refusal:
+            return _refused(asked, f"This cannot be shown over this window: {refusal}.")
+        except CursorRefused:
+            return _refused(asked, "This address points into a list that is no longer there.")
+
+    return cast("Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]", wrapped)
+
+
+def respond(
+    request: PageRequest,
+    reading: Reading,
+    room: str,
+    *,
+    tables: Iterable[Table] = (),
+    charts: Iterable[Chart] = (),
+    **context: Any,
+) -> HttpResponse:
+    """Answer with `templates/<room>/`: its page, its results alone for htmx, or a file.
+
+    `tables` and `charts` are what the page shows; `?format=csv&table=ID` gives the table ID, of
+    the page or of a chart, with the same rows.
+    """
+    drawn = list(charts)
+    by_id = {table.id: table for table in (*tables, *(chart.table for chart in drawn))}
+    if request.GET.get("format") == "csv":
+        return _file(request, reading, room, by_id)
+    shown = {
+        **context,
+        "room": room,
+        "reading": reading,
+        "choice": reading.choice,
+        "picker": picker_of(request, reading),
+        "tables": by_id,
+        "charts": drawn,
+        "csv_query": urlencode(kept(request, drop=("format", "table"))),
+    }
+    fragment = request.htmx and not request.htmx.history_restore_request
+    response = render(request, f"{room}/{'_results' if fragment else 'page'}.html", shown)
+    patch_vary_headers(response, ["HX-Request", "HX-History-Restore-Request"])
+    return response
+
+
+def _file(
+    request: PageRequest, reading: Reading, room: str, by_id: dict[str, Table]
+) -> HttpResponse:
+    asked = request.GET.get("table", "")
+    if not asked and len(by_id) == 1:
+        asked = next(iter(by_id))
+    if asked not in by_id:
+        raise Http404(f"This page has no table “{asked[:80]}”; it has: {', '.join(by_id)}.")
+    return csv_response(by_id[asked], page=room, choice=reading.choice)
+
+
+def _to_sign_in(request: HttpRequest) -> HttpResponse:
+    """Send to the sign-in page; htmx must leave the page rather than swap the form into it."""
+    htmx = cast("PageRequest", request).htmx
+    if not htmx:
+        return redirect_to_login(request.get_full_path())
+    target = redirect_to_login(htmx.current_url_abs_path or request.get_full_path())
+    return HttpResponseClientRedirect(target.url)
+
+
+def _refused(request: PageRequest, reason: str) -> HttpResponse:
+    return respond(request, reading_of(request), "refused", reason=reason)

@@ -1,0 +1,134 @@
+"""What a page must say about its numbers: what is missing, failed, partial, unmeasured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.selectors import Freshness
+from apps.web.formats import Format, duration, shown
+
+HOUR = timedelta(hours=1)
+STALE_AFTER = 3 * HOUR
+LOW_COVERAGE = 0.95
+_MOST_RANGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Hours of one kind of trouble: `text` names them, `count` counts them."""
+
+    count: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """How much of the allocated GPU-hours came about in one way; `share` is 0..1."""
+
+    name: str
+    share: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """The banner above a page's numbers; `level` is ok, warning or danger."""
+
+    level: str
+    last_hour_end: str
+    stale: str
+    missing: Gap | None
+    failed: Gap | None
+    partial: Gap | None
+    coverage: str
+    unmeasured: str
+    grades: Sequence[Grade]
+
+    @property
+    def has_gaps(self) -> bool:
+        return bool(self.missing or self.failed or self.partial)
+
+
+def quality(
+    freshness: Freshness, amounts: Amounts | None, *, zone: ZoneInfo, now: datetime
+) -> Quality:
+    """Return what must be said of numbers that rest on these hours.
+
+    `amounts` is the sum over what the page shows; None where the page shows no amounts.
+    """
+    failed = _gap(freshness.failed, zone)
+    missing = _gap(sorted(set(freshness.missing) - set(freshness.failed)), zone)
+    partial = _gap(freshness.partial, zone)
+    stale = _stale(freshness.last_hour_end, now)
+    coverage = amounts.coverage_ratio if amounts else None
+    low = coverage is not None and coverage < LOW_COVERAGE
+    trouble = bool(failed or missing or partial or stale or low)
+    level = "danger" if freshness.last_hour_end is None else "warning" if trouble else "ok"
+    return Quality(
+        level=level,
+        last_hour_end=_clock(freshness.last_hour_end, zone) if freshness.last_hour_end else "",
+        stale=stale,
+        missing=missing,
+        failed=failed,
+        partial=partial,
+        coverage=shown(coverage, Format.RATIO, zone) if coverage is not None else "",
+        unmeasured=_unmeasured(amounts, zone),
+        grades=_grades(amounts, zone),
+    )
+
+
+def hour_ranges(hours: Sequence[datetime], zone: ZoneInfo) -> list[str]:
+    """Write hours as ranges of local time: `Tue 3 Nov 2026 02:00 – 05:00`."""
+    runs: list[tuple[datetime, datetime]] = []
+    for hour in sorted({h.astimezone(UTC) for h in hours}):
+        if runs and runs[-1][1] == hour:
+            runs[-1] = (runs[-1][0], hour + HOUR)
+        else:
+            runs.append((hour, hour + HOUR))
+    return [_range(start, end, zone) for start, end in runs]
+
+
+def _range(start: datetime, end: datetime, zone: ZoneInfo) -> str:
+    first, last = start.astimezone(zone), end.astimezone(zone)
+    # Across the end of summer time the clock alone would hide an hour.
+    name = " %Z" if first.utcoffset() != last.utcoffset() else ""
+    until = f"{last:%H:%M}" if first.date() == last.date() else _clock(end, zone)
+    return f"{_clock(start, zone)}{first.strftime(name)} – {until}{last.strftime(name)}"
+
+
+def _clock(at: datetime, zone: ZoneInfo) -> str:
+    local = at.astimezone(zone)
+    return f"{local:%a} {local.day} {local:%b %Y %H:%M}"
+
+
+def _gap(hours: Sequence[datetime], zone: ZoneInfo) -> Gap | None:
+    if not hours:
+        return None
+    ranges = hour_ranges(hours, zone)
+    more = len(ranges) - _MOST_RANGES
+    text = ", ".join(ranges[:_MOST_RANGES]) + (f" and {more} more stretches" if more > 0 else "")
+    return Gap(len(set(hours)), text)
+
+
+def _stale(last: datetime | None, now: datetime) -> str:
+    if last is None or now - last <= STALE_AFTER:
+        return ""
+    return duration((now - last).total_seconds())
+
+
+def _unmeasured(amounts: Amounts | None, zone: ZoneInfo) -> str:
+    if not amounts or not amounts.unmeasured:
+        return ""
+    return shown(amounts.unmeasured, Format.GPU_HOURS, zone)
+
+
+def _grades(amounts: Amounts | None, zone: ZoneInfo) -> list[Grade]:
+    if not amounts or not amounts.allocated:
+        return []
+    # Nothing to measure ran in `not_running`, yet its times have a grade too: the shares are of
+    # all that was allocated, as `Amounts.grades` counts them.
+    held = amounts.allocated / NANO
+    shares = [(name, hours / held) for name, hours in amounts.grades.items()]
+    return [Grade(n, s, shown(s, Format.RATIO, zone)) for n, s in shares if s > 0]

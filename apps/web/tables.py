@@ -1,0 +1,199 @@
+"""Tables: one structure that a page shows and a file carries, cell for cell."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from apps.usage.domain.amounts import Amounts
+from apps.web.formats import NUMERIC, Format, Value, exact, shown
+from apps.web.forms import Pages
+from apps.web.ledger import LedgerClass
+from apps.web.links import Query, with_query
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`key` heads the column in files and carries its unit; `label` and `unit` on the page."""
+
+    key: str
+    label: str
+    kind: Format = Format.TEXT
+    unit: str = ""
+    hint: str = ""
+    wraps: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in NUMERIC
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Values by column key, and the address that a value leads to, where it leads anywhere."""
+
+    values: Mapping[str, Value]
+    links: Mapping[str, str | None] = field(default_factory=dict)
+    badges: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell ready for the page: `text` short, `title` the exact value."""
+
+    text: str
+    title: str
+    is_number: bool
+    wraps: bool = False
+    href: str | None = None
+    badge: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`total` is shown as a last line; `empty` says why there are no rows and what to do."""
+
+    id: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    zone: ZoneInfo
+    empty: str
+    total: Row | None = None
+    note: str = ""
+    previous_href: str | None = None
+    next_href: str | None = None
+
+    def body(self) -> list[list[Cell]]:
+        """Return the cells of the rows."""
+        return [self._cells(row) for row in self.rows]
+
+    def foot(self) -> list[Cell]:
+        """Return the cells of the total; empty without one."""
+        return self._cells(self.total) if self.total else []
+
+    def records(self) -> Iterator[list[str]]:
+        """Yield the head, the rows and the total with exact values: what a file carries."""
+        yield [column.key for column in self.columns]
+        for row in (*self.rows, *((self.total,) if self.total else ())):
+            yield [exact(row.values.get(c.key), c.kind, self.zone) for c in self.columns]
+
+    def _cells(self, row: Row) -> list[Cell]:
+        return [self._cell(row, column) for column in self.columns]
+
+    def _cell(self, row: Row, column: Column) -> Cell:
+        value = row.values.get(column.key)
+        text = shown(value, column.kind, self.zone)
+        if column.unit == "%":
+            text = text.removesuffix(" %")
+        full = exact(value, column.kind, self.zone)
+        unit = f" {_unit_of_exact(column)}" if full and _unit_of_exact(column) else ""
+        return Cell(
+            text=text,
+            title=f"{full}{unit}" if full != text else "",
+            is_number=column.is_number,
+            wraps=column.wraps,
+            href=row.links.get(column.key),
+            badge=row.badges.get(column.key, ""),
+        )
+
+
+def _unit_of_exact(column: Column) -> str:
+    """Return the unit of the value in full, where it differs from that of the short one."""
+    if column.kind is Format.SECONDS:
+        return "s"
+    return "" if column.kind is Format.RATIO else column.unit
+
+
+class HasAmounts(Protocol):
+    """Anything that carries a line of the ledger."""
+
+    @property
+    def amounts(self) -> Amounts: ...
+
+
+CAPACITY = Column(
+    "capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h", "GPUs of the tier's nodes × hours"
+)
+ALLOCATED = Column(
+    "allocated_gpu_hours",
+    "Allocated",
+    Format.GPU_HOURS,
+    "GPU-h",
+    "held by pods from binding to end",
+)
+ALLOCATION = Column("allocation_ratio", "Allocation", Format.RATIO, "%", "allocated ÷ capacity")
+UTILIZATION = Column(
+    "utilization_ratio", "Utilization", Format.RATIO, "%", "busy ÷ allocated, running and measured"
+)
+COVERAGE = Column(
+    "coverage_ratio", "Coverage", Format.RATIO, "%", "share of the running time that was measured"
+)
+
+
+def class_columns(classes: Sequence[LedgerClass]) -> list[Column]:
+    """Return one GPU-hours column per ledger class."""
+    return [
+        Column(f"{c.key}_gpu_hours", c.label, Format.GPU_HOURS, "GPU-h", c.meaning) for c in classes
+    ]
+
+
+def ledger_values(amounts: Amounts) -> dict[str, Value]:
+    """Return every ledger value of `amounts` by the column keys used here."""
+    values: dict[str, Value] = {
+        f"{name}_gpu_hours": getattr(amounts, name) for name in _AMOUNT_NAMES
+    }
+    return values | {
+        "allocation_ratio": amounts.allocation_ratio,
+        "utilization_ratio": amounts.utilization_ratio,
+        "coverage_ratio": amounts.coverage_ratio,
+    }
+
+
+_AMOUNT_NAMES = (
+    "capacity",
+    "unhealthy",
+    "unallocated",
+    "stranded",
+    "allocated",
+    "not_running",
+    "unmeasured",
+    "idle",
+    "underused",
+    "busy",
+    "burst",
+    "unattributed",
+)
+
+
+def summed(rows: Sequence[HasAmounts]) -> Amounts:
+    """Return the sum of the rows' ledgers; ratios then derive from the sums."""
+    total = Amounts()
+    for row in rows:
+        total.add(row.amounts)
+    return total
+
+
+def total_row(label_key: str, rows: Sequence[HasAmounts], **extra: Value) -> Row | None:
+    """Return the line `Total`; None for fewer than two rows."""
+    if len(rows) < 2:
+        return None
+    return Row({**ledger_values(summed(rows)), label_key: "Total", **extra})
+
+
+def with_rows(table: Table, rows: Sequence[Row]) -> Table:
+    """Return `table` with other rows."""
+    return replace(table, rows=rows)
+
+
+def paged(table: Table, path: str, query: Query, pages: Pages) -> Table:
+    """Return `table` with the links to the pages before and after."""
+
+    def link(number: int) -> str:
+        return f"{with_query(path, (*query, ('page', str(number))))}#{table.id}"
+
+    return replace(
+        table,
+        previous_href=link(pages.number - 1) if pages.number > 1 else None,
+        next_href=link(pages.number + 1) if pages.number < pages.last else None,
+    )

@@ -1,0 +1,48 @@
+"""Words of the templates: numbers, times and addresses, written as everywhere else."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from django import template
+
+from apps.web import links
+from apps.web.formats import Format, exact, shown
+
+register = template.Library()
+_UTC = ZoneInfo("UTC")
+
+
+@register.filter
+def gpu_hours(amount: int | None) -> str:
+    """Write nano-GPU-hours, short."""
+    return shown(amount, Format.GPU_HOURS, _UTC)
+
+
+@register.filter
+def gpu_hours_exact(amount: int | None) -> str:
+    """Write nano-GPU-hours in full, for titles."""
+    return exact(amount, Format.GPU_HOURS, _UTC)
+
+
+@register.filter
+def ratio(value: float | None) -> str:
+    """Write a fraction in percent."""
+    return shown(value, Format.RATIO, _UTC)
+
+
+@register.filter
+def number(value: float | None) -> str:
+    """Write a number with two decimals at most."""
+    return shown(value, Format.NUMBER, _UTC)
+
+
+@register.filter
+def local_time(value: datetime | None, zone: ZoneInfo) -> str:
+    """Write an instant in the report's time zone."""
+    return shown(value, Format.TIME, zone)
+
+
+@register.simple_tag
+def href(page: str, query: links.Query = (), /, **parts: str) -> str:
+    """Return the address of a page with window and filters; empty when there is none."""
+    return links.href(page, query, **parts) or ""

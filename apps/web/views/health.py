@@ -1,0 +1,69 @@
+"""Data health: which hours are there, which are not, and why."""
+
+from django.http import HttpResponse
+
+from apps.clusters import selectors as clusters
+from apps.usage import selectors as usage
+from apps.usage.domain.collection import CollectionState
+from apps.web import forms, health
+from apps.web.links import with_query
+from apps.web.pages import page, respond
+from apps.web.reading import PageRequest, Reading, freshness_of, quality_of, reading_of
+from apps.web.tables import Table
+
+PER_PAGE = 100
+STATES = tuple(state.value for state in CollectionState)
+
+
+@page
+def data_health(request: PageRequest) -> HttpResponse:
+    reading = reading_of(request)
+    freshness = freshness_of(reading)
+    states, problem = forms.names_from(request.GET, "state", STATES)
+    rows = clusters.cluster_rows(visibility=reading.visibility)
+    return respond(
+        request,
+        reading,
+        "health",
+        tables=[
+            health.clusters_table(rows, reading),
+            _collections(request, reading, states),
+        ],
+        calendar=health.calendar(reading, freshness),
+        signs=health.SIGNS,
+        state_links=_state_links(request, reading, states),
+        problem=problem,
+        quality=quality_of(reading, freshness, None),
+    )
+
+
+def _collections(request: PageRequest, reading: Reading, states: tuple[str, ...]) -> Table:
+    found = usage.collection_page(
+        reading.window,
+        filters=reading.filters,
+        states=states,
+        visibility=reading.visibility,
+        cursor=request.GET.get("cursor") or None,
+        page_size=PER_PAGE,
+    )
+    chosen = tuple(("state", state) for state in states)
+    more = (*chosen, ("cursor", found.next_cursor)) if found.next_cursor else ()
+    return health.collections_table(found.rows, reading, path=request.path, more=more)
+
+
+def _state_links(
+    request: PageRequest, reading: Reading, states: tuple[str, ...]
+) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of each state to filter by, all of them first."""
+    every = ("all", with_query(request.path, reading.query) + "#collections", not states)
+    return [
+        every,
+        *(
+            (
+                state,
+                with_query(request.path, (*reading.query, ("state", state))) + "#collections",
+                state in states,
+            )
+            for state in STATES
+        ),
+    ]

@@ -1,0 +1,107 @@
+"""One pod: when it waited, started, ran and ended, and what it held within the window."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import Http404, HttpResponse
+
+from apps.usage import selectors as usage
+from apps.usage.domain.rows import PodRow
+from apps.web import listings
+from apps.web.formats import Format
+from apps.web.ledger import ALLOCATED_CLASSES, strip
+from apps.web.links import href
+from apps.web.pages import page, respond
+from apps.web.reading import PageRequest, Reading, freshness_of, on_cluster, quality_of, reading_of
+from apps.web.tables import Column, Row, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a pod's life; `end` is None while it lasts."""
+
+    name: str
+    start: datetime
+    end: datetime | None
+    reason: str
+
+
+@page
+def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponse:
+    reading = on_cluster(reading_of(request), cluster)
+    row = usage.pod_row(cluster, uid, window=reading.window, visibility=reading.visibility)
+    if row is None:
+        raise Http404("There is no such pod, or you may not see it.")
+    return respond(
+        request,
+        reading,
+        "pod",
+        tables=[_life(row, reading), listings.pod_ledger(row, reading)],
+        pod=row,
+        links=_links(row, reading),
+        strip=strip(row.amounts, ALLOCATED_CLASSES),
+        classes=ALLOCATED_CLASSES,
+        quality=quality_of(reading, freshness_of(reading), row.amounts),
+    )
+
+
+def _links(row: PodRow, reading: Reading) -> dict[str, str | None]:
+    return {
+        "team": href("team", reading.query, name=row.team),
+        "tier": href("tier", reading.query, name=row.tier) if row.tier else None,
+        "workload": href(
+            "workload",
+            reading.query,
+            cluster=row.cluster,
+            namespace=row.namespace,
+            kind=row.owner_kind,
+            name=row.owner,
+        ),
+    }
+
+
+def phases(row: PodRow) -> Iterator[Phase]:
+    """Yield waiting, starting and running as far as the pod came, oldest first.
+
+    A pod that was never bound waits until it ends; one that never started is starting until then.
+    """
+    waited_until = row.bound_at or row.finished_at
+    yield Phase("waiting", row.created_at, waited_until, "not bound to a node")
+    if row.bound_at is None:
+        return
+    started = row.started_at or row.finished_at
+    yield Phase("starting", row.bound_at, started, "bound; no GPU container runs yet")
+    if row.started_at is not None:
+        yield Phase("running", row.started_at, row.finished_at, "from its first start")
+
+
+def _life(row: PodRow, reading: Reading) -> Table:
+    return Table(
+        id="life",
+        title="Its life",
+        columns=[
+            Column("phase", "Phase"),
+            Column("from", "From", Format.TIME),
+            Column("until", "Until", Format.TIME),
+            Column("lasted_seconds", "Lasted", Format.SECONDS),
+            Column("meaning", "Meaning"),
+        ],
+        rows=[_phase_line(phase, reading) for phase in phases(row)],
+        zone=reading.choice.zone,
+        empty="Nothing is known of this pod's life.",
+        note="A phase without an end still lasts; its length is up to now.",
+    )
+
+
+def _phase_line(phase: Phase, reading: Reading) -> Row:
+    lasted = ((phase.end or reading.now) - phase.start).total_seconds()
+    return Row(
+        {
+            "phase": phase.name,
+            "from": phase.start,
+            "until": phase.end,
+            "lasted_seconds": max(0.0, lasted),
+            "meaning": phase.reason,
+        }
+    )

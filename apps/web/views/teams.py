@@ -1,0 +1,145 @@
+"""Teams: the list of them, and one team's tiers, namespaces and workloads."""
+
+from collections.abc import Sequence
+
+from django.http import Http404, HttpRequest, HttpResponse
+
+from apps.clusters import selectors as clusters
+from apps.usage.domain.rows import Grouping, Interval, UsageRow
+from apps.web import charts, forms, listings, tables
+from apps.web.cards import rows_by
+from apps.web.ledger import ALLOCATED_CLASSES
+from apps.web.links import with_query
+from apps.web.pages import page, respond
+from apps.web.reading import (
+    PageRequest,
+    Reading,
+    axis_of,
+    freshness_of,
+    quality_of,
+    reading_of,
+    usage_of,
+)
+from apps.web.tables import Row, Table
+from apps.web.views.overview import team_table
+
+_WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
+_NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE)
+PER_PAGE = 100
+
+
+@page
+def teams(request: PageRequest) -> HttpResponse:
+    reading = reading_of(request)
+    freshness = freshness_of(reading)
+    return respond(
+        request,
+        reading,
+        "teams",
+        tables=[team_table(reading)],
+        teams=clusters.team_rows(visibility=reading.visibility),
+        quality=quality_of(reading, freshness, None),
+    )
+
+
+@page
+def team(request: PageRequest, name: str) -> HttpResponse:
+    reading = reading_of(request)
+    row = _team(name, reading)
+    freshness = freshness_of(reading)
+    rows = usage_of(reading, by=[Grouping.TIER], team=name)
+    detailed = row.namespaces is not None
+    axis = axis_of(reading, freshness)
+    return respond(
+        request,
+        reading,
+        "team",
+        tables=[_tiers(rows, reading), *(_details(request, name, reading) if detailed else ())],
+        charts=[
+            charts.ledger(
+                own,
+                chart_id=f"ledger-{n}",
+                title=f"{name} on {tier}",
+                axis=axis,
+                classes=ALLOCATED_CLASSES,
+            )
+            for n, (tier, own) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
+        ],
+        team=row,
+        detailed=detailed,
+        classes=ALLOCATED_CLASSES,
+        quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
+    )
+
+
+def _team(name: str, reading: Reading) -> clusters.TeamRow:
+    for row in clusters.team_rows(visibility=reading.visibility):
+        if row.name == name:
+            return row
+    raise Http404(f"There is no team “{name}”.")
+
+
+def _tiers(rows: Sequence[UsageRow], reading: Reading) -> Table:
+    by_tier = rows_by(rows, Grouping.TIER)
+    sums = [
+        UsageRow(period=None, groups={Grouping.TIER: name}, amounts=tables.summed(own))
+        for name, own in by_tier.items()
+    ]
+    return listings.groups(
+        sums,
+        [Grouping.TIER],
+        reading,
+        table_id="tiers",
+        title="Tiers",
+        empty="This team held no GPU in this window.",
+    )
+
+
+def _details(request: HttpRequest, name: str, reading: Reading) -> list[Table]:
+    """Return the tables of namespaces and workloads, for readers who may see them."""
+    rows = usage_of(reading, by=_WORKLOADS, interval=Interval.TOTAL, team=name)
+    namespaces = listings.groups(
+        _by_namespace(rows),
+        _NAMESPACES,
+        reading,
+        table_id="namespaces",
+        title="Namespaces",
+        empty="No namespace of this team held a GPU in this window.",
+    )
+    linked = [_filter_link(row, request, reading) for row in namespaces.rows]
+    chosen = request.GET.get("namespace", "")
+    own = [r for r in rows if not chosen or r.groups[Grouping.NAMESPACE] == chosen]
+    return [tables.with_rows(namespaces, linked), _workload_page(own, request, reading, chosen)]
+
+
+def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
+    found: dict[tuple[str, str], list[UsageRow]] = {}
+    for row in rows:
+        key = (row.groups[Grouping.CLUSTER], row.groups[Grouping.NAMESPACE])
+        found.setdefault(key, []).append(row)
+    return [
+        UsageRow(None, dict(zip(_NAMESPACES, key, strict=True)), tables.summed(own))
+        for key, own in found.items()
+    ]
+
+
+def _filter_link(row: Row, request: HttpRequest, reading: Reading) -> Row:
+    query = (*reading.query, ("namespace", str(row.values["namespace"])))
+    return Row(row.values, {"namespace": with_query(request.path, query) + "#workloads"})
+
+
+def _workload_page(
+    rows: Sequence[UsageRow], request: HttpRequest, reading: Reading, namespace: str
+) -> Table:
+    """Return one page of workloads, those first that hold most without using it."""
+    ordered = sorted(
+        (row for row in rows if row.amounts.allocated),
+        key=lambda r: (-listings.not_used(r.amounts), tuple(r.groups.values())),
+    )
+    pages = forms.pages_from(request.GET, count=len(ordered), per_page=PER_PAGE)
+    note = f"Namespace {namespace} only. " if namespace else ""
+    if pages.last > 1:
+        note += f"Page {pages.number} of {pages.last}; the total is over all {len(ordered)}."
+    table = listings.workloads(ordered[pages.part], reading, sums=ordered, note=note)
+    extra = (("namespace", namespace),) if namespace else ()
+    return tables.paged(table, request.path, (*reading.query, *extra), pages)

@@ -1,0 +1,80 @@
+"""One service tier: its ledger over time, who holds it, and what it is made of."""
+
+from django.http import Http404, HttpResponse
+
+from apps.clusters import selectors as clusters
+from apps.usage import selectors as usage
+from apps.usage.domain.rows import Grouping, Interval
+from apps.web import charts, listings
+from apps.web.cards import tier_card
+from apps.web.ledger import CAPACITY_CLASSES
+from apps.web.pages import page, respond
+from apps.web.reading import (
+    PageRequest,
+    Reading,
+    axis_of,
+    freshness_of,
+    quality_of,
+    reading_of,
+    usage_of,
+)
+from apps.web.tables import Table
+
+_MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+
+
+@page
+def tier(request: PageRequest, name: str) -> HttpResponse:
+    reading = reading_of(request)
+    row = _tier(name, reading)
+    freshness = freshness_of(reading)
+    rows = usage_of(reading, by=[Grouping.TIER], tier=name)
+    waiting = usage.waiting_now(reading.now, visibility=reading.visibility)
+    card = tier_card(row, rows, {w.tier: w for w in waiting}, reading.query)
+    axis = axis_of(reading, freshness)
+    chart = charts.ledger(rows, chart_id="ledger", title=f"Ledger of {name}", axis=axis)
+    return respond(
+        request,
+        reading,
+        "tier",
+        tables=[_teams(name, reading), _models(name, reading)],
+        charts=[chart],
+        tier=row,
+        card=card,
+        classes=CAPACITY_CLASSES,
+        quality=quality_of(reading, freshness, card.amounts),
+    )
+
+
+def _tier(name: str, reading: Reading) -> clusters.TierRow:
+    for row in clusters.tier_rows(visibility=reading.visibility):
+        if row.name == name:
+            return row
+    raise Http404(f"There is no tier “{name}”.")
+
+
+def _teams(name: str, reading: Reading) -> Table:
+    rows = usage_of(reading, by=[Grouping.TEAM], interval=Interval.TOTAL, tier=name)
+    return listings.groups(
+        [row for row in rows if row.amounts.allocated],
+        [Grouping.TEAM],
+        reading,
+        table_id="teams",
+        title="Teams on this tier",
+        total=True,
+        empty="No team held a GPU of this tier in this window.",
+    )
+
+
+def _models(name: str, reading: Reading) -> Table:
+    rows = usage_of(reading, by=_MODELS, interval=Interval.TOTAL, tier=name)
+    return listings.groups(
+        rows,
+        _MODELS,
+        reading,
+        table_id="models",
+        title="GPU models and capacity types",
+        capacity=True,
+        total=True,
+        empty="No node of this tier was seen in this window.",
+    )

@@ -1,0 +1,87 @@
+"""One workload: what it held over time, and its pods."""
+
+from datetime import timedelta
+
+from django.http import Http404, HttpResponse
+
+from apps.clusters.domain.window import Window
+from apps.usage import selectors as usage
+from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
+from apps.web import charts, listings, tables
+from apps.web.cards import rows_by
+from apps.web.forms import LONGEST_DAYS
+from apps.web.ledger import ALLOCATED_CLASSES
+from apps.web.links import with_query
+from apps.web.pages import page, respond
+from apps.web.reading import (
+    PageRequest,
+    Reading,
+    axis_of,
+    freshness_of,
+    on_cluster,
+    quality_of,
+    reading_of,
+    usage_of,
+)
+
+PER_PAGE = 100
+
+
+@page
+def workload(
+    request: PageRequest, cluster: str, namespace: str, kind: str, name: str
+) -> HttpResponse:
+    reading = on_cluster(reading_of(request), cluster)
+    own = Filters(cluster=(cluster,), namespace=(namespace,), workload=(f"{kind}/{name}",))
+    pods = _pods(reading.window, own, reading, request.GET.get("pods") or None)
+    newest = pods.rows[0] if pods.rows else _ever(own, reading)
+    freshness = freshness_of(reading)
+    rows = usage_of(reading, by=[Grouping.TIER], narrowed=own)
+    more = (*reading.query, ("pods", pods.next_cursor)) if pods.next_cursor else None
+    axis = axis_of(reading, freshness)
+    return respond(
+        request,
+        reading,
+        "workload",
+        tables=[
+            listings.pods(
+                pods.rows,
+                reading,
+                next_query=with_query(request.path, more) + "#pods" if more else None,
+            )
+        ],
+        charts=[
+            charts.ledger(
+                of_tier,
+                chart_id=f"ledger-{n}",
+                title=f"{name} on {tier}",
+                axis=axis,
+                classes=ALLOCATED_CLASSES,
+            )
+            for n, (tier, of_tier) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
+        ],
+        workload=newest,
+        classes=ALLOCATED_CLASSES,
+        quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
+    )
+
+
+def _pods(
+    window: Window, own: Filters, reading: Reading, cursor: str | None, size: int = PER_PAGE
+) -> Page[PodRow]:
+    return usage.pod_page(
+        window, filters=own, visibility=reading.visibility, cursor=cursor, page_size=size
+    )
+
+
+def _ever(own: Filters, reading: Reading) -> PodRow:
+    """Return the workload's newest pod of all that is kept.
+
+    Raises Http404 when there is none, or none that the reader may see: the two look alike.
+    """
+    end = max(reading.now, reading.window.end)
+    kept = Window(end - timedelta(days=LONGEST_DAYS), end)
+    rows = _pods(kept, own, reading, None, size=1).rows
+    if not rows:
+        raise Http404("There is no such workload, or you may not see it.")
+    return rows[0]

@@ -1,0 +1,1 @@
+"""What `make bench` measures, and the data that it measures on."""

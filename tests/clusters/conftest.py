@@ -1,0 +1,18 @@
+"""A real Prometheus with made clusters, started once for all tests that ask for it."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from tests.clusters.device_worlds import all_worlds
+from tests.clusters.openmetrics import write
+from tests.real_prometheus import RealPrometheus
+
+
+@pytest.fixture(scope="session")
+def prometheus_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of a real Prometheus that holds every made cluster."""
+    file = tmp_path_factory.mktemp("openmetrics") / "worlds.prom"
+    with RealPrometheus.loaded(write(file, chain(all_worlds()))) as server:
+        yield server.url

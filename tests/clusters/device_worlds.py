@@ -1,0 +1,266 @@
+"""Clusters whose devices are exported in every way that has been seen, as made series.
+
+Each world is a cluster of its own, told apart by the label `cluster`.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from tests.clusters.openmetrics import ORIGIN, SLOT, Series, scrapes, series
+
+ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
+MEMORY = "DCGM_FI_DEV_FB_USED"
+ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+END = ORIGIN + 6 * SLOT
+WATTS = 300.0
+
+
+class Held(NamedTuple):
+    """Who held a device from when to when; no pod: nobody."""
+
+    start: float
+    end: float
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
+def activity_of(uuid: str) -> Callable[[float], float]:
+    """Return the activity of a device: rough, but the same in every run."""
+    source = random.Random(uuid)  # noqa: S311 - made data
+    levels = [round(source.random(), 6) for _ in range(977)]
+    return lambda at: levels[int(at // 10) % 977]
+
+
+def exporter(world: str, node: str, *, job: str = "dcgm-exporter") -> dict[str, str]:
+    """Return the target labels of the exporter on a node."""
+    return {
+        "cluster": world,
+        "job": job,
+        "instance": f"{node}:9400",
+        "namespace": "gpu-operator",
+        "pod": f"{job}-{node}",
+        "container": "exporter",
+        "Hostname": node,
+    }
+
+
+def device(
+    target: dict[str, str],
+    uuid: str,
+    holders: list[Held],
+    *,
+    form: str = "exported_",
+    phase: float = 7.123,
+    interval: float = 30.0,
+    metrics: tuple[str, ...] = (ACTIVITY, UTILIZATION, MEMORY, ENERGY),
+    values: dict[str, Callable[[float], float]] | None = None,
+    **labels: str,
+) -> Iterator[Series]:
+    """Yield the series of a device, a new one for every holder."""
+    activity = activity_of(uuid)
+    given = {
+        ACTIVITY: activity,
+        UTILIZATION: lambda at: float(round(activity(at) * 100)),
+        MEMORY: lambda at: float(1000 + int(at - ORIGIN) // 600),
+        ENERGY: lambda at: 5e9 + (at - ORIGIN) * WATTS * 1000,
+        **(values or {}),
+    }
+    for held in holders:
+        names = {
+            f"{form}namespace": held.namespace,
+            f"{form}pod": held.pod,
+            f"{form}container": held.container,
+        }
+        own = {"UUID": uuid, "modelName": "NVIDIA A100-SXM4-80GB", "gpu": "0", **labels}
+        workload = {k: v for k, v in names.items() if v} if held.pod else {}
+        for metric in metrics:
+            yield series(
+                metric,
+                {**target, **own, **workload},
+                given[metric],
+                scrapes(held.start, held.end, phase=phase, interval=interval),
+            )
+
+
+def whole(pod: str = "", namespace: str = "vision") -> list[Held]:
+    """Return one holder for all the time."""
+    return [Held(ORIGIN, END, namespace if pod else "", pod, "main" if pod else "")]
+
+
+def renamed() -> Iterator[Series]:
+    """Workload labels renamed to `exported_*`; idle devices have none."""
+    one, two = exporter("renamed", "n1"), exporter("renamed", "n2")
+    two["hostname"] = two.pop("Hostname")
+    change, again = ORIGIN + 2413, ORIGIN + 2 * SLOT + 601
+    return chain(
+        device(one, "GPU-a1", whole("train-0")),
+        device(
+            one,
+            "GPU-a2",
+            [
+                Held(ORIGIN, change, "vision", "eval-0", "main"),
+                Held(change, again),
+                Held(again, END, "speech", "asr-0", "main"),
+            ],
+        ),
+        device(one, "GPU-idle", whole(), phase=0.0),
+        device(two, "GPU-b1", whole("serve-0", "speech"), phase=0.0),
+    )
+
+
+def honoured() -> Iterator[Series]:
+    """The exporter's own labels kept: the plain names are the workload's."""
+    target = exporter("honoured", "n1")
+    for name in ("namespace", "pod", "container"):
+        del target[name]
+    return chain(
+        device(target, "GPU-h1", whole("train-0"), form=""),
+        device(target, "GPU-h2", whole(), form=""),
+    )
+
+
+def lonely() -> Iterator[Series]:
+    """Target labels with `pod`, and nobody holds a device: no exported labels exist."""
+    return device(exporter("lonely", "n1"), "GPU-l1", whole())
+
+
+def mixed() -> Iterator[Series]:
+    """Two jobs, one renames and one honours; a node is scraped by one of them each."""
+    plain = exporter("mixed", "n2", job="other-exporter")
+    for name in ("namespace", "pod", "container"):
+        del plain[name]
+    return chain(
+        device(exporter("mixed", "n1"), "GPU-m1", whole("train-0")),
+        device(plain, "GPU-m2", whole("serve-0"), form=""),
+    )
+
+
+def twice() -> Iterator[Series]:
+    """One node scraped through two exporters, with other phases and a renamed hostname."""
+    one = exporter("twice", "n1")
+    two = exporter("twice", "n1", job="second-dcgm-exporter")
+    two["hostname"] = two.pop("Hostname")
+    half = ORIGIN + 900
+    holders = [Held(ORIGIN, half, "vision", "short-0", "main"), Held(half, END)]
+    return chain(
+        device(one, "GPU-t1", whole("train-0"), phase=0.0),
+        device(two, "GPU-t1", whole("train-0"), phase=11.5),
+        device(one, "GPU-t2", holders, phase=0.0),
+        device(two, "GPU-t2", holders, phase=11.5),
+        device(exporter("twice", "n2"), "GPU-t3", whole("serve-0")),
+        device(exporter("twice", "n3"), "GPU-t4", whole("serve-1")),
+        device(exporter("twice", "n4"), "GPU-t5", whole("serve-2")),
+        device(exporter("twice", "n5"), "GPU-t6", whole("serve-3")),
+    )
+
+
+def sliced() -> Iterator[Series]:
+    """MIG instances: no GPU_UTIL, energy of the whole device on each; one without activity."""
+    target = exporter("sliced", "n1")
+    metrics = (ACTIVITY, MEMORY, ENERGY)
+    mig = {"GPU_I_PROFILE": "3g.40gb"}
+    return chain(
+        device(target, "GPU-s1", whole("mig-0"), metrics=metrics, GPU_I_ID="1", **mig),
+        device(target, "GPU-s1", whole("mig-1"), metrics=metrics, GPU_I_ID="2", **mig),
+        device(target, "GPU-s2", whole("mig-2"), metrics=(MEMORY,), GPU_I_ID="5", **mig),
+    )
+
+
+def without_profiling() -> Iterator[Series]:
+    """A node that offers GPU_UTIL alone beside one that has both."""
+    metrics = (UTILIZATION, MEMORY)
+    return chain(
+        device(exporter("without-profiling", "n1"), "GPU-u1", whole("train-0"), metrics=metrics),
+        device(exporter("without-profiling", "n2"), "GPU-u2", whole("train-1")),
+    )
+
+
+def rescaled() -> Iterator[Series]:
+    """A collector that writes GPU_UTIL as 0..1."""
+    values = {UTILIZATION: activity_of("GPU-r1")}
+    target = exporter("rescaled", "n1")
+    return device(
+        target, "GPU-r1", whole("train-0"), metrics=(UTILIZATION, MEMORY), values=values
+    )
+
+
+def percent() -> Iterator[Series]:
+    """A collector that writes the profiling metric as per cent."""
+    target = exporter("percent", "n1")
+    return chain(
+        *(
+            device(
+                target,
+                uuid,
+                whole(f"train-{uuid[-1]}"),
+                values={ACTIVITY: lambda at, of=activity_of(uuid): of(at) * 100},  # type: ignore[misc]
+            )
+            for uuid in ("GPU-p1", "GPU-p2", "GPU-p3")
+        )
+    )
+
+
+def _spoilt(uuid: str, every: int, blank: float) -> Callable[[float], float]:
+    good = activity_of(uuid)
+    return lambda at: blank if int(at - ORIGIN) // 30 % every == 0 else good(at)
+
+
+BLANKS = {
+    "GPU-x1": float("nan"),
+    "GPU-x2": float("inf"),
+    "GPU-x3": 1.8e19,
+    "GPU-x4": 2147483632.0,
+    "GPU-x5": -3e9,
+}
+
+
+def blank() -> Iterator[Series]:
+    """Every tenth sample of five devices is none; a sixth is blank throughout."""
+    target = exporter("blank", "n1")
+    return chain(
+        *(
+            device(
+                target,
+                uuid,
+                whole("train-" + uuid[-1]),
+                values={ACTIVITY: _spoilt(uuid, 10, value), MEMORY: _spoilt(uuid, 10, value)},
+            )
+            for uuid, value in BLANKS.items()
+        ),
+        device(target, "GPU-x6", whole("train-6"), values={ACTIVITY: lambda _at: 1.8e19}),
+        device(target, "GPU-x7", whole("train-7")),
+        device(target, "GPU-x8", whole("train-8"), values={ACTIVITY: lambda _at: 1.02}),
+    )
+
+
+HOSTILE = 'a"b\\c\nd{e=~".+"}é'
+
+
+def hostile() -> Iterator[Series]:
+    """A cluster whose name tries to end the string it is quoted in, beside a decoy."""
+    one, decoy = exporter(HOSTILE, "n1"), exporter('a"b\\c', "n1")
+    return chain(
+        device(one, 'GPU-"q"|.*', whole("train-0")), device(decoy, "GPU-decoy", whole("no"))
+    )
+
+
+def shared() -> Iterator[Series]:
+    """One card time-sliced among three pods: three copies of its values (virtual GPUs)."""
+    target = exporter("shared", "n1")
+    return chain(
+        *(device(target, "GPU-v1", whole(f"sharer-{n}"), vgpu=str(n)) for n in range(3)),
+        device(exporter("shared", "n2"), "GPU-v2", whole("train-0")),
+    )
+
+
+def all_worlds() -> Iterator[Series]:
+    """Yield the series of every world."""
+    for world in (
+        renamed, honoured, lonely, mixed, twice, sliced, without_profiling, rescaled, percent,
+        blank, hostile, shared,
+    ):  # fmt: skip
+        yield from world()

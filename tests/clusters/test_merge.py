@@ -1,0 +1,70 @@
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
+from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
+from apps.clusters.domain.spans import seconds, union
+
+API_POD = PodRecord(
+    uid="a",
+    namespace="ml",
+    name="p",
+    owner=Owner("Deployment", "web"),
+    requests={"nvidia.com/gpu": 1.0},
+    created=0.0,
+    node="n1",
+    bound=5.0,
+    runs=((6.0, None),),
+)
+
+
+def inferred(**changes: object) -> PodRecord:
+    return replace(API_POD, source=Source.METRICS, **changes)  # type: ignore[arg-type]
+
+
+def test_what_the_api_said_of_a_pod_wins() -> None:
+    assert merge_pods([API_POD], [inferred(bound=7.0)]) == [API_POD]
+
+
+def test_a_pod_whose_end_nobody_watched_takes_the_end_of_the_series() -> None:
+    (pod,) = merge_pods([API_POD], [inferred(finished=90.0)])
+    assert pod.ended == 90.0
+    assert pod.source is Source.API
+
+
+def test_a_pod_bound_while_nobody_watched_is_bound_as_the_series_say() -> None:
+    waiting = replace(API_POD, node="", bound=None, runs=())
+    (pod,) = merge_pods([waiting], [inferred(owner=Owner("ReplicaSet", "web-1"))])
+    assert pod.bound == 5.0
+    assert pod.owner == Owner("Deployment", "web")
+
+
+def test_pods_that_only_one_side_knows_are_kept() -> None:
+    other = inferred(uid="b")
+    assert merge_pods([API_POD], [other]) == [API_POD, other]
+
+
+def test_gaps_are_what_nobody_watched() -> None:
+    watched = [(10.0, 20.0), (20.5, 30.0), (50.0, 90.0)]
+    assert gaps(watched, 0.0, 100.0, tolerance=1.0) == [(0.0, 10.0), (30.0, 50.0), (90.0, 100.0)]
+    assert gaps([(0.0, 100.0)], 0.0, 100.0, tolerance=1.0) == []
+    assert gaps([], 0.0, 100.0, tolerance=1.0) == [(0.0, 100.0)]
+
+
+def spell(start: float, end: float, source: Source = Source.API) -> NodeSpell:
+    return NodeSpell("n1", start, end, {}, {}, {}, source=source)
+
+
+POINTS = st.lists(st.integers(0, 100), min_size=2, max_size=8, unique=True).map(sorted)
+
+
+@given(POINTS)
+def test_spells_of_both_sides_cover_the_time_once(points: list[int]) -> None:
+    holes = union((float(a), float(b)) for a, b in zip(points[::2], points[1::2], strict=False))
+    merged = merge_spells([spell(0.0, 100.0)], [spell(0.0, 100.0, Source.METRICS)], holes)
+    assert sum(s.end - s.start for s in merged) == 100.0
+    assert seconds(union((s.start, s.end) for s in merged)) == 100.0
+    from_series = [(s.start, s.end) for s in merged if s.source is Source.METRICS]
+    assert union(from_series) == holes

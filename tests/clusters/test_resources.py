@@ -1,0 +1,108 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.clusters.domain.resources import (
+    desanitise,
+    effective_request,
+    gpu_amounts,
+    is_gpu,
+    quantity,
+    sanitise,
+)
+
+
+@pytest.mark.parametrize(
+    ("resource", "gpu"),
+    [
+        ("nvidia.com/gpu", True),
+        ("nvidia.com/gpu.shared", True),
+        ("nvidia.com/mig-1g.10gb", True),
+        ("amd.com/gpu", True),
+        ("gpu.intel.com/xe", True),
+        ("gpu.intel.com/i915_monitoring", False),
+        ("cpu", False),
+        ("rdma/hca", False),
+        ("example.com/accelerator", False),
+    ],
+)
+def test_gpu_resources_are_known_by_their_prefix(resource: str, *, gpu: bool) -> None:
+    assert is_gpu(resource) is gpu
+
+
+def test_a_resource_that_a_tier_names_is_a_gpu_resource() -> None:
+    assert is_gpu("example.com/accelerator", {"example.com/accelerator"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2", 2.0), (4, 4.0), ("1500m", 1.5), ("2k", 2000.0), ("1Gi", 2.0**30), ("1e3", 1000.0)],
+)
+def test_quantities_are_read_as_kubernetes_writes_them(text: object, value: float) -> None:
+    assert quantity(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "1 Gi", None])
+def test_other_texts_are_no_quantity(text: object) -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        quantity(text)
+
+
+def test_a_strange_amount_does_not_hide_the_others() -> None:
+    amounts = {"nvidia.com/gpu": "8", "nvidia.com/mig-1g.5gb": "lots", "cpu": "4"}
+    assert gpu_amounts(amounts) == {"nvidia.com/gpu": 8.0}
+
+
+def container(units: int, *, always: bool = False) -> dict[str, Any]:
+    spec: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": str(units)}}}
+    return spec | ({"restartPolicy": "Always"} if always else {})
+
+
+@pytest.mark.parametrize(
+    ("containers", "inits", "units"),
+    [
+        pytest.param([1], [], 1, id="one"),
+        pytest.param([1, 2], [], 3, id="containers add up"),
+        pytest.param([1], [(1, False)], 1, id="an init container comes first, not on top"),
+        pytest.param([1], [(4, False)], 4, id="a greedy init container"),
+        pytest.param([1], [(1, True)], 2, id="a sidecar stays"),
+        pytest.param([1], [(1, True), (4, False)], 5, id="a sidecar beside an init container"),
+        pytest.param([1], [(4, False), (1, True)], 4, id="a sidecar after an init container"),
+        pytest.param([0], [], None, id="zero is no request"),
+    ],
+)
+def test_the_effective_request_is_the_most_held_at_once(
+    containers: list[int], inits: list[tuple[int, bool]], units: int | None
+) -> None:
+    request = effective_request(
+        [container(n) for n in containers], [container(n, always=a) for n, a in inits]
+    )
+    assert request.get("nvidia.com/gpu") == units
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/mig-1g.10gb",
+        "nvidia.com/mig-1g.10gb.shared",
+        "nvidia.com/mig-1g.10gb.me",
+        "amd.com/gpu",
+        "gpu.intel.com/xe",
+    ],
+)
+def test_known_names_survive_sanitising(name: str) -> None:
+    assert desanitise(sanitise(name)) == name
+
+
+def test_a_name_that_a_tier_uses_survives_sanitising() -> None:
+    assert desanitise("example_com_npu_v2", ["example.com/npu-v2"]) == "example.com/npu-v2"
+
+
+@given(st.text())
+def test_any_other_name_comes_back_unchanged_or_as_a_gpu(name: str) -> None:
+    clean = sanitise(name)
+    assert desanitise(clean) == clean or is_gpu(desanitise(clean))

@@ -1,0 +1,123 @@
+from collections.abc import Mapping
+
+import pytest
+
+from apps.clusters.domain.tiers import (
+    UNKNOWN_MODEL,
+    CapacityType,
+    Sharing,
+    TierRule,
+    capacity_type,
+    gpu_model,
+    same_model,
+    tier_before_binding,
+    tier_of,
+    unit_weight,
+    unreachable,
+)
+
+A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+L4_SHARED = {
+    "nvidia.com/gpu.product": "NVIDIA-L4-SHARED",
+    "nvidia.com/gpu.replicas": "4",
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+}
+RULES = (
+    TierRule("gold", Sharing.EXCLUSIVE, ("nvidia.com/gpu",), node_selector=A100),
+    TierRule(
+        "shared",
+        Sharing.TIME_SLICED,
+        ("nvidia.com/gpu", "nvidia.com/gpu.shared"),
+        node_selector={"nvidia.com/gpu.sharing-strategy": "time-slicing"},
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("resource", "labels", "tier"),
+    [
+        pytest.param("nvidia.com/gpu", A100, "gold", id="by label"),
+        pytest.param("nvidia.com/gpu", L4_SHARED, "shared", id="un-renamed slices"),
+        pytest.param("nvidia.com/gpu.shared", A100, "unmatched", id="resource of another"),
+        pytest.param("amd.com/gpu", {}, "unmatched", id="no tier names it"),
+    ],
+)
+def test_a_tier_matches_on_resource_and_node_labels(
+    resource: str, labels: Mapping[str, str], tier: str
+) -> None:
+    assert tier_of(resource, labels, RULES) == tier
+
+
+def test_the_first_tier_that_matches_wins() -> None:
+    both = A100 | L4_SHARED | A100
+    assert tier_of("nvidia.com/gpu", both, RULES) == "gold"
+    assert tier_of("nvidia.com/gpu", both, RULES[::-1]) == "shared"
+
+
+@pytest.mark.parametrize(
+    ("resource", "selector", "tier"),
+    [
+        pytest.param("nvidia.com/gpu", {}, "undetermined", id="either could serve it"),
+        pytest.param("nvidia.com/gpu", A100, "gold", id="its selector settles it"),
+        pytest.param(
+            "nvidia.com/gpu", {"nvidia.com/gpu.product": "L4"}, "shared", id="one cannot serve it"
+        ),
+        pytest.param("nvidia.com/gpu.shared", {}, "shared", id="one tier names it"),
+        pytest.param("amd.com/gpu", {}, "unmatched", id="none names it"),
+    ],
+)
+def test_a_request_waits_in_a_tier_only_when_that_is_certain(
+    resource: str, selector: Mapping[str, str], tier: str
+) -> None:
+    assert tier_before_binding(resource, selector, RULES) == tier
+
+
+def test_a_tier_behind_a_wider_one_can_never_match() -> None:
+    wide = TierRule("any", Sharing.EXCLUSIVE, ("nvidia.com/gpu",))
+    assert unreachable([wide, RULES[0]]) == [("gold", "any")]
+    assert unreachable([RULES[0], wide]) == []
+    assert unreachable([wide, RULES[1]]) == [], "its second resource is still its own"
+
+
+@pytest.mark.parametrize(
+    ("sharing", "labels", "weight"),
+    [
+        (Sharing.EXCLUSIVE, L4_SHARED, 1.0),
+        (Sharing.TIME_SLICED, L4_SHARED, 0.25),
+        (Sharing.MPS, L4_SHARED, 0.25),
+        (Sharing.TIME_SLICED, {}, 1.0),
+        (Sharing.TIME_SLICED, {"nvidia.com/gpu.replicas": "x"}, 1.0),
+        (Sharing.TIME_SLICED, {"nvidia.com/gpu.replicas": "0"}, 1.0),
+        (None, L4_SHARED, 1.0),
+    ],
+)
+def test_a_replica_weighs_its_part_of_the_card(
+    sharing: Sharing | None, labels: Mapping[str, str], weight: float
+) -> None:
+    assert unit_weight(sharing, labels) == weight
+
+
+def test_models_are_compared_without_blanks_and_dashes() -> None:
+    assert same_model("NVIDIA A100-SXM4-80GB", "nvidia-a100-sxm4-80gb")
+    assert not same_model("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-40GB")
+    assert gpu_model(A100) == "NVIDIA-A100-SXM4-80GB"
+    assert gpu_model({}) == UNKNOWN_MODEL
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"karpenter.sh/capacity-type": "on-demand"}, CapacityType.ON_DEMAND),
+        ({"eks.amazonaws.com/capacityType": "SPOT"}, CapacityType.SPOT),
+        ({"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"}, CapacityType.RESERVED),
+        ({"cloud.google.com/gke-spot": "true"}, CapacityType.SPOT),
+        ({"cloud.google.com/gke-preemptible": "True"}, CapacityType.SPOT),
+        ({"kubernetes.azure.com/scalesetpriority": "spot"}, CapacityType.SPOT),
+        ({"karpenter.sh/capacity-type": "lunar"}, CapacityType.UNKNOWN),
+        ({}, CapacityType.UNKNOWN),
+    ],
+)
+def test_how_a_node_is_paid_for_is_read_from_its_labels(
+    labels: Mapping[str, str], expected: CapacityType
+) -> None:
+    assert capacity_type(labels) is expected

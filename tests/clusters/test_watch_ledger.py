@@ -1,0 +1,578 @@
+"""What `watch` writes: pods to the second, spells of nodes, and the spans it can vouch for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.clusters.adapters.fake_cluster import FakeCluster
+from apps.clusters.domain.window import from_seconds
+from apps.clusters.models import Cluster, Namespace, NodeSpell, Pod, Tier, TierRule, WatchSpan
+from apps.clusters.ports import Change, SourceRejected
+from apps.clusters.services.recorder import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    Followed,
+    Item,
+    Listed,
+    Recorder,
+    Seen,
+)
+from apps.clusters.services.watch import snapshot
+from tests.clusters.kube_factories import (
+    A100,
+    GPU,
+    PRODUCT,
+    T0,
+    container,
+    controller,
+    namespace,
+    node,
+    owner,
+    pod,
+    running,
+    status,
+    terminated,
+)
+
+pytestmark = pytest.mark.django_db
+
+RS, DEPLOYMENTS, JOBS = (
+    "/apis/apps/v1/replicasets",
+    "/apis/apps/v1/deployments",
+    "/apis/batch/v1/jobs",
+)
+
+
+def at(seconds: float) -> datetime:
+    return from_seconds(T0 + seconds)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A cluster whose catalog has one tier of whole A100s and one of time-sliced T4s."""
+    for place, (name, sharing, product) in enumerate(
+        [("whole", "exclusive", A100), ("shared", "time-sliced", "Tesla-T4-SHARED")]
+    ):
+        TierRule.objects.create(
+            tier=Tier.objects.create(name=name, position=place),
+            position=place,
+            sharing=sharing,
+            resources=[GPU],
+            node_selector={PRODUCT: product},
+            valid_from=at(-1_000_000),
+        )
+    for name in ("unmatched", "undetermined"):
+        Tier.objects.get_or_create(name=name, defaults={"builtin": True})
+    return Cluster.objects.create(name="west", kubernetes={"api_server": "http://127.0.0.1:1"})
+
+
+def run_pod(uid: str = "uid-1", **fields: Any) -> dict[str, Any]:
+    """Return a pod that was created at 0, bound at 5 and has run since 9."""
+    return pod(
+        uid, **{"bound": 5, "phase": "Running", "statuses": [status(state=running(9))], **fields}
+    )
+
+
+def done_pod(uid: str = "uid-1", end: float = 90, **fields: Any) -> dict[str, Any]:
+    """Return the same pod, completed at `end`."""
+    ended = [status(state=terminated(9, end))]
+    return pod(uid, **{"bound": 5, "phase": "Succeeded", "statuses": ended, **fields})
+
+
+def _offset(time: datetime | None) -> float | None:
+    return None if time is None else round(time.timestamp() - T0, 3)
+
+
+def times(row: Pod) -> list[float | None]:
+    """Return created, bound, started, finished, deleted and ended as offsets from T0."""
+    fields = ("created_at", "bound_at", "started_at", "finished_at", "deleted_at", "ended_at")
+    return [_offset(getattr(row, field)) for field in fields]
+
+
+def spans() -> list[tuple[float | None, float | None]]:
+    return [(_offset(s.start), _offset(s.end)) for s in WatchSpan.objects.order_by("start")]
+
+
+def spells() -> list[tuple[str, float | None, float | None, float, bool, bool]]:
+    return [
+        (s.node.name, _offset(s.start), _offset(s.end), s.allocatable[GPU], s.ready, s.schedulable)
+        for s in NodeSpell.objects.select_related("node").order_by("node__name", "start")
+    ]
+
+
+# ---------------------------------------------------------------- one look
+
+
+def test_one_look_writes_nodes_namespaces_and_gpu_pods(cluster: Cluster) -> None:
+    source = FakeCluster()
+    source.put(NODES, node())
+    source.put(NODES, node("cpu-1", gpus=None))
+    source.put(NAMESPACES, namespace("empty"))
+    source.put(PODS, run_pod(containers=[container(units=2)]))
+    source.put(PODS, pod("uid-2", containers=[container(units=0)]))
+    found = snapshot(cluster, source, at(100))
+    assert (found.nodes, found.pods) == (1, 1)
+    assert spells() == [("node-a", 100, None, 8, True, True)]
+    assert set(Namespace.objects.values_list("name", flat=True)) == {"empty", "vision"}
+    row = Pod.objects.get()
+    assert times(row) == [0, 5, 9, None, None, None]
+    assert (row.name, row.node_name, row.resource, row.units) == ("pod-uid-1", "node-a", GPU, 2)
+    assert row.runs == [[T0 + 9, None]]
+    assert (row.tier and row.tier.name, row.gpu_model and row.gpu_model.name) == ("whole", A100)
+    assert row.gpu_equivalents == 2.0
+    assert (row.source, row.lost) == ("api", False)
+    assert spans() == [(100, 100)]
+
+
+def test_the_same_look_twice_changes_nothing(cluster: Cluster) -> None:
+    source = FakeCluster()
+    source.put(NODES, node())
+    source.put(PODS, run_pod())
+    snapshot(cluster, source, at(100))
+    before = list(Pod.objects.values()), list(NodeSpell.objects.values())
+    again = snapshot(cluster, source, at(100))
+    assert again.rows == 0
+    assert (list(Pod.objects.values()), list(NodeSpell.objects.values())) == before
+
+
+def test_a_refused_look_writes_nothing(cluster: Cluster) -> None:
+    source = FakeCluster()
+    source.put(NODES, node())
+    source.fail("list", SourceRejected("the account lacks the verb list on nodes"))
+    with pytest.raises(SourceRejected):
+        snapshot(cluster, source, at(100))
+    assert not NodeSpell.objects.exists()
+    assert not WatchSpan.objects.exists()
+
+
+def test_a_pod_that_vanished_between_two_looks_is_lost_at_the_first(cluster: Cluster) -> None:
+    source = FakeCluster()
+    source.put(NODES, node())
+    source.put(PODS, run_pod())
+    source.put(PODS, done_pod("uid-2"))
+    snapshot(cluster, source, at(100))
+    source.remove(PODS, "uid-1")
+    source.remove(PODS, "uid-2")
+    snapshot(cluster, source, at(1000))
+    lost, done = Pod.objects.order_by("uid")
+    assert (times(lost), lost.lost, lost.end_reason) == ([0, 5, 9, None, 100, 100], True, "Lost")
+    assert lost.runs == [[T0 + 9, T0 + 100]]
+    # Its end was known before it went.
+    assert (times(done), done.lost, done.end_reason) == ([0, 5, 9, 90, 100, 90], False, "Completed")
+
+
+def test_a_lost_pod_that_is_there_after_all_is_lost_no_more(cluster: Cluster) -> None:
+    source = FakeCluster()
+    stored = source.put(PODS, run_pod())
+    snapshot(cluster, source, at(100))
+    source.remove(PODS, "uid-1")
+    snapshot(cluster, source, at(200))
+    source.put(PODS, stored)
+    snapshot(cluster, source, at(300))
+    row = Pod.objects.get()
+    assert (times(row), row.lost, row.runs) == (
+        [0, 5, 9, None, None, None],
+        False,
+        [[T0 + 9, None]],
+    )
+
+
+def test_a_pods_name_taken_again_is_another_pod(cluster: Cluster) -> None:
+    source = FakeCluster()
+    source.put(PODS, done_pod("uid-1", name="train-0"))
+    snapshot(cluster, source, at(100))
+    source.remove(PODS, "uid-1")
+    source.put(PODS, pod("uid-2", name="train-0", created=150))
+    snapshot(cluster, source, at(200))
+    first, second = Pod.objects.order_by("uid")
+    assert first.workload_id == second.workload_id
+    assert times(first)[-1] == 90
+    assert times(second) == [150, None, None, None, None, None]
+
+
+def test_looks_cost_few_queries_however_many_pods_there_are(cluster: Cluster) -> None:
+    source = FakeCluster()
+    source.put(NODES, node())
+    for n in range(1500):
+        source.put(PODS, run_pod(f"uid-{n}", name=f"job-{n % 300}", namespace=f"ns-{n % 10}"))
+    with CaptureQueriesContext(
+        connection,
+    ) as first:
+        snapshot(cluster, source, at(100))
+    assert len(first) < 120
+    with CaptureQueriesContext(connection) as second:
+        snapshot(cluster, source, at(200))
+    assert len(second) <= 8
+    assert Pod.objects.count() == 1500
+
+
+# ---------------------------------------------------------------- what a pod counts as
+
+
+def test_a_waiting_pod_is_undetermined_until_its_node_settles_it(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    t4 = node(labels={PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"})
+    recorder.take([Listed(NODES, [t4], T0), Listed(PODS, [pod()], T0)])
+    recorder.write()
+    row = Pod.objects.get()
+    assert (row.tier and row.tier.name, row.gpu_model, row.gpu_equivalents) == (
+        "undetermined",
+        None,
+        1,
+    )
+    recorder.take([Seen(PODS, Change("MODIFIED", run_pod()), T0 + 9)])
+    recorder.write()
+    row = Pod.objects.get()
+    assert (row.tier and row.tier.name, row.gpu_equivalents) == ("shared", 0.25)
+
+
+def test_a_pod_keeps_what_it_counts_as_whatever_its_node_becomes(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [run_pod()], T0 + 10)])
+    recorder.write()
+    relabelled = node(labels={PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"})
+    recorder.take(
+        [
+            Seen(NODES, Change("MODIFIED", relabelled), T0 + 20),
+            Seen(PODS, Change("MODIFIED", done_pod()), T0 + 90),
+        ]
+    )
+    recorder.write()
+    row = Pod.objects.get()
+    assert (row.tier and row.tier.name, row.gpu_equivalents) == ("whole", 1.0)
+
+
+def test_a_pod_bound_before_its_node_is_labelled_is_settled_by_the_labels(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, [node(labels={})], T0), Listed(PODS, [run_pod()], T0 + 10)])
+    recorder.write()
+    assert Pod.objects.get(tier__name="unmatched")
+    recorder.take([Seen(NODES, Change("MODIFIED", node()), T0 + 20)])
+    recorder.write()
+    row = Pod.objects.get()
+    assert (row.tier and row.tier.name, row.gpu_model and row.gpu_model.name) == ("whole", A100)
+
+
+def test_a_pod_is_matched_by_the_rules_valid_when_it_was_bound(cluster: Cluster) -> None:
+    TierRule.objects.filter(tier__name="whole").update(valid_to=at(50))
+    newer = Tier.objects.create(name="newer")
+    TierRule.objects.create(
+        tier=newer, position=0, sharing="exclusive", resources=[GPU], valid_from=at(50)
+    )
+    recorder = Recorder(cluster.pk, FakeCluster())
+    pods = [run_pod("uid-1"), run_pod("uid-2", bound=60)]
+    recorder.take([Listed(NODES, [node()], T0 + 100), Listed(PODS, pods, T0 + 100)])
+    recorder.write()
+    tiers = Pod.objects.order_by("uid").values_list("tier__name", flat=True)
+    assert list(tiers) == ["whole", "newer"]
+
+
+def test_new_names_in_the_catalog_ask_for_everything_anew(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    npu = pod(containers=[{"name": "main", "resources": {"requests": {"acme.com/npu": "2"}}}])
+    assert not recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [npu], T0)])
+    recorder.write()
+    assert not Pod.objects.exists()
+    tier = Tier.objects.create(name="npu")
+    TierRule.objects.create(
+        tier=tier, position=9, sharing="exclusive", resources=["acme.com/npu"], valid_from=at(-9)
+    )
+    assert recorder.take([Followed(PODS, T0 + 60)])
+    recorder.take([Listed(PODS, [npu], T0 + 61)])
+    recorder.write()
+    assert Pod.objects.get().resource == "acme.com/npu"
+
+
+# ---------------------------------------------------------------- changes
+
+
+def _ten_seconds() -> list[Item]:
+    return [
+        Seen(PODS, Change("ADDED", pod("ten", created=100)), T0 + 100.2),
+        Seen(PODS, Change("MODIFIED", run_pod("ten", created=100, bound=101)), T0 + 101.2),
+        Seen(PODS, Change("DELETED", done_pod("ten", 110, created=100, bound=101)), T0 + 111.3),
+    ]
+
+
+def test_a_pod_that_lived_ten_seconds_is_in_the_ledger(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [], T0), *_ten_seconds()])
+    recorder.write()
+    row = Pod.objects.get()
+    assert times(row) == [100, 101, 9, 110, 111.3, 110]
+    assert row.end_reason == "Completed"
+
+
+def test_a_forced_deletion_is_taken_as_observed(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take(
+        [
+            Listed(NODES, [node()], T0),
+            Listed(PODS, [run_pod()], T0 + 10),
+            Seen(PODS, Change("DELETED", run_pod()), T0 + 70.5),
+        ]
+    )
+    recorder.write()
+    row = Pod.objects.get()
+    assert times(row) == [0, 5, 9, None, 70.5, 70.5]
+    assert (row.lost, row.end_reason, row.runs) == (False, "Deleted", [[T0 + 9, T0 + 70.5]])
+
+
+def test_an_older_version_after_a_newer_one_is_ignored(cluster: Cluster) -> None:
+    old, new, gone = run_pod(), done_pod(), done_pod()
+    for item, version in ((old, "7"), (new, "10"), (gone, "11")):
+        item["metadata"]["resourceVersion"] = version
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take(
+        [
+            Listed(PODS, [], T0),
+            Seen(PODS, Change("ADDED", new), T0 + 90),
+            Seen(PODS, Change("MODIFIED", old), T0 + 91),
+            Seen(PODS, Change("DELETED", gone), T0 + 95),
+            Seen(PODS, Change("MODIFIED", old), T0 + 96),
+        ]
+    )
+    recorder.write()
+    recorder.take([Seen(PODS, Change("MODIFIED", old), T0 + 97)])
+    recorder.write()
+    assert times(Pod.objects.get()) == [0, 5, 9, 90, 95, 90]
+
+
+def test_a_change_of_a_node_closes_its_spell_and_opens_another(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    states = [
+        node(cordoned=True),
+        node(cordoned=True, ready=False),
+        node(),
+        node(allocatable=7),
+        node(allocatable=7),
+    ]
+    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [], T0)])
+    for n, state in enumerate(states):
+        recorder.take([Seen(NODES, Change("MODIFIED", state), T0 + 10 * (n + 1))])
+        recorder.write()
+    recorder.take([Seen(NODES, Change("DELETED", states[-1]), T0 + 60)])
+    recorder.write()
+    assert spells() == [
+        ("node-a", 0, 10, 8, True, True),
+        ("node-a", 10, 20, 8, True, False),
+        ("node-a", 20, 30, 8, False, False),
+        ("node-a", 30, 40, 8, True, True),
+        ("node-a", 40, 60, 7, True, True),
+    ]
+
+
+def test_two_changes_of_a_node_in_one_instant_are_one_spell(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take(
+        [
+            Listed(NODES, [node()], T0),
+            Seen(NODES, Change("MODIFIED", node(cordoned=True)), T0 + 5),
+            Seen(NODES, Change("MODIFIED", node(allocatable=6)), T0 + 5),
+        ]
+    )
+    recorder.write()
+    assert spells() == [("node-a", 0, 5, 8, True, True), ("node-a", 5, None, 6, True, True)]
+
+
+def test_a_node_that_loses_its_gpus_ends_its_spell(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take(
+        [
+            Listed(NODES, [node()], T0),
+            Seen(NODES, Change("MODIFIED", node(gpus=None)), T0 + 5),
+        ]
+    )
+    recorder.write()
+    assert spells() == [("node-a", 0, 5, 8, True, True)]
+
+
+# ---------------------------------------------------------------- spans and gaps
+
+
+def test_any_line_of_both_streams_extends_the_span(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    bookmark = Change("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [], T0 + 2)])
+    recorder.write()
+    recorder.take([Seen(PODS, bookmark, T0 + 60)])
+    recorder.write()
+    assert spans() == [(2, 2)]
+    recorder.take([Seen(NODES, bookmark, T0 + 61), Followed(PODS, T0 + 65)])
+    recorder.write()
+    assert spans() == [(2, 61)]
+
+
+def test_a_list_anew_begins_a_span_and_leaves_a_gap(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [run_pod()], T0)])
+    recorder.take([Followed(NODES, T0 + 60), Followed(PODS, T0 + 60)])
+    recorder.write()
+    # The pods' version had expired when the server came back.
+    recorder.take([Listed(PODS, [], T0 + 300), Followed(NODES, T0 + 400), Followed(PODS, T0 + 400)])
+    recorder.write()
+    assert spans() == [(0, 60), (300, 400)]
+    row = Pod.objects.get()
+    assert (times(row), row.lost) == ([0, 5, 9, None, 60, 60], True)
+
+
+def test_an_outage_leaves_the_spells_of_nodes_that_changed_in_it_open(cluster: Cluster) -> None:
+    first = Recorder(cluster.pk, FakeCluster())
+    nodes = [node("same"), node("changed"), node("gone")]
+    first.take([Listed(NODES, nodes, T0), Listed(PODS, [], T0)])
+    first.take([Followed(NODES, T0 + 60), Followed(PODS, T0 + 60)])
+    first.write()
+    second = Recorder(cluster.pk, FakeCluster())
+    later = [node("same"), node("changed", allocatable=5), node("new")]
+    second.take([Listed(NODES, later, T0 + 500), Listed(PODS, [], T0 + 500)])
+    second.write()
+    assert spells() == [
+        ("changed", 0, 60, 8, True, True),
+        ("changed", 500, None, 5, True, True),
+        ("gone", 0, 60, 8, True, True),
+        ("new", 500, None, 8, True, True),
+        ("same", 0, None, 8, True, True),
+    ]
+
+
+def test_nothing_new_costs_no_query(cluster: Cluster) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [run_pod()], T0)])
+    recorder.write()
+    with CaptureQueriesContext(connection) as queries:
+        recorder.take([])
+        recorder.write()
+        recorder.take([Seen(NODES, Change("MODIFIED", node()), T0)])
+        recorder.write()
+    assert len(queries) == 0
+
+
+# ---------------------------------------------------------------- owners
+
+
+def test_pods_belong_to_the_top_of_their_chain(cluster: Cluster) -> None:
+    source = FakeCluster()
+    source.put(RS, controller("ReplicaSet", "web-7d9f", above=owner("Deployment", "web")))
+    source.put(DEPLOYMENTS, controller("Deployment", "web"))
+    cron = owner("CronJob", "nightly", api_version="batch/v1")
+    source.put(JOBS, controller("Job", "nightly-1", above=cron))
+    source.put("/apis/batch/v1/cronjobs", controller("CronJob", "nightly"))
+    source.put(PODS, pod("uid-1", owner=owner("ReplicaSet", "web-7d9f")))
+    source.put(PODS, pod("uid-2", owner=owner("Job", "nightly-1", api_version="batch/v1")))
+    source.put(PODS, pod("uid-3", name="solo"))
+    snapshot(cluster, source, at(0))
+    rows = Pod.objects.order_by("uid").values_list("workload__kind", "workload__name")
+    assert list(rows) == [("Deployment", "web"), ("CronJob", "nightly"), ("Pod", "solo")]
+
+
+# ---------------------------------------------------------------- any order, any doubling
+
+STORY: list[Item] = [
+    Seen(PODS, Change("ADDED", pod("a")), T0 + 1),
+    Seen(NODES, Change("MODIFIED", node(cordoned=True)), T0 + 3),
+    Seen(PODS, Change("MODIFIED", pod("a", bound=5, statuses=[status()])), T0 + 5),
+    Seen(PODS, Change("MODIFIED", run_pod("a")), T0 + 9),
+    Seen(NODES, Change("MODIFIED", node()), T0 + 12),
+    Seen(PODS, Change("ADDED", run_pod("b", created=14, bound=14, node="node-a")), T0 + 15),
+    Seen(PODS, Change("DELETED", run_pod("b", created=14, bound=14)), T0 + 24),
+    Seen(
+        PODS,
+        Change("MODIFIED", run_pod("a", statuses=[status(last=terminated(9, 40, "Error", 1))])),
+        T0 + 41,
+    ),
+    Seen(
+        PODS,
+        Change(
+            "MODIFIED",
+            run_pod("a", statuses=[status(state=running(60), last=terminated(9, 40, "Error", 1))]),
+        ),
+        T0 + 60,
+    ),
+    Seen(NODES, Change("MODIFIED", node(allocatable=7)), T0 + 70),
+    Seen(
+        PODS,
+        Change(
+            "MODIFIED",
+            done_pod("a", statuses=[status(state=terminated(60, 90), last=terminated(9, 40))]),
+        ),
+        T0 + 90,
+    ),
+    Seen(
+        PODS,
+        Change(
+            "DELETED",
+            done_pod("a", statuses=[status(state=terminated(60, 90), last=terminated(9, 40))]),
+        ),
+        T0 + 95,
+    ),
+]
+for _version, _item in enumerate(STORY, start=11):
+    assert isinstance(_item, Seen)
+    _item.change.object["metadata"]["resourceVersion"] = str(_version)  # type: ignore[index]
+
+START: list[Item] = [Listed(NODES, [node()], T0), Listed(PODS, [], T0)]
+
+
+def _listed_after(items: Sequence[Item], now: float) -> list[Item]:
+    """Return the lists that a new process would get after these changes."""
+    there: dict[str, dict[str, Any]] = {NODES: {"uid-node-a": node()}, PODS: {}}
+    for item in items:
+        assert isinstance(item, Seen)
+        uid = item.change.object["metadata"]["uid"]
+        there[item.path][uid] = item.change.object
+        if item.change.type == "DELETED":
+            del there[item.path][uid]
+    return [Listed(path, list(objects.values()), now) for path, objects in there.items()]
+
+
+def _rows(cluster: Cluster, batches: Sequence[Sequence[Item]], crashes: set[int]) -> list[Any]:
+    """Return the ledger after these batches, each written; crash before some and list anew."""
+    with transaction.atomic():
+        recorder = Recorder(cluster.pk, FakeCluster())
+        recorder.take(START)
+        done: list[Item] = []
+        for n, batch in enumerate(batches):
+            if n in crashes:
+                now = max((item.at for item in done), default=T0)
+                recorder = Recorder(cluster.pk, FakeCluster())
+                recorder.take(_listed_after(done, now))
+            recorder.take(batch)
+            recorder.write()
+            done += [item for item in batch if item not in done]
+        pods = [
+            (row.uid, times(row), row.runs, row.end_reason, row.lost)
+            for row in Pod.objects.order_by("uid")
+        ]
+        found = [pods, spells()]
+        transaction.set_rollback(True)
+    return found
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_doubled_and_late_lines_and_crashes_give_the_same_ledger(data: st.DataObject) -> None:
+    with transaction.atomic():
+        west = Cluster.objects.create(name="west")
+        undisturbed = _rows(west, [STORY], set())
+        arrived: list[Item] = []
+        for n, item in enumerate(STORY):
+            arrived.append(item)
+            for again in data.draw(st.lists(st.integers(0, n), max_size=2)):
+                # Delivered again, now.
+                arrived.append(replace(STORY[again], at=item.at + 0.1))
+        cuts = sorted(data.draw(st.sets(st.integers(1, len(arrived) - 1), max_size=4)))
+        edges = [0, *cuts, len(arrived)]
+        batches = [arrived[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        crashes = data.draw(st.sets(st.integers(1, len(batches)), max_size=2))
+        in_order = [list(dict.fromkeys(map(id, batch))) for batch in batches]
+        assert len(in_order) == len(batches)
+        assert _rows(west, batches, crashes) == undisturbed
+        transaction.set_rollback(True)

@@ -1,0 +1,141 @@
+"""What all tests share: servers on demand, hypothesis profiles, no network but the loopback."""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from django.core.cache import cache
+from django.test import override_settings
+
+from tests.programs import ProgramMissing, find
+from tests.servers import temporary_redis
+
+# Marker → the programs that its tests start.
+NEEDED = {
+    "prometheus": ("prometheus", "promtool"),
+    "redis": ("redis-server",),
+    "browser": ("chromium",),
+}
+_DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "live_server"}
+_SLOW = (hypothesis.HealthCheck.too_slow,)
+
+# No deadlines: two cores are shared by servers, browsers and the tests themselves.
+hypothesis.settings.register_profile("quick", deadline=None, suppress_health_check=_SLOW)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, derandomize=True, suppress_health_check=_SLOW, print_blob=True
+)
+hypothesis.settings.register_profile(
+    "exhaustive", deadline=None, max_examples=1000, suppress_health_check=_SLOW
+)
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--database-only", action="store_true", help="only the tests that use the database"
+    )
+    parser.addoption(
+        "--require-servers",
+        action="store_true",
+        default=_in_ci(),
+        help="fail, do not skip, where a server is not installed (always so when CI=true)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--hypothesis-profile", default=None):
+        hypothesis.settings.load_profile("ci" if _in_ci() else "quick")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--database-only"):
+        return
+    chosen = [item for item in items if _uses_database(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not _uses_database(item)])
+    items[:] = chosen
+
+
+def _uses_database(item: pytest.Item) -> bool:
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return item.get_closest_marker("django_db") is not None or bool(fixtures & _DATABASE_FIXTURES)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose server is missing on a laptop; fail it where all must be there."""
+    for marker, programs in NEEDED.items():
+        if item.get_closest_marker(marker) is None:
+            continue
+        try:
+            for program in programs:
+                find(program)
+        except ProgramMissing as missing:
+            if item.config.getoption("--require-servers"):
+                pytest.fail(str(missing), pytrace=False)
+            pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _settings_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Write nothing under the checkout's `var/`, share no cache, and hash passwords fast."""
+    folder = tmp_path_factory.mktemp("var")
+    with override_settings(
+        VAR_DIR=folder,
+        CACHES={"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}},
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+    ):
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def _fresh_cache() -> None:
+    """Forget throttling counts and the like of the test before."""
+    cache.clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loopback_only() -> Iterator[None]:
+    """Refuse connections that leave the machine, so that a test cannot come to need them."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family in {socket.AF_INET, socket.AF_INET6} and not _is_loopback(address[0]):
+            raise AssertionError(f"a test tried to reach {address}: only 127.0.0.1 may be used")
+        connect(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", guarded)
+        yield
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@pytest.fixture(scope="session")
+def _redis_server() -> Iterator[str]:
+    with temporary_redis() as url:
+        yield url
+
+
+@pytest.fixture
+def redis_url(_redis_server: str) -> str:
+    """Return the URL of a real, empty Redis. Mark the test `redis`."""
+    import redis
+
+    with redis.Redis.from_url(_redis_server) as client:
+        client.flushall()
+    return _redis_server

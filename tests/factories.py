@@ -1,0 +1,464 @@
+"""Rows for tests: people, a catalog, pods, and hours of facts that add up."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from rest_framework.authtoken.models import Token
+
+from apps.accounts.domain.roles import Role
+from apps.accounts.models import Membership, Team, User
+from apps.clusters.domain.calendar import day_of, day_window
+from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, UNMATCHED, model_key
+from apps.clusters.domain.window import Window
+from apps.clusters.models import (
+    Cluster,
+    GpuModel,
+    Namespace,
+    NamespaceClaim,
+    Node,
+    Pod,
+    ReportSettings,
+    Tier,
+    TierRule,
+    Workload,
+)
+from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, Amounts, nano
+from apps.usage.models import (
+    CollectionWindow,
+    Day,
+    NodeHour,
+    PodHour,
+    TeamDay,
+    TeamHour,
+    TierDay,
+    TierHour,
+    WorkloadDay,
+)
+
+BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+A100 = "NVIDIA-A100-SXM4-80GB"
+H100 = "NVIDIA-H100-80GB-HBM3"
+
+# ---------------------------------------------------------------- people and catalog
+
+
+def make_report(time_zone: str = "Europe/Berlin", currency: str = "USD") -> ZoneInfo:
+    """Set the report's zone and currency; return the zone."""
+    ReportSettings.objects.all().delete()
+    ReportSettings.objects.create(time_zone=time_zone, currency=currency)
+    return ZoneInfo(time_zone)
+
+
+def make_user(
+    username: str,
+    role: Role = Role.VIEWER,
+    *,
+    teams: Iterable[Team] = (),
+    leads: Iterable[Team] = (),
+) -> User:
+    """Make a person; the password is the user name."""
+    user = User.objects.create_user(username=username, password=username, role=role.value)
+    for team in teams:
+        Membership.objects.create(team=team, username=username)
+    for team in leads:
+        Membership.objects.create(team=team, username=username, lead=True)
+    return user
+
+
+def token_of(user: User) -> str:
+    """Return the API token of a person, made where there is none."""
+    return str(Token.objects.get_or_create(user=user)[0].key)
+
+
+def make_team(name: str, *patterns: str, since: datetime = BEGINNING, **values: Any) -> Team:
+    """Make a team that claims these patterns of namespaces."""
+    team, _ = Team.objects.get_or_create(name=name, defaults=values)
+    for position, pattern in enumerate(patterns):
+        NamespaceClaim.objects.create(
+            team=team, pattern=pattern, position=position, valid_from=since
+        )
+    return team
+
+
+def make_cluster(name: str = "west", **values: Any) -> Cluster:
+    prometheus = {"url": f"http://{name}.example:9090", "scrape_interval_seconds": 30}
+    return Cluster.objects.create(name=name, **{"prometheus": prometheus, **values})
+
+
+def make_tier(name: str, *, position: int = 0, model: str = A100, **values: Any) -> Tier:
+    """Make a tier of whole cards of one model, with the rule that says so."""
+    tier = Tier.objects.create(name=name, position=position, **values)
+    TierRule.objects.create(
+        tier=tier,
+        position=position,
+        sharing="exclusive",
+        resources=["nvidia.com/gpu"],
+        node_selector={"nvidia.com/gpu.product": model},
+        valid_from=BEGINNING,
+    )
+    return tier
+
+
+def ensure_builtin() -> None:
+    """Make the tiers and the team that are always there."""
+    for name in (UNMATCHED, UNDETERMINED):
+        Tier.objects.get_or_create(name=name, defaults={"builtin": True, "position": 1000})
+    Team.objects.get_or_create(name=UNASSIGNED, defaults={"builtin": True})
+
+
+def make_model(name: str = A100) -> GpuModel:
+    return GpuModel.objects.get_or_create(key=model_key(name), defaults={"name": name})[0]
+
+
+# ---------------------------------------------------------------- nodes, workloads, pods
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The cards of one kind on one node."""
+
+    node: Node
+    tier: Tier
+    model: GpuModel
+    capacity_type: str = "on-demand"
+    gpus: float = 8.0
+    unhealthy: float = 0.0
+
+
+def make_cards(cluster: Cluster, node: str, tier: Tier, **values: Any) -> Cards:
+    """Make a node and say what it has; `model` is a name."""
+    row = Node.objects.get_or_create(cluster=cluster, name=node)[0]
+    model = make_model(values.pop("model", A100))
+    return Cards(node=row, tier=tier, model=model, **values)
+
+
+def make_workload(cluster: Cluster, namespace: str, name: str, kind: str = "Job") -> Workload:
+    space = Namespace.objects.get_or_create(cluster=cluster, name=namespace)[0]
+    return Workload.objects.get_or_create(namespace=space, kind=kind, name=name)[0]
+
+
+def make_pod(
+    workload: Workload,
+    name: str = "",
+    *,
+    created_at: datetime,
+    cards: Cards | None = None,
+    **values: Any,
+) -> Pod:
+    """Make a pod; with `cards` it is bound to that node from `created_at` on."""
+    name = name or f"{workload.name}-{Pod.objects.count()}"
+    bound: dict[str, Any] = {}
+    if cards is not None:
+        bound = {
+            "node_name": cards.node.name,
+            "tier": cards.tier,
+            "gpu_model": cards.model,
+            "bound_at": created_at,
+            "started_at": created_at,
+        }
+    given = {"uid": f"uid-{name}", "resource": "nvidia.com/gpu", "units": 1.0, "source": "api"}
+    given |= bound | values
+    given.setdefault("gpu_equivalents", given["units"])
+    given.setdefault("ended_at", given.get("finished_at"))
+    return Pod.objects.create(
+        cluster=workload.namespace.cluster,
+        workload=workload,
+        name=name,
+        created_at=created_at,
+        **given,
+    )
+
+
+# ---------------------------------------------------------------- facts
+
+
+def held(
+    gpu_hours: float,
+    *,
+    busy: float = 0.0,
+    idle: float = 0.0,
+    unmeasured: float = 0.0,
+    not_running: float = 0.0,
+    **beside: Any,
+) -> Amounts:
+    """Return amounts that add up; what is not named of `gpu_hours` is underused."""
+    parts = {
+        "busy": nano(busy),
+        "idle": nano(idle),
+        "unmeasured": nano(unmeasured),
+        "not_running": nano(not_running),
+    }
+    allocated = nano(gpu_hours)
+    return Amounts(
+        allocated=allocated, underused=allocated - sum(parts.values()), **parts, **beside
+    )
+
+
+@dataclass(frozen=True)
+class PodFact:
+    """What a pod held of a node's cards in an hour; the facts carry the team of their hour."""
+
+    pod: Pod
+    cards: Cards
+    team: Team
+    amounts: Amounts
+
+
+FactsOf = Callable[[datetime], Sequence[PodFact]]
+_Sums = dict[tuple[Any, ...], Amounts]
+
+
+def collect(
+    hours: Iterable[datetime],
+    cards: Sequence[Cards],
+    facts_of: FactsOf,
+    *,
+    zone: ZoneInfo,
+    rolled: bool = True,
+) -> None:
+    """Write complete hours with the sums of their days; days are rolled unless told not to.
+
+    All hours of a day must come in one call.
+    """
+    by_team: _Sums = defaultdict(Amounts)
+    by_tier: _Sums = defaultdict(Amounts)
+    by_workload: _Sums = defaultdict(Amounts)
+    clusters = sorted({c.node.cluster_id for c in cards})
+    days = set()
+    for hour in hours:
+        facts = facts_of(hour)
+        day = day_of(hour, zone)
+        days.add(day)
+        for cluster in clusters:
+            note_collection(cluster, hour, coverage_ratio=1.0, samples=120)
+        _write_hour(hour, cards, facts)
+        for fact in facts:
+            by_team[day, fact.team.pk, *_kind(fact.cards)].add(fact.amounts)
+            by_workload[day, fact.pod.workload_id, fact.team.pk, *_kind(fact.cards)].add(
+                fact.amounts
+            )
+        for of_node in cards:
+            by_tier[day, *_kind(of_node)].add(_node_amounts(of_node, facts))
+    TeamDay.objects.bulk_create(
+        TeamDay(day=day, team_id=team, **_of_tier(kind), **_held(amounts))
+        for (day, team, *kind), amounts in by_team.items()
+    )
+    TierDay.objects.bulk_create(
+        TierDay(day=day, **_of_tier(kind), **_all(amounts))
+        for (day, *kind), amounts in by_tier.items()
+    )
+    for day in days:
+        span = day_window(day, zone)
+        for cluster in clusters:
+            Day.objects.create(
+                cluster_id=cluster, day=day, start=span.start, end=span.end, rolled=rolled
+            )
+    if rolled:
+        _roll(by_workload)
+
+
+def _roll(by_workload: _Sums) -> None:
+    namespaces = dict(Workload.objects.values_list("pk", "namespace_id"))
+    WorkloadDay.objects.bulk_create(
+        WorkloadDay(
+            day=day,
+            workload_id=workload,
+            namespace_id=namespaces[workload],
+            team_id=team,
+            **_of_tier(kind),
+            **_held(amounts),
+        )
+        for (day, workload, team, *kind), amounts in by_workload.items()
+    )
+
+
+def note_collection(
+    cluster: Cluster | int, hour: datetime, state: str = "complete", **values: Any
+) -> CollectionWindow:
+    """Write or replace the data-health row of an hour."""
+    pk = cluster if isinstance(cluster, int) else cluster.pk
+    given = {"state": state, "attempts": 1, **values}
+    row, _ = CollectionWindow.objects.update_or_create(cluster_id=pk, hour=hour, defaults=given)
+    return row
+
+
+def hours_of(window: Window) -> list[datetime]:
+    return [hour.start for hour in window.hours()]
+
+
+def _write_hour(hour: datetime, cards: Sequence[Cards], facts: Sequence[PodFact]) -> None:
+    PodHour.objects.bulk_create(_pod_hour(hour, fact) for fact in facts)
+    teams: _Sums = defaultdict(Amounts)
+    tiers: _Sums = defaultdict(Amounts)
+    nodes = []
+    for fact in facts:
+        teams[fact.team.pk, *_kind(fact.cards)].add(fact.amounts)
+    for of_node in cards:
+        amounts = _node_amounts(of_node, facts)
+        tiers[_kind(of_node)].add(amounts)
+        nodes.append(
+            NodeHour(hour=hour, node=of_node.node, **_of_tier(_kind(of_node)), **_all(amounts))
+        )
+    NodeHour.objects.bulk_create(nodes)
+    TeamHour.objects.bulk_create(
+        TeamHour(hour=hour, team_id=team, **_of_tier(kind), **_held(amounts))
+        for (team, *kind), amounts in teams.items()
+    )
+    TierHour.objects.bulk_create(
+        TierHour(hour=hour, **_of_tier(kind), **_all(amounts)) for kind, amounts in tiers.items()
+    )
+
+
+def _pod_hour(hour: datetime, fact: PodFact) -> PodHour:
+    workload = fact.pod.workload
+    return PodHour(
+        hour=hour,
+        pod=fact.pod,
+        node=fact.cards.node,
+        team=fact.team,
+        namespace_id=workload.namespace_id,
+        workload=workload,
+        **_of_tier(_kind(fact.cards)),
+        **_held(fact.amounts),
+    )
+
+
+def _node_amounts(cards: Cards, facts: Sequence[PodFact]) -> Amounts:
+    total = Amounts()
+    for fact in facts:
+        if fact.cards == cards:
+            total.add(fact.amounts)
+    total.capacity = nano(cards.gpus)
+    total.unhealthy = nano(cards.unhealthy)
+    total.unallocated = total.capacity - total.unhealthy - total.allocated
+    total.stranded = total.unattributed = 0
+    return total
+
+
+def _kind(cards: Cards) -> tuple[int, int, int, str]:
+    return (cards.node.cluster_id, cards.tier.pk, cards.model.pk, cards.capacity_type)
+
+
+def _of_tier(kind: Sequence[Any]) -> dict[str, Any]:
+    names = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
+    return dict(zip(names, kind, strict=True))
+
+
+def _held(amounts: Amounts) -> dict[str, Any]:
+    every = asdict(amounts)
+    return {name: every[name] for name in (*HELD_FIELDS, "memory_peak_mib")}
+
+
+def _all(amounts: Amounts) -> dict[str, Any]:
+    every = asdict(amounts)
+    return _held(amounts) | {name: every[name] for name in CAPACITY_FIELDS}
+
+
+# ---------------------------------------------------------------- a small portal
+
+
+@dataclass(frozen=True)
+class Portal:
+    """Two clusters, two tiers and three teams; see `make_portal`."""
+
+    zone: ZoneInfo
+    clusters: tuple[Cluster, ...]
+    tiers: tuple[Tier, ...]
+    vision: Team
+    speech: Team
+    unassigned: Team
+    cards: tuple[Cards, ...]
+    pods: tuple[Pod, ...]
+    teams_of_pods: tuple[Team, ...]
+    ada: User
+    ben: User
+    cleo: User
+    dan: User
+    finn: User
+
+    def facts_of(self, hour: datetime) -> list[PodFact]:
+        """Return what the bound pods held in an hour: other amounts in every hour."""
+        facts = []
+        for number, (pod, team) in enumerate(zip(self.pods, self.teams_of_pods, strict=True)):
+            if pod.bound_at is None or pod.bound_at > hour:
+                continue
+            if pod.ended_at is not None and pod.ended_at <= hour:
+                continue
+            cards = next(c for c in self.cards if c.node.name == pod.node_name)
+            busy = pod.units * ((hour.timestamp() / 3600 * 7 + number * 13) % 100) / 100
+            amounts = held(pod.units, busy=busy, energy_mwh=1000, memory_peak_mib=100.0 + number)
+            facts.append(PodFact(pod, cards, team, amounts))
+        return facts
+
+    def collect(self, window: Window, *, rolled: bool = True) -> None:
+        """Write all hours of a window."""
+        collect(hours_of(window), self.cards, self.facts_of, zone=self.zone, rolled=rolled)
+
+
+def make_portal(
+    time_zone: str = "Europe/Berlin", *, since: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+) -> Portal:
+    """Make people, catalog, nodes and pods; no facts yet.
+
+    Ada leads vision, Ben is on it, Dan is on speech, Cleo is an admin, Finn of finance. Vision
+    has a Job of two pods and a Deployment, speech a StatefulSet on each cluster, and nobody
+    claims `stray`. One pod of vision waits. All pods were created at `since`.
+    """
+    zone = make_report(time_zone)
+    ensure_builtin()
+    west, east = make_cluster("west", kubernetes={"in_cluster": True}), make_cluster("east")
+    gold = make_tier("gold", position=0, model=H100)
+    silver = make_tier("silver", position=1)
+    vision = make_team("vision", "vision", "vision-*", cost_center="CC-100")
+    speech = make_team("speech", "speech")
+    unassigned = Team.objects.get(name=UNASSIGNED)
+    cards = (
+        make_cards(west, "west-1", gold, model=H100),
+        make_cards(west, "west-2", silver, capacity_type="spot", unhealthy=2.0),
+        make_cards(east, "east-1", silver),
+    )
+    train = make_workload(west, "vision", "train")
+    serve = make_workload(west, "vision-prod", "serve", "Deployment")
+    notes = make_workload(west, "speech", "notes", "StatefulSet")
+    notes_east = make_workload(east, "speech", "notes", "StatefulSet")
+    bare = make_workload(east, "stray", "bare", "Pod")
+    made: list[tuple[Workload, str, Cards | None, float, Team]] = [
+        (train, "train-0", cards[0], 4.0, vision),
+        (train, "train-1", cards[1], 2.0, vision),
+        (serve, "serve-abc", cards[0], 1.0, vision),
+        (notes, "notes-0", cards[0], 1.0, speech),
+        (notes_east, "notes-east-0", cards[2], 2.0, speech),
+        (bare, "bare", cards[2], 1.0, unassigned),
+        (train, "train-2", None, 4.0, vision),
+    ]
+    pods = tuple(
+        make_pod(
+            workload,
+            name,
+            created_at=since,
+            cards=of,
+            units=units,
+            **({} if of else {"tier": gold}),
+        )
+        for workload, name, of, units, _ in made
+    )
+    return Portal(
+        zone=zone,
+        clusters=(west, east),
+        tiers=(gold, silver),
+        vision=vision,
+        speech=speech,
+        unassigned=unassigned,
+        cards=cards,
+        pods=pods,
+        teams_of_pods=tuple(team for *_, team in made),
+        ada=make_user("ada", leads=[vision]),
+        ben=make_user("ben", teams=[vision]),
+        cleo=make_user("cleo", Role.ADMIN),
+        dan=make_user("dan", teams=[speech]),
+        finn=make_user("finn", Role.FINANCE),
+    )

@@ -1,0 +1,19 @@
+"""The whole scenarios, made once, at a time that does not move."""
+
+import pytest
+
+from apps.lab.scenarios.base import Scenario
+from apps.lab.scenarios.registry import load
+
+NOW = 1_795_300_000
+"""2026-11-21 20:26:40 UTC."""
+
+
+@pytest.fixture(scope="session")
+def helios() -> Scenario:
+    return load("helios", now=NOW)
+
+
+@pytest.fixture(scope="session")
+def reference() -> Scenario:
+    return load("reference", now=NOW)

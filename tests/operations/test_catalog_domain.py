@@ -1,0 +1,158 @@
+"""Positions, instants and what a difference looks like."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.operations.domain.difference import Action, CatalogDifference, Change, Column
+from apps.operations.domain.instants import instant, zone_problem
+from apps.operations.domain.located import Node, Problems, child, shown
+from apps.operations.domain.positions import HIGHEST, STEP, positions
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+@given(
+    st.lists(st.sampled_from("abcdefghij"), unique=True),
+    st.dictionaries(st.sampled_from("abcdefghij"), st.integers(0, 40)),
+)
+def test_positions_increase_whatever_was_there(names: list[str], held: dict[str, int]) -> None:
+    placed = positions(names, held)
+    assert sorted(placed, key=placed.__getitem__) == names
+    assert len(set(placed.values())) == len(names)
+    assert all(0 <= place <= HIGHEST for place in placed.values())
+
+
+@pytest.mark.parametrize(
+    ("names", "moved"),
+    [
+        pytest.param("abcd", "", id="the same"),
+        pytest.param("abcde", "e", id="one more at the end"),
+        pytest.param("xabcd", "x", id="one more in front"),
+        pytest.param("abxycd", "xy", id="two more in the middle"),
+        pytest.param("bcd", "", id="the first is gone"),
+        pytest.param("bcda", "a", id="the first goes last"),
+        pytest.param("dcba", "bcd", id="turned round: one can stay"),
+    ],
+)
+def test_as_many_as_possible_keep_their_position(names: str, moved: str) -> None:
+    before = positions("abcd", {})
+    after = positions(names, before)
+    assert {name for name in names if after[name] != before.get(name)} == set(moved)
+
+
+def test_positions_are_numbered_anew_when_no_room_is_left() -> None:
+    assert positions("axb", {"a": 7, "b": 8}) == {"a": STEP, "x": 2 * STEP, "b": 3 * STEP}
+    assert positions("ab", {"a": HIGHEST}) == {"a": STEP, "b": 2 * STEP}
+    many = [str(number) for number in range(40_000)]
+    assert max(positions(many, {}).values()) <= HIGHEST
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("2026-01-01", "Europe/Berlin", datetime(2025, 12, 31, 23, tzinfo=UTC)),
+        ("2026-07-01", "Europe/Berlin", datetime(2026, 6, 30, 22, tzinfo=UTC)),
+        ("2026-01-01", "Asia/Kolkata", datetime(2025, 12, 31, 18, 30, tzinfo=UTC)),
+        ("2026-01-01T06:00:00Z", "Asia/Kolkata", datetime(2026, 1, 1, 6, tzinfo=UTC)),
+        ("2026-01-01t06:00:00.5+05:30", "UTC", datetime(2026, 1, 1, 0, 30, 0, 500_000, tzinfo=UTC)),
+        ("2026-01-01 06:00:00z", "UTC", datetime(2026, 1, 1, 6, tzinfo=UTC)),
+    ],
+)
+def test_a_date_begins_at_midnight_in_the_report_zone(
+    text: str, zone: str, expected: datetime
+) -> None:
+    assert instant(text, ZoneInfo(zone)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("UTC", None),
+        ("Europe/Berlin", None),
+        ("Asia/Kolkata", None),
+        ("Australia/Lord_Howe", None),
+        ("America/St_Johns", None),
+        ("Asia/Kathmandu", "Asia/Kathmandu is at UTC+05:45, not a whole number of half hours"),
+        ("Australia/Eucla", "Australia/Eucla is at UTC+08:45, not a whole number of half hours"),
+        ("Pacific/Chatham", "Pacific/Chatham is at UTC+12:45, not a whole number of half hours"),
+        ("Mars/Olympus", "no time zone of that name"),
+        ("America", "no time zone of that name"),
+        ("../../etc/passwd", "no time zone of that name"),
+    ],
+)
+def test_zones_off_the_half_hour_are_refused_with_the_reason(name: str, reason: str | None) -> None:
+    found = zone_problem(name, NOW)
+    assert found is None if reason is None else str(found).startswith(reason)
+
+
+def test_a_zone_that_was_off_the_half_hour_long_ago_will_do() -> None:
+    assert zone_problem("Africa/Monrovia", NOW) is None
+    past = zone_problem("Africa/Monrovia", datetime(1971, 6, 1, tzinfo=UTC))
+    assert past is not None
+    assert "UTC-00:44" in past
+
+
+def test_a_difference_is_told_in_plain_lines() -> None:
+    difference = CatalogDifference(
+        (
+            Change(Action.ADDED, "team", "vision", (Column("cost_center", None, "CC-100"),)),
+            Change(
+                Action.CHANGED,
+                "tier rule",
+                "a",
+                (
+                    Column("resources", ("x",), ("x", "y")),
+                    Column("node_selector", {"k": "v"}, {}),
+                    Column("position", 1, 2),
+                    Column("per_gpu_hour", Decimal("3.06000000"), Decimal("10")),
+                    Column("gpus", 12.0, 0.5),
+                    Column("active", False, True),
+                    Column("valid_to", NOW, None),
+                ),
+                NOW,
+            ),
+            Change(Action.CLOSED, "price", "A100", (), NOW),
+        )
+    )
+    assert list(difference.lines()) == [
+        "added team vision: cost_center CC-100",
+        "changed tier rule a from 2026-11-21T08:00:00+00:00: resources [x] → [x, y], "
+        "node_selector {k: v} → none, position 1 → 2, per_gpu_hour 3.06 → 10, gpus 12 → 0.5, "
+        "active false → true, valid_to 2026-11-21T08:00:00+00:00 → none",
+        "closed price A100 from 2026-11-21T08:00:00+00:00",
+    ]
+    assert difference.counts() == {Action.ADDED: 1, Action.CHANGED: 1, Action.CLOSED: 1}
+    assert not difference.is_empty
+    assert CatalogDifference().is_empty
+
+
+def test_values_are_shown_short_and_on_one_line() -> None:
+    assert shown("x" * 100) == '"' + "x" * 59 + '…"'
+    assert shown('a"\n\x1b[31m') == '"a\\"\\n\\x1b[31m"'
+    assert shown("postgres://me:hunter2@db/x") == '"postgres://…@db/x"'
+    assert [shown(v) for v in (None, True, 1.5, {}, ())] == [
+        "nothing",
+        "true",
+        "1.5",
+        "a mapping",
+        "a list",
+    ]
+
+
+def test_a_path_is_clean_when_nothing_is_wrong_at_above_or_below_it() -> None:
+    root = Node({"a": Node((Node(1, 2),), 1)}, 1)
+    problems = Problems(root)
+    problems.add(("a", 0), "wrong")
+    problems.add(("a", 7, "b"), "wrong too")
+    assert not problems.clean(("a",))
+    assert not problems.clean(("a", 0))
+    assert not problems.clean(("a", 0, "x"))
+    assert problems.clean(("a", 1), ("b",))
+    assert not problems.clean(("b",), ("a", 7))
+    assert [problem.line for problem in problems.found] == [2, 1]
+    assert child(None, "a") is None

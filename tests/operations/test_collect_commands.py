@@ -1,0 +1,189 @@
+"""`collect` and `backfill`: what they accept, what they say, and how they end."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from apps.clusters.domain.window import Window
+from apps.operations.management import outcomes
+from apps.operations.management.commands.backfill import collect_all, whole_days
+from apps.operations.management.commands.collect import parts, window_of
+from apps.usage.domain.collection import CollectionState
+from apps.usage.services import HourOutcome
+
+BERLIN = ZoneInfo("Europe/Berlin")
+KOLKATA = ZoneInfo("Asia/Kolkata")
+NOW = datetime(2026, 11, 20, 12, 5, tzinfo=UTC)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "zone", "expected"),
+    [
+        pytest.param(
+            "2026-11-20T10:00:00Z",
+            "2026-11-20T12:00:00+00:00",
+            BERLIN,
+            ("2026-11-20T10:00+00:00", "2026-11-20T12:00+00:00"),
+            id="rfc-3339",
+        ),
+        pytest.param(
+            "2026-11-18",
+            "2026-11-19",
+            BERLIN,
+            ("2026-11-17T23:00+00:00", "2026-11-18T23:00+00:00"),
+            id="dates-are-local-midnights",
+        ),
+        pytest.param(
+            "2026-10-25",
+            "2026-10-26",
+            BERLIN,
+            ("2026-10-24T22:00+00:00", "2026-10-25T23:00+00:00"),
+            id="a-day-of-25-hours",
+        ),
+        pytest.param(
+            "2026-11-19T10:30:00Z",
+            "2026-11-19T11:30:00Z",
+            KOLKATA,
+            ("2026-11-19T10:30+00:00", "2026-11-19T11:30+00:00"),
+            id="a-zone-at-half-past",
+        ),
+    ],
+)
+def test_windows_that_are_understood(
+    start: str, end: str, zone: ZoneInfo, expected: tuple[str, str]
+) -> None:
+    window = window_of(start, end, zone=zone, now=NOW)
+    assert (window.start, window.end) == (at(expected[0]), at(expected[1]))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "zone", "says"),
+    [
+        pytest.param("yesterday", "2026-11-20", BERLIN, "--start 'yesterday' is no", id="words"),
+        pytest.param(
+            "2026-11-18T10:00", "2026-11-20", BERLIN, "has no offset: add Z", id="no-offset"
+        ),
+        pytest.param("2026-11-19", "2026-11-18", BERLIN, "must lie after", id="backwards"),
+        pytest.param("2026-11-19", "2026-11-19", BERLIN, "must lie after", id="empty"),
+        pytest.param(
+            "2026-11-18T10:15:00Z",
+            "2026-11-18T12:00:00Z",
+            BERLIN,
+            "say 2026-11-18T10:00:00+00:00 or 2026-11-18T11:00:00+00:00",
+            id="not-a-slot",
+        ),
+        pytest.param(
+            "2026-11-18T10:30:00Z",
+            "2026-11-18T12:00:00Z",
+            BERLIN,
+            "is not the start of an hour of facts in Europe/Berlin",
+            id="a-slot-but-not-an-hour",
+        ),
+        pytest.param(
+            "2026-11-18T10:00:00Z",
+            "2026-11-18T11:30:00Z",
+            KOLKATA,
+            "is not the start of an hour of facts in Asia/Kolkata",
+            id="an-hour-of-another-zone",
+        ),
+        pytest.param(
+            "2026-11-20T12:00:00Z", "2026-11-20T13:00:00Z", BERLIN, "in the future", id="not-over"
+        ),
+        pytest.param("2026-02-30", "2026-03-02", BERLIN, "is no time", id="no-such-day"),
+    ],
+)
+def test_windows_that_are_refused(start: str, end: str, zone: ZoneInfo, says: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        window_of(start, end, zone=zone, now=NOW)
+    assert says in str(refused.value)
+
+
+def test_a_long_window_is_cut_into_days_without_gap_or_overlap() -> None:
+    window = Window(at("2026-10-24T22:00Z"), at("2026-10-27T05:00Z"))
+    cut = list(parts(window))
+    assert cut[0].start == window.start
+    assert cut[-1].end == window.end
+    assert all(one.end == two.start for one, two in pairwise(cut))
+    assert all(part.end - part.start <= timedelta(hours=24) for part in cut)
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "1.5", "many", "", "4001", "²"])
+def test_days_that_are_refused(text: str) -> None:
+    with pytest.raises(Exception, match="a whole number of days, 1 to 4000"):
+        whole_days(text)
+
+
+def outcome(
+    hour: str, state: CollectionState = CollectionState.COMPLETE, error: str = ""
+) -> HourOutcome:
+    return HourOutcome(at(f"2026-11-18T{hour}:00Z"), state, error)
+
+
+def test_a_failed_stretch_does_not_keep_the_rest_waiting() -> None:
+    plan = [Window.hour(at(f"2026-11-18T{hour}:00Z")) for hour in ("12", "11", "10")]
+    told: list[tuple[Window, int]] = []
+
+    def collect(window: Window) -> list[HourOutcome]:
+        state = CollectionState.FAILED if window is plan[0] else CollectionState.COMPLETE
+        return [HourOutcome(window.start, state, "")]
+
+    def tell(window: Window, ended: Sequence[HourOutcome], seconds: float) -> None:
+        assert seconds >= 0
+        told.append((window, len(ended)))
+
+    ended = collect_all(plan, collect, tell)
+    assert [one.hour for one in ended] == [window.start for window in plan]
+    assert told == [(window, 1) for window in plan]
+
+
+def test_hours_are_counted_by_how_they_ended() -> None:
+    ended = [
+        outcome("10"),
+        outcome("11"),
+        outcome("12", CollectionState.PARTIAL, "no samples of n1"),
+        outcome("13", CollectionState.FAILED, "cannot connect"),
+    ]
+    assert outcomes.counts(ended) == "4 hours: 2 complete, 1 partial, 1 failed"
+    assert outcomes.counts([]) == "0 hours"
+
+
+def test_the_same_error_is_told_once_with_its_first_hour() -> None:
+    ended = [outcome(f"{hour}", CollectionState.FAILED, "cannot connect") for hour in (14, 13, 12)]
+    ended.append(outcome("11", CollectionState.FAILED, "HTTP 500"))
+    assert outcomes.failures(ended).splitlines() == [
+        "3 of them, the first 2026-11-18T12:00:00+00:00: cannot connect",
+        "1 of them, the first 2026-11-18T11:00:00+00:00: HTTP 500",
+    ]
+
+
+def test_many_different_errors_are_cut_short() -> None:
+    ended = [outcome(f"{hour}", CollectionState.FAILED, f"error {hour}") for hour in range(10, 18)]
+    lines = outcomes.failures(ended).splitlines()
+    assert len(lines) == 6
+    assert lines[-1].startswith("and 3 other errors")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("backfill", "--cluster", "nowhere", "--days", "2"), id="backfill"),
+        pytest.param(
+            ("collect", "--cluster", "nowhere", "--start", "2026-01-01", "--end", "2026-01-02"),
+            id="collect",
+        ),
+    ],
+)
+def test_an_unknown_cluster_is_named(words: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError, match=r"no cluster 'nowhere' in the catalog.*load_catalog"):
+        call_command(*words, stdout=StringIO())

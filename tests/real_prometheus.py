@@ -1,0 +1,130 @@
+"""A real Prometheus for tests, loaded from an OpenMetrics file, on a free port of 127.0.0.1."""
+
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.programs import find
+
+_READY = "Server is ready to receive web requests"
+_DEADLINE_SECONDS = 60.0
+_ATTEMPTS = 3
+
+
+class PrometheusNotStarted(RuntimeError):
+    """The server ended, or said nothing for too long, before it was ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class RealPrometheus:
+    """A server that is running; `url` is where."""
+
+    url: str
+
+    @classmethod
+    @contextmanager
+    def loaded(cls, openmetrics: Path) -> Iterator["RealPrometheus"]:
+        """Serve the samples of an OpenMetrics file (with timestamps, ending in `# EOF`)."""
+        with tempfile.TemporaryDirectory(prefix="prometheus-") as folder:
+            data = Path(folder) / "data"
+            _create_blocks(openmetrics, data)
+            with _serving(data, Path(folder)) as url:
+                yield cls(url)
+
+
+def _create_blocks(openmetrics: Path, data: Path) -> None:
+    data.mkdir()
+    done = subprocess.run(  # noqa: S603 - fixed words and paths of ours
+        [find("promtool"), "tsdb", "create-blocks-from", "openmetrics", openmetrics, data],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise PrometheusNotStarted(f"promtool refused {openmetrics}: {done.stderr[-2000:]}")
+
+
+@contextmanager
+def _serving(data: Path, folder: Path) -> Iterator[str]:
+    config = folder / "prometheus.yml"
+    config.write_text("global: {}\n", encoding="ascii")
+    server, url = _started(data, config)
+    try:
+        yield url
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=_DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        if server.stderr is not None:
+            server.stderr.close()
+
+
+def _started(data: Path, config: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start the server; again on another port where somebody took ours in between."""
+    said = ""
+    for _ in range(_ATTEMPTS):
+        port = _free_port()
+        server = subprocess.Popen(  # noqa: S603 - fixed words and paths of ours
+            [
+                str(find("prometheus")),
+                f"--config.file={config}",
+                f"--storage.tsdb.path={data}",
+                "--storage.tsdb.retention.time=100y",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=info",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        ready, said = _wait_until_ready(server)
+        if ready:
+            return server, f"http://127.0.0.1:{port}"
+        server.kill()
+        server.wait()
+    raise PrometheusNotStarted(said)
+
+
+def _wait_until_ready(server: subprocess.Popen[str]) -> tuple[bool, str]:
+    """Read the log to the line that says so; then on in the background, or its pipe fills."""
+    log = server.stderr
+    if log is None:
+        raise PrometheusNotStarted("no log")
+    # The end of the process ends its log, and with it the reading.
+    timer = threading.Timer(_DEADLINE_SECONDS, server.kill)
+    timer.start()
+    said: list[str] = []
+    try:
+        for line in log:
+            said.append(line)
+            if _READY in line:
+                threading.Thread(target=_drain, args=(log,), daemon=True).start()
+                return True, ""
+    finally:
+        timer.cancel()
+    log.close()
+    return False, "".join(said)[-2000:]
+
+
+def _drain(log: Iterator[str]) -> None:
+    try:
+        for _ in log:
+            pass
+    except ValueError:
+        # Closed while we waited for the next line.
+        return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,229 @@
+"""Temporary servers for tests: PostgreSQL and Redis on free ports of 127.0.0.1.
+
+`python -m tests.servers -- COMMAND …` runs a command with DATABASE_URL naming a fresh PostgreSQL
+and GPUPORTAL_VAR_DIR a fresh folder, then stops the server, removes both, and answers with the
+command's exit code. `--sqlite` does the same without PostgreSQL.
+"""
+
+import argparse
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+from tests.programs import find
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+_INITDB_OPTIONS = (
+    "--username=portal",
+    "--auth=scram-sha-256",
+    "--encoding=UTF8",
+    "--no-locale",
+    "--no-sync",
+)
+_TRIES = 3  # another process may take the free port before the server does
+
+
+class ServerFailed(RuntimeError):
+    """A server did not come up; holds the end of its log."""
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 on which nothing listens now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def accepts(port: int) -> bool:
+    """Say whether something listens on the port of 127.0.0.1."""
+    with socket.socket() as client:
+        client.settimeout(1.0)
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def temporary_postgres() -> Iterator[str]:
+    """Run a PostgreSQL of its own and yield its DATABASE_URL.
+
+    It forgets everything and does not wait for the disk. PostgreSQL refuses to run as root, so
+    root hands it to the account `postgres`. Raises ProgramMissing and ServerFailed.
+    """
+    initdb, postgres = find("initdb"), find("postgres")
+    account = "postgres" if os.geteuid() == 0 else None
+    password = secrets.token_urlsafe(16)
+    with _folder("gpuportal-postgres-", account) as home:
+        secret = home / "password"
+        secret.write_text(password, encoding="ascii")
+        _give(secret, account)
+        subprocess.run(  # noqa: S603 - our own words
+            [str(initdb), *_INITDB_OPTIONS, "-D", str(home / "data"), "--pwfile", str(secret)],
+            check=True,
+            cwd=home,
+            user=account,
+            group=account,
+            extra_groups=[] if account else None,
+            stdout=subprocess.DEVNULL,
+        )
+
+        def command(port: int) -> list[str]:
+            settings = {
+                "listen_addresses": "127.0.0.1",
+                "port": str(port),
+                "unix_socket_directories": "",
+                "fsync": "off",
+                "synchronous_commit": "off",
+                "full_page_writes": "off",
+                "max_connections": "60",
+            }
+            options = [
+                word for name, value in settings.items() for word in ("-c", f"{name}={value}")
+            ]
+            return [str(postgres), "-D", str(home / "data"), *options]
+
+        # SIGINT is PostgreSQL's fast shutdown: open sessions are cut, not waited for.
+        with _running(command, home, account=account, stop_signal=signal.SIGINT) as port:
+            yield f"postgresql://portal:{password}@127.0.0.1:{port}/postgres"
+
+
+@contextmanager
+def temporary_redis() -> Iterator[str]:
+    """Run a Redis of its own that writes nothing down, and yield its URL.
+
+    Raises ProgramMissing and ServerFailed.
+    """
+    redis = find("redis-server")
+
+    def command(port: int) -> list[str]:
+        listen = ["--bind", "127.0.0.1", "--port", str(port)]
+        return [str(redis), *listen, "--save", "", "--appendonly", "no"]
+
+    with (
+        _folder("gpuportal-redis-", None) as home,
+        _running(command, home, account=None, stop_signal=signal.SIGTERM) as port,
+    ):
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextmanager
+def _running(
+    command: Callable[[int], list[str]],
+    home: Path,
+    *,
+    account: str | None,
+    stop_signal: signal.Signals,
+) -> Iterator[int]:
+    """Start a server on a free port, yield the port once it accepts, stop it by its pid."""
+    log = home / "log"
+    for _ in range(_TRIES):
+        port = free_port()
+        with log.open("ab") as output:
+            process = subprocess.Popen(  # noqa: S603 - our own words
+                command(port),
+                cwd=home,
+                user=account,
+                group=account,
+                extra_groups=[] if account else None,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # A Ctrl-C on the terminal is for pytest, which stops the server when it is done.
+                start_new_session=True,
+            )
+        try:
+            if _came_up(process, port):
+                yield port
+                return
+        finally:
+            _stop(process, stop_signal)
+    text = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise ServerFailed(f"{command(0)[0]} did not come up:\n{text}")
+
+
+def _came_up(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until the server accepts connections; False when it ended instead."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            return False
+        if accepts(port):
+            return True
+        try:
+            process.wait(timeout=_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+    return False
+
+
+def _stop(process: subprocess.Popen[bytes], stop_signal: signal.Signals) -> None:
+    if process.poll() is None:
+        process.send_signal(stop_signal)
+    try:
+        process.wait(timeout=STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _folder(prefix: str, account: str | None) -> Iterator[Path]:
+    """Make a folder under the temporary directory, which any account can reach, and remove it."""
+    path = Path(tempfile.mkdtemp(prefix=prefix))
+    _give(path, account)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _give(path: Path, account: str | None) -> None:
+    if account is not None:
+        shutil.chown(path, account, account)
+
+
+def _stop_on_termination(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Run the command to its end, or end it when this process is asked to end."""
+    process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the caller's words
+    try:
+        return process.wait()
+    finally:
+        _stop(process, signal.SIGTERM)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command after `--`; see the module's text."""
+    parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__)
+    parser.add_argument("--sqlite", action="store_true", help="no PostgreSQL: SQLite in memory")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _stop_on_termination)
+    with ExitStack() as stack:
+        folder = stack.enter_context(_folder("gpuportal-var-", None))
+        environment = {**os.environ, "GPUPORTAL_VAR_DIR": str(folder)}
+        for name in ("CELERY_BROKER_URL", "CACHE_URL"):
+            environment.pop(name, None)
+        if options.sqlite:
+            environment["DATABASE_URL"] = f"sqlite:///{folder / 'tests.db'}"
+        else:
+            environment["DATABASE_URL"] = stack.enter_context(temporary_postgres())
+        return _run(options.command, environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,352 @@
+"""The repository as a whole: what is in it, and that its documents say what the code does."""
+
+import ast
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import get_commands
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_BYTES = 1_000_000
+# Published traces, kept as they came, packed.
+MOST_BYTES_OF_DATA = 2_000_000
+DATA = ROOT / "apps" / "lab" / "data"
+# Homes of developers' machines, put together here so that this file does not hold them itself.
+MACHINE_PATH = re.compile(r"(?<![\w.])/(" + "|".join(("root", "home", "Users", "work")) + r")/\w")
+SERVICES = ["web", "worker", "beat", "watch", "postgres", "redis", "prometheus"]
+# Variables that are no setting of ours: what Python, Django, pip and CI read themselves.
+NOT_OURS = {"CI", "DJANGO_SETTINGS_MODULE", "PATH", "PYTHONUNBUFFERED"}
+ENV_READERS = {"text", "flag", "whole", "fraction", "one_of", "words"}
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Return every file that git keeps or would keep."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],  # noqa: S607 - git of the PATH
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    paths = (ROOT / name for name in listed.stdout.split("\0") if name)
+    return tuple(path for path in paths if path.is_file())
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def documents() -> list[Path]:
+    return [path for path in files() if path.suffix == ".md"]
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_no_file_is_large() -> None:
+    large = [
+        (str(path.relative_to(ROOT)), path.stat().st_size)
+        for path in files()
+        if path.stat().st_size > (MOST_BYTES_OF_DATA if DATA in path.parents else MOST_BYTES)
+    ]
+    assert large == []
+
+
+def test_no_path_of_a_machine_is_in_any_file() -> None:
+    found = []
+    for path in files():
+        try:
+            content = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}: {m.group()}" for m in MACHINE_PATH.finditer(content)]
+    assert found == []
+
+
+def test_nothing_that_is_made_at_run_time_is_kept() -> None:
+    tops = {path.relative_to(ROOT).parts[0] for path in files()}
+    assert not tops & {"var", ".venv", "node_modules"}
+
+
+def test_front_end_packages_name_no_registry() -> None:
+    assert '"resolved"' not in text("package-lock.json")
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_every_python_package_is_pinned(name: str) -> None:
+    lines = [line.split("#")[0].strip() for line in text(name).splitlines()]
+    loose = [line for line in lines if line and not re.fullmatch(r"[\w.\[\]-]+==[\w.!+]+", line)]
+    assert loose == []
+
+
+def test_what_runs_is_pinned_alike_for_running_and_testing() -> None:
+    def pins(name: str) -> set[str]:
+        return set(re.findall(r"^[\w.\[\]-]+==\S+", text(name), flags=re.MULTILINE))
+
+    assert pins("requirements.txt") <= pins("requirements-dev.txt")
+
+
+def test_the_licence_is_apache_2() -> None:
+    assert "Apache License\n                           Version 2.0, January 2004" in text("LICENSE")
+
+
+@pytest.mark.parametrize("name", [".ci/run", "scripts/setup.py", "manage.py"])
+def test_scripts_can_be_run(name: str) -> None:
+    assert (ROOT / name).stat().st_mode & stat.S_IXUSR
+
+
+# ---------------------------------------------------------------- documents
+
+
+def test_the_changelog_has_unreleased_on_top() -> None:
+    assert re.findall(r"^## (.+)$", text("CHANGELOG.md"), flags=re.MULTILINE)[0] == "Unreleased"
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (document.parent / name) if name else document
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_code_refers_to_documents_that_are_there() -> None:
+    broken = []
+    for path in files():
+        if path.suffix != ".py":
+            continue
+        for name, anchor in re.findall(
+            r"\b(docs/[\w/-]+\.(?:md|yaml))(?:#([\w-]+))?", path.read_text(encoding="utf-8")
+        ):
+            document = ROOT / name
+            if not document.exists() or (anchor and anchor not in anchors(document)):
+                broken.append(f"{path.relative_to(ROOT)}: {name}#{anchor}")
+    assert broken == []
+
+
+def test_documented_commands_exist() -> None:
+    rows = re.findall(r"^\| `(\w+)[ `].*\|", text("docs/operations.md"), flags=re.MULTILINE)
+    assert {"load_catalog", "watch", "collect", "backfill", "issue_token", "demo"} <= set(rows)
+    assert set(rows) <= set(get_commands())
+
+
+# ---------------------------------------------------------------- configuration
+
+
+def variables_read() -> set[str]:
+    """Return the environment variables that the code names, by reading its syntax."""
+    code = [path for path in files() if path.suffix == ".py" and "tests" not in path.parts]
+    return {name for path in code for name in _names(ast.parse(path.read_text(encoding="utf-8")))}
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    constants = {
+        node.targets[0].id: node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and _reads(ast.unparse(node.func)):
+            yield from _word(node.args[0], constants)
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+            yield from _word(node.slice, constants)
+
+
+def _reads(function: str) -> bool:
+    module, _, name = function.rpartition(".")
+    return (module == "env" and name in ENV_READERS) or function in {
+        "os.environ.get",
+        "os.environ.setdefault",
+        "os.getenv",
+    }
+
+
+def _word(node: ast.expr, constants: dict[str, Any]) -> Iterator[str]:
+    value = constants.get(node.id) if isinstance(node, ast.Name) else None
+    if isinstance(node, ast.Constant):
+        value = node.value
+    if isinstance(value, str):
+        yield value.removesuffix("_FILE")
+
+
+def variables_documented() -> set[str]:
+    return set(re.findall(r"^\| `([A-Z_]+)` \|", text("docs/configuration.md"), flags=re.MULTILINE))
+
+
+def test_every_variable_that_is_read_is_documented() -> None:
+    read = variables_read() - NOT_OURS
+    assert {"DATABASE_URL", "GPUPORTAL_VAR_DIR", "PORT", "GPUPORTAL_LAB_ORIGIN"} <= read
+    assert read - variables_documented() == set()
+
+
+def test_every_documented_variable_is_read() -> None:
+    in_compose = set(re.findall(r"\$\{([A-Z_]+)", text("docker-compose.yml")))
+    assert variables_documented() - variables_read() - in_compose == set()
+
+
+# ---------------------------------------------------------------- docker compose
+
+
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(text("docker-compose.yml"))
+    return loaded
+
+
+def service(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = compose()["services"][name]
+    return found
+
+
+def test_compose_has_the_services() -> None:
+    assert list(compose()["services"]) == SERVICES
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_checked_and_comes_back(name: str) -> None:
+    check = service(name)["healthcheck"]
+    assert check["test"][0] in {"CMD", "CMD-SHELL"}
+    assert {"interval", "timeout", "retries"} <= check.keys()
+    assert service(name)["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_waits_for_healthy_ones(name: str) -> None:
+    needed = service(name).get("depends_on", {})
+    assert all(entry == {"condition": "service_healthy"} for entry in needed.values())
+    assert set(needed) <= set(SERVICES)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_are_open_on_this_machine_alone(name: str) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in service(name).get("ports", ()))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned(name: str) -> None:
+    assert re.search(r":(local|v?\d[\w.-]*)$", service(name)["image"])
+
+
+def test_data_lives_in_named_volumes() -> None:
+    named = set(compose()["volumes"])
+    mounts = {
+        mount.partition(":")[0]: mount
+        for entry in compose()["services"].values()
+        for mount in entry.get("volumes", ())
+    }
+    assert named <= set(mounts)
+    assert {"postgres-data", "redis-data", "prometheus-data"} <= named
+    host = {source: mount for source, mount in mounts.items() if source not in named}
+    assert all(source.startswith("./") and mount.endswith(":ro") for source, mount in host.items())
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_secrets_come_as_files(name: str) -> None:
+    entry = service(name)
+    for variable, value in entry.get("environment", {}).items():
+        assert not re.search(
+            r"PASSWORD|SECRET|TOKEN|DATABASE_URL", variable.removesuffix("_FILE")
+        ) or (variable.endswith("_FILE"))
+        if variable.endswith("_FILE"):
+            secret = value.removeprefix("/run/secrets/")
+            assert secret in entry["secrets"]
+            assert secret in compose()["secrets"]
+
+
+@pytest.mark.parametrize("name", ["web", "worker", "beat", "watch"])
+def test_settings_know_the_variables_of_compose(name: str) -> None:
+    given = {variable.removesuffix("_FILE") for variable in service(name)["environment"]}
+    assert given <= variables_read()
+    assert service(name)["environment"]["GPUPORTAL_ENV"] == "production"
+
+
+def test_the_procfile_names_the_processes_of_compose() -> None:
+    lines = dict(re.findall(r"^(\w+): (.+)$", text("Procfile"), flags=re.MULTILINE))
+    assert list(lines) == ["web", "worker", "beat", "watch"]
+    for name in ("worker", "beat", "watch"):
+        assert lines[name] == service(name)["command"]
+
+
+def test_the_image_holds_what_the_services_run() -> None:
+    copied = set(re.findall(r"^COPY (?:--\S+ )?(\S+)", text("Dockerfile"), flags=re.MULTILINE))
+    sent = set(re.findall(r"^!(\S+)", text(".dockerignore"), flags=re.MULTILINE))
+    assert {"apps", "gpuportal", "templates", "static", "scripts", "manage.py"} <= copied & sent
+    assert "USER 10001" in text("Dockerfile")
+
+
+# ---------------------------------------------------------------- other manifests
+
+
+def test_the_reader_may_only_read() -> None:
+    manifests = list(yaml.safe_load_all(text("deploy/rbac-reader.yaml")))
+    roles = [manifest for manifest in manifests if manifest["kind"] in {"ClusterRole", "Role"}]
+    rules = [rule for role in roles for rule in role["rules"]]
+    assert rules
+    for rule in rules:
+        assert set(rule["verbs"]) <= {"get", "list", "watch"}
+        assert "*" not in rule["resources"] + rule["apiGroups"]
+        assert not set(rule["resources"]) & {"secrets", "configmaps"}
+
+
+@pytest.mark.prometheus
+def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
+    # promtool warns of target files that are not there; an empty folder of them is the usual case.
+    targets = tmp_path / "targets"
+    targets.mkdir()
+    (targets / "west.yml").write_text("[]", encoding="ascii")
+    written = text("deploy/prometheus.yml").replace("/etc/prometheus/targets", str(targets))
+    (tmp_path / "prometheus.yml").write_text(written, encoding="utf-8")
+    subprocess.run(  # noqa: S603 - our own words
+        ["promtool", "check", "config", str(tmp_path / "prometheus.yml")],  # noqa: S607 - of the PATH
+        check=True,
+        capture_output=True,
+    )
+
+
+# ---------------------------------------------------------------- make
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["setup", "run", "test", "check", "check-full", "fix", "demo", "truths", "bench", "lock"],
+)
+def test_make_has_the_target(target: str) -> None:
+    told = subprocess.run(  # noqa: S603 - our own words
+        ["make", "--dry-run", target],  # noqa: S607 - of the PATH
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+
+
+def test_ci_runs_what_a_developer_runs() -> None:
+    assert "make check" in text(".ci/run")
+    check = re.search(r"^check:(.*)##", text("Makefile"), flags=re.MULTILINE)
+    assert check is not None
+    assert {"lint", "types", "contracts", "migrations", "test", "test-sqlite"} <= set(
+        check.group(1).split()
+    )

@@ -1,0 +1,122 @@
+"""Small builders of an hour's input for domain tests; times are seconds after the hour's start."""
+
+from collections.abc import Mapping, Sequence
+
+from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
+from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
+from apps.usage.domain.attribution import Interval, attribute
+from apps.usage.domain.holdings import Bound, Classifier
+from apps.usage.domain.hour import HourFacts, facts, hold_cluster, models_by_node
+
+START = 1_793_613_600  # 2026-11-02 10:00 UTC
+GPU = "nvidia.com/gpu"
+LABELS = {
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+    "karpenter.sh/capacity-type": "on-demand",
+}
+RULES = (TierRule("gold", Sharing.EXCLUSIVE, (GPU,), node_selector={}),)
+INTERVAL = 30.0
+
+
+def spell(
+    node: str = "n1",
+    start: float = -HOUR_SECONDS,
+    end: float = 2 * HOUR_SECONDS,
+    *,
+    gpus: float = 4,
+    allocatable: float | None = None,
+    labels: Mapping[str, str] = LABELS,
+    ready: bool = True,
+    schedulable: bool = True,
+) -> NodeSpell:
+    return NodeSpell(
+        node=node,
+        start=START + start,
+        end=START + end,
+        capacity={GPU: gpus},
+        allocatable={GPU: gpus if allocatable is None else allocatable},
+        labels=labels,
+        ready=ready,
+        schedulable=schedulable,
+    )
+
+
+def pod(
+    name: str = "p1",
+    bound: float = -600,
+    end: float | None = None,
+    *,
+    units: float = 1,
+    node: str = "n1",
+    runs: Sequence[tuple[float, float | None]] | None = None,
+    source: Source = Source.API,
+    resource: str = GPU,
+) -> PodRecord:
+    """A pod that runs from its binding to its end unless `runs` says otherwise."""
+    spans = [(bound, end)] if runs is None else runs
+    return PodRecord(
+        uid=f"uid-{name}",
+        namespace="ml",
+        name=name,
+        owner=Owner("Job", "train"),
+        requests={resource: units},
+        created=START + bound,
+        node=node,
+        bound=START + bound,
+        finished=None if end is None else START + end,
+        runs=tuple((START + a, None if b is None else START + b) for a, b in spans),
+        source=source,
+    )
+
+
+def device(
+    slot: int,
+    activity: float | None,
+    *,
+    uuid: str = "GPU-1",
+    pod_name: str = "p1",
+    samples: int = 60,
+    node: str = "n1",
+    container: str = "main",
+    memory: float | None = None,
+    energy: float | None = None,
+) -> DeviceSlot:
+    """One device row of slot 0 or 1 of the hour."""
+    return DeviceSlot(
+        slot=START + slot * SLOT_SECONDS,
+        uuid=uuid,
+        gpu_instance="",
+        profile="",
+        model="NVIDIA A100-SXM4-80GB",
+        node=node,
+        namespace="ml" if pod_name else "",
+        pod=pod_name,
+        container=container if pod_name else "",
+        activity_sum=None if activity is None else activity * samples,
+        samples=samples,
+        memory_used_peak_mib=memory,
+        energy_wh=energy,
+    )
+
+
+def hour_facts(
+    spells: Sequence[NodeSpell],
+    pods: Sequence[PodRecord],
+    rows: Sequence[DeviceSlot] = (),
+    *,
+    rules: Sequence[TierRule] = RULES,
+    bound: Mapping[str, Bound] | None = None,
+    idle_below: float = 0.1,
+) -> HourFacts:
+    ledgers = hold_cluster(
+        START,
+        pods,
+        spells,
+        classifier=Classifier(rules, models_by_node(rows)),
+        bound=bound or {},
+    )
+    holdings = [holding for ledger in ledgers for holding in ledger.holdings]
+    attribution = attribute(rows, holdings, interval=Interval(INTERVAL))
+    return facts(START, ledgers, attribution, idle_below=idle_below)

@@ -1,0 +1,529 @@
+"""The ledger read by period and group: nothing is lost or counted twice, whatever the question."""
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from itertools import combinations, product
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
+from apps.clusters.domain.calendar import day_start, day_window
+from apps.clusters.domain.window import Window
+from apps.usage import selectors
+from apps.usage.domain.amounts import HELD_FIELDS, Amounts
+from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
+from apps.usage.models import Day, PodHour, TierHour
+from apps.usage.selectors import CursorRefused, GroupingRefused
+from tests import factories
+from tests.factories import Portal, make_portal
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+BERLIN = ZoneInfo("Europe/Berlin")
+GROUPINGS = [groups for count in range(3) for groups in combinations(Grouping, count)]
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[misc,arg-type]
+
+
+def days(first: date, count: int, zone: ZoneInfo = BERLIN) -> Window:
+    return Window(day_start(first, zone), day_start(first + timedelta(days=count), zone))
+
+
+def read(
+    window: Window,
+    *groups: Grouping,
+    interval: Interval = Interval.DAY,
+    filters: Filters | None = None,
+    visibility: Visibility = EVERYTHING,
+) -> list[UsageRow]:
+    return selectors.usage_rows(
+        window,
+        interval=interval,
+        group_by=groups,
+        filters=filters or Filters(),
+        visibility=visibility,
+    )
+
+
+def total(rows: Iterable[UsageRow]) -> Amounts:
+    whole = Amounts()
+    for row in rows:
+        whole.add(row.amounts)
+    return whole
+
+
+def held_in(window: Window) -> Amounts:
+    """Return the plain sum over the pods' hours of a window, added up one by one."""
+    whole = Amounts()
+    for fact in PodHour.objects.filter(hour__gte=window.start, hour__lt=window.end):
+        whole.add(
+            Amounts(
+                **{name: getattr(fact, name) for name in HELD_FIELDS},
+                memory_peak_mib=fact.memory_peak_mib,
+            )
+        )
+    return whole
+
+
+def held_part(amounts: Amounts) -> list[Any]:
+    return [getattr(amounts, name) for name in (*HELD_FIELDS, "memory_peak_mib")]
+
+
+@pytest.fixture
+def portal() -> Portal:
+    """Three days around the spring change of clocks; the last one is not rolled."""
+    portal = make_portal()
+    portal.collect(days(date(2026, 3, 28), 2))
+    portal.collect(days(date(2026, 3, 30), 1), rolled=False)
+    return portal
+
+
+WINDOWS = [
+    pytest.param(days(date(2026, 3, 28), 3), id="whole days"),
+    pytest.param(Window(utc(2026, 3, 28, 5), utc(2026, 3, 30, 17)), id="with edges"),
+    pytest.param(Window(utc(2026, 3, 29, 5), utc(2026, 3, 29, 9)), id="within a day"),
+    pytest.param(Window(utc(2026, 3, 1), utc(2026, 5, 1)), id="wider than the facts"),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_every_grouping_sums_to_the_pods_hours(
+    portal: Portal, window: Window, subtests: pytest.Subtests
+) -> None:
+    expected = held_part(held_in(window))
+    for groups, interval in product(GROUPINGS, Interval):
+        with subtests.test(groups=groups, interval=interval):
+            assert held_part(total(read(window, *groups, interval=interval))) == expected
+
+
+def test_both_equations_hold_for_every_row(portal: Portal, subtests: pytest.Subtests) -> None:
+    for groups in GROUPINGS:
+        with subtests.test(groups=groups):
+            rows = read(days(date(2026, 3, 28), 3), *groups)
+            assert rows
+            assert all(balanced(row.amounts) for row in rows)
+
+
+def balanced(a: Amounts) -> bool:
+    parts = a.not_running + a.unmeasured + a.idle + a.underused + a.busy
+    if a.capacity is None or a.unhealthy is None or a.unallocated is None:
+        return a.allocated == parts and (a.capacity, a.unhealthy, a.unallocated) == (None,) * 3
+    return a.allocated == parts and a.capacity == a.unhealthy + a.unallocated + a.allocated
+
+
+def test_capacity_is_there_unless_a_team_or_finer_is_named(
+    portal: Portal, subtests: pytest.Subtests
+) -> None:
+    for groups in GROUPINGS:
+        finer = {Grouping.TEAM, Grouping.NAMESPACE, Grouping.WORKLOAD} & set(groups)
+        with subtests.test(groups=groups):
+            rows = read(days(date(2026, 3, 28), 1), *groups)
+            assert rows
+            assert all((row.amounts.capacity is None) == bool(finer) for row in rows)
+
+
+def test_a_filter_on_a_team_takes_capacity_away(portal: Portal) -> None:
+    rows = read(days(date(2026, 3, 28), 1), Grouping.TIER, filters=Filters(team=("vision",)))
+    assert [row.groups["tier"] for row in rows] == ["gold", "silver"]
+    assert all(row.amounts.capacity is None for row in rows)
+
+
+def test_periods_are_local_days_with_the_offset_of_their_start(portal: Portal) -> None:
+    rows = read(days(date(2026, 3, 28), 3))
+    assert [row.period.isoformat() for row in rows if row.period] == [
+        "2026-03-28T00:00:00+01:00",
+        "2026-03-29T00:00:00+01:00",
+        "2026-03-30T00:00:00+02:00",
+    ]
+    # 11 GPUs are held in every hour; the day of the change has 23.
+    assert [row.amounts.allocated for row in rows] == [h * 11 * 10**9 for h in (24, 23, 24)]
+
+
+def test_the_hour_that_autumn_repeats_is_two_periods() -> None:
+    portal = make_portal()
+    window = days(date(2026, 10, 25), 1)
+    portal.collect(window)
+    hours = read(window, interval=Interval.HOUR)
+    assert len(hours) == 25
+    assert [row.period.isoformat() for row in hours[1:4] if row.period] == [
+        "2026-10-25T01:00:00+02:00",
+        "2026-10-25T02:00:00+02:00",
+        "2026-10-25T02:00:00+01:00",
+    ]
+    (day,) = read(window)
+    assert day.amounts.allocated == 25 * 11 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        (Interval.WEEK, ["2026-03-23T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]),
+        (Interval.MONTH, ["2026-03-01T00:00:00+01:00"]),
+    ],
+)
+def test_weeks_start_on_monday_and_months_on_the_first(
+    portal: Portal, interval: Interval, expected: list[str]
+) -> None:
+    rows = read(days(date(2026, 3, 28), 3), interval=interval)
+    assert [row.period.isoformat() for row in rows if row.period] == expected
+
+
+def test_a_zone_at_half_past_has_days_of_facts_that_start_at_half_past() -> None:
+    portal = make_portal("Asia/Kolkata")
+    kolkata = ZoneInfo("Asia/Kolkata")
+    window = days(date(2026, 3, 28), 2, kolkata)
+    assert window.start.minute == 30
+    portal.collect(window)
+    rows = read(window, Grouping.TIER)
+    assert {row.period.isoformat() for row in rows if row.period} == {
+        "2026-03-28T00:00:00+05:30",
+        "2026-03-29T00:00:00+05:30",
+    }
+    assert held_part(total(rows)) == held_part(held_in(window))
+    assert len(read(window, interval=Interval.HOUR)) == 48
+
+
+def test_a_total_has_no_period(portal: Portal) -> None:
+    (row,) = read(days(date(2026, 3, 28), 3), interval=Interval.TOTAL)
+    assert row.period is None
+    assert row.groups == {}
+
+
+def test_groups_keep_the_order_asked_for_and_rows_are_sorted_by_their_names(
+    portal: Portal,
+) -> None:
+    rows = read(
+        days(date(2026, 3, 28), 3), Grouping.TEAM, Grouping.CLUSTER, interval=Interval.TOTAL
+    )
+    assert [list(row.groups.items()) for row in rows] == [
+        [("team", "speech"), ("cluster", "east")],
+        [("team", "speech"), ("cluster", "west")],
+        [("team", "unassigned"), ("cluster", "east")],
+        [("team", "vision"), ("cluster", "west")],
+    ]
+
+
+def test_workloads_of_one_name_are_one_row_unless_told_apart(portal: Portal) -> None:
+    window = days(date(2026, 3, 28), 1)
+    names = [row.groups["workload"] for row in read(window, Grouping.WORKLOAD)]
+    assert names == ["Deployment/serve", "Job/train", "Pod/bare", "StatefulSet/notes"]
+    apart = read(window, Grouping.CLUSTER, Grouping.WORKLOAD)
+    assert [tuple(row.groups.values()) for row in apart][-1] == ("west", "StatefulSet/notes")
+    assert len(apart) == 5
+
+
+FILTERED: list[tuple[Filters, int | None]] = [
+    (Filters(cluster=("west",)), 8),
+    (Filters(tier=("gold",)), 6),
+    (Filters(tier=("gold", "silver")), 11),
+    (Filters(team=("speech",)), 3),
+    (Filters(namespace=("vision", "stray")), 7),
+    (Filters(workload=("StatefulSet/notes",)), 3),
+    (Filters(workload=("train",)), None),
+    (Filters(gpu_model=("nvidia a100 sxm4 80gb",)), 5),
+    (Filters(capacity_type=("spot",)), 2),
+    (Filters(node=("west-1",)), 6),
+    (Filters(node=("west-1",), team=("vision",)), 5),
+    (Filters(tier=("gold",), team=("speech",), cluster=("east",)), None),
+    (Filters(cluster=("nowhere",)), None),
+]
+
+
+def test_filters_narrow_to_what_they_name(portal: Portal, subtests: pytest.Subtests) -> None:
+    for filters, gpus in FILTERED:
+        with subtests.test(filters=filters):
+            rows = read(days(date(2026, 3, 28), 1), interval=Interval.TOTAL, filters=filters)
+            found = [row.amounts.allocated for row in rows]
+            assert found == ([gpus * 24 * 10**9] if gpus else [])
+
+
+def test_an_hour_that_was_not_collected_is_absent_and_never_zero() -> None:
+    portal = make_portal()
+    at = utc(2026, 3, 10, 12)
+    factories.collect([at, at + 2 * HOUR], portal.cards, portal.facts_of, zone=BERLIN, rolled=False)
+    rows = read(Window(at, at + 4 * HOUR), interval=Interval.HOUR)
+    assert [row.period for row in rows] == [at, at + 2 * HOUR]
+
+
+def test_rolled_days_are_read_from_their_sums_when_the_hours_are_gone(portal: Portal) -> None:
+    window = days(date(2026, 3, 28), 2)
+    before = read(window, Grouping.NAMESPACE)
+    PodHour.objects.filter(hour__lt=window.end).delete()
+    assert read(window, Grouping.NAMESPACE) == before
+
+
+def test_a_day_rolled_by_one_cluster_only_is_read_by_hour_for_the_other(portal: Portal) -> None:
+    window = days(date(2026, 3, 28), 3)
+    before = read(window, Grouping.CLUSTER, Grouping.WORKLOAD)
+    Day.objects.filter(cluster=portal.clusters[0], day=date(2026, 3, 28)).update(rolled=False)
+    assert read(window, Grouping.CLUSTER, Grouping.WORKLOAD) == before
+
+
+def test_days_closed_in_another_zone_are_read_by_hour(portal: Portal) -> None:
+    factories.make_report("Asia/Tokyo")
+    window = days(date(2026, 3, 29), 1, ZoneInfo("Asia/Tokyo"))
+    (row,) = read(window)
+    assert row.period is not None
+    assert row.period.isoformat() == "2026-03-29T00:00:00+09:00"
+    assert held_part(row.amounts) == held_part(held_in(window))
+
+
+# ---------------------------------------------------------------- who sees what
+
+
+def teams_of(rows: Iterable[UsageRow]) -> set[str]:
+    return {row.groups["team"] for row in rows}
+
+
+def test_team_sums_are_for_everybody(portal: Portal) -> None:
+    rows = read(days(date(2026, 3, 28), 1), Grouping.TEAM, visibility=visibility_of(portal.dan))
+    assert teams_of(rows) == {"speech", "unassigned", "vision"}
+
+
+@pytest.mark.parametrize(
+    "finer", [Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.NODE], ids=lambda g: g.value
+)
+@pytest.mark.parametrize(
+    ("person", "teams"),
+    [
+        ("ada", {"vision"}),
+        ("ben", {"vision"}),
+        ("dan", {"speech"}),
+        ("cleo", {"vision", "speech", "unassigned"}),
+        ("finn", {"vision", "speech", "unassigned"}),
+    ],
+)
+def test_what_is_finer_than_a_team_is_for_its_people(
+    portal: Portal, person: str, teams: set[str], finer: Grouping
+) -> None:
+    visibility = visibility_of(getattr(portal, person))
+    window = days(date(2026, 3, 28), 3)
+    assert teams_of(read(window, Grouping.TEAM, finer, visibility=visibility)) == teams
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        Filters(namespace=("vision",)),
+        Filters(workload=("Job/train",)),
+        Filters(node=("west-1",), team=("vision",)),
+    ],
+    ids=str,
+)
+def test_a_filter_that_names_what_one_may_not_see_gives_no_rows(
+    portal: Portal, filters: Filters
+) -> None:
+    window = days(date(2026, 3, 28), 3)
+    assert read(window, filters=filters)
+    assert not read(window, filters=filters, visibility=visibility_of(portal.dan))
+
+
+def test_who_is_on_no_team_sees_nothing_finer(portal: Portal) -> None:
+    nobody = Visibility(everything=False)
+    assert not read(days(date(2026, 3, 28), 3), Grouping.NAMESPACE, visibility=nobody)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("interval", "groups", "filters", "window", "text"),
+    [
+        (Interval.HOUR, [], Filters(), days(date(2026, 1, 1), 93), "at most 92 days"),
+        (Interval.DAY, [Grouping.NODE], Filters(), days(date(2026, 1, 1), 93), "leave out node"),
+        (Interval.DAY, [], Filters(node=("a",)), days(date(2026, 1, 1), 93), "leave out node"),
+        (
+            Interval.TOTAL,
+            [Grouping.NAMESPACE],
+            Filters(),
+            Window(utc(2026, 1, 1, 5), utc(2026, 6, 1)),
+            "midnight in Europe/Berlin",
+        ),
+        (
+            Interval.DAY,
+            [Grouping.TIER, Grouping.TIER],
+            Filters(),
+            days(date(2026, 1, 1), 1),
+            "named once",
+        ),
+    ],
+    ids=["hours", "nodes", "node filter", "namespaces off midnight", "twice"],
+)
+def test_what_cannot_be_had_is_refused_with_what_to_do(
+    portal: Portal,
+    interval: Interval,
+    groups: list[Grouping],
+    filters: Filters,
+    window: Window,
+    text: str,
+) -> None:
+    with pytest.raises(GroupingRefused, match=text):
+        read(window, *groups, interval=interval, filters=filters)
+
+
+def test_hours_of_92_days_with_the_autumn_change_are_given(portal: Portal) -> None:
+    assert read(days(date(2026, 9, 1), 92), interval=Interval.HOUR) == []
+
+
+# ---------------------------------------------------------------- pages
+
+
+def walk(
+    window: Window,
+    *groups: Grouping,
+    page_size: int,
+    interval: Interval = Interval.DAY,
+    visibility: Visibility = EVERYTHING,
+) -> list[UsageRow]:
+    rows: list[UsageRow] = []
+    cursor: str | None = None
+    while True:
+        page = selectors.usage_page(
+            window,
+            interval=interval,
+            group_by=groups,
+            filters=Filters(),
+            visibility=visibility,
+            cursor=cursor,
+            page_size=page_size,
+        )
+        rows.extend(page.rows)
+        if page.next_cursor is None:
+            return rows
+        assert len(page.rows) == page_size
+        cursor = page.next_cursor
+
+
+PAGED: list[tuple[Grouping, ...]] = [
+    (),
+    (Grouping.TIER,),
+    (Grouping.TEAM, Grouping.CLUSTER),
+    (Grouping.WORKLOAD,),
+]
+
+
+def test_pages_of_any_size_walk_the_same_rows(portal: Portal, subtests: pytest.Subtests) -> None:
+    window = Window(utc(2026, 3, 29, 5), utc(2026, 3, 30, 5))
+    for groups, interval in product(PAGED, Interval):
+        whole = read(window, *groups, interval=interval)
+        for page_size in (1, 2, 7, 500):
+            with subtests.test(groups=groups, interval=interval, page_size=page_size):
+                assert walk(window, *groups, interval=interval, page_size=page_size) == whole
+
+
+def test_pages_leap_over_a_long_gap(
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    portal = make_portal()
+    for at in (utc(2026, 1, 5), utc(2026, 4, 1)):
+        factories.collect([at], portal.cards, portal.facts_of, zone=BERLIN, rolled=False)
+    window = Window(utc(2026, 1, 5), utc(2026, 4, 2))
+    with django_assert_max_num_queries(20):
+        page = selectors.usage_page(
+            window,
+            interval=Interval.HOUR,
+            group_by=[],
+            filters=Filters(),
+            visibility=EVERYTHING,
+            cursor=None,
+            page_size=1,
+        )
+    assert page.next_cursor is not None
+    assert len(walk(window, interval=Interval.HOUR, page_size=1)) == 2
+
+
+def test_a_walk_goes_on_where_it_was_while_hours_are_added(portal: Portal) -> None:
+    window = days(date(2026, 3, 28), 10)
+    page = selectors.usage_page(
+        window,
+        interval=Interval.HOUR,
+        group_by=[Grouping.TIER],
+        filters=Filters(),
+        visibility=EVERYTHING,
+        cursor=None,
+        page_size=50,
+    )
+    portal.collect(day_window(date(2026, 3, 31), BERLIN))
+    rows = list(page.rows)
+    cursor = page.next_cursor
+    while cursor:
+        page = selectors.usage_page(
+            window,
+            interval=Interval.HOUR,
+            group_by=[Grouping.TIER],
+            filters=Filters(),
+            visibility=EVERYTHING,
+            cursor=cursor,
+            page_size=50,
+        )
+        rows.extend(page.rows)
+        cursor = page.next_cursor
+    assert rows == read(window, Grouping.TIER, interval=Interval.HOUR)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "nonsense",
+        "é",
+        "W10",
+        "e30",
+        "WyJwb2RzIiwiMjAyNiIsMV0",
+        # Before the first day that a calendar has, in UTC.
+        "WyJ1c2FnZS1kYXkiLCIwMDAxLTAxLTAxVDAwOjAwOjAwKzE0OjAwIiwxXQ",
+        "W" * 5000,
+    ],
+)
+def test_a_cursor_of_something_else_is_refused(portal: Portal, cursor: str) -> None:
+    with pytest.raises(CursorRefused, match="start again"):
+        selectors.usage_page(
+            days(date(2026, 3, 28), 1),
+            interval=Interval.DAY,
+            group_by=[],
+            filters=Filters(),
+            visibility=EVERYTHING,
+            cursor=cursor,
+            page_size=10,
+        )
+
+
+# ---------------------------------------------------------------- queries
+
+
+@pytest.mark.parametrize(
+    ("groups", "queries"),
+    [
+        # Report, clusters, days, day sums, hour sums; then one for each dimension to be named.
+        ((), 5),
+        ((Grouping.CLUSTER,), 5),
+        ((Grouping.TIER,), 6),
+        ((Grouping.TIER, Grouping.TEAM, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE), 8),
+        ((Grouping.NAMESPACE, Grouping.WORKLOAD), 7),
+        # Only hours are kept of nodes: no days.
+        ((Grouping.NODE,), 4),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_reading_takes_a_known_number_of_queries(
+    portal: Portal,
+    groups: tuple[Grouping, ...],
+    queries: int,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    window = Window(utc(2026, 3, 27, 5), utc(2026, 3, 30, 17))
+    with django_assert_num_queries(queries):
+        read(window, *groups)
+
+
+def test_hourly_rows_are_read_by_index(portal: Portal) -> None:
+    plan = TierHour.objects.filter(
+        cluster_id__in=[1, 2], hour__gte=utc(2026, 3, 1), hour__lt=utc(2026, 3, 2)
+    ).explain()
+    assert "tier_hour_hour" in plan or "Seq Scan" in plan

@@ -1,0 +1,61 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.hour import HourFacts
+from apps.usage.domain.retry import due_again
+from apps.usage.domain.verdict import judge
+from tests.usage.hours import device, hour_facts, pod, spell
+
+FULL = hour_facts([spell()], [pod()], [device(0, 0.5), device(1, 0.5)])
+HALF = hour_facts([spell()], [pod()], [device(0, 0.5)])
+
+
+@pytest.mark.parametrize(
+    ("facts", "without_ledger", "rows", "state", "words"),
+    [
+        pytest.param(FULL, 0, 2, CollectionState.COMPLETE, "", id="all there"),
+        pytest.param(FULL, 1, 2, CollectionState.PARTIAL, "kube-state-metrics", id="ledger gap"),
+        pytest.param(HALF, 0, 1, CollectionState.PARTIAL, "50.0% of the running", id="half"),
+        pytest.param(HALF, 0, 1, CollectionState.PARTIAL, "most on n1", id="names the node"),
+        pytest.param(HALF, 0, 0, CollectionState.PARTIAL, "no device samples at all", id="none"),
+        pytest.param(HourFacts(), 2, 0, CollectionState.FAILED, "no longer keeps", id="nothing"),
+        pytest.param(HourFacts(), 0, 0, CollectionState.FAILED, "no node with GPUs", id="no GPU"),
+    ],
+)
+def test_an_hour_is_judged_and_says_what_to_do(
+    facts: HourFacts, without_ledger: int, rows: int, state: CollectionState, words: str
+) -> None:
+    verdict = judge(facts, slots_without_ledger=without_ledger, device_rows=rows)
+    assert verdict.state is state
+    assert words in verdict.error
+    assert bool(verdict.error) is (state is not CollectionState.COMPLETE)
+
+
+NOW = datetime(2026, 11, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("state", "attempts", "minutes_ago", "due"),
+    [
+        (CollectionState.WAITING, 5, 0, True),
+        (CollectionState.FAILED, 1, 0, False),
+        (CollectionState.FAILED, 1, 1, True),
+        (CollectionState.FAILED, 4, 7, False),
+        (CollectionState.FAILED, 4, 8, True),
+        (CollectionState.FAILED, 4000, 29, False),
+        (CollectionState.FAILED, 4000, 30, True),
+        (CollectionState.PARTIAL, 5, 30, True),
+        (CollectionState.PARTIAL, 6, 10_000, False),
+    ],
+)
+def test_waits_between_tries_double_up_to_half_an_hour(
+    state: CollectionState, attempts: int, minutes_ago: int, *, due: bool
+) -> None:
+    last = NOW - timedelta(minutes=minutes_ago)
+    assert due_again(state, attempts, last=last, now=NOW) is due
+
+
+def test_an_hour_never_tried_is_due() -> None:
+    assert due_again(CollectionState.FAILED, 0, last=None, now=NOW)

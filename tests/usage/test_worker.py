@@ -1,0 +1,85 @@
+"""Real processes: a Celery worker and beat on Redis and on the filesystem, killed and restarted."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gate import Gate, gate
+from tests.portal import Portal, counted, portal
+from tests.servers import accepts, free_port
+
+pytestmark = pytest.mark.django_db
+
+COMPLETE = "SELECT count(*) FROM usage_collectionwindow WHERE state = 'complete'"
+FACTS = "SELECT count(*) FROM usage_podhour"
+WORKER = ("celery", "-A", "gpuportal", "worker", "--loglevel", "INFO")
+BEAT = ("celery", "-A", "gpuportal", "beat", "--loglevel", "INFO")
+# Only the just-closed hour; beat looks every second and takes a lost lease back after three.
+SETTINGS = {
+    "GPUPORTAL_GAP_FILL_DAYS": "0",
+    "GPUPORTAL_SCHEDULE_SECONDS": "1",
+    "GPUPORTAL_LEASE_SECONDS": "3",
+    "GPUPORTAL_SETTLING_SECONDS": "0",
+}
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("redis", marks=pytest.mark.redis),
+        pytest.param("filesystem"),
+    ]
+)
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Portal, Gate]]:
+    """A portal on the lab's reference scenario, its Prometheus behind a closed gate."""
+    broker = request.getfixturevalue("redis_url") if request.param == "redis" else "filesystem://"
+    port = free_port()
+    with (
+        portal(tmp_path, broker_url=broker, **SETTINGS) as made,
+        gate(f"http://127.0.0.1:{port}") as door,
+    ):
+        made.start(
+            "manage", "lab", "serve", "--scenario", "reference", "--port", str(port), log="lab.log"
+        )
+        made.wait_for(lambda: accepts(port), "the lab")
+        catalog = made.manage("lab", "catalog", "--scenario", "reference", "--port", str(port))
+        path = tmp_path / "catalog.yaml"
+        path.write_text(catalog.replace(f"http://127.0.0.1:{port}", door.url, 1))
+        made.manage("load_catalog", str(path))
+        yield made, door
+
+
+def facts_are_those_of_the_reference(made: Portal) -> None:
+    (row,) = made.rows(
+        "SELECT sum(capacity), sum(allocated), sum(busy), sum(idle), sum(underused) "
+        "FROM usage_tierhour"
+    )
+    hours = made.rows("SELECT count(*) FROM usage_collectionwindow WHERE state = 'complete'")
+    amounts = [float(str(value)) / 1e9 / counted(hours) for value in row]
+    assert amounts == pytest.approx([32, 32, 17.2, 3.8, 11.0], rel=1e-3)
+
+
+def test_a_worker_collects_the_closed_hour(stage: tuple[Portal, Gate]) -> None:
+    made, door = stage
+    door.opened.set()
+    made.start(*BEAT, log="beat.log")
+    made.start(*WORKER, log="worker.log")
+    made.wait_for(lambda: counted(made.rows(COMPLETE)) > 0, "a complete hour")
+    facts_are_those_of_the_reference(made)
+
+
+def test_an_hour_whose_worker_was_killed_is_brought_back(stage: tuple[Portal, Gate]) -> None:
+    made, door = stage
+    made.start(*BEAT, log="beat.log")
+    worker = made.start(*WORKER, log="worker.log")
+    made.wait_for(door.knocked.is_set, "the worker's first query")
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+    assert counted(made.rows(FACTS)) == 0, "nothing is written half"
+    assert counted(made.rows(COMPLETE)) == 0
+    door.opened.set()
+    made.start(*WORKER, log="second-worker.log")
+    made.wait_for(lambda: counted(made.rows(COMPLETE)) > 0, "the hour to be brought back")
+    facts_are_those_of_the_reference(made)

@@ -1,0 +1,150 @@
+"""A portal with facts, people signed in, and a browser that looks at it."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from django.test import Client
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+from pytest_django.live_server_helper import LiveServer
+
+from apps.accounts.models import User
+from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import Window
+from tests import factories
+from tests.factories import Portal
+from tests.programs import find
+
+# Four local days of Berlin; the 26th has 25 hours. Long past, so that no test waits for a clock.
+FIRST, LAST = date(2025, 10, 24), date(2025, 10, 27)
+HOURLY = "first=2025-10-25&last=2025-10-27"
+DAILY = "first=2025-10-24&last=2025-10-27"
+ERROR = "Prometheus at http://west.example:9090 answered 503: check that it runs."
+FAILED = datetime(2025, 10, 25, 0, tzinfo=UTC)  # 02:00 in Berlin
+MISSING = datetime(2025, 10, 25, 1, tzinfo=UTC)  # 03:00 in Berlin
+
+
+def make_filled_portal() -> Portal:
+    """Make the small portal with facts from FIRST to LAST, but for one failed and one missing hour."""
+    portal = factories.make_portal(since=datetime(2025, 10, 20, tzinfo=UTC))
+    window = Window(
+        day_start(FIRST, portal.zone), day_start(LAST + timedelta(days=1), portal.zone)
+    )
+    hours = [h for h in factories.hours_of(window) if h not in {FAILED, MISSING}]
+    factories.collect(hours, portal.cards, portal.facts_of, zone=portal.zone)
+    for cluster in portal.clusters:
+        factories.note_collection(cluster, FAILED, state="failed", error=ERROR, attempts=3)
+    return portal
+
+
+@pytest.fixture
+def portal(db: None) -> Portal:
+    return make_filled_portal()
+
+
+@pytest.fixture
+def signed_in() -> Callable[[User], Client]:
+    """Return a function that gives a client of somebody who is signed in."""
+
+    def sign_in(user: User) -> Client:
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return sign_in
+
+
+# ---------------------------------------------------------------- browser
+
+
+@dataclass
+class Visit:
+    """A page in the browser, and everything that went wrong on it so far."""
+
+    page: Page
+    url: str
+    problems: list[str] = field(default_factory=list)
+
+    def note_console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.problems.append(f"console {message.type}: {message.text}")
+
+    def note_request(self, request: Request) -> None:
+        if not request.url.startswith((self.url, "data:", "blob:")):
+            self.problems.append(f"a request leaves the host: {request.url}")
+
+    def note_response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.problems.append(f"{response.status} for {response.url}")
+
+    def note_crash(self, error: object) -> None:
+        self.problems.append(f"script error: {error}")
+
+
+class Screen:
+    """A browser in a thread of its own.
+
+    Playwright's sync interface keeps an event loop running in its thread, in which Django refuses
+    to touch the database. Kept apart, neither has to be told to look away.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="browser")
+        self._playwright = self._thread.submit(lambda: sync_playwright().start()).result()
+        self._browser: Browser = self._thread.submit(self._launch).result()
+
+    def _launch(self) -> Browser:
+        return self._playwright.chromium.launch(
+            executable_path=str(find("chromium")), args=["--no-sandbox"]
+        )
+
+    def close(self) -> None:
+        self._thread.submit(self._browser.close).result()
+        self._thread.submit(self._playwright.stop).result()
+        self._thread.shutdown()
+
+    def visit(
+        self,
+        url: str,
+        steps: Callable[[Page], None],
+        *,
+        width: int = 1280,
+        dark: bool = False,
+        scripts: bool = True,
+    ) -> None:
+        """Open a fresh context on `url`, take the steps, and fail on anything the page got wrong."""
+
+        def run() -> list[str]:
+            context = self._browser.new_context(
+                base_url=url,
+                viewport={"width": width, "height": 900},
+                color_scheme="dark" if dark else "light",
+                java_script_enabled=scripts,
+                locale="en-US",
+            )
+            with context:
+                visit = Visit(context.new_page(), url)
+                visit.page.on("console", visit.note_console)
+                visit.page.on("request", visit.note_request)
+                visit.page.on("response", visit.note_response)
+                visit.page.on("pageerror", visit.note_crash)
+                steps(visit.page)
+            return visit.problems
+
+        assert self._thread.submit(run).result() == []
+
+
+@pytest.fixture(scope="session")
+def screen() -> Iterator[Screen]:
+    browser = Screen()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def served(transactional_db: None, live_server: LiveServer) -> str:
+    """Return the address of a live server whose portal is filled."""
+    make_filled_portal()
+    return str(live_server.url)

@@ -1,0 +1,158 @@
+"""Who gets what: every page × every verb × every role."""
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern
+
+from apps.accounts.models import User
+from apps.web import urls
+from tests.factories import Portal
+from tests.web.conftest import HOURLY
+
+SignIn = Callable[[User], Client]
+VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
+ROLES = ("anonymous", "lead", "member", "outsider", "admin", "finance")
+
+# Page name → an address of it. Ada and Ben are on vision, Dan is not.
+ADDRESSES = {
+    "overview": "/",
+    "tier": "/tiers/gold/",
+    "teams": "/teams/",
+    "team": "/teams/vision/",
+    "workload": "/workloads/west/vision/Job/train/",
+    "pod": "/pods/west/uid-train-0/",
+    "data-health": "/health/data/",
+    "sign-in": "/sign-in/",
+    "sign-out": "/sign-out/",
+    "healthz": "/healthz",
+    "readyz": "/readyz",
+}
+OPEN = {"sign-in", "healthz", "readyz"}
+OF_TEAM_VISION = {"workload", "pod"}
+
+
+def expected(page: str, verb: str, role: str) -> int:
+    """Return the status that an address answers with."""
+    if page == "sign-out":
+        return {"post": 302, "options": 200}.get(verb, 405)
+    if page == "sign-in":
+        return _sign_in(verb, role)
+    if verb not in {"get", "head"}:
+        return 405
+    if page in OPEN:
+        return 200
+    if role == "anonymous":
+        return 302
+    return 404 if page in OF_TEAM_VISION and role == "outsider" else 200
+
+
+def _sign_in(verb: str, role: str) -> int:
+    if role != "anonymous":
+        return 302  # already signed in: on to the overview, whatever the verb
+    return 200 if verb in {"get", "head", "options", "post", "put"} else 405
+
+
+@pytest.fixture
+def clients(portal: Portal, signed_in: SignIn) -> dict[str, Client]:
+    people = {
+        "lead": portal.ada,
+        "member": portal.ben,
+        "outsider": portal.dan,
+        "admin": portal.cleo,
+        "finance": portal.finn,
+    }
+    return {"anonymous": Client()} | {role: signed_in(user) for role, user in people.items()}
+
+
+def test_every_page_has_an_address_in_this_table() -> None:
+    named = {p.name for p in urls.urlpatterns if isinstance(p, URLPattern)}
+    assert named == set(ADDRESSES)
+
+
+@pytest.mark.parametrize("page", ADDRESSES)
+def test_each_role_gets_what_it_may_see_and_nothing_else(
+    page: str, clients: dict[str, Client]
+) -> None:
+    got = {}
+    wanted = {}
+    for role in ROLES:
+        for verb in VERBS:
+            if page == "sign-out" and verb == "post":
+                continue  # would end the session that the next verbs need; tested in test_sign_in
+            response = clients[role].generic(verb.upper(), f"{ADDRESSES[page]}?{HOURLY}")
+            got[role, verb] = response.status_code
+            wanted[role, verb] = expected(page, verb, role)
+    assert got == wanted
+
+
+@pytest.mark.parametrize("page", sorted(set(ADDRESSES) - OPEN - {"sign-out"}))
+def test_who_is_not_signed_in_comes_back_after_signing_in(page: str, portal: Portal) -> None:
+    response = Client().get(f"{ADDRESSES[page]}?{HOURLY}")
+    assert response.status_code == 302
+    assert response["Location"].startswith("/sign-in/?next=")
+    assert response["Location"].endswith("%3Ffirst%3D2025-10-25%26last%3D2025-10-27")
+
+
+def test_htmx_leaves_the_page_for_the_sign_in_when_the_session_is_over(portal: Portal) -> None:
+    headers = {
+        "HX-Request": "true",
+        "HX-Current-URL": "http://testserver/tiers/gold/?window=7d",
+    }
+    response = Client().get("/tiers/gold/?window=24h", headers=headers)
+    assert response.status_code == 200
+    assert response["HX-Redirect"] == "/sign-in/?next=/tiers/gold/%3Fwindow%3D7d"
+
+
+def test_another_teams_page_shows_sums_and_no_names(portal: Portal, signed_in: SignIn) -> None:
+    page = signed_in(portal.dan).get(f"/teams/vision/?{HOURLY}").content.decode()
+    assert "You see this team&#x27;s sums only" in page or "You see this team's sums only" in page
+    assert 'id="tiers"' in page
+    for hidden in ("vision-prod", "train", "serve", 'id="workloads"', 'id="namespaces"'):
+        assert hidden not in page
+
+
+@pytest.mark.parametrize("table", ["workloads", "namespaces"])
+def test_tables_of_another_team_cannot_be_downloaded(
+    table: str, portal: Portal, signed_in: SignIn
+) -> None:
+    address = f"/teams/vision/?{HOURLY}&format=csv&table={table}"
+    assert signed_in(portal.dan).get(address).status_code == 404
+    assert signed_in(portal.ben).get(address).status_code == 200
+
+
+@pytest.mark.parametrize("page", sorted(set(ADDRESSES) - OPEN - {"sign-out", *OF_TEAM_VISION}))
+def test_no_page_names_what_an_outsider_may_not_see(
+    page: str, portal: Portal, signed_in: SignIn
+) -> None:
+    text = signed_in(portal.dan).get(f"{ADDRESSES[page]}?{HOURLY}").content.decode()
+    for hidden in ("vision-prod", "uid-train", "Job/train", "train-0", "serve-abc"):
+        assert hidden not in text
+
+
+def test_a_workload_that_is_not_there_looks_like_one_that_may_not_be_seen(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    client = signed_in(portal.dan)
+    hidden = client.get("/workloads/west/vision/Job/train/")
+    absent = client.get("/workloads/west/vision/Job/nowhere/")
+    assert (hidden.status_code, absent.status_code) == (404, 404)
+    assert hidden.content == absent.content
+
+
+def test_errors_and_addresses_of_servers_are_for_who_sees_everything(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    address = f"/health/data/?{HOURLY}"
+    assert "answered 503" in signed_in(portal.cleo).get(address).content.decode()
+    others = signed_in(portal.ada).get(address).content.decode()
+    assert "answered 503" not in others
+    assert "west.example" not in others
+
+
+def test_an_open_portal_shows_everybody_everything(
+    portal: Portal, signed_in: SignIn, settings: pytest.FixtureRequest
+) -> None:
+    settings.VISIBILITY = "open"  # type: ignore[attr-defined]
+    assert signed_in(portal.dan).get("/workloads/west/vision/Job/train/").status_code == 200

@@ -1,0 +1,87 @@
+"""What a page says about what was not measured."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from apps.usage.domain.amounts import Amounts, nano
+from apps.usage.selectors import Freshness
+from apps.web.quality import hour_ranges, quality
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NOW = datetime(2026, 11, 18, 9, 20, tzinfo=UTC)
+LAST = datetime(2026, 11, 18, 9, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+GOOD = Amounts(allocated=nano(10), busy=nano(10))
+
+
+def fresh(**lost: tuple[datetime, ...]) -> Freshness:
+    given = {"missing": (), "failed": (), "partial": (), **lost}
+    return Freshness(last_hour_end=LAST, **given)
+
+
+def test_complete_hours_are_said_quietly() -> None:
+    found = quality(fresh(), GOOD, zone=BERLIN, now=NOW)
+    assert found.level == "ok"
+    assert not found.has_gaps
+    assert found.last_hour_end == "Wed 18 Nov 2026 10:00"
+    assert (found.coverage, found.unmeasured, found.stale) == ("100.0 %", "", "")
+
+
+def test_missing_hours_are_named_as_ranges_of_local_time() -> None:
+    lost = tuple(LAST - 10 * HOUR + i * HOUR for i in (0, 1, 2, 5))
+    found = quality(fresh(missing=lost), GOOD, zone=BERLIN, now=NOW)
+    assert found.level == "warning"
+    assert found.missing is not None
+    assert found.missing.count == 4
+    assert found.missing.text == (
+        "Wed 18 Nov 2026 00:00 – 03:00, Wed 18 Nov 2026 05:00 – 06:00"
+    )
+
+
+def test_an_hour_is_told_once_when_it_is_both_failed_and_missing() -> None:
+    found = quality(fresh(missing=(LAST,), failed=(LAST,)), GOOD, zone=BERLIN, now=NOW)
+    assert found.missing is None
+    assert found.failed is not None
+
+
+def test_many_stretches_are_cut_short() -> None:
+    lost = tuple(LAST - 2 * i * HOUR for i in range(7))
+    found = quality(fresh(missing=lost), GOOD, zone=BERLIN, now=NOW)
+    assert found.missing is not None
+    assert found.missing.text.endswith(" and 3 more stretches")
+
+
+def test_data_that_stands_still_says_for_how_long() -> None:
+    late = quality(fresh(), GOOD, zone=BERLIN, now=LAST + 5 * HOUR)
+    assert (late.level, late.stale) == ("warning", "5 h 0 min")
+
+
+def test_nothing_collected_at_all_is_an_alarm() -> None:
+    nothing = Freshness(last_hour_end=None, missing=(), failed=(), partial=())
+    assert quality(nothing, None, zone=BERLIN, now=NOW).level == "danger"
+
+
+def test_low_coverage_is_a_warning_with_the_amount_that_nobody_measured() -> None:
+    amounts = Amounts(allocated=nano(10), busy=nano(8), unmeasured=nano(2))
+    found = quality(fresh(), amounts, zone=BERLIN, now=NOW)
+    assert (found.level, found.coverage, found.unmeasured) == ("warning", "80.0 %", "2.0")
+
+
+def test_the_grade_mix_sums_to_what_was_allocated() -> None:
+    amounts = Amounts(
+        allocated=nano(10), busy=nano(9), unmeasured=nano(1), grade_inferred=nano(2)
+    )
+    grades = quality(fresh(), amounts, zone=BERLIN, now=NOW).grades
+    assert [(g.name, g.text) for g in grades] == [
+        ("measured", "70.0 %"),
+        ("inferred", "20.0 %"),
+        ("unmeasured", "10.0 %"),
+    ]
+    assert sum(g.share for g in grades) == pytest.approx(1.0)
+
+
+def test_ranges_span_the_end_of_summer_time() -> None:
+    hours = [datetime(2026, 10, 25, h, tzinfo=UTC) for h in (0, 1)]
+    assert hour_ranges(hours, BERLIN) == ["Sun 25 Oct 2026 02:00 CEST – 03:00 CET"]

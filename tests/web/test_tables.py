@@ -1,0 +1,95 @@
+"""A table and its file are the same table."""
+
+import csv
+import io
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from apps.usage.domain.amounts import Amounts, nano
+from apps.usage.domain.rows import UsageRow
+from apps.web import tables
+from apps.web.downloads import csv_text
+from apps.web.formats import Format
+from apps.web.links import href
+from apps.web.tables import Column, Row, Table
+
+ZONE = ZoneInfo("UTC")
+COLUMNS = [
+    Column("name", "Name"),
+    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h"),
+    Column("utilization_ratio", "Utilization", Format.RATIO, "%"),
+    Column("wait_seconds", "Waited", Format.SECONDS),
+]
+
+
+def table(*rows: Row, total: Row | None = None) -> Table:
+    return Table("t", "T", COLUMNS, rows, ZONE, "Nothing.", total=total)
+
+
+def row(name: str, amount: int = nano(1.25)) -> Row:
+    values = {"name": name, "allocated_gpu_hours": amount, "utilization_ratio": 0.5}
+    return Row({**values, "wait_seconds": 61.5})
+
+
+def test_a_cell_is_short_with_the_exact_value_as_its_title() -> None:
+    cells = table(row("a", nano(1234.5678))).body()[0]
+    assert [(c.text, c.title) for c in cells] == [
+        ("a", ""),
+        ("1,234.6", "1234.5678 GPU-h"),
+        ("50.0", "0.5"),
+        ("1 min 2 s", "61.5 s"),
+    ]
+    assert [c.is_number for c in cells] == [False, True, True, True]
+
+
+def test_a_file_has_the_rows_and_the_total_in_full() -> None:
+    text = csv_text(table(row("a"), row("b", 1), total=row("Total")))
+    assert text.split("\r\n") == [
+        "name,allocated_gpu_hours,utilization_ratio,wait_seconds",
+        "a,1.25,0.5,61.5",
+        "b,0.000000001,0.5,61.5",
+        "Total,1.25,0.5,61.5",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@x", "\tx", "\rx", '=HYPERLINK("x","y")'])
+def test_a_name_is_never_a_formula_in_a_spreadsheet(name: str) -> None:
+    read = list(csv.reader(io.StringIO(csv_text(table(row(name))), newline="")))
+    assert read[1][0] == f"'{name}"
+
+
+@pytest.mark.parametrize("name", ["a,b", 'say "x"', "two\nlines", "ünï", "a;b"])
+def test_a_name_comes_out_of_the_file_as_it_went_in(name: str) -> None:
+    read = list(csv.reader(io.StringIO(csv_text(table(row(name))), newline="")))
+    assert read[1][0] == name
+
+
+def test_absent_values_are_empty_in_files_and_dashes_on_pages() -> None:
+    given = table(Row({"name": "a"}))
+    assert csv_text(given).splitlines()[1] == "a,,,"
+    assert [c.text for c in given.body()[0]] == ["a", "–", "–", "–"]
+
+
+def test_ratios_of_a_total_derive_from_sums() -> None:
+    many = Amounts(allocated=nano(90), busy=nano(90), capacity=nano(100))
+    few = Amounts(allocated=nano(10), busy=nano(0), capacity=nano(100))
+    total = tables.total_row("name", [UsageRow(None, {}, many), UsageRow(None, {}, few)])
+    assert total is not None
+    assert total.values["utilization_ratio"] == 0.9
+    assert total.values["allocation_ratio"] == 0.5
+
+
+def test_one_line_needs_no_total() -> None:
+    assert tables.total_row("name", [UsageRow(None, {}, Amounts())]) is None
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "/"])
+def test_a_name_that_fits_no_address_has_no_link(name: str) -> None:
+    assert href("tier", (), name=name) is None
+
+
+def test_an_address_keeps_the_query_and_escapes_names() -> None:
+    link = href("team", (("window", "7d"), ("cluster", "a&b")), name="x y")
+    assert link == "/teams/x%20y/?window=7d&cluster=a%26b"
