@@ -66,7 +66,7 @@ def make_venv() -> None:
 def install_python_packages(*, development: bool) -> None:
     """Install the pinned packages; a `.venv` made for development serves for running too."""
     lists = DEVELOPMENT if development else RUNTIME
-    stamps = {names: VENV / f".installed-{len(names)}" for names in (RUNTIME, DEVELOPMENT)}
+    stamps = {names: VENV / f".{names[-1]}.installed" for names in (RUNTIME, DEVELOPMENT)}
     acceptable = (DEVELOPMENT,) if development else (RUNTIME, DEVELOPMENT)
     if PYTHON.exists() and any(up_to_date(stamps[n], fingerprint(n)) for n in acceptable):
         return

@@ -1,34 +1,45 @@
-"""A loopback proxy that holds requests back until it is opened, to stop a process in its middle."""
+"""A loopback proxy that holds requests back until it is opened, or spoils what comes back."""
 
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _TIMEOUT_SECONDS = 60.0
 
+Answer = tuple[int, str, bytes]
+"""Status, content type, body."""
+
 
 class Gate:
-    """Forwards requests to `target` while open; `knocked` is set once one had to wait."""
+    """Forwards requests to `target` while open; `knocked` is set once one had to wait.
+
+    `spoil` gets the form that was posted and the target's answer, and gives the answer to send.
+    """
 
     def __init__(self, target: str) -> None:
         self.target = target
         self.opened = threading.Event()
         self.knocked = threading.Event()
         self.url = ""
+        self.spoil: Callable[[bytes, Answer], Answer] = lambda _, answer: answer
 
-    def forward(self, method: str, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
-        """Return status and body of the target's answer."""
+    def forward(self, method: str, path: str, body: bytes, content_type: str) -> Answer:
+        """Return the target's answer, spoilt."""
+        return self.spoil(body, self._answer(method, path, body, content_type))
+
+    def _answer(self, method: str, path: str, body: bytes, content_type: str) -> Answer:
         request = urllib.request.Request(self.target + path, data=body or None, method=method)
         if content_type:
             request.add_header("Content-Type", content_type)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
-                return answer.status, answer.read()
+                return answer.status, "application/json", answer.read()
         except urllib.error.HTTPError as error:
-            return error.code, error.read()
+            with error:
+                return error.code, "application/json", error.read()
 
 
 @contextmanager
@@ -53,10 +64,10 @@ def gate(target: str, *, opened: bool = False) -> Iterator[Gate]:
                 made.knocked.set()
                 made.opened.wait(_TIMEOUT_SECONDS)
             kind = self.headers.get("Content-Type") or ""
-            status, answer = made.forward(self.command, self.path, body, kind)
+            status, kind, answer = made.forward(self.command, self.path, body, kind)
             try:
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

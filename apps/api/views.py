@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.utils import timezone
-from django.utils.cache import patch_cache_control
+from django.utils.cache import patch_cache_control, patch_vary_headers
 from drf_spectacular.utils import extend_schema
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -61,7 +61,8 @@ class PortalView(APIView):
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
         final = super().finalize_response(request, response, *args, **kwargs)
-        patch_cache_control(final, private=True, no_cache=True)
+        patch_cache_control(final, private=True, no_store=True)
+        patch_vary_headers(final, ("Authorization", "Cookie"))
         return final
 
 

@@ -36,7 +36,7 @@ class Cluster(models.Model):
 
 
 class ReportSettings(models.Model):
-    """The report's time zone and currency from a day on."""
+    """The report's time zone and currency; one row."""
 
     time_zone = models.CharField(max_length=64, default="UTC")
     currency = models.CharField(max_length=3, default="USD")

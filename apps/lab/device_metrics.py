@@ -38,9 +38,7 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
-def device_series(
-    scenario: Scenario, metric: str, low_ms: int, high_ms: int
-) -> Iterator[Series]:
+def device_series(scenario: Scenario, metric: str, low_ms: int, high_ms: int) -> Iterator[Series]:
     """Yield a metric's series with all their segments that touch low..high."""
     laps = list(scenario.laps(low_ms // 1000, high_ms // 1000))
     for node in scenario.nodes:

@@ -5,11 +5,13 @@ Follows Prometheus 2.42: a range takes in both its ends, an instant vector looks
 are no staleness marks: a series that ends is still seen by an instant vector for 5 minutes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from apps.lab.promql import Aggregation, Call, Expression, NotEvaluated, Selector
-from apps.lab.series import Samples, Series, samples_between
+from apps.lab.series import SCRAPE_MS, Samples, Segment, Series, samples_between
 from apps.lab.signals import METRICS, Signals
 
 LOOKBACK_MS = 300_000
@@ -20,18 +22,18 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Times(NamedTuple):
-    """The instants a query asks for: `count` of them from `first_ms`, `step_ms` apart."""
+    """The instants a query asks for: `steps` of them from `first_ms`, `step_ms` apart."""
 
     first_ms: int
     step_ms: int
-    count: int
+    steps: int
 
     def at(self, index: int) -> int:
         return self.first_ms + index * self.step_ms
 
     @property
     def last_ms(self) -> int:
-        return self.at(self.count - 1)
+        return self.at(self.steps - 1)
 
 
 class Row(NamedTuple):
@@ -56,9 +58,7 @@ class _Range(NamedTuple):
     end_ms: int
 
 
-def evaluate(
-    expression: Expression, times: Times, signals: Signals, *, until_ms: int
-) -> list[Row]:
+def evaluate(expression: Expression, times: Times, signals: Signals, *, until_ms: int) -> list[Row]:
     """Return the rows of an instant-vector expression at `times`, sorted by labels.
 
     Nothing after `until_ms` has been scraped yet. Raises NotEvaluated as a server would refuse.
@@ -67,25 +67,22 @@ def evaluate(
     return sorted(rows, key=lambda row: row.labels)
 
 
-def raw_samples(
-    selector: Selector, at_ms: int, signals: Signals, *, until_ms: int
-) -> list[RawRow]:
+def raw_samples(selector: Selector, at_ms: int, signals: Signals, *, until_ms: int) -> list[RawRow]:
     """Return every sample of a range selector at one instant."""
     times = Times(at_ms, 1, 1)
     length = selector.range_ms or 0
-    found, total = [], 0
+    found: list[tuple[Labels, list[Samples]]] = []
     for series in _matched(selector, times, length, signals):
-        view = dict(_ranges(series, times, length, until_ms)).get(0)
-        if view is None:
-            continue
-        total += sum(part.count for part in view.samples)
-        if total > MOST_SAMPLES:
-            raise NotEvaluated(
-                "query processing would load too many samples into memory in query execution"
-            )
-        listed = [sample for part in view.samples for sample in part.listed()]
-        found.append(RawRow(_labels(series.labels), listed))
-    return sorted(found, key=lambda row: row.labels)
+        for _, view in _ranges(series, times, length, until_ms):
+            found.append((_labels(series.labels), view.samples))
+    if sum(part.size for _, parts in found for part in parts) > MOST_SAMPLES:
+        raise NotEvaluated(
+            "query processing would load too many samples into memory in query execution"
+        )
+    return sorted(
+        (RawRow(labels, [s for part in parts for s in part.listed()]) for labels, parts in found),
+        key=lambda row: row.labels,
+    )
 
 
 def matching_metrics(selector: Selector) -> list[str]:
@@ -94,9 +91,7 @@ def matching_metrics(selector: Selector) -> list[str]:
     return [name for name in METRICS if all(m.matches(name) for m in by_name)]
 
 
-def _rows(
-    expression: Expression, times: Times, signals: Signals, until_ms: int
-) -> Iterator[Row]:
+def _rows(expression: Expression, times: Times, signals: Signals, until_ms: int) -> Iterator[Row]:
     if isinstance(expression, Aggregation):
         inner = _rows(expression.of, times, signals, until_ms)
         return _aggregated(expression, inner)
@@ -124,18 +119,18 @@ def _over(
     until_ms: int,
 ) -> Iterator[Row]:
     for series in _matched(selector, times, length_ms, signals):
-        values = {}
-        for index, view in _ranges(series, times, length_ms, until_ms):
-            value = function(view)
-            if value is not None:
-                values[index] = value
+        values: dict[int, float] = {}
+        for first, end, value in _steady(series, times, length_ms, until_ms, function):
+            values.update(dict.fromkeys(range(first, end), value))
+        for index, view in _ranges(series, times, length_ms, until_ms, known=values):
+            found = function(view)
+            if found is not None:
+                values[index] = found
         if values:
             yield Row(_labels(series.labels), values)
 
 
-def _matched(
-    selector: Selector, times: Times, length_ms: int, signals: Signals
-) -> list[Series]:
+def _matched(selector: Selector, times: Times, length_ms: int, signals: Signals) -> list[Series]:
     by_label = [m for m in selector.matchers if m.label != "__name__"]
 
     def match(labels: Mapping[str, str]) -> bool:
@@ -146,15 +141,25 @@ def _matched(
 
 
 def _ranges(
-    series: Series, times: Times, length_ms: int, until_ms: int
+    series: Series,
+    times: Times,
+    length_ms: int,
+    until_ms: int,
+    *,
+    known: Container[int] = (),
 ) -> Iterator[tuple[int, _Range]]:
-    """Yield (index, range) for the instants whose range holds a sample of the series."""
+    """Yield (index, range) for the instants whose range holds a sample of the series.
+
+    Instants that are `known` already are left out.
+    """
     views: dict[int, list[Samples]] = {}
-    phase, (first_ms, step_ms, count) = series.phase_ms, times
+    phase, (first_ms, step_ms, steps) = series.phase_ms, times
     for segment in series.segments:
         first = max(0, -((first_ms - segment.start_ms) // step_ms))
-        last = min(count - 1, (segment.end_ms + length_ms - first_ms) // step_ms)
+        last = min(steps - 1, (segment.end_ms + length_ms - first_ms) // step_ms)
         for index in range(first, last + 1):
+            if index in known:
+                continue
             end = first_ms + index * step_ms
             part = samples_between(segment, phase, end - length_ms, min(end, until_ms))
             if part is not None:
@@ -162,6 +167,48 @@ def _ranges(
     for index, parts in views.items():
         end = times.at(index)
         yield index, _Range(parts, end - length_ms, end)
+
+
+def _steady(
+    series: Series,
+    times: Times,
+    length_ms: int,
+    until_ms: int,
+    function: Callable[[_Range], float | None],
+) -> Iterator[tuple[int, int, float]]:
+    """Yield (first, end, value) where instants in a row must have one and the same value.
+
+    That is so when their ranges lie within one segment and the scrapes fall alike in each: a
+    constant then gives the same every time, and a counter that grows evenly the same increase.
+    """
+    if times.step_ms % SCRAPE_MS:
+        return
+    for segment in series.segments:
+        if segment.slope and function is not _increase:
+            continue
+        last_ms = min(segment.end_ms - 1, until_ms)
+        first = max(0, -((times.first_ms - length_ms - segment.start_ms) // times.step_ms))
+        end = min(times.steps, (last_ms - times.first_ms) // times.step_ms + 1)
+        if end - first < 2:
+            continue
+        one, other = (
+            _value_at(series, segment, times.at(index), length_ms, function)
+            for index in (first, end - 1)
+        )
+        # They differ near the start of a counter, whose increase is not extrapolated below zero.
+        if one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9):
+            yield first, end, other
+
+
+def _value_at(
+    series: Series,
+    segment: Segment,
+    end_ms: int,
+    length_ms: int,
+    function: Callable[[_Range], float | None],
+) -> float | None:
+    part = samples_between(segment, series.phase_ms, end_ms - length_ms, end_ms)
+    return function(_Range([part], end_ms - length_ms, end_ms)) if part else None
 
 
 def _labels(labels: Mapping[str, str]) -> Labels:
@@ -186,7 +233,7 @@ def _sum(view: _Range) -> float:
 
 
 def _count(view: _Range) -> float:
-    return float(sum(part.count for part in view.samples))
+    return float(sum(part.size for part in view.samples))
 
 
 def _ends(view: _Range) -> Iterator[float]:
@@ -226,7 +273,7 @@ def _increase(view: _Range) -> float | None:
 def _lost_to_resets(parts: Sequence[Samples]) -> float:
     """Return what a counter had reached where it fell; within a part it never falls."""
     lost = 0.0
-    for before, after in zip(parts, parts[1:], strict=False):
+    for before, after in pairwise(parts):
         reached = before.value(before.last)
         if after.value(after.first) < reached:
             lost += reached
@@ -250,15 +297,25 @@ _FUNCTIONS: Mapping[str, Callable[[_Range], float | None]] = {
 
 def _aggregated(aggregation: Aggregation, rows: Iterator[Row]) -> Iterator[Row]:
     wanted = frozenset(aggregation.by)
-    groups: dict[Labels, dict[int, list[float]]] = {}
+    groups: dict[Labels, list[dict[int, float]]] = {}
     for labels, values in rows:
         key = tuple(pair for pair in labels if pair[0] in wanted)
-        group = groups.setdefault(key, {})
-        for index, value in values.items():
-            group.setdefault(index, []).append(value)
+        groups.setdefault(key, []).append(values)
     combine = _COMBINE[aggregation.operation]
+    keeps = aggregation.operation in {"sum", "max", "min", "avg"}
     for key, group in groups.items():
-        yield Row(key, {index: combine(values) for index, values in group.items()})
+        alone = keeps and len(group) == 1
+        yield Row(key, group[0] if alone else _combined(group, combine))
+
+
+def _combined(
+    group: Sequence[Mapping[int, float]], combine: Callable[[Sequence[float]], float]
+) -> dict[int, float]:
+    found: dict[int, list[float]] = {}
+    for values in group:
+        for index, value in values.items():
+            found.setdefault(index, []).append(value)
+    return {index: combine(values) for index, values in found.items()}
 
 
 _COMBINE: Mapping[str, Callable[[Sequence[float]], float]] = {

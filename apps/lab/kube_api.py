@@ -69,9 +69,9 @@ class KubernetesApi:
     def _get(self, place: _Place) -> Answer:
         at = self._clock.now_ms() // 1000
         for entity in place.collection.source(self._scenario, at, at):
-            if (entity.name, entity.namespace) == (place.name, place.namespace):
-                if entity.created <= at < entity.deleted:
-                    return json_answer(entity.render(at))
+            here = (entity.name, entity.namespace) == (place.name, place.namespace)
+            if here and entity.created <= at < entity.deleted:
+                return json_answer(entity.render(at))
         raise not_found(place.collection.plural, place.name)
 
     # ------------------------------------------------------------ lists

@@ -11,10 +11,10 @@ from apps.lab.kube_objects import (
     event_times,
     namespace_object,
     node_object,
-    pod_object,
     quota_object,
     scheduling_event,
 )
+from apps.lab.kube_pods import pod_object
 from apps.lab.laps import NEVER, Lap
 from apps.lab.scenarios.base import Quota, Scenario
 
@@ -82,9 +82,7 @@ def _events(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
                 if at <= end and gone > start:
                     event = scheduling_event(pod, at)
                     name = event["metadata"]["name"]
-                    yield Entity(
-                        pod.namespace, name, at, gone, (at, gone), _always(event)
-                    )
+                    yield Entity(pod.namespace, name, at, gone, (at, gone), _always(event))
 
 
 def _nodes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:

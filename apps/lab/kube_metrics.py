@@ -250,8 +250,11 @@ def _rows(scenario: Scenario, metric: str, low: int, high: int) -> Iterator[_Row
         yield from _quota_rows(scenario, low, high)
     else:
         for namespace in scenario.namespaces:
-            yield {"namespace": namespace.name}, namespace.created, FOREVER, float(
-                namespace.created
+            yield (
+                {"namespace": namespace.name},
+                namespace.created,
+                FOREVER,
+                float(namespace.created),
             )
 
 

@@ -6,22 +6,12 @@ from typing import Any
 
 from apps.lab import identity
 from apps.lab.fleet import FOREVER, GPU, Controller, Node, Pod
-from apps.lab.kube_specs import CONTAINER, IMAGE, node_resources, pod_ip, pod_requests
+from apps.lab.kube_specs import node_resources
 from apps.lab.scenarios.base import Namespace, Quota
 
 Object = dict[str, Any]
 
 _API_VERSIONS = {"Job": "batch/v1", "CronJob": "batch/v1"}
-_TERMINATION = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
-_TOLERATIONS = [
-    {
-        "key": f"node.kubernetes.io/{key}",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
-    for key in ("not-ready", "unreachable")
-]
 
 
 def rfc3339(seconds: int) -> str:
@@ -38,58 +28,6 @@ def api_version(kind: str) -> str:
     return _API_VERSIONS.get(kind, "apps/v1")
 
 
-# ---------------------------------------------------------------- pods
-
-
-def pod_object(pod: Pod, at: int) -> Object:
-    """Return a pod as of `at`, which must lie between its creation and its deletion."""
-    return {
-        "kind": "Pod",
-        "apiVersion": "v1",
-        "metadata": _pod_metadata(pod, at),
-        "spec": _pod_spec(pod, at),
-        "status": _pod_status(pod, at),
-    }
-
-
-def _pod_metadata(pod: Pod, at: int) -> Object:
-    owner = pod.owner
-    metadata: Object = {
-        "name": pod.name,
-        "generateName": f"{owner.name}-",
-        "namespace": pod.namespace,
-        "uid": pod.uid,
-        "resourceVersion": version(pod.changed(at)),
-        "generation": 1,
-        "creationTimestamp": rfc3339(pod.created),
-        "labels": {"app": owner.name, **_owner_labels(owner)},
-        "ownerReferences": [owner_reference(owner)],
-    }
-    if owner.kind == "StatefulSet":
-        metadata["labels"]["statefulset.kubernetes.io/pod-name"] = pod.name
-    if owner.kind == "Job":
-        metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
-    elif pod.finished <= at:
-        # Scaled down: the kubelet has made it terminal, a finalizer still holds the object.
-        metadata["deletionTimestamp"] = rfc3339(pod.finished)
-        metadata["deletionGracePeriodSeconds"] = 30
-        metadata["finalizers"] = ["lab.example/clean-up"]
-    return metadata
-
-
-def _owner_labels(owner: Controller) -> dict[str, str]:
-    if owner.kind == "ReplicaSet":
-        return {"pod-template-hash": owner.name.rsplit("-", 1)[-1]}
-    if owner.kind == "Job":
-        return {
-            "batch.kubernetes.io/controller-uid": owner.uid,
-            "batch.kubernetes.io/job-name": owner.name,
-            "controller-uid": owner.uid,
-            "job-name": owner.name,
-        }
-    return {}
-
-
 def owner_reference(owner: Controller) -> Object:
     return {
         "apiVersion": api_version(owner.kind),
@@ -98,141 +36,6 @@ def owner_reference(owner: Controller) -> Object:
         "uid": owner.uid,
         "controller": True,
         "blockOwnerDeletion": True,
-    }
-
-
-def _pod_spec(pod: Pod, at: int) -> Object:
-    spec = _template_spec(pod.units, "Never" if pod.owner.kind == "Job" else "Always")
-    spec |= {
-        "serviceAccountName": "default",
-        "serviceAccount": "default",
-        "tolerations": _TOLERATIONS,
-        "priority": 0,
-        "enableServiceLinks": True,
-        "preemptionPolicy": "PreemptLowerPriority",
-    }
-    if pod.node_selector:
-        spec["nodeSelector"] = dict(pod.node_selector)
-    if pod.bound <= at:
-        spec["nodeName"] = pod.node
-    return spec
-
-
-def _template_spec(units: int, restart_policy: str) -> Object:
-    quantities = {name: quantity for name, (_, _, quantity) in pod_requests(units).items()}
-    container = {
-        "name": CONTAINER,
-        "image": IMAGE,
-        "resources": {"limits": {GPU: quantities[GPU]}, "requests": quantities},
-        **_TERMINATION,
-        "imagePullPolicy": "IfNotPresent",
-    }
-    return {
-        "containers": [container],
-        "restartPolicy": restart_policy,
-        "terminationGracePeriodSeconds": 30,
-        "dnsPolicy": "ClusterFirst",
-        "securityContext": {},
-        "schedulerName": "default-scheduler",
-    }
-
-
-def _pod_status(pod: Pod, at: int) -> Object:
-    if pod.bound > at:
-        return {
-            "phase": "Pending",
-            "conditions": [
-                {
-                    "type": "PodScheduled",
-                    "observedGeneration": 1,
-                    "status": "False",
-                    "lastProbeTime": None,
-                    "lastTransitionTime": rfc3339(pod.created),
-                    "reason": "Unschedulable",
-                    "message": pod.waiting_message,
-                }
-            ],
-            "qosClass": "Burstable",
-        }
-    status: Object = {
-        "phase": _phase(pod, at),
-        "conditions": _conditions(pod, at),
-        "hostIP": pod.host_ip,
-        "hostIPs": [{"ip": pod.host_ip}],
-        "startTime": rfc3339(pod.bound),
-        "containerStatuses": [_container_status(pod, at)],
-        "qosClass": "Burstable",
-    }
-    if pod.started <= at:
-        status["podIP"] = pod_ip(pod)
-        status["podIPs"] = [{"ip": pod_ip(pod)}]
-    return status
-
-
-def _phase(pod: Pod, at: int) -> str:
-    if pod.finished <= at:
-        return "Succeeded"
-    return "Running" if pod.started <= at else "Pending"
-
-
-def _conditions(pod: Pod, at: int) -> list[Object]:
-    running = pod.started <= at < pod.finished
-    if pod.finished <= at:
-        since, reason = pod.finished, "PodCompleted"
-    elif running:
-        since, reason = pod.started, ""
-    else:
-        since, reason = pod.bound, "ContainersNotReady"
-    return [
-        _condition("PodScheduled", holds=True, since=pod.bound),
-        _condition("PodReadyToStartContainers", holds=running, since=since),
-        _condition("Initialized", holds=True, since=pod.bound),
-        _condition("Ready", holds=running, since=since, reason=reason),
-        _condition("ContainersReady", holds=running, since=since, reason=reason),
-    ]
-
-
-def _condition(kind: str, *, holds: bool, since: int, reason: str = "") -> Object:
-    condition: Object = {
-        "type": kind,
-        "status": "True" if holds else "False",
-        "lastProbeTime": None,
-        "lastTransitionTime": rfc3339(since),
-    }
-    return {**condition, "reason": reason} if reason else condition
-
-
-def _container_status(pod: Pod, at: int) -> Object:
-    running = pod.started <= at < pod.finished
-    container_id = f"containerd://{identity.uid('container', pod.uid).replace('-', '') * 2}"
-    status: Object = {
-        "name": CONTAINER,
-        "state": _container_state(pod, at, container_id),
-        "lastState": {},
-        "ready": running,
-        "restartCount": 0,
-        "image": IMAGE,
-        "imageID": "",
-        "started": running,
-    }
-    if pod.started <= at:
-        status["containerID"] = container_id
-    return status
-
-
-def _container_state(pod: Pod, at: int, container_id: str) -> Object:
-    if pod.started > at:
-        return {"waiting": {"reason": "ContainerCreating"}}
-    if pod.finished > at:
-        return {"running": {"startedAt": rfc3339(pod.started)}}
-    return {
-        "terminated": {
-            "exitCode": 0,
-            "reason": "Completed",
-            "startedAt": rfc3339(pod.started),
-            "finishedAt": rfc3339(pod.finished),
-            "containerID": container_id,
-        }
     }
 
 
@@ -276,7 +79,11 @@ def node_object(node: Node) -> Object:
 
 def _node_conditions(node: Node) -> list[Object]:
     texts = {
-        "MemoryPressure": ("False", "KubeletHasSufficientMemory", "has sufficient memory available"),
+        "MemoryPressure": (
+            "False",
+            "KubeletHasSufficientMemory",
+            "has sufficient memory available",
+        ),
         "DiskPressure": ("False", "KubeletHasNoDiskPressure", "has no disk pressure"),
         "PIDPressure": ("False", "KubeletHasSufficientPID", "has sufficient PID available"),
         "Ready": ("True", "KubeletReady", "is posting ready status"),

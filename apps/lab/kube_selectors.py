@@ -94,4 +94,6 @@ def _term(text: str) -> _Term:
     exists = _EXISTS.match(text)
     if exists:
         return _Term(exists[2], not exists[1], None)
-    raise BadSelector(f"unable to parse requirement: {text.strip()!r}; the lab reads =, ==, != only")
+    raise BadSelector(
+        f"unable to parse requirement: {text.strip()!r}; the lab reads =, ==, != only"
+    )

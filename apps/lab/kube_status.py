@@ -51,9 +51,7 @@ def expired(message: str, *, token: str = "") -> Refused:
 
 def too_large(version: int, current: int) -> Refused:
     details = {
-        "causes": [
-            {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-        ],
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
     text = f"Timeout: Too large resource version: {version}, current: {current}"

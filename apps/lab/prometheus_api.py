@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 
 from apps.lab.answers import Answer, Parameters, json_answer, one, text_answer
 from apps.lab.clock import Clock
@@ -15,6 +16,7 @@ from apps.lab.signals import METRICS, Signals
 VERSION = "2.42.0"
 MOST_POINTS = 11_000
 _LABEL_VALUES = re.compile(r"/api/v1/label/([a-zA-Z_][a-zA-Z0-9_]*)/values\Z")
+Routes = Mapping[str, Callable[[Parameters], Answer]]
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?\Z")
 
 
@@ -24,7 +26,7 @@ class PrometheusApi:
     def __init__(self, signals: Signals, clock: Clock) -> None:
         self._signals = signals
         self._clock = clock
-        self._routes: Mapping[str, Callable[[Parameters], Answer]] = {
+        self._routes: Routes = {
             "/api/v1/query": self._query,
             "/api/v1/query_range": self._query_range,
             "/api/v1/series": self._series,
@@ -124,9 +126,7 @@ class PrometheusApi:
             selector = parse(text)
             if not isinstance(selector, Selector):
                 raise BadQuery(f"invalid parameter match[]: not a series selector: {text}")
-            present = Call(
-                "last_over_time", Selector(selector.matchers, max(1, end_ms - start_ms))
-            )
+            present = Call("last_over_time", Selector(selector.matchers, max(1, end_ms - start_ms)))
             rows = evaluate(present, Times(end_ms, 1, 1), self._signals, until_ms=now_ms)
             found.update(row.labels for row in rows)
         return sorted(found)
@@ -152,6 +152,7 @@ class PrometheusApi:
         )
 
 
+@lru_cache(maxsize=65_536)
 def number(value: float) -> str:
     """Return a sample's value as Prometheus writes it: the shortest text, no exponent."""
     if value.is_integer() and abs(value) < 1e21:

@@ -206,7 +206,9 @@ class _Parser:
         inner = self.expression()
         self._expect_end_of_arguments(function)
         if not isinstance(inner, Selector) or inner.range_ms is None:
-            raise BadQuery(f"parse error: expected type range vector in call to function {function!r}")
+            raise BadQuery(
+                f"parse error: expected type range vector in call to function {function!r}"
+            )
         return Call(function, inner)
 
     def _expect_end_of_arguments(self, name: str) -> None:

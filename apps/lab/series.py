@@ -37,7 +37,7 @@ class Samples(NamedTuple):
     segment: Segment
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return self.last - self.first + 1
 
     def time_ms(self, number: int) -> int:
@@ -50,8 +50,8 @@ class Samples(NamedTuple):
     def total(self) -> float:
         """Return the sum of the values: an arithmetic series."""
         if not self.segment.slope:
-            return self.segment.value * self.count
-        return (self.value(self.first) + self.value(self.last)) * self.count / 2.0
+            return self.segment.value * self.size
+        return (self.value(self.first) + self.value(self.last)) * self.size / 2.0
 
     def listed(self) -> Iterator[tuple[int, float]]:
         """Yield (time in milliseconds, value) of each sample."""
@@ -59,9 +59,7 @@ class Samples(NamedTuple):
             yield self.time_ms(number), self.value(number)
 
 
-def samples_between(
-    segment: Segment, phase_ms: int, low_ms: int, high_ms: int
-) -> Samples | None:
+def samples_between(segment: Segment, phase_ms: int, low_ms: int, high_ms: int) -> Samples | None:
     """Return a segment's samples at low..high, both ends included; None when there are none."""
     first = -((phase_ms - max(segment.start_ms, low_ms)) // SCRAPE_MS)
     last = (min(segment.end_ms - 1, high_ms) - phase_ms) // SCRAPE_MS

@@ -47,6 +47,16 @@ class Budget(Valid):
                 condition=Q(gpu_hours__isnull=True) ^ Q(money__isnull=True),
                 name="budget_hours_or_money",
             ),
+            models.UniqueConstraint(
+                fields=["team", "period", "valid_from"],
+                condition=Q(money__isnull=True),
+                name="budget_of_hours_once",
+            ),
+            models.UniqueConstraint(
+                fields=["team", "period", "currency", "valid_from"],
+                condition=Q(money__isnull=False),
+                name="budget_of_money_once",
+            ),
             models.CheckConstraint(
                 condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
                 name="budget_ends_after_start",

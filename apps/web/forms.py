@@ -22,6 +22,8 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 LONGEST_DAYS = 400
 EARLIEST = date(2000, 1, 1)
+PER_PAGE = 100
+MOST_PER_PAGE = 1000
 _NEVER = 9000  # years past it come near the end of the calendar, where sums overflow
 HOURLY_UP_TO = 3 * DAY + HOUR  # three local days last 73 hours when summer time ends
 DEFAULT_PRESET = "7d"
@@ -130,12 +132,18 @@ class Pages:
         return slice((self.number - 1) * self.per_page, self.number * self.per_page)
 
 
-def pages_from(params: QueryDict, *, count: int, per_page: int) -> Pages:
-    """Return the page that `params` ask for; what is no page number gives the nearest page."""
+def pages_from(params: QueryDict, *, count: int) -> Pages:
+    """Return the page that `params` ask for; what is no page number gives the nearest page.
+
+    `per_page` asks for another length than PER_PAGE, up to MOST_PER_PAGE.
+    """
+    per_page = min(max(1, _whole(params.get("per_page", ""), PER_PAGE)), MOST_PER_PAGE)
     last = max(1, -(-count // per_page))
-    text = params.get("page", "1")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
-    return Pages(min(max(1, number), last), last, per_page)
+    return Pages(min(max(1, _whole(params.get("page", ""), 1)), last), last, per_page)
+
+
+def _whole(text: str, otherwise: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else otherwise
 
 
 def _asked(params: QueryDict, zone: ZoneInfo, now: datetime) -> WindowChoice:

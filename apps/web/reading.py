@@ -58,7 +58,7 @@ class Reading:
 def reading_of(request: PageRequest) -> Reading:
     """Return how to read for this request. Three queries at most; the clock is read here."""
     visibility = visibility_of(request.user)
-    now = timezone.now()
+    now = timezone.now().replace(microsecond=0)
     choice = forms.window_from(request.GET, zone=clusters.report().zone, now=now)
     known = tuple(row.name for row in clusters.cluster_rows(visibility=visibility))
     chosen, problem = forms.names_from(request.GET, "cluster", known)

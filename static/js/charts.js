@@ -78,6 +78,7 @@
     try {
       const Plotly = await plotly();
       if (!canvas.isConnected) return;
+      if (!canvas.dataset.drawn) canvas.replaceChildren();
       await Plotly.react(canvas, patterned(figure.data), themed(figure.layout, canvas.clientWidth), CONFIG);
       canvas.dataset.drawn = "yes";
     } catch (error) {

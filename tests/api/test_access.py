@@ -23,7 +23,7 @@ TABLE: dict[str, dict[str, dict[str, int]]] = {
 }
 TABLE["/api/v1/"] = {"anonymous": UNKNOWN} | SIGNED_IN
 # The document describes addresses, not data: anybody may read it.
-TABLE["/api/schema/"] = {role: READ | REFUSED for role in ROLES}
+TABLE["/api/schema/"] = dict.fromkeys(ROLES, READ | REFUSED)
 # Nothing is there, whoever asks and however.
 TABLE["/api/v1/nothing"] = {role: dict.fromkeys(VERBS, 404) for role in ROLES}
 

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters.models import WatchSpan
@@ -128,7 +127,7 @@ def test_collections_can_be_narrowed(
 
 @pytest.mark.parametrize("path", ["tiers", "teams", "clusters", "collections"])
 def test_following_next_gives_every_row_once(troubled: Portal, read: Read, path: str) -> None:
-    client: Client = client_of(troubled.cleo)
+    client = client_of(troubled.cleo)
     found = []
     url: str | None = f"/api/v1/{path}?page_size=1"
     while url is not None:

@@ -18,7 +18,7 @@ from apps.usage.domain.rows import Filters, Grouping, Interval
 from tests.api.conftest import AFTER, FIRST, Read, client_of
 from tests.factories import Portal, make_cards, make_model
 
-BOTH = {"start": "2026-03-28", "end": "2026-03-30"}
+BOTH: dict[str, Any] = {"start": "2026-03-28", "end": "2026-03-30"}
 COLUMNS = [
     *("capacity_gpu_hours", "unhealthy_gpu_hours", "unallocated_gpu_hours"),
     *("stranded_gpu_hours", "allocated_gpu_hours", "not_running_gpu_hours"),

@@ -237,22 +237,30 @@ class Fleet:
     def slot_truths(self) -> Iterator[SlotTruth]:
         """Yield what the raw samples of every GPU and holder say of the hour's two slots."""
         for node in self.nodes:
-            bounds = [(slot, *_samples_of(node, slot, slot + SLOT_SECONDS)) for slot in _SLOTS]
-            for segment in node.segments:
-                pod = None if segment.pod is None else node.pods[segment.pod]
-                for slot, low, high in bounds:
-                    first, last = max(low, segment.first), min(high, segment.last)
-                    if first < last:
-                        values = self.activity.between(segment, first, last)
-                        yield SlotTruth(
-                            slot,
-                            node.uuid(segment.gpu),
-                            "" if pod is None else pod.namespace,
-                            "" if pod is None else pod.name,
-                            len(values),
-                            fsum(values) / len(values),
-                            node.on_the_second,
-                        )
+            for slot in _SLOTS:
+                for (gpu, pod), values in self._values(node, slot).items():
+                    holder = None if pod is None else node.pods[pod]
+                    yield SlotTruth(
+                        slot,
+                        node.uuid(gpu),
+                        "" if holder is None else holder.namespace,
+                        "" if holder is None else holder.name,
+                        len(values),
+                        fsum(values) / len(values),
+                        node.on_the_second,
+                    )
+
+    def _values(self, node: FleetNode, slot: int) -> dict[tuple[int, int | None], list[float]]:
+        """Return the values of a node's samples in a slot, by GPU and pod."""
+        low = sample_index(slot, node.phase)
+        high = sample_index(slot + SLOT_SECONDS, node.phase)
+        found: dict[tuple[int, int | None], list[float]] = {}
+        for segment in node.segments:
+            first, last = max(low, segment.first), min(high, segment.last)
+            if first < last:
+                values = found.setdefault((segment.gpu, segment.pod), [])
+                values.extend(self.activity.between(segment, first, last))
+        return found
 
     # ------------------------------------------------------------ dealing it out
 
@@ -391,11 +399,6 @@ def _segments(
 def sample_index(at: int, phase: int) -> int:
     """Return the number of the first scrape at or after `at`."""
     return max(0, ceil(((at - FIRST) * 1000 - phase) / (INTERVAL_SECONDS * 1000)))
-
-
-def _samples_of(node: FleetNode, start: int, end: int) -> tuple[int, int]:
-    """Return the numbers (first, last excluded) of the node's samples within start..end."""
-    return sample_index(start, node.phase), sample_index(end, node.phase)
 
 
 def moment(seconds: int) -> datetime:

@@ -183,9 +183,7 @@ def rescaled() -> Iterator[Series]:
     """A collector that writes GPU_UTIL as 0..1."""
     values = {UTILIZATION: activity_of("GPU-r1")}
     target = exporter("rescaled", "n1")
-    return device(
-        target, "GPU-r1", whole("train-0"), metrics=(UTILIZATION, MEMORY), values=values
-    )
+    return device(target, "GPU-r1", whole("train-0"), metrics=(UTILIZATION, MEMORY), values=values)
 
 
 def percent() -> Iterator[Series]:

@@ -7,6 +7,8 @@ from typing import Any
 from apps.clusters.domain.kube_objects import pod_record
 from apps.clusters.domain.ledger import PodRecord
 from apps.clusters.domain.owners import nearest_owner
+from apps.clusters.domain.window import from_seconds
+from apps.clusters.models import Pod
 
 GPU = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
@@ -165,3 +167,32 @@ def record(item: Mapping[str, Any], *, deleted: float | None = None) -> PodRecor
     )
     assert found is not None
     return found
+
+
+def at(seconds: float) -> datetime:
+    """Return the time so many seconds after T0."""
+    return from_seconds(T0 + seconds)
+
+
+def run_pod(uid: str = "uid-1", **fields: Any) -> dict[str, Any]:
+    """Return a pod that was created at 0, bound at 5 and has run since 9."""
+    return pod(
+        uid, **{"bound": 5, "phase": "Running", "statuses": [status(state=running(9))], **fields}
+    )
+
+
+def done_pod(uid: str = "uid-1", end: float = 90, **fields: Any) -> dict[str, Any]:
+    """Return the same pod, completed at `end`."""
+    ended = [status(state=terminated(9, end))]
+    return pod(uid, **{"bound": 5, "phase": "Succeeded", "statuses": ended, **fields})
+
+
+def offset(time: datetime | None) -> float | None:
+    """Return a time as seconds after T0."""
+    return None if time is None else round(time.timestamp() - T0, 3)
+
+
+def times(row: Pod) -> list[float | None]:
+    """Return created, bound, started, finished, deleted and ended as offsets from T0."""
+    fields = ("created_at", "bound_at", "started_at", "finished_at", "deleted_at", "ended_at")
+    return [offset(getattr(row, field)) for field in fields]

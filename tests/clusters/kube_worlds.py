@@ -233,7 +233,9 @@ def world(
         yield one._replace(labels={**target(name), **one.labels})
 
 
-def owners(of: Iterable[tuple[str, str, str, str, str]], metric: str, label: str) -> Iterator[Series]:
+def owners(
+    of: Iterable[tuple[str, str, str, str, str]], metric: str, label: str
+) -> Iterator[Series]:
     """Yield owner series: (namespace, name, kind of the owner, its name, controller)."""
     for namespace, name, kind, owner, controller in of:
         labels = {

@@ -309,7 +309,7 @@ def test_a_resource_that_a_tier_names_counts_as_gpu() -> None:
     assert named.requests == {"acme.com/npu": 2.0}
 
 
-SIDECAR = {"restartPolicy": "Always"}
+SIDECAR: dict[str, Any] = {"restartPolicy": "Always"}
 REQUESTS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], float]] = {
     "containers add up": ([container("a", units=1), container("b", units=2)], [], 3),
     "an init container is held before": ([container(units=1)], [container("i", units=4)], 4),

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ def test_union_covers_the_same_seconds_once(spans: list[tuple[float, float]]) ->
     merged = union(spans)
     assert covered(merged) == covered(spans)
     assert seconds(merged) == len(covered(spans))
-    assert all(a[1] < b[0] for a, b in zip(merged, merged[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in pairwise(merged))
 
 
 @given(SPANS, POINTS, POINTS)

@@ -2,12 +2,10 @@
 
 import json
 import threading
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPResponse
+from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
 from apps.lab.clock import PinnedClock
@@ -15,38 +13,37 @@ from apps.lab.scenarios.base import Scenario
 from apps.lab.server import LabServer
 
 DEADLINE_SECONDS = 20.0
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class Client:
-    """GETs and POSTs to one server; an error status is an answer too."""
+    """Asks one server; an error status is an answer too."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self._place = urllib.parse.urlsplit(url).netloc
 
-    def open(self, path: str, **parameters: object) -> HTTPResponse:
-        """Return the open response, to be read and closed by the caller."""
-        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
-        response: HTTPResponse = urllib.request.urlopen(
-            f"{self.url}{path}{query}", timeout=DEADLINE_SECONDS
-        )
-        return response
+    @contextmanager
+    def open(self, path: str, *, method: str = "GET", body: str = "") -> Iterator[HTTPResponse]:
+        """Yield the answer before its body is read."""
+        connection = HTTPConnection(self._place, timeout=DEADLINE_SECONDS)
+        try:
+            connection.request(method, path, body=body, headers=_FORM)
+            with connection.getresponse() as response:
+                yield response
+        finally:
+            connection.close()
 
     def raw(self, path: str, **parameters: object) -> tuple[int, bytes]:
-        try:
-            with self.open(path, **parameters) as response:
-                return response.status, response.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read()
+        """Return status and body."""
+        with self.open(with_query(path, **parameters)) as response:
+            return response.status, response.read()
 
     def get(self, path: str, **parameters: object) -> Any:
         """Return the JSON of an answer of whatever status."""
         return json.loads(self.raw(path, **parameters)[1])
 
     def post(self, path: str, **form: object) -> Any:
-        body = urllib.parse.urlencode(form).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data=body, method="POST")
-        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as response:
+        with self.open(path, method="POST", body=urllib.parse.urlencode(form)) as response:
             return json.loads(response.read())
 
 
@@ -56,6 +53,10 @@ class Served(Client):
     def __init__(self, url: str, clock: PinnedClock) -> None:
         super().__init__(url)
         self.clock = clock
+
+
+def with_query(path: str, **parameters: object) -> str:
+    return f"{path}?{urllib.parse.urlencode(parameters)}" if parameters else path
 
 
 @contextmanager

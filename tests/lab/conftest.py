@@ -3,10 +3,17 @@
 import pytest
 
 from apps.lab.scenarios.base import Scenario
+from apps.lab.scenarios.helios import FILE
 from apps.lab.scenarios.registry import load
+from apps.lab.scenarios.trace import Trace, read_trace
 
 NOW = 1_795_300_000
 """2026-11-21 20:26:40 UTC."""
+
+
+@pytest.fixture(scope="session")
+def trace() -> Trace:
+    return read_trace(FILE)
 
 
 @pytest.fixture(scope="session")

@@ -23,9 +23,7 @@ ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 Points = Sequence[tuple[int, float]]
 
 
-def rows(
-    scenario: Small, query: str, times: Times, *, until_ms: int = LATE_MS
-) -> list[Row]:
+def rows(scenario: Small, query: str, times: Times, *, until_ms: int = LATE_MS) -> list[Row]:
     return evaluate(parse(query), times, Signals(scenario), until_ms=until_ms)
 
 
@@ -40,7 +38,7 @@ def slot(number: int = 0) -> Times:
 def test_a_slot_sums_the_activity_of_sixty_scrapes() -> None:
     scenario = Small([pod("a", bound=0, activity=0.25)])
 
-    found = rows(scenario, f'sum by (exported_pod) (sum_over_time({ACTIVITY}[30m]))', slot())
+    found = rows(scenario, f"sum by (exported_pod) (sum_over_time({ACTIVITY}[30m]))", slot())
 
     assert [(dict(row.labels), row.values) for row in found] == [
         ({}, {0: 0.0}),
@@ -77,9 +75,7 @@ def test_the_future_has_no_samples() -> None:
     scenario = Small([pod("a", bound=0)])
     now_ms = START_MS + SLOT_MS // 2
 
-    found = rows(
-        scenario, f'count_over_time({ACTIVITY}{{gpu="0"}}[30m])', slot(), until_ms=now_ms
-    )
+    found = rows(scenario, f'count_over_time({ACTIVITY}{{gpu="0"}}[30m])', slot(), until_ms=now_ms)
 
     assert found[0].values == {0: 30.0}
     assert rows(scenario, ACTIVITY, slot(3), until_ms=now_ms) == []
@@ -192,8 +188,8 @@ def pods_in_turn(draw: st.DrawFn) -> list[Pod]:
     metric=st.sampled_from(METRICS),
     function=st.sampled_from(sorted(FUNCTIONS)),
     first=st.integers(0, 4_000_000),
-    step=st.integers(1, 2_000_000),
-    count=st.integers(1, 6),
+    step=st.integers(1, 2_000_000) | st.integers(1, 60).map(lambda n: n * SCRAPE_MS),
+    count=st.integers(1, 8),
     length=st.integers(1, 60),
     until=st.integers(0, 12_000_000),
 )
@@ -212,9 +208,7 @@ def test_the_closed_form_equals_the_samples_worked_through(
     until_ms = START_MS + until
     length_ms = length * 60_000
 
-    found = evaluate(
-        parse(f"{function}({metric}[{length}m])"), times, signals, until_ms=until_ms
-    )
+    found = evaluate(parse(f"{function}({metric}[{length}m])"), times, signals, until_ms=until_ms)
 
     got = {(row.labels, index): value for row in found for index, value in row.values.items()}
     expected: dict[tuple[Labels, int], float] = {}

@@ -1,6 +1,7 @@
 """The lab's Prometheus HTTP API: forms, times, errors and the paths it shares with Kubernetes."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -90,14 +91,16 @@ def test_a_range_selector_gives_raw_samples(lab: Served) -> None:
     assert series["metric"]["__name__"] == ACTIVITY
     assert [value for _, value in series["values"]] == ["0.25"] * 3
     times = [at for at, _ in series["values"]]
-    assert [b - a for a, b in zip(times, times[1:], strict=False)] == [30.0, 30.0]
+    assert [b - a for a, b in pairwise(times)] == [30.0, 30.0]
 
 
 def test_a_scrape_at_either_end_of_a_range_is_in_it(lab: Served) -> None:
     raw = lab.get("/api/v1/query", query=f'{ACTIVITY}{{gpu="0"}}[1m]', time=ORIGIN + 3600)
     scrape = raw["data"]["result"][0]["values"][0][0]
 
-    answer = lab.get("/api/v1/query", query=f'count_over_time({ACTIVITY}{{gpu="0"}}[1m])', time=scrape)
+    answer = lab.get(
+        "/api/v1/query", query=f'count_over_time({ACTIVITY}{{gpu="0"}}[1m])', time=scrape
+    )
 
     assert answer["data"]["result"][0]["value"][1] == "3"
 
@@ -205,7 +208,7 @@ def test_names_and_values_of_labels_are_listed(lab: Served) -> None:
     assert data("label/gpu/values") == ["0", "1", "2", "3"]
     assert data("label/gpu/values", **{"match[]": f'{ACTIVITY}{{exported_pod="a"}}'}) == ["0"]
     assert {"UUID", "exported_pod", "resource"} <= set(data("labels"))
-    assert [s["gpu"] for s in data("series", **{"match[]": ACTIVITY})] == ["0", "1", "2", "3"]
+    assert {s["gpu"] for s in data("series", **{"match[]": ACTIVITY})} == {"0", "1", "2", "3"}
     assert data("metadata")[ACTIVITY][0]["type"] == "gauge"
 
 

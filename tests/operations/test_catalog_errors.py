@@ -3,11 +3,15 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
+from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.clusters.domain.tiers import CapacityType, Sharing
+from apps.operations.domain import schema
 from apps.operations.domain.located import CatalogError
 from apps.operations.services.reading import read_catalog
 
@@ -165,3 +169,23 @@ _VALUES = st.recursive(
 def test_any_value_in_any_place_is_read_or_refused_with_a_catalog_error(value: object) -> None:
     error = _refusal(yaml.safe_dump(value, allow_unicode=True))
     assert error is None or error.problems
+
+
+def test_the_documentation_has_the_example_and_every_key() -> None:
+    text = (settings.BASE_DIR / "docs" / "catalog.md").read_text(encoding="utf-8")
+    example = (CATALOGS / "design.yaml").read_text(encoding="utf-8")
+    assert f"```yaml\n{example}```\n" in text
+    kinds: dict[type[msgspec.Struct], str] = {
+        schema.Cluster: "",
+        schema.Prometheus: "prometheus.",
+        schema.Kubernetes: "kubernetes.",
+        schema.Tier: "",
+        schema.Team: "",
+        schema.Budget: "",
+        schema.Price: "",
+        schema.Report: "",
+    }
+    keys = [before + f.name for kind, before in kinds.items() for f in msgspec.structs.fields(kind)]
+    assert [key for key in keys if f"`{key}`" not in text] == []
+    values = [*schema.Period, *Sharing, *CapacityType]
+    assert [value for value in values if f"`{value}`" not in text] == []

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -261,7 +262,7 @@ def test_loads_in_any_order_keep_history_and_never_overlap(
         wishes = [] if asked is None else [wish(*asked)]
         plan = planned(rows, *wishes, now=now, corrects=corrects)
         if plan.refused:
-            assert plan.saved == plan.withdrawn == plan.changes == []
+            assert (plan.saved, plan.withdrawn, plan.changes) == ([], [], [])
             continue
         after = applied(rows, plan)
         start = now if asked is None or asked[1] is None else asked[1]
@@ -271,8 +272,8 @@ def test_loads_in_any_order_keep_history_and_never_overlap(
             if at >= start:
                 assert _value(after, at) == (asked[0] if asked else None)
         assert all(_start(rows, pk) >= day(now) for pk in plan.withdrawn)
-        ends = [row.valid_to for row in after]
-        assert all(e and e <= n.valid_from for e, n in zip(ends, after[1:], strict=False))
+        bounds = [(row.valid_to, later.valid_from) for row, later in pairwise(after)]
+        assert all(end and start and end <= start for end, start in bounds)
         assert bool(plan.changes) == bool(plan.saved or plan.withdrawn)
         again = planned(after, *wishes, now=now + 1, corrects=corrects)
         assert (again.saved, again.withdrawn, again.changes) == ([], [], [])

@@ -46,7 +46,7 @@ def written(path: Path) -> bool:
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Supervisor:
-    return Supervisor(tmp_path / "logs", os.environ, stop_seconds=5.0)
+    return Supervisor(tmp_path, tmp_path / "logs", os.environ, stop_seconds=5.0)
 
 
 def test_leaving_stops_every_process(supervisor: Supervisor, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_first_started_is_stopped_last(supervisor: Supervisor, tmp_path: Pat
 def test_a_process_that_will_not_go_is_killed_with_its_children(tmp_path: Path) -> None:
     stubborn = tmp_path / "child"
     script = f"trap '' TERM; sleep 1000 & echo $! > {stubborn}; while :; do sleep 1; done"
-    with Supervisor(tmp_path, os.environ, stop_seconds=0.2) as supervisor:
+    with Supervisor(tmp_path, tmp_path, os.environ, stop_seconds=0.2) as supervisor:
         supervisor.start("stubborn", sh(script))
         supervisor.wait_until(lambda: written(stubborn), what="child", seconds=10)
     child = int(stubborn.read_text(encoding="ascii"))
@@ -127,7 +127,8 @@ def test_nothing_is_left_behind_when_the_supervisor_is_killed(tmp_path: Path) ->
         import os
         from pathlib import Path
         from apps.operations.management.supervisor import Supervisor
-        with Supervisor(Path({str(tmp_path)!r}), os.environ) as supervisor:
+        here = Path({str(tmp_path)!r})
+        with Supervisor(here, here, os.environ) as supervisor:
             supervisor.start("child", ["/bin/sh", "-c", "echo $$ > {pid}; exec sleep 1000"])
             supervisor.wait()
     """

@@ -1,6 +1,7 @@
 """The hour's facts: the ledger of docs/definitions.md on small inputs, and its equations."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -75,9 +76,7 @@ def test_time_between_binding_and_start_and_between_runs_is_not_running() -> Non
 
 
 def test_a_pod_that_lives_ten_seconds_counts_ten_seconds() -> None:
-    row = only(
-        hour_facts([spell()], [pod(bound=100, end=110)], [device(0, 0.9, samples=1)])
-    )
+    row = only(hour_facts([spell()], [pod(bound=100, end=110)], [device(0, 0.9, samples=1)]))
     assert row.allocated == round(10 / 3600 * NANO)
     assert hours(row.busy) == pytest.approx(9 / 3600)
 
@@ -248,7 +247,7 @@ def spells(draw: st.DrawFn) -> list[NodeSpell]:
     found = []
     for node in NODES:
         cuts = sorted(draw(st.sets(st.integers(-10, 3610), min_size=2, max_size=4)))
-        for a, b in zip(cuts, cuts[1:], strict=False):
+        for a, b in pairwise(cuts):
             gpus = draw(st.integers(0, 8))
             found.append(
                 spell(
@@ -271,9 +270,7 @@ def pods(draw: st.DrawFn) -> list[PodRecord]:
         bound = draw(OFFSETS)
         end = draw(st.none() | st.integers(bound, 8000))
         starts = sorted(draw(st.lists(st.integers(-10, 7300), min_size=0, max_size=4)))
-        runs = [
-            (float(a), float(b)) for a, b in zip(starts[::2], starts[1::2], strict=False)
-        ]
+        runs = [(float(a), float(b)) for a, b in zip(starts[::2], starts[1::2], strict=False)]
         found.append(
             pod(
                 f"p{number}",
@@ -323,8 +320,7 @@ def test_capacity_is_what_the_nodes_had_however_pods_come_and_go(
     spells: list[NodeSpell], pods: list[PodRecord]
 ) -> None:
     there = sum(
-        s.capacity[GPU] * max(0.0, min(s.end, START + 3600) - max(s.start, START))
-        for s in spells
+        s.capacity[GPU] * max(0.0, min(s.end, START + 3600) - max(s.start, START)) for s in spells
     )
     capacity = hour_facts(spells, pods).total().capacity or 0
     assert capacity / NANO == pytest.approx(there / 3600, abs=1e-6)

@@ -86,9 +86,7 @@ def contents(tables: Iterable[type[models.Model]] = FACTS) -> dict[str, list[tup
     found = {}
     for table in tables:
         names = [f.attname for f in table._meta.concrete_fields if f.name != "id"]
-        found[table.__name__] = sorted(
-            table._default_manager.values_list(*names), key=repr
-        )
+        found[table.__name__] = sorted(table._default_manager.values_list(*names), key=repr)
     return found
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+from pytest_django import DjangoDbBlocker
 from pytest_django.live_server_helper import LiveServer
 
 from apps.accounts.models import User
@@ -27,11 +30,9 @@ MISSING = datetime(2025, 10, 25, 1, tzinfo=UTC)  # 03:00 in Berlin
 
 
 def make_filled_portal() -> Portal:
-    """Make the small portal with facts from FIRST to LAST, but for one failed and one missing hour."""
+    """Make the small portal with facts from FIRST to LAST; one hour failed, one is missing."""
     portal = factories.make_portal(since=datetime(2025, 10, 20, tzinfo=UTC))
-    window = Window(
-        day_start(FIRST, portal.zone), day_start(LAST + timedelta(days=1), portal.zone)
-    )
+    window = Window(day_start(FIRST, portal.zone), day_start(LAST + timedelta(days=1), portal.zone))
     hours = [h for h in factories.hours_of(window) if h not in {FAILED, MISSING}]
     factories.collect(hours, portal.cards, portal.facts_of, zone=portal.zone)
     for cluster in portal.clusters:
@@ -39,9 +40,23 @@ def make_filled_portal() -> Portal:
     return portal
 
 
+@pytest.fixture(scope="module")
+def _facts(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Portal]:
+    """Fill the database once for a module: each test's own transaction nests in this one."""
+    with ExitStack() as outer:
+        with django_db_blocker.unblock():
+            outer.enter_context(transaction.atomic())
+            filled = make_filled_portal()
+        yield filled
+        with django_db_blocker.unblock():
+            transaction.set_rollback(True)
+            outer.close()
+
+
 @pytest.fixture
-def portal(db: None) -> Portal:
-    return make_filled_portal()
+def portal(_facts: Portal, db: None) -> Portal:
+    """Return the filled portal; what a test changes in the database is undone after it."""
+    return _facts
 
 
 @pytest.fixture
@@ -114,7 +129,7 @@ class Screen:
         dark: bool = False,
         scripts: bool = True,
     ) -> None:
-        """Open a fresh context on `url`, take the steps, and fail on anything the page got wrong."""
+        """Take the steps in a fresh context, and fail on anything the pages got wrong."""
 
         def run() -> list[str]:
             context = self._browser.new_context(

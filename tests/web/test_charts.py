@@ -38,7 +38,9 @@ def rows(hours: Sequence[datetime]) -> list[UsageRow]:
 
 def axis(missing: Sequence[datetime] = (), *, unfinished: bool = False) -> Axis:
     counted = charts.missing_by_period(HOURS, missing)
-    return Axis(HOURS, Interval.HOUR, BERLIN, "Sun 25 Oct 2026 (Europe/Berlin)", counted, unfinished)
+    return Axis(
+        HOURS, Interval.HOUR, BERLIN, "Sun 25 Oct 2026 (Europe/Berlin)", counted, unfinished
+    )
 
 
 def drawn(given: Sequence[UsageRow], on: Axis) -> Chart:
@@ -118,9 +120,7 @@ def test_an_empty_chart_says_why_and_what_to_do(lost: list[datetime], says: str)
 
 def test_a_chart_of_a_team_has_no_capacity() -> None:
     held = UsageRow(START, {}, Amounts(allocated=nano(2), busy=nano(2)))
-    chart = charts.ledger(
-        [held], chart_id="l", title="t", axis=axis(), classes=ALLOCATED_CLASSES
-    )
+    chart = charts.ledger([held], chart_id="l", title="t", axis=axis(), classes=ALLOCATED_CLASSES)
     assert chart.figure is not None
     assert [t["name"] for t in chart.figure["data"]] == [c.label for c in ALLOCATED_CLASSES]
     assert "capacity_gpu_hours" not in [column.key for column in chart.table.columns]

@@ -197,10 +197,17 @@ def test_the_query_of_a_choice_gives_the_same_window_again(query: str) -> None:
 )
 def test_a_page_number_out_of_range_gives_the_nearest_page(text: str, page: int) -> None:
     query = QueryDict(mutable=True)
-    query["page"] = text
-    pages = forms.pages_from(query, count=21, per_page=10)
+    query.update({"page": text, "per_page": "10"})
+    pages = forms.pages_from(query, count=21)
     assert (pages.number, pages.last) == (page, 3)
     assert pages.part == slice((page - 1) * 10, page * 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "per_page"), [("", 100), ("25", 25), ("0", 1), ("99999", 1000), ("many", 100)]
+)
+def test_the_length_of_a_page_stays_within_reason(text: str, per_page: int) -> None:
+    assert forms.pages_from(QueryDict(f"per_page={text}"), count=5).per_page == per_page
 
 
 def test_unknown_names_are_said_and_left_out() -> None:

@@ -16,9 +16,8 @@ HOUR = timedelta(hours=1)
 GOOD = Amounts(allocated=nano(10), busy=nano(10))
 
 
-def fresh(**lost: tuple[datetime, ...]) -> Freshness:
-    given = {"missing": (), "failed": (), "partial": (), **lost}
-    return Freshness(last_hour_end=LAST, **given)
+def fresh(*, missing: tuple[datetime, ...] = (), failed: tuple[datetime, ...] = ()) -> Freshness:
+    return Freshness(last_hour_end=LAST, missing=missing, failed=failed, partial=())
 
 
 def test_complete_hours_are_said_quietly() -> None:
@@ -35,9 +34,7 @@ def test_missing_hours_are_named_as_ranges_of_local_time() -> None:
     assert found.level == "warning"
     assert found.missing is not None
     assert found.missing.count == 4
-    assert found.missing.text == (
-        "Wed 18 Nov 2026 00:00 – 03:00, Wed 18 Nov 2026 05:00 – 06:00"
-    )
+    assert found.missing.text == ("Wed 18 Nov 2026 00:00 – 03:00, Wed 18 Nov 2026 05:00 – 06:00")
 
 
 def test_an_hour_is_told_once_when_it_is_both_failed_and_missing() -> None:
@@ -70,9 +67,7 @@ def test_low_coverage_is_a_warning_with_the_amount_that_nobody_measured() -> Non
 
 
 def test_the_grade_mix_sums_to_what_was_allocated() -> None:
-    amounts = Amounts(
-        allocated=nano(10), busy=nano(9), unmeasured=nano(1), grade_inferred=nano(2)
-    )
+    amounts = Amounts(allocated=nano(10), busy=nano(9), unmeasured=nano(1), grade_inferred=nano(2))
     grades = quality(fresh(), amounts, zone=BERLIN, now=NOW).grades
     assert [(g.name, g.text) for g in grades] == [
         ("measured", "70.0 %"),

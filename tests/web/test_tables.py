@@ -10,7 +10,7 @@ from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import UsageRow
 from apps.web import tables
 from apps.web.downloads import csv_text
-from apps.web.formats import Format
+from apps.web.formats import Format, Value
 from apps.web.links import href
 from apps.web.tables import Column, Row, Table
 
@@ -28,7 +28,11 @@ def table(*rows: Row, total: Row | None = None) -> Table:
 
 
 def row(name: str, amount: int = nano(1.25)) -> Row:
-    values = {"name": name, "allocated_gpu_hours": amount, "utilization_ratio": 0.5}
+    values: dict[str, Value] = {
+        "name": name,
+        "allocated_gpu_hours": amount,
+        "utilization_ratio": 0.5,
+    }
     return Row({**values, "wait_seconds": 61.5})
 
 

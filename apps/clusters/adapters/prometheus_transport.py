@@ -1,5 +1,6 @@
 """Sending queries to one Prometheus: pooled, signed, capped, repeated where that can help."""
 
+import os
 import random
 import threading
 import time
@@ -149,9 +150,16 @@ class PrometheusApi:
         self._jitter = jitter
         self._connection = _Connection(config, in_flight)
         self._gate = _gate(config.url, in_flight)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
+        self._pool_process = 0
 
     def close(self) -> None:
-        """Close the pooled connections."""
+        """End the threads and close the pooled connections."""
+        with self._pool_lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and self._pool_process == os.getpid():
+            pool.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
 
     def post(self, request: Request) -> bytes:
@@ -173,17 +181,28 @@ class PrometheusApi:
         many requests there are.
         """
         queue = iter(wanted)
-        pool = ThreadPoolExecutor(self.in_flight, thread_name_prefix="prometheus")
+        pool = self._workers()
+        pending: deque[Future[bytes]] = deque(
+            pool.submit(self.post, request) for request in islice(queue, self.in_flight)
+        )
         try:
-            pending: deque[Future[bytes]] = deque(
-                pool.submit(self.post, request) for request in islice(queue, self.in_flight)
-            )
             while pending:
                 body = pending.popleft().result()
                 pending.extend(pool.submit(self.post, request) for request in islice(queue, 1))
                 yield body
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            # Nothing is waited for here: a generator that is given up ends wherever the garbage
+            # collector runs, which may be one of the workers.
+            for future in pending:
+                future.cancel()
+
+    def _workers(self) -> ThreadPoolExecutor:
+        """Return the threads that send queries; made on first use, and anew after a fork."""
+        with self._pool_lock:
+            if self._pool is None or self._pool_process != os.getpid():
+                self._pool = ThreadPoolExecutor(self.in_flight, thread_name_prefix="prometheus")
+                self._pool_process = os.getpid()
+            return self._pool
 
     def _repeat(self, method: str, path: str, form: Mapping[str, str] | None) -> bytes:
         for attempt in range(ATTEMPTS):

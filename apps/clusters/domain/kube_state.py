@@ -6,6 +6,7 @@ Everything about a slot is taken from that slot and the start of the next one, s
 gives the same whether it is read alone or as part of a day. Times are Unix seconds.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,12 +30,14 @@ class Coverage:
     """When kube-state-metrics was there.
 
     `full` gives by slot how many samples a series has that was there throughout; none where it
-    was away. `after` says that it was seen shortly after the window, too.
+    was away. `after` says that it was seen shortly after the window, too. `scrapes` gives the
+    times of the samples of one such series by slot, where they are known.
     """
 
     slots: Sequence[int]
     full: Samples
     after: bool = False
+    scrapes: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     def covers(self, slot: int) -> bool:
         """Say whether kube-state-metrics was seen in that slot at all."""
@@ -47,26 +50,39 @@ class Coverage:
     def vanished(self, samples: Samples, created: float | None, *, after: bool) -> float | None:
         """Return when an object went; None when it was still there at the end of the window.
 
-        `after` says that it was seen shortly after the window. An object that lacks samples at
-        the end of its last slot went after as many intervals as it has samples (an unbiased
-        estimate); one that lacks none went where that slot ends.
+        `after` says that it was seen shortly after the window. Where nobody looked afterwards,
+        an object is taken to be there still unless it lacks samples at the end.
         """
         seen = [slot for slot, count in samples.items() if count > 0 and self.covers(slot)]
         if after or not seen:
             return None
         last = max(seen)
-        end, whole = self._reach(last, samples[last], created)
         looked_later = self.after or any(self.covers(slot) for slot in self.slots if slot > last)
-        return None if whole and not looked_later else end
+        begin = max(float(last), created or 0.0)
+        lacking = (last + SLOT_SECONDS - begin) / self.interval(last) - samples[last]
+        if not looked_later and lacking < TOLERATED_SAMPLES:
+            return None
+        return self.reached(last, samples[last], begin)
 
-    def _reach(self, slot: int, count: float, created: float | None) -> tuple[float, bool]:
-        """Return until when an object was there in a slot, and whether that is to its end."""
-        begin = max(float(slot), created or 0.0)
-        interval = self.interval(slot)
-        lacking = (slot + SLOT_SECONDS - begin) / interval - count
-        if lacking < TOLERATED_SAMPLES:
-            return float(slot + SLOT_SECONDS), True
-        return begin + count * interval, False
+    def reached(self, slot: int, count: float, begin: float) -> float:
+        """Return until when something lasted that began at `begin` and has `count` samples.
+
+        It ended between the last scrape that shows it and the next one; the middle of the two
+        is the estimate without bias. It lies within the slot, so that no other hour than the
+        one that shows the samples has a part in it.
+        """
+        times = self.scrapes.get(slot, ())
+        end = float(slot + SLOT_SECONDS)
+        if not times:
+            return min(end, begin + count * self.interval(slot))
+        spacing = self.interval(slot) * self.full[slot] / len(times)
+        # Copies of kube-state-metrics multiply the samples of everything alike.
+        place = bisect_left(times, begin) + count * len(times) / self.full[slot] - 0.5
+        if place <= 0.0:
+            return begin
+        low = min(int(place), len(times) - 1)
+        high = times[low + 1] if low + 1 < len(times) else times[low] + spacing
+        return min(end, max(begin, times[low] + (place - low) * (high - times[low])))
 
 
 @dataclass(slots=True)
@@ -218,9 +234,8 @@ def _seen_to_end(pod: PodSeries, coverage: Coverage, bound: float | None) -> flo
     if not coverage.covers(first):
         return float(first)
     begin = max(float(first), pod.created or 0.0)
-    interval = coverage.interval(first)
-    alive = max(0.0, pod.samples.get(first, 0.0) - pod.terminal_samples[first])
-    return max(begin + alive * interval, bound or 0.0)
+    alive = pod.samples.get(first, 0.0) - pod.terminal_samples[first]
+    return max(coverage.reached(first, alive, begin) if alive > 0 else begin, bound or 0.0)
 
 
 def _end_reason(pod: PodSeries, finished: float | None) -> str:

@@ -1,13 +1,19 @@
 """From what the API server shows, in whatever order it arrives, to the rows of the ledger."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import IntegrityError
 
-from apps.clusters.domain.kube_objects import NodeState, assumed_runs, node_state, pod_record
+from apps.clusters.domain.kube_objects import (
+    NodeState,
+    Run,
+    assumed_runs,
+    node_state,
+    pod_record,
+)
 from apps.clusters.domain.ledger import Owner, PodRecord
 from apps.clusters.domain.owners import nearest_owner
 from apps.clusters.ports import Change, ClusterSource
@@ -55,13 +61,16 @@ class Followed:
 
 Item = Listed | Seen | Followed
 
+# Pod uid → the runs to assume of a pod seen for the first time.
+Assumed = Mapping[str, tuple[Run, ...]]
+
 
 @dataclass(slots=True)
 class _Pods:
-    """GPU pods of a batch: by identity of the object, its record; and the rows there are."""
+    """The GPU pods of each item of a batch, and by uid the runs to assume of new ones."""
 
-    records: dict[int, PodRecord]
-    assumed: dict[str, tuple[tuple[float, float | None], ...]]
+    of_item: list[list[PodRecord]]
+    assumed: Assumed
 
 
 class Recorder:
@@ -102,17 +111,14 @@ class Recorder:
             return False
         relist = self._refresh_tiers(max(item.at for item in batch))
         pods = self._prepared(batch)
-        for item in batch:
+        for item, records in zip(batch, pods.of_item, strict=True):
             self._now = max(self._now, item.at)
-            match item:
-                case Listed():
-                    self._take_list(item, pods)
-                case Seen():
-                    self._take_change(item, pods)
-                case Followed():
-                    pass
-            if not isinstance(item, Listed):
-                self._coverage.proven(item.path, item.at)
+            if isinstance(item, Listed):
+                self._take_list(item, records, pods.assumed)
+                continue
+            if isinstance(item, Seen):
+                self._take_change(item, records, pods.assumed)
+            self._coverage.proven(item.path, item.at)
         return relist
 
     def _refresh_tiers(self, now: float) -> bool:
@@ -132,20 +138,31 @@ class Recorder:
         """
         if any(isinstance(item, Listed) and item.path == PODS for item in batch):
             self._owners.forget()
-        named = self._tiers.resources
-        found: list[tuple[Mapping[str, Any], PodRecord]] = []
-        for pod, deleted in _pods_of(batch):
-            record = pod_record(pod, owner=nearest_owner(pod), named=named, deleted=deleted)
-            if record is not None:
-                found.append((pod, record))
-        tops: Mapping[str, Owner] = self._owners.top_owners(pod for pod, _ in found)
-        new = set(self._pods.unknown(record.uid for _, record in found))
-        assumed = {r.uid: assumed_runs(pod, named) for pod, r in found if r.uid in new}
-        self._pods.adopt(ledger_writer.known_pods(self._cluster, sorted(new)))
-        records = {id(pod): _owned(record, tops) for pod, record in found}
-        return _Pods(records, assumed)
+        parsed = [list(self._parse(item)) for item in batch]
+        found = [pair for pairs in parsed for pair in pairs]
+        tops = self._owners.top_owners(pod for pod, _ in found)
+        new = self._pods.unknown(record.uid for _, record in found)
+        self._pods.adopt(ledger_writer.known_pods(self._cluster, new))
+        unseen = frozenset(new)
+        return _Pods(
+            of_item=[[_owned(record, tops) for _, record in pairs] for pairs in parsed],
+            assumed={
+                record.uid: assumed_runs(pod, self._tiers.resources)
+                for pod, record in found
+                if record.uid in unseen
+            },
+        )
 
-    def _take_list(self, listed: Listed, pods: _Pods) -> None:
+    def _parse(self, item: Item) -> Iterator[tuple[Mapping[str, Any], PodRecord]]:
+        """Yield the pods of an item that ask for GPU, with their records."""
+        for pod, deleted in _pods_of(item):
+            record = pod_record(
+                pod, owner=nearest_owner(pod), named=self._tiers.resources, deleted=deleted
+            )
+            if record is not None:
+                yield pod, record
+
+    def _take_list(self, listed: Listed, records: list[PodRecord], assumed: Assumed) -> None:
         proof = self._coverage.last_proof(listed.path)
         last_seen = proof if proof is not None else self._last_watched
         self._coverage.listed(listed.path, listed.at)
@@ -159,23 +176,21 @@ class Recorder:
             self._nodes.listed(states, listed.at, last_seen)
             self._settle({state.name for state in states})
         elif listed.path == PODS:
-            records = [pods.records[id(i)] for i in listed.items if id(i) in pods.records]
             for record in records:
-                self._pods.seen(record, listed.at, assumed=pods.assumed.get(record.uid, ()))
+                self._pods.seen(record, listed.at, assumed=assumed.get(record.uid, ()))
             self._pods.listed({record.uid for record in records}, listed.at, last_seen)
         else:
             self._namespaces.update(str(i["metadata"]["name"]) for i in listed.items)
 
-    def _take_change(self, seen: Seen, pods: _Pods) -> None:
+    def _take_change(self, seen: Seen, records: list[PodRecord], assumed: Assumed) -> None:
         item, kind = seen.change.object, seen.change.type
         if kind not in {"ADDED", "MODIFIED", "DELETED"} or self._is_stale(seen.path, item):
             return
         if seen.path == NODES:
             self._take_node(self._state(item), kind, seen.at)
         elif seen.path == PODS:
-            record = pods.records.get(id(item))
-            if record is not None:
-                self._pods.seen(record, seen.at, assumed=pods.assumed.get(record.uid, ()))
+            for record in records:
+                self._pods.seen(record, seen.at, assumed=assumed.get(record.uid, ()))
         elif kind != "DELETED":
             self._namespaces.add(str(item["metadata"]["name"]))
 
@@ -251,15 +266,14 @@ def _owned(record: PodRecord, tops: Mapping[str, Owner]) -> PodRecord:
     return record if top == record.owner else replace(record, owner=top)
 
 
-def _pods_of(batch: Iterable[Item]) -> Iterable[tuple[Mapping[str, Any], float | None]]:
-    """Yield each pod of a batch, and when it was seen to go if it was."""
-    for item in batch:
-        if isinstance(item, Followed) or item.path != PODS:
-            continue
-        if isinstance(item, Listed):
-            yield from ((pod, None) for pod in item.items)
-        elif item.change.type in {"ADDED", "MODIFIED", "DELETED"}:
-            yield item.change.object, item.at if item.change.type == "DELETED" else None
+def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
+    """Yield each pod of an item, and when it was seen to go if it was."""
+    if isinstance(item, Followed) or item.path != PODS:
+        return
+    if isinstance(item, Listed):
+        yield from ((pod, None) for pod in item.items)
+    elif item.change.type in {"ADDED", "MODIFIED", "DELETED"}:
+        yield item.change.object, item.at if item.change.type == "DELETED" else None
 
 
 def _version(item: Mapping[str, Any]) -> int | None:

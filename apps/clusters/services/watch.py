@@ -99,6 +99,8 @@ def follow(
             batch = _gather(inbox, stop, flush_seconds)
             _record(recorder, batch, streams, stop, wait)
             _check_alive(threads, stop)
+        if recorder is not None:
+            _record(recorder, _arrived(inbox), streams, stop, wait)
     finally:
         ended.set()
         if isinstance(source, Closeable):
@@ -133,6 +135,11 @@ def _gather(inbox: "queue.Queue[Item]", stop: threading.Event, seconds: float) -
         except queue.Empty:
             break
     return batch
+
+
+def _arrived(inbox: "queue.Queue[Item]") -> list[Item]:
+    """Return all that waits to be written, without waiting for more."""
+    return [inbox.get_nowait() for _ in range(inbox.qsize())]
 
 
 def _persist(

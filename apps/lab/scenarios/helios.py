@@ -277,5 +277,3 @@ def _passing(pods: list[Pod]) -> list[Controller]:
             found.setdefault(pod.owner.uid, pod.owner)
             ends[pod.owner.uid] = max(ends.get(pod.owner.uid, 0), pod.deleted)
     return [replace(job, deleted=ends[uid]) for uid, job in found.items()]
-
-

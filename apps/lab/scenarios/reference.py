@@ -93,8 +93,7 @@ class Reference(Scenario):
             for name in ("default", "gpu-operator", "kube-system", "monitoring", *_QUOTAS)
         ]
         self.quotas = [
-            Quota(name, "gpus", identity.uid(self.seed, "quota", name), origin)
-            for name in _QUOTAS
+            Quota(name, "gpus", identity.uid(self.seed, "quota", name), origin) for name in _QUOTAS
         ]
         self.teams = [
             Team(

@@ -22,9 +22,7 @@ class _Entry(NamedTuple):
 def _reference(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
     if data is not None:
         raise UnknownScenario("scenario reference is made up: it reads no data file")
-    return reference.Reference(
-        seed=seed, origin=_origin(origin, now, reference.DAYS * DAY)
-    )
+    return reference.Reference(seed=seed, origin=_origin(origin, now, reference.DAYS * DAY))
 
 
 def _helios(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:

@@ -55,8 +55,7 @@ def team_workloads(seed: str, namespace: str, created: int) -> Workloads:
 
     jobs = [controller("Job", name) for name in _names(seed, namespace, _TRAINING, _JOBS)]
     deployments = [
-        controller("Deployment", name)
-        for name in _names(seed, namespace, _SERVING, _DEPLOYMENTS)
+        controller("Deployment", name) for name in _names(seed, namespace, _SERVING, _DEPLOYMENTS)
     ]
     replica_sets = [
         controller("ReplicaSet", f"{d.name}-{identity.suffix(10, seed, d.uid)}", d)

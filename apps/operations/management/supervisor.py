@@ -53,14 +53,21 @@ class _Child:
 class Supervisor:
     """Processes in sessions of their own, so that a Ctrl-C reaches this one alone.
 
+    They run in `folder` and log to `logs`.
     Use it as a context manager: leaving it stops every process, the first started last, and
     kills what has not gone after `stop_seconds`. Between, SIGINT, SIGTERM and SIGHUP raise
     Stopped.
     """
 
     def __init__(
-        self, logs: Path, environment: Mapping[str, str], *, stop_seconds: float = 20.0
+        self,
+        folder: Path,
+        logs: Path,
+        environment: Mapping[str, str],
+        *,
+        stop_seconds: float = 20.0,
     ) -> None:
+        self._folder = folder
         self._logs = logs
         self._environment = dict(environment)
         self._stop_seconds = stop_seconds
@@ -120,6 +127,7 @@ class Supervisor:
     def _spawn(self, command: Sequence[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - the demo's own commands
             list(command),
+            cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Max, Q, Sum
+from django.db.models import Count, F, Max, Q, Sum
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -232,7 +232,12 @@ def waiting_now(at: datetime, *, visibility: Visibility) -> list[Waiting]:
     rows = (
         waiting.values("tier__builtin", "tier__position", "tier__name")
         .annotate(pods=Count("pk"), gpu_equivalents=Sum("gpu_equivalents"))
-        .order_by("tier__builtin", "tier__position", "tier__name")
+        .order_by(
+            # Databases differ in where they put what has no tier.
+            F("tier__builtin").asc(nulls_last=True),
+            F("tier__position").asc(nulls_last=True),
+            F("tier__name").asc(nulls_last=True),
+        )
     )
     found: dict[str, Waiting] = {}
     for row in rows:

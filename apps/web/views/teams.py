@@ -25,7 +25,6 @@ from apps.web.views.overview import team_table
 
 _WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
 _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE)
-PER_PAGE = 100
 
 
 @page
@@ -136,10 +135,14 @@ def _workload_page(
         (row for row in rows if row.amounts.allocated),
         key=lambda r: (-listings.not_used(r.amounts), tuple(r.groups.values())),
     )
-    pages = forms.pages_from(request.GET, count=len(ordered), per_page=PER_PAGE)
+    pages = forms.pages_from(request.GET, count=len(ordered))
     note = f"Namespace {namespace} only. " if namespace else ""
     if pages.last > 1:
         note += f"Page {pages.number} of {pages.last}; the total is over all {len(ordered)}."
     table = listings.workloads(ordered[pages.part], reading, sums=ordered, note=note)
-    extra = (("namespace", namespace),) if namespace else ()
-    return tables.paged(table, request.path, (*reading.query, *extra), pages)
+    query = list(reading.query)
+    if namespace:
+        query.append(("namespace", namespace))
+    if pages.per_page != forms.PER_PAGE:
+        query.append(("per_page", str(pages.per_page)))
+    return tables.paged(table, request.path, query, pages)

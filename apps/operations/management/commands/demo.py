@@ -77,11 +77,9 @@ class Demo:
         origin = self._lay()
         environment = {**child_environment(self._port), _ORIGIN: origin}
         try:
-            with Supervisor(self._place.folder / "logs", environment) as supervisor:
-                self._lab(supervisor, origin, self._write_catalog(environment))
-                self._portal(supervisor)
-                self._fill(supervisor, days)
-                supervisor.wait()
+            logs = self._place.folder / "logs"
+            with Supervisor(settings.BASE_DIR, logs, environment) as supervisor:
+                self._serve(supervisor, origin, environment, days)
         except Stopped:
             self._say("Stopped. The data is kept: `make demo` goes on where it was.")
         except NotReady as error:
@@ -90,6 +88,19 @@ class Demo:
             raise CommandError(
                 f"{error}, so the demo stopped. Its last words:\n{error.tail}"
             ) from error
+
+    def _serve(
+        self, supervisor: Supervisor, origin: str, environment: Mapping[str, str], days: int
+    ) -> None:
+        try:
+            self._lab(supervisor, origin, self._write_catalog(environment))
+            self._portal(supervisor)
+            self._fill(supervisor, days)
+            supervisor.wait()
+        except Stopped:
+            # The worker finishes its hour, which takes a few seconds.
+            self._say("\nStopping …")
+            raise
 
     def _lay(self) -> str:
         """Return where in time the trace starts: where it did when the database was begun.

@@ -1,0 +1,120 @@
+"""A metrics source from rows in memory, for tests of what stands on the port."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
+from apps.clusters.domain.window import Window
+from apps.clusters.ports import (
+    ActivitySample,
+    DeviceAnswer,
+    DeviceSlot,
+    LedgerAnswer,
+    QuotaSlot,
+    SourceHealth,
+)
+
+
+@dataclass
+class FakeMetrics:
+    """Implements `apps.clusters.ports.MetricsSource` with what it is given.
+
+    `pods` and `nodes` are the whole truth, of which a window shows what could be known by its
+    end. `away` are slots without kube-state-metrics. Every call raises `failure` while it is
+    set; `calls` notes the names of the methods called.
+    """
+
+    device_slots: Sequence[DeviceSlot] = ()
+    samples: Sequence[ActivitySample] = ()
+    pods: Sequence[PodRecord] = ()
+    nodes: Sequence[NodeSpell] = ()
+    quota_slots: Sequence[QuotaSlot] = ()
+    away: Collection[int] = ()
+    activity_metric: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    scrape_interval_seconds: float | None = 30.0
+    warnings: tuple[str, ...] = ()
+    failure: Exception | None = None
+    calls: list[str] = field(default_factory=list)
+
+    def devices(self, window: Window) -> DeviceAnswer:
+        self._called("devices")
+        slots = set(window.slots())
+        rows = [row for row in self.device_slots if row.slot in slots]
+        measured = any(row.samples for row in rows)
+        return DeviceAnswer(
+            rows=rows,
+            activity_metric=self.activity_metric if measured else "",
+            scrape_interval_seconds=self.scrape_interval_seconds if measured else None,
+            warnings=self.warnings,
+        )
+
+    def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
+        self._called("activity_samples")
+        wanted = set(uuids)
+        return [
+            sample
+            for sample in self.samples
+            if sample.uuid in wanted and window.start_seconds <= sample.at < window.end_seconds
+        ]
+
+    def ledger(
+        self,
+        window: Window,
+        *,
+        gpu_resources: Sequence[str] = (),
+        label_keys: Sequence[str] = (),
+    ) -> LedgerAnswer:
+        self._called("ledger")
+        start, end = window.start_seconds, window.end_seconds
+        return LedgerAnswer(
+            pods=[
+                _as_known(pod, end)
+                for pod in self.pods
+                if pod.created < end and (pod.ended is None or pod.ended > start)
+            ],
+            nodes=[
+                replace(
+                    spell,
+                    start=max(spell.start, start),
+                    end=min(spell.end, end),
+                    source=Source.METRICS,
+                )
+                for spell in self.nodes
+                if spell.start < end and spell.end > start
+            ],
+            covered={slot: slot not in self.away for slot in window.slots()},
+            warnings=self.warnings,
+        )
+
+    def quotas(self, window: Window) -> list[QuotaSlot]:
+        self._called("quotas")
+        slots = set(window.slots())
+        return [row for row in self.quota_slots if row.slot in slots]
+
+    def health(self) -> SourceHealth:
+        self._called("health")
+        return SourceHealth(version="fake")
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if self.failure is not None:
+            raise self.failure
+
+
+def _as_known(pod: PodRecord, end: float) -> PodRecord:
+    """Return a pod as it was known at `end`: what happened later is not known yet."""
+    return replace(
+        pod,
+        bound=_known(pod.bound, end),
+        started=_known(pod.started, end),
+        finished=_known(pod.finished, end),
+        deleted=_known(pod.deleted, end),
+        runs=tuple((a, _known(b, end)) for a, b in pod.runs if a < end),
+        node=pod.node if _known(pod.bound, end) is not None else "",
+        end_reason=pod.end_reason if _known(pod.ended, end) is not None else "",
+        source=Source.METRICS,
+    )
+
+
+def _known(at: float | None, end: float) -> float | None:
+    return at if at is not None and at <= end else None

@@ -1,0 +1,106 @@
+"""An HTTP server on 127.0.0.1 that answers what a test tells it to, and notes what it was asked."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl
+
+EMPTY = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came in."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    form: Mapping[str, str]
+    client: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to answer; `announced` is the Content-Length where it lies."""
+
+    body: bytes = EMPTY
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    announced: int | None = None
+
+
+Script = Callable[[Asked], Answer]
+
+
+@dataclass
+class ScriptedPrometheus:
+    """A running server; `asked` grows with every request."""
+
+    url: str
+    asked: list[Asked] = field(default_factory=list)
+
+    @property
+    def connections(self) -> int:
+        """From how many connections the requests came."""
+        return len({one.client for one in self.asked})
+
+
+def in_turn(*answers: Answer) -> Script:
+    """Return the script that gives one answer after the other, the last one for ever."""
+    left = list(answers)
+    lock = threading.Lock()
+
+    def script(_asked: Asked) -> Answer:
+        with lock:
+            return left.pop(0) if len(left) > 1 else left[0]
+
+    return script
+
+
+@contextmanager
+def scripted(script: Script) -> Iterator[ScriptedPrometheus]:
+    """Serve `script` until the context ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            length = int(self.headers.get("Content-Length", 0))
+            self._answer(dict(parse_qsl(self.rfile.read(length).decode())))
+
+        def do_GET(self) -> None:
+            self._answer({})
+
+        def _answer(self, form: dict[str, str]) -> None:
+            address = (str(self.client_address[0]), int(self.client_address[1]))
+            asked = Asked(self.command, self.path, dict(self.headers.items()), form, address)
+            state.asked.append(asked)
+            answer = script(asked)
+            announced = len(answer.body) if answer.announced is None else answer.announced
+            try:
+                self.send_response_only(answer.status)
+                for name, value in answer.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(announced))
+                self.end_headers()
+                self.wfile.write(answer.body)
+            except ConnectionError:
+                self.close_connection = True
+                return
+            self.close_connection = announced != len(answer.body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state = ScriptedPrometheus(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

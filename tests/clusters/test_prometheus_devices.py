@@ -1,0 +1,324 @@
+"""Device rows from a real Prometheus, held against the samples they were made of."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from apps.clusters.adapters.prometheus import PrometheusSource
+from apps.clusters.adapters.prometheus_config import PrometheusConfig
+from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.ports import DeviceAnswer, DeviceSlot
+from tests.clusters import device_worlds
+from tests.clusters.device_worlds import (
+    ACTIVITY,
+    BLANKS,
+    HOSTILE,
+    UTILIZATION,
+    WATTS,
+    activity_of,
+)
+from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT
+
+pytestmark = pytest.mark.prometheus
+
+HOURLY = [Window(from_seconds(ORIGIN + n * HOUR), from_seconds(ORIGIN + (n + 1) * HOUR)) for n in range(3)]  # fmt: skip
+LONG = [Window(from_seconds(ORIGIN), from_seconds(device_worlds.END))]
+FIRST_HOUR = HOURLY[0]
+
+
+@pytest.fixture
+def clusters(prometheus_url: str) -> Iterator["Clusters"]:
+    found = Clusters(prometheus_url)
+    yield found
+    found.close()
+
+
+class Clusters:
+    """Sources of the made clusters, by name."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._sources: dict[str, PrometheusSource] = {}
+
+    def __getitem__(self, name: str) -> PrometheusSource:
+        if name not in self._sources:
+            entry = {"url": self._url, "matchers": {"cluster": name}}
+            self._sources[name] = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        return self._sources[name]
+
+    def close(self) -> None:
+        for source in self._sources.values():
+            source.close()
+
+
+def truth(world: str) -> dict[tuple[int, str, str], list[float]]:
+    """Return the raw activity samples by slot, UUID and pod."""
+    found: dict[tuple[int, str, str], list[float]] = defaultdict(list)
+    for one in getattr(device_worlds, world)():
+        if one.metric == ACTIVITY:
+            pod = one.labels.get("exported_pod", "")
+            for at, value in one.samples:
+                found[int(at // SLOT) * SLOT, one.labels["UUID"], pod].append(value)
+    return found
+
+
+def only(answer: DeviceAnswer, uuid: str) -> list[DeviceSlot]:
+    return sorted(row for row in answer.rows if row.uuid == uuid)
+
+
+@pytest.mark.parametrize("windows", [pytest.param(HOURLY, id="hourly"), pytest.param(LONG, id="range")])  # fmt: skip
+def test_means_and_counts_equal_those_of_the_raw_samples(
+    clusters: Clusters, windows: list[Window]
+) -> None:
+    expected = truth("renamed")
+    rows = [row for window in windows for row in clusters["renamed"].devices(window).rows]
+    found = {(row.slot, row.uuid, row.pod): row for row in rows}
+    assert set(found) == set(expected)
+    assert len(found) == len(rows)
+    for key, samples in expected.items():
+        row = found[key]
+        assert row.samples == len(samples), key
+        assert row.activity_sum is not None
+        assert row.activity_sum / row.samples == pytest.approx(
+            sum(samples) / len(samples), abs=1e-9
+        )
+
+
+@pytest.mark.parametrize(
+    "world", ["renamed", "honoured", "mixed", "twice", "sliced", "percent", "blank", "shared"]
+)
+def test_range_queries_give_what_hourly_queries_give(clusters: Clusters, world: str) -> None:
+    hourly = sorted(row for window in HOURLY for row in clusters[world].devices(window).rows)
+    long = sorted(clusters[world].devices(LONG[0]).rows)
+    assert len(hourly) == len(long)
+    for one, other in zip(hourly, long, strict=True):
+        assert one._replace(activity_sum=None, energy_wh=None) == other._replace(
+            activity_sum=None, energy_wh=None
+        )
+        assert one.activity_sum == pytest.approx(other.activity_sum, abs=1e-9)
+        assert one.energy_wh == pytest.approx(other.energy_wh, abs=1e-6)
+
+
+def test_a_sample_on_the_boundary_belongs_to_the_slot_it_begins(clusters: Clusters) -> None:
+    rows = only(clusters["renamed"].devices(LONG[0]), "GPU-b1")
+    assert [row.samples for row in rows] == [60] * 6
+
+
+def test_workloads_are_named_by_the_renamed_labels(clusters: Clusters) -> None:
+    rows = only(clusters["renamed"].devices(FIRST_HOUR), "GPU-a2")
+    assert [(row.slot, row.namespace, row.pod, row.container) for row in rows] == [
+        (ORIGIN, "vision", "eval-0", "main"),
+        (ORIGIN + SLOT, "", "", ""),
+        (ORIGIN + SLOT, "vision", "eval-0", "main"),
+    ]
+
+
+def test_workloads_are_named_by_plain_labels_where_these_are_theirs(clusters: Clusters) -> None:
+    answer = clusters["honoured"].devices(FIRST_HOUR)
+    assert {(row.uuid, row.namespace, row.pod) for row in answer.rows} == {
+        ("GPU-h1", "vision", "train-0"),
+        ("GPU-h2", "", ""),
+    }
+
+
+def test_the_exporter_is_not_taken_for_a_workload(clusters: Clusters) -> None:
+    answer = clusters["lonely"].devices(FIRST_HOUR)
+    assert {(row.uuid, row.namespace, row.pod, row.container) for row in answer.rows} == {
+        ("GPU-l1", "", "", "")
+    }
+
+
+def test_two_jobs_may_name_workloads_differently(clusters: Clusters) -> None:
+    answer = clusters["mixed"].devices(FIRST_HOUR)
+    assert {(row.uuid, row.node, row.pod, row.samples) for row in answer.rows} == {
+        ("GPU-m1", "n1", "train-0", 60),
+        ("GPU-m2", "n2", "serve-0", 60),
+    }
+
+
+def test_nodes_are_named_by_either_hostname_label(clusters: Clusters) -> None:
+    answer = clusters["renamed"].devices(FIRST_HOUR)
+    assert {row.uuid: row.node for row in answer.rows} == {
+        "GPU-a1": "n1", "GPU-a2": "n1", "GPU-idle": "n1", "GPU-b1": "n2",
+    }  # fmt: skip
+
+
+def test_a_device_exported_twice_has_its_samples_once(clusters: Clusters) -> None:
+    answer = clusters["twice"].devices(FIRST_HOUR)
+    assert {(row.slot, row.uuid, row.pod): row.samples for row in answer.rows if row.node == "n1"} == {
+        (ORIGIN, "GPU-t1", "train-0"): 60,
+        (ORIGIN, "GPU-t2", "short-0"): 30,
+        (ORIGIN, "GPU-t2", ""): 30,
+        (ORIGIN + SLOT, "GPU-t1", "train-0"): 60,
+        (ORIGIN + SLOT, "GPU-t2", ""): 60,
+    }  # fmt: skip
+    expected = truth("twice")
+    for row in answer.rows:
+        samples = expected[row.slot, row.uuid, row.pod]
+        assert row.activity_sum is not None
+        assert row.activity_sum / row.samples == pytest.approx(
+            sum(samples) / len(samples), abs=1e-9
+        )
+    assert any("two exporters on n1" in warning for warning in answer.warnings)
+
+
+def test_copies_of_a_shared_card_are_rows_of_its_sharers(clusters: Clusters) -> None:
+    answer = clusters["shared"].devices(FIRST_HOUR)
+    first = [row for row in answer.rows if row.uuid == "GPU-v1" and row.slot == ORIGIN]
+    assert sorted((row.pod, row.samples) for row in first) == [
+        ("sharer-0", 60),
+        ("sharer-1", 60),
+        ("sharer-2", 60),
+    ]
+    assert answer.warnings == ()
+
+
+@pytest.mark.parametrize("world", ["renamed", "sliced", "shared"])
+def test_energy_is_that_of_the_device_however_many_rows_it_has(
+    clusters: Clusters, world: str
+) -> None:
+    energy: dict[tuple[int, str], float] = defaultdict(float)
+    for row in clusters[world].devices(LONG[0]).rows:
+        if row.energy_wh is not None:
+            energy[row.slot, row.uuid] += row.energy_wh
+    assert energy
+    for key, wh in energy.items():
+        assert wh == pytest.approx(WATTS / 2, rel=1e-3), key
+
+
+def test_memory_is_the_peak_of_the_slot(clusters: Clusters) -> None:
+    rows = only(clusters["renamed"].devices(LONG[0]), "GPU-a1")
+    assert [row.memory_used_peak_mib for row in rows] == [1002 + 3 * n for n in range(6)]
+    assert all(a.slot + SLOT == b.slot for a, b in pairwise(rows))
+
+
+def test_instances_are_devices_of_their_own(clusters: Clusters) -> None:
+    answer = clusters["sliced"].devices(FIRST_HOUR)
+    assert {(r.uuid, r.gpu_instance, r.profile, r.pod) for r in answer.rows} == {
+        ("GPU-s1", "1", "3g.40gb", "mig-0"),
+        ("GPU-s1", "2", "3g.40gb", "mig-1"),
+        ("GPU-s2", "5", "3g.40gb", "mig-2"),
+    }
+
+
+def test_a_device_without_activity_is_there_and_unmeasured(clusters: Clusters) -> None:
+    rows = only(clusters["sliced"].devices(FIRST_HOUR), "GPU-s2")
+    assert [(r.activity_sum, r.samples, r.memory_used_peak_mib) for r in rows] == [
+        (None, 0, 1002.0),
+        (None, 0, 1005.0),
+    ]
+
+
+def test_gpu_util_stands_in_where_profiling_is_missing(clusters: Clusters) -> None:
+    answer = clusters["without-profiling"].devices(FIRST_HOUR)
+    first, second = only(answer, "GPU-u1")[0], only(answer, "GPU-u2")[0]
+    assert answer.activity_metric == f"{ACTIVITY}, {UTILIZATION}"
+    assert first.samples == second.samples == 60
+    times = [ORIGIN + 7.123 + n * 30 for n in range(60)]
+    whole_percent = [round(activity_of("GPU-u1")(t) * 100) / 100 for t in times]
+    assert first.activity_sum == pytest.approx(sum(whole_percent), abs=1e-9)
+    assert second.activity_sum == pytest.approx(sum(map(activity_of("GPU-u2"), times)), abs=1e-9)
+
+
+def test_gpu_util_rescaled_to_fractions_is_read_as_such(clusters: Clusters) -> None:
+    answer = clusters["rescaled"].devices(FIRST_HOUR)
+    times = [ORIGIN + 7.123 + n * 30 for n in range(60)]
+    assert only(answer, "GPU-r1")[0].activity_sum == pytest.approx(
+        sum(map(activity_of("GPU-r1"), times)), abs=1e-9
+    )
+    assert any("0..1" in warning for warning in answer.warnings)
+
+
+def test_profiling_in_per_cent_is_divided_and_said(clusters: Clusters) -> None:
+    answer = clusters["percent"].devices(FIRST_HOUR)
+    times = [ORIGIN + 7.123 + n * 30 for n in range(60)]
+    for uuid in ("GPU-p1", "GPU-p2", "GPU-p3"):
+        row = only(answer, uuid)[0]
+        assert row.activity_sum == pytest.approx(sum(map(activity_of(uuid), times)), abs=1e-9)
+    assert any("0..100" in warning for warning in answer.warnings)
+
+
+@pytest.mark.parametrize("uuid", [pytest.param(u, id=str(v)) for u, v in BLANKS.items()])
+def test_blank_samples_are_left_out(clusters: Clusters, uuid: str) -> None:
+    answer = clusters["blank"].devices(FIRST_HOUR)
+    times = [ORIGIN + 7.123 + n * 30 for n in range(60)]
+    good = [activity_of(uuid)(t) for n, t in enumerate(times) if n % 10]
+    row = only(answer, uuid)[0]
+    assert row.samples == 54
+    assert row.activity_sum == pytest.approx(sum(good), abs=1e-9)
+    assert any("left out" in warning for warning in answer.warnings)
+
+
+def test_blanks_leave_their_neighbours_as_they_are(clusters: Clusters) -> None:
+    answer = clusters["blank"].devices(FIRST_HOUR)
+    times = [ORIGIN + 7.123 + n * 30 for n in range(60)]
+    row = only(answer, "GPU-x7")[0]
+    assert row.samples == 60
+    assert row.activity_sum == pytest.approx(sum(map(activity_of("GPU-x7"), times)), abs=1e-9)
+
+
+def test_a_device_of_blanks_alone_is_unmeasured(clusters: Clusters) -> None:
+    row = only(clusters["blank"].devices(FIRST_HOUR), "GPU-x6")[0]
+    assert (row.activity_sum, row.samples) == (None, 0)
+
+
+def test_a_little_over_one_is_one(clusters: Clusters) -> None:
+    row = only(clusters["blank"].devices(FIRST_HOUR), "GPU-x8")[0]
+    assert (row.activity_sum, row.samples) == (60.0, 60)
+
+
+def test_a_hostile_cluster_name_reaches_its_own_series_alone(clusters: Clusters) -> None:
+    answer = clusters[HOSTILE].devices(LONG[0])
+    assert {row.uuid for row in answer.rows} == {'GPU-"q"|.*'}
+    samples = clusters[HOSTILE].activity_samples(['GPU-"q"|.*'], FIRST_HOUR)
+    assert {sample.uuid for sample in samples} == {'GPU-"q"|.*'}
+
+
+def test_the_sampling_interval_is_learnt(clusters: Clusters) -> None:
+    assert clusters["renamed"].devices(FIRST_HOUR).scrape_interval_seconds == 30.0
+    assert clusters["twice"].devices(LONG[0]).scrape_interval_seconds == 30.0
+
+
+def test_a_window_without_series_is_empty(clusters: Clusters) -> None:
+    answer = clusters["renamed"].devices(
+        Window(from_seconds(ORIGIN - 10 * HOUR), from_seconds(ORIGIN - 9 * HOUR))
+    )
+    assert (list(answer.rows), answer.activity_metric, answer.scrape_interval_seconds) == (
+        [],
+        "",
+        None,
+    )
+
+
+# ---------------------------------------------------------------- raw samples
+
+
+def test_raw_samples_are_those_that_were_written(clusters: Clusters) -> None:
+    window = Window(from_seconds(ORIGIN + 600), from_seconds(ORIGIN + 2 * SLOT + 900))
+    samples = clusters["renamed"].activity_samples(["GPU-a2", "GPU-b1"], window)
+    expected = sorted(
+        (one.labels["UUID"], one.labels.get("exported_pod", ""), at, value)
+        for one in device_worlds.renamed()
+        if one.metric == ACTIVITY and one.labels["UUID"] in {"GPU-a2", "GPU-b1"}
+        for at, value in one.samples
+        if window.start_seconds <= at < window.end_seconds
+    )
+    assert sorted((s.uuid, s.pod, s.at, s.activity) for s in samples) == expected
+    assert len(expected) > 200
+
+
+def test_raw_samples_of_blanks_copies_and_percents_are_usable(clusters: Clusters) -> None:
+    blank = clusters["blank"].activity_samples(["GPU-x3"], FIRST_HOUR)
+    twice = clusters["twice"].activity_samples(["GPU-t1"], FIRST_HOUR)
+    percent = clusters["percent"].activity_samples(["GPU-p1"], FIRST_HOUR)
+    util = clusters["without-profiling"].activity_samples(["GPU-u1", "GPU-u2"], FIRST_HOUR)
+    assert (len(blank), len(twice), len(percent), len(util)) == (108, 120, 120, 240)
+    assert all(0.0 <= s.activity <= 1.0 for s in (*blank, *twice, *percent, *util))
+    assert max(s.activity for s in util) > 0.9
+
+
+def test_no_devices_ask_no_question(clusters: Clusters) -> None:
+    assert clusters["renamed"].activity_samples([], FIRST_HOUR) == []
+    assert clusters["renamed"].activity_samples(["GPU-unknown"], FIRST_HOUR) == []

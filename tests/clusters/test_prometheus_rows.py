@@ -1,0 +1,133 @@
+"""Rows in the making: copies counted once, energy once for a device."""
+
+import pytest
+
+from apps.clusters.adapters.prometheus_forms import EXPORTED, PLAIN, Device, Holder, workload
+from apps.clusters.adapters.prometheus_rows import (
+    Row,
+    copied,
+    device_slots,
+    joined,
+    share_energy,
+    without_copies,
+)
+
+
+def row(uuid: str, pod: str, samples: int, **more: object) -> Row:
+    device = Device(
+        uuid=uuid,
+        gpu_instance=str(more.get("instance", "")),
+        old_hostname=str(more.get("node", "n1")),
+    )
+    energy = more.get("energy")
+    return Row(
+        device,
+        "vision" if pod else "",
+        pod,
+        "main" if pod else "",
+        float(str(more.get("mean", 0.5))) * samples,
+        samples,
+        None,
+        None if energy is None else float(str(energy)),
+    )
+
+
+def test_equal_holders_become_one_row() -> None:
+    one, other = row("GPU-1", "a", 20, mean=0.2), row("GPU-1", "a", 40, mean=0.8)
+    one.memory, other.memory, other.energy = 10.0, 30.0, 5.0
+    rows = joined([one, row("GPU-1", "b", 7), other])
+    assert [(r.pod, r.samples, r.memory, r.energy) for r in rows] == [
+        ("a", 60, 30.0, 5.0),
+        ("b", 7, None, None),
+    ]
+    assert rows[0].activity == pytest.approx(36.0)
+
+
+def test_a_row_without_activity_takes_that_of_the_other() -> None:
+    silent = row("GPU-1", "a", 0)
+    silent.activity = None
+    (both,) = joined([silent, row("GPU-1", "a", 40)])
+    assert (both.activity, both.samples) == (20.0, 40)
+
+
+def test_samples_of_a_node_scraped_twice_are_halved_and_means_stay() -> None:
+    rows = [
+        row("GPU-1", "a", 120, mean=0.4),
+        row("GPU-2", "b", 60, mean=0.7),
+        row("GPU-2", "", 60, mean=0.1),
+        row("GPU-9", "c", 60, node="n2"),
+    ]
+    largest = copied(rows, 30.0)
+    assert set(largest) == {"n1"}
+    without_copies(rows, 30.0, largest=largest, doubled={"n1"})
+    assert [r.samples for r in rows] == [60, 30, 30, 60]
+    assert [r.activity / r.samples for r in rows if r.activity is not None] == pytest.approx(
+        [0.4, 0.7, 0.1, 0.5]
+    )
+
+
+def test_a_pod_with_two_replicas_of_a_card_changes_no_other_row() -> None:
+    rows = [row("GPU-1", "a", 120), row("GPU-1", "b", 60)]
+    without_copies(rows, 30.0, largest=copied(rows, 30.0), doubled=set())
+    assert [r.samples for r in rows] == [60, 60]
+
+
+@pytest.mark.parametrize("samples", [1, 59, 60, 61, 62])
+def test_a_sample_more_than_the_grid_holds_is_no_copy(samples: int) -> None:
+    assert copied([row("GPU-1", "a", samples)], 30.0) == {}
+
+
+def test_devices_of_unnamed_nodes_stand_for_themselves() -> None:
+    rows = [row("GPU-1", "a", 120, node=""), row("GPU-2", "b", 60, node="")]
+    assert set(copied(rows, 30.0)) == {"GPU-1"}
+
+
+def test_holders_that_follow_each_other_keep_their_energy() -> None:
+    rows = [row("GPU-1", "a", 21, energy=52.0), row("GPU-1", "", 39, energy=98.0)]
+    share_energy(rows, 30.0)
+    assert [r.energy for r in rows] == [52.0, 98.0]
+
+
+def test_instances_share_the_energy_of_their_device() -> None:
+    rows = [row("GPU-1", f"p{n}", 60, instance=n, energy=150.0) for n in range(7)]
+    share_energy(rows, 30.0)
+    assert sum(r.energy or 0.0 for r in rows) == pytest.approx(150.0)
+
+
+def test_energy_without_samples_is_shared_evenly() -> None:
+    rows = [row("GPU-1", f"p{n}", 0, instance=n, energy=150.0) for n in range(3)]
+    share_energy(rows, 30.0)
+    assert [r.energy for r in rows] == [50.0, 50.0, 50.0]
+
+
+@pytest.mark.parametrize(
+    ("holder", "names"),
+    [
+        pytest.param(PLAIN.holder(pod="train-0", namespace="v"), ("v", "train-0", ""), id="plain"),
+        pytest.param(PLAIN.holder(pod="nvidia-dcgm-exporter-x", namespace="g"), ("",) * 3, id="itself"),
+        pytest.param(PLAIN.holder(namespace="g"), ("",) * 3, id="no-pod"),
+        pytest.param(
+            EXPORTED.holder(pod="dcgm-exporter-watcher", namespace="v"),
+            ("v", "dcgm-exporter-watcher", ""),
+            id="workload-with-such-a-name",
+        ),
+    ],
+)  # fmt: skip
+def test_the_exporters_own_pod_is_no_workload(holder: Holder, names: tuple[str, ...]) -> None:
+    assert workload(holder) == names
+
+
+@pytest.mark.parametrize(
+    ("labels", "node"),
+    [
+        ({"node_label": "a", "hostname": "b", "old_hostname": "c"}, "a"),
+        ({"kubernetes_node": "k", "hostname": "b"}, "k"),
+        ({"nodename": "n", "hostname": "b"}, "n"),
+        ({"hostname": "b", "old_hostname": "c"}, "b"),
+        ({"old_hostname": "c"}, "c"),
+        ({}, ""),
+    ],
+)
+def test_a_node_is_named_by_the_best_label_there_is(labels: dict[str, str], node: str) -> None:
+    (slot,) = device_slots(0, [Row(Device(**labels), "", "", "", 1.0, 2, None, None)])
+    assert slot.node == node

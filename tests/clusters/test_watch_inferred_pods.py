@@ -1,0 +1,252 @@
+"""Pods learnt from kube-state-metrics series: any order, twice, and never over the API's word."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from apps.clusters.adapters.fake_cluster import FakeCluster
+from apps.clusters.domain.ledger import Owner, PodRecord, Source
+from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, GpuModel, Pod, Tier
+from apps.clusters.ports import Change
+from apps.clusters.services.inferred_pods import store_inferred_pods
+from apps.clusters.services.ledger_reader import (
+    recorded_pod_rows,
+    recorded_pods,
+    recorded_spells,
+    watched_share,
+    watched_spans,
+)
+from apps.clusters.services.recorder import NODES, PODS, Followed, Listed, Recorder, Seen
+from tests.clusters.kube_factories import (
+    A100,
+    GPU,
+    PRODUCT,
+    T0,
+    at,
+    done_pod,
+    node,
+    pod,
+    run_pod,
+    running,
+    status,
+    times,
+)
+
+pytestmark = pytest.mark.django_db
+
+RULES = [TierRule("whole", Sharing.EXCLUSIVE, (GPU,), (), {PRODUCT: A100})]
+LABELS = {"node-a": {PRODUCT: A100}}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    for name in ("whole", "unmatched", "undetermined"):
+        Tier.objects.get_or_create(name=name)
+    return Cluster.objects.create(name="west")
+
+
+def _record(uid: str = "uid-1", end: float | None = None, **fields: Any) -> PodRecord:
+    """Return what an hour of series tells: bound 5, started 9, its series seen until `end`."""
+    base = PodRecord(
+        uid=uid,
+        namespace="vision",
+        name=f"pod-{uid}",
+        owner=Owner("Job", "train"),
+        requests={GPU: 1.0},
+        created=T0,
+        node="node-a",
+        bound=T0 + 5,
+        started=T0 + 9,
+        deleted=None if end is None else T0 + end,
+        runs=((T0 + 9, None if end is None else T0 + end),),
+        source=Source.METRICS,
+    )
+    return replace(base, **fields)
+
+
+def _rows() -> list[Any]:
+    fields = ("uid", "workload__kind", "workload__name", "units", "runs", "end_reason", "source")
+    columns = (*fields, "lost", "tier__name", "gpu_model__name", "gpu_equivalents")
+    rows = Pod.objects.order_by("uid").values_list(*columns)
+    return [
+        (*values, times(row)) for values, row in zip(rows, Pod.objects.order_by("uid"), strict=True)
+    ]
+
+
+def test_pods_of_series_are_written_with_what_they_count_as(cluster: Cluster) -> None:
+    ids = store_inferred_pods(
+        cluster, [_record(), _record("uid-2", node="", bound=None)], RULES, LABELS
+    )
+    first, second = Pod.objects.order_by("uid")
+    assert ids == {"uid-1": first.pk, "uid-2": second.pk}
+    assert (first.source, times(first)) == ("metrics", [0, 5, 9, None, None, None])
+    assert (first.tier and first.tier.name, first.gpu_model and first.gpu_model.name) == (
+        "whole",
+        A100,
+    )
+    assert (second.tier and second.tier.name, second.gpu_model) == ("whole", None)
+
+
+HOURS: dict[str, list[PodRecord]] = {
+    "estimates": [_record(), _record(end=40), _record(end=70)],
+    "a completion": [
+        _record(end=80),
+        _record(finished=T0 + 60, runs=((T0 + 9, T0 + 60),)),
+        _record(),
+    ],
+    "an owner learnt late": [
+        _record(owner=Owner("ReplicaSet", "web-1")),
+        _record(owner=Owner("Deployment", "web"), end=50),
+    ],
+    "a wait before": [
+        _record(node="", bound=None, started=None, runs=()),
+        _record(),
+        _record(end=9),
+    ],
+    "a container's series missing": [_record(requests={GPU: 2.0}), _record()],
+}
+
+
+@pytest.mark.parametrize("hours", HOURS.values(), ids=HOURS)
+def test_hours_in_any_order_and_twice_give_the_same_rows(
+    cluster: Cluster, hours: list[PodRecord]
+) -> None:
+    outcomes = []
+    for order in itertools.permutations(hours):
+        for repeated in (order, (*order, *order)):
+            with transaction.atomic():
+                for record in repeated:
+                    store_inferred_pods(cluster, [record], RULES, LABELS)
+                outcomes.append(_rows())
+                transaction.set_rollback(True)
+    assert all(rows == outcomes[0] for rows in outcomes)
+
+
+def test_a_tier_known_in_any_hour_wins_over_one_not_known(cluster: Cluster) -> None:
+    for labels in ({}, LABELS, {}):
+        store_inferred_pods(cluster, [_record()], RULES, labels)
+    row = Pod.objects.get()
+    assert (row.tier and row.tier.name, row.gpu_model and row.gpu_model.name) == ("whole", A100)
+    assert GpuModel.objects.count() == 1
+
+
+def test_many_pods_cost_few_queries_and_none_is_written_twice(cluster: Cluster) -> None:
+    records = [_record(f"uid-{n}") for n in range(1000)]
+    with CaptureQueriesContext(connection) as first:
+        store_inferred_pods(cluster, records, RULES, LABELS)
+    with CaptureQueriesContext(connection) as second:
+        store_inferred_pods(cluster, records, RULES, LABELS)
+    assert len(first) < 80
+    writes = [
+        q["sql"] for q in second if q["sql"].startswith(('INSERT INTO "clusters_pod"', "UPDATE"))
+    ]
+    assert writes == []
+
+
+# ---------------------------------------------------------------- beside the API's rows
+
+
+def _watched(cluster: Cluster, item: dict[str, Any]) -> Recorder:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [item], T0 + 10)])
+    recorder.take([Followed(NODES, T0 + 60), Followed(PODS, T0 + 60)])
+    recorder.write()
+    return recorder
+
+
+def test_what_the_api_said_stays(cluster: Cluster) -> None:
+    _watched(cluster, run_pod())
+    before = _rows()
+    ids = store_inferred_pods(cluster, [_record(end=30, bound=T0 + 4)], RULES, LABELS)
+    assert _rows() == before
+    assert ids == {"uid-1": Pod.objects.get().pk}
+
+
+def _lost(cluster: Cluster) -> None:
+    _watched(cluster, run_pod())
+    later = Recorder(cluster.pk, FakeCluster())
+    later.take([Listed(NODES, [node()], T0 + 900), Listed(PODS, [], T0 + 900)])
+    later.write()
+    assert Pod.objects.get().lost
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_lost_pod_takes_the_end_that_the_series_show(
+    cluster: Cluster, order: tuple[int, ...]
+) -> None:
+    _lost(cluster)
+    hours = [_record(), _record(end=400), _record(end=40)]
+    for n in order:
+        store_inferred_pods(cluster, [hours[n]], RULES, LABELS)
+    row = Pod.objects.get()
+    assert (times(row), row.runs) == ([0, 5, 9, None, 400, 400], [[T0 + 9, T0 + 400]])
+    assert (row.source, row.lost) == ("api", True)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(2))))
+def test_a_lost_pods_completion_is_its_end(cluster: Cluster, order: tuple[int, ...]) -> None:
+    _lost(cluster)
+    done = _record(finished=T0 + 350, runs=((T0 + 9, T0 + 350),), end_reason="Completed")
+    hours = [_record(end=400), done]
+    for n in order:
+        store_inferred_pods(cluster, [hours[n]], RULES, LABELS)
+    row = Pod.objects.get()
+    assert (times(row)[-1], row.runs, row.end_reason) == (350, [[T0 + 9, T0 + 350]], "Completed")
+
+
+def test_a_pod_of_series_that_the_api_shows_becomes_the_apis(cluster: Cluster) -> None:
+    store_inferred_pods(cluster, [_record(started=T0 + 6, runs=((T0 + 6, None),))], RULES, LABELS)
+    _watched(cluster, run_pod())
+    row = Pod.objects.get()
+    assert (row.source, times(row), row.runs) == (
+        "api",
+        [0, 5, 9, None, None, None],
+        [[T0 + 9, None]],
+    )
+    assert (row.tier and row.tier.name, row.gpu_equivalents) == ("whole", 1.0)
+
+
+# ---------------------------------------------------------------- reading back
+
+
+def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
+    recorder = _watched(cluster, run_pod())
+    recorder.take(
+        [
+            Seen(NODES, Change("MODIFIED", node(allocatable=7)), T0 + 1000),
+            Seen(PODS, Change("MODIFIED", done_pod(end=1500)), T0 + 1500),
+            Seen(PODS, Change("ADDED", pod("next", created=1600)), T0 + 1600),
+        ]
+    )
+    recorder.write()
+    store_inferred_pods(cluster, [_record("metrics-only", end=300)], RULES, LABELS)
+    window = Window(at(0), at(1800))
+    pods = recorded_pods(cluster, window)
+    assert [(p.uid, p.ended) for p in pods] == [("next", None), ("uid-1", T0 + 1500)]
+    assert pods[1].runs == ((T0 + 9, T0 + 1500),)
+    assert pods[1].owner == Owner("Pod", "pod-uid-1")
+    assert [p.uid for p in recorded_pods(cluster, Window(at(1500), at(1800)))] == ["next"]
+    rows = recorded_pod_rows(cluster, window, source=None)
+    assert [row.record.uid for row in rows] == ["metrics-only", "next", "uid-1"]
+    assert rows[2].id == Pod.objects.get(uid="uid-1").pk
+    found = [
+        (s.start - T0, s.end - T0, s.allocatable[GPU]) for s in recorded_spells(cluster, window)
+    ]
+    assert found == [(0, 1000, 8), (1000, 1800, 7)]
+
+
+def test_the_share_watched_is_what_spans_cover(cluster: Cluster) -> None:
+    recorder = _watched(cluster, pod(statuses=[status(state=running(1))]))
+    recorder.take([Listed(NODES, [node()], T0 + 100), Listed(PODS, [], T0 + 100)])
+    recorder.take([Followed(NODES, T0 + 150), Followed(PODS, T0 + 150)])
+    recorder.write()
+    window = Window(at(0), at(200))
+    assert watched_spans(cluster, window) == ((T0 + 10, T0 + 60), (T0 + 100, T0 + 150))
+    assert watched_share(cluster, window) == 0.5
+    assert watched_share(cluster, Window(at(300), at(400))) == 0.0

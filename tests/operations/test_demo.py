@@ -1,0 +1,235 @@
+"""The demo as a person meets it: one command, the portal on a cluster with a past, Ctrl-C."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+import requests
+from django.core.management.base import CommandError
+
+from apps.operations.management.commands.demo import check_ports, procfile, refuse_foreign
+from apps.operations.management.demo_place import PlaceTaken
+from apps.operations.management.people import PASSWORD, PEOPLE
+from tests.servers import accepts, free_port
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MANAGE = (sys.executable, str(ROOT / "manage.py"))
+START_SECONDS = 120.0
+STOP_SECONDS = 40.0
+ZONE = ZoneInfo("Europe/Berlin")
+# Of the worked example in docs/definitions.md: what 32 GPUs do in every hour.
+ALLOCATED, BUSY, IDLE, UNDERUSED = 32.0, 17.2, 3.8, 11.0
+ELSEWHERE = ("DATABASE_URL", "DATABASE_URL_FILE", "CELERY_BROKER_URL", "CACHE_URL", "SCENARIO")
+
+
+@dataclass
+class Running:
+    """A demo that was started, and what it wrote so far."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    var: Path
+    port: int
+    lab_port: int
+
+    def said(self) -> str:
+        return self.output.read_text(encoding="utf-8")
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        pause = threading.Event()
+        while not condition():
+            assert self.process.poll() is None, f"the demo ended: {self.said()}"
+            assert time.monotonic() < deadline, f"waited in vain for {what}: {self.said()}"
+            pause.wait(0.1)
+
+    def get(self, path: str, token: str = "") -> requests.Response:
+        headers = {"Authorization": f"Token {token}"} if token else {}
+        return requests.get(f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=30)
+
+    def stop(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(STOP_SECONDS)
+
+
+def environment(var: Path, port: int, lab_port: int) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    return {
+        **kept,
+        "GPUPORTAL_VAR_DIR": str(var),
+        "PORT": str(port),
+        "LAB_PORT": str(lab_port),
+        "SCENARIO": "reference",
+    }
+
+
+def processes_of(var: Path) -> list[str]:
+    """Return the command lines of all processes that work in this folder."""
+    wanted = f"GPUPORTAL_VAR_DIR={var}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:  # it ended meanwhile, or is another user's
+            continue
+    return found
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], Running]]:
+    """Yield what starts a demo; its ports and folder are the same each time."""
+    port, lab_port, var = free_port(), free_port(), tmp_path / "var"
+    started: list[Running] = []
+
+    def begin() -> Running:
+        output = tmp_path / f"output-{len(started)}"
+        with output.open("wb") as file:
+            process = subprocess.Popen(  # noqa: S603 - our own words
+                [*MANAGE, "demo", "--days", "2"],
+                cwd=tmp_path,
+                env=environment(var, port, lab_port),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        started.append(Running(process, output, var, port, lab_port))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        if running.process.poll() is None:
+            running.stop(signal.SIGTERM)
+
+
+def test_one_command_serves_the_portal_and_ctrl_c_leaves_nothing_behind(
+    start: Callable[[], Running],
+) -> None:
+    demo = start()
+    demo.wait_for(lambda: "The history of 2 days is there" in demo.said(), "the history")
+    assert f"http://127.0.0.1:{demo.port}/" in demo.said()
+    assert demo.get("/readyz").status_code == 200
+    check_processes(demo)
+    check_sign_ins(demo)
+    check_yesterday(demo)
+    check_second_is_refused(demo)
+    assert demo.stop(signal.SIGINT) == 0
+    check_gone(demo)
+
+    again = start()
+    again.wait_for(lambda: "The history of 2 days is there" in again.said(), "the history")
+    assert yesterday().isoformat() not in again.said(), "collected again what was complete"
+    assert again.stop(signal.SIGTERM) == 0
+    check_gone(again)
+
+
+def yesterday() -> datetime:
+    return datetime.now(ZONE).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(1)
+
+
+def check_processes(demo: Running) -> None:
+    running = "\n".join(processes_of(demo.var))
+    for part in ("lab serve", "gunicorn", "celery -A gpuportal worker", "beat", "manage.py watch"):
+        demo.wait_for(lambda part=part: part in "\n".join(processes_of(demo.var)), part)  # type: ignore[misc]  # bound early
+    assert "backfill" not in running
+
+
+def check_sign_ins(demo: Running) -> None:
+    shown = dict(re.findall(r"sign in as (\w+) +(\S+)", demo.said()))
+    assert shown == {person.name: PASSWORD for person in PEOPLE}
+    url = f"http://127.0.0.1:{demo.port}/sign-in/"
+    for name, password in shown.items():
+        with requests.Session() as browser:
+            page = browser.get(url, timeout=30).text
+            token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+            assert token is not None
+            form = {"username": name, "password": password, "csrfmiddlewaretoken": token.group(1)}
+            answer = browser.post(url, data=form, timeout=30, allow_redirects=False)
+            assert answer.status_code == 302, name
+
+
+def check_yesterday(demo: Running) -> None:
+    """Hold the newest whole day against the worked example."""
+    asked = subprocess.run(  # noqa: S603 - our own words
+        [*MANAGE, "issue_token", "admin"],
+        env=environment(demo.var, demo.port, demo.lab_port),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    first, last = yesterday(), yesterday() + timedelta(days=1)
+    query = f"start={first.date()}&end={last.date()}&interval=total"
+    answer = demo.get(f"/api/v1/usage?{query}", asked.stdout.splitlines()[-1])
+    assert answer.status_code == 200, answer.text
+    (row,) = answer.json()["results"]
+    hours = (last.timestamp() - first.timestamp()) / 3600
+    for name, gpus in (
+        ("capacity", ALLOCATED),
+        ("allocated", ALLOCATED),
+        ("busy", BUSY),
+        ("idle", IDLE),
+        ("underused", UNDERUSED),
+    ):
+        assert row[f"{name}_gpu_hours"] == pytest.approx(gpus * hours, rel=1e-3), name
+
+
+def check_second_is_refused(demo: Running) -> None:
+    second = subprocess.run(  # noqa: S603 - our own words
+        [*MANAGE, "demo"],
+        env=environment(demo.var, free_port(), free_port()),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+    )
+    assert second.returncode == 1
+    assert "a demo is running from" in second.stderr
+    assert str(demo.process.pid) in second.stderr
+
+
+def check_gone(demo: Running) -> None:
+    assert processes_of(demo.var) == []
+    assert not accepts(demo.port)
+    assert not accepts(demo.lab_port)
+    assert "Traceback" not in demo.said()
+
+
+def test_a_port_in_use_is_named_with_the_variable_that_chooses_another() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(CommandError, match=rf"port {port} .* LAB_PORT={port + 10} make demo"):
+            check_ports({"PORT": free_port(), "LAB_PORT": port})
+
+
+def test_one_port_for_both_is_refused() -> None:
+    with pytest.raises(CommandError, match="PORT and LAB_PORT must be different"):
+        check_ports({"PORT": 8000, "LAB_PORT": 8000})
+
+
+def test_a_port_that_is_none_is_refused() -> None:
+    with pytest.raises(CommandError, match=r"port 70000 of 127\.0\.0\.1 cannot be used"):
+        check_ports({"PORT": 70000})
+
+
+def test_the_database_of_a_real_portal_is_left_alone() -> None:
+    with pytest.raises(PlaceTaken, match=r"not the demo's \(west\)"):
+        refuse_foreign(["lab", "west"])
+    refuse_foreign(["lab"])
+    refuse_foreign([])
+
+
+def test_the_demo_runs_what_the_procfile_names() -> None:
+    assert list(procfile()) == ["web", "worker", "beat", "watch"]

@@ -1,0 +1,24 @@
+"""A lab served from a thread of the test, for whoever talks to it as a client."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from apps.lab.clock import PinnedClock
+from apps.lab.scenarios.base import Scenario
+from apps.lab.server import LabServer
+
+_DEADLINE_SECONDS = 20.0
+
+
+@contextmanager
+def served_lab(scenario: Scenario, now: float) -> Iterator[str]:
+    """Serve a scenario with its clock pinned at `now` (Unix seconds) and yield the URL."""
+    with LabServer(scenario, PinnedClock(round(now * 1000))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server.url
+        finally:
+            server.stop()
+            thread.join(_DEADLINE_SECONDS)

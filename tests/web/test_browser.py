@@ -1,0 +1,173 @@
+"""The pages in a real browser: no error in its console, no request that leaves the host."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import DAILY, HOURLY, Screen
+
+pytestmark = pytest.mark.browser
+
+PATHS = (
+    "/",
+    "/tiers/gold/",
+    "/teams/",
+    "/teams/vision/",
+    "/workloads/west/vision/Job/train/",
+    "/pods/west/uid-train-0/",
+    "/health/data/",
+)
+
+
+def sign_in(page: Page, username: str = "ada", target: str = f"/?{HOURLY}") -> None:
+    """Ask for a page, sign in on the way to it, and wait until its charts are drawn."""
+    page.goto(target)
+    page.get_by_label("User name").fill(username)
+    page.get_by_label("Password").fill(username)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+def draw_all(page: Page) -> int:
+    """Scroll to every chart and wait until it is drawn; return how many there are."""
+    charts = page.locator("[data-chart]")
+    count = charts.count()
+    for index in range(count):
+        charts.nth(index).scroll_into_view_if_needed()
+        expect(charts.nth(index)).to_have_attribute("data-drawn", "yes")
+    return count
+
+
+def test_a_lead_clicks_from_the_sign_in_to_a_pod(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        assert draw_all(page) == 2
+        page.get_by_role("article", name="Tier gold").get_by_role("link", name="gold").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Tier gold")
+        draw_all(page)
+        page.locator("#teams").get_by_role("link", name="vision").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Team vision")
+        page.locator("#workloads").get_by_role("link", name="Job/train").first.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Job train")
+        page.locator("#pods").get_by_role("link", name="train-0").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Pod train-0")
+        assert page.url.endswith(HOURLY)
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+    screen.visit(served, steps)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_page_scrolls_sideways_on_a_phone(served: str, screen: Screen, dark: bool) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page)
+        for path in PATHS:
+            page.goto(f"{path}?{DAILY}")
+            draw_all(page)
+            wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+            assert wide[0] <= wide[1], (path, wide)
+
+    screen.visit(served, steps, width=390, dark=dark)
+
+
+@pytest.mark.parametrize(
+    ("dark", "theme", "other"),
+    [
+        pytest.param(False, "light", "dark", id="light"),
+        pytest.param(True, "dark", "dark", id="dark"),
+    ],
+)
+def test_the_theme_follows_the_system_until_the_reader_chooses(
+    served: str, screen: Screen, dark: bool, theme: str, other: str
+) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page)
+        root = page.locator("html")
+        expect(root).to_have_attribute("data-bs-theme", theme)
+        draw_all(page)
+        switch = page.locator("[data-theme-switch]")
+        expect(switch).to_have_text("Theme: auto")
+        switch.click()
+        expect(root).to_have_attribute("data-bs-theme", "light")
+        switch.click()
+        expect(root).to_have_attribute("data-bs-theme", other)
+        page.reload()
+        expect(root).to_have_attribute("data-bs-theme", other)
+        draw_all(page)
+
+    screen.visit(served, steps, dark=dark)
+
+
+def test_a_window_is_changed_without_loading_the_page_anew(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/tiers/gold/?{HOURLY}")
+        page.evaluate("window.same = true")
+        page.get_by_label("From").fill("2025-10-24")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator(".window-label")).to_contain_text("Fri 24 Oct 2025")
+        assert "first=2025-10-24&last=2025-10-27" in page.url
+        draw_all(page)
+        page.get_by_role("link", name="Yesterday").click()
+        expect(page.get_by_text("Nothing to draw")).to_be_visible()
+        assert page.evaluate("window.same") is True
+        page.go_back()
+        expect(page.locator(".window-label")).to_contain_text("Fri 24 Oct 2025")
+        draw_all(page)
+
+    screen.visit(served, steps)
+
+
+def test_pages_work_without_scripts_but_for_the_drawing(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/tiers/gold/?{HOURLY}")
+        expect(page.get_by_text("The chart is drawn here by JavaScript")).to_be_visible()
+        page.get_by_text("Table of 73 rows").click()
+        expect(page.locator("#ledger tbody tr").first).to_be_visible()
+        page.get_by_role("link", name="Last 24 hours").click()
+        expect(page.locator(".window-label")).not_to_contain_text("2025")
+
+    screen.visit(served, steps, scripts=False)
+
+
+def test_a_table_is_saved_as_a_file(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page)
+        with page.expect_download() as started:
+            page.get_by_role("link", name="Download Tiers as CSV").click()
+        name = "gpuportal_overview_tiers_2025-10-25_2025-10-27.csv"
+        assert started.value.suggested_filename == name
+
+    screen.visit(served, steps)
+
+
+def test_the_keyboard_reaches_the_content_first(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page)
+        page.goto(f"/?{HOURLY}")
+        page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to the content")
+        expect(skip).to_be_focused()
+        expect(skip).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        expect(page.locator("#main")).to_be_focused()
+        page.keyboard.press("Tab")
+        focused = page.locator(":focus")
+        expect(focused).to_have_text("Today")
+        assert focused.evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
+
+    screen.visit(served, steps)
+
+
+def test_a_gap_is_drawn_as_a_gap(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/tiers/gold/?{HOURLY}")
+        draw_all(page)
+        bars = page.locator(".chart-canvas .trace.bars").first.locator(".point")
+        assert bars.count() == 71
+        expect(page.locator(".chart-canvas .shapelayer path")).to_have_count(1)
+        expect(page.locator("figcaption")).to_have_text(re.compile("2 hours not collected"))
+
+    screen.visit(served, steps)
