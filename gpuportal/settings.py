@@ -216,13 +216,13 @@ STATIC_ROOT = VAR_DIR / "static"
 STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
 NODE_MODULES = BASE_DIR / "node_modules"
 # Pinned npm packages, served as they are: (URL prefix, folder).
-for _prefix, _folder in (
+for _prefix, _package in (
     ("npm/tabler", NODE_MODULES / "@tabler" / "core" / "dist"),
     ("npm/htmx", NODE_MODULES / "htmx.org" / "dist"),
     ("npm/plotly", NODE_MODULES / "plotly.js-basic-dist-min"),
 ):
-    if _folder.is_dir():
-        STATICFILES_DIRS.append((_prefix, _folder))
+    if _package.is_dir():
+        STATICFILES_DIRS.append((_prefix, _package))
 WHITENOISE_USE_FINDERS = not PRODUCTION
 WHITENOISE_AUTOREFRESH = not PRODUCTION
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -229,20 +229,19 @@ def collect(
     by_workload: _Sums = defaultdict(Amounts)
     clusters = sorted({c.node.cluster_id for c in cards})
     days = set()
+    rows = _HourRows()
     for hour in hours:
         facts = facts_of(hour)
         day = day_of(hour, zone)
         days.add(day)
-        for cluster in clusters:
-            note_collection(cluster, hour, coverage_ratio=1.0, samples=120)
-        _write_hour(hour, cards, facts)
+        rows.add(hour, cards, facts)
         for fact in facts:
-            by_team[day, fact.team.pk, *_kind(fact.cards)].add(fact.amounts)
-            by_workload[day, fact.pod.workload_id, fact.team.pk, *_kind(fact.cards)].add(
-                fact.amounts
-            )
+            kind = _kind(fact.cards)
+            by_team[day, fact.team.pk, *kind].add(fact.amounts)
+            by_workload[day, fact.pod.workload_id, fact.team.pk, *kind].add(fact.amounts)
         for of_node in cards:
             by_tier[day, *_kind(of_node)].add(_node_amounts(of_node, facts))
+    rows.write()
     TeamDay.objects.bulk_create(
         TeamDay(day=day, team_id=team, **_of_tier(kind), **_held(amounts))
         for (day, team, *kind), amounts in by_team.items()
@@ -290,27 +289,47 @@ def hours_of(window: Window) -> list[datetime]:
     return [hour.start for hour in window.hours()]
 
 
-def _write_hour(hour: datetime, cards: Sequence[Cards], facts: Sequence[PodFact]) -> None:
-    PodHour.objects.bulk_create(_pod_hour(hour, fact) for fact in facts)
-    teams: _Sums = defaultdict(Amounts)
-    tiers: _Sums = defaultdict(Amounts)
-    nodes = []
-    for fact in facts:
-        teams[fact.team.pk, *_kind(fact.cards)].add(fact.amounts)
-    for of_node in cards:
-        amounts = _node_amounts(of_node, facts)
-        tiers[_kind(of_node)].add(amounts)
-        nodes.append(
-            NodeHour(hour=hour, node=of_node.node, **_of_tier(_kind(of_node)), **_all(amounts))
+@dataclass
+class _HourRows:
+    """Rows of hours, written together: a query for each hour would be most of a test's time."""
+
+    pods: list[PodHour] = field(default_factory=list)
+    nodes: list[NodeHour] = field(default_factory=list)
+    teams: list[TeamHour] = field(default_factory=list)
+    tiers: list[TierHour] = field(default_factory=list)
+    windows: list[CollectionWindow] = field(default_factory=list)
+
+    def add(self, hour: datetime, cards: Sequence[Cards], facts: Sequence[PodFact]) -> None:
+        by_team: _Sums = defaultdict(Amounts)
+        by_tier: _Sums = defaultdict(Amounts)
+        for fact in facts:
+            self.pods.append(_pod_hour(hour, fact))
+            by_team[fact.team.pk, *_kind(fact.cards)].add(fact.amounts)
+        for of_node in cards:
+            amounts = _node_amounts(of_node, facts)
+            by_tier[_kind(of_node)].add(amounts)
+            kind = _of_tier(_kind(of_node))
+            self.nodes.append(NodeHour(hour=hour, node=of_node.node, **kind, **_all(amounts)))
+        for (team, *of_team), amounts in by_team.items():
+            row = TeamHour(hour=hour, team_id=team, **_of_tier(of_team), **_held(amounts))
+            self.teams.append(row)
+        for of_tier, amounts in by_tier.items():
+            self.tiers.append(TierHour(hour=hour, **_of_tier(of_tier), **_all(amounts)))
+        for cluster in sorted({c.node.cluster_id for c in cards}):
+            values = {"state": "complete", "coverage_ratio": 1.0, "samples": 120, "attempts": 1}
+            self.windows.append(CollectionWindow(cluster_id=cluster, hour=hour, **values))
+
+    def write(self) -> None:
+        PodHour.objects.bulk_create(self.pods)
+        NodeHour.objects.bulk_create(self.nodes)
+        TeamHour.objects.bulk_create(self.teams)
+        TierHour.objects.bulk_create(self.tiers)
+        CollectionWindow.objects.bulk_create(
+            self.windows,
+            update_conflicts=True,
+            unique_fields=["cluster", "hour"],
+            update_fields=["state", "coverage_ratio", "samples", "attempts"],
         )
-    NodeHour.objects.bulk_create(nodes)
-    TeamHour.objects.bulk_create(
-        TeamHour(hour=hour, team_id=team, **_of_tier(kind), **_held(amounts))
-        for (team, *kind), amounts in teams.items()
-    )
-    TierHour.objects.bulk_create(
-        TierHour(hour=hour, **_of_tier(kind), **_all(amounts)) for kind, amounts in tiers.items()
-    )
 
 
 def _pod_hour(hour: datetime, fact: PodFact) -> PodHour:
@@ -349,13 +368,11 @@ def _of_tier(kind: Sequence[Any]) -> dict[str, Any]:
 
 
 def _held(amounts: Amounts) -> dict[str, Any]:
-    every = asdict(amounts)
-    return {name: every[name] for name in (*HELD_FIELDS, "memory_peak_mib")}
+    return {name: getattr(amounts, name) for name in (*HELD_FIELDS, "memory_peak_mib")}
 
 
 def _all(amounts: Amounts) -> dict[str, Any]:
-    every = asdict(amounts)
-    return _held(amounts) | {name: every[name] for name in CAPACITY_FIELDS}
+    return _held(amounts) | {name: getattr(amounts, name) for name in CAPACITY_FIELDS}
 
 
 # ---------------------------------------------------------------- a small portal

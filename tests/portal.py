@@ -39,7 +39,7 @@ class Portal:
 
         Raises AssertionError with both outputs when it fails.
         """
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - our own words
             [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
             env=self.environment | extra,
@@ -54,7 +54,7 @@ class Portal:
     def start(self, *command: str, log: str, **extra: str) -> subprocess.Popen[bytes]:
         """Start a process that runs until the portal closes; its output goes to folder/log."""
         with (self.folder / log).open("ab") as output:
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 - our own words
                 [sys.executable, "-m", *command],
                 cwd=ROOT,
                 env=self.environment | extra,

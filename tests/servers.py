@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
+import psycopg
+
 from tests.programs import find
 
 START_SECONDS = 60.0
@@ -93,9 +95,20 @@ def temporary_postgres() -> Iterator[str]:
             ]
             return [str(postgres), "-D", str(home / "data"), *options]
 
+        def url(port: int) -> str:
+            return f"postgresql://portal:{password}@127.0.0.1:{port}/postgres"
+
+        def ready(port: int) -> bool:
+            # It accepts connections, to refuse them, while it is still starting up.
+            try:
+                psycopg.connect(url(port), connect_timeout=5).close()
+            except psycopg.OperationalError:
+                return False
+            return True
+
         # SIGINT is PostgreSQL's fast shutdown: open sessions are cut, not waited for.
-        with _running(command, home, account=account, stop_signal=signal.SIGINT) as port:
-            yield f"postgresql://portal:{password}@127.0.0.1:{port}/postgres"
+        with _running(command, ready, home, account=account, stop_signal=signal.SIGINT) as port:
+            yield url(port)
 
 
 @contextmanager
@@ -112,7 +125,7 @@ def temporary_redis() -> Iterator[str]:
 
     with (
         _folder("gpuportal-redis-", None) as home,
-        _running(command, home, account=None, stop_signal=signal.SIGTERM) as port,
+        _running(command, accepts, home, account=None, stop_signal=signal.SIGTERM) as port,
     ):
         yield f"redis://127.0.0.1:{port}/0"
 
@@ -120,12 +133,13 @@ def temporary_redis() -> Iterator[str]:
 @contextmanager
 def _running(
     command: Callable[[int], list[str]],
+    ready: Callable[[int], bool],
     home: Path,
     *,
     account: str | None,
     stop_signal: signal.Signals,
 ) -> Iterator[int]:
-    """Start a server on a free port, yield the port once it accepts, stop it by its pid."""
+    """Start a server on a free port, yield the port once it is ready, stop it by its pid."""
     log = home / "log"
     for _ in range(_TRIES):
         port = free_port()
@@ -143,7 +157,7 @@ def _running(
                 start_new_session=True,
             )
         try:
-            if _came_up(process, port):
+            if _came_up(process, lambda port=port: ready(port)):
                 yield port
                 return
         finally:
@@ -152,13 +166,13 @@ def _running(
     raise ServerFailed(f"{command(0)[0]} did not come up:\n{text}")
 
 
-def _came_up(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server accepts connections; False when it ended instead."""
+def _came_up(process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> bool:
+    """Wait until the server is ready; False when it ended instead, or was too slow."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             return False
-        if accepts(port):
+        if ready():
             return True
         try:
             process.wait(timeout=_POLL_SECONDS)

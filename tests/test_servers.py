@@ -83,10 +83,3 @@ def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(programs.ProgramMissing, match="Debian package prometheus"):
         programs.find("promtool")
-
-
-def test_postgresql_is_found_where_debian_puts_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
-        pytest.fail("Debian's PostgreSQL is not installed")
-    monkeypatch.setenv("PATH", os.devnull)
-    assert programs.find("initdb").name == "initdb"

@@ -10,8 +10,6 @@ from django.db.models import F, Q
 from apps.clusters.models import CAPACITY_TYPES
 from apps.usage.domain.collection import CollectionState
 
-_PLAIN = {"on_delete": models.DO_NOTHING, "db_constraint": False, "db_index": False}
-
 
 class Held(models.Model):
     """What was allocated, split by what became of it; `allocated` is the sum of the five."""
@@ -49,9 +47,15 @@ class Capacity(models.Model):
 class OfTier(models.Model):
     """The dimensions that every fact has."""
 
-    cluster = models.ForeignKey("clusters.Cluster", **_PLAIN)
-    tier = models.ForeignKey("clusters.Tier", **_PLAIN)
-    gpu_model = models.ForeignKey("clusters.GpuModel", **_PLAIN)
+    cluster = models.ForeignKey(
+        "clusters.Cluster", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    tier = models.ForeignKey(
+        "clusters.Tier", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    gpu_model = models.ForeignKey(
+        "clusters.GpuModel", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
     capacity_type = models.CharField(max_length=10, choices=CAPACITY_TYPES)
 
     class Meta:
@@ -59,9 +63,15 @@ class OfTier(models.Model):
 
 
 class OfWorkload(OfTier):
-    team = models.ForeignKey("accounts.Team", **_PLAIN)
-    namespace = models.ForeignKey("clusters.Namespace", **_PLAIN)
-    workload = models.ForeignKey("clusters.Workload", **_PLAIN)
+    team = models.ForeignKey(
+        "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    namespace = models.ForeignKey(
+        "clusters.Namespace", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    workload = models.ForeignKey(
+        "clusters.Workload", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
 
     class Meta:
         abstract = True
@@ -71,8 +81,12 @@ class PodHour(OfWorkload, Held):
     """One pod in one hour: the finest fact; kept for the hourly retention."""
 
     hour = models.DateTimeField()
-    pod = models.ForeignKey("clusters.Pod", **_PLAIN)
-    node = models.ForeignKey("clusters.Node", null=True, **_PLAIN)
+    pod = models.ForeignKey(
+        "clusters.Pod", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    node = models.ForeignKey(
+        "clusters.Node", null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
 
     class Meta:
         ordering = ["hour", "pk"]
@@ -89,7 +103,9 @@ class TeamHour(OfTier, Held):
     """The sum of a team's pods on a tier in one hour; kept for good."""
 
     hour = models.DateTimeField()
-    team = models.ForeignKey("accounts.Team", **_PLAIN)
+    team = models.ForeignKey(
+        "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
 
     class Meta:
         ordering = ["hour", "pk"]
@@ -103,7 +119,9 @@ class NodeHour(OfTier, Held, Capacity):
     """The whole ledger of one node's share of a tier in one hour; hourly retention."""
 
     hour = models.DateTimeField()
-    node = models.ForeignKey("clusters.Node", **_PLAIN)
+    node = models.ForeignKey(
+        "clusters.Node", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
 
     class Meta:
         ordering = ["hour", "pk"]
@@ -141,7 +159,9 @@ class WorkloadDay(OfWorkload, Held):
 
 class TeamDay(OfTier, Held):
     day = models.DateField()
-    team = models.ForeignKey("accounts.Team", **_PLAIN)
+    team = models.ForeignKey(
+        "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
 
     class Meta:
         ordering = ["day", "pk"]

@@ -139,7 +139,12 @@ def _ledger_figure(
             "barmode": "stack",
             "bargap": 0.12 if len(axis.periods) <= 40 else 0,
             "xaxis": _time_axis(axis),
-            "yaxis": {"rangemode": "tozero", "title": {"text": axis.unit}, "tickformat": ","},
+            "yaxis": {
+                "rangemode": "tozero",
+                "title": {"text": axis.unit, "standoff": 8},
+                "tickformat": ",",
+                "automargin": True,
+            },
             "shapes": [_gap(first, last) for first, last in gaps],
             "annotations": [*_gap_notes(gaps, axis), *_short_notes(by_period, axis, classes)],
         },

@@ -34,9 +34,13 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The banner above a page's numbers; `level` is ok, warning or danger."""
+    """The banner above a page's numbers; `level` is ok, warning or danger.
+
+    `begins` is set when the window reaches back before the first facts there are.
+    """
 
     level: str
+    begins: str
     last_hour_end: str
     stale: str
     missing: Gap | None
@@ -52,9 +56,14 @@ class Quality:
 
 
 def quality(
-    freshness: Freshness, amounts: Amounts | None, *, zone: ZoneInfo, now: datetime
+    freshness: Freshness,
+    amounts: Amounts | None,
+    *,
+    start: datetime,
+    zone: ZoneInfo,
+    now: datetime,
 ) -> Quality:
-    """Return what must be said of numbers that rest on these hours.
+    """Return what must be said of numbers that rest on these hours; the window is from `start`.
 
     `amounts` is the sum over what the page shows; None where the page shows no amounts.
     """
@@ -68,6 +77,7 @@ def quality(
     level = "danger" if freshness.last_hour_end is None else "warning" if trouble else "ok"
     return Quality(
         level=level,
+        begins=_begins(freshness.first_hour, start, zone),
         last_hour_end=_clock(freshness.last_hour_end, zone) if freshness.last_hour_end else "",
         stale=stale,
         missing=missing,
@@ -110,6 +120,10 @@ def _gap(hours: Sequence[datetime], zone: ZoneInfo) -> Gap | None:
     more = len(ranges) - _MOST_RANGES
     text = ", ".join(ranges[:_MOST_RANGES]) + (f" and {more} more stretches" if more > 0 else "")
     return Gap(len(set(hours)), text)
+
+
+def _begins(first: datetime | None, start: datetime, zone: ZoneInfo) -> str:
+    return _clock(first, zone) if first and first > start else ""
 
 
 def _stale(last: datetime | None, now: datetime) -> str:

@@ -126,4 +126,10 @@ def axis_of(reading: Reading, freshness: Freshness) -> Axis:
 
 def quality_of(reading: Reading, freshness: Freshness, amounts: Amounts | None) -> Quality:
     """Return the banner for numbers that add up to `amounts`."""
-    return quality(freshness, amounts, zone=reading.choice.zone, now=reading.now)
+    return quality(
+        freshness,
+        amounts,
+        start=reading.window.start,
+        zone=reading.choice.zone,
+        now=reading.now,
+    )

@@ -47,7 +47,7 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       hoverlabel: { bgcolor: colour("--portal-chart-hover"), font: { color: text } },
-      margin: { l: 56, r: 8, t: 20, b: 40 },
+      margin: { l: 40, r: 8, t: 20, b: 40 },
       showlegend: false,
       hovermode: "closest",
     };

@@ -186,6 +186,10 @@ def rescaled() -> Iterator[Series]:
     return device(target, "GPU-r1", whole("train-0"), metrics=(UTILIZATION, MEMORY), values=values)
 
 
+def _times_hundred(value: Callable[[float], float]) -> Callable[[float], float]:
+    return lambda at: value(at) * 100
+
+
 def percent() -> Iterator[Series]:
     """A collector that writes the profiling metric as per cent."""
     target = exporter("percent", "n1")
@@ -195,7 +199,7 @@ def percent() -> Iterator[Series]:
                 target,
                 uuid,
                 whole(f"train-{uuid[-1]}"),
-                values={ACTIVITY: lambda at, of=activity_of(uuid): of(at) * 100},  # type: ignore[misc]
+                values={ACTIVITY: _times_hundred(activity_of(uuid))},
             )
             for uuid in ("GPU-p1", "GPU-p2", "GPU-p3")
         )

@@ -252,6 +252,19 @@ def test_a_pod_is_matched_by_the_rules_valid_when_it_was_bound(cluster: Cluster)
     assert list(tiers) == ["whole", "newer"]
 
 
+def test_pods_that_no_tier_matched_are_matched_when_the_catalog_has_one(cluster: Cluster) -> None:
+    rules = TierRule.objects.filter(tier__name="whole")
+    rules.update(resources=[])
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, [node()], T0 + 10), Listed(PODS, [run_pod()], T0 + 10)])
+    recorder.write()
+    assert Pod.objects.get(tier__name="unmatched")
+    rules.update(resources=[GPU])
+    recorder.take([Followed(PODS, T0 + 60)])
+    recorder.write()
+    assert Pod.objects.get(tier__name="whole")
+
+
 def test_new_names_in_the_catalog_ask_for_everything_anew(cluster: Cluster) -> None:
     recorder = Recorder(cluster.pk, FakeCluster())
     npu = pod(containers=[{"name": "main", "resources": {"requests": {"acme.com/npu": "2"}}}])

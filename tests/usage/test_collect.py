@@ -65,10 +65,8 @@ def collect(window: Window = HOUR) -> list[HourOutcome]:
 
 
 def amounts(table: type[models.Model], hours: float = 1.0) -> dict[str, float]:
-    names = ("capacity", "unhealthy", "unallocated", "allocated", "not_running")
-    names = (*names, "unmeasured", "idle", "underused", "busy")
     rows = table._default_manager.all()
-    return {name: sum(getattr(r, name) for r in rows) / 1e9 / hours for name in names}
+    return {name: sum(getattr(r, name) for r in rows) / 1e9 / hours for name in WORKED_EXAMPLE}
 
 
 WORKED_EXAMPLE = {

@@ -305,8 +305,9 @@ def test_both_equations_hold_and_nothing_is_negative(
     spells: list[NodeSpell], pods: list[PodRecord], rows: list[DeviceSlot]
 ) -> None:
     result = hour_facts(spells, pods, rows)
-    for fact in (*result.pods, *result.nodes):
-        assert list(broken_equations(fact.amounts)) == []
+    rows_of_facts = [f.amounts for f in result.pods] + [f.amounts for f in result.nodes]
+    for row in rows_of_facts:
+        assert list(broken_equations(row)) == []
     total = Amounts()
     for pod_fact in result.pods:
         total.add(pod_fact.amounts)

@@ -1,5 +1,6 @@
 """What a page says about what was not measured."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -13,6 +14,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 18, 9, 20, tzinfo=UTC)
 LAST = datetime(2026, 11, 18, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+START = LAST - 24 * HOUR
 GOOD = Amounts(allocated=nano(10), busy=nano(10))
 
 
@@ -21,7 +23,7 @@ def fresh(*, missing: tuple[datetime, ...] = (), failed: tuple[datetime, ...] = 
 
 
 def test_complete_hours_are_said_quietly() -> None:
-    found = quality(fresh(), GOOD, zone=BERLIN, now=NOW)
+    found = quality(fresh(), GOOD, start=START, zone=BERLIN, now=NOW)
     assert found.level == "ok"
     assert not found.has_gaps
     assert found.last_hour_end == "Wed 18 Nov 2026 10:00"
@@ -30,7 +32,7 @@ def test_complete_hours_are_said_quietly() -> None:
 
 def test_missing_hours_are_named_as_ranges_of_local_time() -> None:
     lost = tuple(LAST - 10 * HOUR + i * HOUR for i in (0, 1, 2, 5))
-    found = quality(fresh(missing=lost), GOOD, zone=BERLIN, now=NOW)
+    found = quality(fresh(missing=lost), GOOD, start=START, zone=BERLIN, now=NOW)
     assert found.level == "warning"
     assert found.missing is not None
     assert found.missing.count == 4
@@ -38,37 +40,52 @@ def test_missing_hours_are_named_as_ranges_of_local_time() -> None:
 
 
 def test_an_hour_is_told_once_when_it_is_both_failed_and_missing() -> None:
-    found = quality(fresh(missing=(LAST,), failed=(LAST,)), GOOD, zone=BERLIN, now=NOW)
+    found = quality(fresh(missing=(LAST,), failed=(LAST,)), GOOD, start=START, zone=BERLIN, now=NOW)
     assert found.missing is None
     assert found.failed is not None
 
 
 def test_many_stretches_are_cut_short() -> None:
     lost = tuple(LAST - 2 * i * HOUR for i in range(7))
-    found = quality(fresh(missing=lost), GOOD, zone=BERLIN, now=NOW)
+    found = quality(fresh(missing=lost), GOOD, start=START, zone=BERLIN, now=NOW)
     assert found.missing is not None
     assert found.missing.text.endswith(" and 3 more stretches")
 
 
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        pytest.param(LAST - 48 * HOUR, "", id="before the window"),
+        pytest.param(START, "", id="with the window"),
+        pytest.param(LAST - 5 * HOUR, "Wed 18 Nov 2026 05:00", id="within the window"),
+    ],
+)
+def test_a_window_that_reaches_back_before_the_first_facts_says_so(
+    first: datetime, says: str
+) -> None:
+    given = replace(fresh(), first_hour=first)
+    assert quality(given, GOOD, start=START, zone=BERLIN, now=NOW).begins == says
+
+
 def test_data_that_stands_still_says_for_how_long() -> None:
-    late = quality(fresh(), GOOD, zone=BERLIN, now=LAST + 5 * HOUR)
+    late = quality(fresh(), GOOD, start=START, zone=BERLIN, now=LAST + 5 * HOUR)
     assert (late.level, late.stale) == ("warning", "5 h 0 min")
 
 
 def test_nothing_collected_at_all_is_an_alarm() -> None:
     nothing = Freshness(last_hour_end=None, missing=(), failed=(), partial=())
-    assert quality(nothing, None, zone=BERLIN, now=NOW).level == "danger"
+    assert quality(nothing, None, start=START, zone=BERLIN, now=NOW).level == "danger"
 
 
 def test_low_coverage_is_a_warning_with_the_amount_that_nobody_measured() -> None:
     amounts = Amounts(allocated=nano(10), busy=nano(8), unmeasured=nano(2))
-    found = quality(fresh(), amounts, zone=BERLIN, now=NOW)
+    found = quality(fresh(), amounts, start=START, zone=BERLIN, now=NOW)
     assert (found.level, found.coverage, found.unmeasured) == ("warning", "80.0 %", "2.0")
 
 
 def test_the_grade_mix_sums_to_what_was_allocated() -> None:
     amounts = Amounts(allocated=nano(10), busy=nano(9), unmeasured=nano(1), grade_inferred=nano(2))
-    grades = quality(fresh(), amounts, zone=BERLIN, now=NOW).grades
+    grades = quality(fresh(), amounts, start=START, zone=BERLIN, now=NOW).grades
     assert [(g.name, g.text) for g in grades] == [
         ("measured", "70.0 %"),
         ("inferred", "20.0 %"),

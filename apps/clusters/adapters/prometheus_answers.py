@@ -107,7 +107,7 @@ def _decode(body: bytes, item: Any) -> Envelope[_Result[Any]]:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unreadable(body, str(error)) from error
+        raise _unreadable(body) from error
 
 
 def _checked(body: bytes, item: Any) -> Envelope[_Result[Any]]:
@@ -120,8 +120,8 @@ def _checked(body: bytes, item: Any) -> Envelope[_Result[Any]]:
         ) from error
 
 
-def _unreadable(body: bytes, reason: str) -> SourceUnavailable | SourceRejected:
-    if "truncated" in reason and (not body or body.lstrip()[:1] == b"{"):
+def _unreadable(body: bytes) -> SourceUnavailable | SourceRejected:
+    if not body or (body.lstrip()[:1] == b"{" and not body.rstrip().endswith(b"}")):
         return SourceUnavailable(
             f"sent an answer that was cut off after {len(body)} bytes; "
             "a proxy's limit or time-out on the way may be the cause"

@@ -16,7 +16,7 @@ END_MARGIN_SECONDS = 0.001
 MAX_STEPS = 48
 SLOT_RANGE = "30m"
 
-_LABEL = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What RE2 reads as more than itself; `-` and `/` among others must not be escaped for it.
 _REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -57,7 +57,7 @@ class Matcher:
     value: str
 
     def __str__(self) -> str:
-        if not _LABEL.match(self.label):
+        if not _LABEL.fullmatch(self.label):
             raise ValueError(f"{self.label!r} is not a label name")
         return f"{self.label}{self.operator}{quoted(self.value)}"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from apps.clusters.domain.kube_objects import Run, tidy_runs
 from apps.clusters.domain.ledger import PodRecord, Source
 from apps.clusters.domain.pod_history import closed_runs, updated
-from apps.clusters.domain.tiers import UNKNOWN_MODEL
+from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL
 from apps.clusters.services.tier_history import Assigned
 
 LOST = "Lost"
@@ -22,10 +22,11 @@ class TrackedPod:
 
     @property
     def settled(self) -> bool:
-        """Say whether what it counts as is final: its node's GPU model was known when bound."""
+        """Say whether what it counts as is final: bound, in a tier of the catalog, model known."""
         return (
             self.record.bound is not None
             and self.assigned is not None
+            and self.assigned.tier not in BUILTIN_TIERS
             and self.assigned.gpu_model not in {None, UNKNOWN_MODEL}
         )
 
@@ -89,12 +90,15 @@ class PodBook:
             )
             self.changed.add(uid)
 
-    def unsettled_on(self, nodes: Collection[str]) -> set[str]:
-        """Return the uids of pods on these nodes of which it is not final what they count as."""
-        return {
+    def look_again(self, nodes: Collection[str] | None = None) -> None:
+        """Have what pods count as worked out anew where it is not final.
+
+        `nodes` are those whose labels came or changed; None: the catalog's rules did.
+        """
+        self.changed |= {
             uid
             for uid, tracked in self.pods.items()
-            if tracked.record.node in nodes and not tracked.settled
+            if (nodes is None or tracked.record.node in nodes) and not tracked.settled
         }
 
     def written(self, uids: Iterable[str]) -> None:

@@ -125,6 +125,8 @@ class Recorder:
         if now - self._tiers_at < _RULES_SECONDS:
             return False
         before, self._tiers, self._tiers_at = self._tiers, TierHistory.load(), now
+        if self._tiers != before:
+            self._pods.look_again()
         return not (
             self._tiers.resources <= before.resources
             and self._tiers.label_keys <= before.label_keys
@@ -174,7 +176,7 @@ class Recorder:
         if listed.path == NODES:
             states = [self._state(item) for item in listed.items]
             self._nodes.listed(states, listed.at, last_seen)
-            self._settle({state.name for state in states})
+            self._pods.look_again({state.name for state in states})
         elif listed.path == PODS:
             for record in records:
                 self._pods.seen(record, listed.at, assumed=assumed.get(record.uid, ()))
@@ -199,14 +201,10 @@ class Recorder:
             self._nodes.gone(state.name, at)
             return
         self._nodes.seen(state, at)
-        self._settle({state.name})
+        self._pods.look_again({state.name})
 
     def _state(self, node: Mapping[str, Any]) -> NodeState:
         return node_state(node, named=self._tiers.resources, label_keys=self._tiers.label_keys)
-
-    def _settle(self, nodes: set[str]) -> None:
-        """Look again at what pods count as that were bound before their node's labels came."""
-        self._pods.changed |= self._pods.unsettled_on(nodes)
 
     def _is_stale(self, path: str, item: Mapping[str, Any]) -> bool:
         """Say whether a newer version of this object was taken in already."""

@@ -22,5 +22,5 @@ def due_again(
         return True
     if state is CollectionState.PARTIAL and attempts >= _PARTIAL_ATTEMPTS:
         return False
-    doubled = min(max(attempts, 1) - 1, 10)
-    return now >= last + min(_FIRST * 2**doubled, _LONGEST)
+    doubled: int = 2 ** min(max(attempts, 1) - 1, 10)
+    return now >= last + min(_FIRST * doubled, _LONGEST)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
+from typing import Any
 
 from django.db import connection, models
 
@@ -25,7 +26,7 @@ CAPACITY_COLUMNS = ("capacity", "unhealthy", "unallocated", "stranded", "unattri
 
 
 def held_values(amounts: Amounts) -> tuple[object, ...]:
-    """Return the values of HELD_COLUMNS."""
+    """Return the values of HELD_COLUMNS, in their order."""
     return (
         amounts.allocated,
         amounts.not_running,
@@ -54,7 +55,7 @@ def capacity_values(amounts: Amounts) -> tuple[object, ...]:
 
 
 def insert(
-    model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[object]]
+    model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> None:
     """Insert rows of plain values; `columns` are column names, ids come from the database."""
     table = connection.ops.quote_name(model._meta.db_table)

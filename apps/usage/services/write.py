@@ -141,12 +141,8 @@ def day_sums(
         f"sum_{column}": Max(column) if column == "memory_peak_mib" else Sum(column)
         for column in columns
     }
-    return (
-        hours._default_manager.filter(
-            cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
-        )
-        .order_by()
-        .values_list(*keys)
-        .annotate(**sums)
-        .order_by(*keys)
+    of_day = hours._default_manager.filter(
+        cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
     )
+    rows: Iterable[_Key] = of_day.order_by().values_list(*keys).annotate(**sums).order_by(*keys)
+    return rows

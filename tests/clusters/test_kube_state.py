@@ -1,0 +1,382 @@
+"""The pod ledger from kube-state-metrics series: exact times kept, the rest estimated."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.clusters.domain.kube_state import (
+    Coverage,
+    Known,
+    PodSeries,
+    effective_units,
+    pod_record,
+    presence,
+)
+from apps.clusters.domain.ledger import Owner, PodRecord, Source
+
+S = 1_772_409_600
+SLOTS = [S, S + 1800]
+END = S + 3600
+GPU = {"main": {"nvidia_com_gpu": 1.0}}
+
+
+def coverage(
+    full: Mapping[int, float] | None = None, *, after: bool = True, phase: float | None = 0.0
+) -> Coverage:
+    """Return an hour that was scraped every 30 s, at that phase where it is known."""
+    scrapes = {} if phase is None else {s: [s + phase + 30 * n for n in range(60)] for s in SLOTS}
+    return Coverage(SLOTS, dict.fromkeys(SLOTS, 60.0) if full is None else full, after, scrapes)
+
+
+def pod(**more: object) -> PodSeries:
+    """Return a pod that was there and ran all the time, and still is."""
+    fields: dict[str, object] = {
+        "uid": "u1",
+        "namespace": "vision",
+        "name": "train-0",
+        "node": "n1",
+        "requests": GPU,
+        "created": S - 500.0,
+        "bound": S - 400.0,
+        "started": S - 390.0,
+        "samples": {S: 60.0, S + 1800: 60.0},
+        "after": True,
+        "starts": {S: S - 380.0, S + 1800: S - 380.0, END: S - 380.0},
+        "running": {S: 60.0, S + 1800: 60.0},
+    }
+    return PodSeries(**{**fields, **more})  # type: ignore[arg-type]
+
+
+def record(series: PodSeries, seen: Coverage | None = None, **more: object) -> PodRecord:
+    found = pod_record(series, seen or coverage(), **{"known": Known(), **more})  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_a_pod_that_is_still_there_has_its_exact_times_and_no_end() -> None:
+    assert record(pod(priority_class="high", owner=Owner("StatefulSet", "train"))) == PodRecord(
+        uid="u1",
+        namespace="vision",
+        name="train-0",
+        owner=Owner("StatefulSet", "train"),
+        requests={"nvidia.com/gpu": 1.0},
+        created=S - 500.0,
+        node="n1",
+        bound=S - 400.0,
+        started=S - 380.0,
+        runs=((S - 380.0, None),),
+        priority_class="high",
+        source=Source.METRICS,
+    )
+
+
+def test_a_pod_that_nobody_bound_waits() -> None:
+    found = record(pod(bound=None, node="", starts={}, running={}, started=None))
+    assert (found.bound, found.node, found.runs) == (None, "", ())
+    assert found.waited(END) == (S - 500.0, END)
+
+
+# ---------------------------------------------------------------- ends
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason"), [("Succeeded", "Completed"), ("Failed", "Failed")], ids=str
+)
+def test_a_finished_pod_ends_when_it_completed(phase: str, reason: str) -> None:
+    found = record(pod(terminal=phase, completed=S + 1000.0))
+    assert (found.finished, found.ended, found.end_reason) == (S + 1000.0, S + 1000.0, reason)
+    assert found.runs == ((S - 380.0, S + 1000.0),)
+
+
+def test_a_pod_that_was_over_before_the_window_is_left_out() -> None:
+    assert (
+        pod_record(pod(terminal="Succeeded", completed=float(S)), coverage(), known=Known()) is None
+    )
+
+
+def test_a_pod_created_after_the_window_is_left_out() -> None:
+    assert pod_record(pod(created=float(END), samples={}), coverage(), known=Known()) is None
+
+
+def test_one_container_that_completed_does_not_end_a_pod() -> None:
+    assert record(pod(completed=S + 1000.0)).ended is None
+
+
+def test_without_phases_a_completion_time_is_believed() -> None:
+    assert record(pod(completed=S + 1000.0), known=Known(phases=False)).finished == S + 1000.0
+
+
+@pytest.mark.parametrize(
+    ("phase", "count", "end"),
+    [
+        pytest.param(0.0, 20.0, S + 1800 + 585.0, id="between-two-scrapes"),
+        pytest.param(20.0, 20.0, S + 1800 + 605.0, id="the-phase-counts"),
+        pytest.param(None, 20.0, S + 1800 + 600.0, id="phase-unknown"),
+        pytest.param(20.0, 60.0, END, id="never-past-its-slot"),
+        pytest.param(0.0, 59.0, S + 1800 + 1755.0, id="one-sample-lacks"),
+    ],
+)
+def test_a_deleted_pod_ends_after_its_last_sample(
+    phase: float | None, count: float, end: float
+) -> None:
+    gone = pod(samples={S: 60.0, S + 1800: count}, after=False)
+    found = record(gone, coverage(phase=phase))
+    assert (found.finished, found.deleted) == (None, end)
+    assert found.runs == ((S - 380.0, end),)
+
+
+def test_a_pod_that_came_and_went_within_a_slot() -> None:
+    short = pod(
+        created=S + 100.0,
+        bound=S + 101.0,
+        starts={S: S + 110.0},
+        running={S: 5.0},
+        samples={S: 6.0},
+        after=False,
+    )
+    # Scrapes at 120 .. 270 show it, the one at 300 does not.
+    assert record(short).deleted == S + 285.0
+
+
+def test_a_pod_that_was_replaced_by_its_namesake_is_another() -> None:
+    one = record(pod(uid="old", samples={S: 10.0}, after=False))
+    two = record(
+        pod(uid="new", created=S + 310.0, bound=S + 311.0, samples={S: 49.0, S + 1800: 60.0})
+    )
+    assert one.deleted is not None
+    assert two.bound is not None
+    assert one.deleted <= two.bound
+    assert two.ended is None
+
+
+@pytest.mark.parametrize("count", [60.0, 59.0])
+def test_where_nobody_looked_afterwards_a_pod_is_still_there(count: float) -> None:
+    last = pod(samples={S: 60.0, S + 1800: count}, after=False)
+    assert record(last, coverage(after=False)).ended is None
+    missing = pod(samples={S: 60.0, S + 1800: 30.0}, after=False)
+    assert record(missing, coverage(after=False)).deleted == S + 1800 + 885.0
+
+
+def test_a_pod_that_outlived_an_outage_has_no_end() -> None:
+    away = coverage({S: 60.0}, after=False)
+    found = record(
+        pod(samples={S: 60.0}, after=False, starts={S: S - 380.0}, running={S: 60.0}), away
+    )
+    assert (found.ended, found.runs) == (None, ((S - 380.0, None),))
+    assert not away.covers(S + 1800)
+
+
+def test_replicas_of_kube_state_metrics_change_no_end() -> None:
+    doubled = coverage({S: 120.0, S + 1800: 120.0})
+    gone = pod(samples={S: 120.0, S + 1800: 40.0}, after=False)
+    assert record(gone, doubled).deleted == S + 1800 + 585.0
+
+
+def test_a_pod_refused_by_the_kubelet_held_from_binding_to_its_failure() -> None:
+    refused = pod(
+        created=S + 50.0,
+        bound=S + 61.0,
+        started=None,
+        starts={},
+        running={},
+        terminal="Failed",
+        samples={S: 58.0, S + 1800: 60.0},
+        terminal_samples={S: 57.0, S + 1800: 60.0},
+    )
+    found = record(refused)
+    # The scrape at 60 shows it pending, the one at 90 failed.
+    assert (found.finished, found.runs, found.end_reason) == (S + 75.0, (), "Failed")
+
+
+def test_a_pod_that_failed_without_running_before_the_window_is_left_out() -> None:
+    old = pod(terminal="Failed", terminal_samples={S: 60.0, S + 1800: 60.0}, starts={}, running={})
+    assert pod_record(old, coverage(), known=Known()) is None
+
+
+def test_an_end_is_never_before_the_beginning() -> None:
+    odd = pod(created=S + 5.0, bound=S + 25.0, samples={S: 1.0}, after=False, starts={}, running={})
+    found = record(odd, coverage(phase=10.0))
+    assert found.deleted == S + 25.0
+    assert found.held(END) is None
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_a_start_that_only_the_next_slot_shows_counts() -> None:
+    late = pod(starts={S + 1800: S + 1790.0, END: S + 1790.0}, running={S + 1800: 60.0})
+    assert record(late).runs == ((S + 1790.0, None),)
+    last = pod(starts={END: END - 10.0}, running={})
+    assert record(last).runs == ((END - 10.0, None),)
+
+
+def test_a_pod_that_waits_for_its_image_does_not_run() -> None:
+    assert record(pod(starts={}, running={})).runs == ()
+
+
+def test_a_crashing_pod_ran_as_long_as_samples_show() -> None:
+    crashing = pod(
+        starts={S: S - 380.0, S + 1800: S + 1500.0},
+        running={S: 30.0, S + 1800: 0.0},
+    )
+    assert record(crashing).runs == ((S, S + 900.0),)
+
+
+def test_a_pod_that_restarted_and_went_on_runs_from_its_new_start() -> None:
+    restarted = pod(starts={S + 1800: S + 2000.0, END: S + 2000.0}, running={S + 1800: 53.0})
+    assert record(restarted).runs == ((S + 2000.0, None),)
+
+
+def test_runs_go_on_through_an_outage_in_which_nothing_changed() -> None:
+    slots = [S, S + 1800, S + 3600]
+    seen = Coverage(slots, {S: 60.0, S + 3600: 60.0}, after=True)
+    there = pod(
+        samples={S: 60.0, S + 3600: 60.0},
+        starts={S: S - 380.0, S + 3600: S - 380.0},
+        running={S: 60.0, S + 3600: 60.0},
+    )
+    assert record(there, seen).runs == ((S - 380.0, None),)
+
+
+def test_without_container_starts_the_pods_start_stands_in() -> None:
+    known = Known(starts=False, running=False)
+    assert record(pod(starts={}, running={}), known=known).runs == ((S - 390.0, None),)
+    assert record(pod(started=None, starts={}), known=known).runs == ()
+
+
+def test_without_running_states_a_started_container_runs() -> None:
+    assert record(pod(running={}), known=Known(running=False)).runs == ((S - 380.0, None),)
+
+
+# ---------------------------------------------------------------- requests and owners
+
+
+@pytest.mark.parametrize(
+    ("more", "units"),
+    [
+        pytest.param({"requests": GPU}, {"nvidia.com/gpu": 1}, id="one"),
+        pytest.param(
+            {"requests": {"a": {"nvidia_com_gpu": 1.0}, "b": {"nvidia_com_gpu": 2.0}}},
+            {"nvidia.com/gpu": 3},
+            id="containers-add",
+        ),
+        pytest.param(
+            {"requests": GPU, "init_requests": {"i": {"nvidia_com_gpu": 1.0}}},
+            {"nvidia.com/gpu": 1},
+            id="init-does-not-add",
+        ),
+        pytest.param(
+            {"requests": GPU, "init_requests": {"i": {"nvidia_com_gpu": 4.0}}},
+            {"nvidia.com/gpu": 4},
+            id="init-is-larger",
+        ),
+        pytest.param(
+            {
+                "requests": GPU,
+                "init_requests": {"s": {"nvidia_com_gpu": 1.0}, "i": {"nvidia_com_gpu": 1.0}},
+                "sidecars": {"s"},
+            },
+            {"nvidia.com/gpu": 2},
+            id="sidecar-adds",
+        ),
+        pytest.param(
+            {"requests": {"a": {"nvidia_com_mig_1g_10gb_shared": 2.0, "example_com_npu": 1.0}}},
+            {"nvidia.com/mig-1g.10gb.shared": 2, "example.com/npu": 1},
+            id="names",
+        ),
+        pytest.param({"requests": {"a": {"nvidia_com_gpu": 0.0}}}, {}, id="none"),
+    ],
+)
+def test_effective_requests(more: dict[str, object], units: dict[str, float]) -> None:
+    assert effective_units(pod(**more), ["example.com/npu"]) == units
+
+
+def test_a_pod_that_asks_for_none_is_left_out() -> None:
+    none = pod(requests={"a": {"nvidia_com_gpu": 0.0}})
+    assert pod_record(none, coverage(), known=Known()) is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "top"),
+    [
+        pytest.param(None, Owner("Pod", "train-0"), id="bare"),
+        pytest.param(Owner("<none>", "<none>"), Owner("Pod", "train-0"), id="bare-old"),
+        pytest.param(Owner("ReplicaSet", "web-abc"), Owner("Deployment", "web"), id="deployment"),
+        pytest.param(Owner("Job", "nightly-1"), Owner("CronJob", "nightly"), id="cronjob"),
+        pytest.param(Owner("Job", "alone"), Owner("Job", "alone"), id="job"),
+        pytest.param(Owner("ReplicaSet", "gone"), Owner("ReplicaSet", "gone"), id="unknown"),
+        pytest.param(Owner("RayCluster", "r"), Owner("RayCluster", "r"), id="custom"),
+        pytest.param(Owner("Loop", "a"), Owner("Loop", "b"), id="circle"),
+    ],
+)
+def test_the_owner_is_the_top_controller(owner: Owner | None, top: Owner) -> None:
+    owners = {
+        ("vision", "ReplicaSet", "web-abc"): Owner("Deployment", "web"),
+        ("vision", "Job", "nightly-1"): Owner("CronJob", "nightly"),
+        ("vision", "Job", "alone"): Owner("", ""),
+        ("vision", "Loop", "a"): Owner("Loop", "b"),
+        ("vision", "Loop", "b"): Owner("Loop", "a"),
+        ("speech", "ReplicaSet", "gone"): Owner("Deployment", "other-namespace"),
+    }
+    assert record(pod(owner=owner), owners=owners).owner == top
+
+
+@pytest.mark.parametrize(
+    ("more", "created", "bound"),
+    [
+        pytest.param({"created": None}, S - 400.0, S - 400.0, id="created-unknown"),
+        pytest.param({"bound": None}, S - 500.0, S - 390.0, id="scheduled-unknown"),
+        pytest.param({"bound": None, "started": None}, S - 500.0, S - 500.0, id="node-only"),
+        pytest.param({"created": None, "bound": None, "started": None}, S, S, id="nothing"),
+    ],
+)
+def test_missing_times_are_replaced_by_the_next_best(
+    more: dict[str, object], created: float, bound: float
+) -> None:
+    found = record(pod(**more))
+    assert (found.created, found.bound) == (created, bound)
+
+
+def test_presence_is_the_largest_count() -> None:
+    assert presence([(1, 5.0), (2, 7.0)], [(1, 6.0)]) == {1: 6.0, 2: 7.0}
+
+
+# ---------------------------------------------------------------- properties
+
+
+@given(
+    life=st.floats(30, 3500),
+    born=st.floats(0, 1799),
+    phase=st.floats(0, 29.999),
+)
+def test_the_estimated_end_lies_within_an_interval_of_the_true_one(
+    life: float, born: float, phase: float
+) -> None:
+    created, end = S + born, min(S + born + life, END - 0.001)
+    times = {s: [s + phase + 30 * n for n in range(60)] for s in SLOTS}
+    samples = {s: float(sum(created <= t < end for t in times[s])) for s in SLOTS}
+    seen = {s: n for s, n in samples.items() if n}
+    if not seen:
+        return
+    series = pod(created=created, bound=created, samples=seen, after=False, starts={}, running={})
+    deleted = record(series, coverage(phase=phase)).deleted
+    assert deleted is not None
+    last = max(seen)
+    # A pod that ended before the first scrape of a slot ends with the slot before.
+    if end <= last + 1800:
+        assert abs(deleted - end) <= 30.0
+    else:
+        assert deleted == pytest.approx(last + 1800, abs=30.0)
+
+
+def test_estimates_are_right_on_average() -> None:
+    errors = []
+    for n in range(600):
+        end = S + 1800 + 100 + n * 2.3
+        times = [S + 1800 + 17.0 + 30 * k for k in range(60)]
+        count = float(sum(t < end for t in times))
+        gone = pod(samples={S: 60.0, S + 1800: count}, after=False)
+        errors.append((record(gone, coverage(phase=17.0)).deleted or 0.0) - end)
+    assert sum(errors) / len(errors) == pytest.approx(0.0, abs=0.5)

@@ -1,0 +1,168 @@
+"""Node spells from kube-state-metrics series."""
+
+import pytest
+
+from apps.clusters.domain.kube_state import Coverage
+from apps.clusters.domain.kube_state_nodes import NodeSeries, node_spells
+from apps.clusters.domain.ledger import NodeSpell, Source
+
+S = 1_772_409_600
+SLOTS = [S, S + 1800, S + 3600]
+END = S + 5400
+LABELS = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+SEEN = Coverage(SLOTS, dict.fromkeys(SLOTS, 60.0), after=True)
+
+
+def node(**more: object) -> NodeSeries:
+    """Return a node of eight GPUs that was there and healthy all the time."""
+    fields: dict[str, object] = {
+        "name": "n1",
+        "created": S - 9000.0,
+        "samples": dict.fromkeys(SLOTS, 60.0),
+        "after": True,
+        "capacity": {s: {"nvidia_com_gpu": 8.0} for s in SLOTS},
+        "capacity_samples": dict.fromkeys(SLOTS, 60.0),
+        "allocatable": {s: {"nvidia_com_gpu": 8.0} for s in SLOTS},
+        "ready": dict.fromkeys(SLOTS, 1.0),
+        "cordoned": dict.fromkeys(SLOTS, 0.0),
+        "labels": dict.fromkeys(SLOTS, LABELS),
+    }
+    return NodeSeries(**{**fields, **more})  # type: ignore[arg-type]
+
+
+def spans(spells: list[NodeSpell]) -> list[tuple[float, float, bool, bool]]:
+    return [(s.start - S, s.end - S, s.ready, s.schedulable) for s in spells]
+
+
+def test_a_steady_node_is_one_spell() -> None:
+    assert node_spells(node(), SEEN) == [
+        NodeSpell(
+            node="n1",
+            start=S,
+            end=END,
+            capacity={"nvidia.com/gpu": 8.0},
+            allocatable={"nvidia.com/gpu": 8.0},
+            labels=LABELS,
+            source=Source.METRICS,
+        )
+    ]
+
+
+def test_a_node_without_gpus_has_no_spell() -> None:
+    assert node_spells(node(capacity={}), SEEN) == []
+    assert node_spells(node(capacity={s: {"nvidia_com_gpu": 0.0} for s in SLOTS}), SEEN) == []
+
+
+def test_what_was_not_ready_lies_at_the_end_of_its_slot() -> None:
+    found = node_spells(node(ready={S: 1.0, S + 1800: 0.75, S + 3600: 1.0}), SEEN)
+    assert spans(found) == [
+        (0, 3150, True, True),
+        (3150, 3600, False, True),
+        (3600, 5400, True, True),
+    ]
+
+
+def test_cordoned_and_not_ready_parts_are_cut_apart() -> None:
+    found = node_spells(
+        node(
+            ready={S: 1.0, S + 1800: 0.75, S + 3600: 0.0}, cordoned={S + 1800: 0.5, S + 3600: 1.0}
+        ),
+        SEEN,
+    )
+    assert spans(found) == [
+        (0, 2700, True, True),
+        (2700, 3150, True, False),
+        (3150, 5400, False, False),
+    ]
+
+
+def test_half_a_sample_is_no_outage() -> None:
+    assert spans(node_spells(node(ready=dict.fromkeys(SLOTS, 0.995)), SEEN)) == [
+        (0, 5400, True, True)
+    ]
+
+
+def test_a_new_node_begins_when_it_was_created_and_not_ready() -> None:
+    new = node(
+        created=S + 600.0,
+        samples={S: 40.0, S + 1800: 60.0, S + 3600: 60.0},
+        capacity_samples={S: 40.0, S + 1800: 60.0, S + 3600: 60.0},
+        ready={S: 0.9, S + 1800: 1.0, S + 3600: 1.0},
+    )
+    assert spans(node_spells(new, SEEN)) == [(600, 720, False, True), (720, 5400, True, True)]
+
+
+def test_gpus_count_from_when_the_device_plugin_offers_them() -> None:
+    new = node(
+        created=S + 600.0,
+        samples={S: 40.0, S + 1800: 60.0, S + 3600: 60.0},
+        capacity_samples={S: 30.0, S + 1800: 60.0, S + 3600: 60.0},
+    )
+    assert spans(node_spells(new, SEEN)) == [(900, 5400, True, True)]
+
+
+def test_a_node_that_went_ends_where_its_samples_do() -> None:
+    gone = node(
+        samples={S: 60.0, S + 1800: 20.0},
+        capacity_samples={S: 60.0, S + 1800: 20.0},
+        capacity={s: {"nvidia_com_gpu": 8.0} for s in SLOTS[:2]},
+        after=False,
+    )
+    assert spans(node_spells(gone, SEEN)) == [(0, 2400, True, True)]
+
+
+def test_an_outage_of_kube_state_metrics_leaves_a_gap() -> None:
+    away = Coverage(SLOTS, {S: 60.0, S + 3600: 60.0}, after=True)
+    there = node(samples={S: 60.0, S + 3600: 60.0}, capacity_samples={S: 60.0, S + 3600: 60.0})
+    assert spans(node_spells(there, away)) == [(0, 1800, True, True), (3600, 5400, True, True)]
+
+
+def test_a_broken_card_leaves_allocatable_for_its_part_of_the_slot() -> None:
+    found = node_spells(node(allocatable={s: {"nvidia_com_gpu": 7.5} for s in SLOTS}), SEEN)
+    assert [(s.capacity, s.allocatable) for s in found] == [
+        ({"nvidia.com/gpu": 8.0}, {"nvidia.com/gpu": 7.5})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "expected"),
+    [
+        pytest.param(
+            {"nvidia_com_gpu": 0.0, "nvidia_com_gpu_shared": 16.0},
+            {"nvidia.com/gpu.shared": 16.0},
+            id="stale-zero",
+        ),
+        pytest.param(
+            {"nvidia_com_mig_1g_10gb": 14.0, "nvidia_com_gpu": 1.0},
+            {"nvidia.com/gpu": 1.0, "nvidia.com/mig-1g.10gb": 14.0},
+            id="mig",
+        ),
+        pytest.param(
+            {"gpu_intel_com_i915": 2.0, "gpu_intel_com_i915_monitoring": 1.0},
+            {"gpu.intel.com/i915": 2.0},
+            id="monitoring",
+        ),
+        pytest.param({"example_com_npu": 3.0}, {"example.com/npu": 3.0}, id="named"),
+    ],
+)
+def test_resources_have_their_real_names(
+    capacity: dict[str, float], expected: dict[str, float]
+) -> None:
+    (spell,) = node_spells(
+        node(capacity=dict.fromkeys(SLOTS, capacity), allocatable=dict.fromkeys(SLOTS, capacity)),
+        SEEN,
+        named=["example.com/npu"],
+    )
+    assert spell.capacity == spell.allocatable == expected
+
+
+def test_new_labels_begin_a_new_spell() -> None:
+    found = node_spells(node(labels={S: LABELS, S + 1800: {}, S + 3600: {}}), SEEN)
+    assert [(s.start, s.end, s.labels) for s in found] == [
+        (S, S + 1800, LABELS),
+        (S + 1800, END, {}),
+    ]
+
+
+def test_without_node_presence_the_capacity_tells() -> None:
+    assert spans(node_spells(node(samples={}, created=None), SEEN)) == [(0, 5400, True, True)]
