@@ -122,8 +122,11 @@ def portal(folder: Path, *, broker_url: str = "filesystem://", **extra: str) -> 
             "GPUPORTAL_VAR_DIR": str(folder),
             "CELERY_BROKER_URL": broker_url,
             "CACHE_URL": "locmem://",
+            # A dozen processes start: let them share what the first one compiled.
+            "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
             **extra,
         }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         made = Portal(folder, url, environment)
         try:
             made.manage("migrate", "--verbosity", "0")

@@ -18,8 +18,10 @@ PACKAGES = {
     "postgresql": ("initdb", "postgres"),
     "chromium": ("chromium",),
 }
+# Those of them whose package brings a service of the same name.
+SERVICES = {"prometheus", "redis-server", "postgresql"}
 _POLICY = Path("/usr/sbin/policy-rc.d")
-_CLUSTER_POLICY = Path("/etc/postgresql-common/createcluster.conf")
+_SYSTEMD = Path("/run/systemd/system")
 
 
 class ProgramMissing(RuntimeError):
@@ -60,38 +62,32 @@ def _is_there(program: str) -> bool:
 
 
 def install(packages: list[str]) -> None:
-    """Install Debian packages without starting a service of theirs. Needs root.
+    """Install Debian packages, with no service of theirs started now or at the next boot.
 
-    Raises CalledProcessError when apt-get fails.
+    Needs root. Raises CalledProcessError when apt-get fails.
     """
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     with _no_services():
         _run(["apt-get", "update"], environment)
         _run(["apt-get", "install", "-y", "--no-install-recommends", *packages], environment)
+    if _SYSTEMD.is_dir():
+        ours = sorted(set(packages) & SERVICES)
+        if ours:
+            _run(["systemctl", "disable", *ours], environment)
 
 
 @contextmanager
 def _no_services() -> Iterator[None]:
-    """Tell Debian's installers to start nothing and to create no PostgreSQL cluster.
-
-    Files that an administrator put there stay as they are.
-    """
-    written = []
-    for path, text, mode in (
-        (_POLICY, "#!/bin/sh\nexit 101\n", 0o755),
-        (_CLUSTER_POLICY, "create_main_cluster = false\n", 0o644),
-    ):
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="ascii")
-            path.chmod(mode)
-            written.append(path)
+    """Tell Debian's installers to start nothing; an administrator's own word on it stays."""
+    if _POLICY.exists():
+        yield
+        return
+    _POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+    _POLICY.chmod(0o755)
     try:
         yield
     finally:
-        # postgresql-common would ask what to do with a changed file of its own, so both go again.
-        for path in written:
-            path.unlink(missing_ok=True)
+        _POLICY.unlink(missing_ok=True)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> None:
@@ -119,16 +115,19 @@ def main() -> int:
         )
         return 1
     sys.stderr.write(f"Installing from Debian what the tests need: {names}\n")
-    if os.geteuid() == 0:
-        install(missing)
-    elif _has_sudo():
-        # The interpreter by its real path: sudo resets PATH, and root may not see a shim.
-        _run(["sudo", "-n", sys.executable, "-m", "tests.programs"], dict(os.environ))
-    else:
-        sys.stderr.write(
-            "Neither root nor sudo without a password. Run this, then again what you ran:\n"
-            f"  sudo apt-get install --no-install-recommends {names}\n"
-        )
+    try:
+        if os.geteuid() == 0:
+            install(missing)
+        elif _has_sudo():
+            _run(["sudo", "-n", sys.executable, "-m", "tests.programs"], dict(os.environ))
+        else:
+            sys.stderr.write(
+                "Neither root nor sudo without a password. Run this, then again what you ran:\n"
+                f"  sudo apt-get install --no-install-recommends {names}\n"
+            )
+            return 1
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"{error}\nIts output is above. Are Debian's packages reachable?\n")
         return 1
     still = missing_packages()
     if still:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -63,22 +64,13 @@ def temporary_postgres() -> Iterator[str]:
     It forgets everything and does not wait for the disk. PostgreSQL refuses to run as root, so
     root hands it to the account `postgres`. Raises ProgramMissing and ServerFailed.
     """
-    initdb, postgres = find("initdb"), find("postgres")
+    # Both from one folder: several versions may be installed, and one alone in PATH.
+    initdb = find("initdb").resolve()
+    postgres = initdb.with_name("postgres")
     account = "postgres" if os.geteuid() == 0 else None
     password = secrets.token_urlsafe(16)
     with _folder("gpuportal-postgres-", account) as home:
-        secret = home / "password"
-        secret.write_text(password, encoding="ascii")
-        _give(secret, account)
-        subprocess.run(  # noqa: S603 - our own words
-            [str(initdb), *_INITDB_OPTIONS, "-D", str(home / "data"), "--pwfile", str(secret)],
-            check=True,
-            cwd=home,
-            user=account,
-            group=account,
-            extra_groups=[] if account else None,
-            stdout=subprocess.DEVNULL,
-        )
+        _make_cluster(initdb, home, account, password)
 
         def command(port: int) -> list[str]:
             settings = {
@@ -109,6 +101,21 @@ def temporary_postgres() -> Iterator[str]:
         # SIGINT is PostgreSQL's fast shutdown: open sessions are cut, not waited for.
         with _running(command, ready, home, account=account, stop_signal=signal.SIGINT) as port:
             yield url(port)
+
+
+def _make_cluster(initdb: Path, home: Path, account: str | None, password: str) -> None:
+    secret = home / "password"
+    secret.write_text(password, encoding="ascii")
+    _give(secret, account)
+    subprocess.run(  # noqa: S603 - our own words
+        [str(initdb), *_INITDB_OPTIONS, "-D", str(home / "data"), "--pwfile", str(secret)],
+        check=True,
+        cwd=home,
+        user=account,
+        group=account,
+        extra_groups=[] if account else None,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 @contextmanager
@@ -157,7 +164,7 @@ def _running(
                 start_new_session=True,
             )
         try:
-            if _came_up(process, lambda port=port: ready(port)):
+            if _came_up(process, partial(ready, port)):
                 yield port
                 return
         finally:

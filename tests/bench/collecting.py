@@ -1,6 +1,6 @@
 """Worker: one hour collected, beside `curl` downloading the same answers.
 
-    python -m tests.bench.collecting GPUS FOLDER
+python -m tests.bench.collecting GPUS FOLDER
 """
 
 import subprocess
@@ -12,12 +12,12 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-import django
 import requests
 
+from apps.usage.services import collect_window
 from tests.bench.database import NOW, watched
 from tests.bench.fleet import HOUR
-from tests.bench.measuring import alternated, answer, cpu, peak_mib, wall
+from tests.bench.measuring import alternated, cpu, peak_mib, wall
 
 IN_FLIGHT = 2
 
@@ -78,15 +78,14 @@ def sizes(wanted: list[requests.PreparedRequest], folder: Path) -> list[int]:
 
 def collect(gpus: int) -> None:
     """Collect the hour. Raises RuntimeError unless it is complete."""
-    from apps.usage.services import collect_window
-
     (outcome,) = collect_window(watched(gpus), HOUR, now=NOW)
     if outcome.state.value != "complete":
         raise RuntimeError(f"the hour came out {outcome.state}: {outcome.error}")
 
 
-def measure(gpus: int, folder: Path) -> dict[str, Any]:
+def measure(size: str, place: str) -> dict[str, Any]:
     """Return seconds of both, the worker's memory and CPU, and what was downloaded."""
+    gpus, folder = int(size), Path(place)
     wanted: list[requests.PreparedRequest] = []
     with recorded(wanted):
         collect(gpus)
@@ -102,8 +101,3 @@ def measure(gpus: int, folder: Path) -> dict[str, Any]:
         "requests": len(wanted),
         "bytes": sum(sizes(wanted, folder)),
     }
-
-
-if __name__ == "__main__":
-    django.setup()
-    answer(measure(int(sys.argv[1]), Path(sys.argv[2])))

@@ -1,15 +1,22 @@
 """The portal's database for a fleet: its catalog, and the pod ledger as `watch` would write it."""
 
-import sys
 from collections.abc import Sequence
 
-import django
+from django.db import connection
 
+from apps.clusters.domain.kube_objects import NodeState
+from apps.clusters.domain.ledger import Owner, PodRecord
+from apps.clusters.models import Cluster
+from apps.clusters.services.ledger_writer import write_pods, write_spans, write_spells
+from apps.clusters.services.names import Names
+from apps.clusters.services.node_book import Spell
+from apps.clusters.services.pod_book import TrackedPod
+from apps.clusters.services.tier_history import TierHistory
+from apps.operations.services import load_catalog
 from tests.bench.fleet import (
     AROUND_SECONDS,
     CLUSTER,
     FIRST,
-    HOUR,
     INTERVAL_SECONDS,
     LAST,
     MODELS,
@@ -18,7 +25,6 @@ from tests.bench.fleet import (
     FleetPod,
     moment,
 )
-from tests.bench.measuring import answer
 
 GPU = "nvidia.com/gpu"
 NOW = moment(LAST)
@@ -56,15 +62,13 @@ def catalog(gpus: int, url: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def measure(gpus: str, url: str) -> dict[str, int]:
+    """Load the catalog and the ledger of the hour; return how many pods were written."""
+    return {"pods": fill(int(gpus), url)}
+
+
 def fill(gpus: int, url: str) -> int:
     """Load the catalog and the ledger of the hour; return how many pods were written."""
-    from django.db import connection
-
-    from apps.clusters.models import Cluster
-    from apps.clusters.services.ledger_writer import write_pods, write_spans, write_spells
-    from apps.clusters.services.names import Names
-    from apps.operations.services import load_catalog
-
     load_catalog(catalog(gpus, url), "bench.yaml", now=NOW)
     cluster = Cluster.objects.get(name=watched(gpus))
     fleet = Fleet(gpus)
@@ -79,11 +83,8 @@ def fill(gpus: int, url: str) -> int:
     return len(pods)
 
 
-def spells(nodes: Sequence[FleetNode]) -> "dict[tuple[str, float], Spell]":
+def spells(nodes: Sequence[FleetNode]) -> dict[tuple[str, float], Spell]:
     """Return a spell for each node, of before the data and lasting."""
-    from apps.clusters.domain.kube_objects import NodeState
-    from apps.clusters.services.node_book import Spell
-
     start = FIRST - 40 * 86400
     found = {}
     for node in nodes:
@@ -92,11 +93,8 @@ def spells(nodes: Sequence[FleetNode]) -> "dict[tuple[str, float], Spell]":
     return found
 
 
-def tracked(fleet: Fleet) -> "list[TrackedPod]":
+def tracked(fleet: Fleet) -> list[TrackedPod]:
     """Return the pods of the fleet with what they count as."""
-    from apps.clusters.services.pod_book import TrackedPod
-    from apps.clusters.services.tier_history import TierHistory
-
     history = TierHistory.load()
     found = []
     for node in fleet.nodes:
@@ -107,10 +105,8 @@ def tracked(fleet: Fleet) -> "list[TrackedPod]":
     return found
 
 
-def pod_record(pod: FleetPod, node: str) -> "PodRecord":
+def pod_record(pod: FleetPod, node: str) -> PodRecord:
     """Return the record that the API's words on a pod come to."""
-    from apps.clusters.domain.ledger import Owner, PodRecord
-
     return PodRecord(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -126,8 +122,3 @@ def pod_record(pod: FleetPod, node: str) -> "PodRecord":
         runs=((pod.started, pod.ended),),
         end_reason="" if pod.ended is None else "Deleted" if pod.deleted else "Completed",
     )
-
-
-if __name__ == "__main__":
-    django.setup()
-    answer({"pods": fill(int(sys.argv[1]), sys.argv[2]), "hour": HOUR.start.isoformat()})

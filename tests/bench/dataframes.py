@@ -1,13 +1,10 @@
-"""Worker: the mean activity of each device and slot of the hour, made in one of two ways.
-
-    python -m tests.bench.dataframes ours|frames URL
+"""Measurement: the mean activity of each device and slot of the hour, made in one of two ways.
 
 `ours` is the portal's adapter without Django; `frames` is what prometheus-api-client offers for
 it: raw ranges, its MetricRangeDataFrame, and pandas. Imports are not timed, but their memory
 counts, as it would in a worker.
 """
 
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from tests.bench.fleet import CLUSTER, HOUR, INTERVAL_SECONDS
-from tests.bench.measuring import answer, peak_mib
+from tests.bench.measuring import peak_mib
 
 METRIC = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 SLOT = 1800
@@ -79,7 +76,3 @@ def _import(way: str) -> None:
     else:
         import pandas
         import prometheus_api_client  # noqa: F401 - only to have it imported
-
-
-if __name__ == "__main__":
-    answer(measure(sys.argv[1], sys.argv[2]))

@@ -1,6 +1,6 @@
 """Worker: what the portal finds out, held against what the fleet is.
 
-    python -m tests.bench.exactness GPUS
+python -m tests.bench.exactness GPUS
 """
 
 import sys
@@ -9,13 +9,16 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-import django
+from django.db.models import Sum
 
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.window import Window
+from apps.clusters.gateways import metrics_source
+from apps.clusters.models import Cluster, Namespace
+from apps.usage.models import PodHour
+from apps.usage.services import collect_window
 from tests.bench.database import NOW, unwatched, watched
 from tests.bench.fleet import HOUR, Fleet, SlotTruth
-from tests.bench.measuring import answer
 
 NANO = 1_000_000_000
 # A namespace that held this many GPU-hours is held to 0.5 %.
@@ -44,9 +47,6 @@ def mean_errors(rows: Iterable[DeviceSlot], truths: Iterable[SlotTruth]) -> dict
 
 def device_errors(gpus: int, fleet: Fleet) -> dict[str, Any]:
     """Return the errors of the hourly and of the backfill queries."""
-    from apps.clusters.gateways import metrics_source
-    from apps.clusters.models import Cluster
-
     source = metrics_source(Cluster.objects.get(name=watched(gpus)))
     truths = list(fleet.slot_truths())
     slots = set(HOUR.slots())
@@ -63,12 +63,6 @@ def allocated(name: str) -> dict[str, int]:
 
     Raises RuntimeError where the hour fails.
     """
-    from django.db.models import Sum
-
-    from apps.clusters.models import Namespace
-    from apps.usage.models import PodHour
-    from apps.usage.services import collect_window
-
     (outcome,) = collect_window(name, HOUR, now=NOW)
     if outcome.state.value == "failed":
         raise RuntimeError(f"{name}: {outcome.error}")
@@ -101,16 +95,12 @@ def api_error(fleet: Fleet, found: dict[str, int]) -> float:
     return max(abs(truth[name] - found.get(name, 0)) for name in names) / NANO
 
 
-def measure(gpus: int) -> dict[str, Any]:
+def measure(size: str) -> dict[str, Any]:
     """Return every error."""
+    gpus = int(size)
     fleet = Fleet(gpus)
     return {
         **device_errors(gpus, fleet),
         "series": series_errors(fleet, allocated(unwatched(gpus))),
         "api_gpu_hours": api_error(fleet, allocated(watched(gpus))),
     }
-
-
-if __name__ == "__main__":
-    django.setup()
-    answer(measure(int(sys.argv[1])))

@@ -349,9 +349,7 @@ def _life(random: Random) -> int:
     return random.randint(life[1], life[2])
 
 
-def _owner(
-    namespace: str, random: Random, *, long: bool
-) -> tuple[str, str, tuple[str, str], bool]:
+def _owner(namespace: str, random: Random, *, long: bool) -> tuple[str, str, tuple[str, str], bool]:
     """Return (top controller's kind, name), the pod's own controller, and whether its pods go
     without a trace."""
     number = random.randrange(12)

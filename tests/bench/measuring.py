@@ -1,13 +1,11 @@
 """Timing within one process."""
 
 import gc
-import json
 import resource
-import sys
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 REPETITIONS = 3
 
@@ -51,8 +49,3 @@ def cpu(times: list[Timed]) -> float:
 def peak_mib() -> float:
     """Return the most memory that this process ever had resident, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def answer(found: Mapping[str, Any]) -> None:
-    """Print what a worker found, for the process that started it."""
-    sys.stdout.write(json.dumps(found) + "\n")

@@ -74,12 +74,12 @@ def _ready(server: "subprocess.Popen[bytes]", url: str) -> bool:
 
 
 def worker(module: str, *arguments: object, **environment: str) -> dict[str, Any]:
-    """Run `tests.bench.<module>` to its end and return what it found: its last line, as JSON.
+    """Run a measurement to its end and return what it found: its last line, as JSON.
 
     Raises BenchFailed with the end of what it said.
     """
     done = subprocess.run(
-        [sys.executable, "-m", f"tests.bench.{module}", *map(str, arguments)],
+        [sys.executable, "-m", "tests.bench.worker", module, *map(str, arguments)],
         cwd=ROOT,
         env=_environment(environment),
         capture_output=True,

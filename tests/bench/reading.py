@@ -1,6 +1,6 @@
 """Worker: two reads of the HTTP API beside the bare SQL of the same rows.
 
-    python -m tests.bench.reading PODS
+python -m tests.bench.reading PODS
 """
 
 import sys
@@ -11,10 +11,28 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
-import django
 import orjson
+from django.db import connection
+from django.test import Client
+from rest_framework.authtoken.models import Token
 
-from tests.bench.measuring import alternated, answer, wall
+from apps.accounts.domain.roles import Role
+from apps.accounts.models import User
+from apps.accounts.services import team_ids
+from apps.clusters.domain.tiers import UNASSIGNED
+from apps.clusters.models import (
+    Cluster,
+    GpuModel,
+    Namespace,
+    Node,
+    Pod,
+    ReportSettings,
+    Tier,
+    Workload,
+)
+from apps.operations.services import ensure_builtin
+from apps.usage.models import Day, PodHour, TierDay
+from tests.bench.measuring import alternated, wall
 
 LAST_DAY = date(2026, 3, 1)
 DAYS = 396  # 13 months
@@ -31,13 +49,6 @@ _POD_WINDOW = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC
 
 def fill(pods: int) -> str:
     """Write thirteen months of tier days and some pods; return an admin's API token."""
-    from rest_framework.authtoken.models import Token
-
-    from apps.accounts.domain.roles import Role
-    from apps.accounts.models import User
-    from apps.clusters.models import Cluster, ReportSettings, Tier
-    from apps.operations.services import ensure_builtin
-
     ensure_builtin()
     ReportSettings.objects.update_or_create(pk=1, defaults={"time_zone": "UTC"})
     clusters = [Cluster.objects.get_or_create(name=name)[0] for name in CLUSTERS]
@@ -49,8 +60,6 @@ def fill(pods: int) -> str:
 
 
 def _fill_days(clusters: Sequence[int], tiers: Sequence[int]) -> None:
-    from apps.usage.models import Day, TierDay
-
     random = Random("thirteen months")
     days = [LAST_DAY - timedelta(days=back) for back in reversed(range(DAYS))]
     for cluster in clusters:
@@ -98,12 +107,7 @@ def _amounts(random: Random, gpu_hours: int) -> dict[str, Any]:
     }
 
 
-def _fill_pods(cluster: int, tiers: "Sequence[Tier]", pods: int) -> None:
-    from apps.accounts.services import team_ids
-    from apps.clusters.domain.tiers import UNASSIGNED
-    from apps.clusters.models import GpuModel, Namespace, Node, Pod, Workload
-    from apps.usage.models import PodHour
-
+def _fill_pods(cluster: int, tiers: Sequence[Tier], pods: int) -> None:
     random = Random("pods to list")
     model = GpuModel.objects.get_or_create(key="a100", defaults={"name": "A100"})[0]
     node = Node.objects.get_or_create(cluster_id=cluster, name="node-1")[0]
@@ -173,8 +177,6 @@ class Endpoint:
     """Reads all pages of a list, or some, through the whole of Django with a token."""
 
     def __init__(self, token: str) -> None:
-        from django.test import Client
-
         self._client = Client(
             headers={"Authorization": f"Token {token}", "Host": "127.0.0.1"},
         )
@@ -233,8 +235,6 @@ def _pods_sql() -> str:
 
 def bare(sql: str, values: Sequence[object]) -> int:
     """Run one query and fetch it all; return how many rows came."""
-    from django.db import connection
-
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         return len(cursor.fetchall())
@@ -258,12 +258,9 @@ def _pair(endpoint: Any, sql: Any, repetitions: int = 7) -> dict[str, Any]:
     }
 
 
-def measure(pods: int) -> dict[str, Any]:
+def measure(size: str) -> dict[str, Any]:
     """Return both reads: days by tier (all pages, one page), and pods of two pages."""
-    from django.db import connection
-
-    from apps.clusters.models import Cluster
-
+    pods = int(size)
     api = Endpoint(fill(pods))
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -307,11 +304,4 @@ def measure(pods: int) -> dict[str, Any]:
 
 
 def _tier_id() -> int:
-    from apps.clusters.models import Tier
-
     return Tier.objects.get(name="tier-0").pk
-
-
-if __name__ == "__main__":
-    django.setup()
-    answer(measure(int(sys.argv[1])))

@@ -1,21 +1,24 @@
-"""Worker: an hour of many pods written again, beside the bare insertion of the same rows.
-
-    python -m tests.bench.writing PODS
+"""Measurement: an hour of many pods written again, beside the bare insertion of the same rows.
 
 Bare is one transaction with `COPY` (PostgreSQL) or `executemany` (SQLite) of rows that are ready
 in memory, into empty tables with the same columns and indexes.
 """
 
-import sys
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import django
+from django.db import connection, transaction
 
+from apps.clusters.models import Cluster
+from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.holdings import Card
+from apps.usage.domain.hour import HourFacts, NodeFact, PodFact
+from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
+from apps.usage.services import write
+from apps.usage.services.dimensions import Dimensions, PodIds
 from tests.bench.fleet import GPUS_PER_NODE, HOUR
-from tests.bench.measuring import alternated, answer, wall
+from tests.bench.measuring import Timed, alternated, wall
 
 TIERS = 4
 NAMESPACES = 200
@@ -23,14 +26,8 @@ WORKLOADS = 2_000
 _ZONE = ZoneInfo("UTC")
 
 
-def made(pods: int) -> "tuple[HourFacts, Dimensions]":
+def made(pods: int) -> tuple[HourFacts, Dimensions]:
     """Return facts of an hour with so many pods, eight to a node, and ids for all they name."""
-    from apps.clusters.models import Cluster
-    from apps.usage.domain.amounts import NANO, Amounts
-    from apps.usage.domain.holdings import Card
-    from apps.usage.domain.hour import HourFacts, NodeFact, PodFact
-    from apps.usage.services.dimensions import Dimensions, PodIds
-
     random = Random("an hour to write")
     cluster = Cluster.objects.get_or_create(name="bench-writing")[0]
     facts = HourFacts()
@@ -62,19 +59,17 @@ def made(pods: int) -> "tuple[HourFacts, Dimensions]":
         nodes={fact.node: number for number, fact in enumerate(facts.nodes, start=1)},
         models={"nvidiaa100sxm480gb": 1},
         tiers={f"tier-{n}": n + 1 for n in range(TIERS)},
-        team_of=lambda namespace: hash(namespace) % 40 + 1,
+        team_of=lambda namespace: int(namespace.rpartition("-")[2]) % 40 + 1,
     )
     return facts, dimensions
 
 
-def write_again(facts: "HourFacts", dimensions: "Dimensions") -> None:
+def write_again(facts: HourFacts, dimensions: Dimensions) -> None:
     """Write the hour as collecting does, in its transaction."""
-    from django.db import transaction
-
     from apps.usage.services.write import write_hour
 
     with transaction.atomic():
-        write_hour(HOUR, facts, dimensions, zone=_ZONE)
+        write.write_hour(HOUR, facts, dimensions, zone=_ZONE)
 
 
 class Bare:
@@ -130,8 +125,6 @@ class Bare:
 
 
 def _create_like(table: str) -> None:
-    from django.db import connection
-
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS bare_{table}")
         if connection.vendor == "postgresql":
@@ -149,8 +142,6 @@ def _create_like(table: str) -> None:
 
 
 def _rows(table: str, names: str) -> list[tuple[Any, ...]]:
-    from django.db import connection
-
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(f"SELECT {names} FROM {table}")  # noqa: S608 - ours
@@ -191,8 +182,3 @@ def measure(pods: int) -> dict[str, Any]:
         "rows": bare.rows,
         "pods": pods,
     }
-
-
-if __name__ == "__main__":
-    django.setup()
-    answer(measure(int(sys.argv[1])))

@@ -1,10 +1,11 @@
-"""Clusters whose devices are exported in every way that has been seen, as made series.
+"""Clusters instance devices are exported in every way that has been seen, as made series.
 
 Each world is a cluster of its own, told apart by the label `cluster`.
 """
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -162,11 +163,11 @@ def sliced() -> Iterator[Series]:
     """MIG instances: no GPU_UTIL, energy of the whole device on each; one without activity."""
     target = exporter("sliced", "n1")
     metrics = (ACTIVITY, MEMORY, ENERGY)
-    mig = {"GPU_I_PROFILE": "3g.40gb"}
+    instance = partial(device, target, GPU_I_PROFILE="3g.40gb")
     return chain(
-        device(target, "GPU-s1", whole("mig-0"), metrics=metrics, GPU_I_ID="1", **mig),
-        device(target, "GPU-s1", whole("mig-1"), metrics=metrics, GPU_I_ID="2", **mig),
-        device(target, "GPU-s2", whole("mig-2"), metrics=(MEMORY,), GPU_I_ID="5", **mig),
+        instance("GPU-s1", whole("mig-0"), metrics=metrics, GPU_I_ID="1"),
+        instance("GPU-s1", whole("mig-1"), metrics=metrics, GPU_I_ID="2"),
+        instance("GPU-s2", whole("mig-2"), metrics=(MEMORY,), GPU_I_ID="5"),
     )
 
 
@@ -243,7 +244,7 @@ HOSTILE = 'a"b\\c\nd{e=~".+"}é'
 
 
 def hostile() -> Iterator[Series]:
-    """A cluster whose name tries to end the string it is quoted in, beside a decoy."""
+    """A cluster instance name tries to end the string it is quoted in, beside a decoy."""
     one, decoy = exporter(HOSTILE, "n1"), exporter('a"b\\c', "n1")
     return chain(
         device(one, 'GPU-"q"|.*', whole("train-0")), device(decoy, "GPU-decoy", whole("no"))

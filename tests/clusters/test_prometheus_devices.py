@@ -23,7 +23,7 @@ from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT
 
 pytestmark = pytest.mark.prometheus
 
-HOURLY = [Window(from_seconds(ORIGIN + n * HOUR), from_seconds(ORIGIN + (n + 1) * HOUR)) for n in range(3)]  # fmt: skip
+HOURLY = [Window.hour(from_seconds(ORIGIN + n * HOUR)) for n in range(3)]
 LONG = [Window(from_seconds(ORIGIN), from_seconds(device_worlds.END))]
 FIRST_HOUR = HOURLY[0]
 
@@ -68,7 +68,7 @@ def only(answer: DeviceAnswer, uuid: str) -> list[DeviceSlot]:
     return sorted(row for row in answer.rows if row.uuid == uuid)
 
 
-@pytest.mark.parametrize("windows", [pytest.param(HOURLY, id="hourly"), pytest.param(LONG, id="range")])  # fmt: skip
+@pytest.mark.parametrize("windows", [HOURLY, LONG], ids=["hourly", "range"])
 def test_means_and_counts_equal_those_of_the_raw_samples(
     clusters: Clusters, windows: list[Window]
 ) -> None:
@@ -147,7 +147,8 @@ def test_nodes_are_named_by_either_hostname_label(clusters: Clusters) -> None:
 
 def test_a_device_exported_twice_has_its_samples_once(clusters: Clusters) -> None:
     answer = clusters["twice"].devices(FIRST_HOUR)
-    assert {(row.slot, row.uuid, row.pod): row.samples for row in answer.rows if row.node == "n1"} == {
+    rows = [row for row in answer.rows if row.node == "n1"]
+    assert {(row.slot, row.uuid, row.pod): row.samples for row in rows} == {
         (ORIGIN, "GPU-t1", "train-0"): 60,
         (ORIGIN, "GPU-t2", "short-0"): 30,
         (ORIGIN, "GPU-t2", ""): 30,

@@ -104,7 +104,7 @@ def test_energy_without_samples_is_shared_evenly() -> None:
     ("holder", "names"),
     [
         pytest.param(PLAIN.holder(pod="train-0", namespace="v"), ("v", "train-0", ""), id="plain"),
-        pytest.param(PLAIN.holder(pod="nvidia-dcgm-exporter-x", namespace="g"), ("",) * 3, id="itself"),
+        pytest.param(PLAIN.holder(pod="nv-dcgm-exporter-x", namespace="g"), ("",) * 3, id="itself"),
         pytest.param(PLAIN.holder(namespace="g"), ("",) * 3, id="no-pod"),
         pytest.param(
             EXPORTED.holder(pod="dcgm-exporter-watcher", namespace="v"),

@@ -75,7 +75,7 @@ def test_a_query_is_posted_as_a_form_with_millisecond_times() -> None:
         pytest.param({"basic_auth_env": "BASIC"}, "Basic YWRhOnBhc3M6d29yZA==", id="basic"),
     ],
 )
-def test_requests_are_signed_as_the_catalog_says(entry: dict[str, str], header: str | None) -> None:
+def test_requests_are_signed_as_the_catalog_says(entry: dict[str, Any], header: str | None) -> None:
     with serving(in_turn(Answer()), **entry) as (server, api):
         api.post(QUERY)
     assert server.asked[0].headers.get("Authorization") == header
@@ -112,7 +112,7 @@ def test_a_sign_in_that_cannot_work_is_a_persons_job(entry: dict[str, str], text
     "url", ["", "prometheus:9090", "ftp://x/", "http://", "file:///etc/passwd"]
 )
 def test_a_url_that_is_none_is_rejected(url: str) -> None:
-    with pytest.raises(SourceRejected, match="prometheus.url"):
+    with pytest.raises(SourceRejected, match=r"prometheus\.url"):
         PrometheusConfig.from_catalog({"url": url})
 
 
@@ -153,8 +153,7 @@ def test_no_more_queries_are_in_flight_than_the_cap_whoever_sends_them() -> None
     with scripted(script) as server:
         apis = [api_of(server.url), api_of(server.url)]
         threads = [
-            threading.Thread(target=lambda a=api: list(a.many([QUERY] * 10)))  # type: ignore[misc]
-            for api in apis
+            threading.Thread(target=lambda a=api: list(a.many([QUERY] * 10))) for api in apis
         ]
         for thread in threads:
             thread.start()

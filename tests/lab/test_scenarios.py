@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from apps.lab.evaluate import Times, evaluate
 from apps.lab.fleet import DAY, FOREVER, LINGER_SECONDS, Pod
 from apps.lab.promql import parse
 from apps.lab.scenarios.base import Scenario
+from apps.lab.scenarios.distributions import FILE as DISTRIBUTIONS
 from apps.lab.scenarios.distributions import distributions
-from apps.lab.scenarios.helios import Helios
+from apps.lab.scenarios.helios import FILE, Helios
 from apps.lab.scenarios.packing import Draft, Packer
 from apps.lab.scenarios.registry import UnknownScenario, load
 from apps.lab.scenarios.trace import Trace
@@ -224,6 +226,22 @@ def test_an_unknown_scenario_is_refused_with_those_there_are() -> None:
 def test_the_reference_takes_no_data_file(tmp_path: Path) -> None:
     with pytest.raises(UnknownScenario, match="no data file"):
         load("reference", now=NOW, data=tmp_path / "x.csv")
+
+
+# ---------------------------------------------------------------- the files they read
+
+
+@pytest.mark.parametrize("file", [FILE, DISTRIBUTIONS])
+def test_every_data_file_comes_with_its_licence_and_source(file: Path) -> None:
+    readme = (file.parent / "README.md").read_text(encoding="utf-8")
+
+    assert (file.parent / "LICENSE").stat().st_size > 500
+    assert file.name in readme
+    assert "Attribution" in readme
+
+
+def test_the_trace_is_the_one_the_truths_are_about() -> None:
+    assert sha256(FILE.read_bytes()).hexdigest() == truths()["sha256"]
 
 
 # ---------------------------------------------------------------- packing

@@ -25,7 +25,7 @@ from tests.servers import accepts, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MANAGE = (sys.executable, str(ROOT / "manage.py"))
-START_SECONDS = 120.0
+START_SECONDS = 180.0
 STOP_SECONDS = 40.0
 ZONE = ZoneInfo("Europe/Berlin")
 # Of the worked example in docs/definitions.md: what 32 GPUs do in every hour.

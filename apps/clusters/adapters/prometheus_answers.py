@@ -107,7 +107,7 @@ def _decode(body: bytes, item: Any) -> Envelope[_Result[Any]]:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unreadable(body) from error
+        raise _unreadable(body, str(error)) from error
 
 
 def _checked(body: bytes, item: Any) -> Envelope[_Result[Any]]:
@@ -120,8 +120,9 @@ def _checked(body: bytes, item: Any) -> Envelope[_Result[Any]]:
         ) from error
 
 
-def _unreadable(body: bytes) -> SourceUnavailable | SourceRejected:
-    if not body or (body.lstrip()[:1] == b"{" and not body.rstrip().endswith(b"}")):
+def _unreadable(body: bytes, reason: str) -> SourceUnavailable | SourceRejected:
+    cut = "truncated" in reason or not body.rstrip().endswith(b"}")
+    if not body or (cut and body.lstrip()[:1] == b"{"):
         return SourceUnavailable(
             f"sent an answer that was cut off after {len(body)} bytes; "
             "a proxy's limit or time-out on the way may be the cause"

@@ -43,6 +43,9 @@ class Helios(Scenario):
 
     The first lap is the trace and its repetition after it, without a break; each repetition
     further off is a lap of its own, at the start of which all pods are new.
+
+    In the trace jobs queue behind a team's quota. Here they are pods, so a ResourceQuota's `used`,
+    which counts waiting pods too, may exceed its `hard`, as it may where a quota was lowered.
     """
 
     name = "helios"

@@ -97,6 +97,7 @@ class _Reading:
     """One question, checked; keeps what its pages look up."""
 
     group_by: tuple[Grouping, ...]
+    filters: Filters
     source: Source
     where: Q
     periods: Periods
@@ -179,7 +180,7 @@ class _Reading:
     def position(self, cursor: str | None) -> tuple[_Key | None, int]:
         """Return the last key shown and the rows a period can be expected to have."""
         if cursor is None:
-            return None, self.names.groups_at_most(self.group_by)
+            return None, self.names.groups_expected(self.group_by, self.filters)
         shape = (str, int, *(str for _ in self.group_by))
         period, density, *names = cursors.decode(self._kind(), cursor, shape)
         key = (cursors.moment(period), tuple(str(name) for name in names))
@@ -227,6 +228,7 @@ def _reading(
     )
     return _Reading(
         group_by=tuple(group_by),
+        filters=filters,
         source=source,
         where=condition(source, filters, visibility),
         periods=periods,

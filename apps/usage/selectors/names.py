@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping
 
 from apps.accounts.models import Team
 from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workload
-from apps.usage.domain.rows import Grouping
+from apps.usage.domain.rows import Filters, Grouping
 
 _NOT_KNOWN = "unknown"
 _ALL_OF = 1000
 """With more ids than this a whole table is read: long lists cost more than rows."""
+_GUESS = 32
+"""Namespaces, workloads or nodes that a period may have, before any was read."""
 
 
 class Names:
@@ -40,12 +42,14 @@ class Names:
             known[missing] = _NOT_KNOWN if missing is None else f"{grouping} {missing}"
         return known
 
-    def groups_at_most(self, group_by: Iterable[Grouping]) -> int:
-        """Return how many groups a period could have, as far as that costs no query."""
-        most = 1
+    def groups_expected(self, group_by: Iterable[Grouping], filters: Filters) -> int:
+        """Return how many groups a period may have: a guess from above, at no further query."""
+        expected = 1
         for grouping in group_by:
-            most *= len(self.of(grouping, ())) if grouping in _WHOLE else 1
-        return most
+            there = len(self.of(grouping, ())) if grouping in _WHOLE else _GUESS
+            asked: int = len(getattr(filters, grouping))
+            expected *= max(1, min(there, asked or there))
+        return expected
 
 
 _WHOLE: dict[Grouping, type[Cluster] | type[Tier] | type[Team] | type[GpuModel]] = {

@@ -13,7 +13,7 @@ class SignInForm(AuthenticationForm):
     error_messages = {
         "invalid_login": (
             "That user name and password do not belong together. Both mind upper and lower case. "
-            "An administrator can set a new password with `manage.py changepassword`."
+            "An administrator can set a new password with manage.py changepassword."
         ),
         "inactive": "This account is switched off. Ask an administrator to switch it on.",
     }

@@ -1,0 +1,71 @@
+"""`make bench`: measure, print each figure beside its target, and write them to var/bench.json.
+
+    python -m tests.bench [--data FOLDER] [--results FILE]
+
+BENCH=quick measures 1,000 GPUs and little else, BENCH=full adds 100,000 (whose data takes most
+of an hour to make, once). DATABASE_URL names the database, which must be empty. Targets that are
+missed are shown; the exit code is 1 only when something broke.
+"""
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.bench import measures
+from tests.bench.figures import Figure, show, write
+from tests.bench.measures import Scope
+from tests.bench.programs import BenchFailed
+from tests.portal import ROOT
+
+SCOPES = {
+    "quick": Scope(sizes=(1_000,), rows=2_000, pods=1_000),
+    "": Scope(sizes=(1_000, 10_000)),
+    "full": Scope(sizes=(1_000, 10_000, 100_000)),
+}
+
+
+def main() -> int:
+    """Run everything; see the module's text."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--data", type=Path, default=ROOT / "var" / "bench-data")
+    parser.add_argument("--results", type=Path, default=ROOT / "var" / "bench.json")
+    options = parser.parse_args()
+    chosen = os.environ.get("BENCH", "")
+    if chosen not in SCOPES:
+        parser.error(f"BENCH={chosen!r}: quick, full or nothing")
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    say = Console(stderr=True).log
+    try:
+        with tempfile.TemporaryDirectory(prefix="gpuportal-bench-") as folder:
+            figures = measures.all_of(SCOPES[chosen], options.data, Path(folder), say)
+    except BenchFailed as failure:
+        console.print(f"[bold red]The bench broke:[/] {failure}", highlight=False)
+        return 1
+    show(figures, _machine(), console)
+    write(figures, options.results)
+    console.print(_summary(figures), f"Written to {options.results}.", highlight=False)
+    return 0
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    load = os.getloadavg()[1]
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.machine()}, Python "
+        f"{platform.python_version()}; load of the last five minutes {load:.1f}"
+    )
+
+
+def _summary(figures: list[Figure]) -> str:
+    judged = [figure for figure in figures if figure.holds is not None]
+    missed = sum(not figure.holds for figure in judged)
+    return f"{len(judged) - missed} of {len(judged)} targets hold."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""What is measured, in which order, and the target of each figure."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from django.conf import settings
+
+from tests.bench import generate
+from tests.bench.figures import Figure, at_least, at_most, stated
+from tests.bench.fleet import Fleet
+from tests.bench.measuring import REPETITIONS
+from tests.bench.programs import BenchFailed, manage, prometheus, worker
+
+# From how many GPUs on the targets of one collected hour hold.
+TARGETED = 10_000
+# The client's data frames of more would not fit into memory.
+MOST_FRAMES = 10_000
+_RATIOS = {10_000: "1.13", 100_000: "1.18"}
+_GROWTHS = {10_000: "7.1", 100_000: "9.0"}
+_MOST_MIB = {10_000: 256.0, 100_000: 1024.0}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list."""
+
+    sizes: tuple[int, ...]
+    rows: int = 20_000
+    pods: int = 20_000
+
+
+def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> list[Figure]:
+    """Measure everything in the scope; `folder` is for what need not stay. Raises BenchFailed."""
+    figures: list[Figure] = []
+    seconds: dict[int, float] = {}
+    manage("migrate", "--verbosity", "0")
+    for gpus in scope.sizes:
+        try:
+            blocks = generate.blocks(Fleet(gpus), data, say)
+        except generate.NoRoom as reason:
+            raise BenchFailed(str(reason)) from reason
+        with prometheus(blocks) as url:
+            say(f"{gpus:,} GPUs: filling the database")
+            worker("database", gpus, url)
+            say(f"{gpus:,} GPUs: collecting")
+            found = worker("collecting", gpus, folder)
+            seconds[gpus] = found["collect_seconds"]
+            figures += collected(gpus, found, seconds.get(gpus // 10))
+            if gpus <= MOST_FRAMES:
+                say(f"{gpus:,} GPUs: against data frames")
+                figures += against_frames(gpus, url)
+            say(f"{gpus:,} GPUs: exactness")
+            figures += exact(gpus, worker("exactness", gpus))
+    say("an hour written again")
+    figures += list(written(scope, folder))
+    say("reads of the API")
+    figures += read(worker("reading", scope.pods, GPUPORTAL_API_RATE="1000000/min"))
+    say("a list of the Kubernetes API")
+    figures += listed(worker("listing", scope.pods))
+    return figures
+
+
+# ---------------------------------------------------------------- one hour collected
+
+
+def collected(gpus: int, found: Mapping[str, Any], smaller: float | None) -> list[Figure]:
+    """Return the figures of one collected hour; `smaller` is the seconds at a tenth of the GPUs."""
+    size = f"{gpus:,} GPUs"
+    name = f"{size}: one hour collected ÷ curl downloading the same answers"
+    ratio = found["ratio"]
+    figures = [at_most(name, ratio, 1.5, "×", _RATIOS.get(gpus, ""))]
+    if gpus < TARGETED:
+        figures = [stated(name, ratio, "×")]
+    if smaller is not None:
+        name = f"{size}: one hour collected, growth from a tenth of the GPUs"
+        growth = found["collect_seconds"] / smaller
+        figures.append(at_most(name, growth, 11, "×", _GROWTHS.get(gpus, "")))
+    figures.append(_memory(gpus, found["peak_mib"]))
+    name = f"{size}: CPU of the worker for one hour (two slots, with Django)"
+    figures.append(stated(name, found["cpu_seconds"], "s"))
+    figures.append(stated(f"{size}: one hour collected", found["collect_seconds"], "s"))
+    name = f"{size}: curl downloading the same {found['requests']} answers"
+    figures.append(stated(name, found["curl_seconds"], "s"))
+    figures.append(stated(f"{size}: answers downloaded", found["bytes"] / 1e6, "MB"))
+    return figures
+
+
+def _memory(gpus: int, mib: float) -> Figure:
+    name = f"{gpus:,} GPUs: peak memory of the worker"
+    most = _MOST_MIB.get(gpus)
+    return stated(name, mib, "MiB") if most is None else at_most(name, mib, most, "MiB")
+
+
+# ---------------------------------------------------------------- against data frames
+
+
+def against_frames(gpus: int, url: str) -> list[Figure]:
+    """Return the figures of the adapter against prometheus-api-client's data frames.
+
+    Raises BenchFailed when the two do not come to the same means.
+    """
+    runs: dict[str, list[dict[str, Any]]] = {"ours": [], "frames": []}
+    for _ in range(REPETITIONS):
+        for way, found in runs.items():
+            found.append(worker("dataframes", way, url))
+    ours, frames = runs["ours"], runs["frames"]
+    if ours[0]["devices"] != frames[0]["devices"] or abs(ours[0]["sum"] - frames[0]["sum"]) > 1e-6:
+        raise BenchFailed(f"means differ from those of data frames: {ours[0]}, {frames[0]}")
+    faster = median(b["seconds"] / a["seconds"] for a, b in zip(ours, frames, strict=True))
+    smaller = median(a["peak_mib"] / b["peak_mib"] for a, b in zip(ours, frames, strict=True))
+    size = f"{gpus:,} GPUs"
+    beside = (
+        (f"{size}: slot means, raw ranges and pandas ÷ ours", faster, "×"),
+        (f"{size}: slot means, our memory ÷ theirs", smaller, "×"),
+    )
+    figures = [stated(*both) for both in beside]
+    if gpus >= TARGETED:
+        (fast, _, unit), (small, _, _) = beside
+        figures = [
+            at_least(fast, faster, 10, unit, "20"),
+            at_most(small, smaller, 1 / 6, unit, "1/17"),
+        ]
+    cpu = median(run["cpu_seconds"] for run in ours)
+    slot = "0.24 at 10,000, one slot" if gpus == TARGETED else ""
+    figures += [
+        stated(f"{size}: slot means, our CPU without Django (two slots)", cpu, "s", slot),
+        stated(f"{size}: slot means, our memory", _of(ours, "peak_mib"), "MiB"),
+        stated(f"{size}: slot means, ours", _of(ours, "seconds"), "s"),
+        stated(f"{size}: slot means, theirs", _of(frames, "seconds"), "s"),
+        stated(f"{size}: slot means, their memory", _of(frames, "peak_mib"), "MiB"),
+    ]
+    return figures
+
+
+def _of(runs: list[dict[str, Any]], name: str) -> float:
+    return median(run[name] for run in runs)
+
+
+# ---------------------------------------------------------------- exactness
+
+
+def exact(gpus: int, found: Mapping[str, Any]) -> list[Figure]:
+    """Return how far off the portal is from the truth of the fleet."""
+    size = f"{gpus:,} GPUs"
+    figures = []
+    for queries in ("hourly", "backfill"):
+        errors = found[queries]
+        name = f"{size}: mean activity per device and slot, {queries} queries"
+        figures += [
+            at_most(f"{name}, largest error", errors["other"], 1e-9, ""),
+            at_most(f"{name}, scraped on the full second", errors["aligned"], 1e-9, ""),
+            at_most(f"{name}, rows wrong of {errors['compared']:,}", errors["wrong"], 0, "rows"),
+        ]
+    series = found["series"]
+    name = f"{size}: allocated from metrics only"
+    figures += [
+        at_most(f"{name}, total off by", series["total_percent"], 0.05, "%"),
+        at_most(f"{name}, worst namespace off by", series["namespace_percent"], 0.5, "%"),
+    ]
+    name = f"{size}: allocated from the API, worst namespace off by"
+    # Each pod's hours are kept to 1e-9; the truth is rounded the same way.
+    figures.append(at_most(name, found["api_gpu_hours"], 1e-9, "GPU-hours"))
+    return figures
+
+
+# ---------------------------------------------------------------- writing, reading, listing
+
+
+def written(scope: Scope, folder: Path) -> Iterator[Figure]:
+    """Yield an hour written again on the database at hand, and on SQLite."""
+    # The one place where settings are read: the bench itself opens no connection.
+    name = f"an hour of {scope.rows:,} pods written again ÷ bare"
+    if settings.DATABASES["default"]["ENGINE"].endswith("postgresql"):
+        yield from _written(f"{name} COPY (PostgreSQL)", worker("writing", scope.rows))
+    url = f"sqlite:///{folder / 'writing.db'}"
+    manage("migrate", "--verbosity", "0", DATABASE_URL=url)
+    found = worker("writing", scope.rows, DATABASE_URL=url)
+    yield from _written(f"{name} executemany (SQLite)", found)
+
+
+def _written(name: str, found: Mapping[str, Any]) -> Iterator[Figure]:
+    yield at_most(name, found["ratio"], 2, "×")
+    yield stated(f"{name}: written again", found["again_seconds"], "s")
+    yield stated(f"{name}: bare, {found['rows']:,} rows", found["bare_seconds"], "s")
+
+
+def read(found: Mapping[str, Any]) -> list[Figure]:
+    """Return the reads of the API against bare SQL."""
+    days, pods = found["days"], found["pods"]
+    one, page = found["days_of_one_tier"], found["days_page"]
+    name = "13 months by day and tier, endpoint ÷ bare SQL"
+    return [
+        at_most(f"{name}: all {days['rows']:,} rows, page by page", days["ratio"], 3, "×"),
+        stated(f"{name}: one tier, {one['rows']} rows in a page", one["ratio"], "×"),
+        stated(f"{name}: one page of {page['rows']} rows", page["ratio"], "×"),
+        stated("13 months by day and tier, bare SQL", days["sql_seconds"] * 1000, "ms"),
+        stated("13 months by day and tier, endpoint", days["endpoint_seconds"] * 1000, "ms"),
+        at_most(
+            f"{pods['rows']:,} listed pods (two pages, a page has 500) ÷ bare SQL",
+            pods["ratio"],
+            3,
+            "×",
+        ),
+        stated(f"{pods['rows']:,} listed pods, endpoint", pods["endpoint_seconds"] * 1000, "ms"),
+    ]
+
+
+def listed(found: Mapping[str, Any]) -> list[Figure]:
+    """Return a Kubernetes list turned into pod records."""
+    pods = f"a Kubernetes list of {found['pods']:,} pods ({found['bytes'] / 1e6:.0f} MB)"
+    return [
+        at_most(
+            f"{pods} over HTTP into records ÷ orjson decoding the same bytes",
+            found["ratio"],
+            3,
+            "×",
+        ),
+        stated(f"{pods} into records", found["records_seconds"], "s"),
+        stated(f"{pods}, orjson alone", found["orjson_seconds"], "s"),
+        stated(
+            f"{pods}, the client's model classes (a chunk × chunks)", found["models_seconds"], "s"
+        ),
+        stated(f"{pods}, a first snapshot into the database", found["stored_seconds"], "s"),
+    ]

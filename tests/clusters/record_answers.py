@@ -1,0 +1,146 @@
+"""Record what a real Prometheus answers to each of the portal's queries.
+
+Run `python -m tests.clusters.record_answers`; it writes `prometheus_answers/answers.json`.
+"""
+
+import json
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from urllib.parse import urlencode
+
+from apps.clusters.adapters.prometheus import PrometheusSource
+from apps.clusters.adapters.prometheus_config import PrometheusConfig
+from apps.clusters.domain.window import Window, from_seconds
+from tests.clusters.device_worlds import ACTIVITY, Held, device, exporter
+from tests.clusters.kube_worlds import TrueNode, TruePod, owners, world
+from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, Series, scrapes, series, write
+from tests.clusters.scripted_prometheus import Answer, Asked, scripted
+from tests.real_prometheus import RealPrometheus
+
+FILE = Path(__file__).parent / "prometheus_answers" / "answers.json"
+CLUSTER = "small"
+HOUR_WINDOW = Window.hour(from_seconds(ORIGIN))
+_LATER = ORIGIN + HOUR + 300
+
+
+def small() -> Iterator[Series]:
+    """Yield a node with two cards, of which one changes hands, and its pods and quota."""
+    target = exporter(CLUSTER, "n1")
+    change = ORIGIN + 2413
+    metrics = {ACTIVITY: lambda at: 0.25 if at < change else 0.75}
+    cards = chain(
+        device(
+            target,
+            "GPU-1",
+            [Held(ORIGIN, _LATER, "vision", "train-0", "main")],
+            values={ACTIVITY: lambda _at: 0.95},
+        ),
+        device(
+            target,
+            "GPU-2",
+            [
+                Held(ORIGIN, change, "speech", "web-7d4b9-x2x2x", "main"),
+                Held(change, _LATER, "", "", ""),
+            ],
+            values=metrics,
+        ),
+    )
+    pods = [
+        TruePod(
+            "train-0",
+            created=ORIGIN - 700,
+            bound=ORIGIN - 690,
+            started=ORIGIN - 650,
+            owner=("StatefulSet", "train"),
+        ),
+        TruePod(
+            "web-7d4b9-x2x2x",
+            namespace="speech",
+            created=ORIGIN - 90,
+            bound=ORIGIN - 89,
+            started=ORIGIN - 60,
+            finished=float(change),
+            owner=("ReplicaSet", "web-7d4b9"),
+        ),
+        TruePod("waits", created=ORIGIN + 40, owner=("Job", "nightly-29")),
+    ]
+    more = chain(
+        owners(
+            [("speech", "web-7d4b9", "Deployment", "web", "true")],
+            "kube_replicaset_owner",
+            "replicaset",
+        ),
+        owners(
+            [("vision", "nightly-29", "CronJob", "nightly", "true")], "kube_job_owner", "job_name"
+        ),
+        (
+            series(
+                "kube_resourcequota",
+                {
+                    "namespace": "vision",
+                    "resourcequota": "gpus",
+                    "resource": "requests.nvidia.com/gpu",
+                    "type": kind,
+                },
+                value,
+                scrapes(ORIGIN, _LATER),
+            )
+            for kind, value in (("hard", 4.0), ("used", 2.0))
+        ),
+    )
+    return chain(cards, world(CLUSTER, pods, [TrueNode("n1", gpus=2.0)], until=_LATER, more=more))
+
+
+def ask_everything(source: PrometheusSource) -> None:
+    """Send every kind of query."""
+    source.devices(HOUR_WINDOW)
+    source.activity_samples(["GPU-2"], Window(from_seconds(ORIGIN + SLOT), HOUR_WINDOW.end))
+    source.ledger(HOUR_WINDOW)
+    source.quotas(HOUR_WINDOW)
+    source.health()
+
+
+def main() -> None:
+    recorded: dict[str, dict[str, object]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        file = write(Path(folder) / "small.prom", small())
+        with RealPrometheus.loaded(file) as real:
+
+            def forward(asked: Asked) -> Answer:
+                form = urlencode(asked.form).encode() if asked.method == "POST" else None
+                request = urllib.request.Request(real.url + asked.path, form)  # noqa: S310 - ours
+                with urllib.request.urlopen(request) as response:  # noqa: S310 - ours
+                    body = response.read()
+                recorded[key_of(asked)] = {
+                    "path": asked.path,
+                    "form": without_timeout(asked),
+                    "answer": json.loads(body),
+                }
+                return Answer(body)
+
+            with scripted(forward) as server:
+                source = PrometheusSource(
+                    PrometheusConfig.from_catalog(
+                        {"url": server.url, "matchers": {"cluster": CLUSTER}}
+                    )
+                )
+                ask_everything(source)
+                source.close()
+    answers = [recorded[key] for key in sorted(recorded)]
+    FILE.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def key_of(asked: Asked) -> str:
+    """Return what tells one query from another."""
+    return json.dumps([asked.path, without_timeout(asked)], sort_keys=True)
+
+
+def without_timeout(asked: Asked) -> dict[str, str]:
+    return {name: value for name, value in asked.form.items() if name != "timeout"}
+
+
+if __name__ == "__main__":
+    main()

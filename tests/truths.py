@@ -1,0 +1,127 @@
+"""Holds what the portal says of a whole trace against the trace's published sums.
+
+`python -m tests.truths [DAYS]` serves `helios`, loads its catalog, collects its days over HTTP
+into the database of DATABASE_URL (which it migrates first), and compares allocated and pending
+GPU-hours and quotas of every team. It ends with status 1 when a figure is off.
+"""
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+TOLERANCE = 0.0005
+"""0.05 %, as promised for every figure."""
+
+Figures = Mapping[str, Mapping[str, float]]
+"""Measure → team, in lower case as its namespace is → amount."""
+
+
+def trace_figures(first_minute: int, minutes: int) -> Figures:
+    """Return allocated and pending GPU-hours, and the mean quota, of a part of the trace."""
+    from tests.lab.truths import trace_columns
+
+    columns = trace_columns()
+    part = slice(first_minute, first_minute + minutes)
+
+    def mean(column: str, per: float) -> dict[str, float]:
+        return {t.lower(): sum(values[part]) / per for t, values in columns[column].items()}
+
+    return {
+        "allocated GPU-hours": mean("running_gpu_num", 60),
+        "pending GPU-hours": mean("pending_gpu_num", 60),
+        "quota GPUs": mean("total_gpu_num", minutes),
+    }
+
+
+def portal_figures(start: datetime, end: datetime) -> Figures:
+    """Return the same of what was collected: facts, the pod ledger, and the quota series."""
+    from apps.clusters.domain.window import Window
+    from apps.clusters.gateways import metrics_source
+    from apps.clusters.models import Cluster, Pod
+    from apps.usage.models import TeamHour
+
+    allocated: dict[str, float] = defaultdict(float)
+    hours = TeamHour.objects.filter(hour__gte=start, hour__lt=end)
+    for team, amount in hours.values_list("team__name", "allocated"):
+        allocated[team.lower()] += amount / 1e9
+    pending: dict[str, float] = defaultdict(float)
+    for pod in Pod.objects.select_related("workload__namespace").iterator():
+        until = min(t for t in (pod.bound_at, pod.ended_at, end) if t is not None)
+        waited = (until - max(pod.created_at, start)).total_seconds()
+        pending[pod.workload.namespace.name] += max(0.0, waited) / 3600 * pod.units
+    quota: dict[str, list[float]] = defaultdict(list)
+    window = Window(max(start, end - timedelta(days=1)), end)
+    for slot in metrics_source(Cluster.objects.get()).quotas(window):
+        quota[slot.namespace].append(slot.hard or 0.0)
+    return {
+        "allocated GPU-hours": allocated,
+        "pending GPU-hours": pending,
+        "quota GPUs": {team: sum(values) / len(values) for team, values in quota.items()},
+    }
+
+
+def differences(expected: Figures, found: Figures) -> Iterator[str]:
+    """Yield a line for every figure that is off, teams and totals."""
+    for measure, teams in expected.items():
+        have = found[measure]
+        pairs = [(team, amount, have.get(team, 0.0)) for team, amount in sorted(teams.items())]
+        pairs.append(("all teams", sum(teams.values()), sum(have.values())))
+        for name, wanted, got in pairs:
+            if abs(got - wanted) > TOLERANCE * wanted + 1e-6:
+                yield f"{measure} of {name}: {got:.6f}, the trace has {wanted:.6f}"
+
+
+def collect_days(url: str, catalog: str, end: datetime, days: int) -> Iterator[str]:
+    """Load the catalog and collect the days before `end`; yield a line for each."""
+    from apps.clusters.domain.window import Window
+    from apps.operations.services import load_catalog
+    from apps.usage.services import collect_window
+
+    load_catalog(catalog, "catalog.yaml", now=end, dry_run=False)
+    for back in range(days):
+        day = Window(end - timedelta(days=back + 1), end - timedelta(days=back))
+        outcomes = collect_window("lab", day, now=end)
+        states = sorted({outcome.state.value for outcome in outcomes})
+        yield f"{day.start.date()}: {len(outcomes)} hours {', '.join(states)}"
+
+
+def main(days: int) -> int:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    from apps.lab.catalog import catalog_yaml
+    from apps.lab.scenarios.registry import load
+    from tests.lab import truths as lab_truths
+    from tests.served_lab import served_lab
+
+    call_command("migrate", verbosity=0)
+    scenario = load("helios", now=lab_truths.NOW)
+    first = lab_truths.origin_of(scenario)
+    end = datetime.fromtimestamp(first + lab_truths.MINUTES * 60, UTC)
+    minutes = days * 24 * 60
+    expected = trace_figures(lab_truths.MINUTES - minutes, minutes)
+    with served_lab(scenario, lab_truths.NOW) as url:
+        for line in collect_days(url, catalog_yaml(scenario, url=url), end, days):
+            _say(line)
+        found = portal_figures(end - timedelta(days=days), end)
+    for measure, teams in found.items():
+        _say(f"{measure}: {sum(teams.values()):,.3f} over {len(teams)} teams")
+    off = list(differences(expected, found))
+    for line in off:
+        _say(line)
+    _say("every figure is as in the trace" if not off else f"{len(off)} figures are off")
+    return 1 if off else 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 24))
