@@ -78,7 +78,7 @@ truths: setup ## Hold whole traces against their published sums
 	$(BIN)/python -m tests.lab.truths
 
 bench: programs ## Measure against targets; writes var/bench.json (BENCH=full for 100,000 GPUs)
-	$(BIN)/python -m bench
+	$(BIN)/python -m tests.bench
 
 lock: setup ## Write the pinned lists again (UPGRADE=--upgrade takes the newest)
 	$(BIN)/uv pip compile --quiet $(UPGRADE) --python-version 3.11 requirements.in -o requirements.txt

@@ -42,13 +42,12 @@ def unwatched(gpus: int) -> str:
 
 def catalog(gpus: int, url: str) -> str:
     """Return a catalog: a tier for each model, ten teams that share the namespaces."""
-    connection = (
+    reached = (
         f"{{url: '{url}', matchers: {{cluster: {CLUSTER}}}, "
         f"scrape_interval_seconds: {INTERVAL_SECONDS}}}"
     )
-    lines = ["clusters:"]
-    for name in (watched(gpus), unwatched(gpus)):
-        lines.append(f"  - {{name: {name}, prometheus: {connection}}}")
+    clusters = (watched(gpus), unwatched(gpus))
+    lines = ["clusters:", *(f"  - {{name: {n}, prometheus: {reached}}}" for n in clusters)]
     lines.append("tiers:")
     for model, _, _ in MODELS:
         product = model.replace(" ", "-")

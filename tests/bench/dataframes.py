@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from tests.bench.fleet import CLUSTER, HOUR, INTERVAL_SECONDS
@@ -39,7 +40,7 @@ def ours(url: str) -> Means:
 
 def frames(url: str) -> Means:
     """Return (UUID, slot) → mean, by the client's data frames."""
-    import pandas
+    import pandas  # type: ignore[import-untyped]
     from prometheus_api_client import MetricRangeDataFrame, PrometheusConnect
 
     data = PrometheusConnect(url=url).get_metric_range_data(
@@ -71,8 +72,9 @@ def measure(way: str, url: str) -> dict[str, Any]:
 
 
 def _import(way: str) -> None:
-    if way == "ours":
-        import apps.clusters.adapters.prometheus
-    else:
-        import pandas
-        import prometheus_api_client  # noqa: F401 - only to have it imported
+    names = {
+        "ours": ("apps.clusters.adapters.prometheus",),
+        "frames": ("pandas", "prometheus_api_client"),
+    }
+    for name in names[way]:
+        import_module(name)

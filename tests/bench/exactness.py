@@ -3,7 +3,6 @@
 python -m tests.bench.exactness GPUS
 """
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import timedelta

@@ -3,6 +3,7 @@
 The same number of GPUs always gives the same fleet. Nothing here is read from anywhere, so what
 the portal finds out about it can be held against the truth.
 """
+# ruff: noqa: S311 - made-up data
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

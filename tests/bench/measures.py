@@ -138,7 +138,7 @@ def against_frames(gpus: int, url: str) -> list[Figure]:
 
 
 def _of(runs: list[dict[str, Any]], name: str) -> float:
-    return median(run[name] for run in runs)
+    return float(median(run[name] for run in runs))
 
 
 # ---------------------------------------------------------------- exactness

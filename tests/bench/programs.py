@@ -36,7 +36,7 @@ def prometheus(data: Path) -> Iterator[str]:
     for _ in range(_TRIES):
         url = f"http://127.0.0.1:{free_port()}"
         with (data.parent / "prometheus.log").open("ab") as log:
-            server = subprocess.Popen(
+            server = subprocess.Popen(  # noqa: S603 - our own words
                 [
                     find("prometheus"),
                     f"--config.file={config}",
@@ -78,7 +78,7 @@ def worker(module: str, *arguments: object, **environment: str) -> dict[str, Any
 
     Raises BenchFailed with the end of what it said.
     """
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 - our own words
         [sys.executable, "-m", "tests.bench.worker", module, *map(str, arguments)],
         cwd=ROOT,
         env=_environment(environment),
@@ -96,7 +96,7 @@ def worker(module: str, *arguments: object, **environment: str) -> dict[str, Any
 
 def manage(*arguments: str, **environment: str) -> None:
     """Run a management command. Raises BenchFailed."""
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 - our own words
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
         env=_environment(environment),

@@ -2,9 +2,9 @@
 
 python -m tests.bench.reading PODS
 """
+# ruff: noqa: S311, S608 - made-up data; names of our own tables
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from random import Random
 from statistics import median
@@ -151,7 +151,7 @@ def _fill_pods(cluster: int, tiers: Sequence[Tier], pods: int) -> None:
             namespace_id=pod.workload.namespace_id,
             workload_id=pod.workload_id,
             cluster_id=cluster,
-            tier_id=pod.tier_id,
+            tier_id=pod.tier_id or 0,
             gpu_model=model,
             capacity_type="on-demand",
             **{k: v for k, v in _amounts(random, 1).items() if k not in _CAPACITY},
@@ -177,11 +177,9 @@ class Endpoint:
     """Reads all pages of a list, or some, through the whole of Django with a token."""
 
     def __init__(self, token: str) -> None:
-        self._client = Client(
-            headers={"Authorization": f"Token {token}", "Host": "127.0.0.1"},
-        )
+        self._client = Client(headers={"Authorization": f"Token {token}", "Host": "127.0.0.1"})
 
-    def rows(self, path: str, pages: int | None = None, **query: object) -> int:
+    def rows(self, path: str, query: Mapping[str, str], pages: int | None = None) -> int:
         """Return how many rows came. Raises RuntimeError on an error."""
         url: str | None = f"/api/v1/{path}?{urlencode({**query, 'page_size': PAGE})}"
         count = 0
@@ -200,7 +198,7 @@ def _usage_sql(limit: int | None) -> str:
     sums = ", ".join(f"SUM({name})" for name in _TIER)
     more = "" if limit is None else f" LIMIT {limit}"
     return (
-        f"SELECT day, tier_id, {sums}, MAX(memory_peak_mib) FROM usage_tierday "  # noqa: S608
+        f"SELECT day, tier_id, {sums}, MAX(memory_peak_mib) FROM usage_tierday "
         "WHERE day >= %s AND day <= %s AND cluster_id IN (%s, %s) "
         f"GROUP BY day, tier_id ORDER BY day, tier_id{more}"
     )
@@ -230,10 +228,10 @@ def _pods_sql() -> str:
                        ORDER BY created_at DESC, id LIMIT %s)
                    GROUP BY h.pod_id) s ON s.pod_id = p.id
         ORDER BY p.created_at DESC, p.id
-    """  # noqa: S608 - names of ours
+    """
 
 
-def bare(sql: str, values: Sequence[object]) -> int:
+def bare(sql: str, values: Sequence[Any]) -> int:
     """Run one query and fetch it all; return how many rows came."""
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
@@ -282,22 +280,22 @@ def measure(size: str) -> dict[str, Any]:
     one_page = first + timedelta(days=PAGE // TIERS)
     return {
         "days": _pair(
-            lambda: api.rows("usage", **usage),
+            lambda: api.rows("usage", usage),
             lambda: bare(_usage_sql(None), (first, LAST_DAY, *ids)),
         ),
         "days_of_one_tier": _pair(
-            lambda: api.rows("usage", tier="tier-0", **usage),
+            lambda: api.rows("usage", {**usage, "tier": "tier-0"}),
             lambda: bare(
                 _usage_sql(None).replace("GROUP BY", "AND tier_id = %s GROUP BY"),
                 (first, LAST_DAY, *ids, _tier_id()),
             ),
         ),
         "days_page": _pair(
-            lambda: api.rows("usage", pages=1, **usage),
+            lambda: api.rows("usage", usage, pages=1),
             lambda: bare(_usage_sql(PAGE), (first, one_page, *ids)),
         ),
         "pods": _pair(
-            lambda: api.rows("pods", pages=2, **listed),
+            lambda: api.rows("pods", listed, pages=2),
             lambda: bare(_pods_sql(), (*lived, start, end, *lived)),
         ),
     }

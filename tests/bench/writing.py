@@ -3,12 +3,13 @@
 Bare is one transaction with `COPY` (PostgreSQL) or `executemany` (SQLite) of rows that are ready
 in memory, into empty tables with the same columns and indexes.
 """
+# ruff: noqa: S311, S608 - made-up data; names of our own tables
 
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 
 from apps.clusters.models import Cluster
 from apps.usage.domain.amounts import NANO, Amounts
@@ -18,110 +19,104 @@ from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
 from apps.usage.services import write
 from apps.usage.services.dimensions import Dimensions, PodIds
 from tests.bench.fleet import GPUS_PER_NODE, HOUR
-from tests.bench.measuring import Timed, alternated, wall
+from tests.bench.measuring import Timed, timed, wall
 
 TIERS = 4
 NAMESPACES = 200
 WORKLOADS = 2_000
+TEAMS = 40
+REPETITIONS = 7
 _ZONE = ZoneInfo("UTC")
+_MODEL = ("NVIDIA-A100-SXM4-80GB", "nvidiaa100sxm480gb")
 
 
 def made(pods: int) -> tuple[HourFacts, Dimensions]:
     """Return facts of an hour with so many pods, eight to a node, and ids for all they name."""
     random = Random("an hour to write")
-    cluster = Cluster.objects.get_or_create(name="bench-writing")[0]
     facts = HourFacts()
     for first in range(0, pods, GPUS_PER_NODE):
         node = f"node-{first // GPUS_PER_NODE:05d}"
         tier = f"tier-{random.randrange(TIERS)}"
-        card = Card(tier, "NVIDIA-A100-SXM4-80GB", random.choice(("spot", "on-demand")))
+        card = Card(tier, _MODEL[0], random.choice(("spot", "on-demand")))
         whole = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0, unattributed=0)
         for number in range(first, min(first + GPUS_PER_NODE, pods)):
-            busy = random.randrange(NANO)
-            amounts = Amounts(
-                allocated=NANO,
-                busy=busy,
-                underused=NANO - busy,
-                energy_mwh=random.randrange(400_000),
-                memory_peak_mib=float(random.randrange(81_920)),
-            )
+            amounts = _amounts(random)
             facts.pods.append(PodFact(f"uid-{number}", node, card, amounts))
             whole.add(amounts)
         whole.capacity = whole.allocated
         facts.nodes.append(NodeFact(node, card, whole))
+    return facts, _dimensions(pods, [fact.node for fact in facts.nodes])
+
+
+def _amounts(random: Random) -> Amounts:
+    busy = random.randrange(NANO)
+    return Amounts(
+        allocated=NANO,
+        busy=busy,
+        underused=NANO - busy,
+        energy_mwh=random.randrange(400_000),
+        memory_peak_mib=float(random.randrange(81_920)),
+    )
+
+
+def _dimensions(pods: int, nodes: list[str]) -> Dimensions:
+    """Return ids for all names; facts refer to them without constraints."""
     spaces = [f"namespace-{n}" for n in range(NAMESPACES)]
-    dimensions = Dimensions(
-        cluster=cluster.pk,
+    teams = {name: number % TEAMS + 1 for number, name in enumerate(spaces)}
+    return Dimensions(
+        cluster=Cluster.objects.get_or_create(name="bench-writing")[0].pk,
         pods={
             f"uid-{n}": PodIds(n + 1, n % WORKLOADS + 1, n % NAMESPACES + 1, spaces[n % NAMESPACES])
             for n in range(pods)
         },
-        nodes={fact.node: number for number, fact in enumerate(facts.nodes, start=1)},
-        models={"nvidiaa100sxm480gb": 1},
+        nodes={name: number for number, name in enumerate(nodes, start=1)},
+        models={_MODEL[1]: 1},
         tiers={f"tier-{n}": n + 1 for n in range(TIERS)},
-        team_of=lambda namespace: int(namespace.rpartition("-")[2]) % 40 + 1,
+        team_of=teams.__getitem__,
     )
-    return facts, dimensions
 
 
 def write_again(facts: HourFacts, dimensions: Dimensions) -> None:
     """Write the hour as collecting does, in its transaction."""
-    from apps.usage.services.write import write_hour
-
     with transaction.atomic():
         write.write_hour(HOUR, facts, dimensions, zone=_ZONE)
 
 
-class Bare:
-    """The rows of the hour, and empty tables like those they are in."""
+class BareTable(NamedTuple):
+    """An empty table like one of facts, and the rows that go into it."""
 
-    def __init__(self) -> None:
-        from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
-        from apps.usage.services import write
+    name: str
+    columns: str
+    rows: list[tuple[Any, ...]]
 
-        columns = {
-            PodHour: write.POD_COLUMNS,
-            NodeHour: write.NODE_COLUMNS,
-            TierHour: write.TIER_COLUMNS,
-            TeamHour: write.TEAM_COLUMNS,
-        }
-        self._tables: list[tuple[str, str, int, list[tuple[Any, ...]]]] = []
-        for model, names in columns.items():
-            table = model._meta.db_table
-            _create_like(table)
-            words = ", ".join(names)
-            self._tables.append((f"bare_{table}", words, len(names), _rows(table, words)))
-
-    @property
-    def rows(self) -> int:
-        return sum(len(rows) for _, _, _, rows in self._tables)
-
-    def empty(self) -> None:
-        """Empty the tables, which is no part of what is measured."""
-        from django.db import connection
-
-        verb = "TRUNCATE" if connection.vendor == "postgresql" else "DELETE FROM"
-        with connection.cursor() as cursor:
-            for table, *_ in self._tables:
-                cursor.execute(f"{verb} {table}")
+    @classmethod
+    def like(cls, model: type[models.Model], columns: tuple[str, ...], cluster: int) -> "BareTable":
+        """Make the table, and take the rows that a cluster has in the model's."""
+        table = model._meta.db_table
+        _create_like(table)
+        words = ", ".join(columns)
+        rows = _rows(f"SELECT {words} FROM {table} WHERE cluster_id = {cluster}")
+        return cls(f"bare_{table}", words, rows)
 
     def insert(self) -> None:
-        """Insert all rows in one transaction."""
-        from django.db import connection, transaction
+        """Insert the rows in the fastest way that the database's driver has."""
+        with connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                with cursor.copy(f"COPY {self.name} ({self.columns}) FROM STDIN") as copy:
+                    for row in self.rows:
+                        copy.write_row(row)
+                return
+            places = ", ".join("?" * len(self.rows[0]))
+            # Past Django's cursor, which would look at every value.
+            connection.connection.executemany(
+                f"INSERT INTO {self.name} ({self.columns}) VALUES ({places})", self.rows
+            )
 
-        with transaction.atomic(), connection.cursor() as cursor:
-            for table, names, width, rows in self._tables:
-                if connection.vendor == "postgresql":
-                    with cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
-                        for row in rows:
-                            copy.write_row(row)
-                else:
-                    places = ", ".join("?" * width)
-                    # Past Django's cursor, which would look at every value.
-                    cursor.cursor.connection.executemany(
-                        f"INSERT INTO {table} ({names}) VALUES ({places})",  # noqa: S608 - ours
-                        rows,
-                    )
+    def empty(self) -> None:
+        """Empty the table, which is no part of what is measured."""
+        verb = "TRUNCATE" if connection.vendor == "postgresql" else "DELETE FROM"
+        with connection.cursor() as cursor:
+            cursor.execute(f"{verb} {self.name}")
 
 
 def _create_like(table: str) -> None:
@@ -136,49 +131,52 @@ def _create_like(table: str) -> None:
             [table],
         )
         for (sql,) in cursor.fetchall():
-            cursor.execute(
-                sql.replace(f'"{table}"', f'"bare_{table}"').replace('INDEX "', 'INDEX "bare_')
-            )
+            like = sql.replace(f'"{table}"', f'"bare_{table}"').replace('INDEX "', 'INDEX "bare_')
+            cursor.execute(like)
 
 
-def _rows(table: str, names: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute(f"SELECT {names} FROM {table}")  # noqa: S608 - ours
+def _rows(query: str) -> list[tuple[Any, ...]]:
+    """Return rows in the form in which the driver takes them back."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(query)
             return list(cursor.fetchall())
-        # As they are stored: Django's cursor would turn times into objects.
-        raw = cursor.cursor.connection
-        factory = raw.execute(f"SELECT {names} FROM {table}")  # noqa: S608 - ours
-        return [tuple(str(v) if _is_time(v) else v for v in row) for row in factory]
+    # Times are converted by the type of the column, which an expression has not.
+    words, _, source = query.removeprefix("SELECT ").partition(" FROM ")
+    plain = ", ".join(f"{word} || ''" if word == "hour" else word for word in words.split(", "))
+    found = connection.connection.execute(f"SELECT {plain} FROM {source}")
+    return [tuple(row) for row in found]
 
 
-def _is_time(value: object) -> bool:
-    return not isinstance(value, int | float | str | bytes | type(None))
-
-
-def measure(pods: int) -> dict[str, Any]:
-    """Return the seconds of both."""
-    facts, dimensions = made(pods)
+def measure(size: str) -> dict[str, Any]:
+    """Return the seconds of both, and how many rows of all tables that were."""
+    facts, dimensions = made(int(size))
     write_again(facts, dimensions)
-    bare = Bare()
-
-    def insert() -> Sequence[object]:
-        bare.insert()
-        return ()
-
-    bare.empty()
-    found: dict[str, list[Any]] = {"again": [], "bare": []}
-    for _ in range(5):
-        once = alternated(
-            {"again": lambda: write_again(facts, dimensions), "bare": insert}, repetitions=1
+    tables = [
+        BareTable.like(model, columns, dimensions.cluster)
+        for model, columns in (
+            (PodHour, write.POD_COLUMNS),
+            (NodeHour, write.NODE_COLUMNS),
+            (TierHour, write.TIER_COLUMNS),
+            (TeamHour, write.TEAM_COLUMNS),
         )
-        bare.empty()
-        for name, times in once.items():
-            found[name].extend(times)
+    ]
+
+    @transaction.atomic
+    def insert() -> None:
+        for table in tables:
+            table.insert()
+
+    again: list[Timed] = []
+    bare: list[Timed] = []
+    for _ in range(REPETITIONS):
+        again.append(timed(lambda: write_again(facts, dimensions)))
+        bare.append(timed(insert))
+        for table in tables:
+            table.empty()
     return {
-        "again_seconds": wall(found["again"]),
-        "bare_seconds": wall(found["bare"]),
-        "ratio": wall(found["again"]) / wall(found["bare"]),
-        "rows": bare.rows,
-        "pods": pods,
+        "again_seconds": wall(again),
+        "bare_seconds": wall(bare),
+        "ratio": wall(again) / wall(bare),
+        "rows": sum(len(table.rows) for table in tables),
     }

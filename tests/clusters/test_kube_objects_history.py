@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.ledger import Owner, PodRecord, Source
-from apps.clusters.domain.pod_history import extended_runs, merged_inferred, updated
+from apps.clusters.domain.pod_history import extended_runs, merged_inferred, reopened, updated
 from tests.clusters.kube_factories import T0, owner, pod, record, running, status, terminated
 
 RUNS: dict[str, tuple[list[Any], list[Any], list[Any]]] = {
@@ -97,6 +97,16 @@ def test_an_owner_that_has_gone_since_is_kept() -> None:
     known = replace(record(item), owner=Owner("CronJob", "nightly"))
     assert updated(known, record(item), at=T0).owner == Owner("CronJob", "nightly")
     assert updated(record(item), known, at=T0).owner == Owner("CronJob", "nightly")
+
+
+def test_a_lost_pod_opened_again_runs_on_where_it_ran_when_last_seen() -> None:
+    looks = [status(state=running(60), last=terminated(9, 40))]
+    ran = record(pod(bound=5, phase="Running", statuses=looks))
+    lost = replace(
+        ran, deleted=T0 + 100, runs=((T0 + 9, T0 + 40), (T0 + 60, T0 + 100)), end_reason="Lost"
+    )
+    again = reopened(lost)
+    assert (again.ended, again.runs) == (None, ran.runs)
 
 
 # ---------------------------------------------------------------- hours of series

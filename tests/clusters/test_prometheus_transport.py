@@ -99,7 +99,7 @@ def test_a_netrc_file_signs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         pytest.param({"ca_file": "/nowhere/ca.pem"}, "ca_file '/nowhere/ca.pem'", id="no-ca"),
     ],
 )
-def test_a_sign_in_that_cannot_work_is_a_persons_job(entry: dict[str, str], text: str) -> None:
+def test_a_sign_in_that_cannot_work_is_a_persons_job(entry: dict[str, Any], text: str) -> None:
     # The certificate matters for https only.
     url = "https://127.0.0.1:9" if "ca_file" in entry else "http://127.0.0.1:9"
     api = api_of(url, **entry)

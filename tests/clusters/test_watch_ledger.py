@@ -109,9 +109,12 @@ def test_one_look_writes_nodes_namespaces_and_gpu_pods(cluster: Cluster) -> None
     assert spans() == [(100, 100)]
 
 
-def test_the_same_look_twice_changes_nothing(cluster: Cluster) -> None:
+@pytest.mark.parametrize("labels", [None, {}], ids=["in a tier", "unmatched"])
+def test_the_same_look_twice_changes_nothing(
+    cluster: Cluster, labels: dict[str, str] | None
+) -> None:
     source = FakeCluster()
-    source.put(NODES, node())
+    source.put(NODES, node(labels=labels))
     source.put(PODS, run_pod())
     snapshot(cluster, source, at(100))
     before = list(Pod.objects.values()), list(NodeSpell.objects.values())

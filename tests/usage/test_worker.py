@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -26,18 +28,12 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("redis", marks=pytest.mark.redis),
-        pytest.param("filesystem"),
-    ]
-)
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Portal, Gate]]:
+@contextmanager
+def staged(folder: Path, broker: str) -> Iterator[tuple[Portal, Gate]]:
     """A portal on the lab's reference scenario, its Prometheus behind a closed gate."""
-    broker = request.getfixturevalue("redis_url") if request.param == "redis" else "filesystem://"
     port = free_port()
     with (
-        portal(tmp_path, broker_url=broker, **SETTINGS) as made,
+        portal(folder, broker_url=broker, **SETTINGS) as made,
         gate(f"http://127.0.0.1:{port}") as door,
     ):
         made.start(
@@ -45,10 +41,22 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Port
         )
         made.wait_for(lambda: accepts(port), "the lab")
         catalog = made.manage("lab", "catalog", "--scenario", "reference", "--port", str(port))
-        path = tmp_path / "catalog.yaml"
+        path = folder / "catalog.yaml"
         path.write_text(catalog.replace(f"http://127.0.0.1:{port}", door.url, 1))
         made.manage("load_catalog", str(path))
         yield made, door
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("redis", marks=pytest.mark.redis),
+        pytest.param("filesystem"),
+    ]
+)
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Portal, Gate]]:
+    broker = request.getfixturevalue("redis_url") if request.param == "redis" else "filesystem://"
+    with staged(tmp_path, broker) as made:
+        yield made
 
 
 def facts_are_those_of_the_reference(made: Portal) -> None:
@@ -83,3 +91,26 @@ def test_an_hour_whose_worker_was_killed_is_brought_back(stage: tuple[Portal, Ga
     made.start(*WORKER, log="second-worker.log")
     made.wait_for(lambda: counted(made.rows(COMPLETE)) > 0, "the hour to be brought back")
     facts_are_those_of_the_reference(made)
+
+
+def test_collectors_of_the_same_day_at_once_leave_right_sums(tmp_path: Path) -> None:
+    start = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0)
+    start -= timedelta(days=2)
+    with staged(tmp_path, "filesystem://") as (made, door):
+        collectors = [
+            made.start(
+                *("manage", "collect", "--cluster", "lab"),
+                *("--start", (start + timedelta(hours=offset)).isoformat()),
+                *("--end", (start + timedelta(hours=offset + 3)).isoformat()),
+                log=f"collect-{offset}.log",
+            )
+            for offset in (0, 1, 2)
+        ]
+        made.wait_for(door.knocked.is_set, "the first query")
+        door.opened.set()
+        assert [process.wait(60) for process in collectors] == [0, 0, 0], made.logs()
+        facts_are_those_of_the_reference(made)
+        (hours,) = made.rows("SELECT sum(busy), sum(capacity), count(*) FROM usage_tierhour")
+        (days,) = made.rows("SELECT sum(busy), sum(capacity), count(*) FROM usage_tierday")
+    assert hours[:2] == days[:2]
+    assert (hours[2], days[2]) == (5, 1)

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from statistics import median
+from heapq import nsmallest
+from statistics import median, median_low
 
 from apps.clusters.adapters.prometheus_activity import (
     LARGEST_FRACTION,
@@ -51,8 +52,7 @@ _WH_PER_MJ = 1.0 / 3.6e6
 _MOST_NAMED = 500
 _PROBES = 20
 
-Sums = dict[Holder, float]
-Counts = dict[Holder, int]
+BySlot = dict[int, dict[Holder, Row]]
 
 
 def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
@@ -72,7 +72,8 @@ def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
             several = several or reader.renamed
         if several:
             by_slot = {slot: joined(some) for slot, some in by_slot.items()}
-        spacing = {slot: intervals.get(slot, reading.interval_seconds) for slot in by_slot}
+        usual = typical(intervals.values()) or reading.interval_seconds
+        spacing = {slot: intervals.get(slot, usual) for slot in by_slot}
         _count_once(reading, by_slot, spacing)
         for slot, some in by_slot.items():
             share_energy(some, spacing[slot])
@@ -132,18 +133,27 @@ def _some(names: Collection[str]) -> str:
 
 
 class _Slot:
-    """What the queries said about one slot, by device and holder."""
+    """What the queries said about one slot, by device and holder.
 
-    __slots__ = ("activity", "devices", "energy", "memory")
+    `memory` and `energy` are of holders that have no row (yet).
+    """
+
+    __slots__ = ("energy", "memory", "rows")
 
     def __init__(self) -> None:
-        self.activity: dict[Holder, tuple[float | None, int]] = {}
-        self.devices: dict[Holder, Device] = {}
+        self.rows: dict[Holder, Row] = {}
         self.memory: dict[Holder, float] = {}
         self.energy: dict[Holder, float] = {}
 
     def measured(self) -> set[tuple[str, str]]:
-        return {(holder.uuid, holder.gpu_instance) for holder in self.activity}
+        """Return (UUID, MIG instance) of the devices that have rows."""
+        return {(holder.uuid, holder.gpu_instance) for holder in self.rows}
+
+    def take(self, holder: Holder, row: Row) -> None:
+        """Add a row with what is known of it already."""
+        row.memory = self.memory.pop(holder, row.memory)
+        row.energy = self.energy.pop(holder, row.energy)
+        self.rows[holder] = row
 
 
 class PartReader:
@@ -157,7 +167,6 @@ class PartReader:
         self._reading = reading
         self._part = part
         self._slots = {slot: _Slot() for slot in part.slots}
-        self._totals: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self.metrics: set[str] = set()
         self.intervals: dict[int, float] = {}
         self.renamed = False
@@ -169,7 +178,7 @@ class PartReader:
         self._name_silent()
         self._learn_intervals()
         for number, slot in self._slots.items():
-            yield number, self._slot_rows(slot)
+            yield number, list(slot.rows.values())
 
     # ------------------------------------------------------------ the four queries
 
@@ -190,172 +199,208 @@ class PartReader:
 
     def _read(self) -> None:
         matchers = self._part.matchers
-        sums, counts, memory, energy = (
-            *self._activity_queries(ACTIVITY),
-            self._short("max", over("max_over_time", MEMORY, matchers)),
-            self._short("max", over("increase", ENERGY, matchers)),
+        answers = self._reading.slots(
+            [
+                *self._activity_queries(ACTIVITY),
+                self._short("max", over("max_over_time", MEMORY, matchers)),
+                self._short("max", over("increase", ENERGY, matchers)),
+            ]
         )
-        answers = self._reading.slots([sums, counts, memory, energy])
-        activity = _Activity(self._part)
-        activity.add_sums(next(answers))
-        activity.add_counts(next(answers))
-        for number, holder, value in next(answers):
-            if 0.0 <= value <= _LARGEST_MEMORY_MIB:
-                self._slots[number].memory[holder] = value
+        sums: BySlot = {number: slot.rows for number, slot in self._slots.items()}
+        self._add_sums(sums, next(answers))
+        self._add_counts(sums, next(answers))
+        for number, rows in sums.items():
+            self._use(ACTIVITY, number, rows)
+        self._add_memory(next(answers))
         self._add_energy(next(answers))
-        self._take(ACTIVITY, activity)
+
+    def _add_sums(self, into: BySlot, points: Points) -> None:
+        """Begin a row for every device and holder, its sum not scaled yet."""
+        kind = self._part.form.holder
+        for number, device, value in points:
+            rows = into[number]
+            holder = kind(
+                device.uuid, device.gpu_instance, device.namespace, device.pod, device.container
+            )
+            row = rows.get(holder)
+            if row is None:
+                rows[holder] = self._new_row(holder, device, value)
+            else:
+                # The same device under two names of its node, or of its model.
+                row.activity = (row.activity or 0.0) + value
+                row.device = max(row.device, device, key=_order)
+
+    def _new_row(self, holder: Holder, device: Device, total: float | None) -> Row:
+        namespace, pod, container = workload(holder)
+        if pod != holder.pod or namespace != holder.namespace:
+            self.renamed = True
+        return Row(device, namespace, pod, container, total, 0, None, None)
+
+    @staticmethod
+    def _add_counts(into: BySlot, points: Points) -> None:
+        for number, holder, value in points:
+            row = into[number].get(holder)
+            if row is not None:
+                row.samples = int(value)
+
+    def _add_memory(self, points: Points) -> None:
+        for number, holder, value in points:
+            if 0.0 <= value <= _LARGEST_MEMORY_MIB:
+                slot = self._slots[number]
+                row = slot.rows.get(holder)
+                if row is None:
+                    slot.memory[holder] = value
+                else:
+                    row.memory = value
 
     def _add_energy(self, points: Points) -> None:
         for number, holder, value in points:
             wh = value * _WH_PER_MJ
-            if 0.0 <= wh <= _LARGEST_SLOT_WH:
-                self._slots[number].energy[holder] = wh
-            else:
+            if not 0.0 <= wh <= _LARGEST_SLOT_WH:
                 self._reading.remark(f"{ENERGY}: growth no GPU can have was left out")
+                continue
+            slot = self._slots[number]
+            row = slot.rows.get(holder)
+            if row is None:
+                slot.energy[holder] = wh
+            else:
+                row.energy = wh
 
     # ------------------------------------------------------------ activity
 
-    def _take(self, metric: str, activity: "_Activity") -> None:
-        """Keep what is usable of a metric's sums; look raw samples up for the rest."""
-        for number, slot in self._slots.items():
-            sums, counts = activity.sums[number], activity.counts[number]
-            if not sums:
-                continue
-            self.metrics.add(metric)
-            slot.devices.update(activity.devices[number])
-            scale = self._scale(metric, number, sums, counts)
-            suspects = []
-            for holder, total in sums.items():
-                count = counts.get(holder, 0)
-                value = total * scale
-                if count and 0.0 <= value <= LARGEST_FRACTION * count:
-                    slot.activity[holder] = (min(value, float(count)), count)
-                else:
-                    suspects.append(holder)
-            if suspects:
-                slot.activity.update(self._cleaned(metric, number, suspects, scale))
-            totals = self._totals[metric]
-            for holder, (_, count) in slot.activity.items():
-                if holder in sums:
-                    totals[holder.uuid] += count
+    def _use(self, metric: str, number: int, rows: dict[Holder, Row]) -> None:
+        """Turn the sums of a slot into usable ones; look raw samples up where they are not."""
+        if not rows:
+            return
+        self.metrics.add(metric)
+        scale = self._scale(metric, number, rows)
+        suspects = []
+        for holder, row in rows.items():
+            value, count = (row.activity or 0.0) * scale, row.samples
+            if count and 0.0 <= value <= LARGEST_FRACTION * count:
+                row.activity = value if value <= count else float(count)
+            else:
+                suspects.append(holder)
+        if suspects:
+            self._clean(metric, number, suspects, rows, scale)
 
-    def _scale(self, metric: str, number: int, sums: Sums, counts: Counts) -> float:
+    def _scale(self, metric: str, number: int, rows: dict[Holder, Row]) -> float:
         """Return what the sums of one slot are multiplied by to be of fractions 0..1."""
         if metric == UTILIZATION:
-            if reads_fraction((total, counts.get(h, 0)) for h, total in sums.items()):
+            if reads_fraction((row.activity or 0.0, row.samples) for row in rows.values()):
                 self._reading.remark(f"{metric} reads 0..1 here, not per cent")
                 return 1.0
             return 0.01
-        if not reads_percent(total / (counts.get(h) or 1) for h, total in sums.items()):
+        if not reads_percent((r.activity or 0.0) / (r.samples or 1) for r in rows.values()):
             return 1.0
         # A blank or two among small values looks like per cent in a mean, not in the samples.
-        probes = [h for h, total in sums.items() if total > LARGEST_FRACTION * counts.get(h, 0)]
+        probes = sorted(
+            holder.uuid
+            for holder, row in rows.items()
+            if (row.activity or 0.0) > LARGEST_FRACTION * row.samples
+        )
         found = self._raw(metric, number, probes[:_PROBES])
         if found is None or unit_scale(metric, found) == 1.0:
             return 1.0
         self._reading.remark(f"{metric} reads 0..100 here, not 0..1; divided by 100")
         return 0.01
 
-    def _raw(self, metric: str, number: int, holders: Iterable[Holder]) -> Raw | None:
-        """Return the raw samples of one slot; None where the server refuses to give them."""
+    def _raw(self, metric: str, first: int, uuids: Iterable[str], slots: int = 1) -> Raw | None:
+        """Return the raw samples of some slots; None where the server refuses to give them."""
         try:
             return raw_series(
                 self._reading,
                 metric,
                 self._part.matchers,
-                {holder.uuid for holder in holders},
+                set(uuids),
                 form=self._part.form,
-                start=number,
-                end=number + SLOT_SECONDS,
+                start=first,
+                end=first + slots * SLOT_SECONDS,
             )
         except SourceRejected as refusal:
             self._reading.remark(f"raw samples are refused ({refusal})")
             return None
 
-    def _cleaned(
-        self, metric: str, number: int, suspects: list[Holder], scale: float
-    ) -> dict[Holder, tuple[float | None, int]]:
-        """Sum the usable samples of devices whose sums hold values that cannot be."""
-        found = self._raw(metric, number, suspects)
-        cleaned: dict[Holder, tuple[float | None, int]] = {}
+    def _clean(
+        self,
+        metric: str,
+        number: int,
+        suspects: list[Holder],
+        rows: dict[Holder, Row],
+        scale: float,
+    ) -> None:
+        """Sum the usable samples of rows whose sums hold values that cannot be."""
+        uuids = {holder.uuid for holder in suspects}
+        found = self._raw(metric, number, uuids) or {}
         for holder in suspects:
-            total, count = summed((found or {}).get(holder, ()), scale=scale)
-            cleaned[holder] = (total if count else None, count)
+            total, count = summed(found.get(holder, ()), scale=scale)
+            rows[holder].activity = total if count else None
+            rows[holder].samples = count
         self._reading.remark(
-            f"{metric} has values outside 0..1 (blanks, NaN or a wrong unit) on "
-            f"{_some({holder.uuid for holder in suspects})}: these samples were left out"
+            f"{metric} has values outside 0..1 (blanks, NaN or a wrong unit) on {_some(uuids)}: "
+            "these samples were left out"
         )
-        return cleaned
 
     def _fall_back(self) -> None:
         """Take GPU_UTIL for devices that have no profiling metric."""
-        measured = {number: slot.measured() for number, slot in self._slots.items()}
+        with_memory = any(
+            slot.memory or any(row.memory is not None for row in slot.rows.values())
+            for slot in self._slots.values()
+        )
+        measured = {number: slot.measured() for number, slot in self._slots.items() if slot.memory}
         lacking = {
             holder.uuid
-            for number, slot in self._slots.items()
-            for holder in slot.memory
-            if (holder.uuid, holder.gpu_instance) not in measured[number]
+            for number, known in measured.items()
+            for holder in self._slots[number].memory
+            if (holder.uuid, holder.gpu_instance) not in known
         }
-        if not lacking and any(slot.memory for slot in self._slots.values()):
+        if with_memory and not lacking:
             return
-        activity = _Activity(self._part)
-        for more in self._named(lacking):
+        found: BySlot = {number: {} for number in self._slots}
+        for more in _named(lacking):
             answers = self._reading.slots(self._activity_queries(UTILIZATION, more))
-            activity.add_sums(next(answers))
-            activity.add_counts(next(answers))
-        for number, known in measured.items():
-            activity.forget(number, known)
-        self._take(UTILIZATION, activity)
-
-    @staticmethod
-    def _named(uuids: Collection[str]) -> Iterator[tuple[Matcher, ...]]:
-        """Yield matchers that name these devices, or none where they are too many or unknown."""
-        if not 0 < len(uuids) <= _MOST_NAMED:
-            yield ()
-            return
-        for some in batches(uuids):
-            yield (one_of("UUID", some),)
+            self._add_sums(found, next(answers))
+            self._add_counts(found, next(answers))
+        for number, rows in found.items():
+            slot = self._slots[number]
+            known = slot.measured()
+            rest = {
+                holder: row
+                for holder, row in rows.items()
+                if (holder.uuid, holder.gpu_instance) not in known
+            }
+            self._use(UTILIZATION, number, rest)
+            for holder, row in rest.items():
+                slot.take(holder, row)
 
     # ------------------------------------------------------------ what is left
 
     def _name_silent(self) -> None:
-        """Fetch the labels of devices that have memory in use and no activity metric at all."""
-        silent = {
-            holder.uuid
-            for slot in self._slots.values()
-            for holder in slot.memory
-            if holder not in slot.devices
-        }
+        """Add devices that have memory in use and no activity metric at all."""
+        silent = {holder.uuid for slot in self._slots.values() for holder in slot.memory}
         if not silent:
             return
-        for more in self._named(silent):
+        kind = self._part.form.holder
+        for more in _named(silent):
             inner = over("max_over_time", MEMORY, self._part.matchers + more)
             for number, device, _ in self._reading.one(self._full("max", inner)):
-                holder = _holder(self._part.form.holder, device)
-                self._slots[number].devices.setdefault(holder, device)
+                holder = kind(
+                    device.uuid, device.gpu_instance, device.namespace, device.pod, device.container
+                )
+                slot = self._slots[number]
+                if holder in slot.memory:
+                    slot.take(holder, self._new_row(holder, device, None))
 
     def _learn_intervals(self) -> None:
         """Learn the sampling interval of each slot from one or two devices of usual coverage."""
-        metric = next((m for m in (ACTIVITY, UTILIZATION) if self._totals.get(m)), None)
-        if metric is None:
+        metric = next((m for m in (ACTIVITY, UTILIZATION) if m in self.metrics), None)
+        rows = next((s.rows.values() for s in reversed(self._slots.values()) if s.rows), ())
+        counts = [row.samples for row in rows if row.samples]
+        if metric is None or not counts:
             return
-        ordered = sorted((count, uuid) for uuid, count in self._totals[metric].items())
-        middle = (len(ordered) - 1) // 2
-        uuids = {uuid for _, uuid in ordered[middle : middle + 2]}
-        first, last = self._part.slots[0], self._part.slots[-1]
-        try:
-            found = raw_series(
-                self._reading,
-                metric,
-                self._part.matchers,
-                uuids,
-                form=self._part.form,
-                start=first,
-                end=last + SLOT_SECONDS,
-            )
-        except SourceRejected as refusal:
-            self._reading.remark(f"raw samples are refused ({refusal})")
-            return
+        usual = median_low(counts)
+        uuids = nsmallest(2, {row.device.uuid for row in rows if row.samples == usual})
+        found = self._raw(metric, self._part.slots[0], uuids, len(self._part.slots)) or {}
         spacings: dict[int, list[float]] = defaultdict(list)
         for series in found.values():
             for samples in series:
@@ -364,22 +409,14 @@ class PartReader:
             if spacings[number]:
                 self.intervals[number] = round(median(spacings[number]), 3)
 
-    def _slot_rows(self, slot: _Slot) -> list[Row]:
-        rows = []
-        activity, memory, energy = slot.activity, slot.memory, slot.energy
-        nothing = (None, 0)
-        for holder, device in slot.devices.items():
-            total, count = activity.get(holder, nothing)
-            used = memory.get(holder)
-            if total is None and used is None and holder not in activity:
-                continue
-            namespace, pod, container = workload(holder)
-            if pod != holder.pod or namespace != holder.namespace:
-                self.renamed = True
-            rows.append(
-                Row(device, namespace, pod, container, total, count, used, energy.get(holder))
-            )
-        return rows
+
+def _named(uuids: Collection[str]) -> Iterator[tuple[Matcher, ...]]:
+    """Yield matchers that name these devices, or none where they are too many or unknown."""
+    if not 0 < len(uuids) <= _MOST_NAMED:
+        yield ()
+        return
+    for some in batches(uuids):
+        yield (one_of("UUID", some),)
 
 
 def _add_spacings(spacings: dict[int, list[float]], samples: list[Sample]) -> None:
@@ -390,50 +427,6 @@ def _add_spacings(spacings: dict[int, list[float]], samples: list[Sample]) -> No
         if before is not None and before >= number:
             spacings[number].append(at - before)
         before = at
-
-
-class _Activity:
-    """Sums and sample counts of one metric, by slot, device and holder."""
-
-    def __init__(self, part: Part) -> None:
-        self._kind = part.form.holder
-        self.sums: dict[int, Sums] = {slot: {} for slot in part.slots}
-        self.counts: dict[int, Counts] = {slot: {} for slot in part.slots}
-        self.devices: dict[int, dict[Holder, Device]] = {slot: {} for slot in part.slots}
-
-    def add_sums(self, points: Points) -> None:
-        kind = self._kind
-        for number, device, value in points:
-            holder = kind(
-                device.uuid, device.gpu_instance, device.namespace, device.pod, device.container
-            )
-            sums, devices = self.sums[number], self.devices[number]
-            if holder in sums:
-                # The same device under two names of its node, or of its model.
-                sums[holder] += value
-                devices[holder] = max(devices[holder], device, key=_order)
-            else:
-                sums[holder] = value
-                devices[holder] = device
-
-    def add_counts(self, points: Points) -> None:
-        for number, holder, value in points:
-            self.counts[number][holder] = int(value)
-
-    def forget(self, number: int, known: set[tuple[str, str]]) -> None:
-        """Drop the devices that another metric measured in that slot."""
-        self.sums[number] = {
-            holder: total
-            for holder, total in self.sums[number].items()
-            if (holder.uuid, holder.gpu_instance) not in known
-        }
-        kept = self.sums[number]
-        devices = self.devices[number]
-        self.devices[number] = {holder: devices[holder] for holder in kept}
-
-
-def _holder(kind: type[Holder], device: Device) -> Holder:
-    return kind(device.uuid, device.gpu_instance, device.namespace, device.pod, device.container)
 
 
 def _order(device: Device) -> tuple[str, ...]:

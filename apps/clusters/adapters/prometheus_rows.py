@@ -1,7 +1,6 @@
 """Device rows in the making: copies joined, energy counted once per device. Pure functions."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -99,28 +98,29 @@ def place_of(row: Row) -> str:
     return row.device.node or row.device.uuid
 
 
-def share_energy(rows: Sequence[Row], interval_seconds: float) -> None:
+def share_energy(rows: Iterable[Row], interval_seconds: float) -> None:
     """Make the energy of the rows of a device add up to what the device used, in place.
 
     Each row carries what the counter grew by while its labels were there. Rows that follow each
     other add up; rows that stand beside each other (MIG instances, sharers of a card) repeat the
     whole device's and are scaled to the time there is.
     """
-    samples: dict[str, int] = defaultdict(int)
-    number: dict[str, int] = defaultdict(int)
+    first: dict[str, Row] = {}
+    several: dict[str, list[Row]] = {}
     for row in rows:
         if row.energy is not None:
-            samples[row.device.uuid] += row.samples
-            number[row.device.uuid] += 1
+            uuid = row.device.uuid
+            other = first.setdefault(uuid, row)
+            if other is not row:
+                several.setdefault(uuid, [other]).append(row)
     most = SLOT_SECONDS / interval_seconds
-    for row in rows:
-        if row.energy is None or number[row.device.uuid] == 1:
-            continue
-        seen = samples[row.device.uuid]
-        if seen == 0:
-            row.energy /= number[row.device.uuid]
-        elif seen > most + SPARE_SAMPLES:
-            row.energy *= most / seen
+    for some in several.values():
+        seen = sum(row.samples for row in some)
+        for row in some:
+            if seen == 0:
+                row.energy = (row.energy or 0.0) / len(some)
+            elif seen > most + SPARE_SAMPLES:
+                row.energy = (row.energy or 0.0) * most / seen
 
 
 def device_slots(slot: int, rows: Iterable[Row]) -> Iterator[DeviceSlot]:

@@ -60,6 +60,16 @@ def closed_runs(runs: tuple[Run, ...], ended: float | None) -> tuple[Run, ...]:
     return tidy_runs((start, ended if end is None else end) for start, end in runs)
 
 
+def reopened(lost: PodRecord) -> PodRecord:
+    """Return a pod that went while nobody watched, without the end that was put to it.
+
+    The run that lasted until that end is open again. What series show of the pod in a window
+    then says whether and when it ended there.
+    """
+    runs = tuple((a, None if b == lost.ended else b) for a, b in lost.runs)
+    return replace(lost, finished=None, deleted=None, runs=runs)
+
+
 def _finished(known: PodRecord, seen: PodRecord, runs: tuple[Run, ...], at: float) -> float | None:
     if seen.finished is None or known.finished is not None:
         both = [t for t in (known.finished, seen.finished) if t is not None]

@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from apps.clusters.domain.ledger import PodRecord, Source
-from apps.clusters.domain.pod_history import closed_runs, merged_inferred
+from apps.clusters.domain.pod_history import closed_runs, merged_inferred, reopened
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, TierRule, model_key
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.services.ledger_rows import POD_FIELDS, pod_record_of
@@ -94,16 +94,13 @@ def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
     It was last seen alive, so an earlier end is no news.
     """
     record = known.record
-    before = record.ended
     deleted = _latest(record.deleted, found.deleted)
     finished = _latest(record.finished, found.finished)
-    ended = finished if finished is not None else deleted
-    runs = tuple((start, None if end == before else end) for start, end in record.runs)
     joined = replace(
         record,
         deleted=deleted,
         finished=finished,
-        runs=closed_runs(runs, ended),
+        runs=closed_runs(reopened(record).runs, deleted if finished is None else finished),
         end_reason=(found.end_reason if record.end_reason == LOST else "") or record.end_reason,
     )
     return replace(known, record=joined)

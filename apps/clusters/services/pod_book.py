@@ -1,6 +1,6 @@
 """The pods of a cluster as `watch` learns them, in memory until written."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from apps.clusters.domain.kube_objects import Run, tidy_runs
@@ -40,6 +40,7 @@ class PodBook:
     def __init__(self, pods: Mapping[str, TrackedPod] | None = None) -> None:
         self.pods: dict[str, TrackedPod] = dict(pods or {})
         self.changed: set[str] = set()
+        self.doubtful: set[str] = set()
 
     def unknown(self, uids: Iterable[str]) -> list[str]:
         """Return those uids whose rows must be looked up before they are taken in."""
@@ -95,11 +96,21 @@ class PodBook:
 
         `nodes` are those whose labels came or changed; None: the catalog's rules did.
         """
-        self.changed |= {
+        self.doubtful |= {
             uid
             for uid, tracked in self.pods.items()
             if (nodes is None or tracked.record.node in nodes) and not tracked.settled
         }
+
+    def assign(self, work_out: Callable[[TrackedPod], Assigned | None]) -> None:
+        """Set what changed and doubtful pods count as, unless that is final already."""
+        for uid in sorted(self.changed | self.doubtful):
+            tracked = self.pods[uid]
+            found = None if tracked.settled else work_out(tracked)
+            if found is not None and found != tracked.assigned:
+                tracked.assigned = found
+                self.changed.add(uid)
+        self.doubtful.clear()
 
     def written(self, uids: Iterable[str]) -> None:
         """Note that these are in the database; forget those that are over and gone."""

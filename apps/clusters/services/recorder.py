@@ -22,8 +22,8 @@ from apps.clusters.services.coverage import Coverage
 from apps.clusters.services.names import Names
 from apps.clusters.services.node_book import NodeBook
 from apps.clusters.services.owner_lookup import OwnerLookup
-from apps.clusters.services.pod_book import PodBook
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services.pod_book import PodBook, TrackedPod
+from apps.clusters.services.tier_history import Assigned, TierHistory
 
 NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
@@ -232,11 +232,9 @@ class Recorder:
             return self._write()
 
     def _write(self) -> int:
+        self._pods.assign(self._assigned)
         uids = sorted(self._pods.changed)
         pods = [self._pods.pods[uid] for uid in uids]
-        for tracked in pods:
-            if not tracked.settled:
-                self._assign(tracked.record.uid)
         self._names.namespaces(self._namespaces)
         ledger_writer.write_pods(self._cluster, pods, self._names)
         spells = dict(self._nodes.changed)
@@ -249,14 +247,16 @@ class Recorder:
         self._namespaces.clear()
         return len(pods) + len(spells)
 
-    def _assign(self, uid: str) -> None:
-        """Set what a pod counts as: by its node's labels once bound, until then as it asks."""
-        tracked = self._pods.pods[uid]
+    def _assigned(self, tracked: TrackedPod) -> Assigned | None:
+        """Return what a pod counts as: by its node's labels once bound, until then as it asks.
+
+        None where there is nothing new to say: its node has gone.
+        """
         spell = self._nodes.open.get(tracked.record.node)
         if tracked.record.bound is not None and spell is None and tracked.assigned is not None:
-            return
+            return None
         labels = None if spell is None else spell.state.labels
-        tracked.assigned = self._tiers.assign(tracked.record, labels, self._now)
+        return self._tiers.assign(tracked.record, labels, self._now)
 
 
 def _owned(record: PodRecord, tops: Mapping[str, Owner]) -> PodRecord:

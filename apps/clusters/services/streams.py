@@ -48,6 +48,8 @@ class Stream:
             except WatchExpired as error:
                 logger.info("cluster %s: %s; listing again", self.cluster, error)
                 self._version = ""
+                # A server that forgets at once must not be listed in a tight loop.
+                self.wait(FIRST_DELAY_SECONDS)
             except SourceUnavailable as error:
                 self._back_off(error, "trying again")
             except SourceRejected as error:

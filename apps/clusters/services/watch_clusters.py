@@ -57,18 +57,36 @@ def snapshot_cluster(name: str, *, now: datetime, opener: Opener = cluster_sourc
     return snapshot(cluster, _opened(cluster, opener), now)
 
 
+def watch_cluster(
+    name: str, stop: threading.Event, *, clock: Clock, opener: Opener = cluster_source
+) -> None:
+    """Follow a cluster until `stop` is set, or until that cannot go on; says why in the log."""
+    logger.info("cluster %s: watching", name)
+    try:
+        cluster = Cluster.objects.get(name=name)
+        follow(cluster, _opened(cluster, opener), clock, stop)
+    except SourceRejected as error:
+        logger.error("cluster %s cannot be watched: %s", name, error)  # noqa: TRY400
+    except Exception:
+        # Whatever it is, the other clusters go on, and this one is taken up again.
+        logger.exception("cluster %s: the watch broke; it is started again", name)
+    logger.info("cluster %s: no longer watching", name)
+
+
 @dataclass(slots=True)
 class Watchers:
     """One thread for each cluster that has an API server, kept in step with the catalog.
 
     A cluster that is loaded, changed or dropped while this runs is taken up, taken up anew or
-    let go at the next look. A watch that died of an error is logged and started again.
+    let go at the next look; so is one whose watch ended by itself. `watch` follows the cluster
+    of a name until an event is set, `catalog` tells what there is; `name` picks one cluster.
     """
 
-    clock: Clock
+    watch: Callable[[str, threading.Event], None]
     stop: threading.Event
     name: str | None = None
-    opener: Opener = cluster_source
+    catalog: Callable[[], list[WatchedCluster]] = clusters_to_watch
+    look_seconds: float = LOOK_SECONDS
     _running: dict[str, "_Watch"] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -79,30 +97,36 @@ class Watchers:
             except DatabaseError as error:
                 logger.warning("the catalog cannot be read now: %s", error)
                 connection.close_if_unusable_or_obsolete()
-            self.stop.wait(LOOK_SECONDS)
+            self.stop.wait(self.look_seconds)
         for watch in self._running.values():
             watch.stop.set()
         for watch in self._running.values():
-            watch.end()
+            watch.thread.join()
 
     def _look(self) -> None:
         clusters = {
             cluster.name: cluster.kubernetes
-            for cluster in clusters_to_watch()
+            for cluster in self.catalog()
             if cluster.kubernetes and self.name in {None, cluster.name}
         }
         for name, watch in list(self._running.items()):
             if clusters.get(name) != watch.kubernetes or not watch.thread.is_alive():
-                watch.end()
+                watch.stop.set()
+                watch.thread.join()
                 del self._running[name]
         for name in sorted(clusters.keys() - self._running.keys()):
             self._running[name] = self._start(name, clusters[name])
 
     def _start(self, name: str, kubernetes: Mapping[str, Any]) -> "_Watch":
         stop = threading.Event()
-        thread = threading.Thread(
-            target=_watch, args=(name, self.opener, self.clock, stop), name=f"watch {name}"
-        )
+
+        def run() -> None:
+            try:
+                self.watch(name, stop)
+            finally:
+                connection.close()
+
+        thread = threading.Thread(target=run, name=f"watch {name}")
         thread.start()
         return _Watch(kubernetes, thread, stop)
 
@@ -112,25 +136,6 @@ class _Watch:
     kubernetes: Mapping[str, Any]
     thread: threading.Thread
     stop: threading.Event
-
-    def end(self) -> None:
-        self.stop.set()
-        self.thread.join()
-
-
-def _watch(name: str, opener: Opener, clock: Clock, stop: threading.Event) -> None:
-    logger.info("cluster %s: watching", name)
-    try:
-        cluster = Cluster.objects.get(name=name)
-        follow(cluster, _opened(cluster, opener), clock, stop)
-    except SourceRejected as error:
-        logger.error("cluster %s cannot be watched: %s", name, error)  # noqa: TRY400
-    except Exception:
-        # Whatever it is, the other clusters go on, and this one is taken up again.
-        logger.exception("cluster %s: the watch broke; it is started again", name)
-    finally:
-        connection.close()
-    logger.info("cluster %s: no longer watching", name)
 
 
 def _opened(cluster: Cluster, opener: Opener) -> ClusterSource:

@@ -50,7 +50,13 @@ class Periods:
             case Interval.HOUR:
                 return at.astimezone(UTC)
             case _:
-                return day_start(self._first_day(at.astimezone(self.zone).date()), self.zone)
+                return self.of_day(at.astimezone(self.zone).date())
+
+    def of_day(self, day: date) -> datetime:
+        """Return when the period that holds a local day starts; not for hours."""
+        if self.interval is Interval.TOTAL:
+            return BEGINNING
+        return day_start(self._first_day(day), self.zone)
 
     def after(self, at: datetime, count: int) -> datetime | None:
         """Return the start of the period `count` periods after that of `at`; None for a total."""

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
+from zoneinfo import ZoneInfo
 
-from django.db.models import Max, Q, Sum
+from django.db.models import Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, Amounts
+from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.periods import BEGINNING, Periods, is_day_start
 from apps.usage.domain.rows import Filters, Grouping, Interval, Page, UsageRow
 from apps.usage.selectors import cursors
@@ -18,14 +19,17 @@ from apps.usage.selectors.names import Names
 from apps.usage.selectors.plan import Plan, hours_only, with_days
 from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.selectors.sources import (
+    CHECKED,
     DETAILED,
     DayTable,
     HourTable,
     Source,
+    check_known,
     condition,
     filtered,
     source_of,
 )
+from apps.usage.selectors.sums import amounts_of, sums_of
 
 HOURLY_DAYS = 92
 """The longest window that is read by the hour, in days."""
@@ -34,10 +38,6 @@ HOURLY_DAYS = 92
 _PERIODS_MOST = 40_000
 # One more hour than 92 days have, for the autumn's clock change.
 _HOURLY_MOST = timedelta(days=HOURLY_DAYS, hours=1)
-
-_HELD = {f"sum_{name}": Sum(name) for name in HELD_FIELDS}
-_PEAK = {"max_memory": Max("memory_peak_mib")}
-_CAPACITY = {f"sum_{name}": Sum(name) for name in CAPACITY_FIELDS}
 
 _Key = tuple[datetime, tuple[str, ...]]
 _Keyed = tuple[_Key, Amounts]
@@ -57,7 +57,7 @@ def usage_rows(
     Groups finer than a team (namespace, workload, a team's nodes) hold only what `visibility`
     shows in detail. An hour that was not collected adds nothing, and a period without facts has
     no row: `freshness` says what is missing. Facts count to the window that their hour starts
-    in. At most four queries and one for each group. Raises GroupingRefused.
+    in. Five queries, and one for each dimension to be named. Raises GroupingRefused.
     """
     reading = _reading(window, interval, group_by, filters, visibility)
     return [reading.row(key, amounts) for key, amounts in reading.between(window)]
@@ -72,13 +72,19 @@ def usage_page(
     visibility: Visibility,
     cursor: str | None,
     page_size: int,
+    zone: ZoneInfo | None = None,
+    strict: bool = False,
 ) -> Page[UsageRow]:
     """Return one page of `usage_rows` in the same order, keyset by (period, groups).
 
-    Only the periods that the page needs are read, so pages of a long window cost alike. Raises
-    GroupingRefused and CursorRefused.
+    Only the periods that the page needs are read, so pages of a long window cost alike. `zone` is
+    the report's, where the caller has read it. With `strict`, filters that name a cluster, tier
+    or team that there never was are refused instead of matching nothing. Raises GroupingRefused,
+    CursorRefused and NamesUnknown.
     """
-    reading = _reading(window, interval, group_by, filters, visibility)
+    reading = _reading(window, interval, group_by, filters, visibility, zone=zone)
+    if strict:
+        check_known(filters, {g: reading.names.known(g).values() for g in CHECKED})
     after, density = reading.position(cursor)
     found: list[_Keyed] = []
     for part in reading.parts(window, after, density, page_size, found):
@@ -102,7 +108,8 @@ class _Reading:
     where: Q
     periods: Periods
     clusters: tuple[int, ...]
-    names: Names = field(default_factory=Names)
+    names: Names
+    labels: dict[datetime, datetime | None] = field(default_factory=dict)
 
     def between(self, window: Window) -> list[_Keyed]:
         """Return the rows of a window in order."""
@@ -146,12 +153,12 @@ class _Reading:
         """Yield (day or hour, group ids, sums); one query. The time is None for a total."""
         columns = [] if self.periods.interval is Interval.TOTAL else [time]
         columns += [_column(grouping) for grouping in self.group_by]
-        sums = {**_HELD, **_PEAK, **(_CAPACITY if self.source.capacity else {})}
+        sums = sums_of(capacity=self.source.capacity)
         facts = table._default_manager.filter(self.where & where)
         if not columns:
             whole = facts.aggregate(**sums)
             if whole["sum_allocated"] is not None:
-                yield None, (), Amounts(*(whole[name] for name in sums))
+                yield None, (), amounts_of([whole[name] for name in sums])
             return
         # Sorted in Python, once names are known and the parts are joined.
         rows = facts.order_by().values(*columns).annotate(**sums)
@@ -159,12 +166,14 @@ class _Reading:
         first = int(timed)
         for row in rows.values_list(*columns, *sums):
             at = row[0] if timed else None
-            yield at, row[first : len(columns)], Amounts(*row[len(columns) :])
+            yield at, row[first : len(columns)], amounts_of(row[len(columns) :])
 
     def row(self, key: _Key, amounts: Amounts) -> UsageRow:
         period, names = key
-        groups = {g.value: name for g, name in zip(self.group_by, names, strict=True)}
-        return UsageRow(self.periods.label(period), groups, amounts)
+        if period not in self.labels:
+            self.labels[period] = self.periods.label(period)
+        groups = dict(zip(map(str, self.group_by), names, strict=True))
+        return UsageRow(self.labels[period], groups, amounts)
 
     # ------------------------------------------------------------ pages
 
@@ -216,14 +225,16 @@ def _reading(
     group_by: Sequence[Grouping],
     filters: Filters,
     visibility: Visibility,
+    *,
+    zone: ZoneInfo | None = None,
 ) -> _Reading:
-    periods = Periods(interval, report().zone)
+    periods = Periods(interval, zone or report().zone)
     source = source_of(group_by, filters)
     _check(window, periods, source, group_by, filters)
-    names = Names()
-    clusters = tuple(
-        pk
-        for pk, name in names.clusters().items()
+    names = Names({Grouping.CLUSTER, *group_by, *filtered(filters)})
+    clusters = sorted(
+        cast("int", pk)
+        for pk, name in names.known(Grouping.CLUSTER).items()
         if not filters.cluster or name in filters.cluster
     )
     return _Reading(
@@ -232,7 +243,7 @@ def _reading(
         source=source,
         where=condition(source, filters, visibility),
         periods=periods,
-        clusters=clusters,
+        clusters=tuple(clusters),
         names=names,
     )
 

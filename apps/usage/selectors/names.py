@@ -1,42 +1,65 @@
 """Names of the dimensions that facts hold as ids."""
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
+
+from django.db.models import CharField, QuerySet, Value
 
 from apps.accounts.models import Team
+from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workload
 from apps.usage.domain.rows import Filters, Grouping
 
 _NOT_KNOWN = "unknown"
 _ALL_OF = 1000
 """With more ids than this a whole table is read: long lists cost more than rows."""
-_GUESS = 32
-"""Namespaces, workloads or nodes that a period may have, before any was read."""
+_GUESSES = {
+    Grouping.NAMESPACE: 32,
+    Grouping.WORKLOAD: 32,
+    Grouping.NODE: 32,
+    Grouping.CAPACITY_TYPE: len(CapacityType),
+}
+"""How many of these a period may have, before any was read."""
+_WHOLE: dict[Grouping, type[Cluster] | type[Tier] | type[Team] | type[GpuModel]] = {
+    Grouping.CLUSTER: Cluster,
+    Grouping.TIER: Tier,
+    Grouping.TEAM: Team,
+    Grouping.GPU_MODEL: GpuModel,
+}
+"""Few enough to be read whole, whether asked for or not; what is inactive keeps its history."""
 
 
 class Names:
-    """Looks names up once for each dimension; keeps them for the pages that follow.
+    """Looks names up once; keeps them for the pages that follow.
 
-    Clusters, tiers, teams and GPU models are few and read whole; of namespaces, workloads and
-    nodes only those asked for, where these are not too many.
+    `wanted` of the small tables are read at once, in one query: each query would cost a page of
+    rows more than all their names. Of namespaces, workloads and nodes only those met are read,
+    one query for each.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[Grouping, dict[object, str]] = {}
+    def __init__(self, wanted: Iterable[Grouping]) -> None:
+        self._known: dict[Grouping, dict[object, str]] = {g: {} for g in Grouping}
+        parts: list[QuerySet[Cluster | Tier | Team | GpuModel, tuple[str, int, str]]] = [
+            _WHOLE[grouping]
+            .objects.order_by()
+            .values_list(Value(grouping.value, output_field=CharField()), "pk", "name")
+            for grouping in sorted(set(wanted) & _WHOLE.keys())
+        ]
+        if parts:
+            for kind, pk, name in reduce(lambda one, two: one.union(two, all=True), parts):
+                self._known[Grouping(kind)][pk] = name
 
-    def clusters(self) -> Mapping[int, str]:
-        """Return every cluster, the inactive ones too: their history stays."""
-        return self.of(Grouping.CLUSTER, ())  # type: ignore[return-value]
+    def known(self, grouping: Grouping) -> Mapping[object, str]:
+        """Return id → name as far as they were read."""
+        return self._known[grouping]
 
     def of(self, grouping: Grouping, ids: Iterable[object]) -> Mapping[object, str]:
         """Return id → name for at least `ids`; one query for what is not known yet, or none."""
         if grouping is Grouping.CAPACITY_TYPE:
             return {value: str(value) for value in ids}
-        known = self._known.setdefault(grouping, {})
+        known = self._known[grouping]
         new = set(ids) - known.keys()
-        if grouping in _WHOLE:
-            if not known:
-                known.update(_WHOLE[grouping].objects.order_by("pk").values_list("pk", "name"))
-        elif new - {None}:
+        if grouping not in _WHOLE and new - {None}:
             known.update(_named(grouping, new - {None}))
         for missing in new - known.keys():
             known[missing] = _NOT_KNOWN if missing is None else f"{grouping} {missing}"
@@ -46,18 +69,10 @@ class Names:
         """Return how many groups a period may have: a guess from above, at no further query."""
         expected = 1
         for grouping in group_by:
-            there = len(self.of(grouping, ())) if grouping in _WHOLE else _GUESS
+            there = len(self._known[grouping]) if grouping in _WHOLE else _GUESSES[grouping]
             asked: int = len(getattr(filters, grouping))
             expected *= max(1, min(there, asked or there))
         return expected
-
-
-_WHOLE: dict[Grouping, type[Cluster] | type[Tier] | type[Team] | type[GpuModel]] = {
-    Grouping.CLUSTER: Cluster,
-    Grouping.TIER: Tier,
-    Grouping.TEAM: Team,
-    Grouping.GPU_MODEL: GpuModel,
-}
 
 
 def _named(grouping: Grouping, ids: set[object]) -> dict[object, str]:

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from django.db.models import Q
 
 from apps.clusters.domain.window import Window
-from apps.usage.domain.periods import Periods
+from apps.usage.domain.periods import Periods, day_end, day_start
 from apps.usage.domain.rows import Interval
 from apps.usage.models import Day
 
@@ -77,15 +77,19 @@ def with_days(window: Window, *, clusters: Sequence[int], periods: Periods, roll
     period_of_day: dict[date, datetime] = {}
     rows = days.order_by("cluster_id", "start", "pk")
     for cluster, day, start, end in rows.values_list("cluster_id", "day", "start", "end"):
-        period = periods.start_of(start)
+        period = _period(periods, day, start, end)
         before = usable[cluster][-1][2] if usable[cluster] else window.start
-        if (
-            start >= before
-            and period == periods.start_of(end - timedelta(seconds=1))
-            and period_of_day.setdefault(day, period) == period
-        ):
+        if period and start >= before and period_of_day.setdefault(day, period) == period:
             usable[cluster].append((day, start, end))
     return Plan(tuple(_stretches(window, usable)), period_of_day)
+
+
+def _period(periods: Periods, day: date, start: datetime, end: datetime) -> datetime | None:
+    """Return the period that holds a closed day whole; None when none does."""
+    if start == day_start(day, periods.zone) and end == day_end(day, periods.zone):
+        return periods.of_day(day)
+    period = periods.start_of(start)
+    return period if period == periods.start_of(end - timedelta(seconds=1)) else None
 
 
 def _stretches(

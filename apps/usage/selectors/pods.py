@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, Max, Q, Sum
+from django.db.models import Count, F, Q, Sum
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -13,12 +13,13 @@ from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace, Pod
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.usage.domain.amounts import HELD_FIELDS, Amounts
+from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
 from apps.usage.models import PodHour
 from apps.usage.selectors import cursors
 from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.selectors.sources import filtered, models_named, workloads_named
+from apps.usage.selectors.sums import amounts_of, sums_of
 
 _KIND = "pods"
 _COLUMNS = (
@@ -139,10 +140,9 @@ class _Scope:
         )
         if self.teams is not None:
             facts = facts.filter(team_id__in=sorted(self.teams))
-        sums: dict[str, Any] = {f"sum_{name}": Sum(name) for name in HELD_FIELDS}
-        sums["max_memory"] = Max("memory_peak_mib")
+        sums = sums_of(capacity=False)
         rows = facts.order_by().values("pod_id").annotate(**sums)
-        return {row[0]: Amounts(*row[1:]) for row in rows.values_list("pod_id", *sums)}
+        return {row[0]: amounts_of(row[1:]) for row in rows.values_list("pod_id", *sums)}
 
 
 def _lived(window: Window) -> Q:

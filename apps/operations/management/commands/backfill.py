@@ -1,5 +1,6 @@
 """`backfill --cluster C --days N`: collect the past, newest day first; run it again to go on."""
 
+import signal
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
@@ -48,7 +49,7 @@ class Command(BaseCommand):
         if not plan:
             self.stdout.write(f"Nothing to do: all hours of {options['days']} days are complete.")
             return
-        with self._teller(plan) as tell:
+        with _termination_as_interrupt(), self._teller(plan) as tell:
             ended = self._collect(name, plan, tell)
         if outcomes.failed(ended):
             raise CommandError(
@@ -107,6 +108,16 @@ def whole_days(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_DAYS:
         raise ArgumentTypeError(f"{text!r}: a whole number of days, 1 to {_MOST_DAYS}")
     return int(text)
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM unwind like Ctrl-C: the bar gives the terminal its cursor back."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_cluster(name: str) -> None:

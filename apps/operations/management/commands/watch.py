@@ -15,9 +15,14 @@ from apps.clusters.services.watch_clusters import (
     Watchers,
     clusters_to_watch,
     snapshot_cluster,
+    watch_cluster,
 )
 
 logger = logging.getLogger(__name__)
+
+
+def _watch(name: str, stop: threading.Event) -> None:
+    watch_cluster(name, stop, clock=lambda: datetime.now(UTC))
 
 
 class Command(BaseCommand):
@@ -68,7 +73,7 @@ class Command(BaseCommand):
         for number in before:
             signal.signal(number, lambda *_: stop.set())
         try:
-            Watchers(clock=lambda: datetime.now(UTC), stop=stop, name=name).run()
+            Watchers(_watch, stop, name).run()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -1,0 +1,120 @@
+"""What beat enqueues: the closed hour, gaps, lost leases; and what a backfill plans."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from celery import current_app
+from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks, Settings
+
+from apps.clusters.models import Cluster
+from apps.usage.models import CollectionWindow
+from apps.usage.services import backfill_plan, schedule_collections
+from tests.factories import make_cluster, make_report
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 11, 21, 12, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def west(settings: Settings) -> Cluster:
+    settings.GAP_FILL_DAYS = 1
+    settings.SETTLING_SECONDS = 120
+    settings.LEASE_SECONDS = 900
+    make_report("Europe/Berlin")
+    return make_cluster("west")
+
+
+def hours(**filters: object) -> list[datetime]:
+    return [row.hour for row in CollectionWindow.objects.filter(**filters).order_by("-hour")]
+
+
+def test_the_newest_closed_hour_comes_first_then_the_gaps(
+    west: Cluster, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    with django_capture_on_commit_callbacks() as messages:
+        assert schedule_collections(now=NOW) == 12
+    assert len(messages) == 12
+    assert hours()[0] == datetime(2026, 11, 21, 11, tzinfo=UTC)
+    assert len(hours()) == 24, "a day of hours is waited for"
+    assert hours(lease_until__isnull=False) == hours()[:12]
+
+
+def test_an_hour_is_not_enqueued_twice_while_its_lease_lasts(west: Cluster) -> None:
+    schedule_collections(now=NOW)
+    assert schedule_collections(now=NOW) == 12, "the other half"
+    assert schedule_collections(now=NOW) == 0
+    assert schedule_collections(now=NOW + timedelta(seconds=901)) == 12
+
+
+def test_before_its_settling_time_an_hour_is_left_alone(west: Cluster) -> None:
+    schedule_collections(now=NOW.replace(minute=1))
+    assert hours()[0] == datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+def test_complete_hours_are_done(west: Cluster) -> None:
+    schedule_collections(now=NOW)
+    CollectionWindow.objects.update(state="complete", lease_until=None)
+    assert schedule_collections(now=NOW) == 0
+
+
+def test_failed_hours_wait_longer_each_time(west: Cluster) -> None:
+    schedule_collections(now=NOW)
+    CollectionWindow.objects.update(state="failed", lease_until=None, attempts=3, attempted_at=NOW)
+    assert schedule_collections(now=NOW + timedelta(minutes=3)) == 0
+    assert schedule_collections(now=NOW + timedelta(minutes=4)) == 12
+
+
+def test_a_cluster_that_left_the_catalog_is_not_collected(west: Cluster) -> None:
+    Cluster.objects.update(active=False)
+    assert schedule_collections(now=NOW) == 0
+    assert not CollectionWindow.objects.exists()
+
+
+def test_a_cluster_is_collected_from_its_own_beginning(west: Cluster) -> None:
+    Cluster.objects.update(collect_from=datetime(2026, 11, 21, 10, tzinfo=UTC))
+    assert schedule_collections(now=NOW) == 2
+
+
+def test_messages_name_the_cluster_and_the_hour(
+    west: Cluster, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    Cluster.objects.update(collect_from=datetime(2026, 11, 21, 11, tzinfo=UTC))
+    with django_capture_on_commit_callbacks(execute=True):
+        schedule_collections(now=NOW)
+    with current_app.connection_for_read() as connection:
+        message = connection.SimpleQueue("celery").get(block=False)
+    message.ack()
+    assert message.headers["task"] == "usage.collect_hour"
+    assert message.payload[1] == {"cluster_id": west.pk, "hour": "2026-11-21T11:00:00+00:00"}
+
+
+def test_scheduling_takes_a_few_queries_however_many_hours(
+    west: Cluster, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_max_num_queries(10):
+        schedule_collections(now=NOW)
+
+
+def test_a_backfill_takes_whole_local_days_newest_first(west: Cluster) -> None:
+    plan = backfill_plan("west", 2, now=NOW)
+    assert [(w.start.day, w.start.hour, int(w.seconds / 3600)) for w in plan] == [
+        (20, 23, 13),
+        (19, 23, 24),
+        (18, 23, 24),
+    ]
+
+
+def test_a_backfill_goes_on_where_it_was(west: Cluster) -> None:
+    done = datetime(2026, 11, 20, 3, tzinfo=UTC)
+    CollectionWindow.objects.create(cluster=west, hour=done, state="complete")
+    plan = backfill_plan("west", 1, now=NOW)
+    assert [int(w.seconds / 3600) for w in plan] == [13, 4, 19]
+    again = backfill_plan("west", 1, now=NOW, again=True)
+    assert [int(w.seconds / 3600) for w in again] == [13, 24]
+
+
+def test_a_day_of_25_hours_is_two_windows(west: Cluster) -> None:
+    now = datetime(2026, 10, 26, 12, tzinfo=UTC)
+    plan = backfill_plan("west", 1, now=now)
+    assert [int(w.seconds / 3600) for w in plan] == [12, 24, 1]
