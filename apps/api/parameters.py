@@ -1,6 +1,6 @@
 """What a request may ask: one serializer for each endpoint, which knows every parameter."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -9,7 +9,6 @@ from rest_framework import serializers
 
 from apps.api.problems import InvalidParameters
 from apps.clusters.domain.tiers import CapacityType
-from apps.clusters.selectors import KnownNames
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import Filters, Grouping, Interval
 
@@ -171,24 +170,3 @@ class CollectionsQuery(PageQuery):
 def filters_of(query: dict[str, Any]) -> Filters:
     """Return the filters among validated parameters."""
     return Filters(**{f.name: tuple(query.get(f.name, ())) for f in fields(Filters)})
-
-
-def check_names(filters: Filters, known: Callable[[], KnownNames]) -> None:
-    """Refuse names of clusters, tiers and teams that there never were; the lists are no secret.
-
-    Names of namespaces, workloads, nodes are not checked: to say that one exists would tell.
-    `known` is called only when there is something to check. Raises InvalidParameters.
-    """
-    asked = {"cluster": filters.cluster, "tier": filters.tier, "team": filters.team}
-    if not any(asked.values()):
-        return
-    names = known()
-    errors = {}
-    for name, wanted in asked.items():
-        there = getattr(names, f"{name}s")
-        if unknown := [text for text in wanted if text not in there]:
-            errors[name] = [
-                f"unknown {name} {', '.join(unknown)}; known: {', '.join(there) or 'none yet'}"
-            ]
-    if errors:
-        raise InvalidParameters(errors)

@@ -14,7 +14,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from apps.usage.selectors import CursorRefused, GroupingRefused
+from apps.usage.selectors import CursorRefused, GroupingRefused, NamesUnknown
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = 10
@@ -95,6 +95,9 @@ def problem_of(error: Exception) -> Problem:
             return Problem(HTTPStatus.BAD_REQUEST, str(error), errors={"cursor": [str(error)]})
         case GroupingRefused():
             return Problem(HTTPStatus.BAD_REQUEST, str(error))
+        case NamesUnknown():
+            errors = {name: [text] for name, text in error.texts().items()}
+            return Problem(HTTPStatus.BAD_REQUEST, str(error), errors=errors)
         case Http404():
             return _plain(HTTPStatus.NOT_FOUND)
         case PermissionDenied():

@@ -24,7 +24,7 @@ from apps.accounts.permissions import Visibility, visibility_of
 from apps.api import files, parameters, rows
 from apps.api.documents import documented
 from apps.api.paging import page_of, page_response, walk
-from apps.api.parameters import PAGE_SIZE, check_names, filters_of
+from apps.api.parameters import PAGE_SIZE, filters_of
 from apps.api.windows import open_window, window_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window
@@ -80,16 +80,16 @@ class UsageView(PortalView):
         query = parameters.UsageQuery.read(request.query_params)
         zone = clusters.report().zone
         window = _window(query, zone)
-        filters = filters_of(query)
-        check_names(filters, clusters.known_names)
         group_by = [Grouping(name) for name in query.get("group_by", ())]
         page_at = partial(
             usage.usage_page,
             window,
             interval=Interval(query.get("interval", "day")),
             group_by=group_by,
-            filters=filters,
+            filters=filters_of(query),
             visibility=_visibility(request),
+            zone=zone,
+            strict=True,
         )
         if query.get("format") == "csv":
             columns = ("period", *group_by, *flat(ledger_record(Amounts())))
@@ -118,7 +118,7 @@ class PodsView(PortalView):
         zone = clusters.report().zone
         window = _window(query, zone)
         filters = filters_of(query)
-        check_names(filters, clusters.known_names)
+        usage.check_names(filters)
         records = partial(_records, rows.PodSerializer, window=window)
         page_at = partial(usage.pod_page, window, filters=filters, visibility=_visibility(request))
         if query.get("format") == "csv":
@@ -175,7 +175,7 @@ class CollectionsView(PortalView):
         query = parameters.CollectionsQuery.read(request.query_params)
         window = open_window(query.get("start"), query.get("end"), zone=clusters.report().zone)
         filters = filters_of(query)
-        check_names(filters, clusters.known_names)
+        usage.check_names(filters)
         page = usage.collection_page(
             window,
             filters=filters,

@@ -115,9 +115,7 @@ class Namespace(models.Model):
 
     class Meta:
         ordering = ["cluster", "name"]
-        constraints = [
-            models.UniqueConstraint(fields=["cluster", "name"], name="namespace_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="namespace_once")]
 
     def __str__(self) -> str:
         return self.name

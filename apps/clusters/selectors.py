@@ -136,26 +136,6 @@ def team_rows(*, visibility: Visibility) -> list[TeamRow]:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownNames:
-    """Every name there ever was, in order; what was closed keeps its history."""
-
-    clusters: tuple[str, ...]
-    tiers: tuple[str, ...]
-    teams: tuple[str, ...]
-
-
-def known_names() -> KnownNames:
-    """Return the names that a reading can be narrowed to; anybody may know them. Three queries."""
-    return KnownNames(
-        clusters=tuple(Cluster.objects.order_by("name").values_list("name", flat=True)),
-        tiers=tuple(
-            Tier.objects.order_by("builtin", "position", "name").values_list("name", flat=True)
-        ),
-        teams=tuple(Team.objects.order_by("name").values_list("name", flat=True)),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class TeamSpan:
     """The time in which a namespace belonged to a team, cut to a window."""
 

@@ -25,7 +25,7 @@ def roll_days(**_: object) -> int:
 
 @shared_task(name="usage.prune")
 def prune(**_: object) -> int:
-    return services.prune(now=_now()) + services.forget_windows(now=_now())
+    return services.prune(now=_now()) + services.forget(now=_now())
 
 
 def _now() -> datetime:

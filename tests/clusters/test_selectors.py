@@ -44,15 +44,13 @@ def test_a_tier_is_as_its_newest_rule_says() -> None:
     assert (row.sharing, row.resources) == ("mps", ("nvidia.com/gpu.shared",))
 
 
-def test_what_left_the_catalog_is_known_but_not_listed() -> None:
+def test_what_left_the_catalog_is_not_listed() -> None:
     make_cluster("gone", active=False)
     make_tier("old", active=False)
     make_team("former", "former", active=False)
     assert selectors.cluster_rows(visibility=EVERYTHING) == []
     assert selectors.tier_rows(visibility=EVERYTHING) == []
     assert selectors.team_rows(visibility=EVERYTHING) == []
-    known = selectors.known_names()
-    assert (known.clusters, known.tiers, known.teams) == (("gone",), ("old",), ("former",))
 
 
 def spans(*namespaces: str) -> dict[str, list[tuple[str, float, float]]]:

@@ -10,9 +10,20 @@ from django.db import models, transaction
 from apps.accounts.models import Team
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Pod, Tier, Workload
+from apps.clusters.models import (
+    Cluster,
+    GpuModel,
+    Namespace,
+    Node,
+    NodeSpell,
+    Pod,
+    Tier,
+    WatchSpan,
+    Workload,
+)
 from apps.usage.domain.hour import HourFacts
 from apps.usage.models import (
+    CollectionWindow,
     Day,
     NodeHour,
     PodHour,
@@ -22,7 +33,7 @@ from apps.usage.models import (
     TierHour,
     WorkloadDay,
 )
-from apps.usage.services import HourPruned, prune, roll_days
+from apps.usage.services import HourPruned, forget, prune, roll_days
 from apps.usage.services.dimensions import Dimensions, PodIds
 from apps.usage.services.fact_store import CAPACITY_COLUMNS, HELD_COLUMNS
 from apps.usage.services.write import write_hour
@@ -189,3 +200,19 @@ def test_the_hourly_rows_of_recent_days_are_kept(dimensions: Dimensions) -> None
     roll_days(now=HOUR.start + timedelta(days=3))
     assert prune(now=HOUR.start + timedelta(days=89)) == 0
     assert PodHour.objects.exists()
+
+
+def test_the_ledger_and_data_health_are_forgotten_after_their_retention(
+    dimensions: Dimensions,
+) -> None:
+    cluster = Cluster.objects.get()
+    Pod.objects.filter(uid="uid-p1").update(ended_at=HOUR.start)
+    node = Node.objects.get()
+    for start, end in ((HOUR.start, HOUR.end), (HOUR.end, None)):
+        NodeSpell.objects.create(node=node, start=start, end=end, ready=True, schedulable=True)
+    WatchSpan.objects.create(cluster=cluster, start=HOUR.start, end=HOUR.end)
+    CollectionWindow.objects.create(cluster=cluster, hour=HOUR.start, state="complete")
+    assert forget(now=HOUR.start + timedelta(days=399)) == 0
+    assert forget(now=HOUR.end + timedelta(days=401)) == 4
+    assert [p.uid for p in Pod.objects.all()] == ["uid-p2"], "one that still lives is kept"
+    assert NodeSpell.objects.get().end is None

@@ -156,7 +156,11 @@ def slot_of(at: float) -> int:
 
 def flat(series: list[Matrix[Labels]]) -> Iterator[tuple[int, Labels, float]]:
     """Yield (slot, labels, value) of every point of a range query over slots."""
+    numbers: dict[float, int] = {}
     for one in series:
         labels = one.metric
         for at, value in one.values:
-            yield slot_of(at), labels, value
+            slot = numbers.get(at)
+            if slot is None:
+                slot = numbers[at] = slot_of(at)
+            yield slot, labels, value

@@ -52,56 +52,55 @@ EARLIEST: Aggregated = ("min", "min_over_time")
 TOTAL: Aggregated = ("sum", "sum_over_time")
 
 
-class Pod(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A pod's identity, the key between queries."""
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod's identity; its names come with its requests alone, which keeps answers small."""
 
-    namespace: str = ""
-    pod: str = ""
     uid: str = ""
 
 
 class Container(msgspec.Struct, frozen=True, gc=False):
-    namespace: str = ""
-    pod: str = ""
     uid: str = ""
     container: str = ""
+    exported_container: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.exported_container or self.container
 
 
 class ContainerResource(msgspec.Struct, frozen=True, gc=False):
-    namespace: str = ""
-    pod: str = ""
     uid: str = ""
     container: str = ""
+    exported_container: str = ""
     resource: str = ""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
+    """Where kube-state-metrics is scraped without honor_labels, its own pod has the plain names."""
+
+    uid: str = ""
     namespace: str = ""
     pod: str = ""
-    uid: str = ""
     container: str = ""
+    exported_namespace: str = ""
+    exported_pod: str = ""
+    exported_container: str = ""
     node: str = ""
     resource: str = ""
 
 
 class Phase(msgspec.Struct, frozen=True, gc=False):
-    namespace: str = ""
-    pod: str = ""
     uid: str = ""
     phase: str = ""
 
 
 class PodOwner(msgspec.Struct, frozen=True, gc=False):
-    namespace: str = ""
-    pod: str = ""
     uid: str = ""
     owner_kind: str = ""
     owner_name: str = ""
 
 
 class PodInfo(msgspec.Struct, frozen=True, gc=False):
-    namespace: str = ""
-    pod: str = ""
     uid: str = ""
     node: str = ""
     priority_class: str = ""
@@ -109,6 +108,7 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False):
 
 class ReplicaSet(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
+    exported_namespace: str = ""
     replicaset: str = ""
     owner_kind: str = ""
     owner_name: str = ""
@@ -116,6 +116,7 @@ class ReplicaSet(msgspec.Struct, frozen=True, gc=False):
 
 class Job(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
+    exported_namespace: str = ""
     job_name: str = ""
     owner_kind: str = ""
     owner_name: str = ""

@@ -5,7 +5,7 @@ window; what changes within it from one value for each slot.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from apps.clusters.adapters.prometheus_answers import Instant
 from apps.clusters.adapters.prometheus_kube_metrics import (
@@ -54,11 +54,9 @@ _SIDECAR = Matcher("restart_policy", "=", "Always")
 _MOST_NAMESPACES = 200
 _UIDS_PER_QUERY = 100
 
-Labelled = TypeVar("Labelled", Pod, Container, ContainerResource, Request, Phase, PodOwner, PodInfo)
-
 
 class PodReader:
-    """Fills one record of series for each pod that asks for GPUs.
+    """Fills one record of series for each pod that asks for GPUs; `pods` has them by uid.
 
     `owners` maps (namespace, kind, name) of a controller to its own owner, `seen` names the
     optional metrics that the cluster has.
@@ -67,7 +65,8 @@ class PodReader:
     def __init__(self, reading: Reading, gpu: Matcher) -> None:
         self._reading = reading
         self._gpu = gpu
-        self.pods: dict[Pod, PodSeries] = {}
+        self._namespace = "namespace"
+        self.pods: dict[str, PodSeries] = {}
         self.owners: dict[tuple[str, str, str], Owner] = {}
         self.seen: set[str] = set()
 
@@ -126,55 +125,64 @@ class PodReader:
         if any(pod.init_requests for pod in self.pods.values()):
             query, kind = over_all(Container, LARGEST, INIT_INFO, (*chosen, _SIDECAR), length)
             for one in self._reading.instant(query, at, kind):
-                pod = self._pod(one.metric)
+                pod = self.pods.get(one.metric.uid)
                 if pod is not None:
-                    pod.sidecars.add(one.metric.container)
+                    pod.sidecars.add(one.metric.name)
 
     def _chosen(self) -> tuple[Matcher, ...]:
         """Return the cluster's matchers, with the namespaces of GPU pods if they are few."""
         names = sorted({pod.namespace for pod in self.pods})
         if len(names) > _MOST_NAMESPACES:
             return self._reading.matchers
-        return (*self._reading.matchers, one_of("namespace", names))
+        return (*self._reading.matchers, one_of(self._namespace, names))
 
     def _add_requests(self, series: list[Instant[Request]], *, of_init: bool) -> None:
         for one in series:
             labels = one.metric
             if labels.resource.endswith(MONITORING):
                 continue
-            key = Pod(labels.namespace, labels.pod, labels.uid)
-            pod = self.pods.get(key)
+            if not labels.uid:
+                self._reading.remark(
+                    "kube-state-metrics shows pods without uid: version 2.0 or newer is needed"
+                )
+                continue
+            pod = self.pods.get(labels.uid)
             if pod is None:
-                uid = labels.uid or f"{labels.namespace}/{labels.pod}"
-                pod = self.pods[key] = PodSeries(uid, labels.namespace, labels.pod)
+                pod = self.pods[labels.uid] = self._new_pod(labels)
             pod.node = pod.node or labels.node
             requests = pod.init_requests if of_init else pod.requests
-            units = requests.setdefault(labels.container, {})
+            units = requests.setdefault(labels.exported_container or labels.container, {})
             units[labels.resource] = max(units.get(labels.resource, 0.0), one.value[1])
+
+    def _new_pod(self, labels: Request) -> PodSeries:
+        if not labels.exported_pod:
+            return PodSeries(labels.uid, labels.namespace, labels.pod)
+        self._namespace = "exported_namespace"
+        return PodSeries(labels.uid, labels.exported_namespace, labels.exported_pod)
 
     def _add_times(self, series: list[Instant[Pod]], metric: str, name: str) -> None:
         for one in series:
             self.seen.add(metric)
-            pod = self.pods.get(one.metric)
+            pod = self.pods.get(one.metric.uid)
             if pod is not None and one.value[1] > 0:
                 setattr(pod, name, one.value[1])
 
     def _add_phases(self, series: list[Instant[Phase]]) -> None:
         for one in series:
             self.seen.add(PHASE)
-            pod = self._pod(one.metric)
+            pod = self.pods.get(one.metric.uid)
             if pod is not None and one.value[1] > 0:
                 pod.terminal = max(pod.terminal, one.metric.phase)
 
     def _add_owners(self, series: list[Instant[PodOwner]]) -> None:
         for one in series:
-            pod = self._pod(one.metric)
+            pod = self.pods.get(one.metric.uid)
             if pod is not None:
                 pod.owner = Owner(one.metric.owner_kind, one.metric.owner_name)
 
     def _add_infos(self, series: list[Instant[PodInfo]]) -> None:
         for one in series:
-            pod = self._pod(one.metric)
+            pod = self.pods.get(one.metric.uid)
             if pod is not None:
                 pod.node = pod.node or one.metric.node
                 pod.priority_class = one.metric.priority_class or pod.priority_class
@@ -183,13 +191,12 @@ class PodReader:
         self, replicasets: list[Instant[ReplicaSet]], jobs: list[Instant[Job]]
     ) -> None:
         for replicaset in (one.metric for one in replicasets):
-            key = (replicaset.namespace, "ReplicaSet", replicaset.replicaset)
+            namespace = replicaset.exported_namespace or replicaset.namespace
+            key = (namespace, "ReplicaSet", replicaset.replicaset)
             self.owners[key] = Owner(replicaset.owner_kind, replicaset.owner_name)
         for job in (one.metric for one in jobs):
-            self.owners[job.namespace, "Job", job.job_name] = Owner(job.owner_kind, job.owner_name)
-
-    def _pod(self, labels: Labelled) -> PodSeries | None:
-        return self.pods.get(Pod(labels.namespace, labels.pod, labels.uid))
+            namespace = job.exported_namespace or job.namespace
+            self.owners[namespace, "Job", job.job_name] = Owner(job.owner_kind, job.owner_name)
 
     # ------------------------------------------------------------ what changes with the slots
 
@@ -212,21 +219,21 @@ class PodReader:
         self._add_starts(next(answers))
         for slot, labels, count in next(answers):
             self.seen.add(CONTAINER_RUNNING)
-            pod = self._pod(labels)
-            if pod is not None and _asks(pod, labels.container):
+            pod = self.pods.get(labels.uid)
+            if pod is not None and _asks(pod, labels.name):
                 pod.running[slot] = max(pod.running.get(slot, 0.0), count)
 
     def _add_samples(self, points: Points) -> None:
         for slot, labels, count in points:
-            pod = self._pod(labels)
+            pod = self.pods.get(labels.uid)
             if pod is not None:
                 pod.samples[slot] = max(pod.samples.get(slot, 0.0), count)
 
     def _add_starts(self, points: Iterable[tuple[int, Any, float]]) -> None:
         for slot, labels, at in points:
             self.seen.add(CONTAINER_STARTED)
-            pod = self._pod(labels)
-            if pod is not None and at > 0 and _asks(pod, labels.container):
+            pod = self.pods.get(labels.uid)
+            if pod is not None and at > 0 and _asks(pod, labels.name):
                 pod.starts[slot] = min(pod.starts.get(slot, at), at)
 
     # ------------------------------------------------------------ shortly after the window
@@ -243,7 +250,7 @@ class PodReader:
 
     def add_after(self, series: list[Instant[Pod]]) -> bool:
         """Note which pods are still there; say whether any is."""
-        found = [self.pods.get(one.metric) for one in series]
+        found = [self.pods.get(one.metric.uid) for one in series]
         for pod in found:
             if pod is not None:
                 pod.after = True
@@ -258,7 +265,7 @@ class PodReader:
     def read_rejections(self, slots: Sequence[int]) -> None:
         """Learn when pods ended that never ran: they have no completion time."""
         uids = sorted(
-            key.uid for key, pod in self.pods.items() if pod.terminal and pod.completed is None
+            uid for uid, pod in self.pods.items() if pod.terminal and pod.completed is None
         )
         matchers = (*self._reading.matchers, _TERMINAL)
         queries = [
@@ -274,7 +281,7 @@ class PodReader:
         ]
         for points in self._reading.slots(queries):
             for slot, labels, count in points:
-                pod = self.pods.get(labels)
+                pod = self.pods.get(labels.uid)
                 if pod is not None:
                     pod.terminal_samples[slot] = count
 

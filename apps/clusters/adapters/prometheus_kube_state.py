@@ -1,6 +1,5 @@
 """Reading kube-state-metrics series of a window into pods and node spells."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from apps.clusters.adapters.prometheus_kube_metrics import (
@@ -90,11 +89,3 @@ def _remark(reading: Reading, pods: PodReader, nodes: NodeReader) -> None:
     lacking = {CREATED, SCHEDULED} - pods.seen
     if pods.pods and lacking:
         reading.remark(f"{', '.join(sorted(lacking))} not exported: times are estimates")
-    uids_by_name: dict[str, set[str]] = defaultdict(set)
-    for pod in pods.pods.values():
-        uids_by_name[pod.name].add(pod.uid)
-    if any(len(uids) > 1 and "kube-state-metrics" in n for n, uids in uids_by_name.items()):
-        reading.remark(
-            "kube-state-metrics is scraped without honor_labels, so its pods' names are lost: "
-            "set honorLabels: true in its ServiceMonitor"
-        )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from apps.clusters.adapters.prometheus_kube_metrics import labels_of
 from apps.clusters.adapters.prometheus_reading import Reading, SlotQuery
 from apps.clusters.adapters.promql import MAX_STEPS, Matcher, by, over
 from apps.clusters.domain.window import Window
@@ -22,6 +23,7 @@ _HARD = "hard"
 
 class Quota(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
+    exported_namespace: str = ""
     resourcequota: str = ""
     resource: str = ""
     type: str = ""
@@ -34,13 +36,13 @@ def read_quotas(reading: Reading, window: Window) -> Iterator[QuotaSlot]:
         Matcher("resource", "=~", _GPU_KEYS),
         Matcher("type", "=~", "hard|used"),
     )
-    labels = ("namespace", "resourcequota", "resource", "type")
-    query = by("max", labels, over("avg_over_time", QUOTA, matchers))
+    query = by("max", labels_of(Quota), over("avg_over_time", QUOTA, matchers))
     slots = window.slots()
     found: dict[tuple[int, str, str, str], dict[str, float]] = {}
     for n in range(0, len(slots), MAX_STEPS):
         for slot, quota, value in reading.one(SlotQuery(query, Quota, slots[n : n + MAX_STEPS])):
-            key = (slot, quota.namespace, quota.resourcequota, quota.resource)
+            namespace = quota.exported_namespace or quota.namespace
+            key = (slot, namespace, quota.resourcequota, quota.resource)
             found.setdefault(key, {})[quota.type] = value
     for key, values in sorted(found.items()):
         yield QuotaSlot(*key, hard=values.get(_HARD), used=values.get("used"))

@@ -5,246 +5,412 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0001_initial'),
+        ("accounts", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Cluster',
+            name="Cluster",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120, unique=True)),
-                ('prometheus', models.JSONField(default=dict)),
-                ('kubernetes', models.JSONField(blank=True, null=True)),
-                ('active', models.BooleanField(default=True)),
-                ('collect_from', models.DateTimeField(blank=True, null=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=120, unique=True)),
+                ("prometheus", models.JSONField(default=dict)),
+                ("kubernetes", models.JSONField(blank=True, null=True)),
+                ("active", models.BooleanField(default=True)),
+                ("collect_from", models.DateTimeField(blank=True, null=True)),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='GpuModel',
+            name="GpuModel",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120)),
-                ('key', models.CharField(max_length=120, unique=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=120)),
+                ("key", models.CharField(max_length=120, unique=True)),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='ReportSettings',
+            name="ReportSettings",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('time_zone', models.CharField(default='UTC', max_length=64)),
-                ('currency', models.CharField(default='USD', max_length=3)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("time_zone", models.CharField(default="UTC", max_length=64)),
+                ("currency", models.CharField(default="USD", max_length=3)),
             ],
         ),
         migrations.CreateModel(
-            name='Tier',
+            name="Tier",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120, unique=True)),
-                ('position', models.PositiveIntegerField(default=0)),
-                ('promise', models.TextField(blank=True)),
-                ('active', models.BooleanField(default=True)),
-                ('builtin', models.BooleanField(default=False)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=120, unique=True)),
+                ("position", models.PositiveIntegerField(default=0)),
+                ("promise", models.TextField(blank=True)),
+                ("active", models.BooleanField(default=True)),
+                ("builtin", models.BooleanField(default=False)),
             ],
             options={
-                'ordering': ['position', 'name'],
+                "ordering": ["position", "name"],
             },
         ),
         migrations.CreateModel(
-            name='Namespace',
+            name="Namespace",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=253)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=253)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'name'],
+                "ordering": ["cluster", "name"],
             },
         ),
         migrations.CreateModel(
-            name='NamespaceClaim',
+            name="NamespaceClaim",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('valid_from', models.DateTimeField()),
-                ('valid_to', models.DateTimeField(blank=True, null=True)),
-                ('position', models.PositiveIntegerField(default=0)),
-                ('pattern', models.CharField(max_length=253)),
-                ('team', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='claims', to='accounts.team')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("valid_from", models.DateTimeField()),
+                ("valid_to", models.DateTimeField(blank=True, null=True)),
+                ("position", models.PositiveIntegerField(default=0)),
+                ("pattern", models.CharField(max_length=253)),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="claims",
+                        to="accounts.team",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['valid_from', 'position', 'pk'],
+                "ordering": ["valid_from", "position", "pk"],
             },
         ),
         migrations.CreateModel(
-            name='Node',
+            name="Node",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=253)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=253)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'name'],
+                "ordering": ["cluster", "name"],
             },
         ),
         migrations.CreateModel(
-            name='NodeSpell',
+            name="NodeSpell",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('start', models.DateTimeField()),
-                ('end', models.DateTimeField(blank=True, null=True)),
-                ('ready', models.BooleanField()),
-                ('schedulable', models.BooleanField()),
-                ('capacity', models.JSONField(default=dict)),
-                ('allocatable', models.JSONField(default=dict)),
-                ('labels', models.JSONField(default=dict)),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='spells', to='clusters.node')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("start", models.DateTimeField()),
+                ("end", models.DateTimeField(blank=True, null=True)),
+                ("ready", models.BooleanField()),
+                ("schedulable", models.BooleanField()),
+                ("capacity", models.JSONField(default=dict)),
+                ("allocatable", models.JSONField(default=dict)),
+                ("labels", models.JSONField(default=dict)),
+                (
+                    "node",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="spells",
+                        to="clusters.node",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['node', 'start'],
+                "ordering": ["node", "start"],
             },
         ),
         migrations.CreateModel(
-            name='TierRule',
+            name="TierRule",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('valid_from', models.DateTimeField()),
-                ('valid_to', models.DateTimeField(blank=True, null=True)),
-                ('position', models.PositiveIntegerField()),
-                ('sharing', models.CharField(choices=[('exclusive', 'exclusive'), ('mig', 'mig'), ('time-sliced', 'time-sliced'), ('mps', 'mps'), ('dra', 'dra')], max_length=16)),
-                ('resources', models.JSONField(default=list)),
-                ('device_classes', models.JSONField(default=list)),
-                ('node_selector', models.JSONField(default=dict)),
-                ('allowed_teams', models.JSONField(default=list)),
-                ('tier', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='rules', to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("valid_from", models.DateTimeField()),
+                ("valid_to", models.DateTimeField(blank=True, null=True)),
+                ("position", models.PositiveIntegerField()),
+                (
+                    "sharing",
+                    models.CharField(
+                        choices=[
+                            ("exclusive", "exclusive"),
+                            ("mig", "mig"),
+                            ("time-sliced", "time-sliced"),
+                            ("mps", "mps"),
+                            ("dra", "dra"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("resources", models.JSONField(default=list)),
+                ("device_classes", models.JSONField(default=list)),
+                ("node_selector", models.JSONField(default=dict)),
+                ("allowed_teams", models.JSONField(default=list)),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="rules",
+                        to="clusters.tier",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['valid_from', 'position', 'pk'],
+                "ordering": ["valid_from", "position", "pk"],
             },
         ),
         migrations.CreateModel(
-            name='WatchSpan',
+            name="WatchSpan",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('start', models.DateTimeField()),
-                ('end', models.DateTimeField()),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("start", models.DateTimeField()),
+                ("end", models.DateTimeField()),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'start'],
+                "ordering": ["cluster", "start"],
             },
         ),
         migrations.CreateModel(
-            name='Workload',
+            name="Workload",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(max_length=63)),
-                ('name', models.CharField(max_length=253)),
-                ('namespace', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.namespace')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("kind", models.CharField(max_length=63)),
+                ("name", models.CharField(max_length=253)),
+                (
+                    "namespace",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.namespace"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['namespace', 'kind', 'name'],
+                "ordering": ["namespace", "kind", "name"],
             },
         ),
         migrations.CreateModel(
-            name='Pod',
+            name="Pod",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uid', models.CharField(max_length=64)),
-                ('name', models.CharField(max_length=253)),
-                ('node_name', models.CharField(blank=True, max_length=253)),
-                ('resource', models.CharField(max_length=253)),
-                ('units', models.FloatField()),
-                ('requests', models.JSONField(default=dict)),
-                ('node_selector', models.JSONField(default=dict)),
-                ('priority_class', models.CharField(blank=True, max_length=253)),
-                ('created_at', models.DateTimeField()),
-                ('bound_at', models.DateTimeField(blank=True, null=True)),
-                ('started_at', models.DateTimeField(blank=True, null=True)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('deleted_at', models.DateTimeField(blank=True, null=True)),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('runs', models.JSONField(default=list)),
-                ('end_reason', models.CharField(blank=True, max_length=120)),
-                ('source', models.CharField(choices=[('api', 'api'), ('metrics', 'metrics')], max_length=8)),
-                ('lost', models.BooleanField(default=False)),
-                ('gpu_equivalents', models.FloatField(default=0.0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
-                ('gpu_model', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to='clusters.gpumodel')),
-                ('tier', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to='clusters.tier')),
-                ('workload', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.workload')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("uid", models.CharField(max_length=64)),
+                ("name", models.CharField(max_length=253)),
+                ("node_name", models.CharField(blank=True, max_length=253)),
+                ("resource", models.CharField(max_length=253)),
+                ("units", models.FloatField()),
+                ("requests", models.JSONField(default=dict)),
+                ("node_selector", models.JSONField(default=dict)),
+                ("priority_class", models.CharField(blank=True, max_length=253)),
+                ("created_at", models.DateTimeField()),
+                ("bound_at", models.DateTimeField(blank=True, null=True)),
+                ("started_at", models.DateTimeField(blank=True, null=True)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                ("deleted_at", models.DateTimeField(blank=True, null=True)),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                ("runs", models.JSONField(default=list)),
+                ("end_reason", models.CharField(blank=True, max_length=120)),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[("api", "api"), ("metrics", "metrics")], max_length=8
+                    ),
+                ),
+                ("lost", models.BooleanField(default=False)),
+                ("gpu_equivalents", models.FloatField(default=0.0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
+                (
+                    "gpu_model",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to="clusters.gpumodel",
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to="clusters.tier"
+                    ),
+                ),
+                (
+                    "workload",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.workload"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-created_at', 'pk'],
+                "ordering": ["-created_at", "pk"],
             },
         ),
         migrations.AddConstraint(
-            model_name='namespace',
-            constraint=models.UniqueConstraint(fields=('cluster', 'name'), name='namespace_once'),
+            model_name="namespace",
+            constraint=models.UniqueConstraint(fields=("cluster", "name"), name="namespace_once"),
         ),
         migrations.AddConstraint(
-            model_name='namespaceclaim',
-            constraint=models.UniqueConstraint(fields=('team', 'pattern', 'valid_from'), name='namespace_claim_once'),
+            model_name="namespaceclaim",
+            constraint=models.UniqueConstraint(
+                fields=("team", "pattern", "valid_from"), name="namespace_claim_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='namespaceclaim',
-            constraint=models.CheckConstraint(condition=models.Q(('valid_to__isnull', True), ('valid_to__gt', models.F('valid_from')), _connector='OR'), name='namespace_claim_ends_after_start'),
+            model_name="namespaceclaim",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("valid_to__isnull", True),
+                    ("valid_to__gt", models.F("valid_from")),
+                    _connector="OR",
+                ),
+                name="namespace_claim_ends_after_start",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='node',
-            constraint=models.UniqueConstraint(fields=('cluster', 'name'), name='node_once'),
+            model_name="node",
+            constraint=models.UniqueConstraint(fields=("cluster", "name"), name="node_once"),
         ),
         migrations.AddIndex(
-            model_name='nodespell',
-            index=models.Index(fields=['end'], name='node_spell_end'),
+            model_name="nodespell",
+            index=models.Index(fields=["end"], name="node_spell_end"),
         ),
         migrations.AddConstraint(
-            model_name='nodespell',
-            constraint=models.UniqueConstraint(fields=('node', 'start'), name='node_spell_once'),
+            model_name="nodespell",
+            constraint=models.UniqueConstraint(fields=("node", "start"), name="node_spell_once"),
         ),
         migrations.AddConstraint(
-            model_name='nodespell',
-            constraint=models.CheckConstraint(condition=models.Q(('end__isnull', True), ('end__gt', models.F('start')), _connector='OR'), name='node_spell_ends_after_start'),
+            model_name="nodespell",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("end__isnull", True), ("end__gt", models.F("start")), _connector="OR"
+                ),
+                name="node_spell_ends_after_start",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='tierrule',
-            constraint=models.UniqueConstraint(fields=('tier', 'valid_from'), name='tier_rule_once'),
+            model_name="tierrule",
+            constraint=models.UniqueConstraint(
+                fields=("tier", "valid_from"), name="tier_rule_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='tierrule',
-            constraint=models.CheckConstraint(condition=models.Q(('valid_to__isnull', True), ('valid_to__gt', models.F('valid_from')), _connector='OR'), name='tier_rule_ends_after_start'),
+            model_name="tierrule",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("valid_to__isnull", True),
+                    ("valid_to__gt", models.F("valid_from")),
+                    _connector="OR",
+                ),
+                name="tier_rule_ends_after_start",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='watchspan',
-            constraint=models.UniqueConstraint(fields=('cluster', 'start'), name='watch_span_once'),
+            model_name="watchspan",
+            constraint=models.UniqueConstraint(fields=("cluster", "start"), name="watch_span_once"),
         ),
         migrations.AddConstraint(
-            model_name='watchspan',
-            constraint=models.CheckConstraint(condition=models.Q(('end__gte', models.F('start'))), name='watch_span_forward'),
+            model_name="watchspan",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("end__gte", models.F("start"))), name="watch_span_forward"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='workload',
-            constraint=models.UniqueConstraint(fields=('namespace', 'kind', 'name'), name='workload_once'),
+            model_name="workload",
+            constraint=models.UniqueConstraint(
+                fields=("namespace", "kind", "name"), name="workload_once"
+            ),
         ),
         migrations.AddIndex(
-            model_name='pod',
-            index=models.Index(fields=['cluster', 'ended_at', 'created_at'], name='pod_lifetime'),
+            model_name="pod",
+            index=models.Index(fields=["cluster", "ended_at", "created_at"], name="pod_lifetime"),
         ),
         migrations.AddIndex(
-            model_name='pod',
-            index=models.Index(fields=['workload', '-created_at'], name='pod_of_workload'),
+            model_name="pod",
+            index=models.Index(fields=["workload", "-created_at"], name="pod_of_workload"),
         ),
         migrations.AddConstraint(
-            model_name='pod',
-            constraint=models.UniqueConstraint(fields=('cluster', 'uid'), name='pod_once'),
+            model_name="pod",
+            constraint=models.UniqueConstraint(fields=("cluster", "uid"), name="pod_once"),
         ),
     ]

@@ -15,16 +15,14 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.periods import BEGINNING, Periods, is_day_start
 from apps.usage.domain.rows import Filters, Grouping, Interval, Page, UsageRow
 from apps.usage.selectors import cursors
-from apps.usage.selectors.names import Names
+from apps.usage.selectors.names import Names, check_known
 from apps.usage.selectors.plan import Plan, hours_only, with_days
 from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.selectors.sources import (
-    CHECKED,
     DETAILED,
     DayTable,
     HourTable,
     Source,
-    check_known,
     condition,
     filtered,
     source_of,
@@ -84,7 +82,7 @@ def usage_page(
     """
     reading = _reading(window, interval, group_by, filters, visibility, zone=zone)
     if strict:
-        check_known(filters, {g: reading.names.known(g).values() for g in CHECKED})
+        check_known(filters, reading.names)
     after, density = reading.position(cursor)
     found: list[_Keyed] = []
     for part in reading.parts(window, after, density, page_size, found):

@@ -9,7 +9,11 @@ from apps.accounts.models import Team
 from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workload
 from apps.usage.domain.rows import Filters, Grouping
+from apps.usage.selectors.refusals import NamesUnknown
+from apps.usage.selectors.sources import filtered
 
+CHECKED = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM)
+"""Dimensions whose names anybody may know, so that a mistaken one can be told."""
 _NOT_KNOWN = "unknown"
 _ALL_OF = 1000
 """With more ids than this a whole table is read: long lists cost more than rows."""
@@ -73,6 +77,26 @@ class Names:
             asked: int = len(getattr(filters, grouping))
             expected *= max(1, min(there, asked or there))
         return expected
+
+
+def check_names(filters: Filters) -> None:
+    """Refuse clusters, tiers and teams in filters that there never were. One query, or none.
+
+    Names of namespaces, workloads, nodes are not checked: to say that one exists would tell.
+    Raises NamesUnknown.
+    """
+    check_known(filters, Names(filtered(filters) & set(CHECKED)))
+
+
+def check_known(filters: Filters, names: Names) -> None:
+    """Do the same with names that were read for these filters."""
+    unknown = {}
+    for grouping in CHECKED:
+        there = sorted(names.known(grouping).values())
+        if strange := [name for name in getattr(filters, grouping) if name not in there]:
+            unknown[grouping.value] = (strange, there)
+    if unknown:
+        raise NamesUnknown(unknown)
 
 
 def _named(grouping: Grouping, ids: set[object]) -> dict[object, str]:

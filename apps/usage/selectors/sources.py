@@ -1,6 +1,6 @@
 """Which table answers a question, and the conditions that its filters become."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 
 from django.db.models import Q
@@ -20,13 +20,9 @@ from apps.usage.models import (
     WorkloadDay,
 )
 
-from apps.usage.selectors.refusals import NamesUnknown
-
 HourTable = type[PodHour] | type[TeamHour] | type[NodeHour] | type[TierHour]
 DayTable = type[WorkloadDay] | type[TeamDay] | type[TierDay]
 
-CHECKED = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM)
-"""Dimensions whose names anybody may know, so that a mistaken one can be told."""
 DETAILED = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})
 
 
@@ -67,17 +63,6 @@ def source_of(group_by: Sequence[Grouping], filters: Filters) -> Source:
 def filtered(filters: Filters) -> set[Grouping]:
     """Return the dimensions that the filters narrow."""
     return {Grouping(f.name) for f in fields(filters) if getattr(filters, f.name)}
-
-
-def check_known(filters: Filters, known: Mapping[Grouping, Iterable[str]]) -> None:
-    """Refuse names in filters that `known` does not have. Raises NamesUnknown."""
-    unknown = {}
-    for grouping, there in known.items():
-        names = sorted(there)
-        if strange := [name for name in getattr(filters, grouping) if name not in names]:
-            unknown[grouping.value] = (strange, names)
-    if unknown:
-        raise NamesUnknown(unknown)
 
 
 def condition(source: Source, filters: Filters, visibility: Visibility) -> Q:

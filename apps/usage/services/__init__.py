@@ -6,7 +6,7 @@ from apps.usage.services.collect import (
     collect_enqueued,
     collect_window,
 )
-from apps.usage.services.days import forget_windows, prune, roll_days
+from apps.usage.services.days import forget, prune, roll_days
 from apps.usage.services.schedule import backfill_plan, schedule_collections
 from apps.usage.services.write import HourPruned
 
@@ -17,7 +17,7 @@ __all__ = [
     "backfill_plan",
     "collect_enqueued",
     "collect_window",
-    "forget_windows",
+    "forget",
     "prune",
     "roll_days",
     "schedule_collections",

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
+from apps.clusters.domain.calendar import hour_floor
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import metrics_source
@@ -74,8 +75,7 @@ def collect_window(
     cluster = Cluster.objects.filter(name=cluster_name, active=True).first()
     if cluster is None:
         raise UnknownCluster(f"no cluster {cluster_name!r} in the catalog")
-    hours = list(window.hours())
-    window.slots()
+    hours = fact_hours(window)
     _claim(cluster, hours, now)
     started = time.monotonic()
     try:
@@ -87,6 +87,22 @@ def collect_window(
         outcomes.append(_collect_hour(cluster, hour, answers, source, started, now))
         started = time.monotonic()
     return outcomes
+
+
+def fact_hours(window: Window) -> list[Window]:
+    """Return the fact hours that make up a window.
+
+    Raises ValueError where it does not begin and end on the report zone's grid of hours: hours
+    laid otherwise would overlap those that are there.
+    """
+    zone = report().zone
+    for edge in (window.start, window.end):
+        if hour_floor(edge, zone) != edge:
+            raise ValueError(
+                f"{edge.isoformat()} is not the start of an hour of facts; in {zone.key} one "
+                f"starts at {hour_floor(edge, zone).isoformat()}"
+            )
+    return list(window.hours())
 
 
 def _claim(cluster: Cluster, hours: Sequence[Window], now: datetime) -> None:

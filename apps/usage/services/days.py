@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from apps.clusters.services.retention import forget_ledger
 from apps.usage.models import CollectionWindow, Day, NodeHour, PodHour, WorkloadDay
 from apps.usage.services.fact_store import HELD_COLUMNS, day_value, insert
 from apps.usage.services.write import day_sums
@@ -62,8 +63,8 @@ def _prune_day(day_id: int) -> bool:
     return True
 
 
-def forget_windows(*, now: datetime) -> int:
-    """Delete data-health rows past the ledger's retention; return how many."""
+def forget(*, now: datetime) -> int:
+    """Delete data health, pods and node spells past the ledger's retention; return how many."""
     horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     deleted, _ = CollectionWindow.objects.filter(hour__lt=horizon).delete()
-    return deleted
+    return deleted + forget_ledger(before=horizon)
