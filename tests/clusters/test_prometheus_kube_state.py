@@ -1,7 +1,7 @@
 """The ledger of kube-state-metrics in a real Prometheus, against pods known to the second."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -88,6 +88,13 @@ def _quotas() -> Iterator[Series]:
         )
 
 
+def _renamed(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels as Prometheus writes them without honor_labels."""
+    own = {"namespace": "monitoring", "pod": "kube-state-metrics-0", "container": "ksm"}
+    kept = {f"exported_{k}" if k in own else k: v for k, v in labels.items()}
+    return {**kept, **own}
+
+
 def _owners() -> Iterator[Series]:
     yield from owners(
         [("vision", "web-abc", "Deployment", "web", "true")], "kube_replicaset_owner", "replicaset"
@@ -103,6 +110,8 @@ def _worlds() -> Iterator[Series]:
     yield from world("replicas", some, [TrueNode("n0")], replicas=2)
     outage = (ORIGIN + SLOT, ORIGIN + 3 * SLOT)
     yield from world("outage", KINDS[:5], NODES[:1], away=outage)
+    kept = world("renamed", KINDS, NODES, more=[*_owners(), *_quotas()])
+    yield from (one._replace(labels=_renamed(one.labels)) for one in kept)
     yield from world("dead", KINDS[:5], NODES[:1], until=ORIGIN + 3 * SLOT + 600)
 
 
@@ -119,7 +128,7 @@ def sources(server: str) -> Iterator[dict[str, PrometheusSource]]:
         name: PrometheusSource(
             PrometheusConfig.from_catalog({"url": server, "matchers": {"cluster": name}})
         )
-        for name in ("kinds", "churn", "replicas", "outage", "dead")
+        for name in ("kinds", "churn", "replicas", "outage", "renamed", "dead")
     }
     yield found
     for source in found.values():
@@ -269,6 +278,15 @@ def test_a_broken_card_is_missing_from_allocatable_for_its_time(kinds: LedgerAns
         for s in spells_of(kinds, "worn")
     )
     assert missing == pytest.approx(900.0)
+
+
+def test_a_scrape_without_honor_labels_gives_the_same_ledger(
+    sources: dict[str, PrometheusSource], kinds: LedgerAnswer
+) -> None:
+    answer = sources["renamed"].ledger(ALL, gpu_resources=["example.com/npu"])
+    assert pods_of(answer) == pods_of(kinds)
+    assert answer.nodes == kinds.nodes
+    assert sources["renamed"].quotas(ALL) == sources["kinds"].quotas(ALL)
 
 
 # ---------------------------------------------------------------- amounts under churn

@@ -148,6 +148,29 @@ def test_half_an_hour_that_was_not_watched_is_read_from_series(
     assert amounts(TierHour) == pytest.approx(WORKED_EXAMPLE, rel=1e-3, abs=1e-6)
 
 
+def test_the_order_of_hours_does_not_matter_for_a_pod_lost_while_nobody_watched(
+    scenario: Scenario, lab: str
+) -> None:
+    """`watch` saw a pod and went away; the series show that it lived on."""
+    connect(scenario, lab)
+    snapshot_cluster("lab", now=HOUR.start)
+    last_seen = HOUR.start + timedelta(minutes=10)
+    WatchSpan.objects.update(end=last_seen)
+    Pod.objects.filter(bound_at__isnull=False).update(
+        lost=True, deleted_at=last_seen, ended_at=last_seen
+    )
+    window = Window(HOUR.start, HOUR.start + timedelta(hours=2))
+    first, second = window.hours()
+    collect(first)
+    early = contents()
+    collect(second)
+    collect(first)
+    assert amounts(TierHour, 2) == pytest.approx(WORKED_EXAMPLE, rel=1e-3, abs=1e-6)
+    TierHour.objects.filter(hour=second.start).delete()
+    again = contents()["TierHour"]
+    assert again == early["TierHour"]
+
+
 # ------------------------------------------------------------------ the same facts
 
 

@@ -131,7 +131,7 @@ class PodReader:
 
     def _chosen(self) -> tuple[Matcher, ...]:
         """Return the cluster's matchers, with the namespaces of GPU pods if they are few."""
-        names = sorted({pod.namespace for pod in self.pods})
+        names = sorted({pod.namespace for pod in self.pods.values()})
         if len(names) > _MOST_NAMESPACES:
             return self._reading.matchers
         return (*self._reading.matchers, one_of(self._namespace, names))

@@ -5,13 +5,18 @@ from dataclasses import dataclass, field
 
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
 from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
+from apps.clusters.domain.pod_history import reopened
 from apps.clusters.domain.spans import Span, clip
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.ports import LedgerAnswer, MetricsSource
 from apps.clusters.services.inferred_pods import store_inferred_pods
-from apps.clusters.services.ledger_reader import recorded_pods, recorded_spells, watched_spans
+from apps.clusters.services.ledger_reader import (
+    recorded_pod_rows,
+    recorded_spells,
+    watched_spans,
+)
 from apps.usage.domain.holdings import Bound
 
 # The stream of a watch may pause for a moment without anything being missed.
@@ -71,8 +76,6 @@ def read_ledger(
     start, end = window.start_seconds, window.end_seconds
     watched = watched_spans(cluster, window)
     unwatched = gaps(watched, start, end, tolerance=_GAP_SECONDS)
-    recorded = recorded_pods(cluster, window)
-    spells = recorded_spells(cluster, window)
     answer = LedgerAnswer(pods=(), nodes=(), covered={})
     if unwatched:
         named = sorted({resource for rule in rules for resource in rule.resources})
@@ -81,13 +84,27 @@ def read_ledger(
         labels = {spell.node: spell.labels for spell in answer.nodes}
         store_inferred_pods(cluster, answer.pods, rules, labels)
     return LedgerInput(
-        pods=merge_pods(recorded, answer.pods),
-        spells=merge_spells(spells, answer.nodes, unwatched),
+        pods=merge_pods(_recorded(cluster, window, answer.pods), answer.pods),
+        spells=merge_spells(recorded_spells(cluster, window), answer.nodes, unwatched),
         bound=_bound(cluster, window),
         unwatched=unwatched,
         covered=answer.covered,
         warnings=answer.warnings,
     )
+
+
+def _recorded(cluster: Cluster, window: Window, inferred: Sequence[PodRecord]) -> list[PodRecord]:
+    """Return the pods that the API showed, read after the inferred ones were stored.
+
+    Of a pod that was lost while nobody watched the end is a guess that other hours may have
+    moved: where this window's series show the pod, they alone say when it ended, so that the
+    order in which hours are collected does not matter.
+    """
+    shown = {pod.uid for pod in inferred}
+    return [
+        reopened(row.record) if row.lost and row.record.uid in shown else row.record
+        for row in recorded_pod_rows(cluster, window)
+    ]
 
 
 def _bound(cluster: Cluster, window: Window) -> dict[str, Bound]:
