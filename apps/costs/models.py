@@ -9,9 +9,7 @@ from apps.clusters.models import CAPACITY_TYPES, Valid
 class Price(Valid):
     """What one GPU-hour of a model costs; `cluster` empty: on every cluster."""
 
-    cluster = models.ForeignKey(
-        "clusters.Cluster", null=True, blank=True, on_delete=models.CASCADE
-    )
+    cluster = models.ForeignKey("clusters.Cluster", null=True, blank=True, on_delete=models.CASCADE)
     gpu_model = models.CharField(max_length=120)
     capacity_type = models.CharField(max_length=10, choices=CAPACITY_TYPES)
     per_gpu_hour = models.DecimalField(max_digits=20, decimal_places=8)

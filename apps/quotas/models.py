@@ -17,9 +17,7 @@ class Entitlement(Valid):
     class Meta:
         ordering = ["team", "tier", "valid_from"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["team", "tier", "valid_from"], name="entitlement_once"
-            ),
+            models.UniqueConstraint(fields=["team", "tier", "valid_from"], name="entitlement_once"),
             models.CheckConstraint(condition=Q(gpus__gte=0), name="entitlement_not_negative"),
             models.CheckConstraint(
                 condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),

@@ -2,56 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
+from operator import attrgetter
 from typing import Any
 
 from django.db import connection, models
 
-from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS
 
-HELD_COLUMNS = (
-    "allocated",
-    "not_running",
-    "unmeasured",
-    "idle",
-    "underused",
-    "busy",
-    "burst",
-    "allocated_on_unhealthy",
-    "grade_apportioned",
-    "grade_inferred",
-    "energy_mwh",
-    "memory_peak_mib",
-)
-CAPACITY_COLUMNS = ("capacity", "unhealthy", "unallocated", "stranded", "unattributed")
+HELD_COLUMNS = (*HELD_FIELDS, "memory_peak_mib")
+CAPACITY_COLUMNS = CAPACITY_FIELDS
 
-
-def held_values(amounts: Amounts) -> tuple[object, ...]:
-    """Return the values of HELD_COLUMNS, in their order."""
-    return (
-        amounts.allocated,
-        amounts.not_running,
-        amounts.unmeasured,
-        amounts.idle,
-        amounts.underused,
-        amounts.busy,
-        amounts.burst,
-        amounts.allocated_on_unhealthy,
-        amounts.grade_apportioned,
-        amounts.grade_inferred,
-        amounts.energy_mwh,
-        amounts.memory_peak_mib,
-    )
-
-
-def capacity_values(amounts: Amounts) -> tuple[object, ...]:
-    """Return the values of CAPACITY_COLUMNS."""
-    return (
-        amounts.capacity or 0,
-        amounts.unhealthy or 0,
-        amounts.unallocated or 0,
-        amounts.stranded or 0,
-        amounts.unattributed or 0,
-    )
+held_values = attrgetter(*HELD_COLUMNS)
+"""The values of HELD_COLUMNS of an `Amounts`, in their order."""
+capacity_values = attrgetter(*CAPACITY_COLUMNS)
+"""The values of CAPACITY_COLUMNS; of a row that has a capacity side none is None."""
 
 
 def insert(
