@@ -202,6 +202,6 @@ def test_a_page_takes_a_known_number_of_queries(
 ) -> None:
     make_cards(portal.clusters[0], "west-9", portal.tiers[0])
     client = client_of(portal.ada)
-    # Token, membership, two of the report; clusters, tiers, days, day sums; known names: three.
-    with django_assert_num_queries(11):
+    # Token, membership, report, names, days, day sums.
+    with django_assert_num_queries(6):
         client.get("/api/v1/usage", BOTH | {"group_by": "tier", "tier": "gold"})

@@ -2,17 +2,21 @@
 
     python -m tests.bench [--data FOLDER] [--results FILE]
 
-BENCH=quick measures 1,000 GPUs and little else, BENCH=full adds 100,000 (whose data takes most
-of an hour to make, once). DATABASE_URL names the database, which must be empty. Targets that are
-missed are shown; the exit code is 1 only when something broke.
+BENCH=quick measures 1,000 GPUs and little else, BENCH=full adds 100,000 (whose data takes an hour
+to make, once). DATABASE_URL names an empty database; without it a temporary PostgreSQL is used.
+Targets that are missed are shown; the exit code is 1 only when something broke.
 """
 
 import argparse
 import os
 import platform
+import signal
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
@@ -21,6 +25,7 @@ from tests.bench.figures import Figure, show, write
 from tests.bench.measures import Scope
 from tests.bench.programs import BenchFailed
 from tests.portal import ROOT
+from tests.servers import temporary_postgres
 
 SCOPES = {
     "quick": Scope(sizes=(1_000,), rows=2_000, pods=1_000),
@@ -40,9 +45,10 @@ def main() -> int:
         parser.error(f"BENCH={chosen!r}: quick, full or nothing")
     console = Console(width=None if sys.stdout.isatty() else 140)
     say = Console(stderr=True).log
+    signal.signal(signal.SIGTERM, _stop_on_termination)
     try:
-        with tempfile.TemporaryDirectory(prefix="gpuportal-bench-") as folder:
-            figures = measures.all_of(SCOPES[chosen], options.data, Path(folder), say)
+        with _place() as folder:
+            figures = measures.all_of(SCOPES[chosen], options.data, folder, say)
     except BenchFailed as failure:
         console.print(f"[bold red]The bench broke:[/] {failure}", highlight=False)
         return 1
@@ -50,6 +56,21 @@ def main() -> int:
     write(figures, options.results)
     console.print(_summary(figures), f"Written to {options.results}.", highlight=False)
     return 0
+
+
+@contextmanager
+def _place() -> Iterator[Path]:
+    """Yield a folder for what need not stay, with a database and a `var/` for the workers."""
+    with ExitStack() as stack:
+        found = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuportal-bench-"))
+        os.environ.setdefault("GPUPORTAL_VAR_DIR", found)
+        if not os.environ.get("DATABASE_URL"):
+            os.environ["DATABASE_URL"] = stack.enter_context(temporary_postgres())
+        yield Path(found)
+
+
+def _stop_on_termination(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _machine() -> str:

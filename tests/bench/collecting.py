@@ -19,6 +19,7 @@ from tests.bench.fleet import HOUR
 from tests.bench.measuring import alternated, cpu, peak_mib, wall
 
 IN_FLIGHT = 2
+REPETITIONS = 5
 
 
 @contextmanager
@@ -89,7 +90,8 @@ def measure(size: str, place: str) -> dict[str, Any]:
     with recorded(wanted):
         collect(gpus)
     config = curl_config(wanted, folder)
-    found = alternated({"collect": lambda: collect(gpus), "curl": lambda: downloaded(config)})
+    runs = {"collect": lambda: collect(gpus), "curl": lambda: downloaded(config)}
+    found = alternated(runs, REPETITIONS)
     pairs = zip(found["collect"], found["curl"], strict=True)
     return {
         "collect_seconds": wall(found["collect"]),

@@ -260,10 +260,38 @@ def shared() -> Iterator[Series]:
     )
 
 
+def replicas() -> Iterator[Series]:
+    """A pod that holds two replicas of a card beside one that holds one."""
+    target = exporter("replicas", "n1")
+    return chain(
+        *(device(target, "GPU-y1", whole("two-of-it"), vgpu=str(n)) for n in range(2)),
+        device(target, "GPU-y1", whole("one-of-it"), vgpu="2"),
+        *(device(exporter("replicas", "n2"), f"GPU-z{n}", whole(f"train-{n}")) for n in range(3)),
+    )
+
+
+def glitch() -> Iterator[Series]:
+    """A card at rest of which one sample in thirty is 100: a mean over 1, but not per cent."""
+    return device(
+        exporter("glitch", "n1"),
+        "GPU-g1",
+        whole("train-0"),
+        values={
+            ACTIVITY: lambda at: 100.0 if int(at - ORIGIN) // 30 % 30 == 0 else 0.01,
+            ENERGY: lambda at: 1e9 if at < ORIGIN + 900 else 1.8e19,
+        },
+    )
+
+
+def silent() -> Iterator[Series]:
+    """A cluster whose devices show their memory and nothing else."""
+    return device(exporter("silent", "n1"), "GPU-q1", whole("train-0"), metrics=(MEMORY,))
+
+
 def all_worlds() -> Iterator[Series]:
     """Yield the series of every world."""
     for world in (
         renamed, honoured, lonely, mixed, twice, sliced, without_profiling, rescaled, percent,
-        blank, hostile, shared,
+        blank, hostile, shared, replicas, glitch, silent,
     ):  # fmt: skip
         yield from world()

@@ -5,11 +5,9 @@ Run `python -m tests.clusters.record_answers`; it writes `prometheus_answers/ans
 
 import json
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from urllib.parse import urlencode
 
 from apps.clusters.adapters.prometheus import PrometheusSource
 from apps.clusters.adapters.prometheus_config import PrometheusConfig
@@ -17,7 +15,7 @@ from apps.clusters.domain.window import Window, from_seconds
 from tests.clusters.device_worlds import ACTIVITY, Held, device, exporter
 from tests.clusters.kube_worlds import TrueNode, TruePod, owners, world
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, Series, scrapes, series, write
-from tests.clusters.scripted_prometheus import Answer, Asked, scripted
+from tests.clusters.scripted_prometheus import Answer, Asked, forwarded, scripted
 from tests.real_prometheus import RealPrometheus
 
 FILE = Path(__file__).parent / "prometheus_answers" / "answers.json"
@@ -110,10 +108,7 @@ def main() -> None:
         with RealPrometheus.loaded(file) as real:
 
             def forward(asked: Asked) -> Answer:
-                form = urlencode(asked.form).encode() if asked.method == "POST" else None
-                request = urllib.request.Request(real.url + asked.path, form)  # noqa: S310 - ours
-                with urllib.request.urlopen(request) as response:  # noqa: S310 - ours
-                    body = response.read()
+                body = forwarded(real.url, asked)
                 recorded[key_of(asked)] = {
                     "path": asked.path,
                     "form": without_timeout(asked),

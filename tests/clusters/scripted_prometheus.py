@@ -1,11 +1,12 @@
 """An HTTP server on 127.0.0.1 that answers what a test tells it to, and notes what it was asked."""
 
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 EMPTY = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
 
@@ -57,6 +58,15 @@ def in_turn(*answers: Answer) -> Script:
             return left.pop(0) if len(left) > 1 else left[0]
 
     return script
+
+
+def forwarded(url: str, asked: Asked) -> bytes:
+    """Return what a real server at `url` answers to the same request."""
+    form = urlencode(asked.form).encode() if asked.method == "POST" else None
+    request = urllib.request.Request(url + asked.path, form)  # noqa: S310 - a server of ours
+    with urllib.request.urlopen(request) as response:  # noqa: S310 - a server of ours
+        body: bytes = response.read()
+    return body
 
 
 @contextmanager

@@ -104,6 +104,35 @@ def test_one_container_that_completed_does_not_end_a_pod() -> None:
     assert record(pod(completed=S + 1000.0)).ended is None
 
 
+def test_a_failed_pod_whose_failure_no_slot_shows_is_still_there() -> None:
+    assert record(pod(terminal="Failed")).ended is None
+
+
+def test_without_phases_a_running_pod_runs() -> None:
+    assert record(pod(), known=Known(phases=False)).ended is None
+
+
+def test_a_failure_in_a_slot_nobody_covered_ends_where_it_begins() -> None:
+    away = coverage({S: 60.0})
+    odd = pod(terminal="Failed", terminal_samples={S + 1800: 3.0}, starts={}, running={})
+    assert record(odd, away).finished == S + 1800
+
+
+def test_a_start_in_a_slot_nobody_covered_is_no_run() -> None:
+    away = coverage({S: 60.0}, after=False)
+    odd = pod(samples={S: 60.0}, starts={S + 1800: S + 1900.0}, running={})
+    assert record(odd, away).runs == ()
+
+
+def test_a_sample_shared_by_copies_is_less_than_one() -> None:
+    # One of two copies of kube-state-metrics saw it once.
+    doubled = coverage({S: 120.0, S + 1800: 120.0}, phase=10.0)
+    short = pod(created=S + 5.0, bound=S + 5.0, samples={S: 1.0}, after=False, starts={})
+    assert record(short, doubled).deleted == S + 10.0
+    first = pod(created=S + 10.0, bound=S + 10.0, samples={S: 0.5}, after=False, starts={})
+    assert record(first, doubled).deleted == S + 10.0
+
+
 def test_without_phases_a_completion_time_is_believed() -> None:
     assert record(pod(completed=S + 1000.0), known=Known(phases=False)).finished == S + 1000.0
 

@@ -111,6 +111,19 @@ def test_a_node_that_went_ends_where_its_samples_do() -> None:
     assert spans(node_spells(gone, SEEN)) == [(0, 2400, True, True)]
 
 
+def test_a_node_that_offered_nothing_before_it_went_has_no_spell() -> None:
+    gone = node(
+        created=S + 1000.0,
+        samples={S: 1.0},
+        capacity={S: {"nvidia_com_gpu": 8.0}},
+        capacity_samples={S: 0.0},
+        after=False,
+    )
+    assert [s.start - S for s in node_spells(gone, SEEN)] == [1000.0]
+    late = node(created=END - 1.0, samples={}, capacity_samples={S: 60.0}, after=False)
+    assert node_spells(late, SEEN) == []
+
+
 def test_an_outage_of_kube_state_metrics_leaves_a_gap() -> None:
     away = Coverage(SLOTS, {S: 60.0, S + 3600: 60.0}, after=True)
     there = node(samples={S: 60.0, S + 3600: 60.0}, capacity_samples={S: 60.0, S + 3600: 60.0})

@@ -9,7 +9,7 @@ import pytest
 from apps.clusters.adapters.prometheus import PrometheusSource
 from apps.clusters.adapters.prometheus_config import PrometheusConfig
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.ports import DeviceAnswer, DeviceSlot
+from apps.clusters.ports import DeviceAnswer, DeviceSlot, SourceRejected
 from tests.clusters import device_worlds
 from tests.clusters.device_worlds import (
     ACTIVITY,
@@ -20,6 +20,7 @@ from tests.clusters.device_worlds import (
     activity_of,
 )
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT
+from tests.clusters.scripted_prometheus import Answer, Asked, forwarded, scripted
 
 pytestmark = pytest.mark.prometheus
 
@@ -268,6 +269,53 @@ def test_a_device_of_blanks_alone_is_unmeasured(clusters: Clusters) -> None:
 def test_a_little_over_one_is_one(clusters: Clusters) -> None:
     row = only(clusters["blank"].devices(FIRST_HOUR), "GPU-x8")[0]
     assert (row.activity_sum, row.samples) == (60.0, 60)
+
+
+def test_one_strange_value_is_no_change_of_unit(clusters: Clusters) -> None:
+    row = only(clusters["glitch"].devices(FIRST_HOUR), "GPU-g1")[0]
+    assert row.samples == 58
+    assert row.activity_sum == pytest.approx(0.58)
+
+
+def test_energy_that_no_card_can_use_is_left_out(clusters: Clusters) -> None:
+    answer = clusters["glitch"].devices(FIRST_HOUR)
+    assert [row.energy_wh for row in only(answer, "GPU-g1")] == [None, 0.0]
+    assert any("ENERGY" in warning for warning in answer.warnings)
+
+
+def test_a_pod_with_two_replicas_of_a_card_has_its_samples_once(clusters: Clusters) -> None:
+    answer = clusters["replicas"].devices(FIRST_HOUR)
+    rows = [row for row in only(answer, "GPU-y1") if row.slot == ORIGIN]
+    assert [(row.pod, row.samples) for row in rows] == [("one-of-it", 60), ("two-of-it", 60)]
+    assert answer.warnings == ()
+
+
+def test_a_cluster_without_activity_has_rows_and_no_interval(clusters: Clusters) -> None:
+    answer = clusters["silent"].devices(LONG[0])
+    assert [(row.activity_sum, row.samples) for row in answer.rows] == [(None, 0)] * 6
+    assert (answer.activity_metric, answer.scrape_interval_seconds) == ("", None)
+
+
+def test_where_raw_samples_are_refused_the_device_is_unmeasured(prometheus_url: str) -> None:
+    def refuse(asked: Asked) -> Answer:
+        if asked.form["query"].endswith("]"):
+            error = b'{"status":"error","errorType":"execution","error":"too many samples"}'
+            return Answer(error, 422)
+        return Answer(forwarded(prometheus_url, asked))
+
+    with scripted(refuse) as server:
+        entry = {"url": server.url, "matchers": {"cluster": "blank"}}
+        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        answer = source.devices(FIRST_HOUR)
+        with pytest.raises(SourceRejected, match="too many samples"):
+            source.activity_samples(["GPU-x3"], FIRST_HOUR)
+        source.close()
+    spoilt = [row for row in answer.rows if row.uuid in BLANKS]
+    assert len(spoilt) == 10
+    assert {(row.activity_sum, row.samples) for row in spoilt} == {(None, 0)}
+    assert only(answer, "GPU-x7")[0].samples == 60
+    assert answer.scrape_interval_seconds is None
+    assert any("refused" in warning for warning in answer.warnings)
 
 
 def test_a_hostile_cluster_name_reaches_its_own_series_alone(clusters: Clusters) -> None:

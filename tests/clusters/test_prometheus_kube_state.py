@@ -13,6 +13,7 @@ from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import LedgerAnswer, QuotaSlot
 from tests.clusters.kube_worlds import END, PRODUCT, TrueNode, TruePod, churn, owners, world
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, Series, scrapes, series, write
+from tests.clusters.scripted_prometheus import EMPTY, Answer, Asked, forwarded, scripted
 from tests.real_prometheus import RealPrometheus
 
 pytestmark = pytest.mark.prometheus
@@ -112,6 +113,14 @@ def _worlds() -> Iterator[Series]:
     yield from world("outage", KINDS[:5], NODES[:1], away=outage)
     kept = world("renamed", KINDS, NODES, more=[*_owners(), *_quotas()])
     yield from (one._replace(labels=_renamed(one.labels)) for one in kept)
+    unsaid = {
+        "kube_node_labels",
+        "kube_pod_status_scheduled_time",
+        "kube_pod_status_phase",
+        "kube_pod_container_state_started",
+        "kube_pod_container_status_running",
+    }
+    yield from (one for one in world("poor", KINDS, NODES) if one.metric not in unsaid)
     yield from world("dead", KINDS[:5], NODES[:1], until=ORIGIN + 3 * SLOT + 600)
 
 
@@ -128,7 +137,7 @@ def sources(server: str) -> Iterator[dict[str, PrometheusSource]]:
         name: PrometheusSource(
             PrometheusConfig.from_catalog({"url": server, "matchers": {"cluster": name}})
         )
-        for name in ("kinds", "churn", "replicas", "outage", "renamed", "dead")
+        for name in ("kinds", "churn", "replicas", "outage", "renamed", "poor", "dead")
     }
     yield found
     for source in found.values():
@@ -287,6 +296,75 @@ def test_a_scrape_without_honor_labels_gives_the_same_ledger(
     assert pods_of(answer) == pods_of(kinds)
     assert answer.nodes == kinds.nodes
     assert sources["renamed"].quotas(ALL) == sources["kinds"].quotas(ALL)
+
+
+def test_what_kube_state_metrics_does_not_show_is_said_and_replaced(
+    sources: dict[str, PrometheusSource],
+) -> None:
+    answer = sources["poor"].ledger(ALL)
+    found = pods_of(answer)
+    # The pod's own start stands in for its scheduling and for its containers' start.
+    assert (found["runs"].bound, found["runs"].runs) == (ORIGIN - 3499, ((ORIGIN - 3499, None),))
+    assert found["done"].finished == AT
+    assert spells_of(answer, "n1")[0].labels == {}
+    assert any("--metric-labels-allowlist" in warning for warning in answer.warnings)
+    assert any("kube_pod_status_scheduled_time" in warning for warning in answer.warnings)
+
+
+def test_where_raw_samples_are_refused_ends_are_still_estimated(server: str) -> None:
+    def refuse(asked: Asked) -> Answer:
+        raw = asked.form["query"].endswith("]")
+        return Answer(b"{}", 422) if raw else Answer(forwarded(server, asked))
+
+    with scripted(refuse) as front:
+        entry = {"url": front.url, "matchers": {"cluster": "kinds"}}
+        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        answer = source.ledger(ALL)
+        source.close()
+    assert pods_of(answer)["deleted"].deleted == pytest.approx(AT, abs=30.0)
+    assert any("refused" in warning for warning in answer.warnings)
+
+
+def _requests(*rows: tuple[str, str, str]) -> bytes:
+    """Return the answer to the query of requests: (uid, namespace, resource)."""
+    series = ",".join(
+        f'{{"metric":{{"uid":"{uid}","namespace":"{namespace}","pod":"p","container":"c",'
+        f'"resource":"{resource}"}},"value":[0,"1"]}}'
+        for uid, namespace, resource in rows
+    )
+    return EMPTY.replace(b"[]", f"[{series}]".encode())
+
+
+def _ledger_of(requests: bytes) -> tuple[LedgerAnswer, list[str]]:
+    """Return the ledger of a cluster that shows nothing but requests, and the queries sent."""
+
+    def script(asked: Asked) -> Answer:
+        query = asked.form["query"]
+        if "max_over_time(kube_pod_container_resource_requests" in query:
+            return Answer(requests)
+        ranged = asked.path.endswith("query_range") or query.endswith("]")
+        return Answer(EMPTY.replace(b"vector", b"matrix") if ranged else EMPTY)
+
+    with scripted(script) as front:
+        source = PrometheusSource(PrometheusConfig.from_catalog({"url": front.url}))
+        answer = source.ledger(HOURLY[0])
+        source.close()
+    return answer, [asked.form["query"] for asked in front.asked]
+
+
+def test_namespaces_are_named_in_queries_while_they_are_few() -> None:
+    few = _requests(*((f"u{n}", f"team-{n}", "nvidia_com_gpu") for n in range(3)))
+    many = _requests(*((f"u{n}", f"team-{n}", "nvidia_com_gpu") for n in range(300)))
+    assert any('namespace=~"team-0|team-1|team-2"' in query for query in _ledger_of(few)[1])
+    assert not any("namespace=~" in query for query in _ledger_of(many)[1])
+
+
+def test_pods_without_uid_and_monitoring_resources_are_left_out() -> None:
+    answer, _ = _ledger_of(
+        _requests(("", "a", "nvidia_com_gpu"), ("u1", "a", "gpu_intel_com_i915_monitoring"))
+    )
+    assert answer.pods == []
+    assert any("version 2.0 or newer" in warning for warning in answer.warnings)
 
 
 # ---------------------------------------------------------------- amounts under churn

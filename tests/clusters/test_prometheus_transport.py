@@ -108,6 +108,22 @@ def test_a_sign_in_that_cannot_work_is_a_persons_job(entry: dict[str, Any], text
     api.close()
 
 
+def test_a_server_that_speaks_no_tls_is_a_persons_job() -> None:
+    with scripted(in_turn(Answer())) as server:
+        api = api_of(server.url.replace("http:", "https:"))
+        with pytest.raises(SourceRejected, match="check ca_file"):
+            api.post(QUERY)
+        api.close()
+
+
+def test_a_basic_sign_in_that_is_refused_names_its_variable() -> None:
+    with (
+        serving(in_turn(failing(401)), basic_auth_env="BASIC") as (_, api),
+        pytest.raises(SourceRejected, match="user and password in BASIC"),
+    ):
+        api.post(QUERY)
+
+
 @pytest.mark.parametrize(
     "url", ["", "prometheus:9090", "ftp://x/", "http://", "file:///etc/passwd"]
 )

@@ -500,11 +500,11 @@ def test_a_cursor_of_something_else_is_refused(portal: Portal, cursor: str) -> N
 @pytest.mark.parametrize(
     ("groups", "queries"),
     [
-        # Report, clusters, days, day sums, hour sums; then one for each dimension to be named.
+        # Report, small names, days, day sums, hour sums; one for each kind of finer names.
         ((), 5),
         ((Grouping.CLUSTER,), 5),
-        ((Grouping.TIER,), 6),
-        ((Grouping.TIER, Grouping.TEAM, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE), 8),
+        ((Grouping.TIER,), 5),
+        ((Grouping.TIER, Grouping.TEAM, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE), 5),
         ((Grouping.NAMESPACE, Grouping.WORKLOAD), 7),
         # Only hours are kept of nodes: no days.
         ((Grouping.NODE,), 4),

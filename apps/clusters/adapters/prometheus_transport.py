@@ -234,7 +234,8 @@ class PrometheusApi:
             )
         except requests.exceptions.SSLError as error:
             raise self._rejected(
-                f"its certificate is not accepted ({_short(error)}); check ca_file in the catalog"
+                f"cannot be spoken to securely ({_short(error)}); "
+                "check ca_file in the catalog, and whether it is https:// at all"
             ) from error
         except requests.exceptions.Timeout as error:
             raise _Repeatable(f"did not answer within {self._timeout:g} s") from error

@@ -78,7 +78,7 @@ class Coverage:
         spacing = self.interval(slot) * self.full[slot] / len(times)
         # Copies of kube-state-metrics multiply the samples of everything alike.
         place = bisect_left(times, begin) + count * len(times) / self.full[slot] - 0.5
-        if place <= 0.0:
+        if place < 0.0:
             return begin
         low = min(int(place), len(times) - 1)
         high = times[low + 1] if low + 1 < len(times) else times[low] + spacing

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -55,7 +56,8 @@ def usage_rows(
     Groups finer than a team (namespace, workload, a team's nodes) hold only what `visibility`
     shows in detail. An hour that was not collected adds nothing, and a period without facts has
     no row: `freshness` says what is missing. Facts count to the window that their hour starts
-    in. Five queries, and one for each dimension to be named. Raises GroupingRefused.
+    in. Five queries, and one each for the names of namespaces, workloads and nodes. Raises
+    GroupingRefused.
     """
     reading = _reading(window, interval, group_by, filters, visibility)
     return [reading.row(key, amounts) for key, amounts in reading.between(window)]
@@ -181,7 +183,7 @@ class _Reading:
     def cursor(self, shown: Sequence[_Keyed]) -> str:
         """Return the cursor after the last row shown, with how many rows its period had."""
         period, names = shown[-1][0]
-        density = len(shown) // len({key[0] for key, _ in shown})
+        density = ceil(len(shown) / len({key[0] for key, _ in shown}))
         return cursors.encode(self._kind(), (period.isoformat(), density, *names))
 
     def position(self, cursor: str | None) -> tuple[_Key | None, int]:

@@ -26,8 +26,7 @@ def sums_of(*, capacity: bool) -> dict[str, Aggregate]:
 
 def amounts_of(values: Sequence[Any]) -> Amounts:
     """Return the amounts of a row of `sums_of`; without capacity its fields stay None."""
-    whole = [*map(int, values[1:])]
-    return Amounts(*whole[:_HELD], values[0], *whole[_HELD:])
-
-
-_HELD = len(HELD_FIELDS)
+    peak, *rest = values
+    whole: list[Any] = [*map(int, rest)]
+    whole.insert(len(HELD_FIELDS), peak)
+    return Amounts(*whole)

@@ -1,0 +1,140 @@
+"""The bench's own truth: a fleet that is what it says, and checks that notice what is wrong."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.window import SLOT_SECONDS
+from tests.bench.exactness import api_error, mean_errors, series_errors
+from tests.bench.figures import at_least, at_most
+from tests.bench.fleet import FIRST, GPUS_PER_NODE, HOUR, LAST, Fleet, SlotTruth
+from tests.bench.openmetrics import chunk
+
+FLEET = Fleet(64)
+NANO = 1_000_000_000
+
+
+def row(truth: SlotTruth) -> DeviceSlot:
+    return DeviceSlot(
+        slot=truth.slot,
+        uuid=truth.uuid,
+        gpu_instance="",
+        profile="",
+        model="",
+        node="",
+        namespace=truth.namespace,
+        pod=truth.pod,
+        container="",
+        activity_sum=truth.mean * truth.samples,
+        samples=truth.samples,
+        memory_used_peak_mib=None,
+        energy_wh=None,
+    )
+
+
+TRUTHS = list(FLEET.slot_truths())
+ROWS = [row(truth) for truth in TRUTHS]
+
+
+def test_no_card_is_held_twice_at_a_time() -> None:
+    for node in FLEET.nodes:
+        instants = sorted({t for p in node.pods for t in (p.bound, p.ended or LAST + 3600)})
+        for start, end in pairwise(instants):
+            held = sum(p.units for p in node.pods if p.held_seconds(start, end) == end - start)
+            assert held <= GPUS_PER_NODE
+
+
+def test_every_gpu_is_sampled_throughout_under_one_holder_at_a_time() -> None:
+    for node in FLEET.nodes:
+        stamps = node.stamps()
+        for gpu in range(GPUS_PER_NODE):
+            own = [s for s in node.segments if s.gpu == gpu]
+            assert own[0].first == 0
+            assert own[-1].last == len(stamps)
+            assert all(a.last == b.first for a, b in pairwise(own))
+
+
+def test_a_label_is_there_while_its_pod_runs() -> None:
+    for node in FLEET.nodes:
+        stamps = node.stamps()
+        for segment in node.segments:
+            if segment.pod is None:
+                continue
+            pod = node.pods[segment.pod]
+            assert pod.started * 1000 <= stamps[segment.first]
+            assert pod.ended is None or stamps[segment.last - 1] < pod.ended * 1000
+
+
+def test_slots_of_an_hour_hold_every_sample_of_it_once() -> None:
+    samples = sum(truth.samples for truth in TRUTHS)
+    stamps = [t for n in FLEET.nodes for t in n.stamps()]
+    start, end = HOUR.start_seconds * 1000, HOUR.end_seconds * 1000
+    assert samples == sum(start <= t < end for t in stamps) * GPUS_PER_NODE
+    assert {truth.slot % SLOT_SECONDS for truth in TRUTHS} == {0}
+
+
+def test_chunks_hold_every_line_once() -> None:
+    whole = "".join(chunk(FLEET, FIRST, LAST)).splitlines()
+    middle = int(HOUR.start_seconds)
+    parts = [line for a, b in ((FIRST, middle), (middle, LAST)) for line in _lines(a, b)]
+    assert sorted(parts) == sorted(whole[:-1])
+    assert whole[-1] == "# EOF"
+    assert len(set(parts)) == len(parts)
+
+
+def _lines(start: int, end: int) -> list[str]:
+    return "".join(chunk(FLEET, start, end)).splitlines()[:-1]
+
+
+def test_a_fleet_is_the_same_each_time() -> None:
+    assert list(Fleet(64).pods()) == list(FLEET.pods())
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        pytest.param(ROWS, 0, id="as they are"),
+        pytest.param(ROWS[1:], 1, id="one is missing"),
+        pytest.param([*ROWS[1:], ROWS[0]._replace(samples=1)], 1, id="too few samples"),
+        pytest.param([*ROWS, ROWS[0]._replace(uuid="GPU-unknown")], 1, id="one too many"),
+        pytest.param([*ROWS[1:], ROWS[0]._replace(activity_sum=None)], 1, id="not measured"),
+    ],
+)
+def test_rows_that_are_not_there_or_not_right_are_noticed(
+    rows: list[DeviceSlot], wrong: int
+) -> None:
+    assert mean_errors(rows, TRUTHS)["wrong"] == wrong
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_mean_that_is_off_by_a_little_is_noticed(aligned: bool) -> None:
+    place = next(n for n, truth in enumerate(TRUTHS) if truth.on_the_second is aligned)
+    rows = list(ROWS)
+    samples = rows[place].samples
+    rows[place] = rows[place]._replace(activity_sum=TRUTHS[place].mean * samples + 1e-6 * samples)
+    errors = mean_errors(rows, TRUTHS)
+    assert errors["aligned" if aligned else "other"] == pytest.approx(1e-6, rel=1e-3)
+    assert errors["other" if aligned else "aligned"] < 1e-12
+
+
+def test_allocation_that_is_off_is_noticed() -> None:
+    start, end = int(HOUR.start_seconds), int(HOUR.end_seconds)
+    found: dict[str, int] = {}
+    for pod in FLEET.pods():
+        held = round(pod.held_seconds(start, end) * pod.units * NANO / 3600)
+        found[pod.namespace] = found.get(pod.namespace, 0) + held
+    assert api_error(FLEET, found) == 0
+    assert series_errors(FLEET, found)["total_percent"] < 1e-9
+    name = max(found, key=lambda namespace: found[namespace])
+    off = {**found, name: found[name] - found[name] // 100}
+    assert api_error(FLEET, off) == pytest.approx(found[name] / NANO / 100, rel=1e-6)
+    assert series_errors(FLEET, off)["namespace_percent"] == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_figure_holds_on_its_target_and_not_beyond() -> None:
+    assert at_most("a", 1.5, 1.5, "×").holds
+    assert not at_most("a", 1.51, 1.5, "×").holds
+    assert at_least("a", 10, 10, "×").holds
+    assert replace(at_least("a", 9.9, 10, "×"), name="b").holds is False
