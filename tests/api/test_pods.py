@@ -76,7 +76,7 @@ def test_what_a_pod_held_in_hours_not_collected_is_null_and_not_zero(read: Read)
         ({"node": "west-2"}, {"train-1"}),
         ({"node": "west-2", "team": "speech"}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "gives",
 )
 def test_filters_narrow_the_pods(read: Read, params: dict[str, Any], pods: set[str]) -> None:
     assert {row["pod"] for row in read("pods", BOTH | params)["results"]} == pods

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from django.core.management import call_command
 from django.test import Client
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator
 
 from tests.api.conftest import Read, client_of
 from tests.api.test_usage import BOTH

@@ -28,7 +28,7 @@ from tests.portal import ROOT
 from tests.servers import temporary_postgres
 
 SCOPES = {
-    "quick": Scope(sizes=(1_000,), rows=2_000, pods=1_000),
+    "quick": Scope(sizes=(1_000,), rows=2_000, pods=1_000, repetitions=1),
     "": Scope(sizes=(1_000, 10_000)),
     "full": Scope(sizes=(1_000, 10_000, 100_000)),
 }
@@ -48,7 +48,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _stop_on_termination)
     try:
         with _place() as folder:
-            figures = measures.all_of(SCOPES[chosen], options.data, folder, say)
+            scope = SCOPES[chosen]
+            os.environ["BENCH_REPETITIONS"] = str(scope.repetitions)
+            figures = measures.all_of(scope, options.data, folder, say)
     except BenchFailed as failure:
         console.print(f"[bold red]The bench broke:[/] {failure}", highlight=False)
         return 1

@@ -19,7 +19,6 @@ from tests.bench.fleet import HOUR
 from tests.bench.measuring import alternated, cpu, peak_mib, wall
 
 IN_FLIGHT = 2
-REPETITIONS = 5
 
 
 @contextmanager
@@ -91,7 +90,7 @@ def measure(size: str, place: str) -> dict[str, Any]:
         collect(gpus)
     config = curl_config(wanted, folder)
     runs = {"collect": lambda: collect(gpus), "curl": lambda: downloaded(config)}
-    found = alternated(runs, REPETITIONS)
+    found = alternated(runs)
     pairs = zip(found["collect"], found["curl"], strict=True)
     return {
         "collect_seconds": wall(found["collect"]),

@@ -91,9 +91,7 @@ def measure(size: str) -> dict[str, Any]:
         counts = {records(source), decoded(bodies)}
         if counts != {pods}:
             raise RuntimeError(f"{counts} pods were read, not {pods}")
-        found = alternated(
-            {"records": lambda: records(source), "orjson": lambda: decoded(bodies)}, 5
-        )
+        found = alternated({"records": lambda: records(source), "orjson": lambda: decoded(bodies)})
         first = timed(lambda: stored(source))
     models = timed(lambda: model_classes(bodies[0]))
     scale = pods / len(orjson.loads(bodies[0])["items"])

@@ -10,7 +10,6 @@ from typing import Any
 from tests.bench import generate
 from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
-from tests.bench.measuring import REPETITIONS
 from tests.bench.programs import BenchFailed, manage, prometheus, worker
 
 # From how many GPUs on the targets of one collected hour hold.
@@ -27,11 +26,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list."""
+    """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list; how often."""
 
     sizes: tuple[int, ...]
     rows: int = 20_000
     pods: int = 20_000
+    repetitions: int = 5
 
 
 def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> list[Figure]:
@@ -53,7 +53,7 @@ def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> list[Figure]:
             figures += collected(gpus, found, seconds.get(gpus // 10))
             if gpus <= MOST_FRAMES:
                 say(f"{gpus:,} GPUs: against data frames")
-                figures += against_frames(gpus, url)
+                figures += against_frames(gpus, url, min(3, scope.repetitions))
             say(f"{gpus:,} GPUs: exactness")
             figures += exact(gpus, worker("exactness", gpus))
     say("an hour written again")
@@ -99,14 +99,14 @@ def _memory(gpus: int, mib: float) -> Figure:
 # ---------------------------------------------------------------- against data frames
 
 
-def against_frames(gpus: int, url: str) -> list[Figure]:
+def against_frames(gpus: int, url: str, repetitions: int) -> list[Figure]:
     """Return the figures of the adapter against prometheus-api-client's data frames.
 
     Raises BenchFailed when the two do not come to the same means.
     """
     worker("dataframes", "rows", url)  # what the server reads from disk once
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
-    for _ in range(REPETITIONS):
+    for _ in range(repetitions):
         for way, found in runs.items():
             found.append(worker("dataframes", way, url))
     _check_same([found[0] for found in runs.values()])

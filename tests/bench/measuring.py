@@ -1,13 +1,15 @@
 """Timing within one process."""
 
 import gc
+import os
 import resource
 import time
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import NamedTuple
 
-REPETITIONS = 3
+REPETITIONS = int(os.environ.get("BENCH_REPETITIONS", "5"))
+"""How often each is run; the bench tells its workers, for a smoke test once will do."""
 
 
 class Timed(NamedTuple):
@@ -25,12 +27,10 @@ def timed(run: Callable[[], object]) -> Timed:
     return Timed(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def alternated(
-    runs: Mapping[str, Callable[[], object]], repetitions: int = REPETITIONS
-) -> dict[str, list[Timed]]:
+def alternated(runs: Mapping[str, Callable[[], object]]) -> dict[str, list[Timed]]:
     """Run each in turn, several times over, so that a slow moment of the machine hits all."""
     found: dict[str, list[Timed]] = {name: [] for name in runs}
-    for _ in range(repetitions):
+    for _ in range(REPETITIONS):
         for name, run in runs.items():
             found[name].append(timed(run))
     return found

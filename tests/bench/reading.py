@@ -241,12 +241,12 @@ def bare(sql: str, values: Sequence[Any]) -> int:
 # ---------------------------------------------------------------- measuring
 
 
-def _pair(endpoint: Any, sql: Any, repetitions: int = 7) -> dict[str, Any]:
+def _pair(endpoint: Any, sql: Any) -> dict[str, Any]:
     """Return the seconds of both; they must give as many rows. Raises RuntimeError."""
     rows, expected = endpoint(), sql()
     if rows != expected:
         raise RuntimeError(f"the endpoint gave {rows} rows, the query {expected}")
-    found = alternated({"endpoint": endpoint, "sql": sql}, repetitions)
+    found = alternated({"endpoint": endpoint, "sql": sql})
     pairs = zip(found["endpoint"], found["sql"], strict=True)
     return {
         "rows": rows,

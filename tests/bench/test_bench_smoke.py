@@ -35,7 +35,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]
     folder = tmp_path_factory.mktemp("bench")
     results = folder / "bench.json"
     with portal(folder) as made:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - our own words
             [
                 *(sys.executable, "-m", "tests.bench"),
                 *("--data", str(folder / "data"), "--results", str(results)),

@@ -126,7 +126,7 @@ def test_allocation_that_is_off_is_noticed() -> None:
         held = round(pod.held_seconds(start, end) * pod.units * NANO / 3600)
         found[pod.namespace] = found.get(pod.namespace, 0) + held
     assert api_error(FLEET, found) == 0
-    assert series_errors(FLEET, found)["total_percent"] < 1e-9
+    assert series_errors(FLEET, found)["total_percent"] < 1e-6
     name = max(found, key=lambda namespace: found[namespace])
     off = {**found, name: found[name] - found[name] // 100}
     assert api_error(FLEET, off) == pytest.approx(found[name] / NANO / 100, rel=1e-6)

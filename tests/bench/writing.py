@@ -19,13 +19,12 @@ from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
 from apps.usage.services import write
 from apps.usage.services.dimensions import Dimensions, PodIds
 from tests.bench.fleet import GPUS_PER_NODE, HOUR
-from tests.bench.measuring import Timed, timed, wall
+from tests.bench.measuring import REPETITIONS, Timed, timed, wall
 
 TIERS = 4
 NAMESPACES = 200
 WORKLOADS = 2_000
 TEAMS = 40
-REPETITIONS = 7
 _ZONE = ZoneInfo("UTC")
 _MODEL = ("NVIDIA-A100-SXM4-80GB", "nvidiaa100sxm480gb")
 

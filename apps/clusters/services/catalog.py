@@ -1,7 +1,5 @@
 """Clusters, tiers, namespace claims and report settings: writing the catalog, reading its rules."""
 
-import fnmatch
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +11,7 @@ from django.db.models import FilteredRelation, Q
 from apps.accounts.models import Team
 from apps.accounts.services import team_ids
 from apps.clusters.domain import tiers as domain
+from apps.clusters.domain.claims import Claim, claimant
 from apps.clusters.models import (
     Cluster,
     NamespaceClaim,
@@ -138,36 +137,18 @@ def team_finder_at(at: datetime) -> Callable[[str], int]:
     claims = FilteredRelation("claims", condition=_in_force(at, "claims__"))
     teams = Team.objects.annotate(claim=claims)
     rows = teams.filter(Q(name=domain.UNASSIGNED) | Q(claim__isnull=False))
-    exact: dict[str, int] = {}
-    patterns: list[tuple[re.Pattern[str], int]] = []
+    found: list[Claim] = []
     unassigned: int | None = None
     for row in rows.order_by("claim__position", "claim__pk", "pk").values(
         "pk", "name", "claim__pattern"
     ):
-        pattern = row["claim__pattern"]
         if row["name"] == domain.UNASSIGNED:
             unassigned = row["pk"]
-        if pattern is None:
-            continue
-        if "*" in pattern or "?" in pattern:
-            patterns.append((re.compile(fnmatch.translate(pattern)), row["pk"]))
-        else:
-            exact.setdefault(pattern, row["pk"])
+        if row["claim__pattern"] is not None:
+            found.append(Claim(row["pk"], row["claim__pattern"]))
     if unassigned is None:
         raise Team.DoesNotExist(f"the built-in team {domain.UNASSIGNED} is missing")
-    return _finder(exact, patterns, unassigned)
-
-
-def _finder(
-    exact: Mapping[str, int], patterns: Sequence[tuple[re.Pattern[str], int]], otherwise: int
-) -> Callable[[str], int]:
-    @cache
-    def team_of(namespace: str) -> int:
-        if namespace in exact:
-            return exact[namespace]
-        return next((team for pattern, team in patterns if pattern.match(namespace)), otherwise)
-
-    return team_of
+    return cache(claimant(found, unclaimed=unassigned))
 
 
 def _in_force(at: datetime, prefix: str = "") -> Q:
