@@ -5,29 +5,74 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('clusters', '0001_initial'),
+        ("clusters", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Price',
+            name="Price",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('valid_from', models.DateTimeField()),
-                ('valid_to', models.DateTimeField(blank=True, null=True)),
-                ('gpu_model', models.CharField(max_length=120)),
-                ('capacity_type', models.CharField(choices=[('on-demand', 'on-demand'), ('spot', 'spot'), ('reserved', 'reserved'), ('unknown', 'unknown')], max_length=10)),
-                ('per_gpu_hour', models.DecimalField(decimal_places=8, max_digits=20)),
-                ('currency', models.CharField(max_length=3)),
-                ('cluster', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("valid_from", models.DateTimeField()),
+                ("valid_to", models.DateTimeField(blank=True, null=True)),
+                ("gpu_model", models.CharField(max_length=120)),
+                (
+                    "capacity_type",
+                    models.CharField(
+                        choices=[
+                            ("on-demand", "on-demand"),
+                            ("spot", "spot"),
+                            ("reserved", "reserved"),
+                            ("unknown", "unknown"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("per_gpu_hour", models.DecimalField(decimal_places=8, max_digits=20)),
+                ("currency", models.CharField(max_length=3)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        to="clusters.cluster",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['gpu_model', 'capacity_type', 'valid_from', 'pk'],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('cluster__isnull', False)), fields=('cluster', 'gpu_model', 'capacity_type', 'valid_from'), name='price_once_on_cluster'), models.UniqueConstraint(condition=models.Q(('cluster__isnull', True)), fields=('gpu_model', 'capacity_type', 'valid_from'), name='price_once_everywhere'), models.CheckConstraint(condition=models.Q(('per_gpu_hour__gte', 0)), name='price_not_negative'), models.CheckConstraint(condition=models.Q(('valid_to__isnull', True), ('valid_to__gt', models.F('valid_from')), _connector='OR'), name='price_ends_after_start')],
+                "ordering": ["gpu_model", "capacity_type", "valid_from", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("cluster__isnull", False)),
+                        fields=("cluster", "gpu_model", "capacity_type", "valid_from"),
+                        name="price_once_on_cluster",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("cluster__isnull", True)),
+                        fields=("gpu_model", "capacity_type", "valid_from"),
+                        name="price_once_everywhere",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("per_gpu_hour__gte", 0)), name="price_not_negative"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("valid_to__isnull", True),
+                            ("valid_to__gt", models.F("valid_from")),
+                            _connector="OR",
+                        ),
+                        name="price_ends_after_start",
+                    ),
+                ],
             },
         ),
     ]

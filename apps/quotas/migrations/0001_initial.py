@@ -5,46 +5,113 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0001_initial'),
-        ('clusters', '0001_initial'),
+        ("accounts", "0001_initial"),
+        ("clusters", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Budget',
+            name="Budget",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('valid_from', models.DateTimeField()),
-                ('valid_to', models.DateTimeField(blank=True, null=True)),
-                ('period', models.CharField(max_length=8)),
-                ('gpu_hours', models.FloatField(blank=True, null=True)),
-                ('money', models.DecimalField(blank=True, decimal_places=8, max_digits=20, null=True)),
-                ('currency', models.CharField(blank=True, max_length=3)),
-                ('team', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='accounts.team')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("valid_from", models.DateTimeField()),
+                ("valid_to", models.DateTimeField(blank=True, null=True)),
+                ("period", models.CharField(max_length=8)),
+                ("gpu_hours", models.FloatField(blank=True, null=True)),
+                (
+                    "money",
+                    models.DecimalField(blank=True, decimal_places=8, max_digits=20, null=True),
+                ),
+                ("currency", models.CharField(blank=True, max_length=3)),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="accounts.team"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['team', 'period', 'valid_from', 'pk'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('gpu_hours__isnull', True), ('money__isnull', True), _connector='XOR'), name='budget_hours_or_money'), models.UniqueConstraint(condition=models.Q(('money__isnull', True)), fields=('team', 'period', 'valid_from'), name='budget_of_hours_once'), models.UniqueConstraint(condition=models.Q(('money__isnull', False)), fields=('team', 'period', 'currency', 'valid_from'), name='budget_of_money_once'), models.CheckConstraint(condition=models.Q(('valid_to__isnull', True), ('valid_to__gt', models.F('valid_from')), _connector='OR'), name='budget_ends_after_start')],
+                "ordering": ["team", "period", "valid_from", "pk"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("gpu_hours__isnull", True), ("money__isnull", True), _connector="XOR"
+                        ),
+                        name="budget_hours_or_money",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("money__isnull", True)),
+                        fields=("team", "period", "valid_from"),
+                        name="budget_of_hours_once",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("money__isnull", False)),
+                        fields=("team", "period", "currency", "valid_from"),
+                        name="budget_of_money_once",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("valid_to__isnull", True),
+                            ("valid_to__gt", models.F("valid_from")),
+                            _connector="OR",
+                        ),
+                        name="budget_ends_after_start",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Entitlement',
+            name="Entitlement",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('valid_from', models.DateTimeField()),
-                ('valid_to', models.DateTimeField(blank=True, null=True)),
-                ('gpus', models.FloatField()),
-                ('weight', models.FloatField()),
-                ('team', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='accounts.team')),
-                ('tier', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("valid_from", models.DateTimeField()),
+                ("valid_to", models.DateTimeField(blank=True, null=True)),
+                ("gpus", models.FloatField()),
+                ("weight", models.FloatField()),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="accounts.team"
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.tier"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['team', 'tier', 'valid_from'],
-                'constraints': [models.UniqueConstraint(fields=('team', 'tier', 'valid_from'), name='entitlement_once'), models.CheckConstraint(condition=models.Q(('gpus__gte', 0)), name='entitlement_not_negative'), models.CheckConstraint(condition=models.Q(('valid_to__isnull', True), ('valid_to__gt', models.F('valid_from')), _connector='OR'), name='entitlement_ends_after_start')],
+                "ordering": ["team", "tier", "valid_from"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("team", "tier", "valid_from"), name="entitlement_once"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("gpus__gte", 0)), name="entitlement_not_negative"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("valid_to__isnull", True),
+                            ("valid_to__gt", models.F("valid_from")),
+                            _connector="OR",
+                        ),
+                        name="entitlement_ends_after_start",
+                    ),
+                ],
             },
         ),
     ]
