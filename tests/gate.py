@@ -41,6 +41,8 @@ class Gate:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, "application/json", error.read()
+        except urllib.error.URLError as error:
+            return 502, "text/plain", str(error.reason).encode()
 
 
 @contextmanager

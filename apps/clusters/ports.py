@@ -48,14 +48,16 @@ class QuotaSlot(NamedTuple):
 class DeviceAnswer:
     """The device rows of a window, with what the source said about its answer.
 
-    `activity_metric` names the metric used, `scrape_interval_seconds` is what the raw spacing of
-    its samples shows (None when it could not be seen).
+    `activity_metric` names the metric used. `intervals` gives the seconds between samples of a
+    device in a slot, by (slot, UUID, MIG instance), as raw spacing shows; a device that is not in
+    it has the interval `scrape_interval_seconds`, the common one (None: could not be seen).
     """
 
     rows: Sequence[DeviceSlot]
     activity_metric: str = ""
     scrape_interval_seconds: float | None = None
     warnings: tuple[str, ...] = ()
+    intervals: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +151,6 @@ class ClusterSource(Protocol):
 
     def health(self) -> SourceHealth:
         """Return the server's version."""
+
+    def close(self) -> None:
+        """Let go of the connections; streams that are open end."""

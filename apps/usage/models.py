@@ -209,7 +209,8 @@ class Day(models.Model):
 class CollectionWindow(models.Model):
     """One hour of one cluster: whether its facts are there and how good they are.
 
-    `lease_until` is set while somebody works on it; beat enqueues again what expired.
+    `lease_until` is set while somebody works on it; beat enqueues again what expired. `partials`
+    counts partial outcomes in a row.
     `findings` counts what was noticed (finding → times), `error` is for a person to act on.
     """
 
@@ -219,6 +220,7 @@ class CollectionWindow(models.Model):
     coverage_ratio = models.FloatField(null=True, blank=True)
     samples = models.BigIntegerField(default=0)
     attempts = models.PositiveIntegerField(default=0)
+    partials = models.PositiveIntegerField(default=0)
     error = models.TextField(blank=True)
     findings = models.JSONField(default=dict)
     warnings = models.JSONField(default=list)

@@ -8,9 +8,14 @@ from apps.usage import services
 
 
 @shared_task(name="usage.collect_hour", acks_late=True)
-def collect_hour(*, cluster_id: int, hour: str, **_: object) -> int:
+def collect_hour(*, cluster_id: int, hour: str, enqueued: str, **_: object) -> int:
     """Collect one hour; what fails is kept with the hour, and beat brings it back."""
-    return services.collect_enqueued(cluster_id, datetime.fromisoformat(hour), now=_now())
+    return services.collect_enqueued(
+        cluster_id,
+        datetime.fromisoformat(hour),
+        now=_now(),
+        enqueued=datetime.fromisoformat(enqueued),
+    )
 
 
 @shared_task(name="usage.schedule_collections")

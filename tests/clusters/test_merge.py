@@ -63,8 +63,24 @@ POINTS = st.lists(st.integers(0, 100), min_size=2, max_size=8, unique=True).map(
 @given(POINTS)
 def test_spells_of_both_sides_cover_the_time_once(points: list[int]) -> None:
     holes = union((float(a), float(b)) for a, b in zip(points[::2], points[1::2], strict=False))
-    merged = merge_spells([spell(0.0, 100.0)], [spell(0.0, 100.0, Source.METRICS)], holes)
+    merged = merge_spells(
+        [spell(0.0, 100.0)], [spell(0.0, 100.0, Source.METRICS)], holes, tolerance=0.0
+    )
     assert sum(s.end - s.start for s in merged) == 100.0
     assert seconds(union((s.start, s.end) for s in merged)) == 100.0
     from_series = [(s.start, s.end) for s in merged if s.source is Source.METRICS]
     assert union(from_series) == holes
+
+
+def test_a_short_hole_between_two_spells_belongs_to_the_first() -> None:
+    pieces = [spell(0.0, 10.0), spell(70.0, 100.0)]
+    bridged = merge_spells(pieces, [], [], tolerance=60.0)
+    assert [(s.start, s.end) for s in bridged] == [(0.0, 70.0), (70.0, 100.0)]
+    assert merge_spells(pieces, [], [], tolerance=59.0) == pieces
+
+
+def test_series_without_labels_borrow_those_of_the_api() -> None:
+    shown = replace(spell(0.0, 10.0), labels={"zone": "a", "model": "x"})
+    bare = replace(spell(10.0, 20.0, Source.METRICS), labels={"model": "y"})
+    merged = merge_spells([shown], [bare], [(10.0, 20.0)], tolerance=0.0)
+    assert merged[1].labels == {"zone": "a", "model": "y"}

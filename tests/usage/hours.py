@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
 from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.spans import Span
 from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.attribution import Interval, attribute
@@ -108,6 +109,7 @@ def hour_facts(
     *,
     rules: Sequence[TierRule] = RULES,
     bound: Mapping[str, Bound] | None = None,
+    limits: Mapping[str, Sequence[Span]] | None = None,
     idle_below: float = 0.1,
 ) -> HourFacts:
     ledgers = hold_cluster(
@@ -116,6 +118,7 @@ def hour_facts(
         spells,
         classifier=Classifier(rules, models_by_node(rows)),
         bound=bound or {},
+        limits=limits,
     )
     holdings = [holding for ledger in ledgers for holding in ledger.holdings]
     attribution = attribute(rows, holdings, interval=Interval(INTERVAL))

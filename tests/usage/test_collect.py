@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from django.db import models
 
+from apps.clusters.adapters.fake_metrics import FakeMetrics
+from apps.clusters.domain.ledger import NodeSpell
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, WatchSpan
 from apps.clusters.services.watch_clusters import snapshot_cluster
@@ -313,6 +315,17 @@ def test_absurd_sums_are_cut_from_raw_samples_or_left_unmeasured(
     assert CollectionWindow.objects.get().warnings, "data health says that samples were absurd"
 
 
+def test_data_that_nobody_thought_of_fails_the_hour_with_a_word(
+    scenario: Scenario, lab: str
+) -> None:
+    connect(scenario, lab)
+    node = NodeSpell("n1", 0.0, 4e9, {"nvidia.com/gpu": float("inf")}, {}, {})
+    strange = FakeMetrics(nodes=[node])
+    (outcome,) = collect_window("lab", HOUR, now=NOW, source=strange)
+    assert outcome.state is CollectionState.FAILED
+    failed_with("cannot be read.*report it")
+
+
 def test_a_failure_leaves_the_facts_of_an_earlier_success(scenario: Scenario, door: Gate) -> None:
     connect(scenario, door.url)
     collect()
@@ -351,3 +364,13 @@ def test_a_late_message_for_a_complete_hour_does_nothing(scenario: Scenario, lab
     assert collect_enqueued(pk, HOUR.start, now=NOW) == 0
     assert CollectionWindow.objects.get().attempts == 1
     assert collect_enqueued(pk + 1000, HOUR.start, now=NOW) == 0
+
+
+def test_a_message_sent_before_the_last_try_does_nothing(scenario: Scenario, door: Gate) -> None:
+    connect(scenario, door.url)
+    door.spoil = lambda _, __: (500, "text/plain", b"away")
+    collect()
+    pk = Cluster.objects.get().pk
+    before = NOW - timedelta(minutes=1)
+    assert collect_enqueued(pk, HOUR.start, now=NOW, enqueued=before) == 0
+    assert CollectionWindow.objects.get().attempts == 1

@@ -163,6 +163,28 @@ def test_a_pod_keeps_the_tier_it_was_bound_with() -> None:
     assert hours(by_tier["new"].capacity) == hours(by_tier["new"].unallocated) == 1.0
 
 
+def test_cards_lent_to_a_kept_tier_stay_healthy() -> None:
+    relabelled = (TierRule("new", Sharing.EXCLUSIVE, (GPU,)), *RULES)
+    bound = {"uid-p1": Bound("gold", "NVIDIA A100-SXM4-80GB", 1.0)}
+    facts = hour_facts([spell(gpus=4)], [pod(units=3)], rules=relabelled, bound=bound)
+    assert only(facts).allocated_on_unhealthy == 0
+    assert {fact.card.model for fact in facts.nodes} == {LABELS["nvidia.com/gpu.product"]}
+
+
+def test_a_hole_in_a_node_costs_the_pod_only_the_hole() -> None:
+    spells = [spell(end=1000), spell(start=1060)]
+    row = only(hour_facts(spells, [pod()], [device(0, 0.5), device(1, 0.5)]))
+    assert hours(row.allocated) == pytest.approx(3540 / 3600)
+    assert row.not_running == 0
+    assert row.grade_inferred == 0
+
+
+def test_a_pod_holds_only_within_its_limits() -> None:
+    limits = {"uid-p1": [(START + 600.0, START + 1200.0)]}
+    facts = hour_facts([spell()], [pod()], limits=limits)
+    assert hours(only(facts).allocated) == pytest.approx(600 / 3600)
+
+
 def test_activity_of_a_card_that_nobody_holds_is_unattributed() -> None:
     facts = hour_facts([spell()], [], [device(0, 0.5, pod_name="", energy=100.0)])
     (node,) = facts.nodes

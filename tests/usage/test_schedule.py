@@ -40,11 +40,16 @@ def test_the_newest_closed_hour_comes_first_then_the_gaps(
     assert hours(lease_until__isnull=False) == hours()[:12]
 
 
-def test_an_hour_is_not_enqueued_twice_while_its_lease_lasts(west: Cluster) -> None:
+def test_only_so_many_hours_are_on_the_way_however_long_the_worker_is_away(
+    west: Cluster,
+) -> None:
     schedule_collections(now=NOW)
-    assert schedule_collections(now=NOW) == 12, "the other half"
     assert schedule_collections(now=NOW) == 0
-    assert schedule_collections(now=NOW + timedelta(seconds=901)) == 12
+    CollectionWindow.objects.filter(hour__gte=NOW - timedelta(hours=4)).update(
+        state="complete", lease_until=None
+    )
+    assert schedule_collections(now=NOW) == 3, "as many as were done"
+    assert schedule_collections(now=NOW + timedelta(seconds=901)) == 12, "leases ran out"
 
 
 def test_before_its_settling_time_an_hour_is_left_alone(west: Cluster) -> None:
@@ -72,7 +77,7 @@ def test_a_cluster_that_left_the_catalog_is_not_collected(west: Cluster) -> None
 
 
 def test_a_cluster_is_collected_from_its_own_beginning(west: Cluster) -> None:
-    Cluster.objects.update(collect_from=datetime(2026, 11, 21, 10, tzinfo=UTC))
+    Cluster.objects.update(collect_from=datetime(2026, 11, 21, 10, 20, tzinfo=UTC))
     assert schedule_collections(now=NOW) == 2
 
 
@@ -80,13 +85,19 @@ def test_messages_name_the_cluster_and_the_hour(
     west: Cluster, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     Cluster.objects.update(collect_from=datetime(2026, 11, 21, 11, tzinfo=UTC))
-    with django_capture_on_commit_callbacks(execute=True):
-        schedule_collections(now=NOW)
     with current_app.connection_for_read() as connection:
-        message = connection.SimpleQueue("celery").get(block=False)
-    message.ack()
+        queue = connection.SimpleQueue("celery")
+        queue.clear()
+        with django_capture_on_commit_callbacks(execute=True):
+            schedule_collections(now=NOW)
+        message = queue.get(block=False)
+        message.ack()
     assert message.headers["task"] == "usage.collect_hour"
-    assert message.payload[1] == {"cluster_id": west.pk, "hour": "2026-11-21T11:00:00+00:00"}
+    assert message.payload[1] == {
+        "cluster_id": west.pk,
+        "hour": "2026-11-21T11:00:00+00:00",
+        "enqueued": "2026-11-21T12:05:00+00:00",
+    }
 
 
 def test_scheduling_takes_a_few_queries_however_many_hours(

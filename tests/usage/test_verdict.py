@@ -21,7 +21,7 @@ HALF = hour_facts([spell()], [pod()], [device(0, 0.5)])
         pytest.param(HALF, 0, 1, CollectionState.PARTIAL, "most on n1", id="names the node"),
         pytest.param(HALF, 0, 0, CollectionState.PARTIAL, "no device samples at all", id="none"),
         pytest.param(HourFacts(), 2, 0, CollectionState.FAILED, "no longer keeps", id="nothing"),
-        pytest.param(HourFacts(), 0, 0, CollectionState.FAILED, "no node with GPUs", id="no GPU"),
+        pytest.param(HourFacts(), 0, 0, CollectionState.COMPLETE, "", id="scaled to zero"),
     ],
 )
 def test_an_hour_is_judged_and_says_what_to_do(
@@ -37,24 +37,24 @@ NOW = datetime(2026, 11, 2, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("state", "attempts", "minutes_ago", "due"),
+    ("state", "attempts", "partials", "minutes_ago", "due"),
     [
-        (CollectionState.WAITING, 5, 0, True),
-        (CollectionState.FAILED, 1, 0, False),
-        (CollectionState.FAILED, 1, 1, True),
-        (CollectionState.FAILED, 4, 7, False),
-        (CollectionState.FAILED, 4, 8, True),
-        (CollectionState.FAILED, 4000, 29, False),
-        (CollectionState.FAILED, 4000, 30, True),
-        (CollectionState.PARTIAL, 5, 30, True),
-        (CollectionState.PARTIAL, 6, 10_000, False),
+        (CollectionState.WAITING, 5, 0, 0, True),
+        (CollectionState.FAILED, 1, 0, 0, False),
+        (CollectionState.FAILED, 1, 0, 1, True),
+        (CollectionState.FAILED, 4, 0, 7, False),
+        (CollectionState.FAILED, 4, 0, 8, True),
+        (CollectionState.FAILED, 4000, 0, 29, False),
+        (CollectionState.FAILED, 4000, 0, 30, True),
+        (CollectionState.PARTIAL, 40, 5, 30, True),
+        (CollectionState.PARTIAL, 40, 6, 10_000, False),
     ],
 )
 def test_waits_between_tries_double_up_to_half_an_hour(
-    state: CollectionState, attempts: int, minutes_ago: int, *, due: bool
+    state: CollectionState, attempts: int, partials: int, minutes_ago: int, *, due: bool
 ) -> None:
     last = NOW - timedelta(minutes=minutes_ago)
-    assert due_again(state, attempts, last=last, now=NOW) is due
+    assert due_again(state, attempts, partials=partials, last=last, now=NOW) is due
 
 
 def test_an_hour_never_tried_is_due() -> None:

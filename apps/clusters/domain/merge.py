@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
 from apps.clusters.domain.spans import Span, clip, union
@@ -43,18 +44,39 @@ def _with_end(pod: PodRecord, other: PodRecord) -> PodRecord:
 
 
 def merge_spells(
-    recorded: Iterable[NodeSpell], inferred: Iterable[NodeSpell], unwatched: Sequence[Span]
+    recorded: Iterable[NodeSpell],
+    inferred: Iterable[NodeSpell],
+    unwatched: Sequence[Span],
+    *,
+    tolerance: float,
 ) -> list[NodeSpell]:
-    """Return the API's spells where somebody watched, the series' spells in the gaps."""
+    """Return the API's spells where somebody watched, the series' spells in the gaps.
+
+    A hole of at most `tolerance` seconds between two spells of a node belongs to the first: a
+    watch that was taken up again did not see in it. Series that carry no node labels borrow
+    those that the API showed.
+    """
     merged = []
+    labels = {}
     for spell in recorded:
+        labels[spell.node] = spell.labels
         at = spell.start
         for a, b in (*clip(unwatched, spell.start, spell.end), (spell.end, spell.end)):
             if a > at:
                 merged.append(replace(spell, start=at, end=a))
             at = max(at, b)
     for spell in inferred:
+        known = {**labels.get(spell.node, {}), **spell.labels}
         merged.extend(
-            replace(spell, start=a, end=b) for a, b in clip(unwatched, spell.start, spell.end)
+            replace(spell, start=a, end=b, labels=known)
+            for a, b in clip(unwatched, spell.start, spell.end)
         )
-    return sorted(merged, key=lambda spell: (spell.node, spell.start))
+    merged.sort(key=lambda spell: (spell.node, spell.start))
+    return _bridged(merged, tolerance)
+
+
+def _bridged(spells: list[NodeSpell], tolerance: float) -> list[NodeSpell]:
+    for place, (one, other) in enumerate(pairwise(spells)):
+        if one.node == other.node and 0 < other.start - one.end <= tolerance:
+            spells[place] = replace(one, end=other.start)
+    return spells

@@ -12,35 +12,44 @@ from apps.usage.domain.holdings import Holding
 # while its pod did not run.
 _EXCESS_SAMPLES = 2
 
+Device = tuple[int, str, str]
+"""A device in a slot: (slot, UUID, MIG instance)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Seconds between samples: as learnt for the hour, else as the catalog says.
+    """Seconds between samples: as learnt by device and slot, else the common value.
 
-    A device that has over half as many samples again is scraped faster, or twice, and has its
-    own interval (docs/definitions.md#measured).
+    `learnt` is keyed by (slot, UUID, MIG instance). A device that is not in it and has over half
+    as many samples again as the common value gives is scraped faster, or twice
+    (docs/definitions.md#measured).
     """
 
     seconds: float
+    learnt: Mapping[Device, float] = field(default_factory=dict)
 
-    def of(self, samples_in_slot: int) -> float:
-        """Return the interval of a device with that many samples in a whole slot."""
-        expected = SLOT_SECONDS / self.seconds
-        if samples_in_slot > 1.5 * expected:
-            return SLOT_SECONDS / samples_in_slot
+    def of(self, device: Device, samples: int) -> float:
+        """Return the interval of a device with that many samples in its slot."""
+        if device in self.learnt:
+            return self.learnt[device]
+        if samples > 1.5 * SLOT_SECONDS / self.seconds:
+            return SLOT_SECONDS / samples
         return self.seconds
 
 
 @dataclass(slots=True)
 class Attribution:
-    """Device rows by the holding they belong to; `strays` belong to nobody.
+    """Device rows by the number of the holding they belong to; `strays` belong to nobody.
 
-    `intervals` gives the sampling interval by (slot, UUID, MIG instance).
+    `intervals` gives the sampling interval by device and slot. `ambiguous` are UUIDs whose rows
+    name a pod of which there were two, `guessed` the holdings whose rows could not be told apart.
     """
 
     rows: dict[int, list[DeviceSlot]] = field(default_factory=lambda: defaultdict(list))
     strays: list[DeviceSlot] = field(default_factory=list)
-    intervals: dict[tuple[int, str, str], float] = field(default_factory=dict)
+    intervals: dict[Device, float] = field(default_factory=dict)
+    ambiguous: set[str] = field(default_factory=set)
+    guessed: set[int] = field(default_factory=set)
 
     def interval(self, row: DeviceSlot) -> float:
         return self.intervals[row.slot, row.uuid, row.gpu_instance]
@@ -51,36 +60,45 @@ def attribute(
 ) -> Attribution:
     """Match every device row to the holding of the pod that its labels name.
 
-    A name that two pods bore within a slot goes to the one on the row's node, else to the one
-    that ran longest in it. Rows whose pod held nothing in the slot are strays, as are rows
-    without a pod.
+    A name that two pods bore within a slot goes to the one on the row's node, else, until raw
+    samples tell them apart (`recut`), to the one that ran longest in it. Rows whose pod held
+    nothing in the slot are strays, as are rows without a pod.
     """
-    by_name: dict[tuple[str, str], list[tuple[int, Holding]]] = defaultdict(list)
-    for number, holding in enumerate(holdings):
-        by_name[holding.pod.namespace, holding.pod.name].append((number, holding))
+    by_name = _by_name(holdings)
     result = Attribution()
-    counts: dict[tuple[int, str, str], int] = defaultdict(int)
+    counts: dict[Device, int] = defaultdict(int)
     for row in rows:
         counts[row.slot, row.uuid, row.gpu_instance] += row.samples
-        match = _match(row, by_name.get((row.namespace, row.pod), ())) if row.pod else None
-        if match is None:
+        found = _holders(row, by_name.get((row.namespace, row.pod), ())) if row.pod else []
+        if not found:
             result.strays.append(row)
-        else:
-            result.rows[match].append(row)
-    result.intervals = {device: interval.of(count) for device, count in counts.items()}
+            continue
+        if len(found) > 1:
+            result.ambiguous.add(row.uuid)
+        start, end = row.slot, row.slot + SLOT_SECONDS
+        best = max(found, key=lambda n: (_ran(holdings[n], start, end), holdings[n].pod.uid))
+        result.rows[best].append(row)
+    result.intervals = {device: interval.of(device, n) for device, n in counts.items()}
     return result
 
 
-def _match(row: DeviceSlot, candidates: Sequence[tuple[int, Holding]]) -> int | None:
+_Named = dict[tuple[str, str], list[tuple[int, Holding]]]
+
+
+def _by_name(holdings: Sequence[Holding]) -> _Named:
+    by_name: _Named = defaultdict(list)
+    for number, holding in enumerate(holdings):
+        by_name[holding.pod.namespace, holding.pod.name].append((number, holding))
+    return by_name
+
+
+def _holders(row: DeviceSlot, candidates: Sequence[tuple[int, Holding]]) -> list[int]:
+    """Return the numbers of the holdings that the row may belong to."""
     start, end = row.slot, row.slot + SLOT_SECONDS
     there = [c for c in candidates if c[1].span[0] < end and c[1].span[1] > start]
     if len(there) > 1 and row.node:
         there = [c for c in there if c[1].pod.node == row.node] or there
-    if not there:
-        return None
-    if len(there) == 1:
-        return there[0][0]
-    return max(there, key=lambda c: (_ran(c[1], start, end), c[1].pod.uid))[0]
+    return [number for number, _ in there]
 
 
 def _ran(holding: Holding, start: float, end: float) -> float:
@@ -88,66 +106,88 @@ def _ran(holding: Holding, start: float, end: float) -> float:
 
 
 def mislabelled(attribution: Attribution, holdings: Sequence[Holding]) -> set[str]:
-    """Return the UUIDs whose label was there while the pod did not run.
+    """Return the UUIDs whose label was there while its pod did not run, or names two pods.
 
     Their sums mix the pod's samples with others and cannot be cut apart: `recut` does it from
     raw samples (docs/definitions.md#attribution, rule 6).
     """
-    uuids = set()
+    uuids = set(attribution.ambiguous)
     for number, rows in attribution.rows.items():
         holding = holdings[number]
         for row in rows:
             ran = _ran(holding, row.slot, row.slot + SLOT_SECONDS)
-            spare = row.samples - ran / attribution.interval(row)
-            if spare >= _EXCESS_SAMPLES:
+            if row.samples - ran / attribution.interval(row) >= _EXCESS_SAMPLES:
                 uuids.add(row.uuid)
     return uuids
 
 
+def guess(attribution: Attribution, uuids: Collection[str]) -> None:
+    """Note that rows of `uuids` stay as their labels have them: raw samples were refused."""
+    for number, rows in attribution.rows.items():
+        if any(row.uuid in uuids for row in rows):
+            attribution.guessed.add(number)
+
+
 def recut(
-    rows: Iterable[DeviceSlot],
+    attribution: Attribution,
     uuids: Collection[str],
     samples: Iterable[ActivitySample],
     holdings: Sequence[Holding],
-) -> list[DeviceSlot]:
-    """Return `rows` with those of `uuids` summed anew from raw samples.
+) -> None:
+    """Replace the rows of `uuids` by rows summed anew from raw samples.
 
-    A sample keeps its pod only while the pod ran; the others become strays of the device.
+    A sample belongs to the pod of its labels that ran at its instant, on the device's node where
+    two bore the name; the others become strays of the device.
     """
-    runs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    for holding in holdings:
-        runs[holding.pod.namespace, holding.pod.name].extend(holding.runs)
-    kept, patterns = [], {}
-    for row in rows:
-        if row.uuid in uuids:
-            patterns[row.slot, row.uuid, row.gpu_instance, row.namespace, row.pod] = row
-        else:
-            kept.append(row)
-    sums: dict[tuple[int, str, str, str, str], tuple[float, int]] = {}
+    patterns: dict[Device, DeviceSlot] = {}
+    for rows in (*attribution.rows.values(), attribution.strays):
+        for row in rows:
+            if row.uuid in uuids:
+                known = patterns.get((row.slot, row.uuid, row.gpu_instance))
+                if known is None or row.samples > known.samples:
+                    patterns[row.slot, row.uuid, row.gpu_instance] = row
+        rows[:] = [row for row in rows if row.uuid not in uuids]
+    by_name = _by_name(holdings)
+    sums: dict[tuple[Device, int], tuple[float, int]] = {}
     for sample in samples:
         slot = int(sample.at // SLOT_SECONDS) * SLOT_SECONDS
-        holder = (sample.namespace, sample.pod)
-        if not any(a <= sample.at < b for a, b in runs.get(holder, ())):
-            holder = ("", "")
-        key = (slot, sample.uuid, sample.gpu_instance, *holder)
+        device = (slot, sample.uuid, sample.gpu_instance)
+        if device not in patterns:
+            continue
+        candidates = by_name.get((sample.namespace, sample.pod), ())
+        key = (device, _holder_at(sample.at, patterns[device].node, candidates))
         total, count = sums.get(key, (0.0, 0))
         sums[key] = (total + sample.activity, count + 1)
-    kept.extend(_rebuilt(patterns, sums))
-    return kept
+    _put(attribution, patterns, sums, holdings)
 
 
-def _rebuilt(
-    patterns: Mapping[tuple[int, str, str, str, str], DeviceSlot],
-    sums: Mapping[tuple[int, str, str, str, str], tuple[float, int]],
-) -> Iterable[DeviceSlot]:
-    by_device = {key[:3]: row for key, row in patterns.items()}
-    for key, (total, count) in sorted(sums.items()):
-        row = patterns.get(key) or by_device.get(key[:3])
-        if row is not None:
-            yield row._replace(
-                namespace=key[3],
-                pod=key[4],
-                activity_sum=total,
-                samples=count,
-                energy_wh=row.energy_wh if key in patterns else None,
-            )
+_NOBODY = -1
+
+
+def _holder_at(at: float, node: str, candidates: Sequence[tuple[int, Holding]]) -> int:
+    running = [c for c in candidates if any(a <= at < b for a, b in c[1].runs)]
+    if len(running) > 1:
+        running = [c for c in running if c[1].pod.node == node] or running
+    return running[0][0] if running else _NOBODY
+
+
+def _put(
+    attribution: Attribution,
+    patterns: Mapping[Device, DeviceSlot],
+    sums: Mapping[tuple[Device, int], tuple[float, int]],
+    holdings: Sequence[Holding],
+) -> None:
+    """Add the new rows; memory and energy stay with the holder of most samples of a device."""
+    most: dict[Device, tuple[int, int]] = {}
+    for (device, number), (_, count) in sums.items():
+        most[device] = max(most.get(device, (0, number)), (count, number))
+    for (device, number), (total, count) in sorted(sums.items()):
+        row = patterns[device]
+        if most[device][1] != number:
+            row = row._replace(memory_used_peak_mib=None, energy_wh=None)
+        row = row._replace(activity_sum=total, samples=count)
+        if number == _NOBODY:
+            attribution.strays.append(row._replace(namespace="", pod="", container=""))
+        else:
+            pod = holdings[number].pod
+            attribution.rows[number].append(row._replace(namespace=pod.namespace, pod=pod.name))

@@ -16,6 +16,7 @@ from apps.clusters.domain.tiers import (
     TierRule,
     capacity_type,
     gpu_model,
+    same_model,
     tier_of,
     unit_weight,
 )
@@ -43,8 +44,8 @@ class Bound:
 class Holding:
     """One pod's hold on units of one resource within the hour.
 
-    `span` is when it held them, `runs` when a GPU container ran (disjoint, within the span).
-    `scale` is below 1 where the cards held on its node exceeded the cards there.
+    `held` is when it held them, `runs` when a GPU container ran (both disjoint and in order, runs
+    within held). `scale` is below 1 where the cards held on its node exceeded the cards there.
     """
 
     pod: PodRecord
@@ -52,7 +53,7 @@ class Holding:
     units: float
     weight: float
     card: Card
-    span: Span
+    held: tuple[Span, ...]
     runs: tuple[Span, ...]
     scale: float = 1.0
     on_unhealthy: float = 0.0
@@ -64,7 +65,12 @@ class Holding:
     @property
     def gpu_seconds(self) -> float:
         """What it held in the hour."""
-        return (self.span[1] - self.span[0]) * self.gpu_equivalents
+        return seconds(self.held) * self.gpu_equivalents
+
+    @property
+    def span(self) -> Span:
+        """From when it first to when it last held them in the hour."""
+        return (self.held[0][0], self.held[-1][1])
 
     @property
     def inferred(self) -> bool:
@@ -116,43 +122,47 @@ def hold_node(
     *,
     classifier: Classifier,
     bound: Mapping[str, Bound] | None = None,
+    limits: Mapping[str, Sequence[Span]] | None = None,
 ) -> NodeLedger:
     """Return who held what on one node in start..end; every pod given is on this node.
 
-    A pod holds no longer than its node exists. `bound` gives by pod uid what is already known
-    of its binding; other pods are classified by the node's labels when they first held in the
-    hour. Where holdings exceed the cards they are scaled to fit (`overcommitted`).
+    A pod holds no longer than its node exists, and only within its `limits`, where it has some.
+    `bound` gives by pod uid what is already known of its binding; other pods are classified by
+    the node's labels when they first held in the hour. Where holdings exceed the cards they are
+    scaled to fit (`overcommitted`).
     """
     spells = sorted((s for s in spells if s.start < end and s.end > start), key=lambda s: s.start)
     ledger = NodeLedger(node=spells[0].node if spells else "")
     exists = union((max(s.start, start), min(s.end, end)) for s in spells)
     for pod in pods:
-        ledger.holdings.extend(_pod_holdings(pod, spells, exists, end, classifier, bound or {}))
+        span = pod.held(end)
+        held = clip(exists, *span) if span else ()
+        if limits is not None and pod.uid in limits:
+            held = union(part for limit in limits[pod.uid] for part in clip(held, *limit))
+        if held:
+            ledger.holdings.extend(_pod_holdings(pod, held, spells, classifier, bound or {}))
     _sweep(ledger, spells, start, end, classifier)
     return ledger
 
 
 def _pod_holdings(
     pod: PodRecord,
+    held: tuple[Span, ...],
     spells: Sequence[NodeSpell],
-    exists: tuple[Span, ...],
-    end: float,
     classifier: Classifier,
     bound: Mapping[str, Bound],
 ) -> Iterable[Holding]:
-    held = pod.held(end)
-    parts = clip(exists, *held) if held else ()
-    if not parts:
-        return
-    span = (parts[0][0], parts[-1][1])
-    runs = tuple(run for part in parts for run in clip(pod.ran(end), *part))
-    spell = next(s for s in spells if s.end > span[0])
+    ran = pod.ran(held[-1][1])
+    runs = tuple(run for part in held for run in clip(ran, *part))
+    spell = next(s for s in spells if s.end > held[0][0])
     for resource, units in sorted(pod.requests.items()):
         card, weight = classifier.card(resource, spell)
         known = bound.get(pod.uid)
         if known is not None and len(pod.requests) == 1:
-            card, weight = Card(known.tier, known.model, card.capacity_type), known.weight
-        yield Holding(pod, resource, units, weight, card, span, runs)
+            # One model is written in two ways by its node and by its devices.
+            model = card.model if same_model(known.model, card.model) else known.model
+            card, weight = Card(known.tier, model, card.capacity_type), known.weight
+        yield Holding(pod, resource, units, weight, card, held, runs)
 
 
 def _sweep(
@@ -166,17 +176,18 @@ def _sweep(
     for spell in spells:
         instants.update((max(spell.start, start), min(spell.end, end)))
     for holding in ledger.holdings:
-        instants.update(holding.span)
+        for part in holding.held:
+            instants.update(part)
     ordered = sorted(instants)
     fitted: dict[int, float] = defaultdict(float)
     for a, b in pairwise(ordered):
-        here = [h for h in ledger.holdings if h.span[0] <= a and h.span[1] >= b]
+        here = [h for h in ledger.holdings if any(s <= a and e >= b for s, e in h.held)]
         there = next((s for s in spells if s.start <= a and s.end >= b), None)
         share = _distribute(ledger, there, here, b - a, classifier)
         for holding in here:
             fitted[id(holding)] += share * (b - a)
     for holding in ledger.holdings:
-        length = holding.span[1] - holding.span[0]
+        length = seconds(holding.held)
         if fitted[id(holding)] < length * (1 - 1e-9):
             holding.scale = fitted[id(holding)] / length
             ledger.overcommitted = True
@@ -198,7 +209,7 @@ def _distribute(
         held[holding.card] += holding.units * holding.weight
     share = _share(sum(held.values()), sum(there.values()))
     held = defaultdict(float, {card: amount * share for card, amount in held.items()})
-    _lend(there, held)
+    _lend(there, allocatable, held)
     healthy = spell.ready and spell.schedulable
     for card, capacity in there.items():
         free = max(0.0, capacity - held[card])
@@ -227,8 +238,10 @@ def _cards(spell: NodeSpell, classifier: Classifier) -> tuple[dict[Card, float],
     return there, allocatable
 
 
-def _lend(there: dict[Card, float], held: Mapping[Card, float]) -> None:
-    """Move free cards to the kinds that hold more than they have.
+def _lend(
+    there: dict[Card, float], allocatable: dict[Card, float], held: Mapping[Card, float]
+) -> None:
+    """Move free cards to the kinds that hold more than they have, allocatable ones first.
 
     A pod keeps the tier it was bound with, so after its node was relabelled its cards still
     count there, and the node's new tier has that much less.
@@ -240,8 +253,10 @@ def _lend(there: dict[Card, float], held: Mapping[Card, float]) -> None:
                 break
             moved = min(lacking, max(0.0, there[other] - held.get(other, 0.0)))
             if other != card and moved > 0:
-                there[other] -= moved
-                there[card] = there.get(card, 0.0) + moved
+                well = min(moved, allocatable.get(other, 0.0))
+                for cards, amount in ((there, moved), (allocatable, well)):
+                    cards[other] = cards.get(other, 0.0) - amount
+                    cards[card] = cards.get(card, 0.0) + amount
                 lacking -= moved
 
 

@@ -7,6 +7,7 @@ from math import fsum
 
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
 from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.spans import Span
 from apps.clusters.domain.tiers import UNMATCHED, CapacityType, model_key
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.amounts import Amounts, nano
@@ -74,11 +75,12 @@ def hold_cluster(
     *,
     classifier: Classifier,
     bound: Mapping[str, Bound],
+    limits: Mapping[str, Sequence[Span]] | None = None,
 ) -> list[NodeLedger]:
     """Return who held what in the hour that begins at `start`, node by node, in name order.
 
-    Pods on a node that is not known to have existed hold nothing; they are counted as
-    `pods_without_node` by `facts`.
+    `bound` and `limits` are as in `hold_node`. Pods on a node that is not known to have existed
+    hold nothing.
     """
     by_node: dict[str, list[PodRecord]] = defaultdict(list)
     for pod in pods:
@@ -96,6 +98,7 @@ def hold_cluster(
             end,
             classifier=classifier,
             bound=bound,
+            limits=limits,
         )
         for node in sorted(spells_of)
     ]
@@ -139,12 +142,14 @@ def facts(
     for ledger in ledgers:
         for holding in ledger.holdings:
             rows = attribution.rows.get(number, [])
-            number += 1
             used = [r for r in rows if _ran_in(holding, r.slot)]
             strays.extend(r for r in rows if not _ran_in(holding, r.slot))
             fact = _pod_fact(holding, used, slots, attribution, idle_below)
+            if holding.inferred or number in attribution.guessed:
+                fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
             result.pods.append(fact)
             allocated[ledger.node, fact.card].add(fact.amounts)
+            number += 1
         if ledger.overcommitted:
             result.findings["overcommitted"] += 1
     unattributed, energy = _stray_activity(strays, attribution, result.findings)
@@ -171,8 +176,6 @@ def _pod_fact(
         for part in _held_slots(holding, slot, [r for r in rows if r.slot == slot], attribution)
     ]
     amounts = held_amounts(holding.gpu_seconds, split(held_slots, idle_below=idle_below))
-    if holding.inferred:
-        amounts.grade_inferred = amounts.allocated - amounts.unmeasured
     amounts.allocated_on_unhealthy = nano(holding.on_unhealthy / SECONDS_PER_HOUR)
     amounts.energy_mwh = round(fsum(r.energy_wh or 0.0 for r in rows) * 1000)
     peaks = [r.memory_used_peak_mib for r in rows if r.memory_used_peak_mib is not None]

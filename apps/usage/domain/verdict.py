@@ -8,6 +8,10 @@ from apps.usage.domain.hour import HourFacts
 # Scrapes at the edges of pods cost a little coverage; below this something is missing.
 COMPLETE_FROM = 0.95
 _NAMED_NODES = 3
+_NOTHING = (
+    "no pods and nodes are known for this hour: neither `watch` nor kube-state-metrics was there, "
+    "or Prometheus no longer keeps it (see its retention and the matchers in the catalog)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +26,16 @@ class Verdict:
 def judge(facts: HourFacts, *, slots_without_ledger: int, device_rows: int) -> Verdict:
     """Judge an hour: complete, partial, or failed when there is nothing to tell of it.
 
+    An hour in which somebody looked and no node with GPUs was there is complete: clusters are
+    scaled to zero.
+
     `slots_without_ledger` counts half hours in which neither `watch` nor kube-state-metrics
     was there; `device_rows` the device series found.
     """
     total = facts.total()
     coverage = total.coverage_ratio
-    if not total.capacity:
-        return Verdict(CollectionState.FAILED, None, _nothing(slots_without_ledger))
+    if not total.capacity and slots_without_ledger:
+        return Verdict(CollectionState.FAILED, None, _NOTHING)
     reasons = []
     if slots_without_ledger:
         reasons.append(
@@ -39,19 +46,6 @@ def judge(facts: HourFacts, *, slots_without_ledger: int, device_rows: int) -> V
         reasons.append(_uncovered(facts, 1.0 - coverage, device_rows))
     state = CollectionState.PARTIAL if reasons else CollectionState.COMPLETE
     return Verdict(state, coverage, "; ".join(reasons))
-
-
-def _nothing(slots_without_ledger: int) -> str:
-    if slots_without_ledger:
-        return (
-            "no pods and nodes are known for this hour: neither `watch` nor kube-state-metrics "
-            "was there, or Prometheus no longer keeps it (see its retention and the matchers in "
-            "the catalog)"
-        )
-    return (
-        "no node with GPUs was there in this hour: see that the device plug-in runs and that a "
-        "tier of the catalog names the resource if it is an unusual one"
-    )
 
 
 def _uncovered(facts: HourFacts, missing: float, device_rows: int) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from apps.clusters.domain.calendar import hour_floor
 from apps.clusters.domain.samples import DeviceSlot
@@ -19,7 +19,14 @@ from apps.clusters.models import Cluster
 from apps.clusters.ports import DeviceAnswer, MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import report
 from apps.clusters.services.catalog import team_finder_at, tier_rules_at
-from apps.usage.domain.attribution import Attribution, Interval, attribute, mislabelled, recut
+from apps.usage.domain.attribution import (
+    Attribution,
+    Interval,
+    attribute,
+    guess,
+    mislabelled,
+    recut,
+)
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.holdings import Classifier, Holding
 from apps.usage.domain.hour import HourFacts, facts, hold_cluster, models_by_node
@@ -33,6 +40,11 @@ logger = logging.getLogger(__name__)
 
 _DEFAULT_INTERVAL_SECONDS = 30.0
 _INTERVAL_DIFFERS = 0.2
+
+
+# What data that nobody thought of makes Python raise. An hour must not wait for ever without a
+# word because of it, nor take the others of its window along.
+_STRANGE = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class UnknownCluster(Exception):
@@ -82,6 +94,8 @@ def collect_window(
         answers = _read(cluster, window, source or metrics_source(cluster))
     except (SourceUnavailable, SourceRejected) as error:
         return [_failed(cluster, hour, str(error), started) for hour in hours]
+    except _STRANGE as error:
+        return [_failed(cluster, hour, _strange(error), started) for hour in hours]
     outcomes = []
     for hour in hours:
         outcomes.append(_collect_hour(cluster, hour, answers, source, started, now))
@@ -118,14 +132,18 @@ def _claim(cluster: Cluster, hours: Sequence[Window], now: datetime) -> None:
             ],
             ignore_conflicts=True,
         )
-        CollectionWindow.objects.filter(
+        rows = CollectionWindow.objects.filter(
             cluster=cluster, hour__in=[hour.start for hour in hours]
-        ).update(attempts=F("attempts") + 1, lease_until=lease, attempted_at=now)
+        )
+        # Locked in one order, so that overlapping windows wait for each other and never cross.
+        list(rows.select_for_update().order_by("hour").values_list("pk"))
+        rows.update(attempts=F("attempts") + 1, lease_until=lease, attempted_at=now)
 
 
 def _read(cluster: Cluster, window: Window, source: MetricsSource) -> _Answers:
     devices = source.devices(window)
-    ledger = read_ledger(cluster, window, source, tier_rules_at(window.start))
+    rules = (*tier_rules_at(window.start), *tier_rules_at(window.end - timedelta(seconds=1)))
+    ledger = read_ledger(cluster, window, source, rules)
     rows: dict[int, list[DeviceSlot]] = defaultdict(list)
     first = int(window.start_seconds)
     for row in devices.rows:
@@ -154,6 +172,8 @@ def _collect_hour(
         _store(cluster, hour, result, answers, verdict, interval, started, now)
     except (SourceUnavailable, SourceRejected, HourPruned) as error:
         return _failed(cluster, hour, str(error), started)
+    except _STRANGE as error:
+        return _failed(cluster, hour, _strange(error), started)
     return HourOutcome(hour.start, verdict.state, verdict.error, verdict.coverage_ratio)
 
 
@@ -173,18 +193,20 @@ def _compute(
         answers.ledger.spells,
         classifier=classifier,
         bound=answers.ledger.bound,
+        limits=answers.ledger.limits,
     )
     holdings = [holding for ledger in ledgers for holding in ledger.holdings]
     configured = float(
         cluster.prometheus.get("scrape_interval_seconds") or _DEFAULT_INTERVAL_SECONDS
     )
     seconds = answers.devices.scrape_interval_seconds or configured
-    interval = Interval(seconds)
+    interval = Interval(seconds, answers.devices.intervals)
     attribution = attribute(rows, holdings, interval=interval)
     findings: Counter[str] = Counter()
     uuids = mislabelled(attribution, holdings)
     if uuids:
-        attribution = _recut(cluster, hour, rows, uuids, holdings, interval, source, findings)
+        reader = source or metrics_source(cluster)
+        findings += _recut(attribution, uuids, holdings, hour, reader)
     result = facts(start, ledgers, attribution, idle_below=settings.IDLE_BELOW)
     result.findings.update(findings)
     result.findings["pods_without_node"] += answers.ledger.pods_without_node(hour)
@@ -194,24 +216,23 @@ def _compute(
 
 
 def _recut(
-    cluster: Cluster,
-    hour: Window,
-    rows: Sequence[DeviceSlot],
+    attribution: Attribution,
     uuids: set[str],
     holdings: Sequence[Holding],
-    interval: Interval,
-    source: MetricsSource | None,
-    findings: Counter[str],
-) -> Attribution:
-    """Cut the devices whose labels outlived their pods from raw samples, where these are given."""
+    hour: Window,
+    source: MetricsSource,
+) -> Counter[str]:
+    """Cut devices whose labels do not fit their pods from raw samples; return the findings.
+
+    Where raw samples are refused the labels are believed, and what rests on them is inferred.
+    """
     try:
-        samples = (source or metrics_source(cluster)).activity_samples(sorted(uuids), hour)
+        samples = source.activity_samples(sorted(uuids), hour)
     except SourceRejected:
-        findings["raw_samples_refused"] += len(uuids)
-        return attribute(rows, holdings, interval=interval)
-    findings["label_outlived_pod"] += len(uuids)
-    cut = recut(rows, uuids, samples, holdings)
-    return attribute(cut, holdings, interval=interval)
+        guess(attribution, uuids)
+        return Counter(raw_samples_refused=len(uuids))
+    recut(attribution, uuids, samples, holdings)
+    return Counter(label_outlived_pod=len(uuids))
 
 
 def _store(
@@ -233,6 +254,7 @@ def _store(
             coverage_ratio=verdict.coverage_ratio,
             samples=sum(row.samples for row in answers.rows_by_hour.get(_key(hour), ())),
             error=verdict.error,
+            partials=F("partials") + 1 if verdict.state is CollectionState.PARTIAL else 0,
             findings={name: count for name, count in sorted(result.findings.items()) if count},
             warnings=[*answers.devices.warnings, *answers.ledger.warnings],
             ledger_source=answers.ledger.source_of(hour),
@@ -261,17 +283,28 @@ def _dimensions(cluster: Cluster, hour: Window, result: HourFacts, answers: _Ans
     )
 
 
-def collect_enqueued(cluster_id: int, hour: datetime, *, now: datetime) -> int:
+def _strange(error: Exception) -> str:
+    logger.error("collecting met what it cannot read", exc_info=error)
+    return (
+        f"the sources hold something that cannot be read ({type(error).__name__}: {error}); the "
+        "log of the worker shows where: please report it"
+    )
+
+
+def collect_enqueued(
+    cluster_id: int, hour: datetime, *, now: datetime, enqueued: datetime | None = None
+) -> int:
     """Collect an hour that a message asks for; 1 when it has facts now that it had not before.
 
-    A message for an hour that is complete meanwhile, or for a cluster that is gone, is late:
-    nothing is done.
+    A message for an hour that is complete meanwhile, or was tried since the message was sent, or
+    for a cluster that is gone, is late: nothing is done.
     """
     cluster = Cluster.objects.filter(pk=cluster_id, active=True).first()
-    complete = CollectionWindow.objects.filter(
-        cluster_id=cluster_id, hour=hour, state=CollectionState.COMPLETE.value
-    )
-    if cluster is None or complete.exists():
+    late = Q(state=CollectionState.COMPLETE.value)
+    if enqueued is not None:
+        late |= Q(attempted_at__gte=enqueued)
+    row = CollectionWindow.objects.filter(cluster_id=cluster_id, hour=hour)
+    if cluster is None or row.filter(late).exists():
         return 0
     outcomes = collect_window(cluster.name, Window.hour(hour), now=now)
     return sum(outcome.state is not CollectionState.FAILED for outcome in outcomes)

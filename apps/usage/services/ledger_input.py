@@ -28,7 +28,7 @@ class LedgerInput:
     """The ledger of a window. `unwatched` are the spans that had to be read from series.
 
     `covered` says for each of their slots whether kube-state-metrics was there; `bound` gives by
-    pod uid what it was bound with.
+    pod uid what it was bound with, `limits` the only spans in which it may hold.
     """
 
     pods: Sequence[PodRecord]
@@ -37,6 +37,7 @@ class LedgerInput:
     unwatched: Sequence[Span] = ()
     covered: Mapping[int, bool] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
 
     def slots_without_ledger(self, hour: Window) -> int:
         """Return in how many slots of the hour nobody knows what existed."""
@@ -83,13 +84,18 @@ def read_ledger(
         answer = source.ledger(window, gpu_resources=named, label_keys=keys)
         labels = {spell.node: spell.labels for spell in answer.nodes}
         store_inferred_pods(cluster, answer.pods, rules, labels)
+    recorded = _recorded(cluster, window, answer.pods)
+    shown = {pod.uid for pod in recorded}
+    spells = recorded_spells(cluster, window)
     return LedgerInput(
-        pods=merge_pods(_recorded(cluster, window, answer.pods), answer.pods),
-        spells=merge_spells(recorded_spells(cluster, window), answer.nodes, unwatched),
+        pods=merge_pods(recorded, answer.pods),
+        spells=merge_spells(spells, answer.nodes, unwatched, tolerance=_GAP_SECONDS),
         bound=_bound(cluster, window),
         unwatched=unwatched,
         covered=answer.covered,
         warnings=answer.warnings,
+        # While somebody watched, a pod that nobody saw was not there.
+        limits={pod.uid: unwatched for pod in answer.pods if pod.uid not in shown},
     )
 
 

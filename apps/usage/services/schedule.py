@@ -16,7 +16,8 @@ from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.retry import due_again
 from apps.usage.models import CollectionWindow
 
-# Beat enqueues so many hours of a cluster at a time, so that a long gap does not fill the queue.
+# So many hours of a cluster are on the way at a time, so that a long gap, or a worker that is
+# away, does not fill the queue.
 _HOURS_AT_A_TIME = 12
 _TASK = "usage.collect_hour"
 
@@ -35,14 +36,18 @@ def _schedule(cluster: Cluster, now: datetime) -> int:
     settling = timedelta(seconds=settings.SETTLING_SECONDS)
     newest = last_closed_hour(now, zone, settling)
     oldest = hour_floor(now - timedelta(days=settings.GAP_FILL_DAYS), zone)
-    oldest = min(newest, max(oldest, cluster.collect_from or oldest))
+    if cluster.collect_from is not None:
+        oldest = max(oldest, hour_floor(cluster.collect_from, zone))
+    oldest = min(newest, oldest)
     with transaction.atomic():
         _ensure(cluster, oldest, newest)
-        due = _due(cluster, oldest, now)[:_HOURS_AT_A_TIME]
+        windows = CollectionWindow.objects.filter(cluster=cluster)
+        on_the_way = windows.filter(lease_until__gte=now).count()
+        due = _due(cluster, oldest, now)[: max(0, _HOURS_AT_A_TIME - on_the_way)]
         lease = now + timedelta(seconds=settings.LEASE_SECONDS)
-        CollectionWindow.objects.filter(pk__in=[row.pk for row in due]).update(lease_until=lease)
+        windows.filter(pk__in=[row.pk for row in due]).update(lease_until=lease)
         for row in due:
-            transaction.on_commit(_message(cluster.pk, row.hour))
+            transaction.on_commit(_message(cluster.pk, row.hour, now))
     return len(due)
 
 
@@ -71,17 +76,30 @@ def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWi
         .exclude(state=CollectionState.COMPLETE.value)
         .filter(Q(lease_until__isnull=True) | Q(lease_until__lt=now))
         .order_by("-hour", "pk")
+        .select_for_update()
     )
     return [
         row
         for row in rows
-        if due_again(CollectionState(row.state), row.attempts, last=row.attempted_at, now=now)
+        if due_again(
+            CollectionState(row.state),
+            row.attempts,
+            partials=row.partials,
+            last=row.attempted_at,
+            now=now,
+        )
     ]
 
 
-def _message(cluster_id: int, hour: datetime) -> Callable[[], None]:
+def _message(cluster_id: int, hour: datetime, now: datetime) -> Callable[[], None]:
+    values = {
+        "cluster_id": cluster_id,
+        "hour": hour.isoformat(),
+        "enqueued": now.isoformat(),
+    }
+
     def send() -> None:
-        current_app.send_task(_TASK, kwargs={"cluster_id": cluster_id, "hour": hour.isoformat()})
+        current_app.send_task(_TASK, kwargs=values)
 
     return send
 
