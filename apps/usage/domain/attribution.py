@@ -75,9 +75,8 @@ def attribute(
             continue
         if len(found) > 1:
             result.ambiguous.add(row.uuid)
-        start, end = row.slot, row.slot + SLOT_SECONDS
-        best = max(found, key=lambda n: (_ran(holdings[n], start, end), holdings[n].pod.uid))
-        result.rows[best].append(row)
+            found = _by_running(found, holdings, row.slot)
+        result.rows[found[-1]].append(row)
     result.intervals = {device: interval.of(device, n) for device, n in counts.items()}
     return result
 
@@ -99,6 +98,12 @@ def _holders(row: DeviceSlot, candidates: Sequence[tuple[int, Holding]]) -> list
     if len(there) > 1 and row.node:
         there = [c for c in there if c[1].pod.node == row.node] or there
     return [number for number, _ in there]
+
+
+def _by_running(numbers: list[int], holdings: Sequence[Holding], slot: int) -> list[int]:
+    """Order holdings by how long they ran in a slot, the longest last."""
+    end = slot + SLOT_SECONDS
+    return sorted(numbers, key=lambda n: (_ran(holdings[n], slot, end), holdings[n].pod.uid))
 
 
 def _ran(holding: Holding, start: float, end: float) -> float:

@@ -76,7 +76,7 @@ def collected_amounts(row: PodRow, window: Window) -> Amounts | None:
     """
     if row.amounts.allocated or row.bound_at is None or row.bound_at >= window.end:
         return row.amounts
-    ended = row.finished_at is not None and row.finished_at <= max(row.bound_at, window.start)
+    ended = row.end is not None and row.end <= max(row.bound_at, window.start)
     return row.amounts if ended else None
 
 

@@ -8,7 +8,8 @@ from decimal import Decimal
 
 Cell = str | int | float | bool | Decimal | date | datetime | None
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Some spreadsheets read the full-width forms of East Asian keyboards as the plain ones.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def guarded(text: str) -> str:

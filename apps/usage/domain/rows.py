@@ -58,7 +58,11 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """One pod of the ledger with what it held within the window."""
+    """One pod of the ledger with what it held within the window.
+
+    `ended_at` is when it was over for the ledger: its latest finish, else its deletion as
+    observed. A pod that is deleted while it waits has an end and neither binding nor finish.
+    """
 
     cluster: str
     namespace: str
@@ -80,6 +84,17 @@ class PodRow:
     end_reason: str | None
     amounts: Amounts
     key: str = ""
+    ended_at: datetime | None = None
+
+    @property
+    def end(self) -> datetime | None:
+        """When it was over, as far as that is known; None while it lasts."""
+        return self.ended_at or self.finished_at
+
+    @property
+    def waited_until(self) -> datetime | None:
+        """When it was bound, or went without having been; None while it waits."""
+        return self.bound_at or self.end
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 
 from apps.usage.selectors.refusals import CursorRefused
 
+_MOST = 2**63 - 1
+"""The largest number that a database column holds; none that was given out is larger."""
 _REFUSAL = "this cursor does not belong to this list: start again without it"
 
 
@@ -30,7 +32,7 @@ def decode(kind: str, cursor: str, shape: Sequence[type]) -> list[str | int]:
         raise CursorRefused(_REFUSAL) from error
     if not isinstance(found, list) or [type(part) for part in found] != [str, *shape]:
         raise CursorRefused(_REFUSAL)
-    if found[0] != kind:
+    if found[0] != kind or any(type(part) is int and abs(part) > _MOST for part in found):
         raise CursorRefused(_REFUSAL)
     return found[1:]
 

@@ -41,7 +41,7 @@ def collection_page(
     """Return hours of data health, newest first and then by cluster. One query.
 
     Of `filters` only `cluster` counts. `error` and `warnings` can name addresses and objects:
-    they are only for who sees everything. Raises CursorRefused.
+    they are only for who sees how the portal runs. Raises CursorRefused.
     """
     found = CollectionWindow.objects.all()
     if window is not None:
@@ -66,7 +66,7 @@ def collection_page(
 
 def _collection(row: Sequence[object], visibility: Visibility) -> CollectionRow:
     whole = CollectionRow(*row)  # type: ignore[arg-type]
-    if not visibility.everything:
+    if not visibility.operations:
         return replace(whole, error=None, warnings=())
     return replace(whole, error=whole.error or None, warnings=tuple(whole.warnings))
 
@@ -95,7 +95,7 @@ def freshness(
     With `now`, hours count as missing up to the newest that should be collected by then, so that
     a portal whose scheduler stands still says so; without it, up to the newest that was ever
     asked for. Hours before a cluster's first one are not missing. Five queries, and one for each
-    cluster that lacks hours; everybody may see complete the data is, so `visibility`
+    cluster that lacks hours; everybody may see how complete the data is, so `visibility`
     narrows nothing.
     """
     clusters = Cluster.objects.filter(active=True)

@@ -52,9 +52,9 @@ def usage_rows(
 ) -> list[UsageRow]:
     """Return the ledger, ordered by period and then by group names.
 
-    Capacity columns are None where a grouping or filter names team, namespace or workload.
-    Groups finer than a team (namespace, workload, a team's nodes) hold only what `visibility`
-    shows in detail. An hour that was not collected adds nothing, and a period without facts has
+    Capacity columns are None where a grouping or filter names team, namespace or workload, and
+    where it names node and the reader does not see everything. Groups finer than a team
+    (namespace, workload, node) hold only what `visibility` shows in detail. An hour that was not collected adds nothing, and a period without facts has
     no row: `freshness` says what is missing. Facts count to the window that their hour starts
     in. Five queries, and one each for the names of namespaces, workloads and nodes. Raises
     GroupingRefused.
@@ -229,7 +229,7 @@ def _reading(
     zone: ZoneInfo | None = None,
 ) -> _Reading:
     periods = Periods(interval, zone or report().zone)
-    source = source_of(group_by, filters)
+    source = source_of(group_by, filters, visibility)
     _check(window, periods, source, group_by, filters)
     names = Names({Grouping.CLUSTER, *group_by, *filtered(filters)})
     clusters = sorted(

@@ -1,5 +1,6 @@
 """The pod ledger with what each pod held, and what waits."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
 from apps.usage.models import PodHour
 from apps.usage.selectors import cursors
 from apps.usage.selectors.refusals import GroupingRefused
-from apps.usage.selectors.sources import filtered, models_named, workloads_named
+from apps.usage.selectors.sources import any_of, filtered, models_named, workloads_named
 from apps.usage.selectors.sums import amounts_of, sums_of
 
 _KIND = "pods"
@@ -29,6 +30,7 @@ _COLUMNS = (
     *("finished_at", "ended_at", "end_reason"),
 )
 _SECOND = timedelta(seconds=1)
+EVERY_CLUSTER = Filters()
 
 
 def pod_page(
@@ -111,17 +113,18 @@ class _Scope:
             namespaces = namespaces.filter(cluster__name__in=self.clusters)
         names = dict(namespaces.values_list("pk", "name"))
         spans = team_spans(self.window, names.values())
-        throughout = []
-        where = Q(pk__in=[])
+        held: dict[tuple[datetime, datetime], list[int]] = defaultdict(list)
         for pk, name in names.items():
-            if len(spans[name]) == 1:
-                if spans[name][0].team_id in self.teams:
-                    throughout.append(pk)
-                continue
             for span in spans[name]:
                 if span.team_id in self.teams:
-                    where |= Q(workload__namespace_id=pk) & _lived(Window(span.start, span.end))
-        return where | Q(workload__namespace_id__in=throughout)
+                    held[span.start, span.end].append(pk)
+        # Every pod that is read lived in the whole window: its span needs no times.
+        throughout = held.pop((self.window.start, self.window.end), [])
+        parts = [
+            Q(workload__namespace_id__in=pks) & _lived(Window(*times))
+            for times, pks in held.items()
+        ]
+        return any_of(Pod, [Q(workload__namespace_id__in=throughout), *parts])
 
     def team_of(self, spans: Sequence[TeamSpan], row: Any) -> str | None:
         """Return the last team of the scope that the pod belonged to; None when none."""
@@ -166,7 +169,7 @@ def _narrowed(filters: Filters) -> Q:
     if filters.gpu_model:
         where &= Q(gpu_model_id__in=models_named(filters.gpu_model))
     if filters.workload:
-        where &= workloads_named(filters.workload, "workload__")
+        where &= workloads_named(filters.workload, Pod, "workload__")
     return where
 
 
@@ -205,6 +208,7 @@ def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
         end_reason=row.end_reason or None,
         amounts=amounts,
         key=f"{row.cluster__name}/{row.uid}",
+        ended_at=row.ended_at,
     )
 
 
@@ -217,11 +221,13 @@ class Waiting:
     gpu_equivalents: float
 
 
-def waiting_now(at: datetime, *, visibility: Visibility) -> list[Waiting]:
+def waiting_now(
+    at: datetime, *, visibility: Visibility, filters: Filters = EVERY_CLUSTER
+) -> list[Waiting]:
     """Return what waits at `at`, by tier (summed over all teams: a team-level GPU sum).
 
-    In catalog order. A pod whose tier is not known waits in `undetermined`. One query.
-    `visibility` narrows nothing.
+    In catalog order. A pod whose tier is not known waits in `undetermined`. Of `filters` only
+    `cluster` counts. One query. `visibility` narrows nothing.
     """
     waiting = Pod.objects.filter(
         Q(bound_at__isnull=True) | Q(bound_at__gt=at),
@@ -229,6 +235,8 @@ def waiting_now(at: datetime, *, visibility: Visibility) -> list[Waiting]:
         created_at__lte=at,
         cluster__active=True,
     )
+    if filters.cluster:
+        waiting = waiting.filter(cluster__name__in=filters.cluster)
     rows = (
         waiting.values("tier__builtin", "tier__position", "tier__name")
         .annotate(pods=Count("pk"), gpu_equivalents=Sum("gpu_equivalents"))

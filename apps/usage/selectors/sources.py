@@ -1,9 +1,12 @@
 """Which table answers a question, and the conditions that its filters become."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
+from operator import or_
 
-from django.db.models import Q
+from django.db.models import Model, Q
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -24,6 +27,7 @@ HourTable = type[PodHour] | type[TeamHour] | type[NodeHour] | type[TierHour]
 DayTable = type[WorkloadDay] | type[TeamDay] | type[TierDay]
 
 DETAILED = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})
+_BRANCHES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,16 @@ _NODE = Source(NodeHour, None, capacity=True)
 _NODE_OF_TEAM = Source(PodHour, None, detailed=True)
 
 
-def source_of(group_by: Sequence[Grouping], filters: Filters) -> Source:
-    """Return the coarsest tables that have everything the question names."""
+def source_of(group_by: Sequence[Grouping], filters: Filters, visibility: Visibility) -> Source:
+    """Return the coarsest tables that have everything the question names.
+
+    A node is finer than a team, and its whole ledger tells what others held on it: it is for who
+    sees everything. Others get what their own teams held there, without capacity.
+    """
     named = {*group_by, *filtered(filters)}
     teams = Grouping.TEAM in named or bool(named & DETAILED)
     if Grouping.NODE in named:
-        return _NODE_OF_TEAM if teams else _NODE
+        return _NODE_OF_TEAM if teams or not visibility.everything else _NODE
     if named & DETAILED:
         return _WORKLOAD
     return _TEAM if teams else _TIER
@@ -94,10 +102,29 @@ def models_named(names: Collection[str]) -> list[int] | object:
     return GpuModel.objects.filter(key__in={model_key(name) for name in names}).values("pk")
 
 
-def workloads_named(names: Collection[str], prefix: str = "") -> Q:
-    """Return the condition on workloads written `Kind/name`; other spellings match nothing."""
-    where = Q(pk__in=[])
+def workloads_named(names: Collection[str], of: type[Model] = Workload, prefix: str = "") -> Q:
+    """Return the condition on workloads written `Kind/name`; other spellings match nothing.
+
+    It is for rows of `of`, which reach their workload by `prefix`.
+    """
+    by_kind: dict[str, list[str]] = defaultdict(list)
     for name in names:
         kind, _, own = name.partition("/")
-        where |= Q(**{f"{prefix}kind": kind, f"{prefix}name": own})
-    return where
+        by_kind[kind].append(own)
+    return any_of(
+        of,
+        [Q(**{f"{prefix}kind": kind, f"{prefix}name__in": own}) for kind, own in by_kind.items()],
+    )
+
+
+def any_of(of: type[Model], parts: Sequence[Q]) -> Q:
+    """Return the condition that one of the parts holds, on rows of `of`.
+
+    SQLite refuses expressions nested deeper than 1,000, and n parts joined by OR are n deep: what
+    is longer is cut into subqueries.
+    """
+    if len(parts) <= _BRANCHES:
+        return reduce(or_, parts, Q(pk__in=[]))
+    cuts = [parts[first : first + _BRANCHES] for first in range(0, len(parts), _BRANCHES)]
+    found = of._default_manager.order_by()
+    return any_of(of, [Q(pk__in=found.filter(any_of(of, cut)).values("pk")) for cut in cuts])
