@@ -288,10 +288,131 @@ def silent() -> Iterator[Series]:
     return device(exporter("silent", "n1"), "GPU-q1", whole("train-0"), metrics=(MEMORY,))
 
 
+CHANGED = ORIGIN + 6 * SLOT
+CHANGED_END = ORIGIN + 16 * SLOT
+
+
+def speeds() -> Iterator[Series]:
+    """Three nodes scraped every 15 s, one every minute, and one whose exporter was away."""
+    away = [Held(ORIGIN, ORIGIN + 450, "vision", "away-0", "main"), *whole("away-0")]
+    away[1] = away[1]._replace(start=ORIGIN + SLOT)
+    metrics = (ACTIVITY, MEMORY)
+    fast = partial(device, metrics=metrics, interval=15.0)
+    return chain(
+        *(fast(exporter("speeds", f"n{n}"), f"GPU-f{n}", whole(f"fast-{n}")) for n in range(3)),
+        device(exporter("speeds", "n8"), "GPU-s1", whole("slow-0"), metrics=metrics, interval=60.0),
+        fast(exporter("speeds", "n9"), "GPU-w1", away),
+    )
+
+
+def changed() -> Iterator[Series]:
+    """Scraped every 30 s for three hours, then every 15 s for five."""
+    for n in range(2):
+        for start, end, interval in ((ORIGIN, CHANGED, 30.0), (CHANGED, CHANGED_END, 15.0)):
+            yield from device(
+                exporter("changed", f"n{n}"),
+                f"GPU-c{n}",
+                [Held(start, end, "vision", f"train-{n}", "main")],
+                metrics=(ACTIVITY, MEMORY),
+                interval=interval,
+            )
+
+
+def unmapped() -> Iterator[Series]:
+    """Two exporters on a node, of which one does not know the pods; an idle card, a handover."""
+    one, two = exporter("unmapped", "n1"), exporter("unmapped", "n1", job="standalone-dcgm")
+    return chain(
+        device(one, "GPU-o1", whole("train-0")),
+        device(two, "GPU-o1", whole(), phase=11.5),
+        device(one, "GPU-o2", [Held(ORIGIN, HANDOVER, "vision", "short-0", "main"),
+                               Held(HANDOVER, END)]),
+        device(two, "GPU-o2", whole(), phase=11.5),
+        device(one, "GPU-o3", whole()),
+        device(two, "GPU-o3", whole(), phase=11.5),
+        device(exporter("unmapped", "n2"), "GPU-o4", whole("train-1")),
+    )  # fmt: skip
+
+
+HANDOVER = ORIGIN + 900
+
+
+def restarted() -> Iterator[Series]:
+    """A shared card whose exporter came back under another address."""
+    before = exporter("restarted", "n1")
+    after = {**before, "instance": "10.0.0.9:9400"}
+    for n in range(3):
+        held = [Held(ORIGIN, HANDOVER, "vision", f"sharer-{n}", "main")]
+        yield from device(before, "GPU-l2", held, vgpu=str(n))
+        held = [Held(HANDOVER, END, "vision", f"sharer-{n}", "main")]
+        yield from device(after, "GPU-l2", held, vgpu=str(n))
+
+
+def half_profiled() -> Iterator[Series]:
+    """Two exporters on a node, of which one has no profiling metric and does not know the pods."""
+    one, two = exporter("half-profiled", "n1"), exporter("half-profiled", "n1", job="old-dcgm")
+    return chain(
+        device(one, "GPU-j1", whole("train-0")),
+        device(two, "GPU-j1", whole(), phase=11.5, metrics=(UTILIZATION, MEMORY)),
+    )
+
+
+def unmapped_alike() -> Iterator[Series]:
+    """The same where both exporters are of one job and the plain labels name the pods."""
+    plain = exporter("unmapped-alike", "n1")
+    for name in ("namespace", "pod", "container"):
+        del plain[name]
+    return chain(
+        device(plain, "GPU-o1", whole("train-0"), form=""),
+        device({**plain, "instance": "n1:9401"}, "GPU-o1", whole(), phase=11.5),
+    )
+
+
+def _own_pod(world: str) -> Iterator[Series]:
+    """Plain labels are the pods', and the exporter's own where nobody holds the card."""
+    target = {**exporter(world, "n1", job="card-metrics"), "pod": "card-metrics-x2x2x"}
+    workload = {"namespace": "vision", "pod": "model-exporter-0", "container": "main"}
+    return chain(
+        device({**target, **workload}, "GPU-e1", whole(), metrics=(ACTIVITY, MEMORY)),
+        device(target, "GPU-e2", whole(), metrics=(ACTIVITY, MEMORY)),
+        device(target, "GPU-e3", whole(), metrics=(ACTIVITY, MEMORY)),
+    )
+
+
+def targets() -> Iterator[Series]:
+    """A scrape that keeps `up`, which tells the exporter's own pod."""
+    yield from _own_pod("targets")
+    own = {**exporter("targets", "n1", job="card-metrics"), "pod": "card-metrics-x2x2x"}
+    del own["Hostname"]
+    yield series("up", own, 1.0, scrapes(ORIGIN, END))
+
+
+def one_percent() -> Iterator[Series]:
+    """Cards without profiling that stand at exactly 1 % all the time."""
+    target = exporter("one-percent", "n1")
+    at_one = {UTILIZATION: lambda _at: 1.0}
+    metrics = (UTILIZATION, MEMORY)
+    return chain(
+        device(target, "GPU-i1", whole("idle-0"), metrics=metrics, values=at_one),
+        device(target, "GPU-i2", whole("idle-1"), metrics=metrics, values={
+            UTILIZATION: lambda at: float(int(at - ORIGIN) // 30 % 2)
+        }),
+    )  # fmt: skip
+
+
+def quarter() -> Iterator[Series]:
+    """A collector that writes GPU_UTIL as 0..1, of which the sums are whole numbers."""
+    return device(
+        exporter("quarter", "n1"), "GPU-k1", whole("train-0"), metrics=(UTILIZATION, MEMORY),
+        values={UTILIZATION: lambda _at: 0.25},
+    )  # fmt: skip
+
+
 def all_worlds() -> Iterator[Series]:
     """Yield the series of every world."""
     for world in (
         renamed, honoured, lonely, mixed, twice, sliced, without_profiling, rescaled, percent,
-        blank, hostile, shared, replicas, glitch, silent,
+        blank, hostile, shared, replicas, glitch, silent, speeds, changed, unmapped,
+        unmapped_alike, targets, one_percent, quarter, half_profiled,
+        restarted,
     ):  # fmt: skip
         yield from world()

@@ -77,8 +77,12 @@ def pod(
     labels: Mapping[str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
     started: float | None = None,
+    grace_ends: float | None = None,
 ) -> dict[str, Any]:
-    """Return a pod; `created`, `bound` and `started` (the kubelet's) are offsets from T0."""
+    """Return a pod; `created`, `bound` and `started` (the kubelet's) are offsets from T0.
+
+    `grace_ends`, another one, makes it a pod whose deletion was asked for.
+    """
     scheduled = {"type": "PodScheduled", "status": "False"}
     if bound is not None:
         node = node or "node-a"
@@ -92,6 +96,8 @@ def pod(
     }
     if owner is not None:
         metadata["ownerReferences"] = [owner]
+    if grace_ends is not None:
+        metadata["deletionTimestamp"] = rfc3339(T0 + grace_ends)
     return {
         "metadata": metadata,
         "spec": {
@@ -140,8 +146,12 @@ def node(
     ready: bool = True,
     cordoned: bool = False,
     labels: Mapping[str, str] | None = None,
+    ready_since: float | None = None,
 ) -> dict[str, Any]:
     """Return a node of A100s; `gpus` None makes it one without."""
+    condition = {"type": "Ready", "status": "True" if ready else "Unknown"}
+    if ready_since is not None:
+        condition["lastTransitionTime"] = rfc3339(T0 + ready_since)
     usable = gpus if allocatable is None else allocatable
     marks = {PRODUCT: A100} if labels is None and gpus is not None else dict(labels or {})
     return {
@@ -150,7 +160,7 @@ def node(
         "status": {
             "capacity": {"cpu": "64"} if gpus is None else {"cpu": "64", GPU: str(gpus)},
             "allocatable": {} if usable is None else {GPU: str(usable)},
-            "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}],
+            "conditions": [condition],
         },
     }
 

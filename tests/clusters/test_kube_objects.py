@@ -10,6 +10,8 @@ import pytest
 
 from apps.clusters.domain.kube_objects import (
     assumed_runs,
+    deletion_time,
+    lacks_finish,
     main_resource,
     node_state,
     pod_record,
@@ -35,6 +37,7 @@ from tests.clusters.kube_factories import (
 )
 from tests.recorded_api import recorded
 
+UNKNOWN = {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}}
 EXPECTED = orjson.loads(recorded("expected.json"))
 LISTED_AT = datetime(2026, 11, 21, 4, 21, 6, tzinfo=UTC).timestamp()
 
@@ -254,6 +257,87 @@ LIVES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"node": "node-b", "phase": "Running", "statuses": [status(state=running(3))]},
         {"times": NONE | {"bound": 0, "started": 3}, "runs": [(3, None)], "reason": ""},
     ),
+    "the kubelet lost sight of the container": (
+        {
+            "bound": 5,
+            "phase": "Failed",
+            "containers": [container("prepare", units=0), container("main")],
+            "statuses": [
+                status("prepare", state=terminated(9, 300)),
+                status("main", state=UNKNOWN),
+            ],
+            "conditions": [
+                {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(T0 + 9000)},
+                {"type": "Other", "status": "True", "lastTransitionTime": rfc3339(T0 + 9999)},
+            ],
+        },
+        {
+            "times": NONE | {"bound": 5, "finished": 9000},
+            "runs": [],
+            "reason": "ContainerStatusUnknown",
+        },
+    ),
+    "the kubelet lost sight of it after its init container": (
+        {
+            "bound": 5,
+            "phase": "Failed",
+            "init": [container("fetch", units=0)],
+            "init_statuses": [status("fetch", state=terminated(6, 60))],
+            "statuses": [status("main", state=UNKNOWN)],
+            "conditions": [
+                {
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "reason": "DeletionByPodGC",
+                    "lastTransitionTime": rfc3339(T0 + 9000),
+                }
+            ],
+        },
+        {
+            "times": NONE | {"bound": 5, "finished": 9000},
+            "runs": [],
+            "reason": "DeletionByPodGC",
+        },
+    ),
+    "failed by the control plane while its node was away": (
+        {
+            "bound": 5,
+            "phase": "Failed",
+            "containers": [container("prepare", units=0), container("main")],
+            "statuses": [
+                status("prepare", state=terminated(9, 300)),
+                status("main", state=running(9)),
+            ],
+            "conditions": [
+                {
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "reason": "DeletionByPodGC",
+                    "lastTransitionTime": rfc3339(T0 + 9000),
+                }
+            ],
+        },
+        {
+            "times": NONE | {"bound": 5, "started": 9, "finished": 9000},
+            "runs": [(9, None)],
+            "reason": "DeletionByPodGC",
+        },
+    ),
+    "unready long before its last container ended": (
+        {
+            "bound": 5,
+            "phase": "Succeeded",
+            "statuses": [status(state=terminated(9, 90))],
+            "conditions": [
+                {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(T0 + 95)}
+            ],
+        },
+        {
+            "times": NONE | {"bound": 5, "started": 9, "finished": 90},
+            "runs": [(9, 90)],
+            "reason": "Completed",
+        },
+    ),
     "a status without times": (
         {
             "bound": 5,
@@ -285,6 +369,50 @@ def test_a_pod_deleted_after_its_containers_ended_ends_with_these() -> None:
         pod(bound=5, phase="Running", statuses=[status(state=terminated(9, 40))]), deleted=70
     )
     assert (gone.finished, gone.ended) == (T0 + 40, T0 + 40)
+
+
+def test_a_pod_deleted_with_its_container_out_of_sight_ends_with_its_deletion() -> None:
+    gone = record(pod(bound=5, phase="Running", statuses=[status(state=UNKNOWN)]), deleted=70)
+    assert (gone.finished, gone.ended) == (None, T0 + 70)
+
+
+LACKING: dict[str, tuple[dict[str, Any], bool]] = {
+    "its end is told": ({"statuses": [status(state=terminated(9, 90))]}, False),
+    "its end is not told": ({"statuses": [status(state=UNKNOWN)]}, True),
+    "it is over and runs": ({"statuses": [status(state=running(9))]}, True),
+    "it waits to be restarted": ({"statuses": [status(last=terminated(9, 90))]}, False),
+    "no container of it asks for GPU": (
+        {
+            "containers": [container("main"), container("log", units=0)],
+            "statuses": [status(state=terminated(9, 90)), status("log", state=UNKNOWN)],
+        },
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "expected"), LACKING.values(), ids=LACKING)
+def test_a_pod_lacks_the_finish_of_a_gpu_container(
+    fields: dict[str, Any],
+    expected: bool,
+) -> None:
+    assert lacks_finish(pod(bound=5, phase="Failed", **fields)) is expected
+
+
+GRACE: dict[str, tuple[float | None, float]] = {
+    "within the pause": (120, 120),
+    "not over yet": (700, 660),
+    "over before the pause, so it hung": (50, 660),
+    "not told": (None, 660),
+}
+
+
+@pytest.mark.parametrize(("grace_ends", "expected"), GRACE.values(), ids=GRACE)
+def test_a_late_deletion_is_dated_by_the_end_of_the_grace(
+    grace_ends: float | None, expected: float
+) -> None:
+    item = pod(grace_ends=grace_ends)
+    assert deletion_time(item, after=T0 + 60, at=T0 + 660) == T0 + expected
 
 
 def test_a_preempted_pod_says_so() -> None:

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from apps.clusters.domain.ledger import Owner, PodRecord, Source
 from apps.clusters.domain.pod_history import extended_runs, merged_inferred, reopened, updated
-from tests.clusters.kube_factories import T0, owner, pod, record, running, status, terminated
+from tests.clusters.kube_factories import (
+    T0,
+    container,
+    owner,
+    pod,
+    record,
+    running,
+    status,
+    terminated,
+)
 
 RUNS: dict[str, tuple[list[Any], list[Any], list[Any]]] = {
     "first sight": ([], [(9, None)], [(9, None)]),
@@ -83,6 +92,24 @@ def test_a_pod_whose_statuses_are_wiped_when_it_fails_ends_when_that_was_seen() 
     assert (told.finished, told.end_reason) == (T0 + 77, "Evicted")
     assert told.runs == ((T0 + 9, T0 + 77),)
     assert updated(told, failed, at=T0 + 99) == told
+
+
+def test_a_pod_whose_container_was_lost_sight_of_ran_until_that_was_seen() -> None:
+    containers = [container("a"), container("b")]
+    ran = record(
+        pod(
+            bound=5,
+            phase="Running",
+            containers=containers,
+            statuses=[status("a", running(9)), status("b", running(9))],
+        )
+    )
+    unknown = {"terminated": {"reason": "ContainerStatusUnknown"}}
+    ended = [status("a", terminated(9, 30)), status("b", unknown)]
+    over = record(pod(bound=5, phase="Failed", containers=containers, statuses=ended))
+    told = updated(ran, over, at=T0 + 77, vague=True)
+    assert (told.finished, told.runs) == (T0 + 77, ((T0 + 9, T0 + 77),))
+    assert updated(told, over, at=T0 + 99, vague=True) == told
 
 
 def test_what_was_first_seen_to_go_stays_gone() -> None:

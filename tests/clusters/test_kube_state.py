@@ -368,6 +368,29 @@ def test_missing_times_are_replaced_by_the_next_best(
     assert (found.created, found.bound) == (created, bound)
 
 
+@pytest.mark.parametrize(
+    ("times", "complete"),
+    [
+        pytest.param([30 * n for n in range(60)], True, id="throughout"),
+        pytest.param([30 * n for n in range(60) if n not in {20, 21}], True, id="90-s-hole"),
+        pytest.param([30 * n for n in range(60) if not 20 <= n <= 22], False, id="120-s-hole"),
+        pytest.param([30 * n for n in range(4, 60)], False, id="late"),
+        pytest.param([30 * n for n in range(56)], False, id="early"),
+        pytest.param([60 * n for n in range(30) if n != 7], True, id="slow-and-one-failed"),
+        pytest.param([60 * n for n in range(30) if n not in {7, 8}], False, id="slow-and-two"),
+        pytest.param([300 * n for n in range(6)], True, id="very-slow"),
+        pytest.param([900], False, id="once"),
+        pytest.param([], True, id="times-unknown"),
+    ],
+)
+def test_a_slot_is_complete_without_holes(times: list[int], complete: bool) -> None:
+    full = float(len(times) or 60)
+    seen = Coverage([S], {S: full}, scrapes={S: [S + float(t) for t in times]})
+    assert seen.complete(S) is complete
+    assert seen.covers(S)
+    assert not Coverage([S], {}, scrapes={}).complete(S)
+
+
 def test_presence_is_the_largest_count() -> None:
     assert presence([(1, 5.0), (2, 7.0)], [(1, 6.0)]) == {1: 6.0, 2: 7.0}
 

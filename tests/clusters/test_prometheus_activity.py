@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.adapters.prometheus_activity import (
+    between,
     merged,
     reads_fraction,
     reads_percent,
     sampling_interval,
-    typical,
     usable,
 )
 
@@ -60,7 +60,8 @@ def test_fractions_written_as_per_cent_are_noticed(values: list[float], verdict:
     ("sums", "verdict"),
     [
         pytest.param([(30.125, 60), (0.0, 60)], True, id="broken-numbers"),
-        pytest.param([(60.0, 60), (0.0, 60)], True, id="one-throughout"),
+        pytest.param([(60.0, 60), (0.0, 60)], False, id="one-per-cent-throughout"),
+        pytest.param([(60.0, 60), (0.25, 60)], True, id="one-beside-a-fraction"),
         pytest.param([(0.0, 60), (12.0, 60)], False, id="idle-per-cent"),
         pytest.param([(30.125, 60), (4800.0, 60)], False, id="one-is-over-one"),
         pytest.param([(nan, 60), (1e19, 60)], False, id="blanks-say-nothing"),
@@ -88,6 +89,13 @@ def test_what_only_the_second_series_has_is_kept() -> None:
     ]
 
 
+def test_what_lies_beside_other_samples_is_left_out() -> None:
+    named = every(30, 10)
+    assert between(every(30, 20, first=11), [named]) == every(30, 10, first=311)
+    assert between(every(30, 10, first=300), [named]) == every(30, 10, first=300)
+    assert between(every(30, 3), []) == every(30, 3)
+
+
 @given(st.floats(0, 29.9), st.integers(2, 60), st.integers(0, 60), st.integers(1, 60))
 def test_two_exporters_never_give_more_samples_than_the_grid_holds(
     shift: float, first: int, start: int, second: int
@@ -101,5 +109,3 @@ def test_two_exporters_never_give_more_samples_than_the_grid_holds(
 def test_intervals() -> None:
     assert sampling_interval([(0.0, 1), (30.0, 1), (60.001, 1), (150.0, 1)]) == 30.001
     assert sampling_interval([(0.0, 1)]) is None
-    assert typical([30.0, 15.0, 30.0]) == 30.0
-    assert typical([]) is None

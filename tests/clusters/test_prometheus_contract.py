@@ -115,7 +115,14 @@ def test_device_rows_are_those_of_the_windows_slots(source: MetricsSource) -> No
             assert row[:9] == other[:9]
             assert row[9:] == pytest.approx(other[9:], abs=1e-6)
         assert answer.activity_metric == "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-        assert answer.scrape_interval_seconds == 30.0
+        assert (answer.scrape_interval_seconds, answer.intervals) == (30.0, {})
+
+
+def test_the_fake_has_the_intervals_of_the_windows_slots() -> None:
+    slow = {(ORIGIN, "GPU-1", ""): 60.0, (ORIGIN + SLOT, "GPU-1", ""): 60.0}
+    source: MetricsSource = replace(fake(), intervals=slow)
+    assert source.devices(WINDOW).intervals == slow
+    assert source.devices(FIRST_SLOT).intervals == {(ORIGIN, "GPU-1", ""): 60.0}
 
 
 def test_raw_samples_are_those_of_the_devices_and_the_window(source: MetricsSource) -> None:

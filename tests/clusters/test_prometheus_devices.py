@@ -14,6 +14,7 @@ from tests.clusters import device_worlds
 from tests.clusters.device_worlds import (
     ACTIVITY,
     BLANKS,
+    CHANGED,
     HOSTILE,
     UTILIZATION,
     WATTS,
@@ -69,6 +70,20 @@ def only(answer: DeviceAnswer, uuid: str) -> list[DeviceSlot]:
     return sorted(row for row in answer.rows if row.uuid == uuid)
 
 
+def interval_of(answer: DeviceAnswer, row: DeviceSlot) -> float | None:
+    """Return the interval of a row as the port says it is found."""
+    key = (row.slot, row.uuid, row.gpu_instance)
+    return answer.intervals.get(key, answer.scrape_interval_seconds)
+
+
+def intervals_of(answer: DeviceAnswer) -> list[tuple[DeviceSlot, float | None]]:
+    """Return the interval of every row, without what rounding may change."""
+    return [
+        (row._replace(activity_sum=None, energy_wh=None), interval_of(answer, row))
+        for row in sorted(answer.rows)
+    ]
+
+
 @pytest.mark.parametrize("windows", [HOURLY, LONG], ids=["hourly", "range"])
 def test_means_and_counts_equal_those_of_the_raw_samples(
     clusters: Clusters, windows: list[Window]
@@ -88,11 +103,19 @@ def test_means_and_counts_equal_those_of_the_raw_samples(
 
 
 @pytest.mark.parametrize(
-    "world", ["renamed", "honoured", "mixed", "twice", "sliced", "percent", "blank", "shared"]
+    "world",
+    [
+        *("renamed", "honoured", "mixed", "twice", "sliced", "percent", "blank", "shared"),
+        *("speeds", "changed", "unmapped", "unmapped-alike", "targets", "one-percent", "quarter"),
+        *("half-profiled", "restarted"),
+    ],
 )
 def test_range_queries_give_what_hourly_queries_give(clusters: Clusters, world: str) -> None:
-    hourly = sorted(row for window in HOURLY for row in clusters[world].devices(window).rows)
-    long = sorted(clusters[world].devices(LONG[0]).rows)
+    answers = [clusters[world].devices(window) for window in HOURLY]
+    whole = clusters[world].devices(LONG[0])
+    assert [seconds for one in answers for seconds in intervals_of(one)] == intervals_of(whole)
+    hourly = sorted(row for one in answers for row in one.rows)
+    long = sorted(whole.rows)
     assert len(hourly) == len(long)
     for one, other in zip(hourly, long, strict=True):
         assert one._replace(activity_sum=None, energy_wh=None) == other._replace(
@@ -328,6 +351,141 @@ def test_a_hostile_cluster_name_reaches_its_own_series_alone(clusters: Clusters)
 def test_the_sampling_interval_is_learnt(clusters: Clusters) -> None:
     assert clusters["renamed"].devices(FIRST_HOUR).scrape_interval_seconds == 30.0
     assert clusters["twice"].devices(LONG[0]).scrape_interval_seconds == 30.0
+
+
+EIGHT_HOURS = Window(from_seconds(ORIGIN), from_seconds(device_worlds.CHANGED_END))
+
+
+def test_a_slot_has_its_interval_however_long_the_window_is(clusters: Clusters) -> None:
+    together = clusters["changed"].devices(EIGHT_HOURS)
+    assert {interval_of(together, row) for row in together.rows if row.slot < CHANGED} == {30.0}
+    assert {interval_of(together, row) for row in together.rows if row.slot >= CHANGED} == {15.0}
+    alone = [clusters["changed"].devices(hour) for hour in EIGHT_HOURS.hours()]
+    assert [one for answer in alone for one in intervals_of(answer)] == intervals_of(together)
+    assert {row.samples * (interval_of(together, row) or 0.0) for row in together.rows} == {1800.0}
+
+
+def test_devices_of_one_slot_may_be_scraped_at_several_intervals(clusters: Clusters) -> None:
+    answer = clusters["speeds"].devices(FIRST_HOUR)
+    assert answer.scrape_interval_seconds == 15.0
+    assert answer.intervals == {(ORIGIN, "GPU-s1", ""): 60.0, (ORIGIN + SLOT, "GPU-s1", ""): 60.0}
+
+
+def test_an_exporter_that_was_away_is_no_slower_one(clusters: Clusters) -> None:
+    answer = clusters["speeds"].devices(FIRST_HOUR)
+    away, slow = only(answer, "GPU-w1")[0], only(answer, "GPU-s1")[0]
+    assert (away.samples, slow.samples) == (30, 30)
+    assert (interval_of(answer, away), interval_of(answer, slow)) == (15.0, 60.0)
+
+
+def test_intervals_cost_one_raw_query_for_each_slot(prometheus_url: str) -> None:
+    with scripted(lambda asked: Answer(forwarded(prometheus_url, asked))) as server:
+        entry = {"url": server.url, "matchers": {"cluster": "speeds"}}
+        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        source.devices(LONG[0])
+        source.close()
+    assert sum(asked.form["query"].endswith("]") for asked in server.asked) == 6
+
+
+# ---------------------------------------------------------------- exporters
+
+
+@pytest.mark.parametrize("world", ["unmapped", "unmapped-alike"])
+def test_copies_of_an_exporter_without_pods_are_left_out(clusters: Clusters, world: str) -> None:
+    answer = clusters[world].devices(FIRST_HOUR)
+    rows = only(answer, "GPU-o1")
+    assert [(row.slot, row.pod, row.samples) for row in rows] == [
+        (ORIGIN, "train-0", 60),
+        (ORIGIN + SLOT, "train-0", 60),
+    ]
+    times = [ORIGIN + 7.123 + n * 30 for n in range(60)]
+    assert rows[0].activity_sum == pytest.approx(sum(map(activity_of("GPU-o1"), times)), abs=1e-9)
+    assert any("without pods were left out" in warning for warning in answer.warnings)
+
+
+def test_what_nobody_held_stays_where_copies_are_left_out(clusters: Clusters) -> None:
+    answer = clusters["unmapped"].devices(FIRST_HOUR)
+    rows = [row for row in only(answer, "GPU-o2") if row.slot == ORIGIN]
+    assert [(row.pod, row.samples) for row in rows] == [("", 30), ("short-0", 30)]
+    value = activity_of("GPU-o2")
+    for row, first in zip(rows, (30, 0), strict=True):
+        times = [ORIGIN + 7.123 + n * 30 for n in range(first, first + 30)]
+        assert row.activity_sum == pytest.approx(sum(map(value, times)), abs=1e-6)
+    assert sum(row.energy_wh or 0.0 for row in rows) == pytest.approx(WATTS / 2, rel=0.04)
+
+
+def test_an_exporter_that_was_restarted_is_no_second_one(clusters: Clusters) -> None:
+    answer = clusters["restarted"].devices(FIRST_HOUR)
+    assert sorted((row.pod, row.samples) for row in answer.rows if row.slot == ORIGIN) == [
+        ("sharer-0", 60),
+        ("sharer-1", 60),
+        ("sharer-2", 60),
+    ]
+    assert answer.warnings == ()
+
+
+def test_copies_are_left_out_where_raw_samples_are_refused(prometheus_url: str) -> None:
+    def refuse(asked: Asked) -> Answer:
+        if asked.form["query"].endswith("]"):
+            return Answer(b"{}", 422)
+        return Answer(forwarded(prometheus_url, asked))
+
+    with scripted(refuse) as server:
+        entry = {"url": server.url, "matchers": {"cluster": "unmapped"}}
+        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        answer = source.devices(FIRST_HOUR)
+        source.close()
+    assert [(row.pod, row.samples) for row in only(answer, "GPU-o1")] == [("train-0", 60)] * 2
+
+
+def test_the_exporter_with_the_profiling_metric_tells(clusters: Clusters) -> None:
+    answer = clusters["half-profiled"].devices(FIRST_HOUR)
+    assert [(row.pod, row.samples) for row in answer.rows] == [("train-0", 60)] * 2
+    times = [ORIGIN + 7.123 + n * 30 for n in range(60)]
+    assert answer.rows[0].activity_sum == pytest.approx(
+        sum(map(activity_of("GPU-j1"), times)), abs=1e-9
+    )
+
+
+def test_a_card_at_rest_under_two_exporters_is_counted_once(clusters: Clusters) -> None:
+    answer = clusters["unmapped"].devices(FIRST_HOUR)
+    assert [(row.pod, row.samples) for row in only(answer, "GPU-o3")] == [("", 60), ("", 60)]
+
+
+@pytest.mark.parametrize("world", ["unmapped", "unmapped-alike"])
+def test_raw_samples_of_an_exporter_without_pods_are_left_out(
+    clusters: Clusters, world: str
+) -> None:
+    samples = clusters[world].activity_samples(["GPU-o1"], FIRST_HOUR)
+    assert [sample.pod for sample in samples] == ["train-0"] * 120
+
+
+def test_the_exporters_own_pod_is_known_from_its_target(clusters: Clusters) -> None:
+    answer = clusters["targets"].devices(FIRST_HOUR)
+    assert {(row.uuid, row.namespace, row.pod, row.container) for row in answer.rows} == {
+        ("GPU-e1", "vision", "model-exporter-0", "main"),
+        ("GPU-e2", "", "", ""),
+        ("GPU-e3", "", "", ""),
+    }
+    samples = clusters["targets"].activity_samples(["GPU-e1", "GPU-e2"], FIRST_HOUR)
+    assert {(sample.uuid, sample.pod) for sample in samples} == {
+        ("GPU-e1", "model-exporter-0"),
+        ("GPU-e2", ""),
+    }
+
+
+def test_one_per_cent_is_not_all(clusters: Clusters) -> None:
+    answer = clusters["one-percent"].devices(FIRST_HOUR)
+    assert only(answer, "GPU-i1")[0].activity_sum == pytest.approx(0.6)
+    assert only(answer, "GPU-i2")[0].activity_sum == pytest.approx(0.3)
+    assert answer.warnings == ()
+    samples = clusters["one-percent"].activity_samples(["GPU-i1"], FIRST_HOUR)
+    assert {sample.activity for sample in samples} == {0.01}
+
+
+def test_fractions_are_seen_though_their_sums_are_whole(clusters: Clusters) -> None:
+    answer = clusters["quarter"].devices(FIRST_HOUR)
+    assert only(answer, "GPU-k1")[0].activity_sum == pytest.approx(15.0)
 
 
 def test_a_window_without_series_is_empty(clusters: Clusters) -> None:

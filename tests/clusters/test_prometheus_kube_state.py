@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from apps.clusters.adapters.prometheus_config import PrometheusConfig
 from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import LedgerAnswer, QuotaSlot
-from tests.clusters.kube_worlds import END, PRODUCT, TrueNode, TruePod, churn, owners, world
+from tests.clusters.kube_worlds import END, LATER, PRODUCT, TrueNode, TruePod, churn, owners, world
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, Series, scrapes, series, write
 from tests.clusters.scripted_prometheus import EMPTY, Answer, Asked, forwarded, scripted
 from tests.real_prometheus import RealPrometheus
@@ -89,6 +90,47 @@ def _quotas() -> Iterator[Series]:
         )
 
 
+HOLES = {
+    "one-scrape-failed": (ORIGIN + 600.0, ORIGIN + 630.0),
+    "ten-minutes": (ORIGIN + 600.0, ORIGIN + 1200.0),
+    "first-minutes": (ORIGIN + 0.0, ORIGIN + 300.0),
+    "last-minutes": (ORIGIN + 1500.0, ORIGIN + 1800.0),
+}
+NO_TIMES = ("created", "status_scheduled_time", "start_time", "completion_time")
+
+
+def _absurd() -> Iterator[Series]:
+    """Pods and a node of which a broken collector writes what cannot be."""
+
+    def one(metric: str, value: float, **labels: str) -> Series:
+        return series(metric, {**labels, "namespace": "vision"}, value, scrapes(ORIGIN, LATER))
+
+    requests = "kube_pod_container_resource_requests"
+    for name, units in (("all", 1e300), ("inf", inf), ("nan", nan), ("less", -4.0), ("most", 2e4)):
+        mad = {"pod": name, "uid": name, "container": "main", "resource": "nvidia_com_gpu"}
+        yield one(requests, units, node="n1", **mad)
+    for name, at in (("never", inf), ("late", END + 3 * 86400.0), ("early", 5.0), ("nan-at", nan)):
+        pod = {"pod": name, "uid": name}
+        yield one(requests, 1.0, node="n1", container="main", resource="nvidia_com_gpu", **pod)
+        for metric in NO_TIMES:
+            yield one(f"kube_pod_{metric}", at, **pod)
+        yield one("kube_pod_status_phase", at, phase="Failed", **pod)
+        yield one("kube_pod_container_state_started", at, container="main", **pod)
+        yield one("kube_pod_container_status_running", at, container="main", **pod)
+    for node, units in (("huge", 1e12), ("odd", nan), ("endless", inf), ("minus", -8.0)):
+        for metric in ("capacity", "allocatable"):
+            yield one(f"kube_node_status_{metric}", units, node=node, resource="nvidia_com_gpu")
+        yield one("kube_node_created", units, node=node)
+    sick = {"node": "unsaid", "resource": "nvidia_com_gpu"}
+    yield one("kube_node_status_capacity", 4.0, **sick)
+    yield one("kube_node_created", ORIGIN - 9000.0, node="unsaid")
+    yield one("kube_node_spec_unschedulable", nan, node="unsaid")
+    yield one("kube_node_status_condition", nan, node="unsaid", condition="Ready", status="true")
+    quota = {"resourcequota": "gpus", "resource": "requests.nvidia.com/gpu"}
+    yield one("kube_resourcequota", inf, type="hard", **quota)
+    yield one("kube_resourcequota", 3.0, type="used", **quota)
+
+
 def _renamed(labels: Mapping[str, str]) -> dict[str, str]:
     """Return labels as Prometheus writes them without honor_labels."""
     own = {"namespace": "monitoring", "pod": "kube-state-metrics-0", "container": "ksm"}
@@ -121,6 +163,9 @@ def _worlds() -> Iterator[Series]:
         "kube_pod_container_status_running",
     }
     yield from (one for one in world("poor", KINDS, NODES) if one.metric not in unsaid)
+    for name, away in HOLES.items():
+        yield from world(name, KINDS[:1], NODES[:1], away=away)
+    yield from world("absurd", KINDS[:3], NODES[:1], more=_absurd())
     yield from world("dead", KINDS[:5], NODES[:1], until=ORIGIN + 3 * SLOT + 600)
 
 
@@ -137,7 +182,10 @@ def sources(server: str) -> Iterator[dict[str, PrometheusSource]]:
         name: PrometheusSource(
             PrometheusConfig.from_catalog({"url": server, "matchers": {"cluster": name}})
         )
-        for name in ("kinds", "churn", "replicas", "outage", "renamed", "poor", "dead")
+        for name in (
+            *("kinds", "churn", "replicas", "outage", "renamed", "poor", "dead", "absurd"),
+            *HOLES,
+        )
     }
     yield found
     for source in found.values():
@@ -436,13 +484,68 @@ def test_slots_without_kube_state_metrics_are_not_covered(
     assert found["done"].finished == AT
 
 
+@pytest.mark.parametrize(
+    ("name", "covered"),
+    [
+        ("one-scrape-failed", True),
+        ("ten-minutes", False),
+        ("first-minutes", False),
+        ("last-minutes", False),
+    ],
+)
+@pytest.mark.parametrize("window", [HOURLY[0], ALL], ids=["alone", "together"])
+def test_a_slot_with_a_hole_is_not_covered(
+    sources: dict[str, PrometheusSource], name: str, covered: bool, window: Window
+) -> None:
+    answer = sources[name].ledger(window)
+    assert answer.covered == {slot: covered or slot != ORIGIN for slot in window.slots()}
+    assert pods_of(answer)["runs"].ended is None
+
+
 def test_pods_do_not_end_because_kube_state_metrics_died(
     sources: dict[str, PrometheusSource],
 ) -> None:
     answer = sources["dead"].ledger(ALL)
-    assert [covered for _, covered in sorted(answer.covered.items())] == [True] * 4 + [False] * 2
+    assert [covered for _, covered in sorted(answer.covered.items())] == [True] * 3 + [False] * 3
     assert pods_of(answer)["runs"].ended is None
     assert pods_of(answer)["done"].finished == AT
+
+
+# ---------------------------------------------------------------- absurd values
+
+
+def test_amounts_that_cannot_be_are_left_out_and_said(
+    sources: dict[str, PrometheusSource],
+) -> None:
+    answer = sources["absurd"].ledger(ALL)
+    found = pods_of(answer)
+    assert not {"all", "inf", "nan", "less", "most"} & set(found)
+    assert {spell.node for spell in answer.nodes} == {"n1", "unsaid"}
+    assert all(spell.capacity["nvidia.com/gpu"] in {4.0, 8.0} for spell in answer.nodes)
+    for metric in ("kube_pod_container_resource_requests", "kube_node_status_capacity"):
+        assert any(metric in warning and "left out" in warning for warning in answer.warnings)
+
+
+def test_times_that_cannot_be_are_left_out_and_said(
+    sources: dict[str, PrometheusSource],
+) -> None:
+    answer = sources["absurd"].ledger(ALL)
+    found = pods_of(answer)
+    for name in ("never", "late", "early", "nan-at"):
+        assert (found[name].created, found[name].bound, found[name].runs) == (ORIGIN, ORIGIN, ())
+    assert (found["runs"].bound, found["runs"].started) == (ORIGIN - 3500, ORIGIN - 3490)
+    for metric in NO_TIMES:
+        assert any(f"kube_pod_{metric}" in warning for warning in answer.warnings), metric
+
+
+def test_a_node_whose_health_cannot_be_is_healthy(sources: dict[str, PrometheusSource]) -> None:
+    (spell,) = spells_of(sources["absurd"].ledger(ALL), "unsaid")
+    assert (spell.start, spell.end, spell.ready, spell.schedulable) == (ORIGIN, END, True, True)
+
+
+def test_quotas_that_cannot_be_are_left_out(sources: dict[str, PrometheusSource]) -> None:
+    rows = sources["absurd"].quotas(HOURLY[0])
+    assert [(row.hard, row.used) for row in rows] == [(None, 3.0)] * 2
 
 
 # ---------------------------------------------------------------- quotas

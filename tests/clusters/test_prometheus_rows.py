@@ -2,14 +2,21 @@
 
 import pytest
 
+from apps.clusters.adapters.prometheus_copies import Crowd, crowd_of
 from apps.clusters.adapters.prometheus_forms import EXPORTED, PLAIN, Device, Holder, workload
+from apps.clusters.adapters.prometheus_intervals import (
+    AnswerIntervals,
+    SlotIntervals,
+    classes_of,
+    samples_by_device,
+)
 from apps.clusters.adapters.prometheus_rows import (
+    DeviceKey,
     Row,
-    copied,
     device_slots,
     joined,
     share_energy,
-    without_copies,
+    without_repeats,
 )
 
 
@@ -50,53 +57,97 @@ def test_a_row_without_activity_takes_that_of_the_other() -> None:
     assert (both.activity, both.samples) == (20.0, 40)
 
 
-def test_samples_of_a_node_scraped_twice_are_halved_and_means_stay() -> None:
-    rows = [
-        row("GPU-1", "a", 120, mean=0.4),
-        row("GPU-2", "b", 60, mean=0.7),
-        row("GPU-2", "", 60, mean=0.1),
-        row("GPU-9", "c", 60, node="n2"),
-    ]
-    largest = copied(rows, 30.0)
-    assert set(largest) == {"n1"}
-    without_copies(rows, 30.0, largest=largest, doubled={"n1"})
-    assert [r.samples for r in rows] == [60, 30, 30, 60]
-    assert [r.activity / r.samples for r in rows if r.activity is not None] == pytest.approx(
-        [0.4, 0.7, 0.1, 0.5]
-    )
-
-
 def test_a_pod_with_two_replicas_of_a_card_changes_no_other_row() -> None:
-    rows = [row("GPU-1", "a", 120), row("GPU-1", "b", 60)]
-    without_copies(rows, 30.0, largest=copied(rows, 30.0), doubled=set())
+    rows = [row("GPU-1", "a", 120, mean=0.4), row("GPU-1", "b", 60)]
+    without_repeats(rows, every_half_minute)
     assert [r.samples for r in rows] == [60, 60]
+    assert rows[0].activity == pytest.approx(24.0)
 
 
-@pytest.mark.parametrize("samples", [1, 59, 60, 61, 62])
+@pytest.mark.parametrize("samples", [1, 59, 60, 61, 62, 75])
 def test_a_sample_more_than_the_grid_holds_is_no_copy(samples: int) -> None:
-    assert copied([row("GPU-1", "a", samples)], 30.0) == {}
+    assert crowd([row("GPU-1", "a", samples)]) is None
+
+
+def test_copies_are_noticed_whatever_names_they_have() -> None:
+    rows = [row("GPU-1", "a", 60), row("GPU-1", "", 60), row("GPU-2", "b", 60, node="n2")]
+    assert crowd(rows) == Crowd(0, {"n1": [("GPU-1", "")]})
 
 
 def test_devices_of_unnamed_nodes_stand_for_themselves() -> None:
     rows = [row("GPU-1", "a", 120, node=""), row("GPU-2", "b", 60, node="")]
-    assert set(copied(rows, 30.0)) == {"GPU-1"}
+    assert crowd(rows) == Crowd(0, {"GPU-1": [("GPU-1", "")]})
+
+
+def test_a_faster_device_is_no_copy() -> None:
+    rows = [row("GPU-1", "a", 120), row("GPU-2", "b", 60)]
+    fast = SlotIntervals(30.0, learnt=True, odd={("GPU-1", ""): 15.0})
+    assert crowd_of(0, rows, samples_by_device(rows), fast.of) is None
+
+
+def every_half_minute(_key: DeviceKey) -> float:
+    return 30.0
+
+
+def crowd(rows: list[Row]) -> Crowd | None:
+    return crowd_of(0, rows, samples_by_device(rows), every_half_minute)
+
+
+# ---------------------------------------------------------------- intervals
+
+
+def test_devices_are_of_one_class_while_their_counts_are_alike() -> None:
+    totals = {("a", ""): 60, ("b", ""): 58, ("c", ""): 54, ("d", ""): 53, ("e", ""): 30}
+    assert classes_of(totals) == [
+        [("a", ""), ("b", ""), ("c", "")],
+        [("d", "")],
+        [("e", "")],
+    ]
+    assert classes_of({}) == []
+
+
+def test_exceptions_are_those_that_differ_from_most() -> None:
+    gathered = AnswerIntervals()
+    rows = [row("GPU-1", "a", 60), row("GPU-2", "b", 30)]
+    gathered.add(0, SlotIntervals(30.0, learnt=True, odd={("GPU-2", ""): 60.0}), 2)
+    gathered.add(1800, SlotIntervals(30.0, learnt=True), 2)
+    gathered.add(3600, SlotIntervals(15.0, learnt=True), 2)
+    gathered.add(5400, SlotIntervals(20.0, learnt=False), 2)
+    slots = [one for at in (0, 1800, 3600, 5400) for one in device_slots(at, rows)]
+    assert gathered.common == 30.0
+    assert gathered.exceptions(slots) == {
+        (0, "GPU-2", ""): 60.0,
+        (3600, "GPU-1", ""): 15.0,
+        (3600, "GPU-2", ""): 15.0,
+        (5400, "GPU-1", ""): 20.0,
+        (5400, "GPU-2", ""): 20.0,
+    }
+
+
+def test_without_any_interval_there_are_no_exceptions() -> None:
+    gathered = AnswerIntervals()
+    gathered.add(0, SlotIntervals(30.0, learnt=False), 1)
+    assert (gathered.common, gathered.exceptions([])) == (None, {})
+
+
+# ---------------------------------------------------------------- energy and names
 
 
 def test_holders_that_follow_each_other_keep_their_energy() -> None:
     rows = [row("GPU-1", "a", 21, energy=52.0), row("GPU-1", "", 39, energy=98.0)]
-    share_energy(rows, 30.0)
+    share_energy(rows, every_half_minute)
     assert [r.energy for r in rows] == [52.0, 98.0]
 
 
 def test_instances_share_the_energy_of_their_device() -> None:
     rows = [row("GPU-1", f"p{n}", 60, instance=n, energy=150.0) for n in range(7)]
-    share_energy(rows, 30.0)
+    share_energy(rows, every_half_minute)
     assert sum(r.energy or 0.0 for r in rows) == pytest.approx(150.0)
 
 
 def test_energy_without_samples_is_shared_evenly() -> None:
     rows = [row("GPU-1", f"p{n}", 0, instance=n, energy=150.0) for n in range(3)]
-    share_energy(rows, 30.0)
+    share_energy(rows, every_half_minute)
     assert [r.energy for r in rows] == [50.0, 50.0, 50.0]
 
 
@@ -115,6 +166,15 @@ def test_energy_without_samples_is_shared_evenly() -> None:
 )  # fmt: skip
 def test_the_exporters_own_pod_is_no_workload(holder: Holder, names: tuple[str, ...]) -> None:
     assert workload(holder) == names
+
+
+def test_targets_decide_before_names_do() -> None:
+    holder = PLAIN.holder(pod="card-metrics-x", namespace="g")
+    named = PLAIN.holder(pod="model-exporter-0", namespace="v")
+    assert workload(holder) == ("g", "card-metrics-x", "")
+    assert workload(holder, {("g", "card-metrics-x")}) == ("", "", "")
+    assert workload(named) == ("", "", "")
+    assert workload(named, {("g", "card-metrics-x")}) == ("v", "model-exporter-0", "")
 
 
 @pytest.mark.parametrize(

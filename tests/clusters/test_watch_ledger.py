@@ -409,10 +409,11 @@ def test_a_list_anew_begins_a_span_and_leaves_a_gap(cluster: Cluster) -> None:
     recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [run_pod()], T0)])
     recorder.take([Followed(NODES, T0 + 60), Followed(PODS, T0 + 60)])
     recorder.write()
+    recorder.take([Followed(NODES, T0 + end) for end in (120, 180, 240, 300)])
     # The pods' version had expired when the server came back.
-    recorder.take([Listed(PODS, [], T0 + 300), Followed(NODES, T0 + 400), Followed(PODS, T0 + 400)])
+    recorder.take([Listed(PODS, [], T0 + 301), Followed(NODES, T0 + 360), Followed(PODS, T0 + 360)])
     recorder.write()
-    assert spans() == [(0, 60), (300, 400)]
+    assert spans() == [(0, 60), (301, 360)]
     row = Pod.objects.get()
     assert (times(row), row.lost) == ([0, 5, 9, None, 60, 60], True)
 

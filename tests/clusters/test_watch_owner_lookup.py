@@ -85,6 +85,19 @@ def test_many_owners_of_one_kind_are_read_as_one_list() -> None:
     assert source.calls == [("list", RS), ("list", DEPLOYMENTS)]
 
 
+def test_many_owners_that_may_not_be_listed_are_read_one_by_one() -> None:
+    source = FakeCluster()
+    source.fail("list", SourceRejected("HTTP 403"))
+    pods = []
+    for n in range(LIST_FROM + 5):
+        above = owner("CronJob", "nightly", api_version=BATCH)
+        source.put(JOBS, controller("Job", f"nightly-{n}", above=above))
+        pods.append(pod(f"uid-{n}", owner=owner("Job", f"nightly-{n}", api_version=BATCH)))
+    found = OwnerLookup(source).top_owners(pods)
+    assert set(found.values()) == {Owner("CronJob", "nightly")}
+    assert [verb for verb, _ in source.calls].count("list") == 1
+
+
 def test_an_owner_that_may_not_be_read_leaves_the_nearest_one_and_is_asked_for_once() -> None:
     source = FakeCluster()
     source.fail("get", SourceRejected("HTTP 403"))
@@ -119,3 +132,14 @@ def test_owners_that_own_each_other_come_to_an_end() -> None:
     source.put(JOBS, controller("Job", "b", above=owner("Job", "a", api_version=BATCH)))
     found = OwnerLookup(source).top_owners([pod("x", owner=owner("Job", "a", api_version=BATCH))])
     assert found["x"].kind == "Job"
+
+
+def test_owners_are_forgotten_when_they_become_too_many() -> None:
+    source = FakeCluster()
+    lookup = OwnerLookup(source, most=10)
+    for n in range(12):
+        _deployment(source, f"web-{n}")
+        lookup.top_owners([_of_deployment(f"uid-{n}", f"web-{n}")])
+    asked = len(source.calls)
+    assert lookup.top_owners([_of_deployment("b", "web-0")]) == {"b": Owner("Deployment", "web-0")}
+    assert len(source.calls) == asked + 2

@@ -1,6 +1,6 @@
 """A metrics source from rows in memory, for tests of what stands on the port."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
@@ -20,7 +20,8 @@ class FakeMetrics:
     """Implements `apps.clusters.ports.MetricsSource` with what it is given.
 
     `pods` and `nodes` are the whole truth, of which a window shows what could be known by its
-    end. `away` are slots without kube-state-metrics. Every call raises `failure` while it is
+    end. `away` are slots without kube-state-metrics, `intervals` those of
+    devices that differ from `scrape_interval_seconds`. Every call raises `failure` while it is
     set; `calls` notes the names of the methods called.
     """
 
@@ -32,6 +33,7 @@ class FakeMetrics:
     away: Collection[int] = ()
     activity_metric: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
     scrape_interval_seconds: float | None = 30.0
+    intervals: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     failure: Exception | None = None
     calls: list[str] = field(default_factory=list)
@@ -46,6 +48,7 @@ class FakeMetrics:
             activity_metric=self.activity_metric if measured else "",
             scrape_interval_seconds=self.scrape_interval_seconds if measured else None,
             warnings=self.warnings,
+            intervals={key: value for key, value in self.intervals.items() if key[0] in slots},
         )
 
     def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:

@@ -120,12 +120,13 @@ class KubernetesApi:
         )
 
     def close(self) -> None:
-        """End every open watch from another thread; their readers see SourceUnavailable."""
+        """End every open watch, from any thread; their readers see SourceUnavailable."""
         with self._lock:
             self._closed = True
             streams = list(self._streams)
         for response in streams:
             _shut(response)
+        self._client.rest_client.pool_manager.clear()
 
     # ------------------------------------------------------------ lists
 

@@ -5,9 +5,11 @@ DCGM writes activity as a fraction 0..1 (`DCGM_FI_PROF_GR_ENGINE_ACTIVE`) or as 
 exporters leak blanks such as 2147483632 or 9.2e18.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import median, median_low
+from math import inf
+from statistics import median
 
 Sample = tuple[float, float]
 """(Unix seconds, value)."""
@@ -44,8 +46,9 @@ def reads_percent(values: Iterable[float]) -> bool:
 def reads_fraction(sums: Iterable[tuple[float, int]]) -> bool:
     """Say whether (sum, samples) of a metric of whole per cent were rescaled to fractions.
 
-    No mean is over 1 then. An idle cluster looks alike, but its sums are of whole numbers, and
-    none of its devices stands at exactly 1 % throughout.
+    No mean is over 1 then, and only a value strictly between 0 and 1 proves it: a sum of whole
+    per cent is a whole number. A device at exactly 1 % looks like one at 100 % of the other
+    scale and proves nothing.
     """
     found = False
     for total, count in sums:
@@ -53,7 +56,7 @@ def reads_fraction(sums: Iterable[tuple[float, int]]) -> bool:
             continue
         if total > LARGEST_FRACTION * count:
             return False
-        if total != int(total) or (count > 1 and total >= count):
+        if total != int(total):
             found = True
     return found
 
@@ -77,13 +80,23 @@ def merged(series: Sequence[Sequence[Sample]]) -> list[Sample]:
     return kept
 
 
+def between(samples: Sequence[Sample], others: Sequence[Sequence[Sample]]) -> list[Sample]:
+    """Return those samples that lie where none of the other series has any.
+
+    What an exporter shows that does not know the pods is dropped where another one names them.
+    """
+    spacing = sampling_interval(max([*others, samples], key=len)) or 0.0
+    times = sorted(at for one in others for at, _ in one)
+    kept = []
+    for at, value in samples:
+        place = bisect_left(times, at)
+        near = min((abs(at - other) for other in times[max(0, place - 1) : place + 1]), default=inf)
+        if near >= _APART * spacing:
+            kept.append((at, value))
+    return kept
+
+
 def sampling_interval(samples: Sequence[Sample]) -> float | None:
     """Return the median spacing in seconds, to the millisecond; None of fewer than two samples."""
     spacings = [b[0] - a[0] for a, b in pairwise(samples)]
     return round(median(spacings), 3) if spacings else None
-
-
-def typical(intervals: Iterable[float]) -> float | None:
-    """Return the median of some intervals, one that occurs; None of none."""
-    ordered = list(intervals)
-    return median_low(ordered) if ordered else None

@@ -1,17 +1,15 @@
 """Device rows of a window: what each device and holder did in each slot."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from heapq import nsmallest
-from statistics import median, median_low
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from apps.clusters.adapters.prometheus_activity import (
     LARGEST_FRACTION,
-    Sample,
+    LARGEST_PERCENT,
     reads_fraction,
     reads_percent,
-    typical,
 )
+from apps.clusters.adapters.prometheus_copies import Crowd, count_once, crowd_of, some_of
 from apps.clusters.adapters.prometheus_forms import (
     ACTIVITY,
     ENERGY,
@@ -20,27 +18,24 @@ from apps.clusters.adapters.prometheus_forms import (
     Device,
     Holder,
     Part,
-    Target,
     parts,
-    workload,
+)
+from apps.clusters.adapters.prometheus_intervals import (
+    AnswerIntervals,
+    SlotIntervals,
+    learn_intervals,
+    samples_by_device,
 )
 from apps.clusters.adapters.prometheus_raw import (
     Raw,
-    batches,
+    named_devices,
     raw_series,
     summed,
     unit_scale,
 )
 from apps.clusters.adapters.prometheus_reading import Points, Reading, SlotQuery, chunks
-from apps.clusters.adapters.prometheus_rows import (
-    Row,
-    copied,
-    device_slots,
-    joined,
-    share_energy,
-    without_copies,
-)
-from apps.clusters.adapters.promql import Matcher, by, one_of, over
+from apps.clusters.adapters.prometheus_rows import Row, device_slots, joined, key_of, share_energy
+from apps.clusters.adapters.promql import Matcher, by, over
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.ports import DeviceAnswer, DeviceSlot, SourceRejected
 
@@ -48,8 +43,6 @@ from apps.clusters.ports import DeviceAnswer, DeviceSlot, SourceRejected
 _LARGEST_MEMORY_MIB = 1e7
 _LARGEST_SLOT_WH = 2500.0
 _WH_PER_MJ = 1.0 / 3.6e6
-# From how many devices on a query for all of them is cheaper than naming them.
-_MOST_NAMED = 500
 _PROBES = 20
 
 BySlot = dict[int, dict[Holder, Row]]
@@ -59,77 +52,67 @@ def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
     """Return every device row of the window's slots; raises as the port says."""
     rows: list[DeviceSlot] = []
     metrics: set[str] = set()
-    intervals: dict[int, float] = {}
+    intervals = AnswerIntervals()
     for stretch in parts(reading, chunks(window)):
-        by_slot: dict[int, list[Row]] = defaultdict(list)
-        several = len(stretch) > 1
-        for part in stretch:
-            reader = PartReader(reading, part)
-            for slot, some in reader.rows():
-                by_slot[slot].extend(some)
-            intervals.update(reader.intervals)
-            metrics |= reader.metrics
-            several = several or reader.renamed
-        if several:
-            by_slot = {slot: joined(some) for slot, some in by_slot.items()}
-        usual = typical(intervals.values()) or reading.interval_seconds
-        spacing = {slot: intervals.get(slot, usual) for slot in by_slot}
-        _count_once(reading, by_slot, spacing)
-        for slot, some in by_slot.items():
-            share_energy(some, spacing[slot])
-            rows.extend(device_slots(slot, some))
+        by_slot, used = _read_stretch(reading, stretch)
+        metrics |= used
+        rows.extend(_counted(reading, stretch, _in_order(used), by_slot, intervals))
     return DeviceAnswer(
         rows=rows,
-        activity_metric=", ".join(m for m in (ACTIVITY, UTILIZATION) if m in metrics),
-        scrape_interval_seconds=typical(intervals.values()),
+        activity_metric=", ".join(_in_order(metrics)),
+        scrape_interval_seconds=intervals.common,
         warnings=reading.warnings,
+        intervals=intervals.exceptions(rows),
     )
 
 
-def _count_once(
-    reading: Reading, by_slot: Mapping[int, list[Row]], spacing: Mapping[int, float]
-) -> None:
-    """Count samples once where devices are exported several times."""
-    found = {slot: copied(rows, spacing[slot]) for slot, rows in by_slot.items()}
-    found = {slot: largest for slot, largest in found.items() if largest}
-    if not found:
-        return
-    doubled = _doubled(reading, found)
-    for slot, largest in found.items():
-        without_copies(by_slot[slot], spacing[slot], largest=largest, doubled=doubled[slot])
-    nodes = set().union(*doubled.values())
-    if nodes:
-        reading.remark(
-            f"devices are scraped through two exporters on {_some(nodes)}: their samples were "
-            "counted once; scrape one of them"
-        )
+def _read_stretch(
+    reading: Reading, stretch: Sequence[Part]
+) -> tuple[dict[int, list[Row]], set[str]]:
+    """Return the rows of each slot, one for a device and holder, and the metrics used."""
+    several = len(stretch) > 1
+    readers = [PartReader(reading, part, beside=several) for part in stretch]
+    by_slot: dict[int, list[Row]] = defaultdict(list)
+    measured = [list(reader.rows()) for reader in readers]
+    profiled = {place for reader in readers for place in reader.profiled}
+    for reader, answers in zip(readers, measured, strict=True):
+        for slot, some in answers:
+            # Of two exporters of a device, the one that has the profiling metric tells.
+            by_slot[slot].extend(
+                row
+                for row in some
+                if (slot, *key_of(row)) not in profiled or (slot, *key_of(row)) in reader.profiled
+            )
+    if several or any(reader.renamed for reader in readers):
+        by_slot = {slot: joined(some) for slot, some in by_slot.items()}
+    return by_slot, {metric for reader in readers for metric in reader.metrics}
 
 
-def _doubled(
-    reading: Reading, found: Mapping[int, Mapping[str, Row]]
-) -> defaultdict[int, set[str]]:
-    """Return by slot the nodes whose devices are seen through more than one scrape target."""
-    places = {(slot, row.device.uuid): node for slot in found for node, row in found[slot].items()}
-    targets: dict[tuple[int, str], set[tuple[str, str]]] = defaultdict(set)
-    first, last = min(found), max(found)
-    slots = range(first, last + SLOT_SECONDS, SLOT_SECONDS)
-    for some in batches({uuid for _, uuid in places}):
-        for metric in (ACTIVITY, UTILIZATION):
-            inner = over("present_over_time", metric, (*reading.matchers, one_of("UUID", some)))
-            query = SlotQuery(by("count", ("UUID", "job", "instance"), inner), Target, slots)
-            for slot, target, _ in reading.one(query):
-                targets[slot, target.uuid].add((target.job, target.instance))
-    doubled: defaultdict[int, set[str]] = defaultdict(set)
-    for place, node in places.items():
-        if len(targets[place]) > 1:
-            doubled[place[0]].add(node)
-    return doubled
+def _in_order(metrics: Collection[str]) -> list[str]:
+    return [metric for metric in (ACTIVITY, UTILIZATION) if metric in metrics]
 
 
-def _some(names: Collection[str]) -> str:
-    ordered = sorted(names)
-    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
-    return ", ".join(ordered[:3]) + more
+def _counted(
+    reading: Reading,
+    stretch: Sequence[Part],
+    metrics: Sequence[str],
+    by_slot: Mapping[int, list[Row]],
+    intervals: AnswerIntervals,
+) -> Iterator[DeviceSlot]:
+    """Yield the rows of a stretch, every sample and all energy counted once."""
+    learnt: dict[int, SlotIntervals] = {}
+    crowds: list[Crowd] = []
+    for slot, some in by_slot.items():
+        totals = samples_by_device(some)
+        learnt[slot] = learn_intervals(reading, metrics, slot, some, totals)
+        intervals.add(slot, learnt[slot], len(totals))
+        crowd = crowd_of(slot, some, totals, learnt[slot].of)
+        if crowd is not None:
+            crowds.append(crowd)
+    count_once(reading, stretch, crowds, by_slot, lambda slot, key: learnt[slot].of(key))
+    for slot, some in by_slot.items():
+        share_energy(some, learnt[slot].of)
+        yield from device_slots(slot, some)
 
 
 class _Slot:
@@ -159,24 +142,31 @@ class _Slot:
 class PartReader:
     """Reads one part: some consecutive slots, of which all series name workloads one way.
 
-    `metrics` names the activity metrics used, `intervals` the sampling interval by slot, and
-    `renamed` says that rows were given to another holder than their labels name.
+    `metrics` names the activity metrics used; `renamed` says that rows were given to another
+    holder than their labels name. `profiled` has the devices with the profiling metric, as
+    (slot, UUID, MIG instance), where the part is read `beside` others.
     """
 
-    def __init__(self, reading: Reading, part: Part) -> None:
+    def __init__(self, reading: Reading, part: Part, *, beside: bool = False) -> None:
         self._reading = reading
         self._part = part
+        self._beside = beside
+        self.profiled: set[tuple[int, str, str]] = set()
         self._slots = {slot: _Slot() for slot in part.slots}
         self.metrics: set[str] = set()
-        self.intervals: dict[int, float] = {}
         self.renamed = False
 
     def rows(self) -> Iterator[tuple[int, list[Row]]]:
         """Yield (slot, rows) of the whole part."""
         self._read()
+        if self._beside:
+            self.profiled = {
+                (number, *device)
+                for number, slot in self._slots.items()
+                for device in slot.measured()
+            }
         self._fall_back()
         self._name_silent()
-        self._learn_intervals()
         for number, slot in self._slots.items():
             yield number, list(slot.rows.values())
 
@@ -224,14 +214,14 @@ class PartReader:
             )
             row = rows.get(holder)
             if row is None:
-                rows[holder] = self._new_row(holder, device, value)
+                rows[holder] = self._new_row(number, holder, device, value)
             else:
                 # The same device under two names of its node, or of its model.
                 row.activity = (row.activity or 0.0) + value
                 row.device = max(row.device, device, key=_order)
 
-    def _new_row(self, holder: Holder, device: Device, total: float | None) -> Row:
-        namespace, pod, container = workload(holder)
+    def _new_row(self, slot: int, holder: Holder, device: Device, total: float | None) -> Row:
+        namespace, pod, container = self._part.workload(holder, slot)
         if pod != holder.pod or namespace != holder.namespace:
             self.renamed = True
         return Row(device, namespace, pod, container, total, 0, None, None)
@@ -287,7 +277,7 @@ class PartReader:
     def _scale(self, metric: str, number: int, rows: dict[Holder, Row]) -> float:
         """Return what the sums of one slot are multiplied by to be of fractions 0..1."""
         if metric == UTILIZATION:
-            if reads_fraction((row.activity or 0.0, row.samples) for row in rows.values()):
+            if self._util_is_fraction(number, rows):
                 self._reading.remark(f"{metric} reads 0..1 here, not per cent")
                 return 1.0
             return 0.01
@@ -305,8 +295,19 @@ class PartReader:
         self._reading.remark(f"{metric} reads 0..100 here, not 0..1; divided by 100")
         return 0.01
 
-    def _raw(self, metric: str, first: int, uuids: Iterable[str], slots: int = 1) -> Raw | None:
-        """Return the raw samples of some slots; None where the server refuses to give them."""
+    def _util_is_fraction(self, number: int, rows: dict[Holder, Row]) -> bool:
+        sums = [(row.activity or 0.0, row.samples) for row in rows.values()]
+        if reads_fraction(sums):
+            return True
+        if any(LARGEST_FRACTION * n < total <= LARGEST_PERCENT * n for total, n in sums):
+            return False
+        # Whole sums of small values: fractions such as 0.25 add up to them, too.
+        probes = sorted(holder.uuid for holder, row in rows.items() if (row.activity or 0.0) > 0.0)
+        found = self._raw(UTILIZATION, number, probes[:_PROBES]) if probes else None
+        return found is not None and unit_scale(UTILIZATION, found) == 1.0
+
+    def _raw(self, metric: str, slot: int, uuids: Iterable[str]) -> Raw | None:
+        """Return the raw samples of a slot; None where the server refuses to give them."""
         try:
             return raw_series(
                 self._reading,
@@ -314,8 +315,8 @@ class PartReader:
                 self._part.matchers,
                 set(uuids),
                 form=self._part.form,
-                start=first,
-                end=first + slots * SLOT_SECONDS,
+                start=slot,
+                end=slot + SLOT_SECONDS,
             )
         except SourceRejected as refusal:
             self._reading.remark(f"raw samples are refused ({refusal})")
@@ -337,7 +338,7 @@ class PartReader:
             rows[holder].activity = total if count else None
             rows[holder].samples = count
         self._reading.remark(
-            f"{metric} has values outside 0..1 (blanks, NaN or a wrong unit) on {_some(uuids)}: "
+            f"{metric} has values outside 0..1 (blanks, NaN or a wrong unit) on {some_of(uuids)}: "
             "these samples were left out"
         )
 
@@ -357,7 +358,7 @@ class PartReader:
         if with_memory and not lacking:
             return
         found: BySlot = {number: {} for number in self._slots}
-        for more in _named(lacking):
+        for more in named_devices(lacking):
             answers = self._reading.slots(self._activity_queries(UTILIZATION, more))
             self._add_sums(found, next(answers))
             self._add_counts(found, next(answers))
@@ -381,7 +382,7 @@ class PartReader:
         if not silent:
             return
         kind = self._part.form.holder
-        for more in _named(silent):
+        for more in named_devices(silent):
             inner = over("max_over_time", MEMORY, self._part.matchers + more)
             for number, device, _ in self._reading.one(self._full("max", inner)):
                 holder = kind(
@@ -389,44 +390,7 @@ class PartReader:
                 )
                 slot = self._slots[number]
                 if holder in slot.memory:
-                    slot.take(holder, self._new_row(holder, device, None))
-
-    def _learn_intervals(self) -> None:
-        """Learn the sampling interval of each slot from one or two devices of usual coverage."""
-        metric = next((m for m in (ACTIVITY, UTILIZATION) if m in self.metrics), None)
-        rows = next((s.rows.values() for s in reversed(self._slots.values()) if s.rows), ())
-        counts = [row.samples for row in rows if row.samples]
-        if metric is None or not counts:
-            return
-        usual = median_low(counts)
-        uuids = nsmallest(2, {row.device.uuid for row in rows if row.samples == usual})
-        found = self._raw(metric, self._part.slots[0], uuids, len(self._part.slots)) or {}
-        spacings: dict[int, list[float]] = defaultdict(list)
-        for series in found.values():
-            for samples in series:
-                _add_spacings(spacings, samples)
-        for number in self._slots:
-            if spacings[number]:
-                self.intervals[number] = round(median(spacings[number]), 3)
-
-
-def _named(uuids: Collection[str]) -> Iterator[tuple[Matcher, ...]]:
-    """Yield matchers that name these devices, or none where they are too many or unknown."""
-    if not 0 < len(uuids) <= _MOST_NAMED:
-        yield ()
-        return
-    for some in batches(uuids):
-        yield (one_of("UUID", some),)
-
-
-def _add_spacings(spacings: dict[int, list[float]], samples: list[Sample]) -> None:
-    """Add the spacings of neighbours within a slot, by slot."""
-    before: float | None = None
-    for at, _ in samples:
-        number = int(at // SLOT_SECONDS) * SLOT_SECONDS
-        if before is not None and before >= number:
-            spacings[number].append(at - before)
-        before = at
+                    slot.take(holder, self._new_row(number, holder, device, None))
 
 
 def _order(device: Device) -> tuple[str, ...]:

@@ -5,11 +5,12 @@ harm: samples are counted against those of what was there throughout, which has 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from apps.clusters.adapters.prometheus_reading import SlotQuery
+from apps.clusters.adapters.prometheus_reading import Reading, SlotQuery
 from apps.clusters.adapters.promql import Matcher, by, over
 from apps.clusters.domain.resources import sanitise
 
@@ -129,6 +130,49 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 class NodeResource(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
     resource: str = ""
+
+
+# There were no pods before.
+_EARLIEST_AT = 946_684_800.0  # 2000-01-01
+_LARGEST_AHEAD_SECONDS = 86_400.0
+_LARGEST_UNITS = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plausible:
+    """Drops values that no cluster can have, and says so; `end` is that of the whole window.
+
+    One absurd value must neither stop an hour nor give a pod all the cards of a node.
+    """
+
+    reading: Reading
+    end: float
+
+    def time(self, metric: str, at: float) -> float | None:
+        """Return a Unix time between the year 2000 and a day after the window; None is unset."""
+        if at == 0.0:
+            return None
+        fits = _EARLIEST_AT <= at <= self.end + _LARGEST_AHEAD_SECONDS
+        return self._kept(metric, at, fits=fits, what="times")
+
+    def units(self, metric: str, amount: float) -> float | None:
+        """Return an amount of a resource."""
+        return self._kept(metric, amount, fits=0.0 <= amount <= _LARGEST_UNITS, what="amounts")
+
+    def fraction(self, metric: str, mean: float) -> float | None:
+        """Return the mean of a value that is 0 or 1."""
+        return self._kept(metric, mean, fits=0.0 <= mean <= 1.0 + 1e-9, what="values")
+
+    def count(self, metric: str, samples: float) -> float | None:
+        """Return a number of samples."""
+        return self._kept(metric, samples, fits=0.0 <= samples < float("inf"), what="values")
+
+    def _kept(self, metric: str, value: float, *, fits: bool, what: str) -> float | None:
+        # NaN fails every comparison.
+        if fits:
+            return value
+        self.reading.remark(f"{metric} has {what} that cannot be: they were left out")
+        return None
 
 
 def labels_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """Reading the node series of kube-state-metrics."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from apps.clusters.adapters.prometheus_activity import merged
-from apps.clusters.adapters.prometheus_answers import Instant
+from apps.clusters.adapters.prometheus_activity import Sample, merged
+from apps.clusters.adapters.prometheus_answers import Instant, Matrix
 from apps.clusters.adapters.prometheus_kube_metrics import (
     COUNT,
     LARGEST,
@@ -19,12 +19,13 @@ from apps.clusters.adapters.prometheus_kube_metrics import (
     NODE_LABELS,
     Node,
     NodeResource,
+    Plausible,
     label_name,
     over_all,
     over_slots,
 )
 from apps.clusters.adapters.prometheus_reading import Points, Reading, SlotQuery, days
-from apps.clusters.adapters.promql import END_MARGIN_SECONDS, Matcher, by, over, raw
+from apps.clusters.adapters.promql import END_MARGIN_SECONDS, Matcher, by, one_of, over, raw
 from apps.clusters.domain.kube_state_nodes import NodeSeries
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.ports import SourceRejected
@@ -35,8 +36,11 @@ _READY = (Matcher("condition", "=", "Ready"), Matcher("status", "=", "true"))
 class NodeReader:
     """Fills one record of series for each node; `labelled` says whether any label was seen."""
 
-    def __init__(self, reading: Reading, gpu: Matcher, label_keys: Collection[str]) -> None:
+    def __init__(
+        self, reading: Reading, gpu: Matcher, label_keys: Collection[str], plausible: Plausible
+    ) -> None:
         self._reading = reading
+        self._plausible = plausible
         self._gpu = gpu
         self._label_names = {label_name(key): key for key in sorted(label_keys)}
         self.nodes: dict[str, NodeSeries] = {}
@@ -66,20 +70,39 @@ class NodeReader:
     def _add_slots(self, answers: Iterator[Points]) -> None:
         for slot, labels, count in next(answers):
             self._node(labels.node).samples[slot] = count
-        for _, labels, at in next(answers):
-            self._node(labels.node).created = at if at > 0 else None
-        for slot, labels, units in next(answers):
-            self._node(labels.node).capacity.setdefault(slot, {})[labels.resource] = units
+        for _, labels, value in next(answers):
+            node, at = self._node(labels.node), self._plausible.time(NODE_CREATED, value)
+            node.created = node.created if at is None else at
+        for slot, labels, value in next(answers):
+            self._add_units(self._node(labels.node).capacity, slot, labels, NODE_CAPACITY, value)
         for slot, labels, count in next(answers):
             counts = self._node(labels.node).capacity_samples
             counts[slot] = max(counts.get(slot, 0.0), count)
-        for slot, labels, units in next(answers):
-            self._node(labels.node).allocatable.setdefault(slot, {})[labels.resource] = units
-        for slot, labels, fraction in next(answers):
-            self._node(labels.node).ready[slot] = fraction
-        for slot, labels, fraction in next(answers):
-            self._node(labels.node).cordoned[slot] = fraction
+        for slot, labels, value in next(answers):
+            self._add_units(
+                self._node(labels.node).allocatable, slot, labels, NODE_ALLOCATABLE, value
+            )
+        for slot, labels, value in next(answers):
+            fraction = self._plausible.fraction(NODE_CONDITION, value)
+            if fraction is not None:
+                self._node(labels.node).ready[slot] = fraction
+        for slot, labels, value in next(answers):
+            fraction = self._plausible.fraction(NODE_CORDONED, value)
+            if fraction is not None:
+                self._node(labels.node).cordoned[slot] = fraction
         self._add_labels(next(answers))
+
+    def _add_units(
+        self,
+        into: dict[int, dict[str, float]],
+        slot: int,
+        labels: NodeResource,
+        metric: str,
+        value: float,
+    ) -> None:
+        units = self._plausible.units(metric, value)
+        if units is not None:
+            into.setdefault(slot, {})[labels.resource] = units
 
     def _add_labels(self, points: Points) -> None:
         """Keep the labels that each node had for most of each slot."""
@@ -117,25 +140,49 @@ class NodeReader:
         return bool(series)
 
     def scrapes(self, window: Window) -> dict[int, list[float]]:
-        """Return when kube-state-metrics was scraped, by slot, from a node that was long there.
+        """Return when kube-state-metrics was scraped, by slot.
 
         These few raw samples place the end of what vanished between two scrapes; without them
-        its estimate would be off by the phase of the scrapes, for all of a cluster alike.
+        its estimate would be off by the phase of the scrapes, for all of a cluster alike. They
+        also show the holes of kube-state-metrics. Each slot is read from the node that has most
+        samples in it, so that it gives the same in every window.
         """
         found: dict[int, list[float]] = defaultdict(list)
-        longest = max(
-            self.nodes.values(), key=lambda n: (sum(n.samples.values()), n.name), default=None
-        )
-        if longest is None or not longest.samples:
-            return found
-        matchers = (*self._reading.matchers, Matcher("node", "=", longest.name))
         for day in days(window):
+            chosen = self._longest_there(day.slots())
+            if not chosen:
+                continue
+            matchers = (*self._reading.matchers, one_of("node", sorted(set(chosen.values()))))
             query = raw(NODE_CREATED, matchers, seconds=day.seconds)
             try:
                 series = self._reading.raw(query, day.end_seconds - END_MARGIN_SECONDS, Node)
             except SourceRejected as refusal:
                 self._reading.remark(f"raw samples are refused ({refusal})")
                 break
-            for at, _ in merged([one.values for one in series]):
-                found[int(at // SLOT_SECONDS) * SLOT_SECONDS].append(at)
+            for slot, times in _times_by_slot(series, chosen).items():
+                found[slot].extend(times)
         return found
+
+    def _longest_there(self, slots: Sequence[int]) -> dict[int, str]:
+        """Return by slot the node with the most samples, the first by name of several."""
+        chosen: dict[int, str] = {}
+        for slot in slots:
+            counts = [(-n.samples[slot], n.name) for n in self.nodes.values() if slot in n.samples]
+            if counts:
+                chosen[slot] = min(counts)[1]
+        return chosen
+
+
+def _times_by_slot(
+    series: Sequence[Matrix[Node]], chosen: Mapping[int, str]
+) -> dict[int, list[float]]:
+    """Return the sample times of each slot's chosen node; copies of its series count once."""
+    copies: dict[int, list[list[Sample]]] = defaultdict(list)
+    for one in series:
+        slots: dict[int, list[Sample]] = defaultdict(list)
+        for sample in one.values:
+            slots[int(sample[0] // SLOT_SECONDS) * SLOT_SECONDS].append(sample)
+        for slot, samples in slots.items():
+            if chosen.get(slot) == one.metric.node:
+                copies[slot].append(samples)
+    return {slot: [at for at, _ in merged(some)] for slot, some in copies.items()}

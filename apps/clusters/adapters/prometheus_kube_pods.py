@@ -33,6 +33,7 @@ from apps.clusters.adapters.prometheus_kube_metrics import (
     ContainerResource,
     Job,
     Phase,
+    Plausible,
     Pod,
     PodInfo,
     PodOwner,
@@ -62,8 +63,9 @@ class PodReader:
     optional metrics that the cluster has.
     """
 
-    def __init__(self, reading: Reading, gpu: Matcher) -> None:
+    def __init__(self, reading: Reading, gpu: Matcher, plausible: Plausible) -> None:
         self._reading = reading
+        self._plausible = plausible
         self._gpu = gpu
         self._namespace = "namespace"
         self.pods: dict[str, PodSeries] = {}
@@ -141,6 +143,9 @@ class PodReader:
             labels = one.metric
             if labels.resource.endswith(MONITORING):
                 continue
+            asked = self._plausible.units(INIT_REQUESTS if of_init else REQUESTS, one.value[1])
+            if asked is None:
+                continue
             if not labels.uid:
                 self._reading.remark(
                     "kube-state-metrics shows pods without uid: version 2.0 or newer is needed"
@@ -152,7 +157,7 @@ class PodReader:
             pod.node = pod.node or labels.node
             requests = pod.init_requests if of_init else pod.requests
             units = requests.setdefault(labels.exported_container or labels.container, {})
-            units[labels.resource] = max(units.get(labels.resource, 0.0), one.value[1])
+            units[labels.resource] = max(units.get(labels.resource, 0.0), asked)
 
     def _new_pod(self, labels: Request) -> PodSeries:
         if not labels.exported_pod:
@@ -164,14 +169,15 @@ class PodReader:
         for one in series:
             self.seen.add(metric)
             pod = self.pods.get(one.metric.uid)
-            if pod is not None and one.value[1] > 0:
-                setattr(pod, name, one.value[1])
+            at = self._plausible.time(metric, one.value[1]) if pod is not None else None
+            if at is not None:
+                setattr(pod, name, at)
 
     def _add_phases(self, series: list[Instant[Phase]]) -> None:
         for one in series:
             self.seen.add(PHASE)
             pod = self.pods.get(one.metric.uid)
-            if pod is not None and one.value[1] > 0:
+            if pod is not None and self._plausible.fraction(PHASE, one.value[1]):
                 pod.terminal = max(pod.terminal, one.metric.phase)
 
     def _add_owners(self, series: list[Instant[PodOwner]]) -> None:
@@ -221,7 +227,8 @@ class PodReader:
             self.seen.add(CONTAINER_RUNNING)
             pod = self.pods.get(labels.uid)
             if pod is not None and _asks(pod, labels.name):
-                pod.running[slot] = max(pod.running.get(slot, 0.0), count)
+                known = self._plausible.count(CONTAINER_RUNNING, count) or 0.0
+                pod.running[slot] = max(pod.running.get(slot, 0.0), known)
 
     def _add_samples(self, points: Points) -> None:
         for slot, labels, count in points:
@@ -233,8 +240,11 @@ class PodReader:
         for slot, labels, at in points:
             self.seen.add(CONTAINER_STARTED)
             pod = self.pods.get(labels.uid)
-            if pod is not None and at > 0 and _asks(pod, labels.name):
-                pod.starts[slot] = min(pod.starts.get(slot, at), at)
+            if pod is None or not _asks(pod, labels.name):
+                continue
+            start = self._plausible.time(CONTAINER_STARTED, at)
+            if start is not None:
+                pod.starts[slot] = min(pod.starts.get(slot, start), start)
 
     # ------------------------------------------------------------ shortly after the window
 
@@ -283,7 +293,7 @@ class PodReader:
             for slot, labels, count in points:
                 pod = self.pods.get(labels.uid)
                 if pod is not None:
-                    pod.terminal_samples[slot] = count
+                    pod.terminal_samples[slot] = self._plausible.count(PHASE, count) or 0.0
 
 
 def _asks(pod: PodSeries, container: str) -> bool:

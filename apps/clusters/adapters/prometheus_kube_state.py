@@ -6,6 +6,7 @@ from apps.clusters.adapters.prometheus_kube_metrics import (
     CREATED,
     LOOK_AHEAD_SECONDS,
     SCHEDULED,
+    Plausible,
     gpu_matcher,
 )
 from apps.clusters.adapters.prometheus_kube_nodes import NodeReader
@@ -29,7 +30,9 @@ def read_ledger(
     """Return the pods and node spells of a window; raises as the port says."""
     named = tuple(gpu_resources)
     gpu = gpu_matcher(named)
-    pods, nodes = PodReader(reading, gpu), NodeReader(reading, gpu, {*NODE_LABELS, *label_keys})
+    plausible = Plausible(reading, window.end_seconds)
+    pods = PodReader(reading, gpu, plausible)
+    nodes = NodeReader(reading, gpu, {*NODE_LABELS, *label_keys}, plausible)
     for day in days(window):
         pods.read_facts(day)
         nodes.read_slots(day.slots())
@@ -54,7 +57,7 @@ def read_ledger(
             for _, node in sorted(nodes.nodes.items())
             for spell in node_spells(node, coverage, named=named)
         ],
-        covered={slot: coverage.covers(slot) for slot in coverage.slots},
+        covered={slot: coverage.complete(slot) for slot in coverage.slots},
         warnings=reading.warnings,
     )
 

@@ -1,6 +1,7 @@
 """Reading ResourceQuotas as kube-state-metrics shows them: keys are not sanitised there."""
 
 from collections.abc import Iterator
+from math import inf
 
 import msgspec
 
@@ -41,6 +42,9 @@ def read_quotas(reading: Reading, window: Window) -> Iterator[QuotaSlot]:
     found: dict[tuple[int, str, str, str], dict[str, float]] = {}
     for n in range(0, len(slots), MAX_STEPS):
         for slot, quota, value in reading.one(SlotQuery(query, Quota, slots[n : n + MAX_STEPS])):
+            if not 0.0 <= value < inf:
+                reading.remark(f"{QUOTA} has values that cannot be: they were left out")
+                continue
             namespace = quota.exported_namespace or quota.namespace
             key = (slot, namespace, quota.resourcequota, quota.resource)
             found.setdefault(key, {})[quota.type] = value

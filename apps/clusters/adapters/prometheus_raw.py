@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from apps.clusters.adapters.prometheus_activity import (
     Sample,
+    between,
     merged,
     reads_fraction,
     reads_percent,
@@ -16,9 +17,9 @@ from apps.clusters.adapters.prometheus_forms import (
     Holder,
     Part,
     parts,
-    workload,
 )
 from apps.clusters.adapters.prometheus_reading import Reading
+from apps.clusters.adapters.prometheus_rows import DeviceKey
 from apps.clusters.adapters.promql import (
     END_MARGIN_SECONDS,
     MAX_STEPS,
@@ -30,6 +31,10 @@ from apps.clusters.domain.samples import ActivitySample
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 
 UUIDS_PER_QUERY = 50
+# From how many devices on a query for all of them is cheaper than naming them.
+_MOST_NAMED = 500
+
+_Pod = tuple[str, str]
 
 Raw = dict[Holder, list[list[Sample]]]
 """Every series of a device and holder, each in order of time."""
@@ -40,6 +45,15 @@ def batches(values: Collection[str], size: int = UUIDS_PER_QUERY) -> Iterator[li
     ordered = sorted(values)
     for n in range(0, len(ordered), size):
         yield ordered[n : n + size]
+
+
+def named_devices(uuids: Collection[str]) -> Iterator[tuple[Matcher, ...]]:
+    """Yield matchers that name these devices, or none where they are too many or unknown."""
+    if not 0 < len(uuids) <= _MOST_NAMED:
+        yield ()
+        return
+    for some in batches(uuids):
+        yield (one_of("UUID", some),)
 
 
 def raw_series(
@@ -63,14 +77,10 @@ def raw_series(
 
 def unit_scale(metric: str, found: Raw) -> float:
     """Return what the values of `metric` are multiplied by to be fractions 0..1."""
-    series = [samples for some in found.values() for samples in some]
+    values = (v for some in found.values() for samples in some for _, v in samples)
     if metric == ACTIVITY:
-        return 0.01 if reads_percent(v for samples in series for _, v in samples) else 1.0
-    sums = [
-        (sum(v for _, v in samples), len(samples))
-        for samples in (usable(one, scale=0.01) for one in series)
-    ]
-    return 1.0 if reads_fraction((total * 100, count) for total, count in sums) else 0.01
+        return 0.01 if reads_percent(values) else 1.0
+    return 1.0 if reads_fraction((value, 1) for value in values) else 0.01
 
 
 def read_samples(
@@ -82,10 +92,7 @@ def read_samples(
     covering = _slots(window)
     chunked = [covering[n : n + MAX_STEPS] for n in range(0, len(covering), MAX_STEPS)]
     for stretch in parts(reading, chunked):
-        for part in stretch:
-            start = max(window.start_seconds, part.slots[0])
-            end = min(window.end_seconds, part.slots[-1] + SLOT_SECONDS)
-            yield from _part_samples(reading, part, uuids, start, end)
+        yield from _stretch_samples(reading, stretch, uuids, window)
 
 
 def _slots(window: Window) -> list[int]:
@@ -94,30 +101,55 @@ def _slots(window: Window) -> list[int]:
     return [*range(first, int(-(-window.end_seconds // 1)), SLOT_SECONDS)]
 
 
-def _part_samples(
-    reading: Reading, part: Part, uuids: Sequence[str], start: float, end: float
+def _stretch_samples(
+    reading: Reading, stretch: Sequence[Part], uuids: Sequence[str], window: Window
 ) -> Iterator[ActivitySample]:
     missing = set(uuids)
     for metric in (ACTIVITY, UTILIZATION):
-        found = raw_series(
-            reading, metric, part.matchers, missing, form=part.form, start=start, end=end
-        )
-        scale = unit_scale(metric, found)
-        yield from _cleaned(found, scale)
-        missing -= {holder.uuid for holder in found}
+        devices: dict[DeviceKey, dict[_Pod, list[list[Sample]]]] = {}
+        for part in stretch:
+            found = raw_series(
+                reading,
+                metric,
+                part.matchers,
+                missing,
+                form=part.form,
+                start=max(window.start_seconds, part.slots[0]),
+                end=min(window.end_seconds, part.slots[-1] + SLOT_SECONDS),
+            )
+            _gather(part, found, unit_scale(metric, found), devices)
+        for device, together in sorted(devices.items()):
+            yield from _joined(device, together)
+        missing -= {uuid for uuid, _ in devices}
         if not missing:
             return
 
 
-def _cleaned(found: Raw, scale: float) -> Iterator[ActivitySample]:
-    together: dict[tuple[str, str, str, str], list[list[Sample]]] = {}
+def _gather(
+    part: Part,
+    found: Raw,
+    scale: float,
+    into: dict[DeviceKey, dict[_Pod, list[list[Sample]]]],
+) -> None:
+    """Add the usable samples of a part, by device and pod."""
     for holder, series in found.items():
-        namespace, pod, _ = workload(holder)
-        key = (holder.uuid, holder.gpu_instance, namespace, pod)
-        together.setdefault(key, []).extend(series)
-    for key, series in sorted(together.items()):
-        for at, value in usable(merged(series), scale=scale):
-            yield ActivitySample(*key, at, value)
+        together = into.setdefault((holder.uuid, holder.gpu_instance), {})
+        for one in series:
+            if one:
+                slot = int(one[0][0]) // SLOT_SECONDS * SLOT_SECONDS
+                namespace, pod, _ = part.workload(holder, slot)
+                together.setdefault((namespace, pod), []).append(usable(one, scale=scale))
+
+
+def _joined(
+    device: DeviceKey, together: dict[_Pod, list[list[Sample]]]
+) -> Iterator[ActivitySample]:
+    """Yield the samples of a device once, whatever the number of its exporters."""
+    joined = {name: merged(series) for name, series in together.items()}
+    named = [samples for (_, pod), samples in joined.items() if pod]
+    for name, samples in sorted(joined.items()):
+        for at, value in samples if name[1] else between(samples, named):
+            yield ActivitySample(*device, *name, at, value)
 
 
 def summed(series: Iterable[Sequence[Sample]], *, scale: float) -> tuple[float, int]:

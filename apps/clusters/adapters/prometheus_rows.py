@@ -1,6 +1,6 @@
 """Device rows in the making: copies joined, energy counted once per device. Pure functions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -11,6 +11,9 @@ from apps.clusters.domain.window import SLOT_SECONDS
 # A grid of samples can hold one more than its length says.
 SPARE_SAMPLES = 2
 _COPIED = 1.25
+
+DeviceKey = tuple[str, str]
+"""(UUID, MIG instance)."""
 
 
 class Row(msgspec.Struct, gc=False):
@@ -55,42 +58,28 @@ def joined(rows: Iterable[Row]) -> list[Row]:
     return list(found.values())
 
 
-def copied(rows: Iterable[Row], interval_seconds: float) -> dict[str, Row]:
-    """Return by node the row with the most samples, of nodes where one has more than can be.
-
-    No series can have more samples in a slot than the interval allows: such a row is made of
-    several series that stood beside each other.
-    """
+def most_samples(interval_seconds: float) -> float:
+    """Return how many samples one series can have in a slot; more are of copies."""
     most = SLOT_SECONDS / interval_seconds
-    limit = max(most * _COPIED, most + SPARE_SAMPLES)
-    found: dict[str, Row] = {}
-    for row in rows:
-        if row.samples > limit:
-            place = place_of(row)
-            if place not in found or row.samples > found[place].samples:
-                found[place] = row
-    return found
+    return max(most * _COPIED, most + SPARE_SAMPLES)
 
 
-def without_copies(
-    rows: Iterable[Row], interval_seconds: float, *, largest: dict[str, Row], doubled: set[str]
-) -> None:
-    """Count the samples of copied series once, in place; means stay as they are.
+def without_repeats(rows: Iterable[Row], interval: Callable[[DeviceKey], float]) -> None:
+    """Count a holder of several replicas of a card once, in place; its mean stays.
 
-    On `doubled` nodes, which are scraped through several exporters, all rows are made of as many
-    copies as the `largest` one shows. Elsewhere a holder of several replicas of a card is
-    exported once for each: its own row alone is.
+    It is exported once for each replica, so that its row has more samples than there can be.
     """
-    most = SLOT_SECONDS / interval_seconds
-    factors = {place: row.samples / most for place, row in largest.items()}
     for row in rows:
-        place = place_of(row)
-        if place not in factors or row.activity is None:
-            continue
-        factor = factors[place] if place in doubled else max(1.0, row.samples / most)
-        samples = max(1, round(row.samples / factor))
-        row.activity *= samples / row.samples
-        row.samples = samples
+        seconds = interval(key_of(row))
+        if row.activity is not None and row.samples > most_samples(seconds):
+            samples = round(SLOT_SECONDS / seconds)
+            row.activity *= samples / row.samples
+            row.samples = samples
+
+
+def key_of(row: Row) -> DeviceKey:
+    """Return the device of a row."""
+    return row.device.uuid, row.device.gpu_instance
 
 
 def place_of(row: Row) -> str:
@@ -98,7 +87,7 @@ def place_of(row: Row) -> str:
     return row.device.node or row.device.uuid
 
 
-def share_energy(rows: Iterable[Row], interval_seconds: float) -> None:
+def share_energy(rows: Iterable[Row], interval: Callable[[DeviceKey], float]) -> None:
     """Make the energy of the rows of a device add up to what the device used, in place.
 
     Each row carries what the counter grew by while its labels were there. Rows that follow each
@@ -113,8 +102,8 @@ def share_energy(rows: Iterable[Row], interval_seconds: float) -> None:
             other = first.setdefault(uuid, row)
             if other is not row:
                 several.setdefault(uuid, [other]).append(row)
-    most = SLOT_SECONDS / interval_seconds
     for some in several.values():
+        most = SLOT_SECONDS / interval(key_of(some[0]))
         seen = sum(row.samples for row in some)
         for row in some:
             if seen == 0:

@@ -45,6 +45,10 @@ NODE_LABELS = frozenset(
 
 MIG_PREFIX = "nvidia.com/mig-"
 _TERMINAL = frozenset({"Succeeded", "Failed"})
+_ENDING = frozenset(
+    {("Ready", "False"), ("ContainersReady", "False"), ("DisruptionTarget", "True")}
+)
+"""Conditions that a pod takes on when it ends, or shortly before."""
 _GPU_PRESENT = "nvidia.com/gpu.present"
 
 
@@ -118,7 +122,8 @@ def pod_record(
     `deleted` is when the object was seen to go, None while it is there. `finished` is the latest
     container finish once the pod is over. A pod that is over without any container status was
     turned away by the kubelet (facts, section 5.5) or evicted: it ends with its last condition,
-    which for the former is its binding, so it held nothing.
+    which for the former is its binding, so it held nothing. Where a container's finish is not
+    known (ContainerStatusUnknown) the pod did not end before it was disrupted or unready.
     """
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     containers = spec.get("containers") or ()
@@ -152,6 +157,36 @@ def pod_record(
         node_selector=_node_selector(spec),
         source=Source.API,
     )
+
+
+def lacks_finish(pod: Mapping[str, Any], named: Collection[str] = ()) -> bool:
+    """Say whether a pod is over and nobody knows when a GPU container of it was."""
+    spec, status = pod["spec"], pod.get("status") or {}
+    names = _gpu_containers(
+        (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())), named
+    )
+    statuses = (
+        *_statuses(status, "initContainerStatuses"),
+        *_statuses(status, "containerStatuses"),
+    )
+    over = status.get("phase") in _TERMINAL
+    return any(_is_unfinished(s, over=over) for s in statuses if s.get("name") in names)
+
+
+def deletion_time(item: Mapping[str, Any], *, after: float, at: float) -> float:
+    """Return when an object went that was there at `after` and is reported gone at `at`, late.
+
+    Its deletionTimestamp is when its grace ends: it went then or sooner. One that was still
+    there after its grace, and one without, went at a time unknown, `at` at the latest.
+    """
+    ends = seconds(item["metadata"].get("deletionTimestamp"))
+    return at if ends is None or ends <= after else min(ends, at)
+
+
+def ready_since(node: Mapping[str, Any]) -> float | None:
+    """Return since when a node is ready, or is not; None where it does not say."""
+    ready = _condition(node.get("status") or {}, "Ready")
+    return seconds(ready.get("lastTransitionTime"))
 
 
 def assumed_runs(pod: Mapping[str, Any], named: Collection[str] = ()) -> tuple[Run, ...]:
@@ -241,12 +276,34 @@ def _finished(status: Mapping[str, Any], created: float, *, gone: bool) -> float
     if not terminal and not (gone and containers and all(ended)):
         return None
     ended += [_terminated(s) for s in _statuses(status, "initContainerStatuses")]
-    finishes = [seconds(state.get("finishedAt")) for state in ended]
-    known = [at for at in finishes if at is not None]
+    known = _times(state.get("finishedAt") for state in ended)
+    if any(_is_unfinished(s, over=terminal) for s in containers):
+        known += _times(c.get("lastTransitionTime") for c in _ending_conditions(status))
+        if not known and gone:
+            return None
     if known:
         return max(known)
-    turned = [seconds(c.get("lastTransitionTime")) for c in status.get("conditions") or ()]
-    return max([at for at in turned if at is not None], default=created)
+    conditions = status.get("conditions") or ()
+    return max(_times(c.get("lastTransitionTime") for c in conditions), default=created)
+
+
+def _is_unfinished(status: Mapping[str, Any], *, over: bool) -> bool:
+    """Say whether a container has ended, or must have as its pod is over, at a time unknown."""
+    state = status.get("state") or {}
+    ended = state.get("terminated")
+    if ended is not None:
+        return seconds(ended.get("finishedAt")) is None
+    # Pods of lost nodes are failed by the control plane: nobody corrects what runs there.
+    return over and state.get("running") is not None
+
+
+def _ending_conditions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    conditions: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
+    return [c for c in conditions if (c.get("type"), c.get("status")) in _ENDING]
+
+
+def _times(texts: Iterable[object]) -> list[float]:
+    return [at for at in map(seconds, texts) if at is not None]
 
 
 def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,6 +9,8 @@ gives the same whether it is read alone or as part of a day. Times are Unix seco
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 
 from apps.clusters.domain.ledger import Owner, PodRecord, Source
 from apps.clusters.domain.resources import desanitise
@@ -17,6 +19,9 @@ from apps.clusters.domain.window import SLOT_SECONDS
 
 # Samples that may lack without meaning anything: the phase of the scrapes, and one that failed.
 TOLERATED_SAMPLES = 1.5
+# A pod that lived shorter than this may be missed; a longer hole is time that nobody saw.
+LARGEST_HOLE_SECONDS = 90.0
+_HOLE_INTERVALS = 2.5
 SUCCEEDED = "Succeeded"
 _NO_OWNER = {"", "<none>"}
 _MOST_OWNERS = 5
@@ -42,6 +47,20 @@ class Coverage:
     def covers(self, slot: int) -> bool:
         """Say whether kube-state-metrics was seen in that slot at all."""
         return self.full.get(slot, 0.0) > 0.0
+
+    def complete(self, slot: int) -> bool:
+        """Say whether kube-state-metrics was seen throughout that slot.
+
+        Where it is scraped slowly one scrape may fail, as at any other interval. Without the
+        times of its scrapes, being seen at all must do.
+        """
+        times = self.scrapes.get(slot, ())
+        if not times or not self.covers(slot):
+            return self.covers(slot)
+        spacings = [b - a for a, b in pairwise(times)]
+        usual = median(spacings) if spacings else 0.0
+        edges = (times[0] - slot, slot + SLOT_SECONDS - times[-1])
+        return max(*spacings, *edges) <= max(LARGEST_HOLE_SECONDS, _HOLE_INTERVALS * usual)
 
     def interval(self, slot: int) -> float:
         """Return the seconds that one sample stands for in a covered slot."""

@@ -8,13 +8,17 @@ from apps.clusters.domain.ledger import Owner, PodRecord
 _RANK = {"Pod": 0, "ReplicaSet": 1, "Job": 2}
 
 
-def updated(known: PodRecord, seen: PodRecord, *, at: float) -> PodRecord:
+def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False) -> PodRecord:
     """Return `known` after the API showed `seen`, a later look at the same pod, at time `at`.
 
     Exact times once known stay; runs that the status has forgotten since are kept, and so is an
     owner that has gone since. The same look twice changes nothing.
+
+    `vague`: the look shows that the pod is over and not when one of its GPU containers was. What
+    is known to run then ran until now, whatever other containers did.
     """
-    runs = extended_runs(known.runs, seen.runs)
+    join = _all_runs if vague else extended_runs
+    runs = join(known.runs, seen.runs)
     finished = _finished(known, seen, runs, at)
     deleted = known.deleted if known.deleted is not None else seen.deleted
     ended = finished if finished is not None else deleted
@@ -49,6 +53,10 @@ def extended_runs(known: tuple[Run, ...], seen: tuple[Run, ...]) -> tuple[Run, .
     return tidy_runs(runs)
 
 
+def _all_runs(known: tuple[Run, ...], seen: tuple[Run, ...]) -> tuple[Run, ...]:
+    return tidy_runs((*known, *seen))
+
+
 def _covered(start: float, runs: tuple[Run, ...]) -> bool:
     return any(a <= start and (b is None or start < b) for a, b in runs)
 
@@ -74,10 +82,9 @@ def _finished(known: PodRecord, seen: PodRecord, runs: tuple[Run, ...], at: floa
     if seen.finished is None or known.finished is not None:
         both = [t for t in (known.finished, seen.finished) if t is not None]
         return max(both) if both else None
-    running = runs[-1] if runs else None
-    if running is not None and running[1] is None and seen.finished < running[0]:
-        # Over, with its container statuses wiped: all that is known is when that was seen.
-        return at
+    if runs and runs[-1][1] is None:
+        # Over, and the end of what ran is not told: all that is known is when that was seen.
+        return max(at, seen.finished)
     return seen.finished
 
 

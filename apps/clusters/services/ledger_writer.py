@@ -3,35 +3,35 @@
 from collections.abc import Mapping, Sequence
 
 from django.db import transaction
+from django.db.models import Q
 
 from apps.clusters.domain.ledger import Source
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import NodeSpell, Pod, WatchSpan
+from apps.clusters.models import Cluster, Pod, WatchSpan
 from apps.clusters.services.ledger_rows import (
     POD_FIELDS,
-    SPELL_FIELDS,
-    node_state_of,
     pod_record_of,
     pod_values,
-    spell_values,
 )
 from apps.clusters.services.names import Names, chunks, workload_name
-from apps.clusters.services.node_book import Spell
-from apps.clusters.services.pod_book import TrackedPod
+from apps.clusters.services.pod_book import TrackedPod, agreed
+from apps.clusters.services.spell_writer import open_spells, write_spells
 from apps.clusters.services.tier_history import Assigned
+
+__all__ = [
+    "known_pods",
+    "last_watched",
+    "open_spells",
+    "pod_rows",
+    "present_pods",
+    "write_pods",
+    "write_spans",
+    "write_spells",
+]
 
 # Pods of one transaction: on SQLite nobody else writes meanwhile.
 PODS_AT_ONCE = 2000
-
-
-def open_spells(cluster_id: int) -> list[Spell]:
-    """Return the spells of nodes that last, as far as the database knows. One query."""
-    rows = NodeSpell.objects.filter(node__cluster_id=cluster_id, end__isnull=True)
-    return [
-        Spell(start=row.start.timestamp(), state=node_state_of(row))
-        for row in rows.select_related("node").order_by("start", "pk")
-    ]
 
 
 def present_pods(cluster_id: int) -> dict[str, TrackedPod]:
@@ -43,11 +43,19 @@ def present_pods(cluster_id: int) -> dict[str, TrackedPod]:
     return {row.uid: _tracked(row) for row in related.order_by("pk").iterator()}
 
 
-def known_pods(cluster_id: int, uids: Sequence[str]) -> dict[str, TrackedPod]:
-    """Return the rows there are of these uids. One query for each 500."""
+def known_pods(
+    cluster_id: int, uids: Sequence[str], *, ended: bool = False
+) -> dict[str, TrackedPod]:
+    """Return the rows there are of these uids. One query for each 500.
+
+    `ended` picks those that the API showed to have ended.
+    """
     found = {}
+    over = Q(finished_at__isnull=False) | Q(deleted_at__isnull=False)
     for part in chunks(uids):
         rows = Pod.objects.filter(cluster_id=cluster_id, uid__in=part)
+        if ended:
+            rows = rows.filter(over, source=Source.API.value)
         related = rows.select_related("workload__namespace", "tier", "gpu_model")
         found.update({row.uid: _tracked(row) for row in related.order_by("pk")})
     return found
@@ -60,16 +68,31 @@ def last_watched(cluster_id: int) -> float | None:
 
 
 def write_pods(cluster_id: int, pods: Sequence[TrackedPod], names: Names) -> None:
-    """Insert or update the rows of these pods, by (cluster, uid)."""
+    """Insert or update the rows of these pods, by (cluster, uid).
+
+    An end that another process has written meanwhile stays, and is put to `pods`.
+    """
     for start in range(0, len(pods), PODS_AT_ONCE):
         part = pods[start : start + PODS_AT_ONCE]
         with transaction.atomic():
+            _agree(cluster_id, part)
             Pod.objects.bulk_create(
                 pod_rows(cluster_id, part, names),
                 update_conflicts=True,
                 unique_fields=["cluster", "uid"],
                 update_fields=POD_FIELDS,
             )
+
+
+def _agree(cluster_id: int, pods: Sequence[TrackedPod]) -> None:
+    """Join pods with the ends in the database. One writer of a cluster's pods at a time."""
+    list(Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True))
+    ended = known_pods(cluster_id, [pod.record.uid for pod in pods], ended=True)
+    for pod in pods:
+        known = ended.get(pod.record.uid)
+        if known is not None:
+            joined = agreed(known, pod)
+            pod.record, pod.assigned, pod.lost = joined.record, joined.assigned, joined.lost
 
 
 def pod_rows(cluster_id: int, pods: Sequence[TrackedPod], names: Names) -> list[Pod]:
@@ -90,28 +113,6 @@ def pod_rows(cluster_id: int, pods: Sequence[TrackedPod], names: Names) -> list[
         )
         for pod in pods
     ]
-
-
-def write_spells(spells: Mapping[tuple[str, float], Spell], names: Names) -> None:
-    """Insert or update node spells, by (node, start), in one transaction."""
-    if not spells:
-        return
-    with transaction.atomic():
-        nodes = names.nodes({name for name, _ in spells})
-        rows = [
-            NodeSpell(
-                node_id=nodes[name],
-                start=from_seconds(start),
-                **spell_values(spell.state, spell.end),
-            )
-            for (name, start), spell in spells.items()
-        ]
-        NodeSpell.objects.bulk_create(
-            rows,
-            update_conflicts=True,
-            unique_fields=["node", "start"],
-            update_fields=SPELL_FIELDS,
-        )
 
 
 def write_spans(cluster_id: int, spans: Sequence[tuple[float, float]]) -> None:

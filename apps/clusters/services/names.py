@@ -39,6 +39,8 @@ class Names:
 
     def namespaces(self, names: Collection[str]) -> dict[str, int]:
         """Return name → id of namespaces. Three queries when some are new, else none."""
+        if len(self._namespaces) > _MOST:
+            self._namespaces.clear()
         for part in chunks(sorted(set(names) - self._namespaces.keys())):
             rows = [Namespace(cluster_id=self._cluster, name=name) for name in part]
             Namespace.objects.bulk_create(rows, ignore_conflicts=True)
@@ -48,6 +50,8 @@ class Names:
 
     def nodes(self, names: Collection[str]) -> dict[str, int]:
         """Return name → id of nodes."""
+        if len(self._nodes) > _MOST:
+            self._nodes.clear()
         for part in chunks(sorted(set(names) - self._nodes.keys())):
             rows = [Node(cluster_id=self._cluster, name=name) for name in part]
             Node.objects.bulk_create(rows, ignore_conflicts=True)

@@ -27,11 +27,28 @@ class NodeBook:
         self.open = {spell.state.name: spell for spell in spells}
         self.changed: dict[tuple[str, float], Spell] = {}
 
-    def seen(self, state: NodeState, at: float, *, since: float | None = None) -> None:
-        """Take in a node as it is at `at`. A spell that it ends is closed at `since`, else `at`."""
+    def seen(
+        self,
+        state: NodeState,
+        at: float,
+        *,
+        since: float | None = None,
+        ready_at: float | None = None,
+    ) -> None:
+        """Take in a node as it is at `at`. A spell that it ends is closed at `since`, else `at`.
+
+        `ready_at` is when it became ready, or ceased to be, by its own word.
+        """
         spell = self.open.get(state.name)
         if spell is not None and spell.state == state:
             return
+        if (
+            spell is not None
+            and ready_at is not None
+            and spell.state.ready != state.ready
+            and spell.start < ready_at < at
+        ):
+            at = ready_at
         if not state.has_gpus:
             self.gone(state.name, at if since is None else since)
             return

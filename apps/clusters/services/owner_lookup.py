@@ -13,6 +13,8 @@ logger = logging.getLogger(__name__)
 
 LIST_FROM = 20
 _LONGEST = 8
+# Owners remembered at once; jobs come and go by the thousand a day.
+MOST_OWNERS = 100_000
 
 # What is known of an owner, by its uid: its own controller, None when it is the top itself.
 Parents = dict[str, OwnerReference | None]
@@ -25,11 +27,13 @@ class OwnerLookup:
     owner known. Many unknown owners of one kind are read as one list.
     """
 
-    def __init__(self, source: ClusterSource) -> None:
+    def __init__(self, source: ClusterSource, most: int = MOST_OWNERS) -> None:
+        self._most = most
         self._source = source
         self._parents: Parents = {}
         self._unreadable: set[str] = set()
         self._denied: set[tuple[str, str]] = set()
+        self._unlistable: set[str] = set()
         self._plurals: dict[tuple[str, str], tuple[str, bool]] = {}
 
     def forget(self) -> None:
@@ -37,10 +41,14 @@ class OwnerLookup:
         self._parents.clear()
         self._unreadable.clear()
         self._denied.clear()
+        self._unlistable.clear()
         self._plurals.clear()
 
     def top_owners(self, pods: Iterable[Mapping[str, Any]]) -> dict[str, Owner]:
         """Return pod uid → top controller; a pod without a controller is its own."""
+        if len(self._parents) + len(self._unreadable) > self._most:
+            self._parents.clear()
+            self._unreadable.clear()
         chains = {p["metadata"]["uid"]: (p["metadata"], controller_of(p)) for p in pods}
         self._climb((m.get("namespace", ""), ref) for m, ref in chains.values() if ref)
         return {uid: self._top(metadata, ref) for uid, (metadata, ref) in chains.items()}
@@ -96,8 +104,7 @@ class OwnerLookup:
         plural, namespaced = self._plural(wanted[0][1])
         group = wanted[0][1].group_path
         if len(wanted) >= LIST_FROM:
-            for item in self._source.list(f"{group}/{plural}").items:
-                self._parents[str(item["metadata"]["uid"])] = controller_of(item)
+            self._read_list(f"{group}/{plural}")
         for namespace, ref in wanted:
             if ref.uid in self._parents:
                 continue
@@ -108,6 +115,19 @@ class OwnerLookup:
             else:
                 # Gone, or of the same name and another life.
                 self._unreadable.add(ref.uid)
+
+    def _read_list(self, path: str) -> None:
+        """Read a whole kind; where only single objects may be read, they are asked for by name."""
+        if path in self._unlistable:
+            return
+        try:
+            items = self._source.list(path).items
+        except SourceRejected as error:
+            logger.warning("%s is read one by one: %s", path, error)
+            self._unlistable.add(path)
+            return
+        for item in items:
+            self._parents[str(item["metadata"]["uid"])] = controller_of(item)
 
     def _plural(self, ref: OwnerReference) -> tuple[str, bool]:
         """Return a kind's plural and whether its objects live in namespaces."""

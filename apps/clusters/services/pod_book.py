@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from apps.clusters.domain.kube_objects import Run, tidy_runs
 from apps.clusters.domain.ledger import PodRecord, Source
@@ -31,6 +32,13 @@ class TrackedPod:
         )
 
 
+class Look(NamedTuple):
+    """A pod as it was shown once; `vague` as in `updated`."""
+
+    record: PodRecord
+    vague: bool = False
+
+
 class PodBook:
     """Every pod that is there, by uid; `changed` are the uids to be written.
 
@@ -41,6 +49,7 @@ class PodBook:
         self.pods: dict[str, TrackedPod] = dict(pods or {})
         self.changed: set[str] = set()
         self.doubtful: set[str] = set()
+        self._adopted: set[str] = set()
 
     def unknown(self, uids: Iterable[str]) -> list[str]:
         """Return those uids whose rows must be looked up before they are taken in."""
@@ -50,9 +59,11 @@ class PodBook:
         """Take rows of the database into memory."""
         for uid, tracked in rows.items():
             self.pods.setdefault(uid, tracked)
+        self._adopted.update(rows)
 
-    def seen(self, record: PodRecord, at: float, *, assumed: tuple[Run, ...] = ()) -> None:
+    def seen(self, look: Look, at: float, *, assumed: tuple[Run, ...] = ()) -> None:
         """Take in a look at a pod at time `at`; `assumed` are runs to believe of a new pod."""
+        record = look.record
         known = self.pods.get(record.uid)
         if known is None:
             self.pods[record.uid] = TrackedPod(_with_runs(record, assumed))
@@ -66,9 +77,9 @@ class PodBook:
         elif known.lost and record.deleted is None:
             # Missing from a list, and there after all.
             alive = replace(before, deleted=None, end_reason="")
-            known.lost, known.record = False, updated(alive, record, at=at)
+            known.lost, known.record = False, updated(alive, record, at=at, vague=look.vague)
         else:
-            known.record = updated(before, record, at=at)
+            known.record = updated(before, record, at=at, vague=look.vague)
             known.lost = known.lost and known.record.finished is None
         if known.record != before:
             self.changed.add(record.uid)
@@ -114,10 +125,31 @@ class PodBook:
 
     def written(self, uids: Iterable[str]) -> None:
         """Note that these are in the database; forget those that are over and gone."""
-        for uid in uids:
-            self.changed.discard(uid)
+        uids = set(uids)
+        self.changed -= uids
+        for uid in uids | self._adopted:
             if uid in self.pods and self.pods[uid].record.deleted is not None:
                 del self.pods[uid]
+        self._adopted.clear()
+
+
+def agreed(known: TrackedPod, ours: TrackedPod) -> TrackedPod:
+    """Join what we are to write of a pod with the end that another process has written of it.
+
+    Two processes may watch one cluster at once, as when a new version takes over, and one of
+    them be some seconds behind: an end that either saw stays, whoever writes last.
+    """
+    if known.lost and not ours.lost:
+        return ours
+    assigned = ours.assigned if ours.settled or known.assigned is None else known.assigned
+    both = [t for t in (known.record.deleted, ours.record.deleted) if t is not None]
+    if ours.lost and not known.lost:
+        deleted = both[0] if both else None
+        return TrackedPod(replace(known.record, deleted=deleted), assigned)
+    deleted = None if not both else max(both) if ours.lost else min(both)
+    at = ours.record.ended if ours.record.ended is not None else 0.0
+    record = updated(replace(known.record, deleted=deleted), ours.record, at=at)
+    return TrackedPod(record, assigned, ours.lost)
 
 
 def _is_late(known: TrackedPod, record: PodRecord) -> bool:

@@ -11,8 +11,11 @@ from apps.clusters.domain.kube_objects import (
     NodeState,
     Run,
     assumed_runs,
+    deletion_time,
+    lacks_finish,
     node_state,
     pod_record,
+    ready_since,
 )
 from apps.clusters.domain.ledger import Owner, PodRecord
 from apps.clusters.domain.owners import nearest_owner
@@ -22,8 +25,9 @@ from apps.clusters.services.coverage import Coverage
 from apps.clusters.services.names import Names
 from apps.clusters.services.node_book import NodeBook
 from apps.clusters.services.owner_lookup import OwnerLookup
-from apps.clusters.services.pod_book import PodBook, TrackedPod
+from apps.clusters.services.pod_book import Look, PodBook, TrackedPod
 from apps.clusters.services.tier_history import Assigned, TierHistory
+from apps.clusters.services.versions import Versions
 
 NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
@@ -31,6 +35,7 @@ PODS = "/api/v1/pods"
 COLLECTIONS = (NODES, NAMESPACES, PODS)
 
 _RULES_SECONDS = 30.0
+_KINDS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,12 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One line of a collection's watch, and when it arrived."""
+    """One line of a collection's watch, when it arrived and when that watch was asked for."""
 
     path: str
     change: Change
     at: float
+    asked: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class Followed:
 
     path: str
     at: float
+    asked: float | None = None
 
 
 Item = Listed | Seen | Followed
@@ -69,7 +76,7 @@ Assumed = Mapping[str, tuple[Run, ...]]
 class _Pods:
     """The GPU pods of each item of a batch, and by uid the runs to assume of new ones."""
 
-    of_item: list[list[PodRecord]]
+    of_item: list[list[Look]]
     assumed: Assumed
 
 
@@ -90,7 +97,8 @@ class Recorder:
         self._pods = PodBook(ledger_writer.present_pods(cluster_id))
         self._last_watched = ledger_writer.last_watched(cluster_id)
         self._coverage = Coverage((NODES, PODS))
-        self._versions: dict[str, dict[str, int]] = defaultdict(dict)
+        self._versions: dict[str, Versions] = defaultdict(Versions)
+        self._relist = False
         self._namespaces: set[str] = set()
         self._now = 0.0
 
@@ -109,25 +117,30 @@ class Recorder:
         """
         if not batch:
             return False
-        relist = self._refresh_tiers(max(item.at for item in batch))
+        self._refresh_tiers(max(item.at for item in batch))
         pods = self._prepared(batch)
-        for item, records in zip(batch, pods.of_item, strict=True):
+        for item, looks in zip(batch, pods.of_item, strict=True):
             self._now = max(self._now, item.at)
             if isinstance(item, Listed):
-                self._take_list(item, records, pods.assumed)
-                continue
-            if isinstance(item, Seen):
-                self._take_change(item, records, pods.assumed)
-            self._coverage.proven(item.path, item.at)
+                self._take_list(item, looks, pods.assumed)
+            elif isinstance(item, Seen) and item.change.type != "BOOKMARK":
+                self._take_change(item, looks, pods.assumed)
+            else:
+                self._coverage.caught_up(item.path, item.at, item.asked)
+        relist, self._relist = self._relist, False
         return relist
 
-    def _refresh_tiers(self, now: float) -> bool:
+    def _refresh_tiers(self, now: float) -> None:
+        """Read the catalog's rules now and then; note when everything must be listed anew.
+
+        The note is kept until `take` succeeds: the database may go away in between.
+        """
         if now - self._tiers_at < _RULES_SECONDS:
-            return False
+            return
         before, self._tiers, self._tiers_at = self._tiers, TierHistory.load(), now
         if self._tiers != before:
             self._pods.look_again()
-        return not (
+        self._relist = self._relist or not (
             self._tiers.resources <= before.resources
             and self._tiers.label_keys <= before.label_keys
         )
@@ -147,7 +160,7 @@ class Recorder:
         self._pods.adopt(ledger_writer.known_pods(self._cluster, new))
         unseen = frozenset(new)
         return _Pods(
-            of_item=[[_owned(record, tops) for _, record in pairs] for pairs in parsed],
+            of_item=[[self._look(pod, _owned(r, tops)) for pod, r in pairs] for pairs in parsed],
             assumed={
                 record.uid: assumed_runs(pod, self._tiers.resources)
                 for pod, record in found
@@ -164,58 +177,59 @@ class Recorder:
             if record is not None:
                 yield pod, record
 
-    def _take_list(self, listed: Listed, records: list[PodRecord], assumed: Assumed) -> None:
+    def _look(self, pod: Mapping[str, Any], record: PodRecord) -> Look:
+        return Look(record, vague=lacks_finish(pod, self._tiers.resources))
+
+    def _take_list(self, listed: Listed, looks: list[Look], assumed: Assumed) -> None:
         proof = self._coverage.last_proof(listed.path)
         last_seen = proof if proof is not None else self._last_watched
         self._coverage.listed(listed.path, listed.at)
-        self._versions[listed.path] = {
-            str(i["metadata"].get("uid", "")): version
-            for i in listed.items
-            if (version := _version(i)) is not None
-        }
+        self._versions[listed.path].listed(listed.items)
         if listed.path == NODES:
             states = [self._state(item) for item in listed.items]
             self._nodes.listed(states, listed.at, last_seen)
             self._pods.look_again({state.name for state in states})
         elif listed.path == PODS:
-            for record in records:
-                self._pods.seen(record, listed.at, assumed=assumed.get(record.uid, ()))
-            self._pods.listed({record.uid for record in records}, listed.at, last_seen)
+            for look in looks:
+                self._pods.seen(look, listed.at, assumed=assumed.get(look.record.uid, ()))
+            self._pods.listed({look.record.uid for look in looks}, listed.at, last_seen)
         else:
             self._namespaces.update(str(i["metadata"]["name"]) for i in listed.items)
 
-    def _take_change(self, seen: Seen, records: list[PodRecord], assumed: Assumed) -> None:
+    def _take_change(self, seen: Seen, looks: list[Look], assumed: Assumed) -> None:
         item, kind = seen.change.object, seen.change.type
-        if kind not in {"ADDED", "MODIFIED", "DELETED"} or self._is_stale(seen.path, item):
+        proof = self._coverage.last_proof(seen.path)
+        after = seen.at if proof is None else proof
+        late = self._coverage.arrived(seen.path, seen.at, seen.asked)
+        deleted = kind == "DELETED"
+        if kind not in _KINDS or self._versions[seen.path].is_stale(item, gone=deleted):
             return
+        gone = deletion_time(item, after=after, at=seen.at) if late else seen.at
         if seen.path == NODES:
-            self._take_node(self._state(item), kind, seen.at)
+            self._take_node(item, seen.at, after, gone if deleted else None)
         elif seen.path == PODS:
-            for record in records:
-                self._pods.seen(record, seen.at, assumed=assumed.get(record.uid, ()))
-        elif kind != "DELETED":
+            for look in looks:
+                record = replace(look.record, deleted=gone) if deleted else look.record
+                runs = assumed.get(record.uid, ())
+                self._pods.seen(look._replace(record=record), seen.at, assumed=runs)
+        elif not deleted:
             self._namespaces.add(str(item["metadata"]["name"]))
 
-    def _take_node(self, state: NodeState, kind: str, at: float) -> None:
-        if kind == "DELETED":
-            self._nodes.gone(state.name, at)
+    def _take_node(
+        self, item: Mapping[str, Any], at: float, after: float, gone: float | None
+    ) -> None:
+        state = self._state(item)
+        if gone is not None:
+            self._nodes.gone(state.name, gone)
             return
-        self._nodes.seen(state, at)
+        ready_at = ready_since(item)
+        if ready_at is not None and ready_at <= after:
+            ready_at = None
+        self._nodes.seen(state, at, ready_at=ready_at)
         self._pods.look_again({state.name})
 
     def _state(self, node: Mapping[str, Any]) -> NodeState:
         return node_state(node, named=self._tiers.resources, label_keys=self._tiers.label_keys)
-
-    def _is_stale(self, path: str, item: Mapping[str, Any]) -> bool:
-        """Say whether a newer version of this object was taken in already."""
-        version = _version(item)
-        if version is None:
-            return False
-        versions, uid = self._versions[path], str(item["metadata"].get("uid", ""))
-        if version < versions.get(uid, version):
-            return True
-        versions[uid] = version
-        return False
 
     # ------------------------------------------------------------ writing
 
@@ -270,11 +284,5 @@ def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
         return
     if isinstance(item, Listed):
         yield from ((pod, None) for pod in item.items)
-    elif item.change.type in {"ADDED", "MODIFIED", "DELETED"}:
+    elif item.change.type in _KINDS:
         yield item.change.object, item.at if item.change.type == "DELETED" else None
-
-
-def _version(item: Mapping[str, Any]) -> int | None:
-    """Return an object's resourceVersion as a number; they grow (KEP-5504)."""
-    text = str(item["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdecimal() else None

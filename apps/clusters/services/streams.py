@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 FIRST_DELAY_SECONDS = 1.0
 LONGEST_DELAY_SECONDS = 60.0
 _PUT_SECONDS = 1.0
+_SLOW_PUTS = 5
 
 
 class _Stopped(Exception):
@@ -37,6 +38,7 @@ class Stream:
     stopped: Callable[[], bool]
     wait: Callable[[float], object]
     relist: threading.Event
+    put_seconds: float = _PUT_SECONDS
     _version: str = ""
     _delay: float = 0.0
 
@@ -65,14 +67,18 @@ class Stream:
         if not self._version:
             self._list()
         changes = 0
+        asked = self._now()
         for change in self.source.watch(self.path, resource_version=self._version):
             changes += 1
-            self._put(Seen(self.path, change, self._now()))
+            at_once = self._put(Seen(self.path, change, self._now(), asked))
             self._version = change.resource_version or self._version
             self._delay = 0.0
             if self.stopped():
                 return
-        self._put(Followed(self.path, self._now()))
+            if not at_once:
+                # What has come in meanwhile is late, which a stream taken up again makes known.
+                return
+        self._put(Followed(self.path, self._now(), asked))
         if not changes:
             # A server that ends every watch at once must not be asked in a tight loop.
             self.wait(FIRST_DELAY_SECONDS)
@@ -98,13 +104,16 @@ class Stream:
         logger.warning("cluster %s: %s; %s in %.0f s", self.cluster, error, then, self._delay)
         self.wait(self._delay)
 
-    def _put(self, item: Item) -> None:
+    def _put(self, item: Item) -> bool:
+        """Hand on an item; return whether that took less than _SLOW_PUTS × put_seconds."""
+        tries = 0
         while not self.stopped():
             try:
-                self.inbox.put(item, timeout=_PUT_SECONDS)
+                self.inbox.put(item, timeout=self.put_seconds)
             except queue.Full:
+                tries += 1
                 continue
-            return
+            return tries < _SLOW_PUTS
         raise _Stopped
 
     def _now(self) -> float:

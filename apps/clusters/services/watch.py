@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 from django.db import InterfaceError, OperationalError, connection
 
@@ -39,21 +39,14 @@ class Snapshot:
     rows: int
 
 
-@runtime_checkable
-class Closeable(Protocol):
-    """A source whose open streams can be ended from another thread."""
-
-    def close(self) -> None:
-        """End every open stream."""
-
-
 def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot:
     """Write one whole look at a cluster, taken at `now`; the same look twice changes nothing.
 
     Raises SourceUnavailable or SourceRejected before anything is written.
     """
-    lists = [Listed(path, source.list(path).items, now.timestamp()) for path in COLLECTIONS]
+    # Before the lists: what another process writes after them is newer than they are.
     recorder = Recorder(cluster.pk, source)
+    lists = [Listed(path, source.list(path).items, now.timestamp()) for path in COLLECTIONS]
     recorder.take(lists)
     rows = recorder.write()
     nodes, pods = recorder.counts
@@ -91,8 +84,8 @@ def follow(
         threading.Thread(target=s.run, name=f"watch {cluster.name} {s.path}", daemon=True)
         for s in streams
     ]
-    recorder = _persist(lambda: Recorder(cluster.pk, source), stop, wait)
     try:
+        recorder = _persist(lambda: Recorder(cluster.pk, source), stop, wait)
         for thread in threads:
             thread.start()
         while recorder is not None and not stop.is_set():
@@ -103,8 +96,7 @@ def follow(
             _record(recorder, _arrived(inbox), streams, stop, wait)
     finally:
         ended.set()
-        if isinstance(source, Closeable):
-            source.close()
+        source.close()
         for thread in threads:
             if thread.ident is not None:
                 thread.join(_JOIN_SECONDS)

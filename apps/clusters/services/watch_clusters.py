@@ -54,7 +54,11 @@ def snapshot_cluster(name: str, *, now: datetime, opener: Opener = cluster_sourc
     """Write one look at a cluster. Raises SourceUnavailable, SourceRejected or UnknownCluster."""
     clusters_to_watch(name)
     cluster = Cluster.objects.get(name=name)
-    return snapshot(cluster, _opened(cluster, opener), now)
+    source = _opened(cluster, opener)
+    try:
+        return snapshot(cluster, source, now)
+    finally:
+        source.close()
 
 
 def watch_cluster(

@@ -1,0 +1,308 @@
+"""Streams taken up again: times of what happened meanwhile, and what can be vouched for."""
+
+import queue
+import threading
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+
+from apps.clusters.adapters.fake_cluster import FakeCluster
+from apps.clusters.domain.window import from_seconds
+from apps.clusters.models import Cluster, NodeSpell, Pod, Tier, TierRule, WatchSpan
+from apps.clusters.ports import Change
+from apps.clusters.services.coverage import Coverage
+from apps.clusters.services.recorder import NODES, PODS, Followed, Item, Listed, Recorder, Seen
+from apps.clusters.services.streams import Stream
+from apps.clusters.services.versions import Versions
+from tests.clusters.kube_factories import (
+    GPU,
+    T0,
+    at,
+    container,
+    node,
+    offset,
+    pod,
+    run_pod,
+    status,
+    terminated,
+    times,
+)
+
+pytestmark = pytest.mark.django_db
+BOOKMARK = Change("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster.objects.create(name="west")
+
+
+def spans() -> list[tuple[float | None, float | None]]:
+    return [(offset(s.start), offset(s.end)) for s in WatchSpan.objects.order_by("start")]
+
+
+def _followed(cluster: Cluster, *pods: dict[str, Any], nodes: Any = None) -> Recorder:
+    """Return a recorder that listed at 0 and followed both streams until 60."""
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, nodes or [node()], T0), Listed(PODS, pods, T0)])
+    recorder.take([Followed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
+    recorder.write()
+    return recorder
+
+
+# ---------------------------------------------------------------- times of what came late
+
+DELETIONS: dict[str, tuple[dict[str, Any], list[float | None]]] = {
+    "by the end of its grace": (run_pod(grace_ends=120), [0, 5, 9, None, 120, 120]),
+    "by what its containers say": (
+        run_pod(statuses=[status(state=terminated(9, 100))], grace_ends=120),
+        [0, 5, 9, 100, 120, 100],
+    ),
+    "gone before its grace ended": (run_pod(grace_ends=900), [0, 5, 9, None, 661, 661]),
+    "hung since before the pause": (run_pod(grace_ends=50), [0, 5, 9, None, 661, 661]),
+    "not told": (run_pod(), [0, 5, 9, None, 661, 661]),
+}
+
+
+@pytest.mark.parametrize(("last", "expected"), DELETIONS.values(), ids=DELETIONS)
+def test_a_deletion_during_a_pause_has_the_pods_own_time(
+    cluster: Cluster, last: dict[str, Any], expected: list[float | None]
+) -> None:
+    recorder = _followed(cluster, run_pod())
+    recorder.take([Seen(PODS, Change("DELETED", last), T0 + 661, T0 + 660)])
+    recorder.write()
+    row = Pod.objects.get()
+    assert (times(row), row.lost) == (expected, False)
+    assert row.runs == [[T0 + 9, row.ended_at and row.ended_at.timestamp()]]
+
+
+def test_a_deletion_seen_as_it_happens_has_the_time_it_was_seen(cluster: Cluster) -> None:
+    recorder = _followed(cluster, run_pod())
+    # Asked to go at 40 with a grace of 30 s, it hung for 15 s more.
+    last = run_pod(grace_ends=70)
+    recorder.take([Seen(PODS, Change("DELETED", last), T0 + 85, T0 + 60)])
+    recorder.write()
+    assert times(Pod.objects.get()) == [0, 5, 9, None, 85, 85]
+
+
+READY: dict[str, tuple[float | None, float]] = {
+    "in the pause": (120, 120),
+    "before the pause, of another clock": (30, 661),
+    "after it was seen, of another clock": (700, 661),
+    "not told": (None, 661),
+}
+
+
+@pytest.mark.parametrize(("told", "expected"), READY.values(), ids=READY)
+def test_a_node_is_unready_since_it_says_so(
+    cluster: Cluster, told: float | None, expected: float
+) -> None:
+    recorder = _followed(cluster)
+    change = Change("MODIFIED", node(ready=False, ready_since=told))
+    recorder.take([Seen(NODES, change, T0 + 661, T0 + 660)])
+    recorder.write()
+    rows = NodeSpell.objects.order_by("start")
+    assert [(offset(row.start), offset(row.end), row.ready) for row in rows] == [
+        (0, expected, True),
+        (expected, None, False),
+    ]
+
+
+def test_a_container_out_of_sight_ran_until_that_was_seen(cluster: Cluster) -> None:
+    containers = [container("a"), container("b")]
+    both = [status("a", running_since(9)), status("b", running_since(9))]
+    recorder = _followed(cluster, run_pod(containers=containers, statuses=both))
+    lost = {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}}
+    last = pod(
+        bound=5,
+        phase="Failed",
+        containers=containers,
+        statuses=[status("a", terminated(9, 30)), status("b", lost)],
+    )
+    for seen in (70, 80):
+        recorder.take([Seen(PODS, Change("MODIFIED", last), T0 + seen, T0 + 60)])
+        recorder.write()
+    row = Pod.objects.get()
+    assert times(row) == [0, 5, 9, 70, None, 70]
+    assert row.runs == [[T0 + 9, T0 + 70]]
+
+
+def running_since(start: float) -> dict[str, Any]:
+    return {"running": {"startedAt": at(start).isoformat()}}
+
+
+# ---------------------------------------------------------------- what can be vouched for
+
+
+def test_a_pause_of_more_than_90_seconds_leaves_a_gap_from_the_last_proof(
+    cluster: Cluster,
+) -> None:
+    recorder = _followed(cluster)
+    for path in (NODES, PODS):
+        recorder.take([Followed(path, T0 + 720, T0 + 660)])
+    recorder.write()
+    assert spans() == [(0, 60), (660, 720)]
+
+
+def test_a_shorter_pause_leaves_none(cluster: Cluster) -> None:
+    recorder = _followed(cluster)
+    for path in (NODES, PODS):
+        recorder.take([Followed(path, T0 + 200, T0 + 145)])
+    recorder.write()
+    assert spans() == [(0, 200)]
+
+
+def _proofs(*steps: tuple[str, float, float | None]) -> list[tuple[bool | None, float | None]]:
+    coverage = Coverage(("p",))
+    told: list[tuple[bool | None, float | None]] = []
+    for kind, when, asked in steps:
+        late = None
+        if kind == "list":
+            coverage.listed("p", when)
+        elif kind == "line":
+            late = coverage.arrived("p", when, asked)
+        else:
+            coverage.caught_up("p", when, asked)
+        told.append((late, coverage.last_proof("p")))
+    return told
+
+
+def test_the_lines_of_a_backlog_prove_nothing_until_it_has_come_to_its_end() -> None:
+    assert _proofs(
+        ("list", 0, None),
+        ("line", 3, 1),
+        ("line", 40, 1),
+        ("line", 71, 70),
+        ("line", 72, 70),
+        ("bookmark", 100, 70),
+        ("line", 101, 70),
+    ) == [(None, 0), (False, 3), (False, 40), (True, 40), (True, 40), (None, 100), (False, 101)]
+
+
+def test_a_stream_that_ends_in_order_was_followed_to_its_end() -> None:
+    told = _proofs(("list", 0, None), ("line", 71, 70), ("end", 100, 70), ("line", 102, 101))
+    assert told == [(None, 0), (True, 0), (None, 100), (False, 102)]
+
+
+def test_a_list_amid_a_backlog_last_saw_what_was_proven_before(cluster: Cluster) -> None:
+    recorder = _followed(cluster, run_pod())
+    other = run_pod("other", created=600, bound=600)
+    recorder.take([Seen(PODS, Change("ADDED", other), T0 + 661, T0 + 660)])
+    recorder.take([Listed(PODS, [], T0 + 700)])
+    recorder.write()
+    row = Pod.objects.get(uid="uid-1")
+    assert (times(row), row.lost) == ([0, 5, 9, None, 60, 60], True)
+
+
+class _Narrow(queue.Queue[Item]):
+    """An inbox for one item, which counts how often it was full."""
+
+    def __init__(self) -> None:
+        super().__init__(maxsize=1)
+        self.refused = 0
+
+    def put(
+        self,
+        item: Item,
+        block: bool = True,  # noqa: FBT002 - as the class above has it
+        timeout: float | None = None,
+    ) -> None:
+        try:
+            super().put(item, block, timeout)
+        except queue.Full:
+            self.refused += 1
+            raise
+
+
+def test_a_stream_that_could_not_hand_on_its_lines_is_taken_up_again() -> None:
+    source = FakeCluster()
+    listed = source.list(PODS)
+    for n in range(3):
+        source.put(PODS, pod(f"uid-{n}"))
+    inbox = _Narrow()
+    clock = count(T0)
+    stop = threading.Event()
+    stream = Stream(
+        "west",
+        PODS,
+        source,
+        inbox,
+        lambda: from_seconds(next(clock)),
+        stop.is_set,
+        stop.wait,
+        threading.Event(),
+        put_seconds=0.001,
+        _version=listed.resource_version,
+    )
+    thread = threading.Thread(target=stream.run)
+    thread.start()
+    try:
+        # The first line fills the inbox, and the second waits.
+        for _ in range(3000):
+            if inbox.refused >= 5:
+                break
+            stop.wait(0.01)
+        items = [inbox.get(timeout=30) for _ in range(3)]
+    finally:
+        stop.set()
+        thread.join(30)
+    lines = [item for item in items if isinstance(item, Seen)]
+    assert [line.change.object["metadata"]["uid"] for line in lines] == ["uid-0", "uid-1", "uid-2"]
+    first, waited, later = [line.asked for line in lines]
+    assert first == waited != later
+
+
+# ---------------------------------------------------------------- the catalog, and memory
+
+
+def test_a_change_of_the_catalog_is_not_forgotten_while_the_database_is_away(
+    cluster: Cluster,
+) -> None:
+    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder.take([Listed(NODES, [], T0), Listed(PODS, [], T0)])
+    TierRule.objects.create(
+        tier=Tier.objects.create(name="npu"),
+        position=9,
+        sharing="exclusive",
+        resources=["acme.com/npu"],
+        valid_from=at(-9),
+    )
+    batch = [Seen(PODS, Change("ADDED", run_pod()), T0 + 60)]
+
+    def away(execute: Callable[..., object], sql: str, *more: object) -> object:
+        if '"clusters_pod"' in sql:
+            raise OperationalError("away")
+        return execute(sql, *more)
+
+    with connection.execute_wrapper(away), pytest.raises(OperationalError, match="away"):
+        recorder.take(batch)
+    assert recorder.take(batch)
+    assert not recorder.take([Followed(PODS, T0 + 120)])
+
+
+def test_memory_does_not_grow_with_pods_that_came_and_went() -> None:
+    known = Versions(most_gone=10)
+    for n in range(100):
+        item = pod(f"uid-{n}")
+        item["metadata"]["resourceVersion"] = str(2 * n)
+        assert not known.is_stale(item, gone=False)
+        item["metadata"]["resourceVersion"] = str(2 * n + 1)
+        assert not known.is_stale(item, gone=True)
+    assert len(known) == 10
+    old = pod("uid-99")
+    old["metadata"]["resourceVersion"] = "198"
+    assert known.is_stale(old, gone=False)
+
+
+def test_a_late_look_at_a_pod_that_is_gone_is_not_kept(cluster: Cluster) -> None:
+    recorder = _followed(cluster, run_pod())
+    recorder.take([Seen(PODS, Change("DELETED", run_pod()), T0 + 61, T0 + 60)])
+    recorder.write()
+    recorder.take([Seen(PODS, Change("MODIFIED", run_pod()), T0 + 62, T0 + 60)])
+    recorder.write()
+    assert recorder.counts == (1, 0)
+    assert times(Pod.objects.get())[-1] == 61
+    assert Pod.objects.get().resource == GPU
