@@ -55,6 +55,12 @@ def test_an_interval_that_was_learnt_holds() -> None:
     assert interval.of((START, "GPU-2", ""), 30) == 15.0
 
 
+def test_the_usual_interval_is_that_of_most_devices() -> None:
+    rows = [device(0, 0.5), device(1, 0.5), device(0, 0.5, uuid="GPU-2", samples=120)]
+    assert attribute(rows, [], interval=Interval(INTERVAL)).usual_interval() == INTERVAL
+    assert attribute([], [], interval=Interval(INTERVAL)).usual_interval() is None
+
+
 def test_a_label_that_outlives_its_pod_is_found() -> None:
     held = holdings(pod(end=900))
     attribution = attribute([device(0, 0.4)], held, interval=Interval(INTERVAL))

@@ -103,8 +103,12 @@ def pod(**values: Any) -> PodRow:
         (pod(bound_at=AT, finished_at=AT), True),
         (pod(bound_at=AT - timedelta(hours=2), finished_at=AT - timedelta(hours=1)), True),
         (pod(bound_at=AT, finished_at=AT + timedelta(minutes=5)), False),
+        (pod(bound_at=AT - timedelta(hours=2), ended_at=AT - timedelta(hours=1)), True),
     ],
-    ids=["waits", "bound later", "no hour", "held", "refused", "ended before", "short, no hour"],
+    ids=[
+        *("waits", "bound later", "no hour", "held", "refused", "ended before", "short, no hour"),
+        "deleted before",
+    ],
 )
 def test_a_bound_pod_without_any_hour_is_not_known_rather_than_zero(
     row: PodRow, *, known: bool
@@ -124,6 +128,10 @@ def test_a_bound_pod_without_any_hour_is_not_known_rather_than_zero(
         ("-x", "'-x"),
         ("@SUM(A1)", "'@SUM(A1)"),
         ("\tx", "'\tx"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("\uff0b1", "'\uff0b1"),
+        ("\uff0d1", "'\uff0d1"),
+        ("\uff20SUM(A1)", "'\uff20SUM(A1)"),
         ("a=b", "a=b"),
         ("", ""),
         (None, ""),
@@ -138,6 +146,7 @@ def test_a_bound_pod_without_any_hour_is_not_known_rather_than_zero(
         ('say "hi", all', '"say ""hi"", all"'),
         ("=x,y", '"\'=x,y"'),
         ("two\nlines", '"two\nlines"'),
+        ("\n=x", '"\'\n=x"'),
         ("\rx", '"\'\rx"'),
     ],
 )
@@ -151,5 +160,8 @@ def test_every_text_is_read_back_and_none_starts_a_formula(rows: list[list[str]]
     found = list(csv.reader(io.StringIO(text, newline="")))
     assert found == [["one", "two"], *([guarded(cell) for cell in row] for row in rows)]
     assert not any(
-        cell[:1] in {"=", "+", "-", "@", "\t", "\r"} for row in found for cell in row if cell
+        cell[:1] in {*"=+-@\t\r\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"}
+        for row in found
+        for cell in row
+        if cell
     )

@@ -1,6 +1,7 @@
 """The ledger read by period and group: nothing is lost or counted twice, whatever the question."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import combinations, product
 from typing import Any
@@ -322,6 +323,40 @@ def test_a_filter_that_names_what_one_may_not_see_gives_no_rows(
     window = days(date(2026, 3, 28), 3)
     assert read(window, filters=filters)
     assert not read(window, filters=filters, visibility=visibility_of(portal.dan))
+
+
+@pytest.mark.parametrize(
+    ("groups", "filters"),
+    [
+        ([Grouping.NODE], Filters()),
+        ([Grouping.NODE, Grouping.TIER, Grouping.GPU_MODEL], Filters()),
+        ([], Filters(node=("west-1", "west-2", "east-1"))),
+        ([Grouping.CAPACITY_TYPE], Filters(node=("west-1", "east-1"))),
+    ],
+    ids=str,
+)
+def test_a_node_tells_an_outsider_nothing_of_other_teams(
+    portal: Portal, groups: list[Grouping], filters: Filters
+) -> None:
+    window = days(date(2026, 3, 28), 1)
+    dan = visibility_of(portal.dan)
+    rows = read(window, *groups, filters=filters, visibility=dan)
+    of_speech = read(window, *groups, filters=replace(filters, team=("speech",)))
+    assert rows == of_speech
+    assert rows
+    assert {row.amounts.capacity for row in rows} == {None}
+    everybody = read(window, *groups, filters=filters)
+    assert sum(r.amounts.allocated for r in everybody) > sum(r.amounts.allocated for r in rows)
+    assert None not in {row.amounts.capacity for row in everybody}
+
+
+@pytest.mark.parametrize("kinds", [1, 26, 1200])
+def test_thousands_of_workloads_can_be_named(portal: Portal, kinds: int) -> None:
+    names = tuple(f"Kind{n % kinds}/w{n}" for n in range(3000))
+    window = days(date(2026, 3, 28), 1)
+    chosen = read(window, filters=Filters(workload=("Job/train",)))
+    assert chosen
+    assert read(window, filters=Filters(workload=(*names, "Job/train"))) == chosen
 
 
 def test_who_is_on_no_team_sees_nothing_finer(portal: Portal) -> None:

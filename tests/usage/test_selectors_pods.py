@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
-from apps.clusters.models import NamespaceClaim
+from apps.clusters.models import Namespace, NamespaceClaim
 from apps.usage import selectors
 from apps.usage.domain.rows import Filters, PodRow
 from apps.usage.selectors import GroupingRefused, Waiting
@@ -144,7 +144,45 @@ def test_a_team_filter_follows_the_namespace_too(moved: Portal) -> None:
     assert (row.team, row.amounts.allocated) == ("speech", 10**9)
 
 
+def test_hundreds_of_namespaces_that_moved_are_read_at_once(portal: Portal) -> None:
+    west = portal.clusters[0]
+    Namespace.objects.bulk_create(Namespace(cluster=west, name=f"sp-{n}") for n in range(1500))
+    NamespaceClaim.objects.create(
+        team=portal.speech, pattern="sp-*", position=9, valid_from=AT + HOUR
+    )
+    work = make_workload(west, "sp-1499", "moved")
+    make_pod(work, "moved", created_at=AT)
+    make_pod(work, "too early", created_at=AT, finished_at=AT + HOUR)
+    assert "moved" in names(visibility=visibility_of(portal.dan))
+    assert "too early" not in names(visibility=visibility_of(portal.dan))
+
+
+def test_hundreds_of_namespaces_that_each_moved_at_their_own_time_are_read_too(
+    portal: Portal,
+) -> None:
+    west = portal.clusters[0]
+    Namespace.objects.bulk_create(Namespace(cluster=west, name=f"sp-{n}") for n in range(450))
+    NamespaceClaim.objects.bulk_create(
+        NamespaceClaim(
+            team=portal.speech, pattern=f"sp-{n}", position=9 + n, valid_from=AT + (n + 1) * SECOND
+        )
+        for n in range(450)
+    )
+    work = make_workload(west, "sp-449", "moved")
+    make_pod(work, "moved", created_at=AT)
+    assert "moved" in names(visibility=visibility_of(portal.dan))
+
+
 # ---------------------------------------------------------------- one pod
+
+
+def test_a_pod_that_was_deleted_while_it_waited_has_an_end(portal: Portal) -> None:
+    work = make_workload(portal.clusters[0], "vision", "gave-up")
+    make_pod(work, "gave-up", created_at=AT, ended_at=AT + HOUR)
+    row = selectors.pod_row("west", "uid-gave-up", window=WINDOW, visibility=EVERYTHING)
+    assert row is not None
+    assert (row.bound_at, row.finished_at, row.end) == (None, None, AT + HOUR)
+    assert row.waited_until == AT + HOUR
 
 
 def test_one_pod_is_found_by_cluster_and_uid_whatever_the_window(portal: Portal) -> None:
@@ -188,6 +226,15 @@ def test_what_waits_is_counted_by_tier_over_all_teams(portal: Portal) -> None:
         Waiting("silver", 2, 2.5),
         Waiting("undetermined", 1, 1.0),
     ]
+
+
+def test_what_waits_can_be_narrowed_to_clusters(portal: Portal) -> None:
+    def waiting(*clusters: str) -> list[Waiting]:
+        filters = Filters(cluster=clusters)
+        return selectors.waiting_now(AT, visibility=EVERYTHING, filters=filters)
+
+    assert waiting("west") == waiting("west", "east") == waiting() == [Waiting("gold", 1, 4.0)]
+    assert waiting("east") == []
 
 
 def test_clusters_that_left_the_catalog_wait_for_nothing(portal: Portal) -> None:

@@ -1,6 +1,8 @@
 """Reading the pod ledger back as what the domain speaks of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Q
 
@@ -9,7 +11,7 @@ from apps.clusters.domain.spans import Span, clip, seconds, union
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, WatchSpan
 from apps.clusters.models import NodeSpell as NodeSpellRow
-from apps.clusters.services.ledger_rows import pod_record_of, spell_of
+from apps.clusters.services.ledger_rows import RECORD_COLUMNS, record_of, spell_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ def recorded_pod_rows(
     )
     if source is not None:
         rows = rows.filter(source=source.value)
-    related = rows.select_related("workload__namespace", "tier", "gpu_model")
-    return [_recorded(row) for row in related.order_by("uid", "pk").iterator()]
+    found = rows.order_by("uid", "pk").values_list(*_COLUMNS, *RECORD_COLUMNS)
+    return [_recorded(values) for values in found.iterator()]
 
 
 def recorded_spells(cluster: Cluster, window: Window) -> list[NodeSpell]:
@@ -81,14 +83,21 @@ def watched_share(cluster: Cluster, window: Window) -> float:
     return seconds(watched_spans(cluster, window)) / window.seconds
 
 
-def _recorded(row: Pod) -> RecordedPod:
+_COLUMNS = (
+    *("pk", "workload_id", "workload__namespace_id", "tier__name", "gpu_model__name"),
+    *("gpu_equivalents", "lost"),
+)
+
+
+def _recorded(values: Sequence[Any]) -> RecordedPod:
+    pk, workload, namespace, tier, model, equivalents, lost = values[: len(_COLUMNS)]
     return RecordedPod(
-        id=row.pk,
-        workload_id=row.workload_id,
-        namespace_id=row.workload.namespace_id,
-        record=pod_record_of(row),
-        tier=None if row.tier is None else row.tier.name,
-        gpu_model=None if row.gpu_model is None else row.gpu_model.name,
-        gpu_equivalents=row.gpu_equivalents,
-        lost=row.lost,
+        id=pk,
+        workload_id=workload,
+        namespace_id=namespace,
+        record=record_of(values[len(_COLUMNS) :]),
+        tier=tier,
+        gpu_model=model,
+        gpu_equivalents=equivalents,
+        lost=lost,
     )

@@ -1,6 +1,6 @@
 """How a device's samples find the pod that held the device (docs/definitions.md#attribution)."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -53,6 +53,11 @@ class Attribution:
 
     def interval(self, row: DeviceSlot) -> float:
         return self.intervals[row.slot, row.uuid, row.gpu_instance]
+
+    def usual_interval(self) -> float | None:
+        """Return the interval of most devices, the shorter of equals; None without devices."""
+        counts = Counter(self.intervals.values())
+        return min(counts, key=lambda seconds: (-counts[seconds], seconds), default=None)
 
 
 def attribute(

@@ -9,7 +9,7 @@ from decimal import Decimal
 Cell = str | int | float | bool | Decimal | date | datetime | None
 
 # Some spreadsheets read the full-width forms of East Asian keyboards as the plain ones.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def guarded(text: str) -> str:

@@ -102,9 +102,18 @@ class Classifier:
 
     rules: Sequence[TierRule]
     models_by_node: Mapping[str, str] = field(default_factory=dict)
+    _known: dict[tuple[str, str, float], tuple[Card, float]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def card(self, resource: str, spell: NodeSpell) -> tuple[Card, float]:
         """Return the kind of card and the weight of one unit of `resource` on a node."""
+        key = (resource, spell.node, spell.start)
+        if key not in self._known:
+            self._known[key] = self._classified(resource, spell)
+        return self._known[key]
+
+    def _classified(self, resource: str, spell: NodeSpell) -> tuple[Card, float]:
         tier = tier_of(resource, spell.labels, self.rules)
         sharing = next((rule.sharing for rule in self.rules if rule.tier == tier), None)
         model = gpu_model(spell.labels)
@@ -179,11 +188,12 @@ def _sweep(
         for part in holding.held:
             instants.update(part)
     ordered = sorted(instants)
+    cards = {spell.start: _cards(spell, classifier) for spell in spells}
     fitted: dict[int, float] = defaultdict(float)
     for a, b in pairwise(ordered):
         here = [h for h in ledger.holdings if any(s <= a and e >= b for s, e in h.held)]
         there = next((s for s in spells if s.start <= a and s.end >= b), None)
-        share = _distribute(ledger, there, here, b - a, classifier)
+        share = _distribute(ledger, there, here, b - a, cards)
         for holding in here:
             fitted[id(holding)] += share * (b - a)
     for holding in ledger.holdings:
@@ -198,18 +208,20 @@ def _distribute(
     spell: NodeSpell | None,
     holdings: Sequence[Holding],
     length: float,
-    classifier: Classifier,
+    cards_of: Mapping[float, tuple[dict[Card, float], dict[Card, float]]],
 ) -> float:
     """Distribute a node's cards over `length` seconds; return the share that holdings get."""
     if spell is None:
         return 0.0
-    there, allocatable = _cards(spell, classifier)
+    there, allocatable = map(dict, cards_of[spell.start])
     held: dict[Card, float] = defaultdict(float)
     for holding in holdings:
         held[holding.card] += holding.units * holding.weight
     share = _share(sum(held.values()), sum(there.values()))
-    held = defaultdict(float, {card: amount * share for card, amount in held.items()})
-    _lend(there, allocatable, held)
+    if share < 1.0:
+        held = defaultdict(float, {card: amount * share for card, amount in held.items()})
+    if any(amount > there.get(card, 0.0) for card, amount in held.items()):
+        _lend(there, allocatable, held)
     healthy = spell.ready and spell.schedulable
     for card, capacity in there.items():
         free = max(0.0, capacity - held[card])

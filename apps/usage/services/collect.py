@@ -184,7 +184,7 @@ def _compute(
     answers: _Answers,
     source: MetricsSource | None,
 ) -> tuple[HourFacts, float]:
-    """Return the hour's facts and the sampling interval they were made with."""
+    """Return the hour's facts and the sampling interval of most of its devices."""
     start = int(hour.start_seconds)
     classifier = Classifier(tier_rules_at(hour.start), models_by_node(rows))
     ledgers = hold_cluster(
@@ -210,9 +210,10 @@ def _compute(
     result = facts(start, ledgers, attribution, idle_below=settings.IDLE_BELOW)
     result.findings.update(findings)
     result.findings["pods_without_node"] += answers.ledger.pods_without_node(hour)
-    if abs(seconds - configured) > _INTERVAL_DIFFERS * configured:
+    usual = attribution.usual_interval() or seconds
+    if abs(usual - configured) > _INTERVAL_DIFFERS * configured:
         result.findings["scrape_interval_differs"] += 1
-    return result, seconds
+    return result, usual
 
 
 def _recut(
