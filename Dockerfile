@@ -22,8 +22,12 @@ COPY gpuportal gpuportal
 COPY templates templates
 COPY static static
 COPY apps apps
-# Settings of development: there are no secrets while an image is built, and none are needed.
-RUN python manage.py collectstatic --noinput --verbosity 0 && python -m compileall -q apps gpuportal
+# As production serves them: compressed, under names of their content. There are no secrets while
+# an image is built; the key is one for this line alone, and nothing is signed with it.
+RUN GPUPORTAL_ENV=production GPUPORTAL_ALLOWED_HOSTS=build \
+    GPUPORTAL_SECRET_KEY="$(python -c 'import secrets; print(secrets.token_urlsafe(64))')" \
+    python manage.py collectstatic --noinput --verbosity 0 \
+    && python -m compileall -q apps gpuportal
 USER 10001
 EXPOSE 8000
 CMD ["gunicorn", "gpuportal.wsgi", "--bind", "0.0.0.0:8000", "--workers", "2", "--threads", "4", \

@@ -7,10 +7,15 @@ JOBS ?= 2
 # Further words for pytest, as in: make test ARGS="tests/usage -k conservation"
 ARGS ?=
 UPGRADE ?=
+# How many days of a trace `make truths` takes through the portal; all of them where it is empty.
+DAYS ?=
 CODE := manage.py gpuportal apps tests scripts
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --require-servers
 POSTGRESQL := $(BIN)/python -m tests.servers --
 SQLITE := $(BIN)/python -m tests.servers --sqlite --
+
+# Where a machine sets it, every process would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -74,8 +79,9 @@ fix: setup ## Format, and mend what tools can mend
 	find apps gpuportal tests -name '*.py' -exec $(BIN)/django-upgrade --target-version 5.2 {} +
 	$(BIN)/djlint --reformat --quiet templates
 
-truths: setup ## Hold whole traces against their published sums
+truths: programs ## Hold whole traces against their published sums, some four minutes (DAYS=)
 	$(BIN)/python -m tests.lab.truths
+	$(POSTGRESQL) $(BIN)/python -m tests.truths $(DAYS)
 
 bench: programs ## Measure against targets; writes var/bench.json (BENCH=full for 100,000 GPUs)
 	$(BIN)/python -m tests.bench

@@ -5,7 +5,11 @@ holds the value, as container secrets are mounted) when `NAME` itself is not set
 """
 
 import os
+import re
 from pathlib import Path
+
+_ORIGIN = re.compile(r"https?://[^\s/?#@]+")
+_RATE = re.compile(r"0*[1-9][0-9]*/(?:s|sec|second|m|min|minute|h|hour|d|day)")
 
 
 class EnvironmentValueError(ValueError):
@@ -27,17 +31,19 @@ def text(name: str, default: str) -> str:
 
 
 def flag(name: str, *, default: bool) -> bool:
-    """Return a yes/no value; raises when it is neither."""
-    value = text(name, "yes" if default else "no").lower()
+    """Return a yes/no value, `default` for an empty one; raises when it is neither."""
+    value = text(name, "").lower()
+    if value == "":
+        return default
     if value in {"1", "true", "yes", "on"}:
         return True
-    if value in {"0", "false", "no", "off", ""}:
+    if value in {"0", "false", "no", "off"}:
         return False
     raise EnvironmentValueError(f"{name}={value!r}: say yes or no")
 
 
-def whole(name: str, default: int, *, least: int = 0) -> int:
-    """Return an integer of at least `least`; raises when it is none."""
+def whole(name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+    """Return an integer from `least` to `most`; raises when it is none."""
     value = text(name, str(default))
     try:
         number = int(value)
@@ -45,7 +51,14 @@ def whole(name: str, default: int, *, least: int = 0) -> int:
         raise EnvironmentValueError(f"{name}={value!r}: a whole number is needed") from error
     if number < least:
         raise EnvironmentValueError(f"{name}={number}: must be {least} or more")
+    if most is not None and number > most:
+        raise EnvironmentValueError(f"{name}={number}: must be {most} or less")
     return number
+
+
+def port(name: str, default: int) -> int:
+    """Return a TCP port; raises when it is none. 0, which means any free one, is none either."""
+    return whole(name, default, least=1, most=65_535)
 
 
 def fraction(name: str, default: float) -> float:
@@ -71,3 +84,25 @@ def one_of(name: str, default: str, allowed: tuple[str, ...]) -> str:
 def words(name: str, default: str = "") -> list[str]:
     """Return a comma-separated list, blanks dropped."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def origins(name: str) -> list[str]:
+    """Return a list of origins, as `https://gpu.example.org`; raises when one is none."""
+    listed = words(name)
+    for word in listed:
+        if not _ORIGIN.fullmatch(word):
+            raise EnvironmentValueError(
+                f"{name}: {word!r} is no origin: scheme and host are needed and nothing after "
+                "them, as https://gpu.example.org"
+            )
+    return listed
+
+
+def rate(name: str, default: str) -> str:
+    """Return `NUMBER/PERIOD`, as `600/min`; raises when it is none."""
+    value = text(name, default)
+    if not _RATE.fullmatch(value):
+        raise EnvironmentValueError(
+            f"{name}={value!r}: a number of 1 or more, then /s, /min, /hour or /day, as {default}"
+        )
+    return value

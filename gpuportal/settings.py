@@ -3,12 +3,12 @@
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from csp.constants import SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from gpuportal import env
+from gpuportal.databases import database
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env.text("GPUPORTAL_VAR_DIR", str(BASE_DIR / "var")))
@@ -18,30 +18,41 @@ PRODUCTION = env.one_of("GPUPORTAL_ENV", "development", ("development", "product
     "production"
 )
 DEBUG = env.flag("GPUPORTAL_DEBUG", default=False)
+if PRODUCTION and DEBUG:
+    raise ImproperlyConfigured(
+        "GPUPORTAL_DEBUG=yes shows settings and code to everybody, so it cannot be had with "
+        "GPUPORTAL_ENV=production: take one of them out"
+    )
 _DEVELOPMENT_KEY = "development-only-key-never-used-in-production-0000000000"
 SECRET_KEY = env.text("GPUPORTAL_SECRET_KEY", "" if PRODUCTION else _DEVELOPMENT_KEY)
-if PRODUCTION and len(SECRET_KEY) < 50:
+if PRODUCTION and (
+    len(SECRET_KEY) < 50 or len(set(SECRET_KEY)) < 20 or SECRET_KEY == _DEVELOPMENT_KEY
+):
     raise ImproperlyConfigured(
-        "GPUPORTAL_SECRET_KEY (or GPUPORTAL_SECRET_KEY_FILE) must hold 50 characters or more "
-        "when GPUPORTAL_ENV=production"
+        "GPUPORTAL_SECRET_KEY (or GPUPORTAL_SECRET_KEY_FILE) must be a random text of 50 "
+        "characters or more, 20 of them different, when GPUPORTAL_ENV=production. To make one: "
+        "python3 -c 'import secrets; print(secrets.token_urlsafe(64))'"
     )
 ALLOWED_HOSTS = env.words("GPUPORTAL_ALLOWED_HOSTS", "" if PRODUCTION else "127.0.0.1,localhost")
-if PRODUCTION and not ALLOWED_HOSTS:
-    raise ImproperlyConfigured("GPUPORTAL_ALLOWED_HOSTS must name the host when in production")
-CSRF_TRUSTED_ORIGINS = env.words("GPUPORTAL_TRUSTED_ORIGINS")
+if PRODUCTION and (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS):
+    raise ImproperlyConfigured(
+        "GPUPORTAL_ALLOWED_HOSTS must name the hosts under which the portal is asked for when "
+        "GPUPORTAL_ENV=production, as gpu.example.org; * would let anybody choose the host in links"
+    )
+CSRF_TRUSTED_ORIGINS = env.origins("GPUPORTAL_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
-    "django.contrib.staticfiles",
+    "gpuportal.static_files.PortalStaticFiles",
     "rest_framework",
     "rest_framework.authtoken",
     "drf_spectacular",
     "django_htmx",
     "csp",
+    "axes",
     "apps.accounts",
     "apps.clusters",
     "apps.usage",
@@ -54,6 +65,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    # First, so that what the others answer themselves is not kept either.
+    "apps.web.middleware.NoStoreMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -64,6 +77,8 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    # Last, as it asks: the page for who failed too often takes the place of the view's.
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "gpuportal.urls"
@@ -86,39 +101,6 @@ TEMPLATES: list[dict[str, Any]] = [
 
 # ---------------------------------------------------------------- database
 
-
-def database(url: str) -> dict[str, Any]:
-    """Turn `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST:PORT/NAME` into Django's form."""
-    parts = urlsplit(url)
-    if parts.scheme == "sqlite":
-        return {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": unquote(parts.path.removeprefix("/")) or ":memory:",
-            "OPTIONS": {
-                # Readers go on while one process writes; a writer takes its lock at BEGIN, for a
-                # deferred one that reads first can never be upgraded when another wrote meanwhile.
-                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
-                "transaction_mode": "IMMEDIATE",
-                "timeout": 30,
-            },
-        }
-    if parts.scheme in {"postgres", "postgresql"}:
-        return {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": unquote(parts.path.removeprefix("/")),
-            "USER": unquote(parts.username or ""),
-            "PASSWORD": unquote(parts.password or ""),
-            "HOST": unquote(parts.hostname or ""),
-            "PORT": str(parts.port or ""),
-            "CONN_MAX_AGE": 60,
-            "CONN_HEALTH_CHECKS": True,
-        }
-    raise ImproperlyConfigured(
-        f"DATABASE_URL has the scheme {parts.scheme!r}: sqlite:///PATH or "
-        "postgresql://USER:PASSWORD@HOST:PORT/NAME is needed"
-    )
-
-
 DATABASES = {"default": database(env.text("DATABASE_URL", f"sqlite:///{VAR_DIR / 'portal.db'}"))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -130,12 +112,14 @@ if _CACHE_URL.startswith(("redis://", "rediss://")):
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": _CACHE_URL,
+            # A page must not wait for a cache that is away.
+            "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 1},
         }
     }
 elif _CACHE_URL == "locmem://":
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 else:
-    raise ImproperlyConfigured(f"CACHE_URL={_CACHE_URL!r}: redis://HOST:PORT/DB or locmem://")
+    raise ImproperlyConfigured("CACHE_URL must be redis://HOST:PORT/DB or locmem://")
 
 CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", "filesystem://")
 if CELERY_BROKER_URL.startswith("filesystem://"):
@@ -175,15 +159,34 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+# After so many wrong passwords for one user name from one address, both together are kept out for
+# a while. In the database, so that all web processes count together and none needs a cache.
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "apps.web.sign_in_brake.client_address"
+AXES_LOCKOUT_CALLABLE = "apps.web.sign_in_brake.locked_out"
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "next"]
+AXES_DISABLE_ACCESS_LOG = True
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
 LOGIN_URL = "web:sign-in"
 LOGIN_REDIRECT_URL = "web:overview"
 LOGOUT_REDIRECT_URL = "web:sign-in"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PRODUCTION
 SECURE_SSL_REDIRECT = env.flag("GPUPORTAL_HTTPS", default=PRODUCTION)
+# Over plain HTTP a browser would not send a Secure cookie back, and nobody could sign in.
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE_SSL_REDIRECT else 0
-if env.flag("GPUPORTAL_BEHIND_PROXY", default=False):
+BEHIND_PROXY = env.flag("GPUPORTAL_BEHIND_PROXY", default=False)
+if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
@@ -217,14 +220,26 @@ STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
 NODE_MODULES = BASE_DIR / "node_modules"
 # Pinned npm packages, served as they are: (URL prefix, folder).
 for _prefix, _package in (
-    ("npm/tabler", NODE_MODULES / "@tabler" / "core" / "dist"),
+    ("npm/tabler/css", NODE_MODULES / "@tabler" / "core" / "dist" / "css"),
     ("npm/htmx", NODE_MODULES / "htmx.org" / "dist"),
     ("npm/plotly", NODE_MODULES / "plotly.js-basic-dist-min"),
 ):
     if _package.is_dir():
         STATICFILES_DIRS.append((_prefix, _package))
+# In development files are served from where they lie. In production `collectstatic` copies them
+# once, compressed, under names that tell their content, which browsers may keep for ever.
 WHITENOISE_USE_FINDERS = not PRODUCTION
 WHITENOISE_AUTOREFRESH = not PRODUCTION
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": (
+            "whitenoise.storage.CompressedManifestStaticFilesStorage"
+            if PRODUCTION
+            else "django.contrib.staticfiles.storage.StaticFilesStorage"
+        )
+    },
+}
 
 # ---------------------------------------------------------------- API
 
@@ -238,8 +253,8 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "apps.api.problems.handle",
-    "DEFAULT_THROTTLE_CLASSES": ["rest_framework.throttling.UserRateThrottle"],
-    "DEFAULT_THROTTLE_RATES": {"user": env.text("GPUPORTAL_API_RATE", "600/min")},
+    "DEFAULT_THROTTLE_CLASSES": ["apps.api.throttling.ForgivingUserRateThrottle"],
+    "DEFAULT_THROTTLE_RATES": {"user": env.rate("GPUPORTAL_API_RATE", "600/min")},
     "UNAUTHENTICATED_USER": None,
 }
 SPECTACULAR_SETTINGS = {
@@ -268,5 +283,8 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "root": {"handlers": ["console"], "level": env.text("GPUPORTAL_LOG_LEVEL", "INFO")},
+    "root": {
+        "handlers": ["console"],
+        "level": env.one_of("GPUPORTAL_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
+    },
 }

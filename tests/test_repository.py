@@ -1,9 +1,11 @@
 """The repository as a whole: what is in it, and that its documents say what the code does."""
 
 import ast
+import os
 import re
 import stat
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,11 @@ from typing import Any
 import pytest
 import yaml
 from django.core.management import get_commands
+
+from apps.clusters.domain.owners import PLURALS
+from apps.clusters.ports import Listing, SourceHealth
+from apps.clusters.services.owner_lookup import LIST_FROM, OwnerLookup
+from apps.clusters.services.recorder import COLLECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_BYTES = 1_000_000
@@ -23,7 +30,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(" + "|".join(("root", "home", "Users", "
 SERVICES = ["web", "worker", "beat", "watch", "postgres", "redis", "prometheus"]
 # Variables that are no setting of ours: what Python, Django, pip and CI read themselves.
 NOT_OURS = {"CI", "DJANGO_SETTINGS_MODULE", "PATH", "PYTHONUNBUFFERED"}
-ENV_READERS = {"text", "flag", "whole", "fraction", "one_of", "words"}
+ENV_READERS = {"text", "flag", "whole", "port", "fraction", "one_of", "words", "origins", "rate"}
 
 
 @cache
@@ -147,7 +154,8 @@ def test_code_refers_to_documents_that_are_there() -> None:
 
 def test_documented_commands_exist() -> None:
     rows = re.findall(r"^\| `(\w+)[ `].*\|", text("docs/operations.md"), flags=re.MULTILINE)
-    assert {"load_catalog", "watch", "collect", "backfill", "issue_token", "demo"} <= set(rows)
+    assert {"load_catalog", "watch", "collect", "backfill", "issue_token", "person"} <= set(rows)
+    assert {"demo", "axes_reset_username"} <= set(rows)
     assert set(rows) <= set(get_commands())
 
 
@@ -276,6 +284,13 @@ def test_secrets_come_as_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["web", "worker", "beat", "watch"])
+def test_secrets_that_the_catalog_names_can_be_passed(name: str) -> None:
+    (given,) = service(name)["env_file"]
+    assert given == {"path": "./var/portal.env", "required": False}
+    assert "var/portal.env" in text("docs/operations.md")
+
+
+@pytest.mark.parametrize("name", ["web", "worker", "beat", "watch"])
 def test_settings_know_the_variables_of_compose(name: str) -> None:
     given = {variable.removesuffix("_FILE") for variable in service(name)["environment"]}
     assert given <= variables_read()
@@ -299,15 +314,122 @@ def test_the_image_holds_what_the_services_run() -> None:
 # ---------------------------------------------------------------- other manifests
 
 
-def test_the_reader_may_only_read() -> None:
+def reader_rules() -> list[dict[str, Any]]:
     manifests = list(yaml.safe_load_all(text("deploy/rbac-reader.yaml")))
     roles = [manifest for manifest in manifests if manifest["kind"] in {"ClusterRole", "Role"}]
-    rules = [rule for role in roles for rule in role["rules"]]
-    assert rules
-    for rule in rules:
+    return [rule for role in roles for rule in role["rules"]]
+
+
+def test_the_reader_may_only_read() -> None:
+    assert reader_rules()
+    for rule in reader_rules():
         assert set(rule["verbs"]) <= {"get", "list", "watch"}
         assert "*" not in rule["resources"] + rule["apiGroups"]
         assert not set(rule["resources"]) & {"secrets", "configmaps"}
+
+
+def reader_may() -> dict[str, set[str]]:
+    """Return resource → verbs, the core group's resources without a group."""
+    return {
+        f"{resource}.{group}".rstrip("."): set(rule["verbs"])
+        for rule in reader_rules()
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+@pytest.mark.parametrize("path", COLLECTIONS)
+def test_the_reader_may_follow_what_watch_follows(path: str) -> None:
+    resource = path.removeprefix("/api/v1/")
+    assert reader_may()[resource] >= {"list", "watch"}
+
+
+class NotingSource:
+    """A cluster that answers nothing and notes which verbs it is asked for, by resource."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, set[str]] = defaultdict(set)
+
+    def get(self, path: str) -> None:
+        self._note("get", re.sub(r"/[^/]+$", "", path))
+
+    def list(self, path: str, **_: object) -> Listing:
+        self._note("list", path)
+        return Listing(resource_version="1", items=[])
+
+    def watch(self, path: str, *, resource_version: str) -> Iterator[Any]:
+        raise AssertionError("owners are not watched")
+
+    def health(self) -> SourceHealth:
+        raise AssertionError("nobody asks for it here")
+
+    def close(self) -> None:
+        pass
+
+    def _note(self, verb: str, path: str) -> None:
+        parts = re.sub(r"/namespaces/[^/]+", "", path).strip("/").split("/")
+        group = parts[1] if parts[0] == "apis" else ""
+        self.asked[f"{parts[-1]}.{group}".rstrip(".")].add(verb)
+
+
+def owned_pods(kind: str, api_version: str, count: int) -> list[dict[str, Any]]:
+    def owner(number: int) -> dict[str, Any]:
+        name = {"kind": kind, "apiVersion": api_version, "name": f"o{number}", "uid": f"o{number}"}
+        return {**name, "controller": True}
+
+    return [
+        {
+            "metadata": {
+                "uid": f"p{number}",
+                "name": f"p{number}",
+                "namespace": "vision",
+                "ownerReferences": [owner(number)],
+            }
+        }
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, LIST_FROM], ids=["one", "many"])
+@pytest.mark.parametrize(
+    ("kind", "api_version"),
+    [
+        ("ReplicationController", "v1"),
+        ("ReplicaSet", "apps/v1"),
+        ("Deployment", "apps/v1"),
+        ("StatefulSet", "apps/v1"),
+        ("DaemonSet", "apps/v1"),
+        ("Job", "batch/v1"),
+        ("CronJob", "batch/v1"),
+    ],
+)
+def test_the_reader_may_read_owners_as_the_portal_does(
+    kind: str, api_version: str, count: int
+) -> None:
+    source = NotingSource()
+    OwnerLookup(source).top_owners(owned_pods(kind, api_version, count))
+    assert source.asked
+    for resource, verbs in source.asked.items():
+        assert reader_may()[resource] >= verbs
+
+
+def test_the_reader_may_get_and_list_every_kind_of_owner() -> None:
+    kinds = reader_may().keys() - {path.removeprefix("/api/v1/") for path in COLLECTIONS}
+    assert set(PLURALS.values()) <= {kind.partition(".")[0] for kind in kinds}
+    assert [kind for kind in sorted(kinds) if reader_may()[kind] != {"get", "list"}] == []
+
+
+def test_a_token_that_does_not_expire_is_made_only_where_asked_for() -> None:
+    kinds = {m["kind"] for m in yaml.safe_load_all(text("deploy/rbac-reader.yaml"))}
+    assert "Secret" not in kinds
+    (secret,) = yaml.safe_load_all(text("deploy/rbac-reader-token.yaml"))
+    (account,) = (
+        manifest["metadata"]
+        for manifest in yaml.safe_load_all(text("deploy/rbac-reader.yaml"))
+        if manifest["kind"] == "ServiceAccount"
+    )
+    named = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    assert (named, secret["metadata"]["namespace"]) == (account["name"], account["namespace"])
 
 
 @pytest.mark.prometheus
@@ -341,6 +463,36 @@ def test_make_has_the_target(target: str) -> None:
         check=False,
     )
     assert told.returncode == 0, told.stderr
+
+
+def test_make_lets_python_keep_what_it_compiled() -> None:
+    told = subprocess.run(
+        ["make", "--silent", "--eval", 'told: ; @echo "<$$PYTHONDONTWRITEBYTECODE>"', "told"],  # noqa: S607 - of the PATH
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == "<>\n"
+
+
+def test_make_truths_takes_traces_through_the_lab_and_through_the_portal() -> None:
+    told = subprocess.run(
+        ["make", "--dry-run", "truths"],  # noqa: S607 - of the PATH
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "-m tests.lab.truths" in told.stdout
+    assert re.search(r"-m tests\.servers -- \S+ -m tests\.truths", told.stdout)
+
+
+def test_the_image_serves_files_as_production_does() -> None:
+    assert re.search(
+        r"GPUPORTAL_ENV=production[^&]*collectstatic", text("Dockerfile"), flags=re.DOTALL
+    )
 
 
 def test_ci_runs_what_a_developer_runs() -> None:

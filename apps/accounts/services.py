@@ -1,9 +1,12 @@
-"""Writes of teams and their leads, as the catalog names them."""
+"""Writes of people, and of teams and their leads as the catalog names them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apps.accounts.models import Membership, Team
+from django.db import transaction
+
+from apps.accounts.domain.roles import Role
+from apps.accounts.models import Membership, Team, User
 
 UNASSIGNED = "unassigned"
 
@@ -81,3 +84,67 @@ def write_leads(records: Sequence[LeadRecord]) -> None:
     ]
     Membership.objects.bulk_update([row for row in rows if row.pk], ["lead"])
     Membership.objects.bulk_create([row for row in rows if not row.pk])
+
+
+# ---------------------------------------------------------------- people
+
+
+@dataclass(frozen=True, slots=True)
+class PersonChanges:
+    """What shall become of an account; None leaves a thing as it is."""
+
+    role: Role | None = None
+    email: str | None = None
+    active: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """An account as it is now."""
+
+    name: str
+    role: Role
+    active: bool
+
+
+def person_exists(name: str) -> bool:
+    """Say whether somebody signs in with this name, in this very spelling. One query."""
+    return User.objects.filter(username=name).exists()
+
+
+def check_new_person(name: str, changes: PersonChanges) -> None:
+    """Raise ValidationError when no account may be called so, or the address is none."""
+    person = User(username=name, email=changes.email or "", role=changes.role or Role.VIEWER)
+    person.clean_fields(exclude=["password"])
+
+
+def make_person(name: str, changes: PersonChanges, *, password: str) -> Person:
+    """Make an account. Raises ValidationError."""
+    check_new_person(name, changes)
+    role = changes.role or Role.VIEWER
+    user = User.objects.create_user(name, changes.email or "", password, role=role.value)
+    return _person(user)
+
+
+def change_person(name: str, changes: PersonChanges) -> Person:
+    """Change an account and leave its password alone. Raises ValidationError, User.DoesNotExist.
+
+    An account that `createsuperuser` made sees everything whatever its role; a role that is given
+    to it here holds from then on.
+    """
+    with transaction.atomic():
+        user = User.objects.select_for_update().get(username=name)
+        if changes.role is not None:
+            user.role = changes.role.value
+            user.is_superuser = user.is_staff = False
+        if changes.email is not None:
+            user.email = changes.email
+        if changes.active is not None:
+            user.is_active = changes.active
+        user.clean_fields(exclude=["password"])
+        user.save(update_fields=["role", "is_superuser", "is_staff", "email", "is_active"])
+    return _person(user)
+
+
+def _person(user: User) -> Person:
+    return Person(user.username, Role(user.role), user.is_active)

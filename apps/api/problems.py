@@ -7,7 +7,7 @@ from http import HTTPStatus
 from math import ceil
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, SuspiciousOperation, TooManyFieldsSent
 from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
@@ -21,7 +21,9 @@ _RETRY_SECONDS = 10
 
 logger = logging.getLogger("django.request")
 
+_TOO_MANY = "Too many parameters: give several names in one parameter, separated by commas."
 _DETAILS = {
+    HTTPStatus.BAD_REQUEST: "The request is not one that the portal can read.",
     HTTPStatus.UNAUTHORIZED: (
         "Sign in, or send the header 'Authorization: Token …' with a token that "
         "`manage.py issue_token USER` printed."
@@ -98,6 +100,10 @@ def problem_of(error: Exception) -> Problem:
         case NamesUnknown():
             errors = {name: [text] for name, text in error.texts().items()}
             return Problem(HTTPStatus.BAD_REQUEST, str(error), errors=errors)
+        case TooManyFieldsSent():
+            return Problem(HTTPStatus.BAD_REQUEST, _TOO_MANY)
+        case SuspiciousOperation():
+            return _plain(HTTPStatus.BAD_REQUEST)
         case Http404():
             return _plain(HTTPStatus.NOT_FOUND)
         case PermissionDenied():

@@ -50,7 +50,10 @@ def _time(help_text: str = "", *, null: bool = False) -> serializers.DateTimeFie
     return serializers.DateTimeField(allow_null=null, help_text=help_text)
 
 
-_NO_CAPACITY = "Null where team, namespace or workload is grouped or filtered by."
+_NO_CAPACITY = (
+    "Null where team, namespace or workload is grouped or filtered by, and by node for who sees "
+    "only some teams."
+)
 _UTILIZATION = "busy / (allocated − unmeasured − not_running)"
 _COVERAGE = "1 − unmeasured / (allocated − not_running)"
 
@@ -183,8 +186,12 @@ class TeamSerializer(serializers.Serializer[TeamRow]):
     """A team as the catalog has it."""
 
     name = _text()
-    cost_center = _text()
-    leads = serializers.ListField(child=serializers.CharField())
+    cost_center = _text("Null where you do not see the team.", null=True)
+    leads = serializers.ListField(
+        child=serializers.CharField(),
+        allow_null=True,
+        help_text="Null where you do not see the team.",
+    )
     namespaces = serializers.ListField(
         child=serializers.CharField(),
         allow_null=True,
@@ -192,13 +199,19 @@ class TeamSerializer(serializers.Serializer[TeamRow]):
     )
     builtin = serializers.BooleanField(help_text="Always there: unassigned.")
 
+    def to_representation(self, instance: TeamRow) -> dict[str, Any]:
+        shown = dict(super().to_representation(instance))
+        if instance.namespaces is None:
+            shown |= {"cost_center": None, "leads": None}
+        return shown
+
 
 class ClusterSerializer(serializers.Serializer[ClusterRow]):
     """A cluster as the catalog has it."""
 
     name = _text()
     prometheus_url = serializers.SerializerMethodField(
-        help_text="Null for who may not see connections."
+        help_text="Null unless you administer the portal."
     )
     scrape_interval_seconds = serializers.FloatField()
     has_kubernetes_api = serializers.BooleanField(
@@ -207,7 +220,8 @@ class ClusterSerializer(serializers.Serializer[ClusterRow]):
     watched_until = _time("Up to when `watch` saw every change.", null=True)
 
     def get_prometheus_url(self, row: ClusterRow) -> str | None:
-        return row.prometheus_url or None
+        """Return the address where the context's `connections` allows it."""
+        return (row.prometheus_url or None) if self.context["connections"] else None
 
 
 class CollectionSerializer(serializers.Serializer[CollectionRow]):
@@ -219,4 +233,6 @@ class CollectionSerializer(serializers.Serializer[CollectionRow]):
     coverage_ratio = _ratio(_COVERAGE)
     samples = serializers.IntegerField(help_text="Device samples read.")
     attempts = serializers.IntegerField()
-    error = _text("What to do; null where there is none or you may not see it.", null=True)
+    error = _text(
+        "What to do; null where there is none or you do not administer the portal.", null=True
+    )

@@ -1,7 +1,6 @@
 """Addresses of the API: each list with and without a slash at its end."""
 
 from django.urls import URLPattern, path, re_path
-from drf_spectacular.views import SpectacularAPIView
 from rest_framework.views import APIView
 
 from apps.api import views
@@ -26,7 +25,7 @@ def _routes(name: str, view: type[APIView]) -> list[URLPattern]:
 
 
 urlpatterns = [
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", views.SchemaView.as_view(), name="schema"),
     path("v1/", views.IndexView.as_view(), name="index"),
     *(route for name, view in _LISTS.items() for route in _routes(name, view)),
     re_path(r"", views.NowhereView.as_view()),

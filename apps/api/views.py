@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo
 
@@ -10,6 +11,7 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.cache import patch_cache_control, patch_vary_headers
 from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularAPIView
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.permissions import AllowAny
@@ -25,6 +27,7 @@ from apps.api import files, parameters, rows
 from apps.api.documents import documented
 from apps.api.paging import page_of, page_response, walk
 from apps.api.parameters import PAGE_SIZE, filters_of
+from apps.api.renderers import ProblemOrJSONRenderer
 from apps.api.windows import open_window, window_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window
@@ -158,8 +161,15 @@ class ClustersView(PortalView):
         "clusters", parameters.PageQuery, rows.ClusterSerializer, summary="Clusters by name."
     )
     def get(self, request: Request) -> Response:
-        found = clusters.cluster_rows(visibility=_visibility(request))
-        return _catalog_page(request, found, "clusters", rows.ClusterSerializer)
+        visibility = _visibility(request)
+        found = clusters.cluster_rows(visibility=visibility)
+        return _catalog_page(
+            request,
+            found,
+            "clusters",
+            rows.ClusterSerializer,
+            connections=visibility.operations,
+        )
 
 
 class CollectionsView(PortalView):
@@ -196,6 +206,20 @@ class IndexView(PortalView):
         return Response({**links, "schema": reverse("api:schema", request=request)})
 
 
+class SchemaView(SpectacularAPIView):
+    """The OpenAPI document; what goes wrong on the way is a problem document as elsewhere."""
+
+    def finalize_response(
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> Response:
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
+            renderer = ProblemOrJSONRenderer()
+            vars(request).update(
+                accepted_renderer=renderer, accepted_media_type=renderer.media_type
+            )
+        return super().finalize_response(request, response, *args, **kwargs)
+
+
 class NowhereView(PortalView):
     """Every other address under the API: a problem document instead of a page."""
 
@@ -223,11 +247,15 @@ def _records(
 
 
 def _catalog_page(
-    request: Request, found: Sequence[Any], kind: str, serializer: type[Serializer[Any]]
+    request: Request,
+    found: Sequence[Any],
+    kind: str,
+    serializer: type[Serializer[Any]],
+    **context: Any,
 ) -> Response:
     query = parameters.PageQuery.read(request.query_params)
     page = page_of(found, kind=kind, name_of=lambda row: str(row.name), **_paging(query))
-    return page_response(request, _records(serializer, page.rows), page.next_cursor)
+    return page_response(request, _records(serializer, page.rows, **context), page.next_cursor)
 
 
 def _paging(query: dict[str, Any]) -> dict[str, Any]:

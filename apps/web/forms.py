@@ -95,7 +95,8 @@ class WindowChoice:
         if self.interval is Interval.HOUR:
             hours = int((self.window.end - self.window.start) / HOUR)
             return [self.window.start + i * HOUR for i in range(hours)]
-        return [day_start(day, self.zone) for day in days_in(self.window, self.zone)]
+        starts = (day_start(day, self.zone) for day in days_in(self.window, self.zone))
+        return list(dict.fromkeys(starts))  # a day that a zone left out starts with the next
 
 
 def window_from(params: QueryDict, *, zone: ZoneInfo, now: datetime) -> WindowChoice:
@@ -206,6 +207,8 @@ def _between_times(given: Mapping[str, str], zone: ZoneInfo, now: datetime) -> W
 
 
 def _until_now(start: datetime, end: datetime, zone: ZoneInfo, now: datetime) -> Window:
+    if start >= end:  # a zone that crossed the date line left a day out
+        raise WindowRefused(f"That time never was: the calendar of {zone.key} skipped it.")
     limit = hour_end(now, zone)
     if start >= limit:
         raise WindowRefused("That lies in the future.")

@@ -1,12 +1,13 @@
 """Data health as pages show it: a calendar of hours, and tables of clusters and collections."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from apps.clusters.domain.calendar import day_window, days_in
 from apps.clusters.selectors import ClusterRow
+from apps.usage.domain.periods import day_end, day_start
 from apps.usage.domain.rows import CollectionRow
 from apps.usage.selectors import Freshness
 from apps.web import tables
@@ -40,7 +41,8 @@ class CalendarDay:
 def calendar(reading: Reading, freshness: Freshness) -> list[CalendarDay]:
     """Return the days of the window, newest first; empty where the window is too long to draw."""
     zone = reading.choice.zone
-    days = list(days_in(reading.window, zone))
+    # A zone that crossed the date line left a day out: it has no hours.
+    days = [d for d in days_in(reading.window, zone) if day_start(d, zone) < day_end(d, zone)]
     if len(days) > LONGEST_CALENDAR_DAYS:
         return []
     states = dict.fromkeys(freshness.partial, "partial")
@@ -79,7 +81,7 @@ def _assumed(hour: datetime, freshness: Freshness) -> str:
 
 
 def clusters_table(rows: Sequence[ClusterRow], reading: Reading) -> Table:
-    """Return the clusters as loaded; addresses only where the reader may see them."""
+    """Return the clusters as loaded; addresses only for who sees how the portal runs."""
     return Table(
         id="clusters",
         title="Clusters",
@@ -90,13 +92,13 @@ def clusters_table(rows: Sequence[ClusterRow], reading: Reading) -> Table:
             Column("scrape_interval_seconds", "Scrape interval", Format.NUMBER, "s"),
             Column("prometheus_url", "Prometheus"),
         ],
-        rows=[_cluster_line(row) for row in rows],
+        rows=[_cluster_line(row, reading) for row in rows],
         zone=reading.choice.zone,
         empty="No cluster is known yet. Load a catalog with `manage.py load_catalog`.",
     )
 
 
-def _cluster_line(row: ClusterRow) -> Row:
+def _cluster_line(row: ClusterRow, reading: Reading) -> Row:
     source = "Kubernetes API" if row.has_kubernetes_api else "metrics"
     return Row(
         {
@@ -104,15 +106,20 @@ def _cluster_line(row: ClusterRow) -> Row:
             "ledger_source": source,
             "watched_until": row.watched_until,
             "scrape_interval_seconds": row.scrape_interval_seconds,
-            "prometheus_url": row.prometheus_url,
+            "prometheus_url": row.prometheus_url if reading.visibility.operations else "",
         }
     )
 
 
 def collections_table(
-    rows: Sequence[CollectionRow], reading: Reading, *, path: str, more: Sequence[tuple[str, str]]
+    rows: Sequence[CollectionRow],
+    reading: Reading,
+    *,
+    path: str,
+    more: Sequence[tuple[str, str]],
+    every: Callable[[], Iterable[CollectionRow]],
 ) -> Table:
-    """Return a line per cluster and hour, with what a person can act on."""
+    """Return a line per cluster and hour, with what a person can act on; `every` for the file."""
     query = (*reading.query, *more)
     return Table(
         id="collections",
@@ -133,6 +140,7 @@ def collections_table(
         zone=reading.choice.zone,
         empty="No hour of this window was asked for yet. `manage.py backfill` fills the past.",
         next_href=f"{with_query(path, query)}#collections" if more else None,
+        every=lambda: map(_collection_line, every()),
     )
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
+from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
+from django.utils.encoding import escape_uri_path
 
 Query = Sequence[tuple[str, str]]
 
@@ -19,6 +21,14 @@ def href(page: str, query: Query = (), /, **parts: str) -> str | None:
     except NoReverseMatch:
         return None
     return with_query(path, query)
+
+
+def path_of(request: HttpRequest) -> str:
+    """Return the address of a request without its query, as it must stand in a link.
+
+    Django hands the path over decoded: a name that holds `?`, `#` or `%` would end or change it.
+    """
+    return escape_uri_path(request.path)
 
 
 def with_query(path: str, query: Query) -> str:

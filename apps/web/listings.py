@@ -1,8 +1,9 @@
 """Which columns and rows the tables of the pages have."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.columns import collected_amounts
 from apps.usage.domain.rows import Grouping, PodRow, UsageRow
 from apps.web import tables
 from apps.web.cards import TierCard
@@ -127,9 +128,10 @@ def _group_links(row: UsageRow, reading: Reading) -> dict[str, str | None]:
 def workloads(
     rows: Sequence[UsageRow], reading: Reading, *, sums: Sequence[UsageRow], note: str = ""
 ) -> Table:
-    """Return a line per workload and tier with links; `sums` are the rows the total is over.
+    """Return a line per workload and tier with links; `rows` are one page of `sums`.
 
-    Rows name cluster, namespace, workload (`Kind/name`) and tier.
+    The total is over `sums`, which a file carries whole. Rows name cluster, namespace, workload
+    (`Kind/name`) and tier.
     """
     keys = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
     total = tables.total_row(Grouping.CLUSTER.value, sums)
@@ -145,6 +147,7 @@ def workloads(
         empty="No workload held a GPU in this window. Choose a longer one.",
         total=total,
         note=note,
+        every=lambda: (_workload_line(row, reading) for row in sums),
     )
 
 
@@ -163,6 +166,11 @@ def _workload_line(row: UsageRow, reading: Reading) -> Row:
     return Row({**values, **row.groups}, {"workload": link, "tier": tier})
 
 
+NOT_KEPT = "These hours were not collected or are no longer kept."
+NOT_KEPT_PODS = (
+    "A dash instead of an amount: the pod's hours were not collected or are no longer kept."
+)
+NOTHING_HELD = "It held no GPU in this window. Choose one in which it ran."
 POD_COLUMNS = (
     Column("pod", "Pod"),
     Column("tier", "Tier"),
@@ -180,8 +188,14 @@ POD_COLUMNS = (
 )
 
 
-def pods(rows: Sequence[PodRow], reading: Reading, *, next_query: str | None) -> Table:
-    """Return a line per pod, with what it held within the window."""
+def pods(
+    rows: Sequence[PodRow],
+    reading: Reading,
+    *,
+    next_query: str | None,
+    every: Callable[[], Iterable[PodRow]],
+) -> Table:
+    """Return a line per pod, with what it held within the window; `every` gives all of them."""
     return Table(
         id="pods",
         title="Pods",
@@ -190,7 +204,14 @@ def pods(rows: Sequence[PodRow], reading: Reading, *, next_query: str | None) ->
         zone=reading.choice.zone,
         empty="No pod of this workload lived in this window. Choose a longer one.",
         next_href=next_query,
+        note=NOT_KEPT_PODS if any(is_unknown(row, reading) for row in rows) else "",
+        every=lambda: (_pod_line(row, reading) for row in every()),
     )
+
+
+def is_unknown(row: PodRow, reading: Reading) -> bool:
+    """Say whether it held GPUs in the window and no hour of them is known."""
+    return collected_amounts(row, reading.window) is None
 
 
 def _pod_line(row: PodRow, reading: Reading) -> Row:
@@ -200,13 +221,18 @@ def _pod_line(row: PodRow, reading: Reading) -> Row:
 
 
 def pod_values(row: PodRow, reading: Reading) -> dict[str, Value]:
-    """Return the values of a pod by column key; one that is not bound has waited until now."""
-    until = row.bound_at or row.finished_at or reading.now
+    """Return the values of a pod by column key; one that waits has waited until now.
+
+    What it held is absent where no hour of it is known: not known is not zero.
+    """
+    until = row.waited_until or reading.now
+    amounts = collected_amounts(row, reading.window)
+    ledger = tables.ledger_values(amounts) if amounts else {}
     own: Mapping[str, Value] = {
         column.key: getattr(row, column.key) for column in POD_COLUMNS if hasattr(row, column.key)
     }
     waited = max(0.0, (until - row.created_at).total_seconds())
-    return {**tables.ledger_values(row.amounts), **own, "wait_seconds": waited}
+    return {**ledger, **own, "wait_seconds": waited}
 
 
 def pod_ledger(row: PodRow, reading: Reading) -> Table:
@@ -217,5 +243,5 @@ def pod_ledger(row: PodRow, reading: Reading) -> Table:
         columns=[*_HELD],
         rows=[Row(tables.ledger_values(row.amounts))] if row.amounts.allocated else [],
         zone=reading.choice.zone,
-        empty="It held no GPU in this window. Choose one in which it ran.",
+        empty=NOT_KEPT if is_unknown(row, reading) else NOTHING_HELD,
     )

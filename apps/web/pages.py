@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from http import HTTPStatus
 from typing import Any, Concatenate, ParamSpec, cast
 from urllib.parse import urlencode
 
@@ -16,11 +17,13 @@ from django_htmx.http import HttpResponseClientRedirect
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.web.charts import Chart
 from apps.web.downloads import csv_response
-from apps.web.picker import kept, picker_of
+from apps.web.links import path_of
+from apps.web.picker import PLACE_KEYS, kept, picker_of
 from apps.web.reading import PageRequest, Reading, reading_of
 from apps.web.tables import Table
 
 Parts = ParamSpec("Parts")
+_PLAIN_TEXT = "text/plain; charset=utf-8"
 
 
 def page(
@@ -39,6 +42,8 @@ def page(
     ) -> HttpResponseBase:
         if not request.user.is_authenticated:
             return _to_sign_in(request)
+        if any("\0" in str(part) for part in kwargs.values()):
+            raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
         asked = cast("PageRequest", request)
         try:
             return view(asked, *args, **kwargs)
@@ -58,15 +63,15 @@ def respond(
     tables: Iterable[Table] = (),
     charts: Iterable[Chart] = (),
     **context: Any,
-) -> HttpResponse:
+) -> HttpResponseBase:
     """Answer with `templates/<room>/`: its page, its results alone for htmx, or a file.
 
     `tables` and `charts` are what the page shows; `?format=csv&table=ID` gives the table ID, of
-    the page or of a chart, with the same rows.
+    the page or of a chart, with the rows of all its pages.
     """
     drawn = list(charts)
     by_id = {table.id: table for table in (*tables, *(chart.table for chart in drawn))}
-    if request.GET.get("format") == "csv":
+    if _wants_file(request):
         return _file(request, reading, room, by_id)
     shown = {
         **context,
@@ -76,7 +81,8 @@ def respond(
         "picker": picker_of(request, reading),
         "tables": by_id,
         "charts": drawn,
-        "csv_query": urlencode(kept(request, drop=("format", "table"))),
+        "path": path_of(request),
+        "csv_query": urlencode(kept(request, drop=PLACE_KEYS)),
     }
     fragment = request.htmx and not request.htmx.history_restore_request
     response = render(request, f"{room}/{'_results' if fragment else 'page'}.html", shown)
@@ -84,9 +90,15 @@ def respond(
     return response
 
 
+def _wants_file(request: HttpRequest) -> bool:
+    return request.GET.get("format") == "csv"
+
+
 def _file(
     request: PageRequest, reading: Reading, room: str, by_id: dict[str, Table]
-) -> HttpResponse:
+) -> HttpResponseBase:
+    if reading.problems:
+        return _no_file(" ".join(reading.problems))
     asked = request.GET.get("table", "")
     if not asked and len(by_id) == 1:
         asked = next(iter(by_id))
@@ -104,5 +116,12 @@ def _to_sign_in(request: HttpRequest) -> HttpResponse:
     return HttpResponseClientRedirect(target.url)
 
 
-def _refused(request: PageRequest, reason: str) -> HttpResponse:
+def _no_file(reason: str) -> HttpResponse:
+    """Say why there is no file: one with other rows than those asked for would mislead."""
+    return HttpResponse(reason, status=HTTPStatus.BAD_REQUEST, content_type=_PLAIN_TEXT)
+
+
+def _refused(request: PageRequest, reason: str) -> HttpResponseBase:
+    if _wants_file(request):
+        return _no_file(reason)
     return respond(request, reading_of(request), "refused", reason=reason)

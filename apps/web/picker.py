@@ -7,12 +7,12 @@ from datetime import date
 from django.http import HttpRequest
 
 from apps.web.forms import PRESETS
-from apps.web.links import with_query
+from apps.web.links import path_of, with_query
 from apps.web.reading import Reading
 
 _WINDOW_KEYS = ("window", "first", "last", "start", "end")
 # Places within a list make no sense in another window.
-_PLACE_KEYS = ("page", "pods", "cursor", "format", "table")
+PLACE_KEYS = ("page", "pods", "cursor", "format", "table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +42,19 @@ class Picker:
 
 def picker_of(request: HttpRequest, reading: Reading) -> Picker:
     """Return the picker as this address leaves it; clusters only where there are several."""
-    others = kept(request, drop=(*_WINDOW_KEYS, *_PLACE_KEYS))
-    choice = reading.choice
+    others = kept(request, drop=(*_WINDOW_KEYS, *PLACE_KEYS))
+    choice, path = reading.choice, path_of(request)
     several = reading.clusters if len(reading.clusters) > 1 else ()
     return Picker(
         presets=[
-            Preset(
-                label, with_query(request.path, [("window", name), *others]), name == choice.preset
-            )
+            Preset(label, with_query(path, [("window", name), *others]), name == choice.preset)
             for name, label in PRESETS.items()
         ],
         hidden=[(key, value) for key, value in others if not (several and key == "cluster")],
         first=choice.first,
         last=choice.last,
         clusters=[ClusterOption(name, name in reading.filters.cluster) for name in several],
-        path=request.path,
+        path=path,
     )
 
 

@@ -1,9 +1,9 @@
 """What a page reads with: who asks, over which window, with which filters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django.http import HttpRequest
 from django.utils import timezone
@@ -13,7 +13,7 @@ from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, Interval, Page, UsageRow
 from apps.usage.selectors import Freshness
 from apps.web import charts, forms
 from apps.web.charts import Axis
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from django_htmx.middleware import HtmxDetails
 
     from apps.accounts.models import User
+
+Row = TypeVar("Row")
 
 
 class PageRequest(HttpRequest):
@@ -101,6 +103,15 @@ def usage_of(
         filters=filters,
         visibility=reading.visibility,
     )
+
+
+def every_row(page_at: Callable[[str | None], Page[Row]]) -> Iterator[Row]:
+    """Yield the rows of all pages, each page read when its rows are asked for."""
+    page = page_at(None)
+    yield from page.rows
+    while page.next_cursor is not None:
+        page = page_at(page.next_cursor)
+        yield from page.rows
 
 
 def freshness_of(reading: Reading) -> Freshness:

@@ -1,6 +1,6 @@
 """Tables: one structure that a page shows and a file carries, cell for cell."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 from zoneinfo import ZoneInfo
@@ -51,7 +51,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`total` is shown as a last line; `empty` says why there are no rows and what to do."""
+    """`total` is shown as a last line; `empty` says why there are no rows and what to do.
+
+    `every` gives the rows of all pages of a table that shows one at a time: what a file carries.
+    They are read when the file is written, not before.
+    """
 
     id: str
     title: str
@@ -63,6 +67,7 @@ class Table:
     note: str = ""
     previous_href: str | None = None
     next_href: str | None = None
+    every: Callable[[], Iterable[Row]] | None = None
 
     def body(self) -> list[list[Cell]]:
         """Return the cells of the rows."""
@@ -73,10 +78,15 @@ class Table:
         return self._cells(self.total) if self.total else []
 
     def records(self) -> Iterator[list[str]]:
-        """Yield the head, the rows and the total with exact values: what a file carries."""
+        """Yield the head, all rows and the total with exact values: what a file carries."""
         yield [column.key for column in self.columns]
-        for row in (*self.rows, *((self.total,) if self.total else ())):
-            yield [exact(row.values.get(c.key), c.kind, self.zone) for c in self.columns]
+        for row in self.every() if self.every else self.rows:
+            yield self._record(row)
+        if self.total:
+            yield self._record(self.total)
+
+    def _record(self, row: Row) -> list[str]:
+        return [exact(row.values.get(c.key), c.kind, self.zone) for c in self.columns]
 
     def _cells(self, row: Row) -> list[Cell]:
         return [self._cell(row, column) for column in self.columns]

@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import UserRateThrottle
 
 from apps.api.views import PortalView, UsageView
+from apps.usage.selectors import cursors
 from tests.api.conftest import client_of
 from tests.factories import Portal, token_of
 
@@ -229,4 +230,44 @@ def test_what_a_browser_accepts_does_not_matter(portal: Portal) -> None:
 
 
 def test_the_usage_view_is_throttled_per_person() -> None:
-    assert UserRateThrottle in UsageView.throttle_classes
+    assert [t for t in UsageView.throttle_classes if issubclass(t, UserRateThrottle)]
+
+
+@pytest.mark.parametrize("path", ["v1/usage", "v1/tiers", "v1/nothing", "schema/"])
+def test_a_thousand_parameters_are_too_many(portal: Portal, path: str) -> None:
+    client = client_of(portal.cleo)
+    response = client.get(f"/api/{path}?{'a=1&' * 1001}")
+    if path == "v1/nothing":
+        problem(response, 404)
+    else:
+        assert "separated by commas" in problem(response, 400)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "status"),
+    [
+        ({"authorization": "Token wrong"}, "", 401),
+        ({"accept": "text/html"}, "", 406),
+        ({}, "?format=zz", 404),
+    ],
+    ids=["wrong token", "no such form", "no such format"],
+)
+def test_the_document_too_answers_mistakes_with_problems(
+    db: None, headers: dict[str, str], query: str, status: int
+) -> None:
+    response = Client(headers=headers).get(f"/api/schema/{query}")
+    assert response["content-type"] == "application/problem+json"
+    assert response.json()["status"] == response.status_code == status
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30], ids=str)
+@pytest.mark.parametrize(
+    ("path", "kind"), [("pods", "pods"), ("collections", "collections"), ("usage", "usage-day")]
+)
+def test_a_cursor_with_a_number_that_no_column_holds_is_refused(
+    portal: Portal, path: str, kind: str, number: int
+) -> None:
+    cursor = cursors.encode(kind, ("2026-03-28T00:00:00+00:00", number))
+    asked = {"start": "2026-03-28", "end": "2026-03-29", "cursor": cursor}
+    body = problem(client_of(portal.cleo).get(f"/api/v1/{path}", asked), 400)
+    assert "start again" in body["detail"]

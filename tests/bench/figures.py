@@ -26,12 +26,12 @@ class Figure:
 
 def at_most(name: str, value: float, limit: float, unit: str, prototype: str = "") -> Figure:
     """Return a figure that holds when it is no more than `limit`."""
-    return Figure(name, value, unit, f"≤ {limit:.3g}", value <= limit, prototype)
+    return Figure(name, value, unit, f"≤ {limit:.4g}", value <= limit, prototype)
 
 
 def at_least(name: str, value: float, limit: float, unit: str, prototype: str = "") -> Figure:
     """Return a figure that holds when it is no less than `limit`."""
-    return Figure(name, value, unit, f"≥ {limit:.3g}", value >= limit, prototype)
+    return Figure(name, value, unit, f"≥ {limit:.4g}", value >= limit, prototype)
 
 
 def stated(name: str, value: float, unit: str, prototype: str = "") -> Figure:

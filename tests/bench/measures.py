@@ -34,9 +34,11 @@ class Scope:
     repetitions: int = 5
 
 
-def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> list[Figure]:
-    """Measure everything in the scope; `folder` is for what need not stay. Raises BenchFailed."""
-    figures: list[Figure] = []
+def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> Iterator[Figure]:
+    """Measure everything in the scope, yielding figures as they come.
+
+    `folder` is for what need not stay. Raises BenchFailed.
+    """
     seconds: dict[int, float] = {}
     manage("migrate", "--verbosity", "0")
     for gpus in scope.sizes:
@@ -50,19 +52,18 @@ def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> list[Figure]:
             say(f"{gpus:,} GPUs: collecting")
             found = worker("collecting", gpus, folder)
             seconds[gpus] = found["collect_seconds"]
-            figures += collected(gpus, found, seconds.get(gpus // 10))
+            yield from collected(gpus, found, seconds.get(gpus // 10))
             if gpus <= MOST_FRAMES:
                 say(f"{gpus:,} GPUs: against data frames")
-                figures += against_frames(gpus, url, min(3, scope.repetitions))
+                yield from against_frames(gpus, url, min(3, scope.repetitions))
             say(f"{gpus:,} GPUs: exactness")
-            figures += exact(gpus, worker("exactness", gpus))
+            yield from exact(gpus, worker("exactness", gpus))
     say("an hour written again")
-    figures += list(written(scope, folder))
+    yield from written(scope, folder)
     say("reads of the API")
-    figures += read(worker("reading", scope.pods, GPUPORTAL_API_RATE="1000000/min"))
+    yield from read(worker("reading", scope.pods, GPUPORTAL_API_RATE="1000000/min"))
     say("a list of the Kubernetes API")
-    figures += listed(worker("listing", scope.pods))
-    return figures
+    yield from listed(worker("listing", scope.pods))
 
 
 # ---------------------------------------------------------------- one hour collected

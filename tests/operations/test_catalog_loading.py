@@ -23,6 +23,7 @@ from apps.operations.domain.instants import BEGINNING
 from apps.operations.domain.located import CatalogError
 from apps.operations.services import CatalogNotStored, ensure_builtin, load_catalog
 from apps.quotas.models import Budget, Entitlement
+from tests import factories
 from tests.operations.catalogs import (
     DESIGN,
     EVERY_KEY,
@@ -277,3 +278,52 @@ def test_rows_that_another_process_put_in_the_way_are_told_and_nothing_is_stored
     with pytest.raises(CatalogNotStored, match="another process changed the catalog's rows"):
         load(edited(1), TUESDAY)
     assert all_rows() == before
+
+
+# ---------------------------------------------------------------- the zone of facts
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("catalog", "line"),
+    [
+        pytest.param(small(report={"time_zone": "UTC"}), "report.time_zone", id="another zone"),
+        pytest.param(small(), "report.time_zone", id="none, which is UTC"),
+    ],
+)
+def test_the_zone_stays_once_days_were_summed_in_it(
+    catalog: dict[str, Any], line: str, dry_run: bool
+) -> None:
+    load(small(report={"time_zone": "Europe/Berlin"}))
+    _with_facts()
+    before = all_rows()
+    with pytest.raises(CatalogError) as refused:
+        load_catalog(yaml.safe_dump(catalog), "c.yaml", now=TUESDAY, dry_run=dry_run)
+    (problem,) = refused.value.problems
+    assert problem.path == line
+    assert "UTC is not the zone of the facts that are there, Europe/Berlin" in problem.text
+    assert "start a new portal" in problem.text
+    assert all_rows() == before
+
+
+@pytest.mark.django_db
+def test_the_currency_may_change_while_the_zone_stays() -> None:
+    load(small(report={"time_zone": "Europe/Berlin", "currency": "USD"}))
+    _with_facts()
+    difference = load(small(report={"time_zone": "Europe/Berlin", "currency": "EUR"}), TUESDAY)
+    assert changes(difference) == ["changed report settings"]
+
+
+@pytest.mark.django_db
+def test_the_zone_may_change_before_there_are_facts() -> None:
+    load(small(report={"time_zone": "Europe/Berlin"}))
+    assert changes(load(small(), TUESDAY)) == ["changed report settings"]
+
+
+def _with_facts() -> None:
+    """Collect one hour on the only cluster."""
+    zone = factories.make_report("Europe/Berlin")
+    cards = factories.make_cards(Cluster.objects.get(), "gpu-1", Tier.objects.get(name="any"))
+    hour = datetime(2026, 11, 15, 8, tzinfo=UTC)
+    factories.collect([hour], [cards], lambda _: [], zone=zone)

@@ -73,6 +73,18 @@ def test_windows_that_are_understood(
         pytest.param(
             "2026-11-18T10:00", "2026-11-20", BERLIN, "has no offset: add Z", id="no-offset"
         ),
+        pytest.param(
+            "0001-01-01", "2026-11-20", BERLIN, "--start '0001-01-01' lies outside", id="year-1"
+        ),
+        pytest.param(
+            "2026-11-18", "9999-12-31", BERLIN, "--end '9999-12-31' lies outside", id="year-9999"
+        ),
+        pytest.param(
+            "0001-01-01T00:00:00+14:00", "2026-11-20", BERLIN, "outside of the years", id="first"
+        ),
+        pytest.param(
+            "2026-11-18", "9999-12-31T23:00:00-01:00", BERLIN, "outside of the years", id="last"
+        ),
         pytest.param("2026-11-19", "2026-11-18", BERLIN, "must lie after", id="backwards"),
         pytest.param("2026-11-19", "2026-11-19", BERLIN, "must lie after", id="empty"),
         pytest.param(

@@ -1,9 +1,11 @@
 """The demo as a person meets it: one command, the portal on a cluster with a past, Ctrl-C."""
 
+import contextlib
 import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -16,11 +18,20 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import requests
+from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 
-from apps.operations.management.commands.demo import check_ports, procfile, refuse_foreign
+from apps.operations.management.commands.demo import (
+    check_ports,
+    place_of,
+    ports,
+    procfile,
+    refuse_accounts,
+    refuse_foreign,
+)
 from apps.operations.management.demo_place import PlaceTaken
-from apps.operations.management.people import PASSWORD, PEOPLE
+from apps.operations.management.people import PASSWORD, PEOPLE, ensure_people
 from tests.servers import accepts, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -30,7 +41,14 @@ STOP_SECONDS = 40.0
 ZONE = ZoneInfo("Europe/Berlin")
 # Of the worked example in docs/definitions.md: what 32 GPUs do in every hour.
 ALLOCATED, BUSY, IDLE, UNDERUSED = 32.0, 17.2, 3.8, 11.0
-ELSEWHERE = ("DATABASE_URL", "DATABASE_URL_FILE", "CELERY_BROKER_URL", "CACHE_URL", "SCENARIO")
+ELSEWHERE = (
+    "DATABASE_URL",
+    "DATABASE_URL_FILE",
+    "CELERY_BROKER_URL",
+    "CACHE_URL",
+    "SCENARIO",
+    "GPUPORTAL_ENV",
+)
 
 
 @dataclass
@@ -76,11 +94,11 @@ def environment(var: Path, port: int, lab_port: int) -> dict[str, str]:
 
 def processes_of(var: Path) -> list[str]:
     """Return the command lines of all processes that work in this folder."""
-    wanted = f"GPUPORTAL_VAR_DIR={var}".encode()
+    wanted = f"GPUPORTAL_VAR_DIR={var}".encode()  # or a folder in it, as the demo's processes have
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+            if wanted in (folder / "environ").read_bytes():
                 found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:  # it ended meanwhile, or is another user's
             continue
@@ -123,6 +141,7 @@ def test_one_command_serves_the_portal_and_ctrl_c_leaves_nothing_behind(
     check_processes(demo)
     check_sign_ins(demo)
     check_yesterday(demo)
+    check_portal_is_empty(demo)
     check_second_is_refused(demo)
     assert demo.stop(signal.SIGINT) == 0
     check_gone(demo)
@@ -161,9 +180,11 @@ def check_sign_ins(demo: Running) -> None:
 
 def check_yesterday(demo: Running) -> None:
     """Hold the newest whole day against the worked example."""
+    named = re.search(r"for commands: (DATABASE_URL)=(\S+)", demo.said())
+    assert named is not None
     asked = subprocess.run(  # noqa: S603 - our own words
         [*MANAGE, "issue_token", "admin"],
-        env=environment(demo.var, demo.port, demo.lab_port),
+        env={**environment(demo.var, demo.port, demo.lab_port), named.group(1): named.group(2)},
         check=True,
         capture_output=True,
         text=True,
@@ -182,6 +203,22 @@ def check_yesterday(demo: Running) -> None:
         ("underused", UNDERUSED),
     ):
         assert row[f"{name}_gpu_hours"] == pytest.approx(gpus * hours, rel=1e-3), name
+
+
+def check_portal_is_empty(demo: Running) -> None:
+    """What `make run` serves beside the demo, or after it, holds nothing of it."""
+    told = subprocess.run(  # noqa: S603 - our own words
+        [*MANAGE, "migrate", "--noinput", "--verbosity", "0"],
+        env=environment(demo.var, demo.port, demo.lab_port),
+        check=False,
+    )
+    assert told.returncode == 0
+    with contextlib.closing(sqlite3.connect(demo.var / "portal.db")) as portal:
+        for table in ("accounts_user", "clusters_cluster", "usage_tierhour"):
+            assert portal.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)  # noqa: S608 - our own words
+    assert not (demo.var / "queue").exists() or not list(
+        (demo.var / "queue" / "messages").iterdir()
+    )
 
 
 def check_second_is_refused(demo: Running) -> None:
@@ -229,6 +266,104 @@ def test_the_database_of_a_real_portal_is_left_alone() -> None:
         refuse_foreign(["lab", "west"])
     refuse_foreign(["lab"])
     refuse_foreign([])
+
+
+def told_by_demo(tmp_path: Path, **given: str) -> str:
+    """Start the demo where it must not start, and return what it says."""
+    refused = subprocess.run(  # noqa: S603 - our own words
+        [*MANAGE, "demo"],
+        env={**environment(tmp_path, free_port(), free_port()), **given},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+    )
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+    return refused.stderr
+
+
+def test_production_has_no_demo(tmp_path: Path) -> None:
+    production = {
+        "GPUPORTAL_ENV": "production",
+        "GPUPORTAL_SECRET_KEY": "0123456789abcdefghijABCDEFGHIJ-0123456789abcdefghijABCDEFGHIJ",
+        "GPUPORTAL_ALLOWED_HOSTS": "gpu.example.org",
+    }
+    assert "GPUPORTAL_ENV=production: the demo makes" in told_by_demo(tmp_path, **production)
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.parametrize("variable", ["PORT", "LAB_PORT"])
+@pytest.mark.parametrize("value", ["0", "65536", "http"])
+def test_a_port_of_the_environment_that_is_none_is_refused(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(CommandError, match=f"^{variable}=.*1 to 65535"):
+        ports()
+
+
+def test_port_0_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    assert "PORT=0" in told_by_demo(tmp_path, PORT="0")
+
+
+def test_an_unknown_scenario_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    assert "the demo knows reference, helios" in told_by_demo(tmp_path, SCENARIO="../portal")
+
+
+def test_the_accounts_of_a_real_portal_keep_the_demo_out(tmp_path: Path) -> None:
+    database = tmp_path / "real.db"
+    given = {**environment(tmp_path, 1, 2), "DATABASE_URL": f"sqlite:///{database}"}
+    for words in (["migrate", "--verbosity", "0"], ["person", "ada", "--role", "viewer"]):
+        subprocess.run(  # noqa: S603 - our own words
+            [*MANAGE, *words], env=given, check=True, input=b"a long password of mine\n"
+        )
+    before = people_in(database)
+    told = told_by_demo(tmp_path, DATABASE_URL=f"sqlite:///{database}")
+    assert "holds accounts that the demo did not make" in told
+    assert people_in(database) == before
+
+
+def people_in(database: Path) -> list[tuple[object, ...]]:
+    with contextlib.closing(sqlite3.connect(database)) as portal:
+        return portal.execute("SELECT * FROM accounts_user ORDER BY id").fetchall()
+
+
+@pytest.mark.django_db
+def test_an_account_that_the_demo_did_not_make_keeps_its_password_and_role() -> None:
+    people = get_user_model().objects
+    people.create_user("ada", email="ada@example.org", password="a long password of mine")
+    with pytest.raises(PlaceTaken, match="accounts that the demo did not make"):
+        refuse_accounts()
+    made = ensure_people()
+    assert [person.name for person in made] == ["admin", "finn"]
+    ada = people.get(username="ada")
+    assert ada.check_password("a long password of mine")
+    assert ada.role == "viewer"
+    # From now on this is the demo's database, with somebody's account in it.
+    refuse_accounts()
+
+
+@pytest.mark.django_db
+def test_the_people_of_the_demo_get_their_passwords_back() -> None:
+    assert ensure_people() == list(PEOPLE)
+    ada = get_user_model().objects.get(username="ada")
+    ada.set_password("another")
+    ada.is_active = False
+    ada.save()
+    assert ensure_people() == list(PEOPLE)
+    ada.refresh_from_db()
+    assert ada.check_password(PASSWORD)
+    assert ada.is_active
+
+
+def test_a_database_of_ones_own_is_told_apart_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://portal:geheim@db/portal")
+    named = {"ENGINE": "e", "NAME": "portal", "HOST": "db", "PASSWORD": "geheim"}
+    monkeypatch.setitem(settings.DATABASES, "default", named)
+    assert place_of("reference").own_url == "e db  portal"
 
 
 def test_the_demo_runs_what_the_procfile_names() -> None:

@@ -6,75 +6,65 @@ import pytest
 
 from apps.operations.management.demo_place import Place, PlaceTaken
 
+ORIGIN = "2026-10-28T00:00:00+00:00"
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     (tmp_path / "demo").mkdir()
-    return Place(tmp_path, tmp_path / "portal.db")
+    return Place(tmp_path, "reference")
 
 
-def fill(place: Place, scenario: str) -> None:
-    """Do what a run of the demo does: make room, write the database, note what it holds."""
-    place.make_room(scenario)
-    assert place.database is not None
-    if not place.database.exists():
-        place.database.write_text(scenario, encoding="utf-8")
-    place.note(scenario=scenario, origin=f"origin of {scenario}")
+def fill(place: Place) -> None:
+    """Do what a run of the demo does: write the database, and note where the trace lies."""
+    place.database.write_text(place.scenario, encoding="utf-8")
+    place.note(ORIGIN)
 
 
 def test_nothing_is_known_before_the_first_run(place: Place) -> None:
-    assert place.current() == {}
+    assert place.origin() is None
 
 
-def test_a_second_start_finds_the_same_database(place: Place) -> None:
-    fill(place, "reference")
-    place.make_room("reference")
-    assert place.database is not None
-    assert place.database.read_text(encoding="utf-8") == "reference"
-    assert place.current() == {"scenario": "reference", "origin": "origin of reference"}
+def test_a_second_start_lays_the_trace_where_the_first_did(place: Place) -> None:
+    fill(place)
+    assert Place(place.var, "reference").origin() == ORIGIN
 
 
-def test_each_scenario_keeps_its_own_database(place: Place) -> None:
-    assert place.database is not None
-    for scenario in ("reference", "helios", "reference", "helios"):
-        fill(place, scenario)
-        assert place.database.read_text(encoding="utf-8") == scenario
-        assert place.current() == {"scenario": scenario, "origin": f"origin of {scenario}"}
-
-
-def test_what_was_not_yet_written_through_moves_along(place: Place) -> None:
-    fill(place, "reference")
-    journal = place.var / "portal.db-wal"
-    journal.write_text("journal", encoding="utf-8")
-    place.make_room("helios")
-    assert not journal.exists()
-    place.make_room("reference")
-    assert journal.read_text(encoding="utf-8") == "journal"
+def test_each_scenario_has_a_database_apart_from_the_portals(place: Place) -> None:
+    fill(place)
+    other = Place(place.var, "helios")
+    assert other.origin() is None
+    names = {place.database.name, other.database.name, "portal.db"}
+    assert len(names) == 3
+    assert {place.database.parent, other.database.parent} == {place.var / "demo"}
+    assert place.work != other.work
 
 
 def test_a_database_that_was_deleted_is_begun_anew(place: Place) -> None:
-    fill(place, "reference")
-    assert place.database is not None
+    fill(place)
     place.database.unlink()
-    assert place.current() == {}
-    place.make_room("helios")
-    assert not place.database.exists()
+    assert place.origin() is None
 
 
-def test_a_database_of_ones_own_is_never_moved(tmp_path: Path) -> None:
-    place = Place(tmp_path, None)
-    with place.locked():
-        place.make_room("reference")
-        place.note(scenario="reference", origin="")
-        with pytest.raises(PlaceTaken, match="SCENARIO=reference"):
-            place.make_room("helios")
+def test_a_database_of_ones_own_holds_one_scenario(place: Place) -> None:
+    Place(place.var, "reference", own_url="postgresql db portal").note(ORIGIN)
+    again = Place(place.var, "reference", own_url="postgresql db portal")
+    assert again.origin() == ORIGIN
+    with pytest.raises(PlaceTaken, match="SCENARIO=reference"):
+        Place(place.var, "helios", own_url="postgresql db portal").origin()
+
+
+def test_the_note_on_one_database_says_nothing_of_another(place: Place) -> None:
+    Place(place.var, "reference", own_url="postgresql db portal").note(ORIGIN)
+    assert Place(place.var, "reference", own_url="postgresql db other").origin() is None
+    assert place.origin() is None
 
 
 def test_two_demos_do_not_share_a_place(place: Place) -> None:
     with (
         place.locked(),
         pytest.raises(PlaceTaken, match="a demo is running from"),
-        Place(place.var, place.database).locked(),
+        Place(place.var, "helios").locked(),
     ):
         pass
     with place.locked():

@@ -148,14 +148,42 @@ def test_a_workload_that_is_not_there_looks_like_one_that_may_not_be_seen(
     assert without_tokens(hidden.content) == without_tokens(absent.content)
 
 
-def test_errors_and_addresses_of_servers_are_for_who_sees_everything(
+def test_errors_and_addresses_of_servers_are_for_admins(portal: Portal, signed_in: SignIn) -> None:
+    address = f"/health/data/?{HOURLY}&state=failed"
+    shown = signed_in(portal.cleo).get(address).content.decode()
+    assert "answered 503" in shown
+    assert "west.example" in shown
+    for person in (portal.ada, portal.finn):
+        others = signed_in(person).get(address).content.decode()
+        assert "answered 503" not in others
+        assert "west.example" not in others
+
+
+def test_leads_and_cost_center_of_a_team_are_for_its_people(
     portal: Portal, signed_in: SignIn
 ) -> None:
-    address = f"/health/data/?{HOURLY}&state=failed"
-    assert "answered 503" in signed_in(portal.cleo).get(address).content.decode()
-    others = signed_in(portal.ada).get(address).content.decode()
-    assert "answered 503" not in others
-    assert "west.example" not in others
+    address = f"/teams/vision/?{HOURLY}"
+    for person, there in ((portal.ben, True), (portal.finn, True), (portal.dan, False)):
+        text = signed_in(person).get(address).content.decode()
+        assert ("CC-100" in text, "Led by ada" in text) == (there, there)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/tiers/%00/",
+        "/teams/a%00b/",
+        "/workloads/west/%00/Job/train/",
+        "/workloads/west/vision/Job/train%00/",
+        "/pods/west/%00/",
+        "/pods/%00/uid-train-0/",
+    ],
+)
+def test_a_name_that_no_database_holds_is_not_found(
+    address: str, portal: Portal, signed_in: SignIn
+) -> None:
+    for person in (portal.cleo, portal.dan):
+        assert signed_in(person).get(address).status_code == 404
 
 
 def test_an_open_portal_shows_everybody_everything(
@@ -163,3 +191,12 @@ def test_an_open_portal_shows_everybody_everything(
 ) -> None:
     settings.VISIBILITY = "open"
     assert signed_in(portal.dan).get("/workloads/west/vision/Job/train/").status_code == 200
+
+
+def test_an_address_that_names_another_host_is_refused_on_a_page(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    response = signed_in(portal.dan).get("/", headers={"host": "elsewhere.example"})
+    assert response.status_code == 400
+    assert "names another host" in response.content.decode()
+    assert "no-store" in response["Cache-Control"]

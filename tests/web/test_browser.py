@@ -1,9 +1,10 @@
 """The pages in a real browser: no error in its console, no request that leaves the host."""
 
 import re
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.conftest import DAILY, HOURLY, Screen
 
@@ -118,6 +119,37 @@ def test_a_window_is_changed_without_loading_the_page_anew(served: str, screen: 
         draw_all(page)
 
     screen.visit(served, steps)
+
+
+@pytest.mark.parametrize(
+    ("fail", "provoked"),
+    [
+        (lambda route: route.abort(), ("ERR_FAILED", "htmx:sendError", "htmx:afterRequest")),
+        (lambda route: route.fulfill(status=503, body="away"), ("503",)),
+    ],
+    ids=["no answer", "an error"],
+)
+def test_a_part_that_cannot_be_fetched_becomes_the_whole_page_that_says_why(
+    served: str, screen: Screen, fail: Callable[[Route], None], provoked: tuple[str, ...]
+) -> None:
+    def fail_parts(route: Route) -> None:
+        if route.request.headers.get("hx-request"):
+            fail(route)
+        else:
+            route.continue_()
+
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/tiers/gold/?{HOURLY}")
+        page.evaluate("window.same = true")
+        page.route("**/tiers/**", fail_parts)
+        page.get_by_label("From").fill("2025-10-24")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator(".window-label")).to_contain_text("Fri 24 Oct 2025")
+        assert page.url.endswith("first=2025-10-24&last=2025-10-27")
+        assert page.evaluate("window.same === undefined")
+        expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+
+    screen.visit(served, steps, provoked=provoked)
 
 
 def test_pages_work_without_scripts_but_for_the_drawing(served: str, screen: Screen) -> None:

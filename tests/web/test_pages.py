@@ -6,7 +6,10 @@ import io
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from django.db import connection
@@ -19,6 +22,7 @@ from apps.accounts.models import User
 from tests.factories import (
     Portal,
     make_pod,
+    make_report,
     make_team,
     make_tier,
     make_workload,
@@ -76,6 +80,19 @@ def test_more_rows_need_no_more_queries(path: str, portal: Portal, admin: Client
     assert len(after) == len(before)
 
 
+def file_of(response: Any) -> str:
+    """Return the text of a download, streamed or not."""
+    text: str = response.getvalue().decode()
+    return text
+
+
+def records_of(client: Client, address: str) -> list[dict[str, str]]:
+    """Return the lines of a downloaded table by their head."""
+    response = client.get(address)
+    assert response.status_code == 200, address
+    return list(csv.DictReader(io.StringIO(file_of(response), newline="")))
+
+
 def table_links(page: str) -> list[str]:
     """Return the addresses of a page's downloads."""
     return [
@@ -110,7 +127,10 @@ def test_every_table_downloads_as_exactly_what_is_shown(
         assert response["Content-Type"] == "text/csv; charset=utf-8"
         first, last = query.replace("first=", "").split("&last=")
         assert f"_{table.id}_{first}_{last}.csv" in response["Content-Disposition"]
-        records = list(csv.reader(io.StringIO(response.content.decode(), newline="")))
+        records = list(csv.reader(io.StringIO(file_of(response), newline="")))
+        if table.id == "collections":  # shown by pages, in a file whole
+            assert len(records) > len(table.rows) == 101
+            records = records[:101]
         assert len(records) == len(table.rows)
         assert len(records[0]) == len(table.rows[0])
         for record, row in zip(records[1:], table.rows[1:], strict=True):
@@ -328,3 +348,155 @@ def test_collections_are_paged_without_losing_a_row(admin: Client) -> None:
             break
         address = html.unescape(found[1])
     assert len(seen) == len(set(seen)) == 2 * 97 - 2
+
+
+# ---------------------------------------------------------------- what is not known
+
+UNCOLLECTED = "first=2025-10-21&last=2025-10-22"
+NOT_KEPT = "These hours were not collected or are no longer kept."
+
+
+def test_a_pod_whose_hours_are_not_known_is_not_said_to_have_held_nothing(admin: Client) -> None:
+    page = text_of(admin, f"/pods/west/uid-train-0/?{UNCOLLECTED}")
+    assert NOT_KEPT in page
+    assert "held no GPU" not in page
+    waiting = text_of(admin, f"/pods/west/uid-train-2/?{UNCOLLECTED}")
+    assert "It held no GPU in this window" in waiting
+    assert NOT_KEPT not in waiting
+
+
+def test_what_pods_held_in_hours_not_known_is_a_dash_and_an_empty_cell(admin: Client) -> None:
+    address = f"/workloads/west/vision/Job/train/?{UNCOLLECTED}"
+    page = text_of(admin, address)
+    assert NOT_KEPT in page
+    assert "This workload held no GPU" not in page
+    head, *rows = tables_of(page)["pods"].rows
+    place = next(n for n, cell in enumerate(head) if cell.text.startswith("Allocated"))
+    assert {row[0].text: row[place].text for row in rows} == {
+        "train-0": "–",
+        "train-1": "–",
+        "train-2": "0.0",
+    }
+    held = {
+        row["pod"]: (row["allocated_gpu_hours"], row["busy_gpu_hours"], row["coverage_ratio"])
+        for row in records_of(admin, f"{address}&format=csv&table=pods")
+    }
+    assert held == {"train-0": ("", "", ""), "train-1": ("", "", ""), "train-2": ("0", "0", "")}
+
+
+def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(
+    portal: Portal, admin: Client
+) -> None:
+    created = datetime(2025, 10, 25, 6, tzinfo=UTC)
+    work = make_workload(portal.clusters[0], "vision", "gave-up")
+    make_pod(work, "gave-up", created_at=created, ended_at=created + timedelta(minutes=5))
+    life = tables_of(text_of(admin, f"/pods/west/uid-gave-up/?{HOURLY}"))["life"].rows
+    assert [cell.text for cell in life[1]][:4] == [
+        "waiting",
+        "2025-10-25 08:00:00",
+        "2025-10-25 08:05:00",
+        "5 min 0 s",
+    ]
+    address = f"/workloads/west/vision/Job/gave-up/?{HOURLY}&format=csv&table=pods"
+    (row,) = records_of(admin, address)
+    assert row["wait_seconds"] == "300"
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_file_of_a_paged_table_has_all_its_rows_and_a_total_that_fits(admin: Client) -> None:
+    address = f"/teams/vision/?{HOURLY}&per_page=1&page=2"
+    (link,) = [a for a in table_links(text_of(admin, address)) if "table=workloads" in a]
+    *rows, total = records_of(admin, link)
+    assert len(rows) == 3
+    assert total["cluster"] == "Total"
+    for column in ("allocated_gpu_hours", "busy_gpu_hours", "not_busy_gpu_hours"):
+        assert sum(Decimal(row[column]) for row in rows) == Decimal(total[column])
+
+
+def test_a_file_of_pods_has_those_of_all_pages(portal: Portal, admin: Client) -> None:
+    work = make_workload(portal.clusters[0], "vision", "sweep")
+    created = datetime(2025, 10, 25, 6, tzinfo=UTC)
+    for n in range(105):
+        make_pod(work, f"sweep-{n}", created_at=created + timedelta(seconds=n))
+    address = f"/workloads/west/vision/Job/sweep/?{HOURLY}"
+    page = text_of(admin, address)
+    assert len(tables_of(page)["pods"].rows) == 101
+    (more,) = re.findall(r'href="([^"]+)#pods" rel="next"', page)
+    for start in (address, html.unescape(more)):
+        (link,) = [a for a in table_links(text_of(admin, start)) if "table=pods" in a]
+        pods = [row["pod"] for row in records_of(admin, link)]
+        assert pods == [f"sweep-{n}" for n in reversed(range(105))]
+
+
+def test_a_file_of_collected_hours_has_those_of_all_pages(admin: Client) -> None:
+    rows = records_of(admin, f"/health/data/?{DAILY}&format=csv&table=collections")
+    assert len({(row["hour"], row["cluster"]) for row in rows}) == len(rows) == 2 * 97 - 2
+    failed = records_of(admin, f"/health/data/?{DAILY}&state=failed&format=csv&table=collections")
+    assert {row["state"] for row in failed} == {"failed"}
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        (
+            "/teams/vision/?start=2025-06-01T00:00:00Z&end=2025-10-27T05:00:00Z&table=workloads",
+            "midnight in Europe/Berlin",
+        ),
+        ("/teams/vision/?first=2024-01-01&last=2025-10-27&table=tiers", "400 days at most"),
+        ("/?window=fortnight&table=tiers", "There is no window"),
+        ("/?cluster=north&table=tiers", "There is no cluster"),
+    ],
+    ids=["whole days", "too long", "no such window", "no such cluster"],
+)
+def test_a_file_that_cannot_be_had_says_why_instead_of_holding_something_else(
+    address: str, reason: str, admin: Client
+) -> None:
+    response = admin.get(f"{address}&format=csv")
+    assert response.status_code == 400
+    assert response["Content-Type"] == "text/plain; charset=utf-8"
+    assert reason in response.content.decode()
+
+
+# ---------------------------------------------------------------- odd addresses
+
+
+@pytest.mark.parametrize("name", ["a?b#c", "50%", "a&b=c", "ünï", "a b"])
+def test_links_of_a_page_about_an_odd_name_lead_back_to_it(
+    name: str, portal: Portal, admin: Client
+) -> None:
+    work = make_workload(portal.clusters[0], "vision", name)
+    make_pod(work, "odd", created_at=datetime(2025, 10, 25, 6, tzinfo=UTC))
+    address = reverse("web:workload", args=["west", "vision", "Job", name])
+    page = text_of(admin, f"{address}?{HOURLY}")
+    links = [
+        *table_links(page),
+        *(html.unescape(a) for a in re.findall(r'class="preset" href="([^"]+)"', page)),
+        *(f"{html.unescape(a)}?{DAILY}" for a in re.findall(r'action="([^"]+)" hx-get', page)),
+    ]
+    assert len(links) > 7
+    for link in links:
+        assert unquote(urlsplit(link).path) == unquote(address)
+        assert urlsplit(link).query
+        assert admin.get(link).status_code == 200
+
+
+def test_a_day_that_the_calendar_skipped_is_said_to_be_missing(admin: Client) -> None:
+    make_report("Pacific/Apia")
+    for skipped in ("first=2011-12-30&last=2011-12-30", "start=2011-12-30&end=2011-12-31"):
+        page = text_of(admin, f"/?{skipped}")
+        assert "the calendar of Pacific/Apia skipped it" in page
+    around = text_of(admin, "/health/data/?first=2011-12-29&last=2011-12-31")
+    assert "Thu 29 Dec" in around
+    assert "Fri 30 Dec" not in around.replace("Fri 30 Dec 2011", "")
+
+
+def test_a_window_of_one_cluster_counts_what_waits_there(admin: Client) -> None:
+    west, east = (
+        tables_of(text_of(admin, f"/?{HOURLY}&cluster={name}"))["tiers"].rows
+        for name in ("west", "east")
+    )
+    place = next(n for n, cell in enumerate(west[0]) if "pods" in cell.text)
+    assert [row[place].text for row in west[1:]] == ["1", "0"]
+    assert [row[place].text for row in east[1:]] == ["0", "0"]

@@ -19,6 +19,15 @@ def test_nobody_is_sent_to_another_host_after_signing_in(portal: Portal) -> None
     assert Client().post("/sign-in/", form)["Location"] == "/"
 
 
+@pytest.mark.parametrize("target", ["/sign-in/", "/sign-in/?next=/", "/sign-in/%3Fnext=/"])
+def test_who_is_signed_in_is_never_sent_back_to_the_sign_in(target: str, portal: Portal) -> None:
+    client = Client()
+    client.force_login(portal.ada)
+    response = client.get("/sign-in/", {"next": target})
+    assert response.status_code == 302
+    assert response["Location"] in {"/", "/sign-in/%3Fnext=/"}
+
+
 @pytest.mark.parametrize("name", ["ada", "nobody"])
 def test_a_wrong_password_says_what_can_be_done(name: str, portal: Portal) -> None:
     response = Client().post("/sign-in/", {"username": name, "password": "wrong"})

@@ -58,7 +58,9 @@ def test_a_file_has_the_rows_and_the_total_in_full() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@x", "\tx", "\rx", '=HYPERLINK("x","y")'])
+@pytest.mark.parametrize(
+    "name", ["=1+1", "+1", "-1", "@x", "\tx", "\rx", "\nx", "\uff1d1", '=HYPERLINK("x","y")']
+)
 def test_a_name_is_never_a_formula_in_a_spreadsheet(name: str) -> None:
     read = list(csv.reader(io.StringIO(csv_text(table(row(name))), newline="")))
     assert read[1][0] == f"'{name}"

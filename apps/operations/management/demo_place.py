@@ -1,15 +1,13 @@
-"""Where the demo keeps its data, one database for each scenario."""
+"""Where the demo keeps its data: apart from the portal's own, one database for each scenario."""
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-_SQLITE_ENDINGS = ("", "-wal", "-shm")
-_QUEUES = "queue"
 
 
 class PlaceTaken(Exception):
@@ -18,22 +16,36 @@ class PlaceTaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder of a demo and its database.
+    """The demo's folder under `var`, and the database of one scenario in it.
 
-    `database` is the SQLite file of the settings, which lies where `manage.py` finds it too;
-    None where `DATABASE_URL` names another one, which is left where it is.
+    `own_url` is None where the demo's own file serves; else what tells the database apart that
+    DATABASE_URL named, without its password.
     """
 
     var: Path
-    database: Path | None
+    scenario: str
+    own_url: str | None = None
 
     @property
     def folder(self) -> Path:
         return self.var / "demo"
 
     @property
+    def database(self) -> Path:
+        """The SQLite file of this scenario."""
+        return self.folder / f"{self.scenario}.db"
+
+    @property
+    def work(self) -> Path:
+        """What the demo's processes have for `GPUPORTAL_VAR_DIR`: their queue and schedule."""
+        return self.folder / self.scenario
+
+    @property
     def _note(self) -> Path:
-        return self.folder / "current.json"
+        if self.own_url is None:
+            return self.database.with_suffix(".json")
+        digest = hashlib.sha256(self.own_url.encode()).hexdigest()[:12]
+        return self.folder / f"database-{digest}.json"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -53,50 +65,31 @@ class Place:
             lock.flush()
             yield
 
-    def current(self) -> dict[str, str]:
-        """Return what the database holds: its `scenario` and `origin`; empty when unknown."""
-        if self.database is not None and not self.database.exists():
+    def origin(self) -> str | None:
+        """Return where in time the trace was laid in this database; None for a new one.
+
+        Raises PlaceTaken when the database of DATABASE_URL holds another scenario.
+        """
+        noted = self._noted()
+        held = noted.get("scenario", self.scenario)
+        if held != self.scenario:
+            raise PlaceTaken(
+                f"the database of DATABASE_URL holds the demo of {held!r}: start that one "
+                f"(SCENARIO={held}), or leave DATABASE_URL out, for each scenario has a file of "
+                "its own then"
+            )
+        return noted.get("origin")
+
+    def note(self, origin: str) -> None:
+        """Write down what the database holds from now on."""
+        text = json.dumps({"scenario": self.scenario, "origin": origin})
+        self._note.write_text(text, encoding="utf-8")
+
+    def _noted(self) -> dict[str, str]:
+        if self.own_url is None and not self.database.exists():
             return {}
         try:
             noted = json.loads(self._note.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
         return {str(key): str(value) for key, value in noted.items()}
-
-    def note(self, *, scenario: str, origin: str) -> None:
-        """Write down what the database holds from now on."""
-        text = json.dumps({"scenario": scenario, "origin": origin})
-        self._note.write_text(text, encoding="utf-8")
-
-    def make_room(self, scenario: str) -> None:
-        """Put another scenario's database aside and bring this one's back, if there is one.
-
-        Must be called before the database is opened. Raises PlaceTaken where the database is
-        not ours to move.
-        """
-        held = self.current().get("scenario")
-        if held == scenario:
-            return
-        if self.database is None:
-            if held is not None:
-                raise PlaceTaken(
-                    f"DATABASE_URL holds the demo of {held!r}: start that one (SCENARIO={held}), "
-                    f"or name an empty database for {scenario!r}"
-                )
-            return
-        if held is not None:
-            self._move(self.database, self._aside(held))
-            self._note.replace(self._aside(held).with_suffix(".json"))
-        aside = self._aside(scenario)
-        if aside.exists() and not self.database.exists():
-            self._move(aside, self.database)
-            aside.with_suffix(".json").replace(self._note)
-
-    def _aside(self, scenario: str) -> Path:
-        return self.folder / f"{scenario}.db"
-
-    def _move(self, source: Path, target: Path) -> None:
-        for ending in _SQLITE_ENDINGS:
-            part = source.with_name(source.name + ending)
-            if part.exists():
-                part.replace(target.with_name(target.name + ending))

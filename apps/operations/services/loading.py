@@ -7,10 +7,11 @@ from django.db import IntegrityError, OperationalError, transaction
 from apps.accounts import services as accounts
 from apps.clusters.services import catalog as clusters
 from apps.operations.domain.difference import CatalogDifference
-from apps.operations.domain.located import CatalogError, Problems
+from apps.operations.domain.located import CatalogError, Path, Problems
 from apps.operations.domain.schema import Catalog
-from apps.operations.services.planning import Plans, loaded, plan_catalog
+from apps.operations.services.planning import Loaded, Plans, loaded, plan_catalog
 from apps.operations.services.reading import read_catalog
+from apps.usage.selectors import data_ready
 
 
 class CatalogNotStored(Exception):
@@ -54,9 +55,24 @@ def load_catalog(
 
 
 def _planned(catalog: Catalog, problems: Problems, filename: str, now: datetime) -> Plans:
-    plans = plan_catalog(catalog, loaded(), now=now)
-    for path, reason in plans.refused():
+    held = loaded()
+    plans = plan_catalog(catalog, held, now=now)
+    for path, reason in (*plans.refused(), *_other_zone(catalog, held)):
         problems.add(path, reason)
     if problems.found:
         raise CatalogError(filename, problems.found)
     return plans
+
+
+def _other_zone(catalog: Catalog, held: Loaded) -> list[tuple[Path, str]]:
+    """Refuse a time zone that would cut days otherwise than those that are summed already."""
+    zones = {record.time_zone for record in held.report}
+    asked = catalog.report.time_zone
+    if not zones or asked in zones or not data_ready():
+        return []
+    (zone,) = zones
+    reason = (
+        f"{asked} is not the zone of the facts that are there, {zone}, in which days were summed. "
+        f"Keep {zone}, or start a new portal with an empty database and collect its past anew"
+    )
+    return [(("report", "time_zone"), reason)]

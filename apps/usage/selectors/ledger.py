@@ -54,10 +54,10 @@ def usage_rows(
 
     Capacity columns are None where a grouping or filter names team, namespace or workload, and
     where it names node and the reader does not see everything. Groups finer than a team
-    (namespace, workload, node) hold only what `visibility` shows in detail. An hour that was not collected adds nothing, and a period without facts has
-    no row: `freshness` says what is missing. Facts count to the window that their hour starts
-    in. Five queries, and one each for the names of namespaces, workloads and nodes. Raises
-    GroupingRefused.
+    (namespace, workload, node) hold only what `visibility` shows in detail. An hour that was not
+    collected adds nothing, and a period without facts has no row: `freshness` says what is
+    missing. Facts count to the window that their hour starts in. Five queries, and one each for
+    the names of namespaces, workloads and nodes. Raises GroupingRefused.
     """
     reading = _reading(window, interval, group_by, filters, visibility)
     return [reading.row(key, amounts) for key, amounts in reading.between(window)]

@@ -6,7 +6,7 @@ from functools import reduce
 from django.db.models import CharField, QuerySet, Value
 
 from apps.accounts.models import Team
-from apps.clusters.domain.tiers import CapacityType
+from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, UNMATCHED, CapacityType
 from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workload
 from apps.usage.domain.rows import Filters, Grouping
 from apps.usage.selectors.refusals import NamesUnknown
@@ -15,6 +15,7 @@ from apps.usage.selectors.sources import filtered
 CHECKED = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM)
 """Dimensions whose names anybody may know, so that a mistaken one can be told."""
 _NOT_KNOWN = "unknown"
+_BUILTIN = {UNMATCHED, UNDETERMINED, UNASSIGNED}
 _ALL_OF = 1000
 """With more ids than this a whole table is read: long lists cost more than rows."""
 _GUESSES = {
@@ -70,10 +71,14 @@ class Names:
         return known
 
     def groups_expected(self, group_by: Iterable[Grouping], filters: Filters) -> int:
-        """Return how many groups a period may have: a guess from above, at no further query."""
+        """Return how many groups a period may have, at no further query.
+
+        A guess from above, but for the built-in names, which most periods have nothing of: a
+        little read too much costs less than to read again for the rest of a page.
+        """
         expected = 1
         for grouping in group_by:
-            there = len(self._known[grouping]) if grouping in _WHOLE else _GUESSES[grouping]
+            there = _GUESSES.get(grouping) or len(set(self._known[grouping].values()) - _BUILTIN)
             asked: int = len(getattr(filters, grouping))
             expected *= max(1, min(there, asked or there))
         return expected

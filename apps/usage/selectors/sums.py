@@ -7,6 +7,8 @@ from django.db.models import Aggregate, Max, Sum
 
 from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, Amounts
 
+_PEAK = len(HELD_FIELDS)
+
 
 class _Plain(Sum):
     """A sum as the driver gives it: an int, or on PostgreSQL a Decimal.
@@ -26,7 +28,6 @@ def sums_of(*, capacity: bool) -> dict[str, Aggregate]:
 
 def amounts_of(values: Sequence[Any]) -> Amounts:
     """Return the amounts of a row of `sums_of`; without capacity its fields stay None."""
-    peak, *rest = values
-    whole: list[Any] = [*map(int, rest)]
-    whole.insert(len(HELD_FIELDS), peak)
+    whole = [*values[1:]] if type(values[1]) is int else [*map(int, values[1:])]
+    whole.insert(_PEAK, values[0])
     return Amounts(*whole)

@@ -1,6 +1,7 @@
 """Signing in and out."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.contrib.auth import views as auth
 from django.contrib.auth.forms import AuthenticationForm
@@ -29,6 +30,12 @@ class SignIn(auth.LoginView):
     template_name = "sign_in/page.html"
     authentication_form = SignInForm
     redirect_authenticated_user = True
+
+    def get_success_url(self) -> str:
+        """Return where to go next; never here again, which Django takes for a mistake of ours."""
+        target: str = super().get_success_url()
+        here = urlsplit(target).path == self.request.path
+        return self.get_default_redirect_url() if here else target
 
 
 class SignOut(auth.LogoutView):

@@ -1,22 +1,31 @@
 """Data health: which hours are there, which are not, and why."""
 
-from django.http import HttpResponse
+from django.http import HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.rows import CollectionRow, Page
 from apps.web import forms, health
-from apps.web.links import with_query
+from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
-from apps.web.reading import PageRequest, Reading, freshness_of, quality_of, reading_of
+from apps.web.reading import (
+    PageRequest,
+    Reading,
+    every_row,
+    freshness_of,
+    quality_of,
+    reading_of,
+)
 from apps.web.tables import Table
 
 PER_PAGE = 100
+PER_FILE_READ = 2000
 STATES = tuple(state.value for state in CollectionState)
 
 
 @page
-def data_health(request: PageRequest) -> HttpResponse:
+def data_health(request: PageRequest) -> HttpResponseBase:
     reading = reading_of(request)
     freshness = freshness_of(reading)
     states, problem = forms.names_from(request.GET, "state", STATES)
@@ -38,30 +47,43 @@ def data_health(request: PageRequest) -> HttpResponse:
 
 
 def _collections(request: PageRequest, reading: Reading, states: tuple[str, ...]) -> Table:
-    found = usage.collection_page(
+    found = _page(reading, states, request.GET.get("cursor") or None)
+    chosen = tuple(("state", state) for state in states)
+    more = (*chosen, ("cursor", found.next_cursor)) if found.next_cursor else ()
+    return health.collections_table(
+        found.rows,
+        reading,
+        path=path_of(request),
+        more=more,
+        every=lambda: every_row(lambda at: _page(reading, states, at, PER_FILE_READ)),
+    )
+
+
+def _page(
+    reading: Reading, states: tuple[str, ...], cursor: str | None, size: int = PER_PAGE
+) -> Page[CollectionRow]:
+    return usage.collection_page(
         reading.window,
         filters=reading.filters,
         states=states,
         visibility=reading.visibility,
-        cursor=request.GET.get("cursor") or None,
-        page_size=PER_PAGE,
+        cursor=cursor,
+        page_size=size,
     )
-    chosen = tuple(("state", state) for state in states)
-    more = (*chosen, ("cursor", found.next_cursor)) if found.next_cursor else ()
-    return health.collections_table(found.rows, reading, path=request.path, more=more)
 
 
 def _state_links(
     request: PageRequest, reading: Reading, states: tuple[str, ...]
 ) -> list[tuple[str, str, bool]]:
     """Return (label, address, chosen) of each state to filter by, all of them first."""
-    every = ("all", with_query(request.path, reading.query) + "#collections", not states)
+    path = path_of(request)
+    every = ("all", with_query(path, reading.query) + "#collections", not states)
     return [
         every,
         *(
             (
                 state,
-                with_query(request.path, (*reading.query, ("state", state))) + "#collections",
+                with_query(path, (*reading.query, ("state", state))) + "#collections",
                 state in states,
             )
             for state in STATES

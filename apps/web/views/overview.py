@@ -1,6 +1,6 @@
 """The first page: each tier's ledger, who waits for it and who holds it."""
 
-from django.http import HttpResponse
+from django.http import HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage import selectors as usage
@@ -24,14 +24,14 @@ _BY_TEAM = (Grouping.TEAM, Grouping.TIER)
 
 
 @page
-def overview(request: PageRequest) -> HttpResponse:
+def overview(request: PageRequest) -> HttpResponseBase:
     reading = reading_of(request)
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER])
     cards = tier_cards(
         clusters.tier_rows(visibility=reading.visibility),
         rows,
-        usage.waiting_now(reading.now, visibility=reading.visibility),
+        usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters),
         reading.query,
     )
     axis = axis_of(reading, freshness)

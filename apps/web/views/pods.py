@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponseBase
 
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import PodRow
@@ -28,7 +28,7 @@ class Phase:
 
 
 @page
-def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponse:
+def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     reading = on_cluster(reading_of(request), cluster)
     row = usage.pod_row(cluster, uid, window=reading.window, visibility=reading.visibility)
     if row is None:
@@ -66,14 +66,13 @@ def phases(row: PodRow) -> Iterator[Phase]:
 
     A pod that was never bound waits until it ends; one that never started is starting until then.
     """
-    waited_until = row.bound_at or row.finished_at
-    yield Phase("waiting", row.created_at, waited_until, "not bound to a node")
+    yield Phase("waiting", row.created_at, row.waited_until, "not bound to a node")
     if row.bound_at is None:
         return
-    started = row.started_at or row.finished_at
+    started = row.started_at or row.end
     yield Phase("starting", row.bound_at, started, "bound; no GPU container runs yet")
     if row.started_at is not None:
-        yield Phase("running", row.started_at, row.finished_at, "from its first start")
+        yield Phase("running", row.started_at, row.end, "from its first start")
 
 
 def _life(row: PodRow, reading: Reading) -> Table:

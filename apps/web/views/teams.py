@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
 from apps.web import charts, forms, listings, tables
 from apps.web.cards import rows_by
 from apps.web.ledger import ALLOCATED_CLASSES
-from apps.web.links import with_query
+from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.reading import (
     PageRequest,
@@ -28,7 +28,7 @@ _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE)
 
 
 @page
-def teams(request: PageRequest) -> HttpResponse:
+def teams(request: PageRequest) -> HttpResponseBase:
     reading = reading_of(request)
     freshness = freshness_of(reading)
     return respond(
@@ -42,7 +42,7 @@ def teams(request: PageRequest) -> HttpResponse:
 
 
 @page
-def team(request: PageRequest, name: str) -> HttpResponse:
+def team(request: PageRequest, name: str) -> HttpResponseBase:
     reading = reading_of(request)
     row = _team(name, reading)
     freshness = freshness_of(reading)
@@ -124,7 +124,7 @@ def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
 
 def _filter_link(row: Row, request: HttpRequest, reading: Reading) -> Row:
     query = (*reading.query, ("namespace", str(row.values["namespace"])))
-    return Row(row.values, {"namespace": with_query(request.path, query) + "#workloads"})
+    return Row(row.values, {"namespace": with_query(path_of(request), query) + "#workloads"})
 
 
 def _workload_page(
@@ -145,4 +145,4 @@ def _workload_page(
         query.append(("namespace", namespace))
     if pages.per_page != forms.PER_PAGE:
         query.append(("per_page", str(pages.per_page)))
-    return tables.paged(table, request.path, query, pages)
+    return tables.paged(table, path_of(request), query, pages)

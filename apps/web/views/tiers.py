@@ -1,6 +1,6 @@
 """One service tier: its ledger over time, who holds it, and what it is made of."""
 
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage import selectors as usage
@@ -24,12 +24,12 @@ _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 
 
 @page
-def tier(request: PageRequest, name: str) -> HttpResponse:
+def tier(request: PageRequest, name: str) -> HttpResponseBase:
     reading = reading_of(request)
     row = _tier(name, reading)
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], tier=name)
-    waiting = usage.waiting_now(reading.now, visibility=reading.visibility)
+    waiting = usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters)
     card = tier_card(row, rows, {w.tier: w for w in waiting}, reading.query)
     axis = axis_of(reading, freshness)
     chart = charts.ledger(rows, chart_id="ledger", title=f"Ledger of {name}", axis=axis)

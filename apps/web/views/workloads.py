@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
@@ -11,12 +11,13 @@ from apps.web import charts, listings, tables
 from apps.web.cards import rows_by
 from apps.web.forms import LONGEST_DAYS
 from apps.web.ledger import ALLOCATED_CLASSES
-from apps.web.links import with_query
+from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.reading import (
     PageRequest,
     Reading,
     axis_of,
+    every_row,
     freshness_of,
     on_cluster,
     quality_of,
@@ -25,12 +26,13 @@ from apps.web.reading import (
 )
 
 PER_PAGE = 100
+PER_FILE_READ = 2000
 
 
 @page
 def workload(
     request: PageRequest, cluster: str, namespace: str, kind: str, name: str
-) -> HttpResponse:
+) -> HttpResponseBase:
     reading = on_cluster(reading_of(request), cluster)
     own = Filters(cluster=(cluster,), namespace=(namespace,), workload=(f"{kind}/{name}",))
     pods = _pods(reading.window, own, reading, request.GET.get("pods") or None)
@@ -47,7 +49,10 @@ def workload(
             listings.pods(
                 pods.rows,
                 reading,
-                next_query=with_query(request.path, more) + "#pods" if more else None,
+                next_query=with_query(path_of(request), more) + "#pods" if more else None,
+                every=lambda: every_row(
+                    lambda at: _pods(reading.window, own, reading, at, PER_FILE_READ)
+                ),
             )
         ],
         charts=[
@@ -61,9 +66,17 @@ def workload(
             for n, (tier, of_tier) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
         ],
         workload=newest,
+        nothing=_nothing(pods, reading),
         classes=ALLOCATED_CLASSES,
         quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
     )
+
+
+def _nothing(pods: Page[PodRow], reading: Reading) -> str:
+    """Return what to say where there is no chart: nothing was held, or nothing of it is known."""
+    if any(listings.is_unknown(row, reading) for row in pods.rows):
+        return listings.NOT_KEPT
+    return "This workload held no GPU in this window. Choose a longer one."
 
 
 def _pods(

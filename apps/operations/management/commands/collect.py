@@ -15,6 +15,8 @@ from apps.operations.management import outcomes
 from apps.usage import services
 
 _LONGEST = timedelta(hours=24)
+# As in the catalog: nothing that the portal observes is older than its first year.
+_FIRST_YEAR, _LAST_YEAR = 2000, 2199
 
 
 class Command(BaseCommand):
@@ -62,8 +64,17 @@ def window_of(start: str, end: str, *, zone: ZoneInfo, now: datetime) -> Window:
 
 def instant(option: str, text: str, zone: ZoneInfo) -> datetime:
     """Read RFC 3339, or a date as local midnight; raises CommandError naming the option."""
+    at = _date_or_time(option, text)
+    if not _FIRST_YEAR <= at.year <= _LAST_YEAR:
+        raise CommandError(
+            f"{option} {text!r} lies outside of the years {_FIRST_YEAR} to {_LAST_YEAR}"
+        )
+    return at.astimezone(UTC) if isinstance(at, datetime) else day_start(at, zone)
+
+
+def _date_or_time(option: str, text: str) -> date | datetime:
     try:
-        return day_start(date.fromisoformat(text), zone)
+        return date.fromisoformat(text)
     except ValueError:
         pass
     try:
@@ -74,7 +85,7 @@ def instant(option: str, text: str, zone: ZoneInfo) -> datetime:
         ) from error
     if at.tzinfo is None:
         raise CommandError(f"{option} {text!r} has no offset: add Z for UTC, or +01:00")
-    return at.astimezone(UTC)
+    return at
 
 
 def parts(window: Window) -> Iterator[Window]:

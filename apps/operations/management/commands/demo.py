@@ -11,17 +11,25 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import quote
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import connection, connections
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.selectors import cluster_rows
 from apps.operations.management.demo_place import Place, PlaceTaken
-from apps.operations.management.people import PASSWORD, PEOPLE, ensure_people
+from apps.operations.management.people import (
+    PASSWORD,
+    Person,
+    RealAccounts,
+    check_accounts,
+    ensure_people,
+)
 from apps.operations.management.supervisor import NotReady, ProcessEnded, Stopped, Supervisor
 from gpuportal import env
 
@@ -34,6 +42,7 @@ _DAYS = 14
 _ORIGIN = "GPUPORTAL_LAB_ORIGIN"
 _LAB_SECONDS = 120.0
 _WEB_SECONDS = 60.0
+_APART = "leave DATABASE_URL out, and the demo keeps a file of its own"
 _MANAGE = (sys.executable, str(settings.BASE_DIR / "manage.py"))
 
 
@@ -48,14 +57,18 @@ class Command(BaseCommand):
         parser.add_argument("--days", type=int, default=_DAYS, help="of history, before today")
 
     def handle(self, *_: Any, **options: Any) -> None:
+        refuse_production()
         scenario = options["scenario"]
-        port = env.whole("PORT", 8000, least=1)
-        lab_port = env.whole("LAB_PORT", DEFAULT_LAB_PORT, least=1)
+        if scenario not in TRACE_DAYS:
+            raise CommandError(f"SCENARIO={scenario}: the demo knows {', '.join(TRACE_DAYS)}")
+        port, lab_port = ports()
         check_ports({"PORT": port, "LAB_PORT": lab_port})
-        place = Place(settings.VAR_DIR, sqlite_file())
+        place = place_of(scenario)
+        if not (os.environ.get("DATABASE_URL") or os.environ.get("DATABASE_URL_FILE")):
+            start_again(place)
         try:
             with place.locked():
-                Demo(self, place, scenario, port, lab_port).run(options["days"])
+                Demo(self, place, port, lab_port).run(options["days"])
         except PlaceTaken as error:
             raise CommandError(str(error)) from error
 
@@ -63,19 +76,18 @@ class Command(BaseCommand):
 class Demo:
     """One run of the demo, step by step."""
 
-    def __init__(
-        self, command: BaseCommand, place: Place, scenario: str, port: int, lab_port: int
-    ) -> None:
+    def __init__(self, command: BaseCommand, place: Place, port: int, lab_port: int) -> None:
         self._command = command
         self._place = place
-        self._scenario = scenario
+        self._scenario = place.scenario
+        self._people: list[Person] = []
         self._port = port
         self._lab_port = lab_port
 
     def run(self, days: int) -> None:
         """Start everything and stay until asked to stop. Raises CommandError and PlaceTaken."""
         origin = self._lay()
-        environment = {**child_environment(self._port), _ORIGIN: origin}
+        environment = {**child_environment(self._place, self._port), _ORIGIN: origin}
         try:
             logs = self._place.folder / "logs"
             with Supervisor(settings.BASE_DIR, logs, environment) as supervisor:
@@ -108,15 +120,15 @@ class Demo:
         Laid anew at each start, tomorrow's simulated past would not be the one that was
         collected today. Raises PlaceTaken.
         """
-        self._place.make_room(self._scenario)
-        laid = self._place.current().get("origin")
+        laid = self._place.origin()
+        refuse_accounts()
         asked = env.text(_ORIGIN, "")
         if laid is None:
             return asked or origin_of(self._scenario, datetime.now(UTC))
         if asked not in {"", laid}:
             raise PlaceTaken(
                 f"the database was collected from {_ORIGIN}={laid}, not {asked}: leave it out, or "
-                "begin another one with DATABASE_URL or GPUPORTAL_VAR_DIR"
+                "begin another one with GPUPORTAL_VAR_DIR"
             )
         return laid
 
@@ -144,9 +156,9 @@ class Demo:
         call_command("migrate", interactive=False, verbosity=0)
         refuse_foreign([row.name for row in cluster_rows(visibility=EVERYTHING)])
         call_command("load_catalog", str(catalog), stdout=StringIO())
-        ensure_people()
+        self._people = ensure_people()
         connections.close_all()
-        self._place.note(scenario=self._scenario, origin=origin)
+        self._place.note(origin)
         supervisor.wait_until(
             lambda: answers(self._lab_port, "/-/ready"),
             what="the simulated cluster did not answer",
@@ -163,10 +175,12 @@ class Demo:
             what="the portal did not answer",
             seconds=_WEB_SECONDS,
         )
-        width = max(len(person.name) for person in PEOPLE)
+        width = max((len(person.name) for person in self._people), default=0)
         self._say(f"\nThe portal: http://127.0.0.1:{self._port}/")
-        for person in PEOPLE:
+        for person in self._people:
             self._say(f"  sign in as {person.name:<{width}}  {PASSWORD}  ({person.what})")
+        if self._place.own_url is None:
+            self._say(f"  for commands: DATABASE_URL={own_database(self._place)}")
         self._say("Collecting its history, newest day first. Ctrl-C stops everything.\n")
 
     def _fill(self, supervisor: Supervisor, days: int) -> None:
@@ -212,30 +226,86 @@ def check_ports(ports: Mapping[str, int]) -> None:
                 ) from error
 
 
-def sqlite_file() -> Path | None:
-    """Return the settings' own SQLite file; None where DATABASE_URL names a database."""
-    if os.environ.get("DATABASE_URL") or os.environ.get("DATABASE_URL_FILE"):
-        return None
-    return Path(settings.DATABASES["default"]["NAME"])
-
-
-def refuse_foreign(clusters: list[str]) -> None:
-    """Raise PlaceTaken when a real portal's clusters are in the database.
-
-    The demo's people have passwords that everybody knows.
-    """
-    foreign = [name for name in clusters if name != CLUSTER]
-    if foreign:
-        raise PlaceTaken(
-            f"the database holds clusters that are not the demo's ({', '.join(foreign)}): "
-            "name another database with DATABASE_URL or GPUPORTAL_VAR_DIR"
+def refuse_production() -> None:
+    """Raise CommandError in production: the demo's people have passwords that everybody knows."""
+    if settings.PRODUCTION:
+        raise CommandError(
+            "GPUPORTAL_ENV=production: the demo makes accounts whose passwords everybody knows, "
+            "so it does not run there. Start it without GPUPORTAL_ENV"
         )
 
 
+def ports() -> tuple[int, int]:
+    """Return the ports of the portal and the lab; raises CommandError when one is none."""
+    try:
+        return env.port("PORT", 8000), env.port("LAB_PORT", DEFAULT_LAB_PORT)
+    except env.EnvironmentValueError as error:
+        raise CommandError(f"{error}: a port from 1 to 65535 is needed") from error
+
+
+def place_of(scenario: str) -> Place:
+    """Return where this scenario's data is: the demo's own file unless DATABASE_URL names another.
+
+    The text that tells that one apart holds no password.
+    """
+    own = Place(settings.VAR_DIR, scenario)
+    named = settings.DATABASES["default"]
+    given = os.environ.get("DATABASE_URL") or os.environ.get("DATABASE_URL_FILE")
+    if not given or str(named["NAME"]) == str(own.database.absolute()):
+        return own
+    parts = [str(named.get(part, "")) for part in ("ENGINE", "HOST", "PORT", "NAME")]
+    return Place(settings.VAR_DIR, scenario, own_url=" ".join(parts))
+
+
+def own_database(place: Place) -> str:
+    """Return the DATABASE_URL of the demo's own file."""
+    return f"sqlite:///{quote(str(place.database.absolute()))}"
+
+
+def start_again(place: Place) -> NoReturn:
+    """Make way for this same command on the demo's own database.
+
+    A process has the database of its settings for life, and that one is the portal's.
+    """
+    place.folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "DATABASE_URL": own_database(place)}
+    words = [sys.executable, *sys.orig_argv[1:]]
+    os.execve(sys.executable, words, environment)  # noqa: S606 - our own words
+
+
+def refuse_foreign(clusters: list[str]) -> None:
+    """Raise PlaceTaken when a real portal's clusters are in the database."""
+    foreign = [name for name in clusters if name != CLUSTER]
+    if foreign:
+        raise PlaceTaken(
+            f"the database holds clusters that are not the demo's ({', '.join(foreign)}): {_APART}"
+        )
+
+
+def refuse_accounts() -> None:
+    """Raise PlaceTaken when a real portal's accounts are in the database, which may be empty.
+
+    The demo's people have passwords that everybody knows. Before migrations, so that not even
+    its tables are touched.
+    """
+    if get_user_model()._meta.db_table not in connection.introspection.table_names():
+        return
+    try:
+        check_accounts()
+    except RealAccounts as error:
+        raise PlaceTaken(
+            f"the database holds accounts that the demo did not make: {_APART}"
+        ) from error
+
+
 def procfile() -> dict[str, str]:
-    """Return the commands of the Procfile by name."""
+    """Return the commands of the Procfile by name, the worker's as one process.
+
+    Stopping a pool of processes takes Celery five seconds more, with nothing left to do.
+    """
     text = (settings.BASE_DIR / "Procfile").read_text(encoding="utf-8")
-    return dict(re.findall(r"^(\w+): (.+)$", text, flags=re.MULTILINE))
+    commands = dict(re.findall(r"^(\w+): (.+)$", text, flags=re.MULTILINE))
+    return {**commands, "worker": f"{commands['worker']} --pool solo"}
 
 
 def shell(command: str) -> list[str]:
@@ -243,10 +313,18 @@ def shell(command: str) -> list[str]:
     return ["/bin/sh", "-c", f"exec {command}"]
 
 
-def child_environment(port: int) -> dict[str, str]:
-    """Return the environment of the processes: this Python's programs first, and the port."""
+def child_environment(place: Place, port: int) -> dict[str, str]:
+    """Return the environment of the processes: this Python's programs first, and the port.
+
+    Queue, schedule and cache are their own, so that no message of the demo reaches a real portal's
+    worker, or the other way round.
+    """
+    place.work.mkdir(parents=True, exist_ok=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, "PATH": path, "PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    apart = ("CELERY_BROKER_URL", "CACHE_URL")
+    kept = {k: v for k, v in os.environ.items() if k.removesuffix("_FILE") not in apart}
+    own = {"PATH": path, "PORT": str(port), "GPUPORTAL_VAR_DIR": str(place.work.absolute())}
+    return {**kept, **own, "PYTHONUNBUFFERED": "1"}
 
 
 def answers(port: int, path: str) -> bool:

@@ -1,0 +1,270 @@
+"""What the settings make of the environment, and what they refuse. Each case is a process."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client, override_settings
+
+from gpuportal.databases import POSTGRESQL_OPTIONS, database
+from gpuportal.env import EnvironmentValueError, flag, origins, port, rate
+
+ROOT = Path(__file__).resolve().parent.parent
+SECRET = "geheim-7c1"
+KEY = "0123456789abcdefghijABCDEFGHIJ-0123456789abcdefghijABCDEFGHIJ"
+PRODUCTION = {
+    "GPUPORTAL_ENV": "production",
+    "GPUPORTAL_SECRET_KEY": KEY,
+    "GPUPORTAL_ALLOWED_HOSTS": "gpu.example.org",
+}
+PROGRAM = """
+import json, sys
+from gpuportal import settings
+print(json.dumps([getattr(settings, name) for name in sys.argv[1:]], default=str))
+"""
+
+
+def start(
+    tmp_path: Path, given: Mapping[str, str], *names: str
+) -> subprocess.CompletedProcess[str]:
+    """Read the settings in an environment that holds nothing else of ours."""
+    ours = ("GPUPORTAL_", "DATABASE_", "CACHE_", "CELERY_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-c", PROGRAM, *names],
+        cwd=ROOT,
+        env={**kept, "GPUPORTAL_VAR_DIR": str(tmp_path), **given},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def read(tmp_path: Path, given: Mapping[str, str], *names: str) -> list[Any]:
+    told = start(tmp_path, given, *names)
+    assert told.returncode == 0, told.stderr
+    values: list[Any] = json.loads(told.stdout)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        pytest.param({"GPUPORTAL_DEBUG": "yes"}, "GPUPORTAL_DEBUG=yes", id="debug pages"),
+        pytest.param({"GPUPORTAL_SECRET_KEY": ""}, "GPUPORTAL_SECRET_KEY", id="no key"),
+        pytest.param(
+            {"GPUPORTAL_SECRET_KEY": "development-only-key-never-used-in-production-0000000000"},
+            "GPUPORTAL_SECRET_KEY",
+            id="the key of development",
+        ),
+        pytest.param(
+            {"GPUPORTAL_SECRET_KEY": SECRET * 6}, "GPUPORTAL_SECRET_KEY", id="a word repeated"
+        ),
+        pytest.param({"GPUPORTAL_ALLOWED_HOSTS": ""}, "GPUPORTAL_ALLOWED_HOSTS", id="no host"),
+        pytest.param({"GPUPORTAL_ALLOWED_HOSTS": "*"}, "GPUPORTAL_ALLOWED_HOSTS", id="any host"),
+        pytest.param(
+            {"GPUPORTAL_ALLOWED_HOSTS": "a.example, *"}, "GPUPORTAL_ALLOWED_HOSTS", id="any too"
+        ),
+        pytest.param({"GPUPORTAL_API_RATE": "lots"}, "GPUPORTAL_API_RATE='lots'", id="rate"),
+        pytest.param({"GPUPORTAL_LOG_LEVEL": "LOUD"}, "GPUPORTAL_LOG_LEVEL='LOUD'", id="level"),
+        pytest.param(
+            {"GPUPORTAL_TRUSTED_ORIGINS": "gpu.example.org"},
+            "GPUPORTAL_TRUSTED_ORIGINS: 'gpu.example.org'",
+            id="origin without scheme",
+        ),
+        pytest.param(
+            {"CACHE_URL": f"valkey://:{SECRET}@cache/0"}, "CACHE_URL must be", id="another cache"
+        ),
+        pytest.param(
+            {"DATABASE_URL": f"postgresql://portal:{SECRET}/x@db:5432/portal"},
+            "DATABASE_URL has a port that is none",
+            id="a slash in the password",
+        ),
+        pytest.param({"DATABASE_URL": "sqlite://"}, "DATABASE_URL names no file", id="no file"),
+    ],
+)
+def test_production_refuses_what_is_not_safe_or_cannot_work(
+    given: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    told = start(tmp_path, {**PRODUCTION, **given})
+    assert told.returncode == 1
+    assert says in told.stderr.splitlines()[-1]
+    assert SECRET not in told.stderr
+    assert "development-only" not in told.stderr.splitlines()[-1]
+
+
+def test_production_starts_with_a_key_and_a_host(tmp_path: Path) -> None:
+    names = ("DEBUG", "SECURE_SSL_REDIRECT", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE")
+    assert read(tmp_path, PRODUCTION, *names) == [False, True, True, True]
+
+
+def test_without_https_cookies_go_over_http_too(tmp_path: Path) -> None:
+    names = ("SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE", "SECURE_HSTS_SECONDS")
+    without = {**PRODUCTION, "GPUPORTAL_HTTPS": "no"}
+    assert read(tmp_path, without, *names) == [False, False, 0]
+
+
+def test_static_files_are_compressed_and_named_by_content_in_production_only(
+    tmp_path: Path,
+) -> None:
+    (production,) = read(tmp_path, PRODUCTION, "STORAGES")
+    assert "CompressedManifest" in production["staticfiles"]["BACKEND"]
+    development, finders = read(tmp_path, {}, "STORAGES", "WHITENOISE_USE_FINDERS")
+    assert "Manifest" not in development["staticfiles"]["BACKEND"]
+    assert finders
+
+
+def test_what_pages_load_is_collected_compressed_under_names_of_its_content(
+    tmp_path: Path,
+) -> None:
+    ours = ("GPUPORTAL_", "DATABASE_", "CACHE_", "CELERY_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    subprocess.run(
+        [sys.executable, "manage.py", "collectstatic", "--noinput", "--verbosity", "0"],
+        cwd=ROOT,
+        env={**kept, **PRODUCTION, "GPUPORTAL_VAR_DIR": str(tmp_path)},
+        check=True,
+    )
+    folder = tmp_path / "static"
+    names = json.loads((folder / "staticfiles.json").read_text(encoding="utf-8"))["paths"]
+    templates = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "templates").rglob("*.html"))
+    loaded = set(re.findall(r"{% static '([^']+)' %}", templates))
+    assert "npm/plotly/plotly-basic.min.js" in loaded
+    assert loaded <= names.keys()
+    assert all((folder / names[name]).is_file() for name in loaded)
+    plotly = folder / names["npm/plotly/plotly-basic.min.js"]
+    packed = plotly.with_name(f"{plotly.name}.gz")
+    assert packed.stat().st_size < plotly.stat().st_size / 2
+    assert sum(1 for path in folder.rglob("*") if path.is_file()) < 250
+
+
+def test_a_cache_that_is_away_holds_a_page_up_for_a_second_at_most(tmp_path: Path) -> None:
+    (caches,) = read(tmp_path, {"CACHE_URL": "redis://127.0.0.1:6379/1"}, "CACHES")
+    assert caches["default"]["OPTIONS"] == {"socket_connect_timeout": 1, "socket_timeout": 1}
+
+
+# ---------------------------------------------------------------- DATABASE_URL
+
+
+def test_every_part_of_a_database_url_is_read() -> None:
+    read = database("postgresql://p%40l:a%2Fb%3Fc@db.example:6432/my%20portal")
+    assert (read["USER"], read["PASSWORD"]) == ("p@l", "a/b?c")
+    assert (read["HOST"], read["PORT"], read["NAME"]) == ("db.example", "6432", "my portal")
+    assert read["OPTIONS"] == {}
+
+
+def test_the_driver_is_told_what_the_query_says() -> None:
+    query = (
+        "sslmode=verify-full&sslrootcert=/etc/ca.pem&sslcert=/etc/c.pem&sslkey=/etc/k.pem"
+        "&connect_timeout=5&application_name=gpu%20portal"
+    )
+    options = database(f"postgresql://u:p@db/portal?{query}")["OPTIONS"]
+    assert tuple(options) == POSTGRESQL_OPTIONS
+    assert options["sslmode"] == "verify-full"
+    assert options["application_name"] == "gpu portal"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        pytest.param(f"postgresql://u:{SECRET}/x@db/n", "%2F for a slash", id="slash in password"),
+        pytest.param(f"postgresql://u:{SECRET}#x@db/n", "write %23", id="hash in password"),
+        pytest.param(f"postgresql://u:x?{SECRET}@db/n", "database|port|query", id="question mark"),
+        pytest.param(f"postgresql://u:[{SECRET}@db/n", "is no URL", id="bracket in password"),
+        pytest.param(f"postgresql://u:{SECRET}@db:0/n", "port 0", id="port 0"),
+        pytest.param(f"postgresql://u:{SECRET}@db:70000/n", "port that is none", id="port 70000"),
+        pytest.param(f"postgresql://u:{SECRET}@db:http/n", "port that is none", id="port of words"),
+        pytest.param(f"postgresql://u:{SECRET}@db/", "names no database", id="no name"),
+        pytest.param(f"postgresql://u:{SECRET}@db/n?options=-c", "allowed are sslmode", id="key"),
+        pytest.param("postgresql://db/n?sslmode=on", "unknown sslmode", id="sslmode"),
+        pytest.param("postgresql://db/n?connect_timeout=soon", "connect_timeout", id="time-out"),
+        pytest.param("postgresql://db/n?sslkey=a&sslkey=b", "gives sslkey twice", id="twice"),
+        pytest.param("postgresql://db/n?sslkey=", "no value", id="no value"),
+        pytest.param(f"mysql://u:{SECRET}@db/n", "another scheme", id="another database"),
+        pytest.param(SECRET, "another scheme", id="no URL"),
+        pytest.param("", "another scheme", id="empty"),
+        pytest.param("sqlite://", "names no file", id="sqlite without path"),
+        pytest.param("sqlite:///", "names no file", id="sqlite with an empty path"),
+        pytest.param("sqlite://portal.db", "four slashes", id="sqlite with two slashes"),
+        pytest.param("sqlite:///portal.db?mode=ro", "has a query", id="sqlite with a query"),
+    ],
+)
+def test_a_database_url_that_cannot_be_used_is_refused_and_not_repeated(
+    url: str, says: str
+) -> None:
+    with pytest.raises(ImproperlyConfigured, match=says) as refused:
+        database(url)
+    assert "DATABASE_URL" in str(refused.value)
+    assert SECRET not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+# ---------------------------------------------------------------- readers
+
+
+@pytest.mark.parametrize("value", ["600/min", "1/s", "30/hour", "100000/day", "5/m"])
+def test_a_rate_is_a_number_in_a_time(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATE", value)
+    assert rate("RATE", "600/min") == value
+
+
+@pytest.mark.parametrize("value", ["", "600", "0/min", "-1/min", "600/fortnight", "1.5/s", "/s"])
+def test_a_rate_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATE", value)
+    with pytest.raises(EnvironmentValueError, match="RATE="):
+        rate("RATE", "600/min")
+
+
+@pytest.mark.parametrize("value", ["gpu.example.org", "ftp://x", "https://x/path", "https://"])
+def test_an_origin_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORIGINS", f"https://a.example,{value}")
+    with pytest.raises(EnvironmentValueError, match="ORIGINS: "):
+        origins("ORIGINS")
+
+
+def test_origins_may_have_ports_and_stars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORIGINS", "https://gpu.example.org:8443, http://*.example.org")
+    assert origins("ORIGINS") == ["https://gpu.example.org:8443", "http://*.example.org"]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "65536", "http"])
+def test_a_port_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", value)
+    with pytest.raises(EnvironmentValueError, match="PORT="):
+        port("PORT", 8000)
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_an_empty_yes_or_no_is_as_if_it_were_not_given(
+    default: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLAG", "")
+    assert flag("FLAG", default=default) is default
+
+
+# ---------------------------------------------------------------- what hangs together
+
+
+def test_no_answer_but_static_files_can_be_kept_by_a_proxy(client: Client) -> None:
+    with override_settings(SECURE_SSL_REDIRECT=True):
+        response = client.get("/")
+    assert response.status_code == 301
+    assert "no-store" in response["Cache-Control"]
+    assert "no-store" not in client.get("/static/css/portal.css")["Cache-Control"]
+
+
+def test_nothing_that_nobody_uses_is_installed() -> None:
+    assert "django.contrib.admin" not in settings.INSTALLED_APPS
+
+
+def test_the_api_goes_on_without_its_cache() -> None:
+    (throttle,) = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_CLASSES"]
+    assert throttle == "apps.api.throttling.ForgivingUserRateThrottle"

@@ -1,0 +1,115 @@
+"""Guessing passwords is slowed down; who knows theirs is not."""
+
+from datetime import timedelta
+from typing import cast
+
+import pytest
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.core.management import call_command
+from django.db.models import F
+from django.http import HttpResponse
+from django.test import Client, RequestFactory, override_settings
+
+from apps.web.sign_in_brake import client_address
+from tests.factories import Portal
+
+pytestmark = pytest.mark.django_db
+
+
+def attempt(password: str, name: str = "ada", address: str = "192.0.2.1") -> HttpResponse:
+    """Try to sign in from an address."""
+    form = {"username": name, "password": password, "next": "/"}
+    return cast("HttpResponse", Client(REMOTE_ADDR=address).post("/sign-in/", form))
+
+
+def fail(times: int, name: str = "ada", address: str = "192.0.2.1") -> HttpResponse:
+    for _ in range(times - 1):
+        assert attempt("wrong", name, address).status_code == 200
+    return attempt("wrong", name, address)
+
+
+def test_the_fifth_wrong_password_is_told_when_to_come_back(portal: Portal) -> None:
+    response = fail(settings.AXES_FAILURE_LIMIT)
+    assert response.status_code == 429
+    assert response["Retry-After"] == "900"
+    assert "no-store" in response["Cache-Control"]
+    page = response.content.decode()
+    assert "Wait 15 minutes, then try again" in page
+    assert 'role="alert"' in page
+
+
+def test_even_the_right_password_waits_then(portal: Portal) -> None:
+    fail(settings.AXES_FAILURE_LIMIT)
+    assert attempt("ada").status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        pytest.param("ben", "192.0.2.1", id="another person at that address"),
+        pytest.param("ada", "192.0.2.2", id="that person elsewhere"),
+    ],
+)
+def test_others_are_not_kept_out(name: str, address: str, portal: Portal) -> None:
+    fail(settings.AXES_FAILURE_LIMIT)
+    assert attempt(name, name, address).status_code == 302
+
+
+def test_a_quarter_of_an_hour_later_the_right_password_is_enough(portal: Portal) -> None:
+    fail(settings.AXES_FAILURE_LIMIT)
+    AccessAttempt.objects.update(attempt_time=F("attempt_time") - timedelta(minutes=14))
+    assert attempt("ada").status_code == 429, "trying made the wait neither longer nor shorter"
+    AccessAttempt.objects.update(attempt_time=F("attempt_time") - timedelta(minutes=1))
+    assert attempt("ada").status_code == 302
+
+
+def test_signing_in_forgets_the_wrong_passwords_before(portal: Portal) -> None:
+    fail(settings.AXES_FAILURE_LIMIT - 1)
+    assert attempt("ada").status_code == 302
+    assert fail(settings.AXES_FAILURE_LIMIT - 1).status_code == 200
+
+
+def test_an_administrator_can_let_somebody_in_at_once(portal: Portal) -> None:
+    fail(settings.AXES_FAILURE_LIMIT)
+    call_command("axes_reset_username", "ada", verbosity=0)
+    assert attempt("ada").status_code == 302
+
+
+def test_no_password_and_no_form_token_is_written_down(portal: Portal) -> None:
+    attempt("a password of mine")
+    written = "".join(str(value) for row in AccessAttempt.objects.values_list() for value in row)
+    assert "a password of mine" not in written
+
+
+def test_a_signed_in_person_goes_on_while_somebody_guesses(portal: Portal) -> None:
+    client = Client(REMOTE_ADDR="192.0.2.1")
+    client.force_login(portal.ada)
+    fail(settings.AXES_FAILURE_LIMIT)
+    assert client.get("/teams/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        pytest.param("198.51.100.7", "198.51.100.7", id="one"),
+        pytest.param("10.9.9.9, 198.51.100.7", "198.51.100.7", id="the proxy's own comes last"),
+        pytest.param("198.51.100.7:5150", "198.51.100.7", id="with port"),
+        pytest.param("[2001:db8::1]:5150", "2001:db8::1", id="version 6 with port"),
+        pytest.param("2001:db8::1", "2001:db8::1", id="version 6"),
+        pytest.param("unknown", "10.0.0.1", id="no address"),
+        pytest.param("", "10.0.0.1", id="nothing"),
+    ],
+)
+def test_behind_a_proxy_the_address_is_the_one_that_the_proxy_saw(
+    forwarded: str, address: str
+) -> None:
+    request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", HTTP_X_FORWARDED_FOR=forwarded)
+    with override_settings(BEHIND_PROXY=True):
+        assert client_address(request) == address
+    with override_settings(BEHIND_PROXY=False):
+        assert client_address(request) == "10.0.0.1"
+
+
+def test_over_a_socket_there_is_no_address() -> None:
+    assert client_address(RequestFactory().get("/", REMOTE_ADDR="")) is None
