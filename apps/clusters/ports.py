@@ -64,7 +64,8 @@ class DeviceAnswer:
 class LedgerAnswer:
     """Pods and node spells read from kube-state-metrics series, graded `inferred`.
 
-    `covered` says for each slot whether kube-state-metrics was there at all.
+    `covered` says for each slot whether kube-state-metrics was there throughout, without a hole
+    of more than 90 seconds.
     """
 
     pods: Sequence[PodRecord]

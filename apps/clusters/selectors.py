@@ -71,15 +71,15 @@ def report() -> Report:
 
 
 def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
-    """Return active clusters by name. Connection details only for who sees everything.
+    """Return active clusters by name. One query.
 
-    For others `prometheus_url` is empty. One query.
+    `prometheus_url` is empty for who may not see how the portal runs.
     """
     clusters = Cluster.objects.filter(active=True).annotate(until=Max("watchspan__end"))
     return [
         ClusterRow(
             name=row.name,
-            prometheus_url=str(row.prometheus.get("url", "")) if visibility.everything else "",
+            prometheus_url=str(row.prometheus.get("url", "")) if visibility.operations else "",
             scrape_interval_seconds=float(
                 row.prometheus.get("scrape_interval_seconds") or DEFAULT_SCRAPE_INTERVAL_SECONDS
             ),
@@ -117,7 +117,10 @@ def _tier_row(tier: Tier, rule: TierRule | None) -> TierRow:
 
 
 def team_rows(*, visibility: Visibility) -> list[TeamRow]:
-    """Return active teams by name, with the namespace patterns they claim. Three queries."""
+    """Return active teams by name, with the namespace patterns they claim. Three queries.
+
+    Of a team that the reader does not see in detail only the name is told.
+    """
     leads = leads_by_team()
     patterns: dict[int, list[str]] = defaultdict(list)
     open_claims = NamespaceClaim.objects.filter(valid_to__isnull=True)
@@ -126,8 +129,8 @@ def team_rows(*, visibility: Visibility) -> list[TeamRow]:
     return [
         TeamRow(
             name=team.name,
-            cost_center=team.cost_center,
-            leads=leads.get(team.pk, ()),
+            cost_center=team.cost_center if visibility.sees(team.pk) else "",
+            leads=leads.get(team.pk, ()) if visibility.sees(team.pk) else (),
             namespaces=tuple(patterns[team.pk]) if visibility.sees(team.pk) else None,
             builtin=team.builtin,
         )
