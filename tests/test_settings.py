@@ -253,6 +253,7 @@ def test_an_empty_yes_or_no_is_as_if_it_were_not_given(
 # ---------------------------------------------------------------- what hangs together
 
 
+@pytest.mark.django_db
 def test_no_proxy_keeps_the_way_to_https_and_all_may_keep_static_files() -> None:
     with override_settings(SECURE_SSL_REDIRECT=True):
         response = Client().get("/")

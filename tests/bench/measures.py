@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,12 +26,16 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list; how often."""
+    """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list; how often.
+
+    The targets of times are for what is large: with `timed` false they are stated only.
+    """
 
     sizes: tuple[int, ...]
     rows: int = 20_000
     pods: int = 20_000
     repetitions: int = 5
+    timed: bool = True
 
 
 def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> Iterator[Figure]:
@@ -58,6 +62,11 @@ def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> Iterator[Figure]
                 yield from against_frames(gpus, url, min(3, scope.repetitions))
             say(f"{gpus:,} GPUs: exactness")
             yield from exact(gpus, worker("exactness", gpus))
+    for figure in _without_metrics(scope, folder, say):
+        yield figure if scope.timed else replace(figure, target=None, holds=None)
+
+
+def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
     say("an hour written again")
     yield from written(scope, folder)
     say("reads of the API")
