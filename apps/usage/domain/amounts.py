@@ -4,7 +4,7 @@ Definitions: docs/definitions.md. Amounts are whole nano-GPU-hours (1e-9 GPU-hou
 rows equals the row of the sum to the last digit, however rows are grouped.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 NANO = 1_000_000_000
@@ -64,12 +64,23 @@ class Amounts:
 
     def add(self, other: Self) -> None:
         """Add another row to this one in place; None stays None only if both are."""
-        for name in _SUMMED:
-            theirs = getattr(other, name)
-            if theirs is not None:
-                setattr(self, name, (getattr(self, name) or 0) + theirs)
-        if other.memory_peak_mib is not None:
-            self.memory_peak_mib = max(self.memory_peak_mib or 0.0, other.memory_peak_mib)
+        # Written out: this runs for every fact, and a loop over names takes five times as long.
+        self.allocated += other.allocated
+        self.not_running += other.not_running
+        self.unmeasured += other.unmeasured
+        self.idle += other.idle
+        self.underused += other.underused
+        self.busy += other.busy
+        self.burst += other.burst
+        self.allocated_on_unhealthy += other.allocated_on_unhealthy
+        self.grade_apportioned += other.grade_apportioned
+        self.grade_inferred += other.grade_inferred
+        self.energy_mwh += other.energy_mwh
+        peak = other.memory_peak_mib
+        if peak is not None and (self.memory_peak_mib is None or peak > self.memory_peak_mib):
+            self.memory_peak_mib = peak
+        for name in CAPACITY_FIELDS if other.capacity is not None else ():
+            setattr(self, name, (getattr(self, name) or 0) + (getattr(other, name) or 0))
 
     @property
     def measured(self) -> int:
@@ -102,6 +113,3 @@ class Amounts:
             "inferred": hours(self.grade_inferred),
             "unmeasured": hours(self.unmeasured),
         }
-
-
-_SUMMED = tuple(f.name for f in fields(Amounts) if f.name != "memory_peak_mib")

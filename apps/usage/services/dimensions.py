@@ -1,11 +1,12 @@
 """Names of an hour's facts turned into the ids they are stored under."""
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, GpuModel, Node, Pod, Tier
+from apps.usage.domain.holdings import Card
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,16 @@ class Dimensions:
     models: dict[str, int]
     tiers: dict[str, int]
     team_of: Callable[[str], int]
+    _kinds: dict[Card, tuple[object, ...]] = field(default_factory=dict)
+
+    def kind(self, card: Card) -> tuple[object, ...]:
+        """Return the ids of cluster, tier and model of a kind of card, and its capacity type."""
+        known = self._kinds.get(card)
+        if known is None:
+            model = self.model(card.model)
+            known = (self.cluster, self.tiers[card.tier], model, card.capacity_type)
+            self._kinds[card] = known
+        return known
 
     def model(self, name: str) -> int:
         return self.models[model_key(name)]

@@ -75,29 +75,22 @@ def locked_day(cluster_id: int, at: datetime, zone: ZoneInfo) -> Day:
     return Day.objects.select_for_update().get(cluster_id=cluster_id, day=local)
 
 
-def _dimension_values(d: Dimensions, card_key: tuple[str, str, str]) -> tuple[object, ...]:
-    tier, model, capacity_type = card_key
-    return (d.cluster, d.tiers[tier], d.model(model), capacity_type)
-
-
 def _pod_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
     for fact in facts.pods:
         ids = d.pods[fact.uid]
-        card = (fact.card.tier, fact.card.model, fact.card.capacity_type)
         yield (
             *(at, ids.pod, d.nodes[fact.node], d.team_of(ids.namespace_name)),
             *(ids.namespace, ids.workload),
-            *_dimension_values(d, card),
+            *d.kind(fact.card),
             *held_values(fact.amounts),
         )
 
 
 def _node_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
     for fact in facts.nodes:
-        card = (fact.card.tier, fact.card.model, fact.card.capacity_type)
         yield (
             *(at, d.nodes[fact.node]),
-            *_dimension_values(d, card),
+            *d.kind(fact.card),
             *held_values(fact.amounts),
             *capacity_values(fact.amounts),
         )
@@ -106,8 +99,7 @@ def _node_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
 def _tier_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
     sums: dict[_Key, Amounts] = defaultdict(Amounts)
     for fact in facts.nodes:
-        card = (fact.card.tier, fact.card.model, fact.card.capacity_type)
-        sums[_dimension_values(d, card)].add(fact.amounts)
+        sums[d.kind(fact.card)].add(fact.amounts)
     for key, amounts in sorted(sums.items()):
         yield (at, *key, *held_values(amounts), *capacity_values(amounts))
 
@@ -116,8 +108,7 @@ def _team_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
     sums: dict[_Key, Amounts] = defaultdict(Amounts)
     for fact in facts.pods:
         team = d.team_of(d.pods[fact.uid].namespace_name)
-        card = (fact.card.tier, fact.card.model, fact.card.capacity_type)
-        sums[team, *_dimension_values(d, card)].add(fact.amounts)
+        sums[team, *d.kind(fact.card)].add(fact.amounts)
     for key, amounts in sorted(sums.items()):
         yield (at, *key, *held_values(amounts))
 
