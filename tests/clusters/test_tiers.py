@@ -9,6 +9,7 @@ from apps.clusters.domain.tiers import (
     TierRule,
     capacity_type,
     gpu_model,
+    is_shared,
     same_model,
     tier_before_binding,
     tier_of,
@@ -79,22 +80,44 @@ def test_a_tier_behind_a_wider_one_can_never_match() -> None:
     assert unreachable([wide, RULES[1]]) == [], "its second resource is still its own"
 
 
+GPU = "nvidia.com/gpu"
+MIG_SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}
+
+
 @pytest.mark.parametrize(
-    ("sharing", "labels", "weight"),
+    ("resource", "labels", "weight", "shared"),
     [
-        (Sharing.EXCLUSIVE, L4_SHARED, 1.0),
-        (Sharing.TIME_SLICED, L4_SHARED, 0.25),
-        (Sharing.MPS, L4_SHARED, 0.25),
-        (Sharing.TIME_SLICED, {}, 1.0),
-        (Sharing.TIME_SLICED, {"nvidia.com/gpu.replicas": "x"}, 1.0),
-        (Sharing.TIME_SLICED, {"nvidia.com/gpu.replicas": "0"}, 1.0),
-        (None, L4_SHARED, 1.0),
+        pytest.param(GPU, A100, 1.0, False, id="a whole card"),
+        pytest.param(GPU, {}, 1.0, False, id="nothing known"),
+        pytest.param(GPU, L4_SHARED, 0.25, True, id="un-renamed replicas"),
+        pytest.param("nvidia.com/gpu.shared", L4_SHARED, 0.25, True, id="renamed replicas"),
+        pytest.param("nvidia.com/gpu.shared", {}, 1.0, True, id="replicas unknown"),
+        pytest.param(GPU, {"nvidia.com/gpu.replicas": "x"}, 1.0, False, id="strange label"),
+        pytest.param(GPU, {"nvidia.com/gpu.replicas": "0"}, 1.0, False, id="MIG under mixed"),
+        pytest.param("nvidia.com/mig-3g.40gb", A100, 3 / 7, False, id="MIG mixed"),
+        pytest.param(GPU, MIG_SINGLE, 1 / 7, False, id="MIG single looks like GPUs"),
+        pytest.param(
+            "nvidia.com/mig-1g.6gb",
+            {"nvidia.com/gpu.product": "NVIDIA-A30"},
+            1 / 4,
+            False,
+            id="a part of four slices",
+        ),
+        pytest.param(
+            "nvidia.com/mig-1g.10gb.shared",
+            {"nvidia.com/mig-1g.10gb.replicas": "2"},
+            1 / 14,
+            True,
+            id="replicas of a MIG device",
+        ),
+        pytest.param("nvidia.com/mig-strange", A100, 1.0, False, id="strange profile"),
     ],
 )
-def test_a_replica_weighs_its_part_of_the_card(
-    sharing: Sharing | None, labels: Mapping[str, str], weight: float
+def test_a_unit_weighs_its_part_of_the_card(
+    resource: str, labels: Mapping[str, str], weight: float, *, shared: bool
 ) -> None:
-    assert unit_weight(sharing, labels) == weight
+    assert unit_weight(resource, labels) == pytest.approx(weight)
+    assert is_shared(resource, labels) is shared
 
 
 def test_models_are_compared_without_blanks_and_dashes() -> None:

@@ -205,6 +205,18 @@ def test_activity_on_a_node_that_is_not_known_does_not_disappear() -> None:
     assert hours(facts.total().unattributed) == pytest.approx(0.25)
 
 
+def test_on_a_shared_card_tenants_are_unmeasured_and_the_card_is_unattributed() -> None:
+    labels = LABELS | {"nvidia.com/gpu.replicas": "4"}
+    pods = [pod("p1"), pod("p2")]
+    facts = hour_facts([spell(gpus=4, labels=labels)], pods, [device(0, 0.8), device(1, 0.8)])
+    total = facts.total()
+    assert hours(total.capacity) == 1.0
+    assert hours(total.allocated) == hours(total.unmeasured) == 0.5
+    assert total.busy == total.idle == 0
+    assert hours(total.unattributed) == pytest.approx(0.8)
+    assert facts.findings["shared_not_divided"] == 1
+
+
 def test_memory_is_the_peak_and_energy_the_sum() -> None:
     rows = [device(0, 0.5, memory=100.0, energy=10.0), device(1, 0.5, memory=300.0, energy=20.5)]
     row = only(hour_facts([spell()], [pod()], rows))

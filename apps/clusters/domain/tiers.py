@@ -1,5 +1,6 @@
 """Which service tier a GPU request or a node's capacity belongs to, and what one unit weighs."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +13,11 @@ BUILTIN_TIERS = (UNMATCHED, UNDETERMINED)
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 _REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+_STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
+_SHARING_STRATEGIES = frozenset({"time-slicing", "mps"})
+_MIG_RESOURCE = "nvidia.com/mig-"
+_SLICES = re.compile(r"(\d)g\.")
+_FOUR_SLICES = ("a30", "rtxpro6000")
 
 
 class Sharing(StrEnum):
@@ -101,19 +107,50 @@ def _shadow(rule: TierRule, resource: str, earlier: Sequence[TierRule]) -> str |
     return None
 
 
-def unit_weight(sharing: Sharing | None, labels: Mapping[str, str]) -> float:
-    """Return the GPU-equivalents of one unit: 1 for a whole card, 1 / replicas where shared.
+def unit_weight(resource: str, labels: Mapping[str, str]) -> float:
+    """Return the GPU-equivalents of one unit of `resource` on a node with `labels`.
 
-    MIG and DRA weights need the geometry and the slices of the node; until those are read they
-    weigh 1, as an exclusive card does.
+    A whole card weighs 1, a MIG device its compute slices over the card's, a replica of either
+    1 / replicas. The node's labels decide, not the tier: they say what the device plug-in offers.
     """
-    if sharing not in {Sharing.TIME_SLICED, Sharing.MPS}:
+    profile = _mig_profile(resource, labels)
+    part = mig_part(profile, gpu_model(labels)) if profile else 1.0
+    return part / _replicas(resource, profile, labels)
+
+
+def is_shared(resource: str, labels: Mapping[str, str]) -> bool:
+    """Say whether several pods may be on the device that a unit of `resource` stands for."""
+    if resource.endswith(".shared") or labels.get(_STRATEGY_LABEL) in _SHARING_STRATEGIES:
+        return True
+    return _replicas(resource, _mig_profile(resource, labels), labels) > 1
+
+
+def mig_part(profile: str, model: str) -> float:
+    """Return the share of a card's compute that a MIG profile such as `3g.40gb` has.
+
+    By the profile's leading number: seven slices to a card, four on the two small parts.
+    """
+    match = _SLICES.match(profile)
+    if match is None:
         return 1.0
+    small = any(name in model_key(model) for name in _FOUR_SLICES)
+    return min(1.0, int(match[1]) / (4 if small else 7))
+
+
+def _mig_profile(resource: str, labels: Mapping[str, str]) -> str:
+    """Return the profile of a MIG resource, or of whole-looking ones under `single`; else ``."""
+    if resource.startswith(_MIG_RESOURCE):
+        return resource.removeprefix(_MIG_RESOURCE).removesuffix(".shared")
+    return labels.get(PRODUCT_LABEL, "").partition("-MIG-")[2]
+
+
+def _replicas(resource: str, profile: str, labels: Mapping[str, str]) -> int:
+    of_profile = resource.startswith(_MIG_RESOURCE)
+    label = f"{_MIG_RESOURCE}{profile}.replicas" if of_profile else _REPLICAS_LABEL
     try:
-        replicas = int(labels.get(_REPLICAS_LABEL, "1"))
+        return max(1, int(labels.get(label, "1")))
     except ValueError:
-        return 1.0
-    return 1.0 / replicas if replicas > 1 else 1.0
+        return 1
 
 
 def gpu_model(labels: Mapping[str, str]) -> str:

@@ -65,24 +65,15 @@ class TierHistory:
 def assign(pod: PodRecord, labels: Mapping[str, str] | None, rules: list[TierRule]) -> Assigned:
     """Return what a pod counts as under `rules`; `labels` as in TierHistory.assign."""
     resource, _ = main_resource(pod.requests)
-    sharing = {rule.tier: rule.sharing for rule in rules}
     if pod.bound is None or labels is None:
         tier = tier_before_binding(resource, pod.node_selector, rules)
-        return Assigned(tier, None, _weigh(pod, {}, rules, sharing))
+        return Assigned(tier, None, _weigh(pod, {}))
     tier = tier_of(resource, labels, rules)
-    return Assigned(tier, gpu_model(labels), _weigh(pod, labels, rules, sharing))
+    return Assigned(tier, gpu_model(labels), _weigh(pod, labels))
 
 
-def _weigh(
-    pod: PodRecord,
-    labels: Mapping[str, str],
-    rules: list[TierRule],
-    sharing: Mapping[str, Sharing],
-) -> float:
-    return sum(
-        units * unit_weight(sharing.get(tier_of(resource, labels, rules)), labels)
-        for resource, units in pod.requests.items()
-    )
+def _weigh(pod: PodRecord, labels: Mapping[str, str]) -> float:
+    return sum(units * unit_weight(resource, labels) for resource, units in pod.requests.items())
 
 
 def _rule(row: TierRuleRow) -> tuple[float, float, int, TierRule]:

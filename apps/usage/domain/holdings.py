@@ -16,6 +16,7 @@ from apps.clusters.domain.tiers import (
     TierRule,
     capacity_type,
     gpu_model,
+    is_shared,
     same_model,
     tier_of,
     unit_weight,
@@ -45,7 +46,8 @@ class Holding:
     """One pod's hold on units of one resource within the hour.
 
     `held` is when it held them, `runs` when a GPU container ran (both disjoint and in order, runs
-    within held). `scale` is below 1 where the cards held on its node exceeded the cards there.
+    within held). `shared`: others may be on the same device. `scale` is below 1 where the cards
+    held on its node exceeded the cards there.
     """
 
     pod: PodRecord
@@ -55,6 +57,7 @@ class Holding:
     card: Card
     held: tuple[Span, ...]
     runs: tuple[Span, ...]
+    shared: bool = False
     scale: float = 1.0
     on_unhealthy: float = 0.0
 
@@ -115,12 +118,11 @@ class Classifier:
 
     def _classified(self, resource: str, spell: NodeSpell) -> tuple[Card, float]:
         tier = tier_of(resource, spell.labels, self.rules)
-        sharing = next((rule.sharing for rule in self.rules if rule.tier == tier), None)
         model = gpu_model(spell.labels)
         if model == UNKNOWN_MODEL:
             model = self.models_by_node.get(spell.node, model)
         card = Card(tier, model, capacity_type(spell.labels).value)
-        return card, unit_weight(sharing, spell.labels)
+        return card, unit_weight(resource, spell.labels)
 
 
 def hold_node(
@@ -171,7 +173,8 @@ def _pod_holdings(
             # One model is written in two ways by its node and by its devices.
             model = card.model if same_model(known.model, card.model) else known.model
             card, weight = Card(known.tier, model, card.capacity_type), known.weight
-        yield Holding(pod, resource, units, weight, card, held, runs)
+        shared = is_shared(resource, spell.labels)
+        yield Holding(pod, resource, units, weight, card, held, runs, shared)
 
 
 def _sweep(

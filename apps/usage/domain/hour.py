@@ -8,7 +8,7 @@ from math import fsum
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.spans import Span
-from apps.clusters.domain.tiers import UNMATCHED, CapacityType, model_key
+from apps.clusters.domain.tiers import UNMATCHED, CapacityType, mig_part, model_key
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.attribution import Attribution
@@ -142,8 +142,9 @@ def facts(
     for ledger in ledgers:
         for holding in ledger.holdings:
             rows = attribution.rows.get(number, [])
-            used = [r for r in rows if _ran_in(holding, r.slot)]
-            strays.extend(r for r in rows if not _ran_in(holding, r.slot))
+            used = [r for r in rows if _is_its_own(holding, r)]
+            strays.extend(r for r in rows if not _is_its_own(holding, r))
+            result.findings["shared_not_divided"] += bool(holding.shared and rows)
             fact = _pod_fact(holding, used, slots, attribution, idle_below)
             if holding.inferred or number in attribution.guessed:
                 fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
@@ -159,8 +160,14 @@ def facts(
     return result
 
 
-def _ran_in(holding: Holding, slot: int) -> bool:
-    return run_seconds(holding, slot, slot + SLOT_SECONDS) > 0
+def _is_its_own(holding: Holding, row: DeviceSlot) -> bool:
+    """Say whether a row that names the holding's pod tells what that pod alone did.
+
+    On a shared card the label names one of its tenants and the activity is that of all: it is
+    not divided among them yet, so theirs is unmeasured and the card's is unattributed.
+    """
+    ran = run_seconds(holding, row.slot, row.slot + SLOT_SECONDS) > 0
+    return ran and not holding.shared
 
 
 def _pod_fact(
@@ -239,7 +246,8 @@ def _stray_activity(
     energy: dict[str, list[float]] = defaultdict(list)
     for row in strays:
         if row.activity_sum:
-            activity[row.node].append(row.activity_sum * attribution.interval(row))
+            part = mig_part(row.profile, row.model) if row.profile else 1.0
+            activity[row.node].append(row.activity_sum * attribution.interval(row) * part)
             if row.pod:
                 findings["label_without_pod"] += 1
         if row.energy_wh:
