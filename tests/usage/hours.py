@@ -116,7 +116,7 @@ def hour_facts(
         START,
         pods,
         spells,
-        classifier=Classifier(rules, models_by_node(rows)),
+        classifier=Classifier(rules, lambda: models_by_node(rows)),
         bound=bound or {},
         limits=limits,
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.tiers import Sharing, TierRule
-from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, NANO, Amounts
 from apps.usage.domain.holdings import Bound
 from apps.usage.domain.hour import HourFacts
 from apps.usage.domain.ledger import broken_equations
@@ -359,6 +359,31 @@ def test_capacity_is_what_the_nodes_had_however_pods_come_and_go(
     )
     capacity = hour_facts(spells, pods).total().capacity or 0
     assert capacity / NANO == pytest.approx(there / 3600, abs=1e-6)
+
+
+@given(st.integers(0, 24), pods(), DEVICE_ROWS, st.integers(1, 3599))
+def test_a_node_written_as_two_spells_is_the_same_node(
+    gpus: int, pods: list[PodRecord], rows: list[DeviceSlot], cut: int
+) -> None:
+    whole = hour_facts([spell(node, gpus=gpus) for node in NODES], pods, rows)
+    halves = [
+        half
+        for node in NODES
+        for half in (spell(node, end=cut, gpus=gpus), spell(node, start=cut, gpus=gpus))
+    ]
+    assert _amounts(hour_facts(halves, pods, rows)) == pytest.approx(_amounts(whole), abs=2)
+
+
+def _amounts(result: HourFacts) -> dict[tuple[object, ...], int]:
+    """Return every amount, in nano-GPU-hours, by what it is of."""
+    held: dict[tuple[object, ...], int] = {}
+    for of_pod in result.pods:
+        for name in HELD_FIELDS:
+            held[of_pod.uid, of_pod.node, name] = getattr(of_pod.amounts, name)
+    for fact in result.nodes:
+        for name in (*HELD_FIELDS, *CAPACITY_FIELDS):
+            held[fact.node, fact.card, name] = getattr(fact.amounts, name)
+    return held
 
 
 @given(spells(), pods(), DEVICE_ROWS, st.randoms(use_true_random=False))

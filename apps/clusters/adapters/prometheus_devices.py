@@ -53,9 +53,18 @@ def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
     rows: list[DeviceSlot] = []
     metrics: set[str] = set()
     intervals = AnswerIntervals()
-    for stretch in parts(reading, chunks(window)):
-        by_slot, used = _read_stretch(reading, stretch)
+    stretches = [
+        [PartReader(reading, part, beside=len(stretch) > 1) for part in stretch]
+        for stretch in parts(reading, chunks(window))
+    ]
+    # Asked for in one go: the server works on the next answers while one is read.
+    answers = reading.slots(
+        [query for readers in stretches for reader in readers for query in reader.queries()]
+    )
+    for readers in stretches:
+        by_slot, used = _read_stretch(readers, answers)
         metrics |= used
+        stretch = [reader.part for reader in readers]
         rows.extend(_counted(reading, stretch, _in_order(used), by_slot, intervals))
     return DeviceAnswer(
         rows=rows,
@@ -67,23 +76,21 @@ def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
 
 
 def _read_stretch(
-    reading: Reading, stretch: Sequence[Part]
+    readers: Sequence["PartReader"], answers: Iterator[Points]
 ) -> tuple[dict[int, list[Row]], set[str]]:
     """Return the rows of each slot, one for a device and holder, and the metrics used."""
-    several = len(stretch) > 1
-    readers = [PartReader(reading, part, beside=several) for part in stretch]
     by_slot: dict[int, list[Row]] = defaultdict(list)
-    measured = [list(reader.rows()) for reader in readers]
+    measured = [list(reader.rows(answers)) for reader in readers]
     profiled = {place for reader in readers for place in reader.profiled}
-    for reader, answers in zip(readers, measured, strict=True):
-        for slot, some in answers:
+    for reader, found in zip(readers, measured, strict=True):
+        for slot, some in found:
             # Of two exporters of a device, the one that has the profiling metric tells.
             by_slot[slot].extend(
                 row
                 for row in some
                 if (slot, *key_of(row)) not in profiled or (slot, *key_of(row)) in reader.profiled
             )
-    if several or any(reader.renamed for reader in readers):
+    if len(readers) > 1 or any(reader.renamed for reader in readers):
         by_slot = {slot: joined(some) for slot, some in by_slot.items()}
     return by_slot, {metric for reader in readers for metric in reader.metrics}
 
@@ -142,23 +149,24 @@ class _Slot:
 class PartReader:
     """Reads one part: some consecutive slots, of which all series name workloads one way.
 
-    `metrics` names the activity metrics used; `renamed` says that rows were given to another
-    holder than their labels name. `profiled` has the devices with the profiling metric, as
-    (slot, UUID, MIG instance), where the part is read `beside` others.
+    `queries` is what it needs in any case, `rows` takes the answers to them. `metrics` names the
+    activity metrics used; `renamed` says that rows were given to another holder than their labels
+    name. `profiled` has the devices with the profiling metric, as (slot, UUID, MIG instance),
+    where the part is read `beside` others.
     """
 
     def __init__(self, reading: Reading, part: Part, *, beside: bool = False) -> None:
+        self.part = part
         self._reading = reading
-        self._part = part
         self._beside = beside
         self.profiled: set[tuple[int, str, str]] = set()
         self._slots = {slot: _Slot() for slot in part.slots}
         self.metrics: set[str] = set()
         self.renamed = False
 
-    def rows(self) -> Iterator[tuple[int, list[Row]]]:
-        """Yield (slot, rows) of the whole part."""
-        self._read()
+    def rows(self, answers: Iterator[Points]) -> Iterator[tuple[int, list[Row]]]:
+        """Yield (slot, rows) of the whole part; `answers` are those to `queries`, then others."""
+        self._read(answers)
         if self._beside:
             self.profiled = {
                 (number, *device)
@@ -173,29 +181,29 @@ class PartReader:
     # ------------------------------------------------------------ the four queries
 
     def _full(self, aggregation: str, inner: str) -> SlotQuery:
-        form = self._part.form
-        return SlotQuery(by(aggregation, form.device_labels, inner), form.device, self._part.slots)
+        form = self.part.form
+        return SlotQuery(by(aggregation, form.device_labels, inner), form.device, self.part.slots)
 
     def _short(self, aggregation: str, inner: str) -> SlotQuery:
-        form = self._part.form
-        return SlotQuery(by(aggregation, form.holder_labels, inner), form.holder, self._part.slots)
+        form = self.part.form
+        return SlotQuery(by(aggregation, form.holder_labels, inner), form.holder, self.part.slots)
 
     def _activity_queries(self, metric: str, more: tuple[Matcher, ...] = ()) -> list[SlotQuery]:
-        matchers = self._part.matchers + more
+        matchers = self.part.matchers + more
         return [
             self._full("sum", over("sum_over_time", metric, matchers)),
             self._short("sum", over("count_over_time", metric, matchers)),
         ]
 
-    def _read(self) -> None:
-        matchers = self._part.matchers
-        answers = self._reading.slots(
-            [
-                *self._activity_queries(ACTIVITY),
-                self._short("max", over("max_over_time", MEMORY, matchers)),
-                self._short("max", over("increase", ENERGY, matchers)),
-            ]
-        )
+    def queries(self) -> list[SlotQuery]:
+        matchers = self.part.matchers
+        return [
+            *self._activity_queries(ACTIVITY),
+            self._short("max", over("max_over_time", MEMORY, matchers)),
+            self._short("max", over("increase", ENERGY, matchers)),
+        ]
+
+    def _read(self, answers: Iterator[Points]) -> None:
         sums: BySlot = {number: slot.rows for number, slot in self._slots.items()}
         self._add_sums(sums, next(answers))
         self._add_counts(sums, next(answers))
@@ -206,7 +214,7 @@ class PartReader:
 
     def _add_sums(self, into: BySlot, points: Points) -> None:
         """Begin a row for every device and holder, its sum not scaled yet."""
-        kind = self._part.form.holder
+        kind = self.part.form.holder
         for number, device, value in points:
             rows = into[number]
             holder = kind(
@@ -221,7 +229,7 @@ class PartReader:
                 row.device = max(row.device, device, key=_order)
 
     def _new_row(self, slot: int, holder: Holder, device: Device, total: float | None) -> Row:
-        namespace, pod, container = self._part.workload(holder, slot)
+        namespace, pod, container = self.part.workload(holder, slot)
         if pod != holder.pod or namespace != holder.namespace:
             self.renamed = True
         return Row(device, namespace, pod, container, total, 0, None, None)
@@ -312,9 +320,9 @@ class PartReader:
             return raw_series(
                 self._reading,
                 metric,
-                self._part.matchers,
+                self.part.matchers,
                 set(uuids),
-                form=self._part.form,
+                form=self.part.form,
                 start=slot,
                 end=slot + SLOT_SECONDS,
             )
@@ -381,9 +389,9 @@ class PartReader:
         silent = {holder.uuid for slot in self._slots.values() for holder in slot.memory}
         if not silent:
             return
-        kind = self._part.form.holder
+        kind = self.part.form.holder
         for more in named_devices(silent):
-            inner = over("max_over_time", MEMORY, self._part.matchers + more)
+            inner = over("max_over_time", MEMORY, self.part.matchers + more)
             for number, device, _ in self._reading.one(self._full("max", inner)):
                 holder = kind(
                     device.uuid, device.gpu_instance, device.namespace, device.pod, device.container

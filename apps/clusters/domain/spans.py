@@ -20,7 +20,12 @@ def union(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 def clip(spans: Iterable[Span], start: float, end: float) -> tuple[Span, ...]:
     """Return the parts of `spans` that lie within start..end."""
-    return tuple((max(a, start), min(b, end)) for a, b in spans if min(b, end) > max(a, start))
+    parts = []
+    for a, b in spans:
+        first, last = max(a, start), min(b, end)
+        if last > first:
+            parts.append((first, last))
+    return tuple(parts)
 
 
 def seconds(spans: Iterable[Span]) -> float:
@@ -30,4 +35,7 @@ def seconds(spans: Iterable[Span]) -> float:
 
 def overlap(spans: Sequence[Span], start: float, end: float) -> float:
     """Return for how many seconds of start..end the disjoint `spans` hold."""
+    if len(spans) == 1:  # nearly always; this runs several times for every pod and slot
+        ((a, b),) = spans
+        return max(0.0, min(b, end) - max(a, start))
     return sum(max(0.0, min(b, end) - max(a, start)) for a, b in spans)

@@ -1,6 +1,5 @@
 """Rows of the pod ledger and of node spells, to and from what the domain speaks of."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -60,51 +59,26 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
     }
 
 
-RECORD_COLUMNS = (
-    *("uid", "workload__namespace__name", "name", "workload__kind", "workload__name"),
-    *("requests", "created_at", "node_name", "bound_at", "started_at", "finished_at"),
-    *("deleted_at", "runs", "end_reason", "priority_class", "node_selector", "source"),
-)
-"""What `record_of` takes, as columns of a query on Pod."""
-
-
-def record_of(values: Sequence[Any]) -> PodRecord:
-    """Return the record that the values of RECORD_COLUMNS tell.
-
-    Reading plain values costs a third of what rows with their relations cost.
-    """
-    uid, namespace, name, kind, owner, requests, created, node, *rest = values
-    bound, started, finished, deleted, runs, reason, priority, selector, source = rest
-    return PodRecord(
-        uid=uid,
-        namespace=namespace,
-        name=name,
-        owner=Owner(kind, owner),
-        requests=requests,
-        created=created.timestamp(),
-        node=node,
-        bound=_seconds(bound),
-        started=_seconds(started),
-        finished=_seconds(finished),
-        deleted=_seconds(deleted),
-        runs=tuple((start, end) for start, end in runs),
-        end_reason=reason,
-        priority_class=priority,
-        node_selector=selector,
-        source=Source(source),
-    )
-
-
 def pod_record_of(row: Pod) -> PodRecord:
     """Return the record of a row read with its workload and that one's namespace."""
     workload = row.workload
-    return record_of(
-        (
-            *(row.uid, workload.namespace.name, row.name, workload.kind, workload.name),
-            *(row.requests, row.created_at, row.node_name, row.bound_at, row.started_at),
-            *(row.finished_at, row.deleted_at, row.runs, row.end_reason, row.priority_class),
-            *(row.node_selector, row.source),
-        )
+    return PodRecord(
+        uid=row.uid,
+        namespace=workload.namespace.name,
+        name=row.name,
+        owner=Owner(workload.kind, workload.name),
+        requests=row.requests,
+        created=row.created_at.timestamp(),
+        node=row.node_name,
+        bound=_seconds(row.bound_at),
+        started=_seconds(row.started_at),
+        finished=_seconds(row.finished_at),
+        deleted=_seconds(row.deleted_at),
+        runs=tuple((start, end) for start, end in row.runs),
+        end_reason=row.end_reason,
+        priority_class=row.priority_class,
+        node_selector=row.node_selector,
+        source=Source(row.source),
     )
 
 

@@ -74,45 +74,36 @@ def attribute(
     counts: dict[Device, int] = defaultdict(int)
     for row in rows:
         counts[row.slot, row.uuid, row.gpu_instance] += row.samples
-        found = _holders(row, by_name.get((row.namespace, row.pod), ())) if row.pod else []
+        named = by_name.get((row.namespace, row.pod)) if row.pod else None
+        found = _holders(row, named) if named else ()
         if not found:
             result.strays.append(row)
             continue
         if len(found) > 1:
             result.ambiguous.add(row.uuid)
-            found = _by_running(found, holdings, row.slot)
-        result.rows[found[-1]].append(row)
+            found = sorted(found, key=lambda c: (c[1].ran_in(row.slot), c[1].pod.uid))
+        result.rows[found[-1][0]].append(row)
     result.intervals = {device: interval.of(device, n) for device, n in counts.items()}
     return result
 
 
-_Named = dict[tuple[str, str], list[tuple[int, Holding]]]
+_Numbered = tuple[int, Holding]
 
 
-def _by_name(holdings: Sequence[Holding]) -> _Named:
-    by_name: _Named = defaultdict(list)
+def _by_name(holdings: Sequence[Holding]) -> dict[tuple[str, str], list[_Numbered]]:
+    by_name: dict[tuple[str, str], list[_Numbered]] = defaultdict(list)
     for number, holding in enumerate(holdings):
         by_name[holding.pod.namespace, holding.pod.name].append((number, holding))
     return by_name
 
 
-def _holders(row: DeviceSlot, candidates: Sequence[tuple[int, Holding]]) -> list[int]:
-    """Return the numbers of the holdings that the row may belong to."""
+def _holders(row: DeviceSlot, named: Sequence[_Numbered]) -> Sequence[_Numbered]:
+    """Return the holdings that the row may belong to, of those whose pod has its name."""
     start, end = row.slot, row.slot + SLOT_SECONDS
-    there = [c for c in candidates if c[1].span[0] < end and c[1].span[1] > start]
+    there = [one for one in named if one[1].held[0][0] < end and one[1].held[-1][1] > start]
     if len(there) > 1 and row.node:
-        there = [c for c in there if c[1].pod.node == row.node] or there
-    return [number for number, _ in there]
-
-
-def _by_running(numbers: list[int], holdings: Sequence[Holding], slot: int) -> list[int]:
-    """Order holdings by how long they ran in a slot, the longest last."""
-    end = slot + SLOT_SECONDS
-    return sorted(numbers, key=lambda n: (_ran(holdings[n], slot, end), holdings[n].pod.uid))
-
-
-def _ran(holding: Holding, start: float, end: float) -> float:
-    return sum(max(0.0, min(b, end) - max(a, start)) for a, b in holding.runs)
+        there = [one for one in there if one[1].pod.node == row.node] or there
+    return there
 
 
 def mislabelled(attribution: Attribution, holdings: Sequence[Holding]) -> set[str]:
@@ -125,8 +116,8 @@ def mislabelled(attribution: Attribution, holdings: Sequence[Holding]) -> set[st
     for number, rows in attribution.rows.items():
         holding = holdings[number]
         for row in rows:
-            ran = _ran(holding, row.slot, row.slot + SLOT_SECONDS)
-            if row.samples - ran / attribution.interval(row) >= _EXCESS_SAMPLES:
+            expected = holding.ran_in(row.slot) / attribution.interval(row)
+            if row.samples - expected >= _EXCESS_SAMPLES:
                 uuids.add(row.uuid)
     return uuids
 
@@ -174,7 +165,7 @@ def recut(
 _NOBODY = -1
 
 
-def _holder_at(at: float, node: str, candidates: Sequence[tuple[int, Holding]]) -> int:
+def _holder_at(at: float, node: str, candidates: Sequence[_Numbered]) -> int:
     running = [c for c in candidates if any(a <= at < b for a, b in c[1].runs)]
     if len(running) > 1:
         running = [c for c in running if c[1].pod.node == node] or running

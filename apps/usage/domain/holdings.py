@@ -5,9 +5,11 @@ distributed once. Times are Unix seconds, amounts GPU-seconds of GPU-equivalents
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
 from apps.clusters.domain.spans import Span, clip, overlap, seconds, union
@@ -21,10 +23,10 @@ from apps.clusters.domain.tiers import (
     tier_of,
     unit_weight,
 )
+from apps.clusters.domain.window import SLOT_SECONDS
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Card:
+class Card(NamedTuple):
     """What cards are counted by: the tier they serve, their model, how they are paid for."""
 
     tier: str
@@ -75,6 +77,10 @@ class Holding:
         """From when it first to when it last held them in the hour."""
         return (self.held[0][0], self.held[-1][1])
 
+    def ran_in(self, slot: int) -> float:
+        """Return for how many seconds of a slot its GPU containers ran."""
+        return overlap(self.runs, slot, slot + SLOT_SECONDS)
+
     @property
     def inferred(self) -> bool:
         return self.pod.source is Source.METRICS or self.scale < 1.0
@@ -99,30 +105,45 @@ class NodeLedger:
     overcommitted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+class Unit(NamedTuple):
+    """What one unit of a resource of a node is: its kind of card, its weight in GPU-equivalents.
+
+    `shared`: others may be on the same device.
+    """
+
+    card: Card
+    weight: float
+    shared: bool
+
+
 class Classifier:
-    """The tier rules of an hour, and models seen on devices where node labels name none."""
+    """Says what the cards of a node are, by the tier rules of an hour.
 
-    rules: Sequence[TierRule]
-    models_by_node: Mapping[str, str] = field(default_factory=dict)
-    _known: dict[tuple[str, str, float], tuple[Card, float]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    `models` gives node → model as seen on devices; it is called where node labels name none.
+    """
 
-    def card(self, resource: str, spell: NodeSpell) -> tuple[Card, float]:
-        """Return the kind of card and the weight of one unit of `resource` on a node."""
+    def __init__(
+        self, rules: Sequence[TierRule], models: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        self._rules = rules
+        self._models = cache(models)
+        self._known: dict[tuple[str, str, float], Unit] = {}
+
+    def unit(self, resource: str, spell: NodeSpell) -> Unit:
+        """Return what one unit of `resource` is on a node."""
         key = (resource, spell.node, spell.start)
         if key not in self._known:
             self._known[key] = self._classified(resource, spell)
         return self._known[key]
 
-    def _classified(self, resource: str, spell: NodeSpell) -> tuple[Card, float]:
-        tier = tier_of(resource, spell.labels, self.rules)
+    def _classified(self, resource: str, spell: NodeSpell) -> Unit:
+        tier = tier_of(resource, spell.labels, self._rules)
         model = gpu_model(spell.labels)
         if model == UNKNOWN_MODEL:
-            model = self.models_by_node.get(spell.node, model)
+            model = self._models().get(spell.node, model)
         card = Card(tier, model, capacity_type(spell.labels).value)
-        return card, unit_weight(resource, spell.labels)
+        weight = unit_weight(resource, spell.labels)
+        return Unit(card, weight, is_shared(resource, spell.labels))
 
 
 def hold_node(
@@ -167,14 +188,19 @@ def _pod_holdings(
     runs = tuple(run for part in held for run in clip(ran, *part))
     spell = next(s for s in spells if s.end > held[0][0])
     for resource, units in sorted(pod.requests.items()):
-        card, weight = classifier.card(resource, spell)
+        card, weight, shared = classifier.unit(resource, spell)
         known = bound.get(pod.uid)
         if known is not None and len(pod.requests) == 1:
-            # One model is written in two ways by its node and by its devices.
-            model = card.model if same_model(known.model, card.model) else known.model
-            card, weight = Card(known.tier, model, card.capacity_type), known.weight
-        shared = is_shared(resource, spell.labels)
+            card, weight = _as_bound(card, known), known.weight
         yield Holding(pod, resource, units, weight, card, held, runs, shared)
+
+
+def _as_bound(card: Card, known: Bound) -> Card:
+    if (known.tier, known.model) == card[:2]:
+        return card
+    # One model is written in two ways by its node and by its devices.
+    model = card.model if same_model(known.model, card.model) else known.model
+    return Card(known.tier, model, card.capacity_type)
 
 
 def _sweep(
@@ -184,6 +210,8 @@ def _sweep(
     end: float,
     classifier: Classifier,
 ) -> None:
+    if len(spells) == 1 and _fits(ledger, spells[0], start, end, classifier):
+        return
     instants = {start, end}
     for spell in spells:
         instants.update((max(spell.start, start), min(spell.end, end)))
@@ -204,6 +232,43 @@ def _sweep(
         if fitted[id(holding)] < length * (1 - 1e-9):
             holding.scale = fitted[id(holding)] / length
             ledger.overcommitted = True
+
+
+def _fits(
+    ledger: NodeLedger, spell: NodeSpell, start: float, end: float, classifier: Classifier
+) -> bool:
+    """Enter the sums of a node on which nothing is to be settled; False where something is.
+
+    So it is with most nodes, and sums are had without a sweep: one spell, healthy, all cards
+    allocatable, and of no kind ever more held than there is.
+    """
+    there, allocatable = _cards(spell, classifier)
+    if not (spell.ready and spell.schedulable) or there != allocatable:
+        return False
+    held: dict[Card, float] = defaultdict(float)
+    for card, changes in _changes(ledger.holdings).items():
+        level, last = 0.0, start
+        for at, amount in sorted(changes):
+            held[card] += level * (at - last)
+            level, last = level + amount, at
+            if _share(level, there.get(card, 0.0)) < 1.0:
+                return False
+    length = min(spell.end, end) - max(spell.start, start)
+    for card, units in there.items():
+        cards = ledger.cards[card]
+        cards.capacity += units * length
+        cards.unallocated += max(0.0, units * length - held[card])
+    return True
+
+
+def _changes(holdings: Iterable[Holding]) -> dict[Card, list[tuple[float, float]]]:
+    """Return by kind of card (instant, by how many cards more or less are held from then on)."""
+    changes: dict[Card, list[tuple[float, float]]] = defaultdict(list)
+    for holding in holdings:
+        cards = holding.units * holding.weight
+        for a, b in holding.held:
+            changes[holding.card] += ((a, cards), (b, -cards))
+    return changes
 
 
 def _distribute(
@@ -247,7 +312,7 @@ def _cards(spell: NodeSpell, classifier: Classifier) -> tuple[dict[Card, float],
     there: dict[Card, float] = defaultdict(float)
     allocatable: dict[Card, float] = defaultdict(float)
     for resource, units in sorted(spell.capacity.items()):
-        card, weight = classifier.card(resource, spell)
+        card, weight, _ = classifier.unit(resource, spell)
         there[card] += units * weight
         allocatable[card] += min(units, spell.allocatable.get(resource, 0.0)) * weight
     return there, allocatable
@@ -291,11 +356,6 @@ def _note_unhealthy(
         if over > 1e-9 and total > 0:
             part = holding.units * holding.weight * share / total
             holding.on_unhealthy += min(over, total) * part * length
-
-
-def run_seconds(holding: Holding, start: float, end: float) -> float:
-    """Return for how many seconds of start..end its GPU containers ran."""
-    return overlap(holding.runs, start, end)
 
 
 def running_seconds(holding: Holding) -> float:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
+from typing import NamedTuple
 
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
 from apps.clusters.domain.samples import DeviceSlot
@@ -19,14 +20,12 @@ from apps.usage.domain.holdings import (
     Classifier,
     Holding,
     NodeLedger,
-    run_seconds,
 )
 from apps.usage.domain.holdings import hold_node as _hold_node
 from apps.usage.domain.ledger import SECONDS_PER_HOUR, HeldSlot, held_amounts, split
 
 
-@dataclass(frozen=True, slots=True)
-class PodFact:
+class PodFact(NamedTuple):
     """What one pod held of one kind of card in the hour."""
 
     uid: str
@@ -35,8 +34,7 @@ class PodFact:
     amounts: Amounts
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFact:
+class NodeFact(NamedTuple):
     """The whole ledger of one node's cards of one kind in the hour."""
 
     node: str
@@ -116,9 +114,9 @@ def _uid(pod: PodRecord) -> str:
 def models_by_node(rows: Iterable[DeviceSlot]) -> dict[str, str]:
     """Return node → model as the devices' own labels name it, where a node has one model."""
     seen: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in rows:
-        if row.node and row.model:
-            seen[row.node][model_key(row.model)] = row.model
+    for node, model in {(row.node, row.model): None for row in rows}:
+        if node and model:
+            seen[node][model_key(model)] = model
     return {node: next(iter(names.values())) for node, names in seen.items() if len(names) == 1}
 
 
@@ -142,10 +140,12 @@ def facts(
     for ledger in ledgers:
         for holding in ledger.holdings:
             rows = attribution.rows.get(number, [])
-            used = [r for r in rows if _is_its_own(holding, r)]
-            strays.extend(r for r in rows if not _is_its_own(holding, r))
-            result.findings["shared_not_divided"] += bool(holding.shared and rows)
-            fact = _pod_fact(holding, used, slots, attribution, idle_below)
+            ran = {slot: holding.ran_in(slot) for slot in slots}
+            own = _own_rows(holding, rows, ran)
+            if len(own) < len(rows):
+                strays.extend(row for row in rows if row not in own)
+                result.findings["shared_not_divided"] += holding.shared
+            fact = _pod_fact(holding, own, ran, attribution, idle_below)
             if holding.inferred or number in attribution.guessed:
                 fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
             result.pods.append(fact)
@@ -160,43 +160,47 @@ def facts(
     return result
 
 
-def _is_its_own(holding: Holding, row: DeviceSlot) -> bool:
-    """Say whether a row that names the holding's pod tells what that pod alone did.
+def _own_rows(
+    holding: Holding, rows: Sequence[DeviceSlot], ran: Mapping[int, float]
+) -> Sequence[DeviceSlot]:
+    """Return those of the rows naming the holding's pod that tell what that pod alone did.
 
     On a shared card the label names one of its tenants and the activity is that of all: it is
     not divided among them yet, so theirs is unmeasured and the card's is unattributed.
     """
-    ran = run_seconds(holding, row.slot, row.slot + SLOT_SECONDS) > 0
-    return ran and not holding.shared
+    if holding.shared:
+        return ()
+    return [row for row in rows if ran[row.slot] > 0]
 
 
 def _pod_fact(
     holding: Holding,
     rows: Sequence[DeviceSlot],
-    slots: Iterable[int],
+    ran: Mapping[int, float],
     attribution: Attribution,
     idle_below: float,
 ) -> PodFact:
+    """Return what a pod held; `rows` are its own, `ran` the seconds it ran in each slot."""
     held_slots = [
         part
-        for slot in slots
-        for part in _held_slots(holding, slot, [r for r in rows if r.slot == slot], attribution)
+        for slot, seconds in ran.items()
+        if seconds > 0
+        for part in _held_slots(
+            holding, slot, seconds, [r for r in rows if r.slot == slot], attribution
+        )
     ]
     amounts = held_amounts(holding.gpu_seconds, split(held_slots, idle_below=idle_below))
     amounts.allocated_on_unhealthy = nano(holding.on_unhealthy / SECONDS_PER_HOUR)
-    amounts.energy_mwh = round(fsum(r.energy_wh or 0.0 for r in rows) * 1000)
-    peaks = [r.memory_used_peak_mib for r in rows if r.memory_used_peak_mib is not None]
+    amounts.energy_mwh = round(fsum([row.energy_wh or 0.0 for row in rows]) * 1000)
+    peaks = [row.memory_used_peak_mib for row in rows if row.memory_used_peak_mib is not None]
     amounts.memory_peak_mib = max(peaks, default=None)
     return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts)
 
 
 def _held_slots(
-    holding: Holding, slot: int, rows: Sequence[DeviceSlot], attribution: Attribution
+    holding: Holding, slot: int, ran: float, rows: Sequence[DeviceSlot], attribution: Attribution
 ) -> list[HeldSlot]:
     """Return one part for each device seen, and one for the units that nobody measured."""
-    ran = run_seconds(holding, slot, slot + SLOT_SECONDS)
-    if ran <= 0:
-        return []
     devices = _by_device(rows, attribution, ran)
     # A pod cannot use more cards than it holds: labels on more of them share what it holds.
     units = min(1.0, holding.units / len(devices)) if devices else 0.0
@@ -219,16 +223,17 @@ def _by_device(
 
     Several series of one device, as of two containers of a pod, are one device.
     """
-    sums: dict[tuple[str, str], list[tuple[float, int, float]]] = defaultdict(list)
+    series: dict[tuple[str, str], list[tuple[float, int, float]]] = {}
     for row in rows:
         if row.activity_sum is not None and row.samples:
             entry = (row.activity_sum, row.samples, attribution.interval(row))
-            sums[row.uuid, row.gpu_instance].append(entry)
+            series.setdefault((row.uuid, row.gpu_instance), []).append(entry)
     devices = []
-    for _, entries in sorted(sums.items()):
-        samples = sum(count for _, count, _ in entries)
-        activity = min(1.0, max(0.0, fsum(total for total, _, _ in entries) / samples))
-        devices.append((min(ran, samples * entries[0][2]), activity))
+    for _, entries in sorted(series.items()):
+        totals, counts, intervals = zip(*entries, strict=True)
+        samples = sum(counts)
+        activity = min(1.0, max(0.0, fsum(totals) / samples))
+        devices.append((min(ran, samples * intervals[0]), activity))
     return devices
 
 

@@ -1,16 +1,15 @@
 """The split of what a pod held into what became of it (docs/definitions.md#ledger)."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import fsum
+from typing import NamedTuple
 
 from apps.usage.domain.amounts import Amounts, nano
 
 SECONDS_PER_HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSlot:
+class HeldSlot(NamedTuple):
     """What one device (or the devices nobody measured) of a pod did in one half-hour slot.
 
     `gpu_seconds` is running seconds × weight, `measured_gpu_seconds` the part that samples
@@ -24,8 +23,7 @@ class HeldSlot:
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """GPU-seconds by what became of them; the four sum to what ran."""
 
     busy: float
@@ -66,18 +64,18 @@ def held_amounts(held_gpu_seconds: float, parts: Split) -> Amounts:
     largest takes what rounding left over (at most 2 nano-GPU-hours).
     """
     ran = fsum((parts.busy, parts.idle, parts.underused, parts.unmeasured))
-    seconds = {
-        "not_running": max(0.0, held_gpu_seconds - ran),
-        "unmeasured": parts.unmeasured,
-        "idle": parts.idle,
-        "underused": parts.underused,
-        "busy": parts.busy,
-    }
-    rounded = {name: nano(amount / SECONDS_PER_HOUR) for name, amount in seconds.items()}
+    seconds = (
+        max(0.0, held_gpu_seconds - ran),
+        parts.unmeasured,
+        parts.idle,
+        parts.underused,
+        parts.busy,
+    )
+    rounded = [nano(amount / SECONDS_PER_HOUR) for amount in seconds]
     allocated = nano(held_gpu_seconds / SECONDS_PER_HOUR)
-    largest = max(seconds, key=lambda name: seconds[name])
-    rounded[largest] += allocated - sum(rounded.values())
-    return Amounts(allocated=allocated, **rounded)
+    rounded[seconds.index(max(seconds))] += allocated - sum(rounded)
+    # In the order of ALLOCATED_PARTS, which is that of the fields.
+    return Amounts(allocated, *rounded)
 
 
 def _parts(row: Amounts) -> dict[str, int]:

@@ -1,12 +1,14 @@
 """Names of an hour's facts turned into the ids they are stored under."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from apps.clusters.domain.tiers import model_key
-from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, GpuModel, Node, Pod, Tier
 from apps.usage.domain.holdings import Card
+
+_UIDS_PER_QUERY = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Dimensions:
     """The ids of everything that facts name. `team_of` maps a namespace's name to a team id."""
 
     cluster: int
-    pods: dict[str, PodIds]
+    pods: Mapping[str, PodIds]
     nodes: dict[str, int]
     models: dict[str, int]
     tiers: dict[str, int]
@@ -44,25 +46,21 @@ class Dimensions:
         return self.models[model_key(name)]
 
 
-def pod_ids(cluster: Cluster, uids: Collection[str], window: Window) -> dict[str, PodIds]:
-    """Return the ids of the pods of `uids`; one query, one more when some lived elsewhere."""
-    alive = Pod.objects.filter(cluster=cluster, created_at__lt=window.end).exclude(
-        ended_at__lt=window.start
-    )
-    found = _ids(alive)
-    missing = sorted(set(uids) - found.keys())
-    for start in range(0, len(missing), 5000):
-        found.update(
-            _ids(Pod.objects.filter(cluster=cluster, uid__in=missing[start : start + 5000]))
+def pod_ids(
+    cluster: Cluster, uids: AbstractSet[str], known: Mapping[str, PodIds]
+) -> Mapping[str, PodIds]:
+    """Return the ids of the pods of `uids`; one query for every 5,000 that are not known."""
+    missing = sorted(uids - known.keys())
+    if not missing:
+        return known
+    found = dict(known)
+    for start in range(0, len(missing), _UIDS_PER_QUERY):
+        some = missing[start : start + _UIDS_PER_QUERY]
+        rows = Pod.objects.filter(cluster=cluster, uid__in=some).values_list(
+            "uid", "pk", "workload_id", "workload__namespace_id", "workload__namespace__name"
         )
+        found.update({row[0]: PodIds(*row[1:]) for row in rows.order_by("pk")})
     return found
-
-
-def _ids(pods: Iterable[Pod]) -> dict[str, PodIds]:
-    rows = pods.values_list(  # type: ignore[attr-defined]
-        "uid", "pk", "workload_id", "workload__namespace_id", "workload__namespace__name"
-    ).order_by("pk")
-    return {row[0]: PodIds(*row[1:]) for row in rows}
 
 
 def node_ids(cluster: Cluster, names: Collection[str]) -> dict[str, int]:

@@ -40,7 +40,7 @@ def insert(
 def instant(at: datetime) -> object:
     """Return a time in the form that the database at hand stores."""
     if connection.vendor == "postgresql":
-        return at
+        return at.isoformat()
     return connection.ops.adapt_datetimefield_value(at)
 
 

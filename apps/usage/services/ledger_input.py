@@ -9,15 +9,17 @@ from apps.clusters.domain.pod_history import reopened
 from apps.clusters.domain.spans import Span, clip
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
 from apps.clusters.domain.window import SLOT_SECONDS, Window
-from apps.clusters.models import Cluster, Pod
+from apps.clusters.models import Cluster
 from apps.clusters.ports import LedgerAnswer, MetricsSource
 from apps.clusters.services.inferred_pods import store_inferred_pods
 from apps.clusters.services.ledger_reader import (
+    RecordedPod,
     recorded_pod_rows,
     recorded_spells,
     watched_spans,
 )
 from apps.usage.domain.holdings import Bound
+from apps.usage.services.dimensions import PodIds
 
 # The stream of a watch may pause for a moment without anything being missed.
 _GAP_SECONDS = 90.0
@@ -28,7 +30,8 @@ class LedgerInput:
     """The ledger of a window. `unwatched` are the spans that had to be read from series.
 
     `covered` says for each of their slots whether kube-state-metrics was there; `bound` gives by
-    pod uid what it was bound with, `limits` the only spans in which it may hold.
+    pod uid what it was bound with, `limits` the only spans in which it may hold, `ids` the ids of
+    the pods that the API showed.
     """
 
     pods: Sequence[PodRecord]
@@ -38,6 +41,7 @@ class LedgerInput:
     covered: Mapping[int, bool] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    ids: Mapping[str, PodIds] = field(default_factory=dict)
 
     def slots_without_ledger(self, hour: Window) -> int:
         """Return in how many slots of the hour nobody knows what existed."""
@@ -84,23 +88,28 @@ def read_ledger(
         answer = source.ledger(window, gpu_resources=named, label_keys=keys)
         labels = {spell.node: spell.labels for spell in answer.nodes}
         store_inferred_pods(cluster, answer.pods, rules, labels)
-    recorded = _recorded(cluster, window, answer.pods)
+    rows = recorded_pod_rows(cluster, window)
+    recorded = _recorded(rows, answer.pods)
     shown = {pod.uid for pod in recorded}
     spells = recorded_spells(cluster, window)
     return LedgerInput(
         pods=merge_pods(recorded, answer.pods),
         spells=merge_spells(spells, answer.nodes, unwatched, tolerance=_GAP_SECONDS),
-        bound=_bound(cluster, window),
+        bound=_bound(rows),
         unwatched=unwatched,
         covered=answer.covered,
         warnings=answer.warnings,
         # While somebody watched, a pod that nobody saw was not there.
         limits={pod.uid: unwatched for pod in answer.pods if pod.uid not in shown},
+        ids={
+            row.record.uid: PodIds(row.id, row.workload_id, row.namespace_id, row.record.namespace)
+            for row in rows
+        },
     )
 
 
-def _recorded(cluster: Cluster, window: Window, inferred: Sequence[PodRecord]) -> list[PodRecord]:
-    """Return the pods that the API showed, read after the inferred ones were stored.
+def _recorded(rows: Sequence[RecordedPod], inferred: Sequence[PodRecord]) -> list[PodRecord]:
+    """Return the pods that the API showed, their rows read after the inferred ones were stored.
 
     Of a pod that was lost while nobody watched the end is a guess that other hours may have
     moved: where this window's series show the pod, they alone say when it ended, so that the
@@ -108,31 +117,20 @@ def _recorded(cluster: Cluster, window: Window, inferred: Sequence[PodRecord]) -
     """
     shown = {pod.uid for pod in inferred}
     return [
-        reopened(row.record) if row.lost and row.record.uid in shown else row.record
-        for row in recorded_pod_rows(cluster, window)
+        reopened(row.record) if row.lost and row.record.uid in shown else row.record for row in rows
     ]
 
 
-def _bound(cluster: Cluster, window: Window) -> dict[str, Bound]:
-    """Return what pods of the API were bound with; one query.
+def _bound(rows: Sequence[RecordedPod]) -> dict[str, Bound]:
+    """Return what pods of the API were bound with.
 
     A pod whose tier or model was not known then is classified by its node in each hour.
     """
-    rows = (
-        Pod.objects.filter(
-            cluster=cluster,
-            source="api",
-            bound_at__lt=window.end,
-            tier__isnull=False,
-            gpu_model__isnull=False,
-            units__gt=0,
-        )
-        .exclude(ended_at__lt=window.start)
-        .order_by("pk")
-        .values_list("uid", "tier__name", "gpu_model__name", "gpu_equivalents", "units")
-    )
     return {
-        uid: Bound(tier, model, equivalents / units)
-        for uid, tier, model, equivalents, units in rows
-        if tier != UNMATCHED and model != UNKNOWN_MODEL
+        row.record.uid: Bound(row.tier, row.gpu_model, row.gpu_equivalents / row.units)
+        for row in rows
+        if row.record.bound is not None
+        and row.units > 0
+        and row.tier not in {None, UNMATCHED}
+        and row.gpu_model not in {None, UNKNOWN_MODEL}
     }

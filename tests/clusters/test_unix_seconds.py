@@ -1,0 +1,32 @@
+"""The database's reading of a time agrees with Python's."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from apps.clusters.models import Cluster, WatchSpan
+from apps.clusters.services.unix_seconds import UnixSeconds
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(datetime(2026, 11, 2, 10, 0, tzinfo=UTC), id="whole second"),
+        pytest.param(datetime(2026, 11, 2, 10, 0, 1, 250_000, tzinfo=UTC), id="a quarter"),
+        pytest.param(datetime(2026, 11, 2, 10, 0, 1, 123_456, tzinfo=UTC), id="microseconds"),
+        pytest.param(datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), id="before the epoch"),
+    ],
+)
+def test_a_time_is_read_as_unix_seconds(at: datetime) -> None:
+    cluster = Cluster.objects.create(name="c")
+    WatchSpan.objects.create(cluster=cluster, start=at, end=at)
+    (found,) = WatchSpan.objects.values_list(UnixSeconds("start"), flat=True)
+    assert found == pytest.approx(at.timestamp(), abs=1e-6)
+
+
+def test_no_time_is_no_number() -> None:
+    Cluster.objects.create(name="c")
+    found = Cluster.objects.values_list(UnixSeconds("watchspan__start"), flat=True)
+    assert list(found) == [None]
