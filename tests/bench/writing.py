@@ -17,6 +17,7 @@ from apps.usage.domain.holdings import Card
 from apps.usage.domain.hour import HourFacts, NodeFact, PodFact
 from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
 from apps.usage.services import write
+from apps.usage.services.cycle_search import paused_cycle_search
 from apps.usage.services.dimensions import Dimensions, PodIds
 from tests.bench.fleet import GPUS_PER_NODE, HOUR
 from tests.bench.measuring import REPETITIONS, Timed, timed, wall
@@ -77,7 +78,7 @@ def _dimensions(pods: int, nodes: list[str]) -> Dimensions:
 
 def write_again(facts: HourFacts, dimensions: Dimensions) -> None:
     """Write the hour as collecting does, in its transaction."""
-    with transaction.atomic():
+    with paused_cycle_search(), transaction.atomic():
         write.write_hour(HOUR, facts, dimensions, zone=_ZONE)
 
 

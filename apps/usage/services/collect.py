@@ -1,12 +1,10 @@
 """Turning hours of a cluster into facts: read the sources, compute, write."""
 
-import gc
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -36,6 +34,7 @@ from apps.usage.domain.holdings import Classifier, Holding
 from apps.usage.domain.hour import HourFacts, facts, hold_cluster, models_by_node
 from apps.usage.domain.verdict import Verdict, judge
 from apps.usage.models import CollectionWindow
+from apps.usage.services.cycle_search import paused_cycle_search
 from apps.usage.services.dimensions import Dimensions, model_ids, node_ids, pod_ids, tier_ids
 from apps.usage.services.ledger_input import LedgerInput, read_ledger
 from apps.usage.services.write import HourPruned, write_hour
@@ -112,24 +111,8 @@ def collect_window(
         raise UnknownCluster(f"no cluster {cluster_name!r} in the catalog")
     hours = fact_hours(window)
     _claim(cluster, hours, now)
-    with _without_cycle_search():
+    with paused_cycle_search():
         return _collect(cluster, window, hours, source, now)
-
-
-@contextmanager
-def _without_cycle_search() -> Iterator[None]:
-    """Keep Python from looking for reference cycles meanwhile.
-
-    It would look through a million rows again and again, a third of the time of an hour, and
-    none of them is part of a cycle. What nobody refers to is freed all the same.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _collect(

@@ -1,7 +1,7 @@
 """One hour's facts into the database, with the sums that belong to it: one transaction."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -56,10 +56,11 @@ def write_hour(hour: Window, facts: HourFacts, dimensions: Dimensions, *, zone: 
     for model in (PodHour, NodeHour, TierHour, TeamHour):
         model._default_manager.filter(**of_hour).delete()
     at = instant(hour.start)
-    insert(PodHour, POD_COLUMNS, _pod_rows(at, facts, dimensions))
+    teams = [dimensions.team_of(dimensions.pods[fact.uid].namespace_name) for fact in facts.pods]
+    insert(PodHour, POD_COLUMNS, _pod_rows(at, facts, dimensions, teams))
     insert(NodeHour, NODE_COLUMNS, _node_rows(at, facts, dimensions))
     insert(TierHour, TIER_COLUMNS, _tier_rows(at, facts, dimensions))
-    insert(TeamHour, TEAM_COLUMNS, _team_rows(at, facts, dimensions))
+    insert(TeamHour, TEAM_COLUMNS, _team_rows(at, facts, dimensions, teams))
     write_day_sums(day)
     if day.rolled:
         Day.objects.filter(pk=day.pk).update(rolled=False)
@@ -75,15 +76,11 @@ def locked_day(cluster_id: int, at: datetime, zone: ZoneInfo) -> Day:
     return Day.objects.select_for_update().get(cluster_id=cluster_id, day=local)
 
 
-def _pod_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
-    for fact in facts.pods:
-        ids = d.pods[fact.uid]
-        yield (
-            *(at, ids.pod, d.nodes[fact.node], d.team_of(ids.namespace_name)),
-            *(ids.namespace, ids.workload),
-            *d.kind(fact.card),
-            *held_values(fact.amounts),
-        )
+def _pod_rows(at: object, facts: HourFacts, d: Dimensions, teams: Sequence[int]) -> Iterator[_Key]:
+    for (uid, node, card, amounts), team in zip(facts.pods, teams, strict=True):
+        ids = d.pods[uid]
+        of_pod = (at, ids.pod, d.nodes[node], team, ids.namespace, ids.workload)
+        yield of_pod + d.kind(card) + held_values(amounts)
 
 
 def _node_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
@@ -104,13 +101,12 @@ def _tier_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
         yield (at, *key, *held_values(amounts), *capacity_values(amounts))
 
 
-def _team_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
-    sums: dict[_Key, Amounts] = defaultdict(Amounts)
-    for fact in facts.pods:
-        team = d.team_of(d.pods[fact.uid].namespace_name)
-        sums[team, *d.kind(fact.card)].add(fact.amounts)
-    for key, amounts in sorted(sums.items()):
-        yield (at, *key, *held_values(amounts))
+def _team_rows(at: object, facts: HourFacts, d: Dimensions, teams: Sequence[int]) -> Iterator[_Key]:
+    sums: dict[tuple[int, _Key], Amounts] = defaultdict(Amounts)
+    for fact, team in zip(facts.pods, teams, strict=True):
+        sums[team, d.kind(fact.card)].add(fact.amounts)
+    for (team, kind), amounts in sorted(sums.items()):
+        yield (at, team, *kind, *held_values(amounts))
 
 
 def write_day_sums(day: Day) -> None:
