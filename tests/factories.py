@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -224,40 +224,24 @@ def collect(
 
     All hours of a day must come in one call.
     """
-    by_team: _Sums = defaultdict(Amounts)
-    by_tier: _Sums = defaultdict(Amounts)
-    by_workload: _Sums = defaultdict(Amounts)
-    clusters = sorted({c.node.cluster_id for c in cards})
+    rows, sums = _HourRows(), _DaySums()
     days = set()
-    rows = _HourRows()
     for hour in hours:
         facts = facts_of(hour)
+        rows.add(hour, cards, facts)
         day = day_of(hour, zone)
         days.add(day)
-        rows.add(hour, cards, facts)
-        for fact in facts:
-            kind = _kind(fact.cards)
-            by_team[day, fact.team.pk, *kind].add(fact.amounts)
-            by_workload[day, fact.pod.workload_id, fact.team.pk, *kind].add(fact.amounts)
-        for of_node in cards:
-            by_tier[day, *_kind(of_node)].add(_node_amounts(of_node, facts))
+        sums.add(day, cards, facts)
     rows.write()
-    TeamDay.objects.bulk_create(
-        TeamDay(day=day, team_id=team, **_of_tier(kind), **_held(amounts))
-        for (day, team, *kind), amounts in by_team.items()
-    )
-    TierDay.objects.bulk_create(
-        TierDay(day=day, **_of_tier(kind), **_all(amounts))
-        for (day, *kind), amounts in by_tier.items()
-    )
+    sums.write()
     for day in days:
         span = day_window(day, zone)
-        for cluster in clusters:
+        for cluster in sorted({c.node.cluster_id for c in cards}):
             Day.objects.create(
                 cluster_id=cluster, day=day, start=span.start, end=span.end, rolled=rolled
             )
     if rolled:
-        _roll(by_workload)
+        _roll(sums.by_workload)
 
 
 def _roll(by_workload: _Sums) -> None:
@@ -329,6 +313,34 @@ class _HourRows:
             update_conflicts=True,
             unique_fields=["cluster", "hour"],
             update_fields=["state", "coverage_ratio", "samples", "attempts"],
+        )
+
+
+@dataclass
+class _DaySums:
+    """Sums of local days, by day and the ids of what a row is about."""
+
+    by_team: _Sums = field(default_factory=lambda: defaultdict(Amounts))
+    by_tier: _Sums = field(default_factory=lambda: defaultdict(Amounts))
+    by_workload: _Sums = field(default_factory=lambda: defaultdict(Amounts))
+
+    def add(self, day: date, cards: Sequence[Cards], facts: Sequence[PodFact]) -> None:
+        for fact in facts:
+            kind = _kind(fact.cards)
+            self.by_team[day, fact.team.pk, *kind].add(fact.amounts)
+            self.by_workload[day, fact.pod.workload_id, fact.team.pk, *kind].add(fact.amounts)
+        for of_node in cards:
+            self.by_tier[day, *_kind(of_node)].add(_node_amounts(of_node, facts))
+
+    def write(self) -> None:
+        """Write the days of teams and of tiers; those of workloads come with the roll."""
+        TeamDay.objects.bulk_create(
+            TeamDay(day=day, team_id=team, **_of_tier(kind), **_held(amounts))
+            for (day, team, *kind), amounts in self.by_team.items()
+        )
+        TierDay.objects.bulk_create(
+            TierDay(day=day, **_of_tier(kind), **_all(amounts))
+            for (day, *kind), amounts in self.by_tier.items()
         )
 
 
@@ -427,55 +439,69 @@ def make_portal(
     """
     zone = make_report(time_zone)
     ensure_builtin()
-    west, east = make_cluster("west", kubernetes={"in_cluster": True}), make_cluster("east")
-    gold = make_tier("gold", position=0, model=H100)
-    silver = make_tier("silver", position=1)
+    clusters = make_cluster("west", kubernetes={"in_cluster": True}), make_cluster("east")
+    tiers = make_tier("gold", position=0, model=H100), make_tier("silver", position=1)
     vision = make_team("vision", "vision", "vision-*", cost_center="CC-100")
     speech = make_team("speech", "speech")
     unassigned = Team.objects.get(name=UNASSIGNED)
-    cards = (
+    cards = _portal_cards(clusters, tiers)
+    bound = _bound_pods(clusters, cards, since)
+    return Portal(
+        zone=zone,
+        clusters=clusters,
+        tiers=tiers,
+        vision=vision,
+        speech=speech,
+        unassigned=unassigned,
+        cards=cards,
+        pods=(*bound, _waiting_pod(clusters[0], tiers[0], since)),
+        teams_of_pods=(vision, vision, vision, speech, speech, unassigned, vision),
+        **_portal_people(vision, speech),
+    )
+
+
+def _portal_cards(clusters: tuple[Cluster, ...], tiers: tuple[Tier, ...]) -> tuple[Cards, ...]:
+    (west, east), (gold, silver) = clusters, tiers
+    return (
         make_cards(west, "west-1", gold, model=H100),
         make_cards(west, "west-2", silver, capacity_type="spot", unhealthy=2.0),
         make_cards(east, "east-1", silver),
     )
+
+
+def _bound_pods(
+    clusters: tuple[Cluster, ...], cards: tuple[Cards, ...], since: datetime
+) -> tuple[Pod, ...]:
+    west, east = clusters
     train = make_workload(west, "vision", "train")
     serve = make_workload(west, "vision-prod", "serve", "Deployment")
     notes = make_workload(west, "speech", "notes", "StatefulSet")
     notes_east = make_workload(east, "speech", "notes", "StatefulSet")
     bare = make_workload(east, "stray", "bare", "Pod")
-    made: list[tuple[Workload, str, Cards | None, float, Team]] = [
-        (train, "train-0", cards[0], 4.0, vision),
-        (train, "train-1", cards[1], 2.0, vision),
-        (serve, "serve-abc", cards[0], 1.0, vision),
-        (notes, "notes-0", cards[0], 1.0, speech),
-        (notes_east, "notes-east-0", cards[2], 2.0, speech),
-        (bare, "bare", cards[2], 1.0, unassigned),
-        (train, "train-2", None, 4.0, vision),
+    made: list[tuple[Workload, str, Cards, float]] = [
+        (train, "train-0", cards[0], 4.0),
+        (train, "train-1", cards[1], 2.0),
+        (serve, "serve-abc", cards[0], 1.0),
+        (notes, "notes-0", cards[0], 1.0),
+        (notes_east, "notes-east-0", cards[2], 2.0),
+        (bare, "bare", cards[2], 1.0),
     ]
-    pods = tuple(
-        make_pod(
-            workload,
-            name,
-            created_at=since,
-            cards=of,
-            units=units,
-            **({} if of else {"tier": gold}),
-        )
-        for workload, name, of, units, _ in made
+    return tuple(
+        make_pod(workload, name, created_at=since, cards=of, units=units)
+        for workload, name, of, units in made
     )
-    return Portal(
-        zone=zone,
-        clusters=(west, east),
-        tiers=(gold, silver),
-        vision=vision,
-        speech=speech,
-        unassigned=unassigned,
-        cards=cards,
-        pods=pods,
-        teams_of_pods=tuple(team for *_, team in made),
-        ada=make_user("ada", leads=[vision]),
-        ben=make_user("ben", teams=[vision]),
-        cleo=make_user("cleo", Role.ADMIN),
-        dan=make_user("dan", teams=[speech]),
-        finn=make_user("finn", Role.FINANCE),
-    )
+
+
+def _waiting_pod(cluster: Cluster, tier: Tier, since: datetime) -> Pod:
+    train = make_workload(cluster, "vision", "train")
+    return make_pod(train, "train-2", created_at=since, units=4.0, tier=tier)
+
+
+def _portal_people(vision: Team, speech: Team) -> dict[str, User]:
+    return {
+        "ada": make_user("ada", leads=[vision]),
+        "ben": make_user("ben", teams=[vision]),
+        "cleo": make_user("cleo", Role.ADMIN),
+        "dan": make_user("dan", teams=[speech]),
+        "finn": make_user("finn", Role.FINANCE),
+    }

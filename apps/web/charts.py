@@ -198,9 +198,15 @@ def _is_tick(period: datetime, axis: Axis, count: int) -> bool:
 def _tick(period: datetime, axis: Axis) -> str:
     local = period.astimezone(axis.zone)
     if axis.interval is not Interval.HOUR:
-        return f"{local.day} {local:%b}"
+        day = f"{local.day} {local:%b}"
+        return f"{day}<br>{local.year}" if _spans_years(axis) else day
     clock = f"{local:%H:%M}"
     return f"{clock}<br>{local:%a} {local.day} {local:%b}" if local.hour == 0 else clock
+
+
+def _spans_years(axis: Axis) -> bool:
+    first, last = (axis.periods[i].astimezone(axis.zone).year for i in (0, -1))
+    return first != last
 
 
 def _runs(indexes: Sequence[int]) -> list[tuple[int, int]]:

@@ -14,13 +14,15 @@ Value = str | int | float | datetime | None
 class Format(StrEnum):
     """What kind of value a column holds, hence how it is written.
 
-    GPU_HOURS columns hold whole nano-GPU-hours, RATIO columns fractions, SECONDS seconds; TIME an
+    GPU_HOURS columns hold whole nano-GPU-hours, RATIO columns fractions, SECONDS seconds; NUMBER
+    is as short as it can be, DECIMAL has two decimals, so that a column lines up; TIME is an
     instant to the second, HOUR and DAY the start of a period.
     """
 
     TEXT = "text"
     GPU_HOURS = "gpu_hours"
     NUMBER = "number"
+    DECIMAL = "decimal"
     COUNT = "count"
     RATIO = "ratio"
     SECONDS = "seconds"
@@ -29,7 +31,14 @@ class Format(StrEnum):
     DAY = "day"
 
 
-NUMERIC = {Format.GPU_HOURS, Format.NUMBER, Format.COUNT, Format.RATIO, Format.SECONDS}
+NUMERIC = {
+    Format.GPU_HOURS,
+    Format.NUMBER,
+    Format.DECIMAL,
+    Format.COUNT,
+    Format.RATIO,
+    Format.SECONDS,
+}
 
 
 def shown(value: Value, kind: Format, zone: ZoneInfo) -> str:
@@ -48,6 +57,8 @@ def shown(value: Value, kind: Format, zone: ZoneInfo) -> str:
         return duration(value)
     if kind is Format.COUNT:
         return f"{value:,.0f}"
+    if kind is Format.DECIMAL:
+        return _short(value, 2)
     return _short(value, 2).rstrip("0").rstrip(".") if value else "0"
 
 

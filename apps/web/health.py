@@ -51,6 +51,16 @@ def calendar(reading: Reading, freshness: Freshness) -> list[CalendarDay]:
     return [_day(day, states, reading, freshness) for day in reversed(days)]
 
 
+def calendar_hours(days: Sequence[CalendarDay]) -> list[str]:
+    """Return what stands above the hours: every third; empty where a day has not 24 of them.
+
+    There a column would be two different hours of the clock.
+    """
+    if any(len(day.hours) != 24 for day in days):
+        return []
+    return [f"{hour:02}" if hour % 3 == 0 else "" for hour in range(24)]
+
+
 def _day(
     day: date, states: dict[datetime, str], reading: Reading, freshness: Freshness
 ) -> CalendarDay:
@@ -131,7 +141,7 @@ def collections_table(
             tables.COVERAGE,
             Column("samples", "Samples", Format.COUNT),
             Column("attempts", "Attempts", Format.COUNT),
-            Column("duration_seconds", "Took", Format.NUMBER, "s"),
+            Column("duration_seconds", "Took", Format.DECIMAL, "s"),
             Column("ledger_source", "Pods from"),
             Column("activity_metric", "Activity metric"),
             Column("remarks", "Error, findings and warnings", wraps=True),

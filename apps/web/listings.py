@@ -166,9 +166,9 @@ def _workload_line(row: UsageRow, reading: Reading) -> Row:
     return Row({**values, **row.groups}, {"workload": link, "tier": tier})
 
 
-NOT_KEPT = "These hours were not collected or are no longer kept."
+NOT_KEPT = "Nothing is known of these hours: too recent, not collected, or no longer kept."
 NOT_KEPT_PODS = (
-    "A dash instead of an amount: the pod's hours were not collected or are no longer kept."
+    "A dash instead of an amount: the pod's hours are too recent, not collected, or not kept."
 )
 NOTHING_HELD = "It held no GPU in this window. Choose one in which it ran."
 POD_COLUMNS = (

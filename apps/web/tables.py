@@ -11,6 +11,8 @@ from apps.web.forms import Pages
 from apps.web.ledger import LedgerClass
 from apps.web.links import Query, with_query
 
+_LONG_TEXT = 24  # characters; longer ones take half of a phone
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -47,6 +49,11 @@ class Cell:
     wraps: bool = False
     href: str | None = None
     badge: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the text is too long for one line of a table."""
+        return len(self.text) > _LONG_TEXT
 
 
 @dataclass(frozen=True, slots=True)

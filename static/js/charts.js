@@ -7,6 +7,8 @@
   // style element of this id unless one is there; our content security policy refuses such an
   // element, so a stand-in takes its place. The id changes with Plotly's version.
   const MAP_STYLE_ID = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53";
+  // What fits between the margins of a card on A4 or US Letter laid across, in CSS pixels.
+  const PAPER_WIDTH = 860;
   const CONFIG = { displayModeBar: false, locale: "en-US" };
   let loading = null;
 
@@ -26,6 +28,10 @@
     return loading;
   }
 
+  function hasTwoLines(axis) {
+    return axis.ticktext.some((text) => text.includes("<br>"));
+  }
+
   // Labels of the time axis stay level, so a narrow chart gets fewer of them.
   function thinned(axis, width) {
     const step = Math.ceil(axis.tickvals.length / Math.max(1, Math.floor(width / 75)));
@@ -41,13 +47,14 @@
     const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, fixedrange: true };
     return {
       ...layout,
+      width,
       xaxis: { ...thinned(layout.xaxis, width), ...axis },
       yaxis: { ...layout.yaxis, ...axis },
       font: { color: text, family: getComputedStyle(document.body).fontFamily, size: 12 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       hoverlabel: { bgcolor: colour("--portal-chart-hover"), font: { color: text } },
-      margin: { l: 40, r: 8, t: 20, b: 40 },
+      margin: { l: 40, r: 8, t: 20, b: hasTwoLines(layout.xaxis) ? 40 : 26 },
       showlegend: false,
       hovermode: "closest",
     };
@@ -71,7 +78,7 @@
     );
   }
 
-  async function draw(canvas) {
+  async function draw(canvas, width = canvas.clientWidth) {
     const source = document.getElementById(canvas.dataset.chart);
     if (!source) return;
     const figure = JSON.parse(source.textContent);
@@ -79,7 +86,8 @@
       const Plotly = await plotly();
       if (!canvas.isConnected) return;
       if (!canvas.dataset.drawn) canvas.replaceChildren();
-      await Plotly.react(canvas, patterned(figure.data), themed(figure.layout, canvas.clientWidth), CONFIG);
+      const layout = themed(figure.layout, width);
+      await Plotly.react(canvas, patterned(figure.data), layout, CONFIG);
       canvas.dataset.drawn = "yes";
     } catch (error) {
       canvas.dataset.drawn = "failed";
@@ -104,8 +112,8 @@
     }
   }
 
-  function redraw(selector) {
-    for (const canvas of document.querySelectorAll(selector)) draw(canvas);
+  function redraw(selector, width) {
+    for (const canvas of document.querySelectorAll(selector)) draw(canvas, width);
   }
 
   document.addEventListener("DOMContentLoaded", watch);
@@ -118,5 +126,6 @@
   });
   document.addEventListener("themechange", () => redraw("[data-drawn=yes]"));
   window.addEventListener("resize", () => redraw("[data-drawn=yes]"));
-  window.addEventListener("beforeprint", () => redraw("[data-chart]"));
+  window.addEventListener("beforeprint", () => redraw("[data-chart]", PAPER_WIDTH));
+  window.addEventListener("afterprint", () => redraw("[data-drawn=yes]"));
 })();

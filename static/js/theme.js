@@ -32,6 +32,11 @@
 
   apply();
   dark.addEventListener("change", apply);
+  // Paper is white. The charts are drawn anew for it after this, see charts.js.
+  window.addEventListener("beforeprint", () => {
+    root.dataset.bsTheme = "light";
+  });
+  window.addEventListener("afterprint", apply);
   document.addEventListener("DOMContentLoaded", apply);
   document.addEventListener("click", (event) => {
     if (!(event.target instanceof Element) || !event.target.closest("[data-theme-switch]")) return;

@@ -24,29 +24,33 @@ HOUR_WINDOW = Window.hour(from_seconds(ORIGIN))
 _LATER = ORIGIN + HOUR + 300
 
 
+_CHANGE = ORIGIN + 2413  # when the second card changes hands
+
+
 def small() -> Iterator[Series]:
     """Yield a node with two cards, of which one changes hands, and its pods and quota."""
+    more = chain(_owners(), _quota())
+    nodes = [TrueNode("n1", gpus=2.0)]
+    return chain(_cards(), world(CLUSTER, _pods(), nodes, until=_LATER, more=more))
+
+
+def _cards() -> Iterator[Series]:
     target = exporter(CLUSTER, "n1")
-    change = ORIGIN + 2413
-    metrics = {ACTIVITY: lambda at: 0.25 if at < change else 0.75}
-    cards = chain(
+    kept = [Held(ORIGIN, _LATER, "vision", "train-0", "main")]
+    handed_on = [
+        Held(ORIGIN, _CHANGE, "speech", "web-7d4b9-x2x2x", "main"),
+        Held(_CHANGE, _LATER, "", "", ""),
+    ]
+    return chain(
+        device(target, "GPU-1", kept, values={ACTIVITY: lambda _at: 0.95}),
         device(
-            target,
-            "GPU-1",
-            [Held(ORIGIN, _LATER, "vision", "train-0", "main")],
-            values={ACTIVITY: lambda _at: 0.95},
-        ),
-        device(
-            target,
-            "GPU-2",
-            [
-                Held(ORIGIN, change, "speech", "web-7d4b9-x2x2x", "main"),
-                Held(change, _LATER, "", "", ""),
-            ],
-            values=metrics,
+            target, "GPU-2", handed_on, values={ACTIVITY: lambda at: 0.25 if at < _CHANGE else 0.75}
         ),
     )
-    pods = [
+
+
+def _pods() -> list[TruePod]:
+    return [
         TruePod(
             "train-0",
             created=ORIGIN - 700,
@@ -60,36 +64,31 @@ def small() -> Iterator[Series]:
             created=ORIGIN - 90,
             bound=ORIGIN - 89,
             started=ORIGIN - 60,
-            finished=float(change),
+            finished=float(_CHANGE),
             owner=("ReplicaSet", "web-7d4b9"),
         ),
         TruePod("waits", created=ORIGIN + 40, owner=("Job", "nightly-29")),
     ]
-    more = chain(
-        owners(
-            [("speech", "web-7d4b9", "Deployment", "web", "true")],
-            "kube_replicaset_owner",
-            "replicaset",
-        ),
-        owners(
-            [("vision", "nightly-29", "CronJob", "nightly", "true")], "kube_job_owner", "job_name"
-        ),
-        (
-            series(
-                "kube_resourcequota",
-                {
-                    "namespace": "vision",
-                    "resourcequota": "gpus",
-                    "resource": "requests.nvidia.com/gpu",
-                    "type": kind,
-                },
-                value,
-                scrapes(ORIGIN, _LATER),
-            )
-            for kind, value in (("hard", 4.0), ("used", 2.0))
-        ),
+
+
+def _owners() -> Iterator[Series]:
+    replica_sets = [("speech", "web-7d4b9", "Deployment", "web", "true")]
+    jobs = [("vision", "nightly-29", "CronJob", "nightly", "true")]
+    return chain(
+        owners(replica_sets, "kube_replicaset_owner", "replicaset"),
+        owners(jobs, "kube_job_owner", "job_name"),
     )
-    return chain(cards, world(CLUSTER, pods, [TrueNode("n1", gpus=2.0)], until=_LATER, more=more))
+
+
+def _quota() -> Iterator[Series]:
+    quota = {
+        "namespace": "vision",
+        "resourcequota": "gpus",
+        "resource": "requests.nvidia.com/gpu",
+    }
+    for kind, value in (("hard", 4.0), ("used", 2.0)):
+        times = scrapes(ORIGIN, _LATER)
+        yield series("kube_resourcequota", quota | {"type": kind}, value, times)
 
 
 def ask_everything(source: PrometheusSource) -> None:
@@ -101,30 +100,32 @@ def ask_everything(source: PrometheusSource) -> None:
     source.health()
 
 
-def main() -> None:
+def recorded_answers(real: RealPrometheus) -> list[dict[str, object]]:
+    """Return every query with its answer, in an order that stays."""
     recorded: dict[str, dict[str, object]] = {}
+
+    def forward(asked: Asked) -> Answer:
+        body = forwarded(real.url, asked)
+        recorded[key_of(asked)] = {
+            "path": asked.path,
+            "form": without_timeout(asked),
+            "answer": json.loads(body),
+        }
+        return Answer(body)
+
+    with scripted(forward) as server:
+        catalog = {"url": server.url, "matchers": {"cluster": CLUSTER}}
+        source = PrometheusSource(PrometheusConfig.from_catalog(catalog))
+        ask_everything(source)
+        source.close()
+    return [recorded[key] for key in sorted(recorded)]
+
+
+def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = write(Path(folder) / "small.prom", small())
         with RealPrometheus.loaded(file) as real:
-
-            def forward(asked: Asked) -> Answer:
-                body = forwarded(real.url, asked)
-                recorded[key_of(asked)] = {
-                    "path": asked.path,
-                    "form": without_timeout(asked),
-                    "answer": json.loads(body),
-                }
-                return Answer(body)
-
-            with scripted(forward) as server:
-                source = PrometheusSource(
-                    PrometheusConfig.from_catalog(
-                        {"url": server.url, "matchers": {"cluster": CLUSTER}}
-                    )
-                )
-                ask_everything(source)
-                source.close()
-    answers = [recorded[key] for key in sorted(recorded)]
+            answers = recorded_answers(real)
     FILE.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

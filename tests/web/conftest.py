@@ -71,6 +71,12 @@ def signed_in() -> Callable[[User], Client]:
     return sign_in
 
 
+@pytest.fixture
+def admin(portal: Portal, signed_in: Callable[[User], Client]) -> Client:
+    """Return a client of an admin of the filled portal."""
+    return signed_in(portal.cleo)
+
+
 # ---------------------------------------------------------------- browser
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from apps.clusters.models import Pod
+from tests.factories import make_team
 from tests.web.conftest import DAILY, HOURLY, Screen
 
 pytestmark = pytest.mark.browser
@@ -164,6 +166,53 @@ def test_pages_work_without_scripts_but_for_the_drawing(served: str, screen: Scr
     screen.visit(served, steps, scripts=False)
 
 
+def test_a_dark_page_is_printed_light_and_stays_dark_on_the_screen(
+    served: str, screen: Screen
+) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/tiers/gold/?{HOURLY}")
+        draw_all(page)
+        page.evaluate(
+            "window.addEventListener('beforeprint', () => {"
+            " window.printed = document.documentElement.dataset.bsTheme; })"
+        )
+        page.pdf()
+        assert page.evaluate("window.printed") == "light"
+        expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+
+    screen.visit(served, steps, dark=True)
+
+
+def test_a_chart_fits_on_paper_and_fills_the_screen_again(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/tiers/gold/?{HOURLY}")
+        draw_all(page)
+        drawing = page.locator(".main-svg").first
+        whole = drawing.get_attribute("width")
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        expect(drawing).to_have_attribute("width", "860")
+        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        expect(drawing).to_have_attribute("width", str(whole))
+
+    screen.visit(served, steps)
+
+
+def test_a_long_name_leaves_its_numbers_in_reach_on_a_phone(served: str, screen: Screen) -> None:
+    make_team("t" * 90)
+    Pod.objects.filter(name="train-0").update(name="p" * 200)
+
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/workloads/west/vision/Job/train/?{HOURLY}")
+        name = page.locator("#pods td", has_text="pppp")
+        assert name.evaluate("e => e.offsetWidth") < 200
+        for path in ("/teams/", "/pods/west/uid-train-0/"):
+            page.goto(f"{path}?{HOURLY}")
+            wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+            assert wide[0] <= wide[1], (path, wide)
+
+    screen.visit(served, steps, width=390)
+
+
 def test_a_table_is_saved_as_a_file(served: str, screen: Screen) -> None:
     def steps(page: Page) -> None:
         sign_in(page)
@@ -183,12 +232,31 @@ def test_the_keyboard_reaches_the_content_first(served: str, screen: Screen) -> 
         skip = page.get_by_role("link", name="Skip to the content")
         expect(skip).to_be_focused()
         expect(skip).to_be_in_viewport()
+        colours = skip.evaluate(
+            "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor]"
+        )
+        assert colours == ["rgb(10, 92, 153)", "rgb(255, 255, 255)"]
         page.keyboard.press("Enter")
         expect(page.locator("#main")).to_be_focused()
         page.keyboard.press("Tab")
         focused = page.locator(":focus")
         expect(focused).to_have_text("Today")
         assert focused.evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
+
+    screen.visit(served, steps)
+
+
+def test_hours_of_the_calendar_differ_by_colour_and_sign(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/health/data/?{HOURLY}")
+        looks = {
+            page.locator(f"td .hour-{state}").first.evaluate(
+                "e => [getComputedStyle(e).backgroundColor, e.textContent].join()"
+            )
+            for state in ("complete", "failed", "missing")
+        }
+        assert len({look.split(",")[-1] for look in looks}) == len(looks) == 3
+        assert "rgb(0, 114, 178)," in looks
 
     screen.visit(served, steps)
 

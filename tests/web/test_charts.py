@@ -146,3 +146,17 @@ def test_the_table_of_a_chart_ends_with_the_sum_of_its_lines() -> None:
         lines = [row.values[key] for row in chart.table.rows]
         assert total[key] == sum(v for v in lines if isinstance(v, int))
     assert total["period"] == "Total"
+
+
+@pytest.mark.parametrize(
+    ("first", "label"),
+    [
+        pytest.param(datetime(2026, 12, 30, tzinfo=UTC), "30 Dec<br>2026", id="two years"),
+        pytest.param(datetime(2026, 11, 30, tzinfo=UTC), "30 Nov", id="one year"),
+    ],
+)
+def test_days_name_their_year_where_a_window_holds_two(first: datetime, label: str) -> None:
+    days = [first + timedelta(days=i) for i in range(5)]
+    chart = drawn(rows(days), Axis(days, Interval.DAY, BERLIN, "Five days", {}))
+    assert chart.figure is not None
+    assert chart.figure["layout"]["xaxis"]["ticktext"][0] == label

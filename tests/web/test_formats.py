@@ -25,6 +25,8 @@ AT = datetime(2026, 10, 25, 0, 0, tzinfo=UTC)
         pytest.param(1e-6, Format.RATIO, "<0.1 %", "0.000001", id="hardly any"),
         pytest.param(0.14285714, Format.NUMBER, "0.14", "0.14285714", id="slice"),
         pytest.param(32.0, Format.NUMBER, "32", "32", id="whole number"),
+        pytest.param(2.2, Format.DECIMAL, "2.20", "2.2", id="decimals line up"),
+        pytest.param(0.001, Format.DECIMAL, "<0.01", "0.001", id="less than a decimal shows"),
         pytest.param(1200, Format.COUNT, "1,200", "1200", id="count"),
         pytest.param(7500.25, Format.SECONDS, "2 h 5 min", "7500.25", id="duration"),
         pytest.param("a", Format.TEXT, "a", "a", id="text"),

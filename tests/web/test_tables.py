@@ -47,6 +47,12 @@ def test_a_cell_is_short_with_the_exact_value_as_its_title() -> None:
     assert [c.is_number for c in cells] == [False, True, True, True]
 
 
+def test_only_a_long_name_may_take_several_lines() -> None:
+    short, long = (table(row(name)).body()[0][0] for name in ("vision", "v" * 60))
+    assert not short.is_long
+    assert long.is_long
+
+
 def test_a_file_has_the_rows_and_the_total_in_full() -> None:
     text = csv_text(table(row("a"), row("b", 1), total=row("Total")))
     assert text.split("\r\n") == [

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from apps.accounts import services as accounts
 from apps.accounts.services import LeadRecord, TeamRecord
@@ -24,6 +25,7 @@ from apps.operations.domain.located import Path
 from apps.operations.domain.positions import positions
 from apps.operations.domain.schema import Catalog
 from apps.operations.domain.timeline import (
+    AnyRecord,
     DatedRecord,
     Kind,
     Plan,
@@ -37,53 +39,29 @@ from apps.quotas.services import BudgetRecord, EntitlementRecord
 
 _QUIET = frozenset({"active", "lead", "position"})
 
-TEAM: Kind[TeamRecord] = Kind(
-    "team",
-    key=lambda r: r.name,
-    name=lambda r: r.name,
-    columns=("cost_center", "active"),
-    quiet=_QUIET,
+_Retirable = TypeVar("_Retirable", ClusterRecord, TeamRecord, TierRecord)
+
+
+def _named(what: str, name: str, *columns: str) -> Kind[AnyRecord]:
+    """Return a kind whose records are told apart, and called, by the field `name`."""
+    field = attrgetter(name)
+    return Kind(what, key=field, name=field, columns=columns, quiet=_QUIET)
+
+
+TEAM: Kind[TeamRecord] = _named("team", "name", "cost_center", "active")
+CLUSTER: Kind[ClusterRecord] = _named("cluster", "name", "prometheus", "kubernetes", "active")
+TIER: Kind[TierRecord] = _named("tier", "name", "position", "promise", "active")
+CLAIM: Kind[ClaimRecord] = _named("namespace claim", "pattern", "team", "position")
+RULE: Kind[RuleRecord] = _named(
+    "tier rule",
+    "tier",
+    *("position", "sharing", "resources", "device_classes", "node_selector", "allowed_teams"),
 )
 LEAD: Kind[LeadRecord] = Kind(
     "lead",
     key=lambda r: (r.team, r.username),
     name=lambda r: f"{r.username} of {r.team}",
     columns=("lead",),
-    quiet=_QUIET,
-)
-CLUSTER: Kind[ClusterRecord] = Kind(
-    "cluster",
-    key=lambda r: r.name,
-    name=lambda r: r.name,
-    columns=("prometheus", "kubernetes", "active"),
-    quiet=_QUIET,
-)
-TIER: Kind[TierRecord] = Kind(
-    "tier",
-    key=lambda r: r.name,
-    name=lambda r: r.name,
-    columns=("position", "promise", "active"),
-    quiet=_QUIET,
-)
-RULE: Kind[RuleRecord] = Kind(
-    "tier rule",
-    key=lambda r: r.tier,
-    name=lambda r: r.tier,
-    columns=(
-        "position",
-        "sharing",
-        "resources",
-        "device_classes",
-        "node_selector",
-        "allowed_teams",
-    ),
-    quiet=_QUIET,
-)
-CLAIM: Kind[ClaimRecord] = Kind(
-    "namespace claim",
-    key=lambda r: r.pattern,
-    name=lambda r: r.pattern,
-    columns=("team", "position"),
     quiet=_QUIET,
 )
 ENTITLEMENT: Kind[EntitlementRecord] = Kind(
@@ -206,17 +184,10 @@ def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
     claims = wishes.claims(catalog, positions(patterns, _places(held.claims, CLAIM)))
     tiers = wishes.tiers(catalog, tier_places)
     return Plans(
-        clusters=plan_current(
-            held.clusters,
-            wishes.clusters(catalog),
-            CLUSTER,
-            retire=lambda r: replace(r, active=False),
-        ),
-        tiers=plan_current(held.tiers, tiers, TIER, retire=lambda r: replace(r, active=False)),
+        clusters=plan_current(held.clusters, wishes.clusters(catalog), CLUSTER, retire=_retired),
+        tiers=plan_current(held.tiers, tiers, TIER, retire=_retired),
         rules=dated(held.rules, wishes.rules(catalog, tier_places), RULE),
-        teams=plan_current(
-            held.teams, wishes.teams(catalog), TEAM, retire=lambda r: replace(r, active=False)
-        ),
+        teams=plan_current(held.teams, wishes.teams(catalog), TEAM, retire=_retired),
         leads=plan_current(
             held.leads, wishes.leads(catalog), LEAD, retire=lambda r: replace(r, lead=False)
         ),
@@ -226,6 +197,10 @@ def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
         prices=dated(held.prices, wishes.prices(catalog), PRICE),
         report=plan_current(held.report, wishes.report(catalog), REPORT, retire=lambda r: r),
     )
+
+
+def _retired(record: _Retirable) -> _Retirable:
+    return replace(record, active=False)
 
 
 def _places(rows: Iterable[RuleRecord | ClaimRecord], kind: Kind[Any]) -> dict[str, int]:

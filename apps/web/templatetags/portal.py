@@ -4,6 +4,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from apps.web import links
 from apps.web.formats import Format, exact, shown
@@ -40,6 +42,15 @@ def number(value: float | None) -> str:
 def local_time(value: datetime | None, zone: ZoneInfo) -> str:
     """Write an instant in the report's time zone."""
     return shown(value, Format.TIME, zone)
+
+
+@register.filter
+def with_code(text: str) -> SafeString:
+    """Write what stands between `backticks` as code, and everything as text."""
+    parts = enumerate(text.split("`"))
+    return format_html_join(
+        "", "{}", ((format_html("<code>{}</code>", p) if n % 2 else p,) for n, p in parts)
+    )
 
 
 @register.simple_tag

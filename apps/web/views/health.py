@@ -30,6 +30,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     freshness = freshness_of(reading)
     states, problem = forms.names_from(request.GET, "state", STATES)
     rows = clusters.cluster_rows(visibility=reading.visibility)
+    days = health.calendar(reading, freshness)
     return respond(
         request,
         reading,
@@ -38,7 +39,8 @@ def data_health(request: PageRequest) -> HttpResponseBase:
             health.clusters_table(rows, reading),
             _collections(request, reading, states),
         ],
-        calendar=health.calendar(reading, freshness),
+        calendar=days,
+        calendar_hours=health.calendar_hours(days),
         signs=health.SIGNS,
         state_links=_state_links(request, reading, states),
         problem=problem,

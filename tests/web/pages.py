@@ -1,0 +1,47 @@
+"""The pages to test, and how a test reads one and its files."""
+
+import csv
+import html
+import io
+import re
+from typing import Any
+
+from django.test import Client
+
+# Page → the most queries that it may need, signing in and report settings included.
+PAGES = {
+    "/": 26,
+    "/tiers/gold/": 30,
+    "/teams/": 20,
+    "/teams/vision/": 26,
+    "/workloads/west/vision/Job/train/": 28,
+    "/pods/west/uid-train-0/": 20,
+    "/health/data/": 16,
+}
+
+
+def text_of(client: Client, address: str) -> str:
+    """Return a page that must be there."""
+    response = client.get(address)
+    assert response.status_code == 200, address
+    return response.content.decode()
+
+
+def file_of(response: Any) -> str:
+    """Return the text of a download, streamed or not."""
+    text: str = response.getvalue().decode()
+    return text
+
+
+def records_of(client: Client, address: str) -> list[dict[str, str]]:
+    """Return the lines of a downloaded table by their head."""
+    response = client.get(address)
+    assert response.status_code == 200, address
+    return list(csv.DictReader(io.StringIO(file_of(response), newline="")))
+
+
+def table_links(page: str) -> list[str]:
+    """Return the addresses of a page's downloads."""
+    return [
+        html.unescape(link) for link in re.findall(r'class="csv-link[^"]*" href="([^"]+)"', page)
+    ]

@@ -1,0 +1,87 @@
+"""What pages make of their addresses, and the addresses that they give."""
+
+import html
+import re
+from datetime import UTC, datetime
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from tests.factories import Portal, make_pod, make_report, make_workload
+from tests.web.conftest import DAILY, HOURLY
+from tests.web.pages import PAGES, table_links, text_of
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nonsense_in_the_address_is_said_and_breaks_nothing(path: str, admin: Client) -> None:
+    page = text_of(admin, f"{path}?window=%00bogus&page=-7&state=odd&namespace=%F0%9F%98%80")
+    assert "There is no window" in page
+    assert "The last 7 days are shown." in page
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/workloads/west/vision/Job/train/?pods=garbage", "/health/data/?cursor=garbage"],
+)
+def test_a_broken_cursor_is_said_and_breaks_nothing(address: str, admin: Client) -> None:
+    assert "points into a list that is no longer there" in text_of(admin, address)
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("/tiers/none/", "There is no tier “none”."),
+        ("/teams/none/", "There is no team “none”."),
+        ("/pods/west/none/", "There is no such pod, or you may not see it."),
+        ("/nothing-here/", "There is no such page"),
+        (
+            f"/?{HOURLY}&format=csv&table=x",
+            "This page has no table “x”; it has: tiers, teams, ledger-1",
+        ),
+    ],
+)
+def test_what_is_not_there_is_a_404_that_says_so(address: str, says: str, admin: Client) -> None:
+    response = admin.get(address)
+    assert response.status_code == 404
+    assert says in response.content.decode()
+
+
+def test_every_link_keeps_the_window(admin: Client) -> None:
+    for path in PAGES:
+        page = text_of(admin, f"{path}?{HOURLY}")
+        links = [html.unescape(link) for link in re.findall(r'<a [^>]*href="(/[^"]*)"', page)]
+        assert links
+        for link in links:
+            assert "first=2025-10-25&last=2025-10-27" in link or "window=" in link, link
+
+
+@pytest.mark.parametrize("name", ["a?b#c", "50%", "a&b=c", "ünï", "a b"])
+def test_links_of_a_page_about_an_odd_name_lead_back_to_it(
+    name: str, portal: Portal, admin: Client
+) -> None:
+    work = make_workload(portal.clusters[0], "vision", name)
+    make_pod(work, "odd", created_at=datetime(2025, 10, 25, 6, tzinfo=UTC))
+    address = reverse("web:workload", args=["west", "vision", "Job", name])
+    page = text_of(admin, f"{address}?{HOURLY}")
+    links = [
+        *table_links(page),
+        *(html.unescape(a) for a in re.findall(r'class="preset" href="([^"]+)"', page)),
+        *(f"{html.unescape(a)}?{DAILY}" for a in re.findall(r'action="([^"]+)" hx-get', page)),
+    ]
+    assert len(links) > 7
+    for link in links:
+        assert unquote(urlsplit(link).path) == unquote(address)
+        assert urlsplit(link).query
+        assert admin.get(link).status_code == 200
+
+
+def test_a_day_that_the_calendar_skipped_is_said_to_be_missing(admin: Client) -> None:
+    make_report("Pacific/Apia")
+    for skipped in ("first=2011-12-30&last=2011-12-30", "start=2011-12-30&end=2011-12-31"):
+        page = text_of(admin, f"/?{skipped}")
+        assert "the calendar of Pacific/Apia skipped it" in page
+    around = text_of(admin, "/health/data/?first=2011-12-29&last=2011-12-31")
+    assert "Thu 29 Dec" in around
+    assert "Fri 30 Dec" not in around.replace("Fri 30 Dec 2011", "")

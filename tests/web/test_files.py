@@ -1,0 +1,108 @@
+"""Tables as files: what is shown, and all of it."""
+
+import csv
+import html
+import io
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from django.test import Client
+
+from tests.factories import Portal, make_pod, make_workload
+from tests.web.conftest import DAILY, HOURLY
+from tests.web.pages import PAGES, file_of, records_of, table_links, text_of
+from tests.web.shown import ShownCell, tables_of
+
+
+def matches(cell: ShownCell, key: str, value: str) -> bool:
+    """Say whether a shown cell stands for an exact value: by its title, else by its text.
+
+    What still lasts is a moment longer in the file.
+    """
+    if value == "":
+        return cell.text in {"–", ""}
+    full = cell.title.split(" ")[0] if cell.title else cell.text
+    if key.endswith("_seconds") and full[0].isdigit():
+        return float(value) == pytest.approx(float(full), abs=60)
+    return full == value
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("query", [HOURLY, DAILY])
+def test_every_table_downloads_as_exactly_what_is_shown(
+    path: str, query: str, admin: Client
+) -> None:
+    page = text_of(admin, f"{path}?{query}")
+    shown = tables_of(page)
+    links = table_links(page)
+    assert len(links) == len(shown) > 0
+    for link, table in zip(links, shown.values(), strict=True):
+        response = admin.get(link)
+        assert response["Content-Type"] == "text/csv; charset=utf-8"
+        first, last = query.replace("first=", "").split("&last=")
+        assert f"_{table.id}_{first}_{last}.csv" in response["Content-Disposition"]
+        records = list(csv.reader(io.StringIO(file_of(response), newline="")))
+        if table.id == "collections":  # shown by pages, in a file whole
+            assert len(records) > len(table.rows) == 101
+            records = records[:101]
+        assert len(records) == len(table.rows)
+        assert len(records[0]) == len(table.rows[0])
+        for record, row in zip(records[1:], table.rows[1:], strict=True):
+            for key, value, cell in zip(records[0], record, row, strict=True):
+                assert matches(cell, key, value), (table.id, cell, value)
+
+
+def test_a_file_of_a_paged_table_has_all_its_rows_and_a_total_that_fits(admin: Client) -> None:
+    address = f"/teams/vision/?{HOURLY}&per_page=1&page=2"
+    (link,) = [a for a in table_links(text_of(admin, address)) if "table=workloads" in a]
+    *rows, total = records_of(admin, link)
+    assert len(rows) == 3
+    assert total["cluster"] == "Total"
+    for column in ("allocated_gpu_hours", "busy_gpu_hours", "not_busy_gpu_hours"):
+        assert sum(Decimal(row[column]) for row in rows) == Decimal(total[column])
+
+
+def test_a_file_of_pods_has_those_of_all_pages(portal: Portal, admin: Client) -> None:
+    work = make_workload(portal.clusters[0], "vision", "sweep")
+    created = datetime(2025, 10, 25, 6, tzinfo=UTC)
+    for n in range(105):
+        make_pod(work, f"sweep-{n}", created_at=created + timedelta(seconds=n))
+    address = f"/workloads/west/vision/Job/sweep/?{HOURLY}"
+    page = text_of(admin, address)
+    assert len(tables_of(page)["pods"].rows) == 101
+    (more,) = re.findall(r'href="([^"]+)#pods" rel="next"', page)
+    for start in (address, html.unescape(more)):
+        (link,) = [a for a in table_links(text_of(admin, start)) if "table=pods" in a]
+        pods = [row["pod"] for row in records_of(admin, link)]
+        assert pods == [f"sweep-{n}" for n in reversed(range(105))]
+
+
+def test_a_file_of_collected_hours_has_those_of_all_pages(admin: Client) -> None:
+    rows = records_of(admin, f"/health/data/?{DAILY}&format=csv&table=collections")
+    assert len({(row["hour"], row["cluster"]) for row in rows}) == len(rows) == 2 * 97 - 2
+    failed = records_of(admin, f"/health/data/?{DAILY}&state=failed&format=csv&table=collections")
+    assert {row["state"] for row in failed} == {"failed"}
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        (
+            "/teams/vision/?start=2025-06-01T00:00:00Z&end=2025-10-27T05:00:00Z&table=workloads",
+            "midnight in Europe/Berlin",
+        ),
+        ("/teams/vision/?first=2024-01-01&last=2025-10-27&table=tiers", "400 days at most"),
+        ("/?window=fortnight&table=tiers", "There is no window"),
+        ("/?cluster=north&table=tiers", "There is no cluster"),
+    ],
+    ids=["whole days", "too long", "no such window", "no such cluster"],
+)
+def test_a_file_that_cannot_be_had_says_why_instead_of_holding_something_else(
+    address: str, reason: str, admin: Client
+) -> None:
+    response = admin.get(f"{address}&format=csv")
+    assert response.status_code == 400
+    assert response["Content-Type"] == "text/plain; charset=utf-8"
+    assert reason in response.content.decode()

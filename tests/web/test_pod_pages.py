@@ -1,0 +1,68 @@
+"""The pages of a workload and of a pod: lives, and what is not known."""
+
+from datetime import UTC, datetime, timedelta
+
+from django.test import Client
+
+from tests.factories import Portal, make_pod, make_workload
+from tests.web.conftest import HOURLY
+from tests.web.pages import records_of, text_of
+from tests.web.shown import tables_of
+
+UNCOLLECTED = "first=2025-10-21&last=2025-10-22"
+NOT_KEPT = "Nothing is known of these hours: too recent, not collected, or no longer kept."
+
+
+def test_a_pod_page_tells_its_life(admin: Client) -> None:
+    page = text_of(admin, f"/pods/west/uid-train-2/?{HOURLY}")
+    life = tables_of(page)["life"].rows
+    assert [row[0].text for row in life[1:]] == ["waiting"]
+    assert "not bound" in page
+    ran = tables_of(text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}"))["life"].rows
+    assert [row[0].text for row in ran[1:]] == ["waiting", "starting", "running"]
+
+
+def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(
+    portal: Portal, admin: Client
+) -> None:
+    created = datetime(2025, 10, 25, 6, tzinfo=UTC)
+    work = make_workload(portal.clusters[0], "vision", "gave-up")
+    make_pod(work, "gave-up", created_at=created, ended_at=created + timedelta(minutes=5))
+    life = tables_of(text_of(admin, f"/pods/west/uid-gave-up/?{HOURLY}"))["life"].rows
+    assert [cell.text for cell in life[1]][:4] == [
+        "waiting",
+        "2025-10-25 08:00:00",
+        "2025-10-25 08:05:00",
+        "5 min 0 s",
+    ]
+    address = f"/workloads/west/vision/Job/gave-up/?{HOURLY}&format=csv&table=pods"
+    (row,) = records_of(admin, address)
+    assert row["wait_seconds"] == "300"
+
+
+def test_a_pod_whose_hours_are_not_known_is_not_said_to_have_held_nothing(admin: Client) -> None:
+    page = text_of(admin, f"/pods/west/uid-train-0/?{UNCOLLECTED}")
+    assert NOT_KEPT in page
+    assert "held no GPU" not in page
+    waiting = text_of(admin, f"/pods/west/uid-train-2/?{UNCOLLECTED}")
+    assert "It held no GPU in this window" in waiting
+    assert NOT_KEPT not in waiting
+
+
+def test_what_pods_held_in_hours_not_known_is_a_dash_and_an_empty_cell(admin: Client) -> None:
+    address = f"/workloads/west/vision/Job/train/?{UNCOLLECTED}"
+    page = text_of(admin, address)
+    assert NOT_KEPT in page
+    assert "This workload held no GPU" not in page
+    head, *rows = tables_of(page)["pods"].rows
+    place = next(n for n, cell in enumerate(head) if cell.text.startswith("Allocated"))
+    assert {row[0].text: row[place].text for row in rows} == {
+        "train-0": "–",
+        "train-1": "–",
+        "train-2": "0.0",
+    }
+    held = {
+        row["pod"]: (row["allocated_gpu_hours"], row["busy_gpu_hours"], row["coverage_ratio"])
+        for row in records_of(admin, f"{address}&format=csv&table=pods")
+    }
+    assert held == {"train-0": ("", "", ""), "train-1": ("", "", ""), "train-2": ("0", "0", "")}

@@ -1,0 +1,16 @@
+import pytest
+
+from apps.web.templatetags.portal import with_code
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("Nothing.", "Nothing.", id="plain"),
+        pytest.param("Run `a b`.", "Run <code>a b</code>.", id="command"),
+        pytest.param("`a` or `b`", "<code>a</code> or <code>b</code>", id="two"),
+        pytest.param("<i> `<b>`", "&lt;i&gt; <code>&lt;b&gt;</code>", id="markup stays text"),
+    ],
+)
+def test_commands_in_a_sentence_are_shown_as_code(text: str, shown: str) -> None:
+    assert with_code(text) == shown

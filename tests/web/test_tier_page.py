@@ -1,0 +1,28 @@
+"""The page of a tier."""
+
+import csv
+import io
+
+from django.test import Client
+
+from tests.web.conftest import HOURLY
+from tests.web.pages import text_of
+from tests.web.shown import tables_of
+
+
+def test_the_teams_of_a_tier_sum_to_what_was_allocated_on_it(admin: Client) -> None:
+    tiers = admin.get(f"/?{HOURLY}&format=csv&table=tiers").content.decode()
+    gold = next(csv.DictReader(io.StringIO(tiers)))
+    teams = admin.get(f"/tiers/gold/?{HOURLY}&format=csv&table=teams").content.decode()
+    total = list(csv.DictReader(io.StringIO(teams)))[-1]
+    assert total["team"] == "Total"
+    for key in ("allocated_gpu_hours", "busy_gpu_hours", "utilization_ratio"):
+        assert total[key] == gold[key]
+
+
+def test_hours_that_were_not_collected_are_lines_without_numbers(admin: Client) -> None:
+    rows = tables_of(text_of(admin, f"/tiers/gold/?{HOURLY}"))["ledger"].rows[1:-1]
+    assert len(rows) == 73
+    assert [cell.text for cell in rows[2][:3]] == ["Sat 25 Oct 02:00 CEST", "–", "–"]
+    assert rows[2][-1].text == "1"
+    assert [row[0].text for row in rows[26:28]] == ["Sun 26 Oct 02:00 CEST", "Sun 26 Oct 02:00 CET"]
