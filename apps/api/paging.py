@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.utils.urls import replace_query_param
 
 from apps.clusters.domain.window import Window
 from apps.usage.domain.rows import Page
@@ -24,10 +24,13 @@ def page_response(
     """Return a page; `next` repeats the request and pins its window, which may be a default."""
     link = None
     if next_cursor is not None:
-        link = replace_query_param(request.build_absolute_uri(), "cursor", next_cursor)
+        asked = dict(request.query_params.lists())
+        asked["cursor"] = [next_cursor]
         if window is not None:
-            link = replace_query_param(link, "start", window.start.isoformat())
-            link = replace_query_param(link, "end", window.end.isoformat())
+            asked["start"] = [window.start.isoformat()]
+            asked["end"] = [window.end.isoformat()]
+        query = urlencode(sorted(asked.items()), doseq=True)
+        link = request.build_absolute_uri(f"{request.path}?{query}")
     return Response({"results": results, "next": link})
 
 

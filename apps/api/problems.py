@@ -7,21 +7,33 @@ from http import HTTPStatus
 from math import ceil
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, SuspiciousOperation, TooManyFieldsSent
+from django.core.exceptions import (
+    DisallowedHost,
+    PermissionDenied,
+    SuspiciousOperation,
+    TooManyFieldsSent,
+)
 from django.db import InterfaceError, OperationalError
-from django.http import Http404
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from apps.api.renderers import ProblemOrJSONRenderer
 from apps.usage.selectors import CursorRefused, GroupingRefused, NamesUnknown
 
 MEDIA_TYPE = "application/problem+json"
+API_ROOT = "/api/"
 _RETRY_SECONDS = 10
 
 logger = logging.getLogger("django.request")
 
 _TOO_MANY = "Too many parameters: give several names in one parameter, separated by commas."
+_FOREIGN_HOST = (
+    "The portal does not answer under the name in this request's Host header: ask under one that "
+    "GPUPORTAL_ALLOWED_HOSTS names."
+)
 _DETAILS = {
     HTTPStatus.BAD_REQUEST: "The request is not one that the portal can read.",
     HTTPStatus.UNAUTHORIZED: (
@@ -49,8 +61,8 @@ class Problem:
     errors: Mapping[str, Sequence[str]] | None = None
     headers: Mapping[str, str] | None = None
 
-    def response(self, instance: str) -> Response:
-        """Return the answer; `instance` is the address that was asked for."""
+    def body(self, instance: str) -> dict[str, Any]:
+        """Return the document; `instance` is the address that was asked for."""
         body: dict[str, Any] = {
             "type": "about:blank",
             "title": self.status.phrase,
@@ -60,8 +72,15 @@ class Problem:
         }
         if self.errors:
             body["errors"] = self.errors
+        return body
+
+    def response(self, instance: str) -> Response:
+        """Return the answer of a view."""
         return Response(
-            body, status=int(self.status), headers=self.headers, content_type=MEDIA_TYPE
+            self.body(instance),
+            status=int(self.status),
+            headers=self.headers,
+            content_type=MEDIA_TYPE,
         )
 
 
@@ -86,6 +105,20 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
             extra={"status_code": int(problem.status), "request": request},
         )
     return problem.response(request.get_full_path())
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer a request that was refused before any view saw it (Django's `handler400`).
+
+    Under /api/ with a problem document, elsewhere with the page.
+    """
+    if not request.path_info.startswith(API_ROOT):
+        return defaults.bad_request(request, exception)
+    problem = _plain(HTTPStatus.BAD_REQUEST)
+    if isinstance(exception, DisallowedHost):
+        problem = Problem(HTTPStatus.BAD_REQUEST, _FOREIGN_HOST)
+    body = ProblemOrJSONRenderer().render(problem.body(request.get_full_path()))
+    return HttpResponse(body, status=int(problem.status), content_type=MEDIA_TYPE)
 
 
 def problem_of(error: Exception) -> Problem:

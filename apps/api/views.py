@@ -97,12 +97,12 @@ class UsageView(PortalView):
         if query.get("format") == "csv":
             columns = ("period", *group_by, *flat(ledger_record(Amounts())))
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            parts = (_records(rows.UsageSerializer, part) for part in pages)
+            parts = map(rows.usage_records, pages)
             return files.csv_response(
                 parts, columns=columns, name="usage", window=window, zone=zone
             )
-        page = page_at(cursor=query.get("cursor"), page_size=query.get("page_size", PAGE_SIZE))
-        results = _records(rows.UsageSerializer, page.rows)
+        page = page_at(**_paging(query))
+        results = rows.usage_records(page.rows)
         return page_response(request, results, page.next_cursor, window=window)
 
 
@@ -122,15 +122,14 @@ class PodsView(PortalView):
         window = _window(query, zone)
         filters = filters_of(query)
         usage.check_names(filters)
-        records = partial(_records, rows.PodSerializer, window=window)
+        records = partial(rows.pod_records, window=window)
         page_at = partial(usage.pod_page, window, filters=filters, visibility=_visibility(request))
         if query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            parts = (records(part) for part in pages)
             return files.csv_response(
-                parts, columns=rows.POD_CELLS, name="pods", window=window, zone=zone
+                map(records, pages), columns=rows.POD_CELLS, name="pods", window=window, zone=zone
             )
-        page = page_at(cursor=query.get("cursor"), page_size=query.get("page_size", PAGE_SIZE))
+        page = page_at(**_paging(query))
         return page_response(request, records(page.rows), page.next_cursor, window=window)
 
 

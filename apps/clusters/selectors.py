@@ -66,8 +66,9 @@ class Report:
 
 def report() -> Report:
     """Return the report settings; UTC and USD before a catalog was loaded. One query."""
-    row = ReportSettings.objects.order_by("-pk").first() or ReportSettings()
-    return Report(zone=ZoneInfo(row.time_zone), currency=row.currency)
+    settings = ReportSettings.objects.order_by("-pk").values_list("time_zone", "currency")
+    time_zone, currency = settings.first() or ("UTC", "USD")
+    return Report(zone=ZoneInfo(time_zone), currency=currency)
 
 
 def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:

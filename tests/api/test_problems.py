@@ -271,3 +271,16 @@ def test_a_cursor_with_a_number_that_no_column_holds_is_refused(
     asked = {"start": "2026-03-28", "end": "2026-03-29", "cursor": cursor}
     body = problem(client_of(portal.cleo).get(f"/api/v1/{path}", asked), 400)
     assert "start again" in body["detail"]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/usage?x=1", "/api/schema/", "/api/nowhere"])
+def test_a_foreign_host_is_told_by_a_problem_document(path: str) -> None:
+    body = problem(Client(headers={"host": "evil.example"}).get(path), 400)
+    assert "GPUPORTAL_ALLOWED_HOSTS" in body["detail"]
+    assert body["instance"] == path
+
+
+def test_a_foreign_host_is_told_by_a_page_elsewhere() -> None:
+    response = Client(headers={"host": "evil.example"}).get("/sign-in/")
+    assert response.status_code == 400
+    assert response["content-type"].startswith("text/html")

@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from itertools import combinations, product
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
@@ -16,8 +18,9 @@ from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
-from apps.usage.models import Day, PodHour, TierHour
+from apps.usage.models import Day, PodHour, TierDay, TierHour
 from apps.usage.selectors import CursorRefused, GroupingRefused
+from apps.usage.selectors.sums import amounts_of
 from tests import factories
 from tests.factories import Portal, make_portal
 
@@ -562,3 +565,19 @@ def test_hourly_rows_are_read_by_index(portal: Portal) -> None:
         cluster_id__in=[1, 2], hour__gte=utc(2026, 3, 1), hour__lt=utc(2026, 3, 2)
     ).explain()
     assert "tier_hour_hour" in plan or "Seq Scan" in plan
+
+
+def test_sums_come_as_ints_or_as_decimals_and_are_the_same_amounts() -> None:
+    values = [*range(11), 7.5, *range(11, 16)]
+    decimals = [Decimal(v) if isinstance(v, int) else v for v in values]
+    assert amounts_of(decimals) == amounts_of(values)
+    assert amounts_of(decimals).memory_peak_mib == 7.5
+    without_capacity = amounts_of([*range(11), None])
+    assert (without_capacity.energy_mwh, without_capacity.capacity) == (10, None)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite itself sums to 2^63 at most")
+def test_a_total_may_be_larger_than_any_row(portal: Portal) -> None:
+    TierDay.objects.update(allocated=2**62)
+    (row,) = read(days(date(2026, 3, 28), 3), interval=Interval.TOTAL)
+    assert row.amounts.allocated == TierDay.objects.count() * 2**62 > 2**63

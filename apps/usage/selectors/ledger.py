@@ -1,13 +1,15 @@
 """The ledger by period and group: `usage_rows` and its pages."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from math import ceil
+from operator import getitem, itemgetter
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -38,6 +40,7 @@ _PERIODS_MOST = 40_000
 # One more hour than 92 days have, for the autumn's clock change.
 _HOURLY_MOST = timedelta(days=HOURLY_DAYS, hours=1)
 
+_Ids = tuple[Any, ...]
 _Key = tuple[datetime, tuple[str, ...]]
 _Keyed = tuple[_Key, Amounts]
 
@@ -60,7 +63,7 @@ def usage_rows(
     the names of namespaces, workloads and nodes. Raises GroupingRefused.
     """
     reading = _reading(window, interval, group_by, filters, visibility)
-    return [reading.row(key, amounts) for key, amounts in reading.between(window)]
+    return reading.rows(reading.between(window))
 
 
 def usage_page(
@@ -93,7 +96,7 @@ def usage_page(
     shown = found[:page_size]
     more = len(found) > page_size
     return Page(
-        rows=tuple(reading.row(key, amounts) for key, amounts in shown),
+        rows=tuple(reading.rows(shown)),
         next_cursor=reading.cursor(shown) if more else None,
     )
 
@@ -109,23 +112,17 @@ class _Reading:
     periods: Periods
     clusters: tuple[int, ...]
     names: Names
-    labels: dict[datetime, datetime | None] = field(default_factory=dict)
 
     def between(self, window: Window) -> list[_Keyed]:
-        """Return the rows of a window in order."""
-        plan = self._plan(window)
-        raw = list(self._raw(plan))
-        tables = [
-            self.names.of(grouping, {row[1][place] for row in raw})
-            for place, grouping in enumerate(self.group_by)
-        ]
+        """Return the sums of a window in order."""
+        facts = list(self._facts(self._plan(window)))
+        names_of = self._names_of({ids for _, ids, _ in facts})
         sums: dict[_Key, Amounts] = {}
-        for period, ids, amounts in raw:
-            names = tuple(table[i] for table, i in zip(tables, ids, strict=True))
-            known = sums.setdefault((period, names), amounts)
+        for period, ids, amounts in facts:
+            known = sums.setdefault((period, names_of[ids]), amounts)
             if known is not amounts:
                 known.add(amounts)
-        return sorted(sums.items(), key=lambda item: item[0])
+        return sorted(sums.items(), key=itemgetter(0))
 
     def _plan(self, window: Window) -> Plan:
         if self.source.days is None:
@@ -134,46 +131,51 @@ class _Reading:
             window, clusters=self.clusters, periods=self.periods, rolled=self.source.rolled
         )
 
-    def _raw(self, plan: Plan) -> Iterator[tuple[datetime, tuple[Any, ...], Amounts]]:
-        total = self.periods.interval is Interval.TOTAL
+    def _names_of(self, groups: set[_Ids]) -> dict[_Ids, tuple[str, ...]]:
+        tables = [
+            self.names.of(grouping, {ids[place] for ids in groups})
+            for place, grouping in enumerate(self.group_by)
+        ]
+        return {ids: tuple(map(getitem, tables, ids)) for ids in groups}
+
+    def _facts(self, plan: Plan) -> Iterator[tuple[datetime, _Ids, Amounts]]:
+        """Yield (period, group ids, sums): of days one query, of hours another."""
         if self.source.days is not None:
             for where in plan.day_conditions():
                 for day, ids, amounts in self._sums(self.source.days, "day", where):
-                    yield (BEGINNING if total else plan.period_of_day[day]), ids, amounts
+                    yield plan.period_of_day[day] if day else BEGINNING, ids, amounts
         period_of: dict[datetime, datetime] = {}
         for where in plan.hour_conditions():
             for hour, ids, amounts in self._sums(self.source.hours, "hour", where):
                 if hour not in period_of:
-                    period_of[hour] = BEGINNING if total else self.periods.start_of(hour)
+                    period_of[hour] = self.periods.start_of(hour) if hour else BEGINNING
                 yield period_of[hour], ids, amounts
 
     def _sums(
         self, table: HourTable | DayTable, time: str, where: Q
-    ) -> Iterator[tuple[Any, tuple[Any, ...], Amounts]]:
+    ) -> Iterator[tuple[Any, _Ids, Amounts]]:
         """Yield (day or hour, group ids, sums); one query. The time is None for a total."""
-        columns = [] if self.periods.interval is Interval.TOTAL else [time]
-        columns += [_column(grouping) for grouping in self.group_by]
-        sums = sums_of(capacity=self.source.capacity)
-        facts = table._default_manager.filter(self.where & where)
+        total = self.periods.interval is Interval.TOTAL
+        columns = (*(() if total else (time,)), *map(_column, self.group_by))
+        sums = sums_of(capacity=self.source.capacity, large=total)
         if not columns:
-            whole = facts.aggregate(**sums)
+            whole = table._default_manager.filter(self.where & where).aggregate(**sums)
             if whole["sum_allocated"] is not None:
                 yield None, (), amounts_of([whole[name] for name in sums])
             return
-        # Sorted in Python, once names are known and the parts are joined.
-        rows = facts.order_by().values(*columns).annotate(**sums)
-        timed = len(columns) > len(self.group_by)
-        first = int(timed)
-        for row in rows.values_list(*columns, *sums):
-            at = row[0] if timed else None
-            yield at, row[first : len(columns)], amounts_of(row[len(columns) :])
+        facts = _summed(table, columns, capacity=self.source.capacity, large=total)
+        first, end = int(not total), len(columns)
+        for row in facts.filter(self.where & where):
+            yield row[0] if first else None, row[first:end], amounts_of(row[end:])
 
-    def row(self, key: _Key, amounts: Amounts) -> UsageRow:
-        period, names = key
-        if period not in self.labels:
-            self.labels[period] = self.periods.label(period)
-        groups = dict(zip(map(str, self.group_by), names, strict=True))
-        return UsageRow(self.labels[period], groups, amounts)
+    def rows(self, found: Sequence[_Keyed]) -> list[UsageRow]:
+        """Return what is shown of these sums; rows of one group share its names."""
+        labels = {at: self.periods.label(at) for at in {key[0] for key, _ in found}}
+        columns = tuple(map(str, self.group_by))
+        groups = {
+            names: dict(zip(columns, names, strict=True)) for names in {key[1] for key, _ in found}
+        }
+        return [UsageRow(labels[at], groups[names], amounts) for (at, names), amounts in found]
 
     # ------------------------------------------------------------ pages
 
@@ -275,6 +277,20 @@ def _check(
             f"over more than {HOURLY_DAYS} days {named} is kept by whole days: let the window "
             f"start and end at midnight in {periods.zone.key}"
         )
+
+
+@cache
+def _summed(
+    table: HourTable | DayTable, columns: tuple[str, ...], *, capacity: bool, large: bool
+) -> QuerySet[Any, Any]:
+    """Return the sums of a table by `columns`, to be narrowed; kept, for making it takes long.
+
+    In no order: it is sorted in Python, once names are known and the parts are joined.
+    """
+    sums = sums_of(capacity=capacity, large=large)
+    grouped = table._default_manager.order_by().values(*columns).annotate(**sums)
+    rows: QuerySet[Any, Any] = grouped.values_list(*columns, *sums)
+    return rows
 
 
 def _column(grouping: Grouping) -> str:

@@ -1,8 +1,10 @@
 """Names of the dimensions that facts hold as ids."""
 
 from collections.abc import Iterable, Mapping
-from functools import reduce
+from functools import cache, reduce
+from typing import Any
 
+from django.db import connection
 from django.db.models import CharField, QuerySet, Value
 
 from apps.accounts.models import Team
@@ -44,15 +46,11 @@ class Names:
 
     def __init__(self, wanted: Iterable[Grouping]) -> None:
         self._known: dict[Grouping, dict[object, str]] = {g: {} for g in Grouping}
-        parts: list[QuerySet[Cluster | Tier | Team | GpuModel, tuple[str, int, str]]] = [
-            _WHOLE[grouping]
-            .objects.order_by()
-            .values_list(Value(grouping.value, output_field=CharField()), "pk", "name")
-            for grouping in sorted(set(wanted) & _WHOLE.keys())
-        ]
-        if parts:
-            for kind, pk, name in reduce(lambda one, two: one.union(two, all=True), parts):
-                self._known[Grouping(kind)][pk] = name
+        if whole := frozenset(_WHOLE.keys() & set(wanted)):
+            with connection.cursor() as cursor:
+                cursor.execute(*_query_of(whole))
+                for kind, pk, name in cursor.fetchall():
+                    self._known[Grouping(kind)][pk] = name
 
     def known(self, grouping: Grouping) -> Mapping[object, str]:
         """Return id → name as far as they were read."""
@@ -82,6 +80,22 @@ class Names:
             asked: int = len(getattr(filters, grouping))
             expected *= max(1, min(there, asked or there))
         return expected
+
+
+@cache
+def _query_of(whole: frozenset[Grouping]) -> tuple[str, tuple[str, ...]]:
+    """Return the query of (grouping, id, name) of these tables, which is the same every time.
+
+    To have it written anew for each page takes longer than to run it.
+    """
+    parts: list[QuerySet[Any, tuple[str, int, str]]] = [
+        _WHOLE[grouping]
+        .objects.order_by()
+        .values_list(Value(grouping.value, output_field=CharField()), "pk", "name")
+        for grouping in sorted(whole)
+    ]
+    query, values = reduce(lambda one, two: one.union(two, all=True), parts).query.sql_with_params()
+    return query, tuple(map(str, values))
 
 
 def check_names(filters: Filters) -> None:

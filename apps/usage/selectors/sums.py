@@ -10,24 +10,50 @@ from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, Amounts
 _PEAK = len(HELD_FIELDS)
 
 
-class _Plain(Sum):
-    """A sum as the driver gives it: an int, or on PostgreSQL a Decimal.
+class _AsGiven(Aggregate):
+    """An aggregate as the driver gives it: Django would call a converter for each value.
 
-    Django would call a converter for each of a page's 8,500 sums; `amounts_of` does it by row.
+    A page has 8,500 of them.
     """
 
     def get_db_converters(self, connection: Any) -> list[Any]:
         return []
 
 
-def sums_of(*, capacity: bool) -> dict[str, Aggregate]:
-    """Return the aggregates whose values `amounts_of` takes, in this order."""
-    names = (*HELD_FIELDS, *(CAPACITY_FIELDS if capacity else ()))
-    return {"max_memory": Max("memory_peak_mib")} | {f"sum_{name}": _Plain(name) for name in names}
+class _Peak(_AsGiven, Max):
+    """The largest of floats."""
+
+
+class _AnySum(_AsGiven, Sum):
+    """A sum of any size: an int, or on PostgreSQL a Decimal."""
+
+
+class _Sum(_AsGiven, Sum):
+    """A sum of less than 2^63, as an int.
+
+    PostgreSQL sums bigint to numeric; sending and reading that as Decimal takes as long again as
+    the summing.
+    """
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        sql, params = self.as_sql(compiler, connection, **context)
+        return f"{sql}::bigint", params
+
+
+def sums_of(*, capacity: bool, large: bool = False) -> dict[str, Aggregate]:
+    """Return the aggregates whose values `amounts_of` takes, in this order.
+
+    With `large` a sum may be 2^63 nano-GPU-hours or more, as that of a million GPUs over a year.
+    """
+    kind = _AnySum if large else _Sum
+    held = {f"sum_{name}": kind(name) for name in HELD_FIELDS}
+    beside = {f"sum_{name}": kind(name) for name in (CAPACITY_FIELDS if capacity else ())}
+    return {**held, "max_memory": _Peak("memory_peak_mib"), **beside}
 
 
 def amounts_of(values: Sequence[Any]) -> Amounts:
     """Return the amounts of a row of `sums_of`; without capacity its fields stay None."""
-    whole = [*values[1:]] if type(values[1]) is int else [*map(int, values[1:])]
-    whole.insert(_PEAK, values[0])
-    return Amounts(*whole)
+    if type(values[0]) is int:
+        return Amounts(*values)
+    beside = map(int, values[_PEAK + 1 :])
+    return Amounts(*map(int, values[:_PEAK]), *values[_PEAK : _PEAK + 1], *beside)
