@@ -14,6 +14,7 @@ from typing import NamedTuple
 import requests
 from prometheus_api_client import PrometheusConnect
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from apps.clusters.adapters.prometheus_answers import decode_error
@@ -111,8 +112,9 @@ class _Connection(PrometheusConnect):  # type: ignore[misc]
         auth: requests.auth.AuthBase,
         verify: str | bool,
         timeout: tuple[float, float],
-    ) -> requests.Response:
-        response: requests.Response = self._session.request(
+    ) -> "_Answer":
+        """Return the whole answer; raises what requests raises."""
+        with self._session.request(
             method,
             f"{self.url}{path}",
             data=form,
@@ -121,8 +123,29 @@ class _Connection(PrometheusConnect):  # type: ignore[misc]
             verify=verify,
             timeout=timeout,
             allow_redirects=False,
-        )
-        return response
+            stream=True,
+        ) as response:
+            return _Answer(response.status_code, response.headers, _whole(response))
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def _whole(response: requests.Response) -> bytes:
+    """Return the body in one read; requests itself reads in pieces of 10 kB, at thrice the cost.
+
+    Raises what requests raises where a body breaks off.
+    """
+    try:
+        body: bytes = response.raw.read(decode_content=True)
+    except ReadTimeoutError as error:
+        raise requests.exceptions.ReadTimeout(error) from error
+    except HTTPError as error:
+        raise requests.exceptions.ChunkedEncodingError(error) from error
+    return body
 
 
 class PrometheusApi:
@@ -177,13 +200,14 @@ class PrometheusApi:
     def many(self, wanted: Iterable[Request]) -> Iterator[bytes]:
         """Yield the bodies of the answers in the order of the requests.
 
-        As many are under way as may be in flight; no more bodies than that are held, however
+        As many are under way as may be in flight; one more may be done and wait for a slow one
+        before it, so that the server is kept busy. No more bodies than that are held, however
         many requests there are.
         """
         queue = iter(wanted)
         pool = self._workers()
         pending: deque[Future[bytes]] = deque(
-            pool.submit(self.post, request) for request in islice(queue, self.in_flight)
+            pool.submit(self.post, request) for request in islice(queue, self.in_flight + 1)
         )
         try:
             while pending:
@@ -224,7 +248,7 @@ class PrometheusApi:
 
     def _once(self, method: str, path: str, form: Mapping[str, str] | None) -> bytes:
         try:
-            response = self._connection.send(
+            answer = self._connection.send(
                 method,
                 path,
                 form,
@@ -247,10 +271,10 @@ class PrometheusApi:
             raise self._rejected(
                 f"ca_file {self.config.ca_file!r} cannot be read ({_short(error)})"
             ) from error
-        return self._body(response)
+        return self._body(answer)
 
-    def _body(self, response: requests.Response) -> bytes:
-        status, body = response.status_code, response.content
+    def _body(self, answer: _Answer) -> bytes:
+        status, headers, body = answer
         if status == requests.codes.ok:
             # A body shorter than announced was noticed already; one that was cut before it was
             # counted (by a proxy that buffers) shows only here.
@@ -265,13 +289,13 @@ class PrometheusApi:
                 raise SourceUnavailable(
                     self._say(f"{message}; the query took longer than the server allows")
                 )
-            raise _Repeatable(message, _retry_after(response))
-        raise self._rejected(f"answers with HTTP {status}{text}{self._advice(response)}")
+            raise _Repeatable(message, _retry_after(headers))
+        raise self._rejected(f"answers with HTTP {status}{text}{self._advice(answer)}")
 
-    def _advice(self, response: requests.Response) -> str:
-        status = response.status_code
+    def _advice(self, answer: _Answer) -> str:
+        status = answer.status
         if 300 <= status < 400:
-            where = without_secrets(response.headers.get("Location", ""))
+            where = without_secrets(answer.headers.get("Location", ""))
             return (
                 f", a redirect to {where or 'nowhere'}, not followed: it is mostly a login "
                 f"page; {self.config.auth_hint}, or put the final URL into the catalog"
@@ -291,9 +315,9 @@ class PrometheusApi:
         return f"Prometheus at {self.config.shown_url} {text}"
 
 
-def _retry_after(response: requests.Response) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a Retry-After header asks for; None without a usable one."""
-    value = response.headers.get("Retry-After", "").strip()
+    value = headers.get("Retry-After", "").strip()
     if not value:
         return None
     try:
@@ -303,7 +327,7 @@ def _retry_after(response: requests.Response) -> float | None:
     try:
         asked = parsedate_to_datetime(value).timestamp()
         # Held against the server's own clock, which need not agree with ours.
-        now = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+        now = parsedate_to_datetime(headers.get("Date", "")).timestamp()
     except (ValueError, TypeError):
         return None
     return max(0.0, asked - now)

@@ -30,7 +30,7 @@ def clip(spans: Iterable[Span], start: float, end: float) -> tuple[Span, ...]:
 
 def seconds(spans: Iterable[Span]) -> float:
     """Return the summed length; `spans` must be disjoint."""
-    return sum(end - start for start, end in spans)
+    return sum([end - start for start, end in spans])
 
 
 def overlap(spans: Sequence[Span], start: float, end: float) -> float:

@@ -1,10 +1,9 @@
 """Reading the pod ledger back as what the domain speaks of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db.models import Q, TextField
@@ -19,8 +18,7 @@ from apps.clusters.services.ledger_rows import spell_of
 from apps.clusters.services.unix_seconds import UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedPod:
+class RecordedPod(NamedTuple):
     """A pod's row: its record, the ids of what it belongs to, and what it counts as.
 
     `tier` and `gpu_model` are None while they are not known; `gpu_equivalents` is of all its

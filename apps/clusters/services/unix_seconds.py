@@ -14,6 +14,10 @@ class UnixSeconds(Func):
     arity = 1
     template = "CAST(EXTRACT(EPOCH FROM %(expressions)s) AS DOUBLE PRECISION)"
 
+    def get_db_converters(self, connection: BaseDatabaseWrapper) -> list[Any]:
+        # Floats come as floats; Django would make each one a float again.
+        return []
+
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **extra: Any
     ) -> Any:

@@ -41,23 +41,32 @@ class Interval:
 class Attribution:
     """Device rows by the number of the holding they belong to; `strays` belong to nobody.
 
-    `intervals` gives the sampling interval by device and slot. `ambiguous` are UUIDs whose rows
+    `common_interval` are the seconds between samples, `intervals` those of devices and slots that
+    have others, `devices` how many devices and slots there are. `ambiguous` are UUIDs whose rows
     name a pod of which there were two, `guessed` the holdings whose rows could not be told apart.
     """
 
+    common_interval: float
     rows: dict[int, list[DeviceSlot]] = field(default_factory=lambda: defaultdict(list))
     strays: list[DeviceSlot] = field(default_factory=list)
     intervals: dict[Device, float] = field(default_factory=dict)
+    devices: int = 0
     ambiguous: set[str] = field(default_factory=set)
     guessed: set[int] = field(default_factory=set)
 
     def interval(self, row: DeviceSlot) -> float:
-        return self.intervals[row.slot, row.uuid, row.gpu_instance]
+        if not self.intervals:
+            return self.common_interval
+        device = (row.slot, row.uuid, row.gpu_instance)
+        return self.intervals.get(device, self.common_interval)
 
     def usual_interval(self) -> float | None:
         """Return the interval of most devices, the shorter of equals; None without devices."""
+        if not self.devices:
+            return None
         counts = Counter(self.intervals.values())
-        return min(counts, key=lambda seconds: (-counts[seconds], seconds), default=None)
+        counts[self.common_interval] += self.devices - len(self.intervals)
+        return min(counts, key=lambda seconds: (-counts[seconds], seconds))
 
 
 def attribute(
@@ -70,7 +79,7 @@ def attribute(
     nothing in the slot are strays, as are rows without a pod.
     """
     by_name = _by_name(holdings)
-    result = Attribution()
+    result = Attribution(interval.seconds)
     counts: dict[Device, int] = defaultdict(int)
     for row in rows:
         counts[row.slot, row.uuid, row.gpu_instance] += row.samples
@@ -83,7 +92,11 @@ def attribute(
             result.ambiguous.add(row.uuid)
             found = sorted(found, key=lambda c: (c[1].ran_in(row.slot), c[1].pod.uid))
         result.rows[found[-1][0]].append(row)
-    result.intervals = {device: interval.of(device, n) for device, n in counts.items()}
+    result.devices = len(counts)
+    for device, samples in counts.items():
+        seconds = interval.of(device, samples)
+        if seconds != interval.seconds:
+            result.intervals[device] = seconds
     return result
 
 

@@ -34,8 +34,7 @@ class Card(NamedTuple):
     capacity_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """What a pod was given when it was bound and keeps, whatever its node becomes later."""
 
     tier: str
@@ -62,6 +61,7 @@ class Holding:
     shared: bool = False
     scale: float = 1.0
     on_unhealthy: float = 0.0
+    _ran: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def gpu_equivalents(self) -> float:
@@ -79,7 +79,10 @@ class Holding:
 
     def ran_in(self, slot: int) -> float:
         """Return for how many seconds of a slot its GPU containers ran."""
-        return overlap(self.runs, slot, slot + SLOT_SECONDS)
+        ran = self._ran.get(slot)
+        if ran is None:
+            ran = self._ran[slot] = overlap(self.runs, slot, slot + SLOT_SECONDS)
+        return ran
 
     @property
     def inferred(self) -> bool:

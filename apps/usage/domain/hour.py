@@ -91,7 +91,7 @@ def hold_cluster(
     return [
         _hold_node(
             spells_of[node],
-            sorted((p for p in by_node.get(node, ()) if _lives(p, start, end)), key=_uid),
+            sorted(by_node.get(node, ()), key=_uid),
             start,
             end,
             classifier=classifier,
@@ -100,11 +100,6 @@ def hold_cluster(
         )
         for node in sorted(spells_of)
     ]
-
-
-def _lives(pod: PodRecord, start: float, end: float) -> bool:
-    held = pod.held(end)
-    return held is not None and held[1] > start
 
 
 def _uid(pod: PodRecord) -> str:
@@ -223,17 +218,18 @@ def _by_device(
 
     Several series of one device, as of two containers of a pod, are one device.
     """
-    series: dict[tuple[str, str], list[tuple[float, int, float]]] = {}
+    series: dict[tuple[str, str], list[DeviceSlot]] = {}
     for row in rows:
         if row.activity_sum is not None and row.samples:
-            entry = (row.activity_sum, row.samples, attribution.interval(row))
-            series.setdefault((row.uuid, row.gpu_instance), []).append(entry)
+            series.setdefault((row.uuid, row.gpu_instance), []).append(row)
     devices = []
-    for _, entries in sorted(series.items()):
-        totals, counts, intervals = zip(*entries, strict=True)
-        samples = sum(counts)
-        activity = min(1.0, max(0.0, fsum(totals) / samples))
-        devices.append((min(ran, samples * intervals[0]), activity))
+    for _, some in sorted(series.items()):
+        total, samples = some[0].activity_sum or 0.0, some[0].samples
+        if len(some) > 1:
+            total = fsum([row.activity_sum or 0.0 for row in some])
+            samples = sum([row.samples for row in some])
+        measured = min(ran, samples * attribution.interval(some[0]))
+        devices.append((measured, min(1.0, max(0.0, total / samples))))
     return devices
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from math import fsum
 from typing import NamedTuple
 
-from apps.usage.domain.amounts import Amounts, nano
+from apps.usage.domain.amounts import NANO, Amounts, nano
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -71,7 +71,7 @@ def held_amounts(held_gpu_seconds: float, parts: Split) -> Amounts:
         parts.underused,
         parts.busy,
     )
-    rounded = [nano(amount / SECONDS_PER_HOUR) for amount in seconds]
+    rounded = [round(amount / SECONDS_PER_HOUR * NANO) for amount in seconds]
     allocated = nano(held_gpu_seconds / SECONDS_PER_HOUR)
     rounded[seconds.index(max(seconds))] += allocated - sum(rounded)
     # In the order of ALLOCATED_PARTS, which is that of the fields.

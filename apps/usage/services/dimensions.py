@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.models import Cluster, GpuModel, Node, Pod, Tier
@@ -11,8 +12,7 @@ from apps.usage.domain.holdings import Card
 _UIDS_PER_QUERY = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class PodIds:
+class PodIds(NamedTuple):
     """The ids of a pod row and of what it belongs to."""
 
     pod: int
