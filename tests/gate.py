@@ -54,6 +54,7 @@ def gate(target: str, *, opened: bool = False) -> Iterator[Gate]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body would wait for each other
 
         def do_GET(self) -> None:
             self._pass()

@@ -71,6 +71,7 @@ def serve(found: Pages) -> None:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body would wait for each other
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)

@@ -75,6 +75,7 @@ def scripted(script: Script) -> Iterator[ScriptedPrometheus]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body would wait for each other
 
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
