@@ -69,6 +69,9 @@ MIDDLEWARE = [
     "apps.web.middleware.NoStoreMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    # After WhiteNoise, whose files are compressed beforehand. Tokens of forms are masked anew in
+    # each answer and its length varies at random, so that compression tells nothing of them.
+    "django.middleware.gzip.GZipMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -1,7 +1,7 @@
 """Choosing the sources of a cluster: the one place where ports meet their adapters."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,8 +10,13 @@ from django.conf import settings
 from apps.clusters.adapters.kubernetes import KubernetesApi
 from apps.clusters.adapters.prometheus import PrometheusSource
 from apps.clusters.adapters.prometheus_config import PrometheusConfig
+from apps.clusters.adapters.prometheus_shown import (
+    activity_queries,
+    capacity_queries,
+    holding_queries,
+)
 from apps.clusters.models import Cluster
-from apps.clusters.ports import ClusterSource, MetricsSource, SourceRejected
+from apps.clusters.ports import ClusterSource, MetricsSource, ShownQuery, SourceRejected
 from gpuportal import env
 
 
@@ -36,6 +41,29 @@ def cluster_source(cluster: Cluster) -> ClusterSource | None:
     if not cluster.kubernetes:
         return None
     return KubernetesApi.from_config(cluster.kubernetes)
+
+
+def shown_queries(
+    *, about: str, matchers: Mapping[str, str], namespace: str = "", pods: Collection[str] = ()
+) -> list[ShownQuery]:
+    """Return the queries that facts rest on, as text: none is asked, no cluster is needed.
+
+    `about` is activity, holding or capacity (of nodes, which `namespace` and `pods` do not
+    narrow); `matchers` are those that the catalog gives the cluster's series.
+    """
+    if about == "capacity":
+        return capacity_queries(matchers)
+    asked = activity_queries if about == "activity" else holding_queries
+    return asked(matchers, namespace=namespace, pods=pods)
+
+
+def series_matchers() -> dict[str, dict[str, str]]:
+    """Return by cluster which of its server's series are its own. One query."""
+    entries = Cluster.objects.filter(active=True).order_by("name").values_list("name", "prometheus")
+    return {
+        name: {str(k): str(v) for k, v in (entry.get("matchers") or {}).items()}
+        for name, entry in entries
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ __all__ = [
     "Listing",
     "MetricsSource",
     "QuotaSlot",
+    "ShownQuery",
     "SourceHealth",
     "SourceRejected",
     "SourceUnavailable",
@@ -42,6 +43,13 @@ class QuotaSlot(NamedTuple):
     key: str
     hard: float | None
     used: float | None
+
+
+class ShownQuery(NamedTuple):
+    """A query as a person may put it to the metrics system, and what it is asked for."""
+
+    purpose: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

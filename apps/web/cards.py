@@ -1,20 +1,42 @@
-"""A tier at a glance: its ledger as a bar, its ratios, and who waits for it."""
+"""A tier at a glance: its ledger as a bar, its ratios, its last month, and who waits for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from zlib import crc32
 
 from apps.clusters.selectors import TierRow
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
 from apps.usage.selectors import Waiting
 from apps.web import tables
+from apps.web.averages import Sums, gpu_hours_text, gpus_text
+from apps.web.comparison import Changes, Comparison
+from apps.web.formats import duration
 from apps.web.ledger import CAPACITY_CLASSES, StripPart, strip
 from apps.web.links import Query, href
+from apps.web.sparkline import Sparkline
+
+
+@dataclass(frozen=True, slots=True)
+class TierWaiting:
+    """What waits for a tier now: `age` of the oldest in words; the link leads to the pods."""
+
+    id: str
+    tier: str
+    pods: int
+    gpu_equivalents: float
+    age: str
+    href: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class TierCard:
-    """One tier in a window; `amounts` is None when no hour of it has facts."""
+    """One tier in a window; `amounts` is None when no hour of it has facts.
+
+    `sums` are those of the hours known to be collected, and None without any; `changes` are None
+    where nothing is compared.
+    """
 
     name: str
     promise: str
@@ -23,6 +45,48 @@ class TierCard:
     amounts: Amounts | None
     strip: Sequence[StripPart]
     waiting: Waiting | None
+    now: TierWaiting
+    sums: Sums | None = None
+    changes: Changes | None = None
+    sparkline: Sparkline | None = None
+    month_href: str | None = None
+
+    @property
+    def capacity_gpu_hours(self) -> str:
+        return gpu_hours_text(self.amounts.capacity or 0) if self.amounts else ""
+
+    @property
+    def not_used_gpu_hours(self) -> str:
+        return gpu_hours_text(self.amounts.not_used) if self.amounts else ""
+
+    @property
+    def capacity_gpus(self) -> str:
+        return gpus_text(self.sums.gpus.capacity or 0) if self.sums else ""
+
+    @property
+    def allocated_gpus(self) -> str:
+        return gpus_text(self.sums.gpus.allocated) if self.sums else ""
+
+    @property
+    def busy_gpus(self) -> str:
+        return gpus_text(self.sums.gpus.busy) if self.sums else ""
+
+    @property
+    def not_used_gpus(self) -> str:
+        return gpus_text(self.sums.gpus.not_used) if self.sums else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the tiers of a page: ledger rows, comparison, waits, and their last month.
+
+    `sparklines` are by tier name.
+    """
+
+    rows: Sequence[UsageRow]
+    waiting: Sequence[Waiting]
+    comparison: Comparison
+    sparklines: Mapping[str, Sparkline | None]
 
 
 def rows_by(rows: Sequence[UsageRow], grouping: Grouping) -> dict[str, list[UsageRow]]:
@@ -34,40 +98,46 @@ def rows_by(rows: Sequence[UsageRow], grouping: Grouping) -> dict[str, list[Usag
 
 
 def tier_cards(
-    tiers: Sequence[TierRow], rows: Sequence[UsageRow], waiting: Sequence[Waiting], query: Query
+    tiers: Sequence[TierRow], known: Known, query: Query, *, now: datetime
 ) -> list[TierCard]:
     """Return a card per tier in catalog order.
 
     A tier of the catalog has one even when nothing is known of it; built-in tiers and those no
     longer in the catalog only when they hold something or somebody waits for them.
     """
-    known = {tier.name: tier for tier in tiers}
-    by_tier = rows_by(rows, Grouping.TIER)
-    waits = {row.tier: row for row in waiting}
+    in_catalog = {tier.name: tier for tier in tiers}
+    by_tier = rows_by(known.rows, Grouping.TIER)
+    waits = {row.tier: row for row in known.waiting}
     named = [tier.name for tier in tiers if not tier.builtin]
     others = [tier.name for tier in tiers if tier.builtin] + [*by_tier, *waits]
     names = dict.fromkeys([*named, *(n for n in others if n in by_tier or n in waits)])
-    return [
-        _card(name, known.get(name), by_tier.get(name, []), waits.get(name), query)
-        for name in names
-    ]
+    return [_card(name, in_catalog.get(name), known, query, now) for name in names]
 
 
-def tier_card(
-    tier: TierRow, rows: Sequence[UsageRow], waiting: Mapping[str, Waiting], query: Query
-) -> TierCard:
-    """Return the card of one tier; `rows` are its own."""
-    return _card(tier.name, tier, rows, waiting.get(tier.name), query)
+def tier_card(tier: TierRow, known: Known, query: Query, *, now: datetime) -> TierCard:
+    """Return the card of one tier; what is known may be of others too."""
+    return _card(tier.name, tier, known, query, now)
 
 
-def _card(
-    name: str,
-    tier: TierRow | None,
-    rows: Sequence[UsageRow],
-    waiting: Waiting | None,
-    query: Query,
-) -> TierCard:
+def tier_waiting(name: str, waiting: Waiting | None, query: Query, *, now: datetime) -> TierWaiting:
+    """Return what waits for a tier, also when nothing does."""
+    page = href("tier", query, name=name)
+    return TierWaiting(
+        # Names of tiers may hold anything; an id must not.
+        id=f"waiting-{crc32(name.encode()):08x}",
+        tier=name,
+        pods=waiting.pods if waiting else 0,
+        gpu_equivalents=waiting.gpu_equivalents if waiting else 0.0,
+        age=duration((now - waiting.oldest_at).total_seconds()) if waiting else "",
+        href=f"{page}#waits" if page else None,
+    )
+
+
+def _card(name: str, tier: TierRow | None, known: Known, query: Query, now: datetime) -> TierCard:
+    rows = [row for row in known.rows if row.groups[Grouping.TIER] == name]
     amounts = tables.summed(rows) if rows else None
+    waiting = next((row for row in known.waiting if row.tier == name), None)
+    sparkline = known.sparklines.get(name)
     return TierCard(
         name=name,
         promise=tier.promise if tier else "",
@@ -76,4 +146,15 @@ def _card(
         amounts=amounts,
         strip=strip(amounts, CAPACITY_CLASSES) if amounts else (),
         waiting=waiting,
+        now=tier_waiting(name, waiting, query, now=now),
+        sums=known.comparison.sums(name),
+        changes=known.comparison.changes(name),
+        sparkline=sparkline,
+        month_href=_month_href(name, sparkline, query) if sparkline else None,
     )
+
+
+def _month_href(name: str, sparkline: Sparkline, query: Query) -> str | None:
+    """Return the tier's page over the days of its sparkline, with the filters of the query."""
+    days = (("first", str(sparkline.first)), ("last", str(sparkline.last)))
+    return href("tier", (*days, *(pair for pair in query if pair[0] == "cluster")), name=name)

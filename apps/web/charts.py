@@ -1,15 +1,22 @@
 """The one place that knows Plotly: rows in, a figure as plain data and its table out.
 
-A figure holds no theme: `static/js/charts.js` lays fonts and lines of the light or dark page over
-it. The time axis counts periods, because Plotly knows no time zones and would draw the two hours
-at the end of summer time on top of each other; the labels are made here instead.
+A figure holds no theme: `static/js/charts.js` lays fonts, lines and the colours of the classes over
+it, as the light or dark page has them. The time axis counts periods, because Plotly knows no time
+zones and would draw the two hours at the end of summer time on top of each other; what a period is
+called and when it starts stands once in the figure's `layout.meta`, not once for each bar.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from json import JSONEncoder
+from math import floor, log10
 from typing import Any
 from zoneinfo import ZoneInfo
+
+import orjson
+from django.utils.html import json_script
+from django.utils.safestring import SafeString
 
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.rows import Interval, UsageRow
@@ -19,9 +26,17 @@ from apps.web.ledger import CAPACITY_CLASSES, LedgerClass
 from apps.web.tables import Column, Row, Table
 
 Figure = dict[str, Any]
-_MISSING_FILL = "rgba(140, 140, 150, 0.22)"
-_DIGITS = 6
+_DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
+_LONG = 100  # periods; bars of a longer window are too thin for more than four figures
+_FIGURES = 4
 _MOST_NOTED = 14  # more notes than that would run into each other
+
+
+class _PlainJSON(JSONEncoder):
+    """Writes plain data with orjson, several times faster than Django's encoder."""
+
+    def encode(self, o: Any) -> str:
+        return orjson.dumps(o).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,13 @@ class Chart:
     def figure_id(self) -> str:
         """The id of the element that holds the figure as JSON."""
         return f"{self.id}-figure"
+
+    @property
+    def script(self) -> SafeString:
+        """The element that holds the figure, safe to stand in a page; empty without one."""
+        if self.figure is None:
+            return SafeString("")
+        return json_script(self.figure, self.figure_id, encoder=_PlainJSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +151,11 @@ def _why_empty(axis: Axis) -> str:
 def _ledger_figure(
     by_period: Mapping[datetime, Amounts], axis: Axis, classes: Sequence[LedgerClass]
 ) -> Figure:
-    at = {period: index for index, period in enumerate(axis.periods)}
-    present = [p for p in axis.periods if p in by_period]
-    traces = [_bars(c, [(at[p], p, by_period[p]) for p in present], axis) for c in classes]
-    gaps = _runs([at[p] for p in axis.missing if p in at and p not in by_period])
+    drawn = [by_period.get(period) for period in axis.periods]
+    traces = [_bars(c, drawn) for c in classes]
+    gaps = _runs([i for i, p in enumerate(axis.periods) if p in axis.missing and drawn[i] is None])
     return {
-        "data": traces,
+        "data": [trace for trace in traces if any(trace["y"])],
         "layout": {
             "barmode": "stack",
             "bargap": 0.12 if len(axis.periods) <= 40 else 0,
@@ -147,30 +168,48 @@ def _ledger_figure(
             },
             "shapes": [_gap(first, last) for first, last in gaps],
             "annotations": [*_gap_notes(gaps, axis), *_short_notes(by_period, axis, classes)],
+            "meta": _periods(axis),
         },
     }
 
 
-def _bars(cls: LedgerClass, points: Sequence[tuple[int, datetime, Amounts]], axis: Axis) -> Figure:
-    marker: Figure = {"color": cls.colour, "line": {"width": 0}}
-    if cls.pattern:
-        marker["pattern"] = {"shape": cls.pattern, "size": 6, "solidity": 0.35}
-    return {
+def _bars(cls: LedgerClass, drawn: Sequence[Amounts | None]) -> Figure:
+    """Return the bars of one class, one for each period: None, not zero, where there is no row."""
+    trace: Figure = {
         "type": "bar",
         "name": cls.label,
-        "x": [index for index, _, _ in points],
-        "y": [_gpu_hours(getattr(amounts, cls.key)) for _, _, amounts in points],
-        "customdata": [_hover(index, period, axis) for index, period, _ in points],
-        "marker": marker,
-        "hovertemplate": f"%{{customdata}}<br>{cls.label}: %{{y:,.2f}} GPU-h<extra></extra>",
+        "x0": 0,
+        "dx": 1,
+        "y": [None if a is None else _rounded(getattr(a, cls.key), len(drawn)) for a in drawn],
+        "meta": cls.token,
+    }
+    if cls.pattern:
+        trace["marker"] = {"pattern": {"shape": cls.pattern, "size": 6, "solidity": 0.35}}
+    return trace
+
+
+def _periods(axis: Axis) -> Figure:
+    """Return what the periods are called and when they start.
+
+    Days are given as dates, which name them as well. Hours follow each other from `start` on;
+    their labels come from here, because browsers need not know the rules of the report's zone.
+    """
+    notes = {str(i): note for i, p in enumerate(axis.periods) if (note := _period_note(i, p, axis))}
+    days = [f"{period.astimezone(axis.zone):%Y-%m-%d}" for period in axis.periods]
+    about = {"unit": axis.interval.value, "first": days[0], "last": days[-1], "notes": notes}
+    if axis.interval is not Interval.HOUR:
+        return {**about, "days": days}
+    return {
+        **about,
+        "start": f"{axis.periods[0].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "labels": [shown(period, Format.HOUR, axis.zone) for period in axis.periods],
     }
 
 
-def _hover(index: int, period: datetime, axis: Axis) -> str:
-    text = shown(period, axis.kind, axis.zone)
+def _period_note(index: int, period: datetime, axis: Axis) -> str:
     if count := axis.missing.get(period):
-        return f"{text}, {count} h missing"
-    return f"{text}, so far" if axis.is_unfinished(index) else text
+        return f"{count} h missing"
+    return "so far" if axis.is_unfinished(index) else ""
 
 
 def _time_axis(axis: Axis) -> Figure:
@@ -230,8 +269,7 @@ def _gap(first: int, last: int) -> Figure:
         "y0": 0,
         "y1": 1,
         "layer": "below",
-        "fillcolor": _MISSING_FILL,
-        "line": {"width": 1, "dash": "dot", "color": "#8a8f98"},
+        "line": {"width": 0},
     }
 
 
@@ -254,11 +292,11 @@ def _short_notes(
         amounts = by_period.get(period)
         if amounts is None:
             continue
-        top = sum(_gpu_hours(getattr(amounts, c.key)) or 0 for c in classes)
+        top = _rounded(sum(getattr(amounts, c.key) or 0 for c in classes), len(axis.periods))
         if count := axis.missing.get(period):
-            notes.append(_note(index, round(top, _DIGITS), f"−{count} h"))
+            notes.append(_note(index, top, f"−{count} h"))
         elif axis.is_unfinished(index):
-            notes.append(_note(index, round(top, _DIGITS), "so far"))
+            notes.append(_note(index, top, "so far"))
     return notes
 
 
@@ -323,5 +361,12 @@ def _total_of_periods(rows: Sequence[UsageRow], missing: int) -> Row | None:
     return Row({**total.values, "missing_hours": missing})
 
 
-def _gpu_hours(amount: int | None) -> float | None:
-    return None if amount is None else round(amount / NANO, _DIGITS)
+def _rounded(amount: int | None, periods: int) -> float:
+    """Return nano-GPU-hours as GPU-hours, as finely as a chart of so many periods can show."""
+    gpu_hours = (amount or 0) / NANO
+    if periods > _LONG and gpu_hours:
+        digits = max(0, min(2, _FIGURES - 1 - floor(log10(abs(gpu_hours)))))
+    else:
+        digits = _DIGITS
+    value = round(gpu_hours, digits)
+    return int(value) if value == int(value) else value

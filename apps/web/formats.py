@@ -40,6 +40,9 @@ NUMERIC = {
     Format.SECONDS,
 }
 
+FALLING = NUMERIC | {Format.TIME, Format.HOUR, Format.DAY}
+"""Kinds of which the largest or latest come first when a table is sorted by them."""
+
 
 def shown(value: Value, kind: Format, zone: ZoneInfo) -> str:
     """Write `value` as a page shows it, times in `zone`; None is a dash, never a zero."""

@@ -90,6 +90,16 @@ class WindowChoice:
         return f"{_day(start)} {start:%H:%M} – {until} ({self.zone.key})"
 
     @property
+    def short_label(self) -> str:
+        """The days of the window, as a narrow page gives them; the year once."""
+        first, last = self.first, self.last
+        until = f"{last.day} {last:%b %Y}"
+        if first == last:
+            return until
+        year = f" {first.year}" if first.year != last.year else ""
+        return f"{first.day} {first:%b}{year} – {until}"
+
+    @property
     def periods(self) -> list[datetime]:
         """The starts in UTC of the hours or local days in it, oldest first."""
         if self.interval is Interval.HOUR:
@@ -105,7 +115,9 @@ def window_from(params: QueryDict, *, zone: ZoneInfo, now: datetime) -> WindowCh
         return _asked(params, zone, now)
     except WindowRefused as refusal:
         shown = PRESETS[DEFAULT_PRESET].lower()
-        return _preset(DEFAULT_PRESET, zone, now, problem=f"{refusal} The last {shown} are shown.")
+        return preset_choice(
+            DEFAULT_PRESET, zone, now, problem=f"{refusal} The last {shown} are shown."
+        )
 
 
 def names_from(params: QueryDict, key: str, known: Sequence[str]) -> tuple[tuple[str, ...], str]:
@@ -159,10 +171,11 @@ def _asked(params: QueryDict, zone: ZoneInfo, now: datetime) -> WindowChoice:
             f"There is no window “{name[:80]}”; there are: {', '.join(PRESETS)}, or days as "
             "first=2026-10-01 and last=2026-10-31."
         )
-    return _preset(name, zone, now)
+    return preset_choice(name, zone, now)
 
 
-def _preset(name: str, zone: ZoneInfo, now: datetime, problem: str = "") -> WindowChoice:
+def preset_choice(name: str, zone: ZoneInfo, now: datetime, problem: str = "") -> WindowChoice:
+    """Return the window of one of PRESETS as it is at `now`."""
     today = now.astimezone(zone).date()
     this_month = today.replace(day=1)
     closed = hour_floor(now, zone)

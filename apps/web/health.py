@@ -1,33 +1,41 @@
-"""Data health as pages show it: a calendar of hours, and tables of clusters and collections."""
+"""Data health as pages show it: what is wrong, each cluster's hours, and tables of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from apps.clusters.domain.calendar import day_window, days_in
 from apps.clusters.selectors import ClusterRow
+from apps.operations.selectors import ClusterProgress
 from apps.usage.domain.periods import day_end, day_start
 from apps.usage.domain.rows import CollectionRow
-from apps.usage.selectors import Freshness
 from apps.web import tables
 from apps.web.formats import Format, shown
-from apps.web.links import with_query
+from apps.web.hour_states import COMPLETE, NONE, HourState, Run, due_hours, hour_states, runs
+from apps.web.links import Query, href, with_query
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
 HOUR = timedelta(hours=1)
 LONGEST_CALENDAR_DAYS = 62
+# In a longer calendar only the hours that lack something are links: a page of thousands is slow.
+LINKED_DAYS = 14
 SIGNS = {"complete": "", "partial": "◐", "failed": "×", "missing": "?", "none": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class HourMark:
-    """One hour of the calendar; `state` is a key of SIGNS, `none` where no facts are due."""
+    """One hour of the calendar; `state` is a key of SIGNS, `none` where no facts are due.
+
+    `href` leads to the hour's line; `steps` says whether the tab key stops there.
+    """
 
     state: str
     sign: str
     title: str
+    href: str = ""
+    steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +46,125 @@ class CalendarDay:
     hours: Sequence[HourMark]
 
 
-def calendar(reading: Reading, freshness: Freshness) -> list[CalendarDay]:
-    """Return the days of the window, newest first; empty where the window is too long to draw."""
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """Neighbouring hours that are alike, as one line; `href` leads to the hours themselves."""
+
+    cluster: str
+    state: str
+    words: str
+    sign: str
+    hours: int
+    span: str
+    remarks: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """A cluster's hours in the window: `due` of them should have facts, `complete` have all.
+
+    `calendar` is empty, and `lines` leave complete hours out, where the window is too long.
+    """
+
+    name: str
+    anchor: str
+    due: int
+    complete: int
+    lines: Sequence[RunLine]
+    calendar: Sequence[CalendarDay]
+    calendar_hours: Sequence[str]
+
+    @property
+    def lacking(self) -> int:
+        return self.due - self.complete
+
+
+def has_calendar(reading: Reading) -> bool:
+    """Say whether the window is short enough to draw its hours."""
+    return len(list(days_in(reading.window, reading.choice.zone))) <= LONGEST_CALENDAR_DAYS
+
+
+def cluster_healths(
+    progress: Sequence[ClusterProgress],
+    rows: Iterable[CollectionRow],
+    reading: Reading,
+    *,
+    closed: datetime,
+) -> list[ClusterHealth]:
+    """Return the health of each cluster that the reading asks for, those that lack most first.
+
+    `rows` are all of the window; `closed` is the newest hour that should be collected by now.
+    """
+    by_cluster: dict[str, list[CollectionRow]] = {}
+    for row in rows:
+        by_cluster.setdefault(row.cluster, []).append(row)
+    wanted = [p for p in progress if p.cluster in (reading.filters.cluster or (p.cluster,))]
+    healths = []
+    for number, own in enumerate(wanted, start=1):
+        due = due_hours(reading.window, own, closed=closed, zone=reading.choice.zone)
+        states = hour_states(due, by_cluster.get(own.cluster, ()))
+        healths.append(_health(own.cluster, f"cluster-{number}", states, reading))
+    return sorted(healths, key=lambda health: (-health.lacking, health.name))
+
+
+def _health(
+    cluster: str, anchor: str, states: Sequence[HourState], reading: Reading
+) -> ClusterHealth:
+    complete = sum(state.state == COMPLETE for state in states)
+    drawn = has_calendar(reading)
+    joined = [run for run in runs(cluster, states) if drawn or run.state != COMPLETE]
+    days = calendar(cluster, states, reading) if drawn else []
+    return ClusterHealth(
+        name=cluster,
+        anchor=anchor,
+        due=len(states),
+        complete=complete,
+        lines=[_line(run, reading) for run in joined],
+        calendar=days,
+        calendar_hours=calendar_hours(days),
+    )
+
+
+def troubles(healths: Sequence[ClusterHealth]) -> list[RunLine]:
+    """Return the lines of all clusters that lack something, each cluster's newest first."""
+    return [line for health in healths for line in health.lines if line.state != COMPLETE]
+
+
+def _line(run: Run, reading: Reading) -> RunLine:
+    zone = reading.choice.zone
+    start, end = run.start.astimezone(zone), run.end.astimezone(zone)
+    last = f"{end:%H:%M}" if start.date() == end.date() else f"{end:%a} {end.day} {end:%b %H:%M}"
+    return RunLine(
+        cluster=run.cluster,
+        state=run.state,
+        words=_WORDS[run.state],
+        sign=SIGNS[run.state],
+        hours=run.hours,
+        span=f"{start:%a} {start.day} {start:%b %H:%M} – {last}",
+        remarks=remarks(run.newest) if run.newest and run.state != COMPLETE else "",
+        href=_hours_href(run.cluster, run.start, run.end),
+    )
+
+
+def _hours_href(cluster: str, start: datetime, end: datetime) -> str:
+    """Return the address of the list of these hours of a cluster."""
+    query: Query = (("start", _instant(start)), ("end", _instant(end)), ("cluster", cluster))
+    return f"{href('data-health', query)}#collections"
+
+
+def _instant(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def calendar(cluster: str, states: Sequence[HourState], reading: Reading) -> list[CalendarDay]:
+    """Return the days of the window, newest first."""
     zone = reading.choice.zone
     # A zone that crossed the date line left a day out: it has no hours.
     days = [d for d in days_in(reading.window, zone) if day_start(d, zone) < day_end(d, zone)]
-    if len(days) > LONGEST_CALENDAR_DAYS:
-        return []
-    states = dict.fromkeys(freshness.partial, "partial")
-    states |= dict.fromkeys(freshness.missing, "missing")
-    states |= dict.fromkeys(freshness.failed, "failed")
-    return [_day(day, states, reading, freshness) for day in reversed(days)]
+    by_hour = {state.hour: state.state for state in states}
+    linked = len(days) <= LINKED_DAYS
+    return [_day(day, cluster, by_hour, reading, linked=linked) for day in reversed(days)]
 
 
 def calendar_hours(days: Sequence[CalendarDay]) -> list[str]:
@@ -62,16 +178,16 @@ def calendar_hours(days: Sequence[CalendarDay]) -> list[str]:
 
 
 def _day(
-    day: date, states: dict[datetime, str], reading: Reading, freshness: Freshness
+    day: date, cluster: str, states: Mapping[datetime, str], reading: Reading, *, linked: bool
 ) -> CalendarDay:
     zone = reading.choice.zone
     marks = []
     for hour in day_window(day, zone).hours():
-        state = states.get(hour.start) or _assumed(hour.start, freshness)
-        if not reading.window.start <= hour.start < reading.window.end:
-            state = "none"
-        at = shown(hour.start, Format.HOUR, zone)
-        marks.append(HourMark(state, SIGNS[state], f"{at}: {_WORDS[state]}"))
+        state = states.get(hour.start, NONE)
+        lacks = state not in {COMPLETE, NONE}
+        to = _hours_href(cluster, hour.start, hour.end) if lacks or linked else ""
+        title = f"{shown(hour.start, Format.HOUR, zone)}: {_WORDS[state]}"
+        marks.append(HourMark(state, SIGNS[state], title, to if state != NONE else "", lacks))
     return CalendarDay(f"{day:%a} {day.day} {day:%b}", marks)
 
 
@@ -82,12 +198,6 @@ _WORDS = {
     "missing": "not collected",
     "none": "nothing due",
 }
-
-
-def _assumed(hour: datetime, freshness: Freshness) -> str:
-    """Return the state of an hour that is on no list: complete between the first and last."""
-    first, end = freshness.first_hour, freshness.last_hour_end
-    return "complete" if first and end and first <= hour < end else "none"
 
 
 def clusters_table(rows: Sequence[ClusterRow], reading: Reading) -> Table:

@@ -1,7 +1,7 @@
 """The classes of the ledger as pages show them: one order, one colour, one wording everywhere.
 
-Colours are those of Okabe and Ito, which hold apart for the common kinds of colour blindness and
-on light and dark ground; classes of one hue differ in lightness, and the unmeasured is hatched.
+The colours themselves are tokens of `static/css/tokens.css`, one for each class and theme, held
+apart by tests for the common kinds of colour blindness; the unmeasured is hatched besides.
 """
 
 from collections.abc import Sequence
@@ -16,30 +16,38 @@ class LedgerClass:
 
     key: str
     label: str
-    colour: str
     meaning: str
     pattern: str = ""
 
     @property
+    def token(self) -> str:
+        """The style sheet's variable that holds the colour, in either theme."""
+        return f"--ledger-{self.key.replace('_', '-')}"
+
+    @property
+    def colour(self) -> str:
+        """The colour as style sheets write it."""
+        return f"var({self.token})"
+
+    @property
     def css(self) -> str:
-        """The style class that draws the same pattern in legends and bars."""
-        return {"/": "hatched", "x": "crossed"}.get(self.pattern, "")
+        """The style classes that draw colour and pattern in legends and bars."""
+        pattern = {"/": " hatched", "x": " crossed"}.get(self.pattern, "")
+        return f"of-{self.key.replace('_', '-')}{pattern}"
 
 
-BUSY = LedgerClass("busy", "Busy", "#0072b2", "measured time × mean activity")
+BUSY = LedgerClass("busy", "Busy", "measured time × mean activity")
 UNDERUSED = LedgerClass(
-    "underused", "Underused", "#56b4e9", "the not-busy part of slots at or above the idle limit"
+    "underused", "Underused", "the not-busy part of slots at or above the idle limit"
 )
-IDLE = LedgerClass("idle", "Idle", "#e69f00", "the not-busy part of whole slots under the limit")
+IDLE = LedgerClass("idle", "Idle", "the not-busy part of whole slots under the limit")
 NOT_RUNNING = LedgerClass(
-    "not_running", "Not running", "#cc79a7", "held while no container that asks for GPU ran"
+    "not_running", "Not running", "held while no container that asks for GPU ran"
 )
-UNMEASURED = LedgerClass(
-    "unmeasured", "Unmeasured", "#8a8f98", "running, but no device sample covers it", "/"
-)
-UNALLOCATED = LedgerClass("unallocated", "Unallocated", "#c3c8d0", "healthy and held by nobody")
+UNMEASURED = LedgerClass("unmeasured", "Unmeasured", "running, but no device sample covers it", "/")
+UNALLOCATED = LedgerClass("unallocated", "Unallocated", "healthy and held by nobody")
 UNHEALTHY = LedgerClass(
-    "unhealthy", "Unhealthy", "#d55e00", "held by nobody, on a node or device out of order", "x"
+    "unhealthy", "Unhealthy", "held by nobody, on a node or device out of order", "x"
 )
 
 ALLOCATED_CLASSES = (BUSY, UNDERUSED, IDLE, NOT_RUNNING, UNMEASURED)

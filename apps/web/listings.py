@@ -9,7 +9,7 @@ from apps.web import tables
 from apps.web.cards import TierCard
 from apps.web.formats import Format, Value
 from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
-from apps.web.links import href
+from apps.web.links import Query, href
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
@@ -44,7 +44,7 @@ _WHOLE = (
     tables.UTILIZATION,
     tables.COVERAGE,
 )
-_LABELS = {
+GROUP_LABELS = {
     Grouping.CLUSTER: "Cluster",
     Grouping.TIER: "Tier",
     Grouping.TEAM: "Team",
@@ -67,19 +67,23 @@ def tiers(cards: Sequence[TierCard], reading: Reading) -> Table:
         id="tiers",
         title="Tiers",
         columns=[Column("tier", "Tier"), *_WHOLE, WAITING_PODS, WAITING_GPUS],
-        rows=[_tier_line(card) for card in cards],
+        rows=[_tier_line(card, reading.query) for card in cards],
         zone=reading.choice.zone,
         empty="No tier is known yet. Load a catalog with `manage.py load_catalog`.",
     )
 
 
-def _tier_line(card: TierCard) -> Row:
+def _tier_line(card: TierCard, query: Query) -> Row:
     values = tables.ledger_values(card.amounts) if card.amounts else {}
     waiting: dict[str, Value] = {
         "waiting_now_pods": card.waiting.pods if card.waiting else 0,
         "waiting_now_gpu_equivalents": card.waiting.gpu_equivalents if card.waiting else 0,
     }
-    return Row({**values, **waiting, "tier": card.name}, {"tier": card.href})
+    return Row(
+        {**values, **waiting, "tier": card.name},
+        {"tier": card.href},
+        explained=tables.explained_as(query, {"tier": card.name}),
+    )
 
 
 def groups(
@@ -92,23 +96,39 @@ def groups(
     capacity: bool = False,
     total: bool = False,
     empty: str,
+    scope: Mapping[str, str] | None = None,
 ) -> Table:
     """Return a line per group, largest allocation first, with links to the groups' pages.
 
     `capacity` adds the columns of capacity. Ask for `total` only where the lines are of one tier.
+    `scope` is what all lines are of, as `{"tier": "a100"}`: their figures are explained with it.
     """
+    of = scope or {}
     ordered = sorted(rows, key=lambda r: (-_size(r.amounts), tuple(r.groups.values())))
     return Table(
         id=table_id,
         title=title,
-        columns=[*(Column(g.value, _LABELS[g]) for g in grouped), *(_WHOLE if capacity else _HELD)],
+        columns=[
+            *(Column(g.value, GROUP_LABELS[g]) for g in grouped),
+            *(_WHOLE if capacity else _HELD),
+        ],
         rows=[
-            Row({**tables.ledger_values(row.amounts), **row.groups}, _group_links(row, reading))
+            Row(
+                {**tables.ledger_values(row.amounts), **row.groups},
+                _group_links(row, reading),
+                explained=tables.explained_as(reading.query, {**of, **row.groups}),
+            )
             for row in ordered
         ],
         zone=reading.choice.zone,
         empty=empty,
-        total=tables.total_row(grouped[0].value, ordered) if total else None,
+        total=(
+            tables.total_row(
+                grouped[0].value, ordered, explained=tables.explained_as(reading.query, of)
+            )
+            if total
+            else None
+        ),
     )
 
 
@@ -126,32 +146,39 @@ def _group_links(row: UsageRow, reading: Reading) -> dict[str, str | None]:
 
 
 def workloads(
-    rows: Sequence[UsageRow], reading: Reading, *, sums: Sequence[UsageRow], note: str = ""
+    rows: Sequence[UsageRow],
+    reading: Reading,
+    *,
+    sums: Sequence[UsageRow],
+    note: str = "",
+    scope: Mapping[str, str] | None = None,
 ) -> Table:
     """Return a line per workload and tier with links; `rows` are one page of `sums`.
 
     The total is over `sums`, which a file carries whole. Rows name cluster, namespace, workload
-    (`Kind/name`) and tier.
+    (`Kind/name`) and tier. `scope` is what all lines are of: their figures are explained with it.
     """
+    of = scope or {}
     keys = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
     total = tables.total_row(Grouping.CLUSTER.value, sums)
     if total is not None:
         used = not_used(tables.summed(sums))
-        total = Row({**total.values, UNUSED.key: used})
+        explained = tables.explained_as(reading.query, of)
+        total = Row({**total.values, UNUSED.key: used}, explained=explained)
     return Table(
         id="workloads",
         title="Workloads",
-        columns=[*(Column(g.value, _LABELS[g]) for g in keys), _HELD[0], UNUSED, *_HELD[1:]],
-        rows=[_workload_line(row, reading) for row in rows],
+        columns=[*(Column(g.value, GROUP_LABELS[g]) for g in keys), _HELD[0], UNUSED, *_HELD[1:]],
+        rows=[_workload_line(row, reading, of) for row in rows],
         zone=reading.choice.zone,
         empty="No workload held a GPU in this window. Choose a longer one.",
         total=total,
         note=note,
-        every=lambda: (_workload_line(row, reading) for row in sums),
+        every=lambda: (_workload_line(row, reading, of) for row in sums),
     )
 
 
-def _workload_line(row: UsageRow, reading: Reading) -> Row:
+def _workload_line(row: UsageRow, reading: Reading, scope: Mapping[str, str]) -> Row:
     kind, _, name = row.groups[Grouping.WORKLOAD].partition("/")
     link = href(
         "workload",
@@ -163,7 +190,8 @@ def _workload_line(row: UsageRow, reading: Reading) -> Row:
     )
     tier = href("tier", reading.query, name=row.groups[Grouping.TIER])
     values = {**tables.ledger_values(row.amounts), UNUSED.key: not_used(row.amounts)}
-    return Row({**values, **row.groups}, {"workload": link, "tier": tier})
+    explained = tables.explained_as(reading.query, {**scope, **row.groups})
+    return Row({**values, **row.groups}, {"workload": link, "tier": tier}, explained=explained)
 
 
 NOT_KEPT = "Nothing is known of these hours: too recent, not collected, or no longer kept."
@@ -217,7 +245,15 @@ def is_unknown(row: PodRow, reading: Reading) -> bool:
 def _pod_line(row: PodRow, reading: Reading) -> Row:
     link = href("pod", reading.query, cluster=row.cluster, uid=row.uid)
     tier = href("tier", reading.query, name=row.tier) if row.tier else None
-    return Row(pod_values(row, reading), {"pod": link, "tier": tier})
+    return Row(
+        pod_values(row, reading),
+        {"pod": link, "tier": tier},
+        explained=_pod_explained(row, reading),
+    )
+
+
+def _pod_explained(row: PodRow, reading: Reading) -> str:
+    return tables.explained_as(reading.query, {"cluster": row.cluster, "pod": row.uid})
 
 
 def pod_values(row: PodRow, reading: Reading) -> dict[str, Value]:
@@ -241,7 +277,11 @@ def pod_ledger(row: PodRow, reading: Reading) -> Table:
         id="ledger",
         title="What it held in this window",
         columns=[*_HELD],
-        rows=[Row(tables.ledger_values(row.amounts))] if row.amounts.allocated else [],
+        rows=(
+            [Row(tables.ledger_values(row.amounts), explained=_pod_explained(row, reading))]
+            if row.amounts.allocated
+            else []
+        ),
         zone=reading.choice.zone,
         empty=NOT_KEPT if is_unknown(row, reading) else NOTHING_HELD,
     )

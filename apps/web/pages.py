@@ -18,6 +18,7 @@ from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.web.charts import Chart
 from apps.web.downloads import csv_response
 from apps.web.links import path_of
+from apps.web.ordering import arranged
 from apps.web.picker import PLACE_KEYS, kept, picker_of
 from apps.web.reading import PageRequest, Reading, reading_of
 from apps.web.tables import Table
@@ -70,7 +71,8 @@ def respond(
     the page or of a chart, with the rows of all its pages.
     """
     drawn = list(charts)
-    by_id = {table.id: table for table in (*tables, *(chart.table for chart in drawn))}
+    ordered = arranged(tables, request)
+    by_id = {table.id: table for table in (*ordered, *(chart.table for chart in drawn))}
     if _wants_file(request):
         return _file(request, reading, room, by_id)
     shown = {

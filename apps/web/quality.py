@@ -13,6 +13,7 @@ HOUR = timedelta(hours=1)
 STALE_AFTER = 3 * HOUR
 LOW_COVERAGE = 0.95
 _MOST_RANGES = 4
+_BADGE_WORDS = {"apportioned": "shared out", "unmeasured": "not measured"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Grade:
 class Quality:
     """The banner above a page's numbers; `level` is ok, warning or danger.
 
-    `begins` is set when the window reaches back before the first facts there are.
+    `begins` is set when the window reaches back before the first facts there are. `badge` is the
+    same in a few words each, what is wrong first.
     """
 
     level: str
@@ -49,6 +51,7 @@ class Quality:
     coverage: str
     unmeasured: str
     grades: Sequence[Grade]
+    badge: Sequence[str] = ()
 
     @property
     def has_gaps(self) -> bool:
@@ -75,9 +78,11 @@ def quality(
     low = coverage is not None and coverage < LOW_COVERAGE
     trouble = bool(failed or missing or partial or stale or low)
     level = "danger" if freshness.last_hour_end is None else "warning" if trouble else "ok"
+    grades = _grades(amounts, zone)
+    begins = _begins(freshness.first_hour, start, zone)
     return Quality(
         level=level,
-        begins=_begins(freshness.first_hour, start, zone),
+        begins=begins,
         last_hour_end=_clock(freshness.last_hour_end, zone) if freshness.last_hour_end else "",
         stale=stale,
         missing=missing,
@@ -85,7 +90,13 @@ def quality(
         partial=partial,
         coverage=shown(coverage, Format.RATIO, zone) if coverage is not None else "",
         unmeasured=_unmeasured(amounts, zone),
-        grades=_grades(amounts, zone),
+        grades=grades,
+        badge=[
+            *_troubles(failed, missing, partial),
+            *([f"facts begin {begins}"] if begins else ()),
+            *(f"{grade.text} {_BADGE_WORDS.get(grade.name, grade.name)}" for grade in grades),
+            *_newest(freshness.last_hour_end, stale, zone, now),
+        ],
     )
 
 
@@ -124,6 +135,24 @@ def _gap(hours: Sequence[datetime], zone: ZoneInfo) -> Gap | None:
 
 def _begins(first: datetime | None, start: datetime, zone: ZoneInfo) -> str:
     return _clock(first, zone) if first and first > start else ""
+
+
+def _troubles(failed: Gap | None, missing: Gap | None, partial: Gap | None) -> list[str]:
+    lost = (failed.count if failed else 0) + (missing.count if missing else 0)
+    found = [f"{_hours(lost)} not collected"] if lost else []
+    return [*found, f"{_hours(partial.count)} partial"] if partial else found
+
+
+def _hours(count: int) -> str:
+    return f"{count} hour{'' if count == 1 else 's'}"
+
+
+def _newest(last: datetime | None, stale: str, zone: ZoneInfo, now: datetime) -> list[str]:
+    if last is None:
+        return []
+    local = last.astimezone(zone)
+    day = "" if local.date() == now.astimezone(zone).date() else f"{local.day} {local:%b} "
+    return [f"newest hour ends {day}{local:%H:%M}", *([f"{stale} old"] if stale else ())]
 
 
 def _stale(last: datetime | None, now: datetime) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from apps.accounts.models import User
 
 Row = TypeVar("Row")
+COMPARE, NOT_COMPARED = "compare", "no"
 
 
 class PageRequest(HttpRequest):
@@ -41,7 +42,8 @@ class Reading:
     """The plain arguments that a page's selectors are called with, and its links carry.
 
     `clusters` are the names that can be filtered by; `problems` say what of the address was not
-    understood; `query` reproduces window and filters.
+    understood; `query` reproduces window and filters; `compares` says whether figures are to be
+    held against the period before.
     """
 
     choice: WindowChoice
@@ -51,6 +53,7 @@ class Reading:
     clusters: tuple[str, ...]
     problems: tuple[str, ...]
     query: Query
+    compares: bool = True
 
     @property
     def window(self) -> Window:
@@ -64,6 +67,7 @@ def reading_of(request: PageRequest) -> Reading:
     choice = forms.window_from(request.GET, zone=clusters.report().zone, now=now)
     known = tuple(row.name for row in clusters.cluster_rows(visibility=visibility))
     chosen, problem = forms.names_from(request.GET, "cluster", known)
+    compares = request.GET.get(COMPARE) != NOT_COMPARED
     return Reading(
         choice=choice,
         filters=Filters(cluster=chosen),
@@ -71,7 +75,12 @@ def reading_of(request: PageRequest) -> Reading:
         now=now,
         clusters=known,
         problems=tuple(text for text in (choice.problem, problem) if text),
-        query=(*choice.query, *(("cluster", name) for name in chosen)),
+        query=(
+            *choice.query,
+            *(("cluster", name) for name in chosen),
+            *(() if compares else ((COMPARE, NOT_COMPARED),)),
+        ),
+        compares=compares,
     )
 
 
@@ -88,8 +97,9 @@ def usage_of(
     tier: str = "",
     team: str = "",
     narrowed: Filters | None = None,
+    window: Window | None = None,
 ) -> list[UsageRow]:
-    """Return the ledger over the reading's window, by its own interval unless one is given.
+    """Return the ledger over the reading's window, by its own interval unless others are given.
 
     `tier` and `team` narrow what the reading's filters leave; `narrowed` stands in their place.
     """
@@ -97,11 +107,12 @@ def usage_of(
         reading.filters, tier=(tier,) if tier else (), team=(team,) if team else ()
     )
     return usage.usage_rows(
-        reading.window,
+        window or reading.window,
         interval=interval or reading.choice.interval,
         group_by=by,
         filters=filters,
         visibility=reading.visibility,
+        zone=reading.choice.zone,
     )
 
 

@@ -6,10 +6,10 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from apps.usage.domain.amounts import Amounts
-from apps.web.formats import NUMERIC, Format, Value, exact, shown
+from apps.web.formats import FALLING, NUMERIC, Format, Value, exact, shown
 from apps.web.forms import Pages
 from apps.web.ledger import LedgerClass
-from apps.web.links import Query, with_query
+from apps.web.links import Query, explain_href, with_query
 
 _LONG_TEXT = 24  # characters; longer ones take half of a phone
 
@@ -29,19 +29,32 @@ class Column:
     def is_number(self) -> bool:
         return self.kind in NUMERIC
 
+    @property
+    def falls_first(self) -> bool:
+        """Whether sorting by it starts with the largest or latest."""
+        return self.kind in FALLING
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Values by column key, and the address that a value leads to, where it leads anywhere."""
+    """Values by column key, and the address that a value leads to, where it leads anywhere.
+
+    `explained` is the address that explains the row's figures, to which the key of each is
+    added: see `explained_as`.
+    """
 
     values: Mapping[str, Value]
     links: Mapping[str, str | None] = field(default_factory=dict)
     badges: Mapping[str, str] = field(default_factory=dict)
+    explained: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell ready for the page: `text` short, `title` the exact value."""
+    """One cell ready for the page: `text` short, `title` the exact value.
+
+    `explain_href` leads to what the figure is made of; `share` (0..1) is drawn as a bar.
+    """
 
     text: str
     title: str
@@ -49,6 +62,8 @@ class Cell:
     wraps: bool = False
     href: str | None = None
     badge: str = ""
+    explain_href: str = ""
+    share: str = ""
 
     @property
     def is_long(self) -> bool:
@@ -57,11 +72,21 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Heading:
+    """The head of a column: where a click on it leads, and how the table is sorted by it."""
+
+    column: Column
+    href: str
+    direction: str
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """`total` is shown as a last line; `empty` says why there are no rows and what to do.
 
     `every` gives the rows of all pages of a table that shows one at a time: what a file carries.
-    They are read when the file is written, not before.
+    They are read when the file is written, not before. `ordered` tables keep the order they
+    have. `apps.web.ordering` sets `sort_links`, by column key, and `sorted_by`.
     """
 
     id: str
@@ -75,6 +100,20 @@ class Table:
     previous_href: str | None = None
     next_href: str | None = None
     every: Callable[[], Iterable[Row]] | None = None
+    ordered: bool = False
+    sorted_by: str = ""
+    sort_links: Mapping[str, str] = field(default_factory=dict)
+
+    def headings(self) -> list[Heading]:
+        """Return the heads of the columns."""
+        return [
+            Heading(column, self.sort_links.get(column.key, ""), self._direction(column))
+            for column in self.columns
+        ]
+
+    def _direction(self, column: Column) -> str:
+        """Return what `aria-sort` says of a column; empty for those it is not sorted by."""
+        return {column.key: "ascending", f"-{column.key}": "descending"}.get(self.sorted_by, "")
 
     def body(self) -> list[list[Cell]]:
         """Return the cells of the rows."""
@@ -112,6 +151,8 @@ class Table:
             wraps=column.wraps,
             href=row.links.get(column.key),
             badge=row.badges.get(column.key, ""),
+            explain_href=_explain_href(row, column, value),
+            share=_share(value, column),
         )
 
 
@@ -120,6 +161,28 @@ def _unit_of_exact(column: Column) -> str:
     if column.kind is Format.SECONDS:
         return "s"
     return "" if column.kind is Format.RATIO else column.unit
+
+
+def _share(value: Value, column: Column) -> str:
+    """Return how much of a bar a ratio fills, 0..1; empty for what is no ratio of a whole."""
+    if column.kind is not Format.RATIO or not isinstance(value, int | float):
+        return ""
+    return f"{min(max(value, 0.0), 1.0):.3f}"
+
+
+def _explain_href(row: Row, column: Column, value: Value) -> str:
+    if not row.explained or column.key not in EXPLAINED or value is None:
+        return ""
+    joint = "&" if "?" in row.explained else "?"
+    return f"{row.explained}{joint}figure={column.key}"
+
+
+def explained_as(query: Query, scope: Mapping[str, str]) -> str:
+    """Return the address that explains the figures of a row, for `Row.explained`.
+
+    Made once for a row of many figures. `scope` is as for `links.explain_href`.
+    """
+    return explain_href("", query, **scope)
 
 
 class HasAmounts(Protocol):
@@ -183,6 +246,15 @@ _AMOUNT_NAMES = (
 )
 
 
+EXPLAINED = frozenset(
+    {
+        *(f"{name}_gpu_hours" for name in (*_AMOUNT_NAMES, "not_busy")),
+        *("allocation_ratio", "utilization_ratio", "coverage_ratio"),
+    }
+)
+"""The keys of the columns whose figures can be explained."""
+
+
 def summed(rows: Sequence[HasAmounts]) -> Amounts:
     """Return the sum of the rows' ledgers; ratios then derive from the sums."""
     total = Amounts()
@@ -191,11 +263,14 @@ def summed(rows: Sequence[HasAmounts]) -> Amounts:
     return total
 
 
-def total_row(label_key: str, rows: Sequence[HasAmounts], **extra: Value) -> Row | None:
+def total_row(
+    label_key: str, rows: Sequence[HasAmounts], *, explained: str = "", **extra: Value
+) -> Row | None:
     """Return the line `Total`; None for fewer than two rows."""
     if len(rows) < 2:
         return None
-    return Row({**ledger_values(summed(rows)), label_key: "Total", **extra})
+    values = {**ledger_values(summed(rows)), label_key: "Total", **extra}
+    return Row(values, explained=explained)
 
 
 def with_rows(table: Table, rows: Sequence[Row]) -> Table:

@@ -2,11 +2,26 @@
 
 from django.urls import URLPattern, path
 
-from apps.web.views import account, health, overview, pods, probes, teams, tiers, workloads
+from apps.web.views import (
+    account,
+    catalog,
+    explain,
+    first_run,
+    health,
+    overview,
+    pods,
+    probes,
+    search,
+    styleguide,
+    teams,
+    tiers,
+    workloads,
+)
 
 app_name = "web"
 urlpatterns: list[URLPattern] = [
     path("", overview.overview, name="overview"),
+    path("tiers/", catalog.tier_catalog, name="tiers"),
     path("tiers/<str:name>/", tiers.tier, name="tier"),
     path("teams/", teams.teams, name="teams"),
     path("teams/<str:name>/", teams.team, name="team"),
@@ -16,7 +31,11 @@ urlpatterns: list[URLPattern] = [
         name="workload",
     ),
     path("pods/<str:cluster>/<str:uid>/", pods.pod, name="pod"),
+    path("explain/", explain.explain, name="explain"),
+    path("search/", search.search, name="search"),
+    path("first-run/", first_run.checklist, name="first-run"),
     path("health/data/", health.data_health, name="data-health"),
+    path("styleguide/", styleguide.styleguide, name="styleguide"),
     path("sign-in/", account.SignIn.as_view(), name="sign-in"),
     path("sign-out/", account.SignOut.as_view(), name="sign-out"),
     path("healthz", probes.healthz, name="healthz"),

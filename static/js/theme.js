@@ -23,28 +23,28 @@
       root.dataset.bsTheme = theme;
       document.dispatchEvent(new CustomEvent("themechange"));
     }
-    for (const button of document.querySelectorAll("[data-theme-switch]")) {
-      button.hidden = false;
-      button.textContent = `Theme: ${choice}`;
-      button.setAttribute("aria-label", `Theme: ${choice}. Change it.`);
+    // Without scripts the choice could not be kept, so it is shown by this one.
+    for (const part of document.querySelectorAll("[data-needs-scripts]")) part.hidden = false;
+    for (const radio of document.querySelectorAll("input[name=theme]")) {
+      radio.checked = radio.value === choice;
     }
   }
 
   apply();
   dark.addEventListener("change", apply);
+  window.addEventListener("storage", apply); // chosen in another tab
   // Paper is white. The charts are drawn anew for it after this, see charts.js.
   window.addEventListener("beforeprint", () => {
     root.dataset.bsTheme = "light";
   });
   window.addEventListener("afterprint", apply);
   document.addEventListener("DOMContentLoaded", apply);
-  document.addEventListener("click", (event) => {
-    if (!(event.target instanceof Element) || !event.target.closest("[data-theme-switch]")) return;
-    const next = CHOICES[(CHOICES.indexOf(chosen()) + 1) % CHOICES.length];
+  document.addEventListener("change", (event) => {
+    if (!(event.target instanceof Element) || !event.target.matches("input[name=theme]")) return;
     try {
-      localStorage.setItem(KEY, next);
+      localStorage.setItem(KEY, event.target.value);
     } catch {
-      return;
+      // Nothing is kept: apply() puts the control back to what holds.
     }
     apply();
   });

@@ -1,18 +1,16 @@
-"""Pods of the ledger with what they held, and what waits."""
+"""Pods of the ledger with what they held."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
-from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace, NamespaceClaim
 from apps.usage import selectors
 from apps.usage.domain.rows import Filters, PodRow
-from apps.usage.selectors import GroupingRefused, Waiting
+from apps.usage.selectors import GroupingRefused
 from tests import factories
 from tests.factories import PodFact, Portal, held, make_pod, make_portal, make_workload
 
@@ -206,55 +204,3 @@ def test_one_pod_is_for_the_people_of_its_team(portal: Portal, person: str, *, s
     visibility = visibility_of(getattr(portal, person))
     row = selectors.pod_row("west", "uid-train-0", window=WINDOW, visibility=visibility)
     assert (row is not None) is seen
-
-
-# ---------------------------------------------------------------- waiting
-
-
-def test_what_waits_is_counted_by_tier_over_all_teams(portal: Portal) -> None:
-    work = make_workload(portal.clusters[0], "speech", "queue")
-    gold, silver = portal.tiers
-    make_pod(work, "w1", created_at=AT - HOUR, tier=silver, units=2.0)
-    make_pod(work, "w2", created_at=AT - HOUR, tier=silver, gpu_equivalents=0.5)
-    make_pod(work, "bound later", created_at=AT - HOUR, bound_at=AT + SECOND, tier=gold)
-    make_pod(work, "bound now", created_at=AT - HOUR, bound_at=AT, tier=gold)
-    make_pod(work, "gone", created_at=AT - HOUR, ended_at=AT, tier=gold)
-    make_pod(work, "to come", created_at=AT + SECOND, tier=gold)
-    make_pod(work, "nowhere", created_at=AT - HOUR)
-    assert selectors.waiting_now(AT, visibility=visibility_of(portal.dan)) == [
-        Waiting("gold", 2, 5.0),
-        Waiting("silver", 2, 2.5),
-        Waiting("undetermined", 1, 1.0),
-    ]
-
-
-def test_what_waits_can_be_narrowed_to_clusters(portal: Portal) -> None:
-    def waiting(*clusters: str) -> list[Waiting]:
-        filters = Filters(cluster=clusters)
-        return selectors.waiting_now(AT, visibility=EVERYTHING, filters=filters)
-
-    assert waiting("west") == waiting("west", "east") == waiting() == [Waiting("gold", 1, 4.0)]
-    assert waiting("east") == []
-
-
-def test_clusters_that_left_the_catalog_wait_for_nothing(portal: Portal) -> None:
-    portal.clusters[0].active = False
-    portal.clusters[0].save()
-    assert selectors.waiting_now(AT, visibility=EVERYTHING) == []
-
-
-# ---------------------------------------------------------------- queries
-
-
-@pytest.mark.parametrize(("person", "queries"), [("cleo", 4), ("ada", 7)])
-def test_a_page_takes_a_known_number_of_queries(
-    portal: Portal, person: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    visibility = visibility_of(getattr(portal, person))
-    with django_assert_num_queries(queries):
-        read(visibility=visibility)
-
-
-def test_windows_of_many_days_hold_all_their_pods(portal: Portal) -> None:
-    window = Window(day_start(date(2026, 1, 1), BERLIN), day_start(date(2027, 1, 1), BERLIN))
-    assert len(names(window)) == 7

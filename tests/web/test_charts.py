@@ -1,6 +1,9 @@
 """Figures are valid, add up, and tell a gap from a zero."""
 
+import json
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -68,9 +71,10 @@ def test_the_stack_of_each_hour_is_its_capacity() -> None:
 def test_the_two_hours_at_the_end_of_summer_time_are_two_bars() -> None:
     chart = drawn(rows(HOURS), axis())
     assert chart.figure is not None
-    busy = chart.figure["data"][0]
-    assert busy["x"] == list(range(25))
-    assert busy["customdata"][2:4] == ["Sun 25 Oct 02:00 CEST", "Sun 25 Oct 02:00 CET"]
+    busy, periods = chart.figure["data"][0], chart.figure["layout"]["meta"]
+    assert (busy["x0"], busy["dx"], len(busy["y"])) == (0, 1, 25)
+    assert periods["labels"][2:4] == ["Sun 25 Oct 02:00 CEST", "Sun 25 Oct 02:00 CET"]
+    assert periods["start"] == "2026-10-24T22:00:00Z"
     assert len(chart.table.rows) == 25
 
 
@@ -79,7 +83,8 @@ def test_an_hour_that_was_not_collected_is_a_marked_gap_and_no_zero() -> None:
     chart = drawn(rows([h for h in HOURS if h not in lost]), axis(lost))
     assert chart.figure is not None
     for trace in chart.figure["data"]:
-        assert not {4, 5} & set(trace["x"])
+        assert trace["y"][3:7].count(None) == 2
+        assert trace["y"][4:6] == [None, None]
     assert [(s["x0"], s["x1"]) for s in chart.figure["layout"]["shapes"]] == [(3.5, 5.5)]
     assert chart.caption.endswith(" 2 hours not collected.")
     assert [row.values for row in chart.table.rows][4:6] == [
@@ -102,7 +107,9 @@ def test_a_day_that_lacks_hours_says_so_over_its_bar() -> None:
     assert chart.figure is not None
     notes = [note["text"] for note in chart.figure["layout"]["annotations"]]
     assert notes == ["−2 h", "so far"]
-    assert chart.figure["data"][0]["customdata"][0] == "Sun 25 Oct 2026, 2 h missing"
+    periods = chart.figure["layout"]["meta"]
+    assert periods["days"] == ["2026-10-25", "2026-10-26"]
+    assert periods["notes"] == {"0": "2 h missing", "1": "so far"}
 
 
 @pytest.mark.parametrize(
@@ -121,14 +128,77 @@ def test_an_empty_chart_says_why_and_what_to_do(lost: list[datetime], says: str)
 def test_a_chart_of_a_team_has_no_capacity() -> None:
     held = UsageRow(START, {}, Amounts(allocated=nano(2), busy=nano(2)))
     chart = charts.ledger([held], chart_id="l", title="t", axis=axis(), classes=ALLOCATED_CLASSES)
-    assert chart.figure is not None
-    assert [t["name"] for t in chart.figure["data"]] == [c.label for c in ALLOCATED_CLASSES]
     assert "capacity_gpu_hours" not in [column.key for column in chart.table.columns]
 
 
-def test_every_class_has_a_colour_of_its_own_and_the_unmeasured_is_hatched() -> None:
-    assert len({c.colour for c in CAPACITY_CLASSES}) == len(CAPACITY_CLASSES)
+def test_a_class_that_nothing_is_of_is_not_drawn() -> None:
+    held = UsageRow(START, {}, Amounts(allocated=nano(3), busy=nano(2), idle=nano(1)))
+    chart = charts.ledger([held], chart_id="l", title="t", axis=axis(), classes=ALLOCATED_CLASSES)
+    assert chart.figure is not None
+    assert [trace["name"] for trace in chart.figure["data"]] == ["Busy", "Idle"]
+
+
+def test_only_the_unmeasured_and_the_unhealthy_have_a_pattern() -> None:
     assert {c.key for c in CAPACITY_CLASSES if c.pattern} == {"unmeasured", "unhealthy"}
+
+
+def test_a_figure_leaves_its_colours_to_the_page() -> None:
+    chart = drawn(rows(HOURS), axis())
+    assert chart.figure is not None
+    assert [trace["meta"] for trace in chart.figure["data"]] == [c.token for c in CAPACITY_CLASSES]
+    assert "color" not in chart.script
+    assert "#" not in json.dumps(chart.figure)
+
+
+def test_a_figure_stands_in_a_page_as_data_that_ends_no_script() -> None:
+    on = replace(axis(), label="</script><script>alert(1)</script>")
+    chart = charts.ledger(rows(HOURS), chart_id="l", title="t", axis=on)
+    assert chart.script.startswith('<script id="l-figure" type="application/json">{')
+    assert chart.script.count("</script>") == 1
+    body = chart.script.split(">", 1)[1].removesuffix("</script>")
+    assert json.loads(body) == chart.figure
+
+
+@pytest.mark.parametrize(
+    ("hours", "per_day"),
+    [
+        pytest.param(0, 400, id="thirteen months of days"),
+        pytest.param(73, 0, id="three days of hours"),
+    ],
+)
+@pytest.mark.parametrize("gpus", [1.0, 812.0], ids=["small", "large"])
+def test_the_largest_figure_is_under_25_kilobytes(hours: int, per_day: int, gpus: float) -> None:
+    step = timedelta(hours=1) if hours else timedelta(days=1)
+    periods = [START + i * step for i in range(hours or per_day)]
+    interval = Interval.HOUR if hours else Interval.DAY
+    given = [UsageRow(p, {}, uneven(gpus, i)) for i, p in enumerate(periods)]
+    chart = charts.ledger(
+        given, chart_id="l", title="t", axis=Axis(periods, interval, BERLIN, "w", {})
+    )
+    assert chart.figure is not None
+    assert len(chart.figure["data"]) == len(CAPACITY_CLASSES)
+    assert len(chart.script.encode()) < 25_000
+
+
+def uneven(gpus: float, index: int) -> Amounts:
+    """Return a line of all classes whose parts have as many digits as they come with."""
+    names = ("busy", "idle", "underused", "unmeasured", "not_running", "unallocated", "unhealthy")
+    parts = {n: nano(gpus * math.pi * (i + 1 + index / 97)) for i, n in enumerate(names)}
+    allocated = sum(parts[n] for n in names[:5])
+    return Amounts(**parts, allocated=allocated, capacity=sum(parts.values()))
+
+
+def test_bars_of_a_long_window_have_four_figures_and_those_of_a_short_one_three_decimals() -> None:
+    days = [START + timedelta(days=i) for i in range(120)]
+    amounts = Amounts(allocated=nano(1234.5678), busy=nano(1234.5678 - 0.4), idle=nano(0.4))
+    tops = {}
+    for count in (3, 120):
+        given = [UsageRow(d, {}, amounts) for d in days[:count]]
+        on = Axis(days[:count], Interval.DAY, BERLIN, "w", {})
+        figure = charts.ledger(given, chart_id="l", title="t", axis=on).figure
+        assert figure is not None
+        tops[count] = [trace["y"][0] for trace in figure["data"]]
+    assert tops == {3: [1234.168, 0.4], 120: [1234, 0.4]}
 
 
 def test_missing_hours_are_counted_by_the_period_that_holds_them() -> None:

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from django.template.loader import render_to_string
 from django.test import Client
 
+from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
 from tests.factories import make_portal, make_user
+from tests.web.pages import text_of
 
 SignIn = Callable[[User], Client]
 
@@ -17,10 +19,17 @@ def test_a_portal_without_any_facts_says_what_to_do(db: None, signed_in: SignIn)
     assert "No hour has been collected yet." in client.get("/").content.decode()
 
 
+def test_a_catalog_without_facts_says_that_it_does_not_know(db: None, signed_in: SignIn) -> None:
+    page = signed_in(make_portal().dan).get("/tiers/").content.decode()
+    assert "not known how busy the tiers are" in page
+    assert 'id="tier-1-manifest"' in page
+
+
 def test_an_empty_database_still_has_pages(db: None, signed_in: SignIn) -> None:
-    client = signed_in(make_user("solo"))
-    assert "load_catalog" in client.get("/").content.decode()
-    for path in ("/teams/", "/health/data/"):
+    assert "No hour has been collected yet." in text_of(signed_in(make_user("guest")), "/")
+    client = signed_in(make_user("solo", Role.ADMIN))
+    assert "manage.py load_catalog" in text_of(client, "/")
+    for path in ("/teams/", "/health/data/", "/tiers/", "/first-run/", "/search/?q=solo"):
         assert client.get(path).status_code == 200
 
 

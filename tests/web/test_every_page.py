@@ -12,10 +12,10 @@ from pytest_django import DjangoAssertNumQueries
 
 from tests.factories import Portal, make_pod, make_team, make_tier, make_workload
 from tests.web.conftest import DAILY, HOURLY
-from tests.web.pages import PAGES, text_of
+from tests.web.pages import PAGES, STANDING, text_of
 
 
-@pytest.mark.parametrize(("path", "most"), PAGES.items())
+@pytest.mark.parametrize(("path", "most"), (PAGES | STANDING).items())
 @pytest.mark.parametrize("query", [HOURLY, DAILY, "window=7d"])
 def test_a_page_needs_few_queries(
     path: str,
@@ -77,7 +77,7 @@ def test_figures_are_data_and_no_script_runs_inline(admin: Client) -> None:
     assert "script-src 'self'" in response["Content-Security-Policy"]
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", PAGES | STANDING)
 def test_a_page_has_landmarks_one_heading_and_named_tables(path: str, admin: Client) -> None:
     page = text_of(admin, f"{path}?{HOURLY}")
     assert page.count("<main") == page.count("<h1") == 1

@@ -183,6 +183,18 @@ def test_the_label_says_the_window_in_words(query: str, label: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "label"),
+    [
+        ("first=2026-10-25", "25 Oct 2026"),
+        ("first=2026-10-25&last=2026-11-02", "25 Oct – 2 Nov 2026"),
+        ("first=2025-12-30&last=2026-01-02", "30 Dec 2025 – 2 Jan 2026"),
+    ],
+)
+def test_a_narrow_page_gives_the_days_alone(query: str, label: str) -> None:
+    assert forms.window_from(QueryDict(query), zone=BERLIN, now=NOW).short_label == label
+
+
+@pytest.mark.parametrize(
     "query", ["window=30d", "first=2026-10-01&last=2026-10-03", "start=2026-10-01&end=2026-10-03"]
 )
 def test_the_query_of_a_choice_gives_the_same_window_again(query: str) -> None:

@@ -2,23 +2,101 @@
 
 import html
 import re
+from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
 
+from apps.usage.models import CollectionWindow
+from tests.factories import Portal
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import text_of
 from tests.web.shown import tables_of
 
 
-def test_the_calendar_of_data_health_marks_each_hour(admin: Client) -> None:
+def marks_of(page: str) -> list[tuple[str, str]]:
+    """Return (state, title) of every hour that the calendars of a page show, in their order."""
+    return re.findall(r'<td><(?:a|span) class="hour-mark hour-(\w+)"[^>]*? title="([^"]+)"', page)
+
+
+def runs_of(page: str, cluster: str) -> list[str]:
+    """Return the lines of a cluster's hours, newest first."""
+    found = re.search(rf'aria-label="Runs of hours of {cluster}">(.*?)</ul>', page, re.DOTALL)
+    assert found
+    return [re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", li)).strip() for li in split(found[1])]
+
+
+def split(items: str) -> list[str]:
+    return items.split("</li>")[:-1]
+
+
+def test_a_calendar_for_each_cluster_marks_each_hour(admin: Client) -> None:
+    marks = marks_of(text_of(admin, f"/health/data/?{HOURLY}"))
+    assert len(marks) == 2 * 73
+    for of_cluster in (marks[:73], marks[73:]):
+        states = {title.split(": ")[0]: state for state, title in of_cluster}
+        assert states["Sat 25 Oct 02:00 CEST"] == "failed"
+        assert states["Sat 25 Oct 03:00 CEST"] == "missing"
+        assert states["Sun 26 Oct 02:00 CET"] == "complete"
+
+
+def test_hours_that_are_alike_are_one_line(admin: Client) -> None:
     page = text_of(admin, f"/health/data/?{HOURLY}")
-    marks = re.findall(r'<td><span class="hour-mark hour-(\w+)"[^>]*title="([^"]+)"', page)
-    assert len(marks) == 73
-    states = {title.split(": ")[0]: state for state, title in marks}
-    assert states["Sat 25 Oct 02:00 CEST"] == "failed"
-    assert states["Sat 25 Oct 03:00 CEST"] == "missing"
-    assert states["Sun 26 Oct 02:00 CET"] == "complete"
+    for cluster in ("west", "east"):
+        lines = runs_of(page, cluster)
+        assert [line.split("×")[-1].split("?")[-1].strip()[:24] for line in lines[1:3]] == [
+            "1 hour not collected Sat",
+            "1 hour failed Sat 25 Oct",
+        ]
+        assert lines[0].startswith("69 hours complete Sat 25 Oct 04:00 – Tue 28 Oct 00:00")
+        assert lines[3].startswith("2 hours complete Sat 25 Oct 00:00 – 02:00")
+    assert "answered 503" in runs_of(page, "west")[2]
+
+
+def test_data_health_leads_with_what_is_wrong(admin: Client) -> None:
+    page = text_of(admin, f"/health/data/?{HOURLY}")
+    lead = page[page.index("What is wrong") :][:2500]
+    assert page.index("What is wrong") < page.index("hours-of-days")
+    assert lead.count('<li class="run">') == 4
+    assert "hours complete" not in lead[: lead.index("</ul>")]
+    sound = text_of(admin, "/health/data/?first=2025-10-27&last=2025-10-27")
+    assert "Nothing is wrong in this window" in sound
+    assert "east: all 24 hours that are due are complete" in sound
+
+
+def test_a_cell_of_the_calendar_leads_to_its_hour(admin: Client) -> None:
+    page = text_of(admin, f"/health/data/?{HOURLY}")
+    found = re.search(r'<a class="hour-mark hour-failed" href="([^"#]+)#collections"', page)
+    assert found
+    hour = text_of(admin, html.unescape(found[1]))
+    rows = tables_of(hour)["collections"].rows
+    assert [row[2].text for row in rows[1:]] == ["failed"]
+    assert '<details class="hour-list" id="hours" open>' in hour
+
+
+def test_the_hours_one_by_one_are_folded_until_they_are_asked_for(admin: Client) -> None:
+    assert '<details class="hour-list" id="hours">' in text_of(admin, f"/health/data/?{HOURLY}")
+    asked = text_of(admin, f"/health/data/?{HOURLY}&state=failed")
+    assert '<details class="hour-list" id="hours" open>' in asked
+
+
+def test_clusters_begin_at_their_own_hour_and_those_that_lack_most_come_first(
+    portal: Portal, admin: Client
+) -> None:
+    CollectionWindow.objects.filter(
+        cluster=portal.clusters[0], hour__lt=datetime(2025, 10, 26, 23, tzinfo=UTC)
+    ).delete()
+    page = text_of(admin, f"/health/data/?{HOURLY}")
+    assert page.index('id="cluster-1-title">east') < page.index('id="cluster-2-title">west')
+    assert "71 of 73 hours complete" in page
+    assert "24 of 24 hours complete" in page
+
+
+def test_a_long_window_shows_only_what_is_wrong(admin: Client) -> None:
+    page = text_of(admin, "/health/data/?first=2025-07-01&last=2025-10-27")
+    assert marks_of(page) == []
+    assert "1 hour failed" in page
+    assert "hours complete</a>" not in page
 
 
 @pytest.mark.parametrize(

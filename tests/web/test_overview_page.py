@@ -1,12 +1,20 @@
 """The overview: every tier beside the others."""
 
 import csv
+import html
 import io
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 
+import pytest
 from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
-from tests.web.conftest import HOURLY
+from apps.accounts.models import User
+from tests.factories import Portal, make_pod, make_workload
+from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import text_of
 from tests.web.shown import tables_of
 
@@ -15,7 +23,8 @@ def test_overview_shows_each_tier_with_who_waits(admin: Client) -> None:
     page = text_of(admin, f"/?{HOURLY}")
     assert 'aria-label="Tier gold"' in page
     assert 'aria-label="Tier silver"' in page
-    assert "GPUs in 1 pod" in page  # of vision, waits for gold
+    assert "in 1 pod, the oldest for" in page  # of vision, waits for gold
+    assert 'href="/tiers/gold/?first=2025-10-25&amp;last=2025-10-27#waits"' in page
     assert tables_of(page)["tiers"].rows[1][0].text == "gold"
 
 
@@ -52,3 +61,128 @@ def test_a_window_of_one_cluster_counts_what_waits_there(admin: Client) -> None:
     place = next(n for n, cell in enumerate(west[0]) if "pods" in cell.text)
     assert [row[place].text for row in west[1:]] == ["1", "0"]
     assert [row[place].text for row in east[1:]] == ["0", "0"]
+
+
+# ---------------------------------------------------------------- at a glance
+
+
+def words_of(page: str, start: str) -> str:
+    """Return the text of the element whose tag begins with `start`."""
+    tag = re.findall(rf"<{start}[^>]*>(.*?)</{start.split()[0]}>", page, re.DOTALL)[0]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", tag)).split())
+
+
+def test_the_headline_says_what_the_tables_say(admin: Client) -> None:
+    page = text_of(admin, f"/?{DAILY}&compare=no")
+    text = admin.get(f"/?{DAILY}&format=csv&table=tiers").content.decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    wasted = sum(
+        float(row[f"{cause}_gpu_hours"])
+        for row in rows
+        for cause in ("not_running", "idle", "underused")
+    )
+    said = words_of(page, 'p class="headline-words"')
+    assert said.startswith("Of 24 GPUs in 2 tiers, 11 were allocated on average.")
+    assert f"{wasted:,.0f} GPU-hours were held and not used" in said
+    assert "2 hours of the window could not be counted." in page
+
+
+def test_several_tiers_are_named_rather_than_blended(admin: Client) -> None:
+    more = words_of(text_of(admin, f"/?{DAILY}"), 'p class="headline-more"')
+    assert more.startswith("Fullest is gold, 75.0 % allocated. Least used is ")
+
+
+def test_one_tier_has_its_ratios_in_the_headline(admin: Client) -> None:
+    page = text_of(admin, f"/?{DAILY}&cluster=east&compare=no")
+    row = next(
+        csv.DictReader(
+            io.StringIO(
+                admin.get(
+                    f"/tiers/silver/?{DAILY}&cluster=east&format=csv&table=models"
+                ).content.decode()
+            )
+        )
+    )
+    busy = f"{float(row['utilization_ratio']) * 100:.1f} %"
+    assert words_of(page, 'p class="headline-words"').startswith(
+        f"Of 8 GPUs, 37.5 % were allocated, and what ran on them was busy {busy} of the time."
+    )
+
+
+def test_a_period_before_without_facts_gives_no_comparison_and_says_why(admin: Client) -> None:
+    page = text_of(admin, f"/?{DAILY}")
+    assert "No comparison: only 0 of 96 hours of the 4 days before have facts." in page
+    assert "points more" not in page
+
+
+def test_what_changed_is_said_in_words_beside_the_arrow(admin: Client) -> None:
+    page = text_of(admin, "/?first=2025-10-27&last=2025-10-27")
+    changes = re.findall(r'<small class="change[^"]*">(.*?)</small>', page, re.DOTALL)
+    texts = [" ".join(re.sub(r"<[^>]+>", " ", change).split()) for change in changes]
+    assert texts
+    for text in texts:
+        assert re.fullmatch(
+            r"([▲▼] [\d.]+ (points|%) (more|less) than|= about the same as) in the day before", text
+        )
+
+
+def test_the_largest_waste_names_workloads_of_the_readers_teams_alone(
+    portal: Portal, signed_in: Callable[[User], Client]
+) -> None:
+    for person, there, hidden in (
+        (portal.ben, "/workloads/west/vision/Job/train/", "notes"),
+        (portal.dan, "/workloads/west/speech/StatefulSet/notes/", "train"),
+    ):
+        page = text_of(signed_in(person), f"/?{DAILY}")
+        section = page[page.index('id="waste"') : page.index('id="now"')]
+        assert f'href="{there}?' in section
+        assert hidden not in section
+
+
+# ---------------------------------------------------------------- now
+
+
+def now_part(client: Client, query: str = "tier=gold&tier=silver") -> str:
+    response = client.get(f"/?{HOURLY}&part=now&{query}", headers={"HX-Request": "true"})
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_what_waits_now_comes_alone(admin: Client) -> None:
+    page = text_of(admin, f"/?{HOURLY}")
+    (address,) = re.findall(r'hx-get="([^"]*part=now[^"]*)"', page)
+    part = admin.get(html.unescape(address), headers={"HX-Request": "true"}).content.decode()
+    assert "<h1" not in part
+    assert 'id="now"' in part
+    targets = re.findall(r'id="(waiting-\w+)" hx-swap-oob', part)
+    assert len(targets) == 2
+    for target in targets:
+        assert f'id="{target}"' in page
+
+
+@pytest.mark.parametrize(("person", "named"), [("ben", True), ("dan", False), ("cleo", True)])
+def test_pods_that_wait_are_named_to_their_own_people(
+    person: str, named: bool, portal: Portal, signed_in: Callable[[User], Client]
+) -> None:
+    part = now_part(signed_in(getattr(portal, person)))
+    assert ("train-2" in part) is named
+    assert "in 1 pod, the oldest for" in part
+
+
+def test_the_minutes_news_need_few_queries_however_many_wait(
+    portal: Portal, admin: Client, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    work = make_workload(portal.clusters[0], "vision", "more")
+    for n in range(30):
+        make_pod(work, f"more-{n}", created_at=datetime(2025, 10, 21, tzinfo=UTC))
+    with django_assert_max_num_queries(9):
+        now_part(admin)
+
+
+def test_the_address_of_the_news_gives_the_whole_page_without_htmx(admin: Client) -> None:
+    assert "<h1" in text_of(admin, f"/?{HOURLY}&part=now")
+
+
+def test_hostile_tier_names_in_the_address_stay_text(admin: Client) -> None:
+    part = now_part(admin, 'tier=%3Cscript%3E"&tier=%00')
+    assert "<script" not in part

@@ -97,3 +97,37 @@ def test_the_grade_mix_sums_to_what_was_allocated() -> None:
 def test_ranges_span_the_end_of_summer_time() -> None:
     hours = [datetime(2026, 10, 25, h, tzinfo=UTC) for h in (0, 1)]
     assert hour_ranges(hours, BERLIN) == ["Sun 25 Oct 2026 02:00 CEST – 03:00 CET"]
+
+
+def test_the_badge_says_what_is_wrong_first() -> None:
+    amounts = Amounts(
+        allocated=nano(100), busy=nano(99), unmeasured=nano(1), grade_inferred=nano(6)
+    )
+    lost = fresh(missing=(LAST - 3 * HOUR,), failed=(LAST - 5 * HOUR,))
+    found = quality(lost, amounts, start=START, zone=BERLIN, now=LAST + 5 * HOUR)
+    assert list(found.badge) == [
+        "2 hours not collected",
+        "93.0 % measured",
+        "6.0 % inferred",
+        "1.0 % not measured",
+        "newest hour ends 10:00",
+        "5 h 0 min old",
+    ]
+
+
+def test_the_badge_of_good_data_is_short_and_dates_what_is_not_of_today() -> None:
+    found = quality(fresh(), GOOD, start=START, zone=BERLIN, now=LAST + 2 * HOUR)
+    assert list(found.badge) == ["100.0 % measured", "newest hour ends 10:00"]
+    old = quality(fresh(), None, start=START, zone=BERLIN, now=LAST + 48 * HOUR)
+    assert old.badge[0] == "newest hour ends 18 Nov 10:00"
+
+
+def test_the_badge_says_where_the_facts_begin() -> None:
+    given = replace(fresh(), first_hour=LAST - 5 * HOUR)
+    found = quality(given, GOOD, start=START, zone=BERLIN, now=NOW)
+    assert found.badge[0] == "facts begin Wed 18 Nov 2026 05:00"
+
+
+def test_nothing_collected_has_no_badge() -> None:
+    nothing = Freshness(last_hour_end=None, missing=(), failed=(), partial=())
+    assert list(quality(nothing, None, start=START, zone=BERLIN, now=NOW).badge) == []

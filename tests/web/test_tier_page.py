@@ -2,9 +2,13 @@
 
 import csv
 import io
+from collections.abc import Callable
 
+import pytest
 from django.test import Client
 
+from apps.accounts.models import User
+from tests.factories import Portal
 from tests.web.conftest import HOURLY
 from tests.web.pages import text_of
 from tests.web.shown import tables_of
@@ -26,3 +30,20 @@ def test_hours_that_were_not_collected_are_lines_without_numbers(admin: Client) 
     assert [cell.text for cell in rows[2][:3]] == ["Sat 25 Oct 02:00 CEST", "–", "–"]
     assert rows[2][-1].text == "1"
     assert [row[0].text for row in rows[26:28]] == ["Sun 26 Oct 02:00 CEST", "Sun 26 Oct 02:00 CET"]
+
+
+@pytest.mark.parametrize(("person", "named"), [("ben", True), ("dan", False)])
+def test_who_waits_for_a_tier_is_counted_for_all_and_named_to_their_own(
+    person: str, named: bool, portal: Portal, signed_in: Callable[[User], Client]
+) -> None:
+    page = text_of(signed_in(getattr(portal, person)), f"/tiers/gold/?{HOURLY}")
+    section = page[page.index('id="waits"') : page.index('id="teams"')]
+    assert "1 pod for 4 GPUs, the oldest for" in section
+    assert ("train-2" in section) is named
+    assert ("None of them is of your teams." in section) is not named
+
+
+def test_a_tier_that_nobody_waits_for_says_so(admin: Client) -> None:
+    page = text_of(admin, f"/tiers/silver/?{HOURLY}")
+    assert "nobody waits" in page
+    assert 'id="waits"' not in page

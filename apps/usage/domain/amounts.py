@@ -88,6 +88,11 @@ class Amounts:
         return self.allocated - self.unmeasured - self.not_running
 
     @property
+    def not_used(self) -> int:
+        """Allocated and not busy, leaving out what nobody measured."""
+        return self.not_running + self.idle + self.underused
+
+    @property
     def allocation_ratio(self) -> float | None:
         """allocated / capacity; None without capacity."""
         return self.allocated / self.capacity if self.capacity else None

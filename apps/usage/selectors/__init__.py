@@ -1,10 +1,18 @@
 """Reads of facts: the ledger by period and group, pods, and data health."""
 
-from apps.usage.selectors.health import Freshness, collection_page, data_ready, freshness
+from apps.usage.selectors.health import (
+    Freshness,
+    collected_hours,
+    collection_page,
+    data_ready,
+    freshness,
+)
 from apps.usage.selectors.ledger import HOURLY_DAYS, usage_page, usage_rows
 from apps.usage.selectors.names import check_names
-from apps.usage.selectors.pods import Waiting, pod_page, pod_row, waiting_now
+from apps.usage.selectors.pods import pod_page, pod_row
 from apps.usage.selectors.refusals import CursorRefused, GroupingRefused, NamesUnknown
+from apps.usage.selectors.waits import Waiting, WaitingPod, oldest_waits, waiting_now
+from apps.usage.selectors.waste import WasteRow, largest_waste
 
 __all__ = [
     "HOURLY_DAYS",
@@ -13,10 +21,15 @@ __all__ = [
     "GroupingRefused",
     "NamesUnknown",
     "Waiting",
+    "WaitingPod",
+    "WasteRow",
     "check_names",
+    "collected_hours",
     "collection_page",
     "data_ready",
     "freshness",
+    "largest_waste",
+    "oldest_waits",
     "pod_page",
     "pod_row",
     "usage_page",

@@ -52,6 +52,7 @@ def usage_rows(
     group_by: Sequence[Grouping],
     filters: Filters,
     visibility: Visibility,
+    zone: ZoneInfo | None = None,
 ) -> list[UsageRow]:
     """Return the ledger, ordered by period and then by group names.
 
@@ -59,10 +60,11 @@ def usage_rows(
     where it names node and the reader does not see everything. Groups finer than a team
     (namespace, workload, node) hold only what `visibility` shows in detail. An hour that was not
     collected adds nothing, and a period without facts has no row: `freshness` says what is
-    missing. Facts count to the window that their hour starts in. Five queries, and one each for
-    the names of namespaces, workloads and nodes. Raises GroupingRefused.
+    missing. Facts count to the window that their hour starts in. `zone` is the report's, where
+    the caller has read it. Five queries, and one each for the names of namespaces, workloads and
+    nodes. Raises GroupingRefused.
     """
-    reading = _reading(window, interval, group_by, filters, visibility)
+    reading = _reading(window, interval, group_by, filters, visibility, zone=zone)
     return reading.rows(reading.between(window))
 
 

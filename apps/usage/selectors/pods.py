@@ -1,16 +1,14 @@
-"""The pod ledger with what each pod held, and what waits."""
+"""The pod ledger with what each pod held."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, Q, Sum
+from django.db.models import Q
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace, Pod
 from apps.clusters.selectors import TeamSpan, team_spans
@@ -30,7 +28,6 @@ _COLUMNS = (
     *("finished_at", "ended_at", "end_reason"),
 )
 _SECOND = timedelta(seconds=1)
-EVERY_CLUSTER = Filters()
 
 
 def pod_page(
@@ -49,8 +46,8 @@ def pod_page(
     it. Raises CursorRefused, and GroupingRefused for a filter on `capacity_type`, which a pod
     that waits has none of.
     """
-    scope = _Scope(window, filters, visibility)
-    pods = Pod.objects.filter(_lived(window), _narrowed(filters), scope.condition())
+    scope = Scope(window, filters, visibility)
+    pods = Pod.objects.filter(_lived(window), narrowed(filters), scope.condition())
     if cursor is not None:
         created, pk = cursors.decode(_KIND, cursor, (str, int))
         at = cursors.moment(created)
@@ -78,11 +75,11 @@ def pod_row(cluster: str, uid: str, *, window: Window, visibility: Visibility) -
     if row is None:
         return None
     end = max(row.ended_at or window.end, row.created_at + _SECOND)
-    scope = _Scope(Window(row.created_at, end), Filters(), visibility, facts=window)
+    scope = Scope(Window(row.created_at, end), Filters(), visibility, facts=window)
     return next(iter(_pod_rows([row], scope)), None)
 
 
-class _Scope:
+class Scope:
     """Whose pods are read, and over which hours; `teams` None means everybody's."""
 
     def __init__(
@@ -153,7 +150,7 @@ def _lived(window: Window) -> Q:
     return Q(created_at__lt=window.end) & ended
 
 
-def _narrowed(filters: Filters) -> Q:
+def narrowed(filters: Filters) -> Q:
     """Return what the filters ask of a pod, the team apart."""
     if Grouping.CAPACITY_TYPE in filtered(filters):
         raise GroupingRefused("pods cannot be narrowed by capacity_type: narrow them by node")
@@ -173,7 +170,7 @@ def _narrowed(filters: Filters) -> Q:
     return where
 
 
-def _pod_rows(rows: Sequence[Any], scope: _Scope) -> list[PodRow]:
+def _pod_rows(rows: Sequence[Any], scope: Scope) -> list[PodRow]:
     if not rows:
         return []
     spans = team_spans(scope.window, {row.workload__namespace__name for row in rows})
@@ -210,48 +207,3 @@ def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
         key=f"{row.cluster__name}/{row.uid}",
         ended_at=row.ended_at,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Pods not bound now: how many, and the GPU-equivalents they ask for."""
-
-    tier: str
-    pods: int
-    gpu_equivalents: float
-
-
-def waiting_now(
-    at: datetime, *, visibility: Visibility, filters: Filters = EVERY_CLUSTER
-) -> list[Waiting]:
-    """Return what waits at `at`, by tier (summed over all teams: a team-level GPU sum).
-
-    In catalog order. A pod whose tier is not known waits in `undetermined`. Of `filters` only
-    `cluster` counts. One query. `visibility` narrows nothing.
-    """
-    waiting = Pod.objects.filter(
-        Q(bound_at__isnull=True) | Q(bound_at__gt=at),
-        Q(ended_at__isnull=True) | Q(ended_at__gt=at),
-        created_at__lte=at,
-        cluster__active=True,
-    )
-    if filters.cluster:
-        waiting = waiting.filter(cluster__name__in=filters.cluster)
-    rows = (
-        waiting.values("tier__builtin", "tier__position", "tier__name")
-        .annotate(pods=Count("pk"), gpu_equivalents=Sum("gpu_equivalents"))
-        .order_by(
-            # Databases differ in where they put what has no tier.
-            F("tier__builtin").asc(nulls_last=True),
-            F("tier__position").asc(nulls_last=True),
-            F("tier__name").asc(nulls_last=True),
-        )
-    )
-    found: dict[str, Waiting] = {}
-    for row in rows:
-        tier = row["tier__name"] or UNDETERMINED
-        before = found.get(tier, Waiting(tier, 0, 0.0))
-        found[tier] = Waiting(
-            tier, before.pods + row["pods"], before.gpu_equivalents + row["gpu_equivalents"]
-        )
-    return list(found.values())

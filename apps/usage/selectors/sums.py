@@ -51,6 +51,11 @@ def sums_of(*, capacity: bool, large: bool = False) -> dict[str, Aggregate]:
     return {**held, "max_memory": _Peak("memory_peak_mib"), **beside}
 
 
+def sums_of_unused() -> dict[str, Aggregate]:
+    """Return the aggregates of the four amounts that tell held from used, in this order."""
+    return {f"sum_{name}": _Sum(name) for name in ("allocated", "not_running", "idle", "underused")}
+
+
 def amounts_of(values: Sequence[Any]) -> Amounts:
     """Return the amounts of a row of `sums_of`; without capacity its fields stay None."""
     if type(values[0]) is int:

@@ -57,3 +57,9 @@ def with_code(text: str) -> SafeString:
 def href(page: str, query: links.Query = (), /, **parts: str) -> str:
     """Return the address of a page with window and filters; empty when there is none."""
     return links.href(page, query, **parts) or ""
+
+
+@register.simple_tag
+def explain(figure: str, query: links.Query, **scope: str) -> str:
+    """Return the address of the page that explains one figure; see `links.explain_href`."""
+    return links.explain_href(figure, query, **scope)

@@ -1,8 +1,14 @@
 """Data health: which hours are there, which are not, and why."""
 
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.conf import settings
 from django.http import HttpResponseBase
 
 from apps.clusters import selectors as clusters
+from apps.clusters.domain.calendar import last_closed_hour
+from apps.operations.selectors import collection_progress
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import CollectionRow, Page
@@ -22,6 +28,8 @@ from apps.web.tables import Table
 PER_PAGE = 100
 PER_FILE_READ = 2000
 STATES = tuple(state.value for state in CollectionState)
+LACKING = tuple(state for state in STATES if state != CollectionState.COMPLETE.value)
+DAY = timedelta(days=1)
 
 
 @page
@@ -30,7 +38,12 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     freshness = freshness_of(reading)
     states, problem = forms.names_from(request.GET, "state", STATES)
     rows = clusters.cluster_rows(visibility=reading.visibility)
-    days = health.calendar(reading, freshness)
+    healths = health.cluster_healths(
+        collection_progress(visibility=reading.visibility),
+        _whole_window(reading),
+        reading,
+        closed=_closed(reading),
+    )
     return respond(
         request,
         reading,
@@ -39,13 +52,32 @@ def data_health(request: PageRequest) -> HttpResponseBase:
             health.clusters_table(rows, reading),
             _collections(request, reading, states),
         ],
-        calendar=days,
-        calendar_hours=health.calendar_hours(days),
+        healths=healths,
+        troubles=health.troubles(healths),
+        lists_hours=_lists_hours(request, reading),
         signs=health.SIGNS,
         state_links=_state_links(request, reading, states),
         problem=problem,
         quality=quality_of(reading, freshness, None),
     )
+
+
+def _whole_window(reading: Reading) -> Iterable[CollectionRow]:
+    """Return the hours of the window; only those that lack something where it is long."""
+    states = () if health.has_calendar(reading) else LACKING
+    return every_row(lambda at: _page(reading, states, at, PER_FILE_READ))
+
+
+def _closed(reading: Reading) -> datetime:
+    """Return the newest hour that should be collected by now."""
+    settling = timedelta(seconds=settings.SETTLING_SECONDS)
+    return last_closed_hour(reading.now, reading.choice.zone, settling)
+
+
+def _lists_hours(request: PageRequest, reading: Reading) -> bool:
+    """Say whether the hours are listed one by one at once: asked for, or few."""
+    asked = any(key in request.GET for key in ("state", "cursor", "sort"))
+    return asked or reading.window.end - reading.window.start <= DAY
 
 
 def _collections(request: PageRequest, reading: Reading, states: tuple[str, ...]) -> Table:

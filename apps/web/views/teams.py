@@ -6,7 +6,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
-from apps.web import charts, forms, listings, tables
+from apps.web import charts, forms, glance, listings, tables
 from apps.web.cards import rows_by
 from apps.web.ledger import ALLOCATED_CLASSES
 from apps.web.links import path_of, with_query
@@ -23,6 +23,7 @@ from apps.web.reading import (
 from apps.web.tables import Row, Table
 from apps.web.views.overview import team_table
 
+_MOST_WAITS = 20
 _WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
 _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE)
 
@@ -53,7 +54,10 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
         request,
         reading,
         "team",
-        tables=[_tiers(rows, reading), *(_details(request, name, reading) if detailed else ())],
+        tables=[
+            _tiers(name, rows, reading),
+            *(_details(request, name, reading) if detailed else ()),
+        ],
         charts=[
             charts.ledger(
                 own,
@@ -66,6 +70,8 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
         ],
         team=row,
         detailed=detailed,
+        waste=glance.waste_lines(reading, team=name) if detailed else (),
+        waits=glance.wait_lines(reading, team=name, limit=_MOST_WAITS) if detailed else (),
         classes=ALLOCATED_CLASSES,
         quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
     )
@@ -78,11 +84,11 @@ def _team(name: str, reading: Reading) -> clusters.TeamRow:
     raise Http404(f"There is no team “{name}”.")
 
 
-def _tiers(rows: Sequence[UsageRow], reading: Reading) -> Table:
+def _tiers(name: str, rows: Sequence[UsageRow], reading: Reading) -> Table:
     by_tier = rows_by(rows, Grouping.TIER)
     sums = [
-        UsageRow(period=None, groups={Grouping.TIER: name}, amounts=tables.summed(own))
-        for name, own in by_tier.items()
+        UsageRow(period=None, groups={Grouping.TIER: tier}, amounts=tables.summed(own))
+        for tier, own in by_tier.items()
     ]
     return listings.groups(
         sums,
@@ -91,6 +97,7 @@ def _tiers(rows: Sequence[UsageRow], reading: Reading) -> Table:
         table_id="tiers",
         title="Tiers",
         empty="This team held no GPU in this window.",
+        scope={"team": name},
     )
 
 
@@ -104,11 +111,15 @@ def _details(request: HttpRequest, name: str, reading: Reading) -> list[Table]:
         table_id="namespaces",
         title="Namespaces",
         empty="No namespace of this team held a GPU in this window.",
+        scope={"team": name},
     )
     linked = [_filter_link(row, request, reading) for row in namespaces.rows]
     chosen = request.GET.get("namespace", "")
     own = [r for r in rows if not chosen or r.groups[Grouping.NAMESPACE] == chosen]
-    return [tables.with_rows(namespaces, linked), _workload_page(own, request, reading, chosen)]
+    return [
+        tables.with_rows(namespaces, linked),
+        _workload_page(own, request, reading, name, chosen),
+    ]
 
 
 def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
@@ -124,11 +135,12 @@ def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
 
 def _filter_link(row: Row, request: HttpRequest, reading: Reading) -> Row:
     query = (*reading.query, ("namespace", str(row.values["namespace"])))
-    return Row(row.values, {"namespace": with_query(path_of(request), query) + "#workloads"})
+    links = {"namespace": with_query(path_of(request), query) + "#workloads"}
+    return Row(row.values, links, explained=row.explained)
 
 
 def _workload_page(
-    rows: Sequence[UsageRow], request: HttpRequest, reading: Reading, namespace: str
+    rows: Sequence[UsageRow], request: HttpRequest, reading: Reading, team: str, namespace: str
 ) -> Table:
     """Return one page of workloads, those first that hold most without using it."""
     ordered = sorted(
@@ -139,7 +151,8 @@ def _workload_page(
     note = f"Namespace {namespace} only. " if namespace else ""
     if pages.last > 1:
         note += f"Page {pages.number} of {pages.last}; the total is over all {len(ordered)}."
-    table = listings.workloads(ordered[pages.part], reading, sums=ordered, note=note)
+    scope = {"team": team, **({"namespace": namespace} if namespace else {})}
+    table = listings.workloads(ordered[pages.part], reading, sums=ordered, note=note, scope=scope)
     query = list(reading.query)
     if namespace:
         query.append(("namespace", namespace))

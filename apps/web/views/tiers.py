@@ -5,8 +5,9 @@ from django.http import Http404, HttpResponseBase
 from apps.clusters import selectors as clusters
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, Interval
-from apps.web import charts, listings
-from apps.web.cards import tier_card
+from apps.web import charts, glance, listings
+from apps.web.cards import Known, tier_card
+from apps.web.comparison import compared
 from apps.web.ledger import CAPACITY_CLASSES
 from apps.web.pages import page, respond
 from apps.web.reading import (
@@ -20,6 +21,7 @@ from apps.web.reading import (
 )
 from apps.web.tables import Table
 
+_MOST_WAITS = 20
 _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 
 
@@ -29,8 +31,16 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     row = _tier(name, reading)
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], tier=name)
-    waiting = usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters)
-    card = tier_card(row, rows, {w.tier: w for w in waiting}, reading.query)
+    comparison = compared(reading, tier=name)
+    known = Known(
+        rows=rows,
+        waiting=usage.waiting_now(
+            reading.now, visibility=reading.visibility, filters=reading.filters
+        ),
+        comparison=comparison,
+        sparklines=glance.sparklines(reading, tier=name),
+    )
+    card = tier_card(row, known, reading.query, now=reading.now)
     axis = axis_of(reading, freshness)
     chart = charts.ledger(rows, chart_id="ledger", title=f"Ledger of {name}", axis=axis)
     return respond(
@@ -41,6 +51,8 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         charts=[chart],
         tier=row,
         card=card,
+        comparison=comparison,
+        waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
         classes=CAPACITY_CLASSES,
         quality=quality_of(reading, freshness, card.amounts),
     )
@@ -63,6 +75,7 @@ def _teams(name: str, reading: Reading) -> Table:
         title="Teams on this tier",
         total=True,
         empty="No team held a GPU of this tier in this window.",
+        scope={"tier": name},
     )
 
 
@@ -77,4 +90,5 @@ def _models(name: str, reading: Reading) -> Table:
         capacity=True,
         total=True,
         empty="No node of this tier was seen in this window.",
+        scope={"tier": name},
     )

@@ -1,0 +1,113 @@
+"""Reads of how the portal runs: what is set up, and which hours each cluster was asked for."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Max, Min, Q
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import Visibility
+from apps.clusters.models import Cluster, Tier
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCatalog:
+    """How much of a catalog is loaded; the built-in tiers and team do not count."""
+
+    clusters: int
+    tiers: int
+    teams: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterProgress:
+    """How far the collection of a cluster has come since it was first asked for.
+
+    `first_hour` and `last_hour` are the oldest and newest hour ever asked for, None before that;
+    `done_hours` of `asked_hours` have facts. `failed_hours` have none, and `error` is that of the
+    newest of them, empty for who may not see how the portal runs. `attempted_at` is when an hour
+    was last tried, `watched_until` up to when the Kubernetes API was followed; `has_api` tells
+    whether the catalog gives it, `collect_from` from when on hours are due where it says so.
+    """
+
+    cluster: str
+    has_api: bool
+    watched_until: datetime | None
+    collect_from: datetime | None
+    first_hour: datetime | None
+    last_hour: datetime | None
+    asked_hours: int
+    done_hours: int
+    failed_hours: int
+    attempted_at: datetime | None
+    error: str
+
+
+def loaded_catalog() -> LoadedCatalog:
+    """Return how much of a catalog is loaded. Three queries."""
+    return LoadedCatalog(
+        clusters=Cluster.objects.filter(active=True).count(),
+        tiers=Tier.objects.filter(active=True, builtin=False).count(),
+        teams=Team.objects.filter(active=True, builtin=False).count(),
+    )
+
+
+def collection_progress(*, visibility: Visibility) -> list[ClusterProgress]:
+    """Return the progress of each active cluster, by name. Four queries."""
+    clusters = Cluster.objects.filter(active=True).order_by("name")
+    watched = dict(clusters.annotate(until=Max("watchspan__end")).values_list("pk", "until"))
+    asked = _asked(list(watched))
+    errors = _newest_errors(list(watched)) if visibility.operations else {}
+    return [
+        ClusterProgress(
+            cluster=cluster.name,
+            has_api=cluster.kubernetes is not None,
+            watched_until=watched[cluster.pk],
+            collect_from=cluster.collect_from,
+            error=errors.get(cluster.pk, ""),
+            **asked.get(cluster.pk, _NOTHING_ASKED),
+        )
+        for cluster in clusters
+    ]
+
+
+_NOTHING_ASKED: dict[str, Any] = {
+    **dict.fromkeys(("first_hour", "last_hour", "attempted_at")),
+    **dict.fromkeys(("asked_hours", "done_hours", "failed_hours"), 0),
+}
+
+
+def _asked(clusters: list[int]) -> dict[int, dict[str, Any]]:
+    with_facts = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
+    rows = (
+        CollectionWindow.objects.filter(cluster_id__in=clusters)
+        .order_by()
+        .values("cluster_id")
+        .annotate(
+            first_hour=Min("hour"),
+            last_hour=Max("hour"),
+            asked_hours=Count("pk"),
+            done_hours=Count("pk", filter=Q(state__in=with_facts)),
+            failed_hours=Count("pk", filter=Q(state=CollectionState.FAILED.value)),
+            attempted_at=Max("attempted_at"),
+        )
+    )
+    return {
+        pk: dict(zip(_NOTHING_ASKED, values, strict=True))
+        for pk, *values in rows.values_list("cluster_id", *_NOTHING_ASKED)
+    }
+
+
+def _newest_errors(clusters: list[int]) -> dict[int, str]:
+    failed = CollectionWindow.objects.filter(
+        cluster_id__in=clusters, state=CollectionState.FAILED.value
+    ).exclude(error="")
+    newest = failed.order_by().values("cluster_id").annotate(hour=Max("hour"))
+    hours = {row["cluster_id"]: row["hour"] for row in newest}
+    wanted = Q(pk__in=[])
+    for pk, hour in hours.items():
+        wanted |= Q(cluster_id=pk, hour=hour)
+    return dict(failed.filter(wanted).values_list("cluster_id", "error"))

@@ -1,0 +1,106 @@
+"""Sums of a window as numbers of GPUs, and how they differ from the period before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.rows import Grouping, UsageRow
+from apps.web import tables
+from apps.web.formats import Format, shown
+
+_SAME = 0.005  # as fractions: half a percent, or half a point, is no change to speak of
+_MANY_TIMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """Averages over the hours that have facts, in GPUs; `capacity` is None where there is none."""
+
+    capacity: float | None
+    allocated: float
+    busy: float
+    not_used: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What a window adds up to, and the same as averages."""
+
+    amounts: Amounts
+    gpus: Gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference from the period before: `sign` is -1, 0 or 1, `text` says by how much."""
+
+    sign: int
+    text: str
+
+    @property
+    def arrow(self) -> str:
+        return {-1: "▼", 0: "=", 1: "▲"}[self.sign]
+
+
+def sums(rows: Sequence[UsageRow], hours: Mapping[str, int]) -> Sums | None:
+    """Return the sums of rows by cluster; `hours` counts each cluster's hours with facts.
+
+    A cluster's amounts are divided by its own hours, so that one that lacks some does not look
+    smaller than it is. None without rows that have hours.
+    """
+    known = [row for row in rows if hours.get(row.groups[Grouping.CLUSTER])]
+    if not known:
+        return None
+    total = tables.summed(known)
+
+    def average(name: str) -> float:
+        return sum(
+            (getattr(row.amounts, name) or 0) / NANO / hours[row.groups[Grouping.CLUSTER]]
+            for row in known
+        )
+
+    capacity = average("capacity") if total.capacity is not None else None
+    return Sums(total, Gpus(capacity, *map(average, ("allocated", "busy", "not_used"))))
+
+
+def amount_change(now: float, before: float) -> Change | None:
+    """Return how an amount differs, in percent of what it was; None where that was nothing."""
+    if before <= 0:
+        return None
+    ratio = now / before
+    if abs(ratio - 1) < _SAME:
+        return Change(0, "about the same")
+    if ratio >= _MANY_TIMES:
+        return Change(1, f"{ratio:,.0f} times as much")
+    share = abs(ratio - 1) * 100
+    text = f"{share:.0f} %" if share >= _MANY_TIMES else f"{share:.1f} %"
+    return Change(1, f"{text} more") if ratio > 1 else Change(-1, f"{text} less")
+
+
+def ratio_change(now: float | None, before: float | None) -> Change | None:
+    """Return how a ratio differs, in percentage points; None where one of them is not known."""
+    if now is None or before is None:
+        return None
+    points = (now - before) * 100
+    if abs(points) < _SAME * 100:
+        return Change(0, "about the same")
+    text = f"{abs(points):.1f} points"
+    return Change(1, f"{text} more") if points > 0 else Change(-1, f"{text} less")
+
+
+def gpus_text(number: float) -> str:
+    """Write a number of GPUs with about three digits: `856`, `12.5`, `0.25`."""
+    if number >= 100 or number == round(number):
+        return f"{number:,.0f}"
+    if number >= 10:
+        return f"{number:.1f}".removesuffix(".0")
+    if 0 < number < 0.01:
+        return "<0.01"
+    return f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def gpu_hours_text(amount: int) -> str:
+    """Write nano-GPU-hours as a sentence would: whole ones from a hundred up."""
+    hours = amount / NANO
+    return f"{hours:,.0f}" if hours >= 100 else shown(amount, Format.GPU_HOURS, ZoneInfo("UTC"))

@@ -1,0 +1,126 @@
+"""The tiers as a catalog for those who ask for GPUs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from apps.clusters.domain.tiers import Sharing
+from apps.clusters.selectors import TierRow
+from apps.quotas.selectors import Entitled
+from apps.usage.domain.amounts import Amounts
+from apps.usage.selectors import Waiting
+from apps.usage.selectors.wait_times import WaitTimes
+from apps.web.formats import NOTHING, duration
+from apps.web.links import Query, href
+from apps.web.sharing import KINDS, SharingKind
+
+_IMAGE = "registry.example.org/my-image:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tier of the catalog; `amounts` are those of the newest collected hour, None before it.
+
+    `anchor` names its place on the page; `teams` are entitled to GPUs of it, `allowed` are the
+    only ones that may use it where the catalog says so.
+    """
+
+    name: str
+    anchor: str
+    href: str | None
+    promise: str
+    kind: SharingKind
+    sharing: Sharing
+    allowed: Sequence[str]
+    teams: Sequence[Entitled]
+    resources: Sequence[str]
+    node_selector: Mapping[str, str]
+    amounts: Amounts | None
+    waits: WaitTimes | None
+    waiting: Waiting | None
+    manifest: str
+
+    @property
+    def typical_wait(self) -> str:
+        """The wait that half of the pods did not exceed, in words."""
+        return duration(self.waits.p50_seconds) if self.waits else NOTHING
+
+    @property
+    def long_wait(self) -> str:
+        """The wait that 95 % of the pods did not exceed, in words."""
+        return duration(self.waits.p95_seconds) if self.waits else NOTHING
+
+
+def entries(
+    tiers: Sequence[TierRow],
+    *,
+    entitled: Sequence[Entitled],
+    amounts: Mapping[str, Amounts],
+    waits: Mapping[str, WaitTimes],
+    waiting: Mapping[str, Waiting],
+    query: Query,
+) -> list[Entry]:
+    """Return the tiers that can be asked for, in catalog order: the built-in ones cannot."""
+    found = []
+    for number, tier in enumerate(tiers, start=1):
+        if tier.sharing is None:
+            continue
+        sharing = Sharing(tier.sharing)
+        found.append(
+            Entry(
+                name=tier.name,
+                anchor=f"tier-{number}",
+                href=href("tier", query, name=tier.name),
+                promise=tier.promise,
+                kind=KINDS[sharing],
+                sharing=sharing,
+                allowed=tier.allowed_teams,
+                teams=[row for row in entitled if row.tier == tier.name],
+                resources=(*tier.resources, *tier.device_classes),
+                node_selector=tier.node_selector,
+                amounts=amounts.get(tier.name),
+                waits=waits.get(tier.name),
+                waiting=waiting.get(tier.name),
+                manifest=manifest(tier),
+            )
+        )
+    return found
+
+
+def manifest(tier: TierRow) -> str:
+    """Return YAML that asks for one unit of the tier, to be copied.
+
+    A tier of several resources is asked for by its first one.
+    """
+    if tier.resources:
+        return _dumped(_pod(tier, {"limits": {tier.resources[0]: 1}}))
+    device_class = next(iter(tier.device_classes), "")
+    claim = [{"name": "gpu", "resourceClaimTemplateName": "my-gpu"}]
+    pod = _pod(tier, {"claims": [{"name": "gpu"}]}, resourceClaims=claim)
+    return _dumped(_claim_template(device_class), pod)
+
+
+def _pod(tier: TierRow, resources: dict[str, Any], **more: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"restartPolicy": "Never"}
+    if tier.node_selector:
+        spec["nodeSelector"] = dict(tier.node_selector)
+    spec |= more
+    spec["containers"] = [{"name": "main", "image": _IMAGE, "resources": resources}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "my-job"}, "spec": spec}
+
+
+def _claim_template(device_class: str) -> dict[str, Any]:
+    """Return a claim as Kubernetes 1.34 and later serve it."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "my-gpu"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def _dumped(*documents: dict[str, Any]) -> str:
+    return yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False)

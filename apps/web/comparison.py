@@ -1,0 +1,90 @@
+"""What a page's window adds up to, tier by tier, beside the period before it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from apps.clusters.domain.window import Window
+from apps.usage import selectors as usage
+from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
+from apps.web import steps
+from apps.web.averages import Change, Sums, amount_change, ratio_change, sums
+from apps.web.forms import HOUR
+from apps.web.reading import Reading, usage_of
+
+_ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
+Rows = Sequence[UsageRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How the figures of a card differ; None where one cannot be compared."""
+
+    capacity: Change | None
+    allocated: Change | None
+    busy: Change | None
+    not_used: Change | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows by cluster and tier with the hours they stand for, of both windows.
+
+    `words` name the window before (`the 7 days before`); `problem` says why there is no
+    comparison although one was asked for, and is empty otherwise.
+    """
+
+    rows: Rows
+    hours: Mapping[str, int]
+    words: str = ""
+    problem: str = ""
+    rows_before: Rows = ()
+    hours_before: Mapping[str, int] = field(default_factory=dict)
+
+    def sums(self, tier: str = "") -> Sums | None:
+        """Return what the window adds up to, of one tier or of all."""
+        return sums(_of(self.rows, tier), self.hours)
+
+    def changes(self, tier: str = "") -> Changes | None:
+        """Return the differences from the window before; None where it has nothing."""
+        now, before = self.sums(tier), sums(_of(self.rows_before, tier), self.hours_before)
+        if now is None or before is None:
+            return None
+        capacity = None
+        if now.gpus.capacity is not None and before.gpus.capacity is not None:
+            capacity = amount_change(now.gpus.capacity, before.gpus.capacity)
+        return Changes(
+            capacity=capacity,
+            allocated=ratio_change(now.amounts.allocation_ratio, before.amounts.allocation_ratio),
+            busy=ratio_change(now.amounts.utilization_ratio, before.amounts.utilization_ratio),
+            not_used=amount_change(now.gpus.not_used, before.gpus.not_used),
+        )
+
+
+def compared(reading: Reading, *, tier: str = "") -> Comparison:
+    """Return the sums of the reading's window and, unless the reader said no, of the one before.
+
+    Six queries for each window.
+    """
+    narrowed = replace(reading.filters, tier=(tier,) if tier else reading.filters.tier)
+    rows, hours = _read(reading, narrowed, reading.window)
+    if not reading.compares:
+        return Comparison(rows, hours)
+    window, words = steps.before(reading.choice), steps.before_words(reading.choice)
+    rows_before, hours_before = _read(reading, narrowed, window)
+    there = max(hours_before.values(), default=0)
+    every = round((window.end - window.start) / HOUR)
+    if there < _ENOUGH * every:
+        problem = f"No comparison: only {there} of {every} hours of {words} have facts."
+        return Comparison(rows, hours, words, problem)
+    return Comparison(rows, hours, words, "", rows_before, hours_before)
+
+
+def _read(reading: Reading, narrowed: Filters, window: Window) -> tuple[Rows, Mapping[str, int]]:
+    by = (Grouping.CLUSTER, Grouping.TIER)
+    rows = usage_of(reading, by=by, interval=Interval.TOTAL, narrowed=narrowed, window=window)
+    hours = usage.collected_hours(window, filters=narrowed, visibility=reading.visibility)
+    return rows, hours
+
+
+def _of(rows: Rows, tier: str) -> Rows:
+    return [row for row in rows if not tier or row.groups[Grouping.TIER] == tier]

@@ -1,0 +1,273 @@
+"""An explanation of one figure: its formula with its own numbers, and where these come from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from apps.clusters import gateways
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.window import SLOT_SECONDS
+from apps.clusters.ports import ShownQuery
+from apps.usage.domain.amounts import Amounts
+from apps.web.explain_figures import (
+    ALLOCATED_EQUATION,
+    CAPACITY_EQUATION,
+    FIGURES,
+    Figure,
+    Number,
+)
+from apps.web.explain_scope import Scope
+from apps.web.formats import Format, exact, plain, shown
+from apps.web.links import Query
+from apps.web.reading import Reading
+
+_SLOT = timedelta(seconds=SLOT_SECONDS)
+_MARGIN = timedelta(milliseconds=1)
+Write = Callable[[Figure, Number], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A part of a formula: an operator alone, or a number with its name and explanation.
+
+    `title` is the number in full where `text` is rounded.
+    """
+
+    text: str
+    label: str = ""
+    href: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """An equation of the ledger with the numbers in it; `holds`: whether they agree exactly."""
+
+    terms: Sequence[Term]
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """How much of what was allocated has a grade."""
+
+    name: str
+    gpu_hours: str
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Queries of some clusters; `from_api` are those whose pods the Kubernetes API tells."""
+
+    clusters: Sequence[str]
+    from_api: Sequence[str]
+    about: str
+    queries: Sequence[ShownQuery]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the page of a figure says; `nothing` says why there is no value, where there is none.
+
+    `value` is as other pages show it, `rounded` as in the formula, `in_full` to the last digit.
+    `formula` is empty for what is counted.
+    """
+
+    figure: Figure
+    value: str
+    rounded: str
+    in_full: str
+    formula: Sequence[Term]
+    equations: Sequence[Equation]
+    grades: Sequence[Grade]
+    coverage: str
+    nothing: str
+
+
+def explanation(
+    figure: Figure, amounts: Amounts | None, scope: Scope, reading: Reading
+) -> Explanation:
+    """Explain a figure of one line of the ledger; None where no hour of it has facts."""
+    known = amounts or Amounts()
+    blended = figure.is_ratio and scope.has_capacity and not scope["tier"]
+    value = figure.value(known) if amounts and not blended else None
+    return Explanation(
+        figure=figure,
+        value=shown(value, _kind(figure), reading.choice.zone),
+        rounded=rounded(figure, value),
+        in_full=in_full(figure, value),
+        formula=_formula(figure, known, scope, reading.query) if value is not None else (),
+        equations=_equations(known, scope, reading.query) if amounts else (),
+        grades=_grades(known, reading),
+        coverage=shown(known.coverage_ratio, Format.RATIO, reading.choice.zone),
+        nothing="" if value is not None else _nothing(figure, amounts, scope, blended=blended),
+    )
+
+
+def in_full(figure: Figure, value: Number) -> str:
+    """Write a value of a figure in full: GPU-hours to nine decimals, ratios in per cent to six."""
+    return _written(figure, value, hours_to=9, percent_to=6)
+
+
+def rounded(figure: Figure, value: Number) -> str:
+    """Write a value as a formula shows it: GPU-hours to three decimals, per cent to two."""
+    return _written(figure, value, hours_to=3, percent_to=2)
+
+
+def _written(figure: Figure, value: Number, *, hours_to: int, percent_to: int) -> str:
+    if value is None:
+        return "unknown"
+    if figure.is_ratio:
+        return f"{plain(round(Decimal(repr(float(value))) * 100, percent_to))} %"
+    return f"{round(Decimal(value).scaleb(-9), hours_to).normalize():,f}"
+
+
+def _kind(figure: Figure) -> Format:
+    return Format.RATIO if figure.is_ratio else Format.GPU_HOURS
+
+
+def _formula(figure: Figure, amounts: Amounts, scope: Scope, query: Query) -> list[Term]:
+    """Return the terms of a figure's formula, rounded for reading."""
+    return _terms(figure.formula, amounts, scope, query, rounded)
+
+
+def _terms(
+    formula: Sequence[str], amounts: Amounts, scope: Scope, query: Query, write: Write
+) -> list[Term]:
+    return [
+        _number(FIGURES[part], amounts, scope, query, write) if part in FIGURES else Term(part)
+        for part in formula
+    ]
+
+
+def _number(figure: Figure, amounts: Amounts, scope: Scope, query: Query, write: Write) -> Term:
+    value = figure.value(amounts)
+    text, full = write(figure, value), in_full(figure, value)
+    title = full if full != text else ""
+    return Term(text, figure.label.lower(), scope.href(figure.key, query), title)
+
+
+def _equations(amounts: Amounts, scope: Scope, query: Query) -> list[Equation]:
+    asked: list[Sequence[str]] = [] if amounts.capacity is None else [CAPACITY_EQUATION]
+    asked.append(ALLOCATED_EQUATION)
+    return [
+        Equation(_terms(parts, amounts, scope, query, in_full), holds=_holds(parts, amounts))
+        for parts in asked
+    ]
+
+
+def _holds(parts: Sequence[str], amounts: Amounts) -> bool:
+    whole, *rest = (FIGURES[part].value(amounts) or 0 for part in parts if part in FIGURES)
+    return whole == sum(rest)
+
+
+def _nothing(figure: Figure, amounts: Amounts | None, scope: Scope, *, blended: bool) -> str:
+    if figure.of_capacity and not scope.has_capacity:
+        return (
+            "Only nodes have it: a team, a namespace, a workload or a pod has no capacity of its "
+            "own. Ask for that of a tier."
+        )
+    if amounts is None and scope.is_detailed:
+        return (
+            "Nothing of that name held a GPU in this window's collected hours, or you may not see "
+            "it. Choose another window."
+        )
+    if amounts is None:
+        return "No hour of this window has facts of it. Choose another window."
+    if blended:
+        return "Tiers are never blended into one ratio: choose one of the tiers below."
+    if figure.is_ratio:
+        return "There is nothing to divide by, so there is no ratio: that is not the same as 0 %."
+    return "It is not known in this window."
+
+
+def _grades(amounts: Amounts, reading: Reading) -> list[Grade]:
+    if not amounts.allocated:
+        return []
+    held = amounts.allocated / 1e9
+    return [
+        Grade(
+            name,
+            f"{hours:,.1f}",
+            shown(hours / held, Format.RATIO, reading.choice.zone),
+        )
+        for name, hours in amounts.grades.items()
+    ]
+
+
+# ---------------------------------------------------------------- where it comes from
+
+
+def sources_of(
+    figure: Figure, reading: Reading, *, namespace: str, pods: Sequence[str]
+) -> list[Source]:
+    """Return the queries behind a figure, clusters with the same ones together. Two queries.
+
+    `namespace` and `pods` narrow them by name; empty for all.
+    """
+    if not figure.sources:
+        return []
+    wanted = reading.filters.cluster
+    rows = [
+        row
+        for row in clusters.cluster_rows(visibility=reading.visibility)
+        if not wanted or row.name in wanted
+    ]
+    own = gateways.series_matchers()
+    alike: dict[tuple[tuple[str, str], ...], list[clusters.ClusterRow]] = {}
+    for row in rows:
+        alike.setdefault(tuple(sorted(own.get(row.name, {}).items())), []).append(row)
+    return [
+        Source(
+            clusters=[row.name for row in group],
+            from_api=[row.name for row in group if row.has_kubernetes_api],
+            about=about,
+            queries=gateways.shown_queries(
+                about=about, matchers=dict(matchers), namespace=namespace, pods=pods
+            ),
+        )
+        for matchers, group in alike.items()
+        for about in figure.sources
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Instants:
+    """When the queries are put: at `count` instants, half an hour apart."""
+
+    first: str
+    last: str
+    count: int
+
+
+def lasting_href(figure: Figure, scope: Scope, reading: Reading) -> str:
+    """Return the address of this explanation that means the same window tomorrow.
+
+    Empty where that of the page does: days and times stay what they are.
+    """
+    if not reading.choice.preset:
+        return ""
+    zone = reading.choice.zone
+    times = (
+        ("start", exact(reading.window.start, Format.TIME, zone)),
+        ("end", exact(reading.window.end, Format.TIME, zone)),
+    )
+    chosen = [("cluster", name) for name in reading.filters.cluster]
+    return scope.href(figure.key, (*times, *chosen))
+
+
+def instants_of(reading: Reading) -> Instants:
+    """Return the instants at which the window's half hours are asked for, in UTC."""
+    window = reading.window
+    first, last = window.start + _SLOT - _MARGIN, window.end - _MARGIN
+    return Instants(
+        first=_to_milliseconds(first),
+        last=_to_milliseconds(last),
+        count=int((window.end - window.start) / _SLOT),
+    )
+
+
+def _to_milliseconds(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,239 @@
+"""The figures that can be explained: what each means, and the formula that it comes from.
+
+The words are those of docs/definitions.md. A figure is an amount of the ledger, or a ratio of
+amounts; a ratio is always derived from sums.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from apps.usage.domain.amounts import Amounts
+
+Number = int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure by its column key.
+
+    `formula` is made of operators and of the keys of other figures, as `("busy_gpu_hours", "÷",
+    …)`; empty for what is counted, not computed. `facts` are the fields of Amounts it rests on.
+    `of_capacity`: only nodes have it, so a team, a namespace, a workload and a pod have none.
+    `sources` say which queries are behind it: capacity, holding or activity.
+    """
+
+    key: str
+    label: str
+    meaning: str
+    anchor: str
+    value: Callable[[Amounts], Number]
+    facts: Sequence[str]
+    formula: Sequence[str] = ()
+    sources: Sequence[str] = ("holding", "activity")
+    of_capacity: bool = False
+
+    @property
+    def is_ratio(self) -> bool:
+        return self.key.endswith("_ratio")
+
+
+_HELD = ("holding",)
+_MEASURED = ("holding", "activity")
+_CAPACITY = ("capacity",)
+_OF_NODES = ("capacity", "holding")
+
+
+def _amount(
+    name: str,
+    label: str,
+    meaning: str,
+    anchor: str,
+    formula: Sequence[str] = (),
+    sources: Sequence[str] = _MEASURED,
+    *,
+    of_capacity: bool = False,
+) -> Figure:
+    return Figure(
+        key=f"{name}_gpu_hours",
+        label=label,
+        meaning=meaning,
+        anchor=anchor,
+        value=lambda amounts: getattr(amounts, name),
+        facts=(name,),
+        formula=formula,
+        sources=sources,
+        of_capacity=of_capacity,
+    )
+
+
+_SPLIT = (
+    *("not_running_gpu_hours", "+", "unmeasured_gpu_hours", "+", "idle_gpu_hours", "+"),
+    *("underused_gpu_hours", "+", "busy_gpu_hours"),
+)
+_ALL = (
+    _amount(
+        "capacity",
+        "Capacity",
+        "The GPUs that the tier's nodes have, for as long as each node exists, whether anybody "
+        "holds them or not. Comes from the nodes, never from which devices happen to be measured.",
+        "capacity",
+        ("unhealthy_gpu_hours", "+", "unallocated_gpu_hours", "+", "allocated_gpu_hours"),
+        _CAPACITY,
+        of_capacity=True,
+    ),
+    _amount(
+        "unhealthy",
+        "Unhealthy",
+        "Held by nobody, on a node that is not ready or takes no pods, or on a device that cannot "
+        "be allocated. What a pod holds counts as allocated even there.",
+        "ledger",
+        sources=_OF_NODES,
+        of_capacity=True,
+    ),
+    _amount(
+        "unallocated",
+        "Unallocated",
+        "Healthy, and held by nobody.",
+        "ledger",
+        ("capacity_gpu_hours", "−", "unhealthy_gpu_hours", "−", "allocated_gpu_hours"),
+        _OF_NODES,
+        of_capacity=True,
+    ),
+    _amount(
+        "stranded",
+        "Stranded",
+        "The part of unallocated that no unit of its card's layout can use.",
+        "ledger",
+        sources=_OF_NODES,
+        of_capacity=True,
+    ),
+    _amount(
+        "unattributed",
+        "Unattributed",
+        "Activity on a device while no pod explains it. It stands beside the ledger and is given "
+        "to nobody.",
+        "attribution",
+        of_capacity=True,
+    ),
+    _amount(
+        "allocated",
+        "Allocated",
+        "Held by pods, each from the moment it is bound to a node until it ends, to the second, "
+        "weighed with what it asked for.",
+        "allocated",
+        _SPLIT,
+        _HELD,
+    ),
+    _amount(
+        "not_running",
+        "Not running",
+        "Allocated while no container that asked for GPU runs: an image is pulled, or a container "
+        "crashed and has not started again.",
+        "ledger",
+        sources=_HELD,
+    ),
+    _amount(
+        "unmeasured",
+        "Unmeasured",
+        "Running, with no device sample to say what happened. It is no waste, not idle and not "
+        "zero: nobody knows.",
+        "unmeasured",
+    ),
+    _amount(
+        "idle",
+        "Idle",
+        "Measured and not busy, in whole half hours whose mean activity is under the idle limit "
+        "(10 % unless set otherwise). The half hour in which a pod starts or ends is never idle.",
+        "idle",
+    ),
+    _amount(
+        "underused",
+        "Underused",
+        "Measured and not busy, in all half hours that are not idle.",
+        "idle",
+    ),
+    _amount(
+        "busy",
+        "Busy",
+        "Measured time × mean activity × weight. Activity is the fraction of time in which the "
+        "engines of the GPU were active. It says that the GPU worked, not that it worked well.",
+        "busy",
+    ),
+    _amount(
+        "burst",
+        "Burst",
+        "Activity of a shared card above what its tenants held. It stands beside the ledger.",
+        "attribution",
+    ),
+    Figure(
+        key="not_busy_gpu_hours",
+        label="Not used",
+        meaning="Held and known not to be busy. What nobody measured is left out.",
+        anchor="waste",
+        value=lambda amounts: amounts.not_running + amounts.idle + amounts.underused,
+        facts=("not_running", "idle", "underused"),
+        formula=("not_running_gpu_hours", "+", "idle_gpu_hours", "+", "underused_gpu_hours"),
+    ),
+    Figure(
+        key="measured_gpu_hours",
+        label="Measured",
+        meaning="Allocated, running and covered by device samples.",
+        anchor="measured",
+        value=lambda amounts: amounts.measured,
+        facts=("idle", "underused", "busy"),
+        formula=(
+            *("allocated_gpu_hours", "−", "unmeasured_gpu_hours", "−", "not_running_gpu_hours"),
+        ),
+    ),
+    Figure(
+        key="allocation_ratio",
+        label="Allocation",
+        meaning="The share of the capacity that pods held.",
+        anchor="ratios",
+        value=lambda amounts: amounts.allocation_ratio,
+        facts=("allocated",),
+        formula=("allocated_gpu_hours", "÷", "capacity_gpu_hours"),
+        sources=("capacity", "holding"),
+        of_capacity=True,
+    ),
+    Figure(
+        key="utilization_ratio",
+        label="Utilization",
+        meaning="The share of the held, running and measured time in which the GPUs were busy. "
+        "Read it together with coverage: 90 % of what was measured says little when half was not.",
+        anchor="ratios",
+        value=lambda amounts: amounts.utilization_ratio,
+        facts=("busy",),
+        formula=(
+            *("busy_gpu_hours", "÷", "(", "allocated_gpu_hours", "−", "unmeasured_gpu_hours"),
+            *("−", "not_running_gpu_hours", ")"),
+        ),
+    ),
+    Figure(
+        key="coverage_ratio",
+        label="Coverage",
+        meaning="The share of the running time that device samples cover.",
+        anchor="ratios",
+        value=lambda amounts: amounts.coverage_ratio,
+        facts=("unmeasured",),
+        formula=(
+            *("1", "−", "unmeasured_gpu_hours", "÷", "(", "allocated_gpu_hours", "−"),
+            *("not_running_gpu_hours", ")"),
+        ),
+    ),
+)
+FIGURES: Mapping[str, Figure] = {figure.key: figure for figure in _ALL}
+"""All figures by column key."""
+
+CAPACITY_EQUATION = ("capacity_gpu_hours", "=", *FIGURES["capacity_gpu_hours"].formula)
+ALLOCATED_EQUATION = ("allocated_gpu_hours", "=", *_SPLIT)
+
+
+def figure_named(name: str) -> Figure | None:
+    """Return the figure of a column key, or of a ledger field alone (`busy`); None for others."""
+    return FIGURES.get(name) or FIGURES.get(f"{name}_gpu_hours")
+
+
+def terms_of(figure: Figure) -> list[Figure]:
+    """Return the figures that the formula is made of, in its order; empty for what is counted."""
+    return [FIGURES[part] for part in figure.formula if part in FIGURES]

@@ -1,0 +1,282 @@
+"""The rows that a figure sums: narrower groups, nodes, pods, or the hours of one pod."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+
+from apps.clusters import selectors as clusters
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.rows import Grouping, Interval, UsageRow
+from apps.usage.selectors.ledger import HOURLY_DAYS
+from apps.usage.selectors.parts import PodPart, PodSum, pod_hours, pod_parts, pod_sum
+from apps.web import tables
+from apps.web.explain_figures import Figure, terms_of
+from apps.web.explain_scope import Scope
+from apps.web.formats import Format, Value
+from apps.web.forms import DAY, pages_from
+from apps.web.links import href, path_of
+from apps.web.listings import GROUP_LABELS
+from apps.web.picker import PLACE_KEYS, kept
+from apps.web.reading import Reading, usage_of
+from apps.web.tables import Column, Row, Table
+
+_NODES = (Grouping.CLUSTER, Grouping.NODE)
+_MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+_SHARE = Column("share_ratio", "Share", Format.RATIO, "%", "of the number that is explained")
+_EXPLAINED_BY = frozenset(g for g in Grouping if g is not Grouping.NODE)
+_TITLES = {
+    (Grouping.TIER,): "By tier",
+    (Grouping.TEAM,): "By team",
+    (Grouping.CLUSTER, Grouping.NAMESPACE): "By namespace",
+    (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD): "By workload",
+    _MODELS: "By GPU model and capacity type",
+    _NODES: "The nodes it sums",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The figure that is split: its amounts and what it is of."""
+
+    figure: Figure
+    amounts: Amounts
+    scope: Scope
+    reading: Reading
+
+    def columns(self, *, with_capacity: bool) -> list[Column]:
+        """Return the columns of a table of its parts: itself, its share, and its inputs."""
+        inputs = [f for f in terms_of(self.figure) if f.key != self.figure.key]
+        shares = [] if self.figure.is_ratio else [_SHARE]
+        return [
+            _column(self.figure),
+            *shares,
+            *(_column(f) for f in inputs if with_capacity or not f.of_capacity),
+        ]
+
+    def values(self, amounts: Amounts) -> dict[str, Value]:
+        """Return the values of a part for these columns."""
+        figures = (self.figure, *terms_of(self.figure))
+        whole = self.figure.value(self.amounts)
+        part = self.figure.value(amounts)
+        share = part / whole if part is not None and whole else None
+        return {**{f.key: f.value(amounts) for f in figures}, _SHARE.key: share}
+
+
+def _column(figure: Figure) -> Column:
+    if figure.is_ratio:
+        return Column(figure.key, figure.label, Format.RATIO, "%", figure.meaning)
+    return Column(figure.key, figure.label, Format.GPU_HOURS, "GPU-h", figure.meaning)
+
+
+# ---------------------------------------------------------------- groups and nodes
+
+
+def group_tables(whole: Whole, *, details: bool) -> list[Table]:
+    """Return the parts by the next narrower group, and nodes of a capacity for who sees them.
+
+    `details`: whether the reader sees the namespaces of the scope's team.
+    """
+    if whole.scope["pod"]:
+        return []
+    levels = [_next_level(whole, details=details)]
+    short = whole.reading.window.end - whole.reading.window.start <= HOURLY_DAYS * DAY
+    if whole.figure.of_capacity and whole.reading.visibility.everything and short:
+        levels.append(_NODES)
+    return [_groups(level, whole) for level in levels if level]
+
+
+def _next_level(whole: Whole, *, details: bool) -> tuple[Grouping, ...]:
+    scope = whole.scope
+    if not scope["tier"]:
+        return (Grouping.TIER,)
+    if whole.figure.of_capacity:
+        return () if scope["gpu_model"] else _MODELS
+    if not (scope["team"] or scope.is_detailed):
+        return (Grouping.TEAM,)
+    if not details:
+        return () if scope["gpu_model"] else _MODELS
+    if not scope["namespace"]:
+        return (Grouping.CLUSTER, Grouping.NAMESPACE)
+    if not scope["workload"]:
+        return (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD)
+    return ()
+
+
+def _groups(level: tuple[Grouping, ...], whole: Whole) -> Table:
+    reading, figure = whole.reading, whole.figure
+    rows = usage_of(
+        reading, by=level, interval=Interval.TOTAL, narrowed=whole.scope.filters(reading)
+    )
+    some = [row for row in rows if row.amounts.allocated or row.amounts.capacity]
+    ordered = sorted(some, key=lambda row: -(figure.value(row.amounts) or 0))
+    total = tables.summed(ordered)
+    return Table(
+        id="nodes" if level == _NODES else "groups",
+        title=_TITLES[level],
+        columns=[
+            *(Column(g.value, GROUP_LABELS[g]) for g in level),
+            *whole.columns(with_capacity=whole.scope.has_capacity),
+        ],
+        rows=[_group_line(row, level, whole) for row in ordered],
+        zone=reading.choice.zone,
+        empty="No part of it has facts in this window.",
+        total=Row({**whole.values(total), level[0].value: "Total"}) if len(some) > 1 else None,
+    )
+
+
+def _group_line(row: UsageRow, level: Sequence[Grouping], whole: Whole) -> Row:
+    explained = ""
+    if set(level) <= _EXPLAINED_BY:
+        names = {**whole.scope.names, **{g.value: row.groups[g] for g in level}}
+        explained = tables.explained_as(whole.reading.query, names)
+    return Row({**whole.values(row.amounts), **row.groups}, explained=explained)
+
+
+# ---------------------------------------------------------------- pods
+
+
+def sum_of_pods(whole: Whole) -> PodSum:
+    """Return what the pods that a figure sums add up to."""
+    return pod_sum(
+        whole.reading.window,
+        filters=whole.scope.filters(whole.reading),
+        visibility=whole.reading.visibility,
+    )
+
+
+def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
+    """Return the pods that a figure sums, largest part first, a page at a time."""
+    count = pods.count
+    pages = pages_from(request.GET, count=count)
+    numbered = f" Page {pages.number} of {pages.last}; the total is over all {count:,}."
+    table = Table(
+        id="pods",
+        title="The pods it sums",
+        columns=[
+            Column("pod", "Pod"),
+            *whole.columns(with_capacity=False),  # before the names: next to the pod on a phone
+            Column("workload", "Workload"),
+            Column("namespace", "Namespace"),
+            Column("cluster", "Cluster"),
+        ],
+        rows=_pod_lines(_parts(whole, pages.part), whole),
+        zone=whole.reading.choice.zone,
+        empty="No pod that you may see held a GPU here in hours that are kept by the pod.",
+        total=Row({**whole.values(pods.total), "pod": "Total"}) if count > 1 else None,
+        note=numbered.strip() if pages.last > 1 else "",
+        every=lambda: _pod_lines(_parts(whole, slice(0, None)), whole),
+    )
+    query = kept(request, drop=PLACE_KEYS)
+    return tables.paged(table, path_of(request), query, pages)
+
+
+def _parts(whole: Whole, rows: slice) -> list[PodPart]:
+    return pod_parts(
+        whole.reading.window,
+        fields=whole.figure.facts,
+        filters=whole.scope.filters(whole.reading),
+        visibility=whole.reading.visibility,
+        rows=rows,
+    )
+
+
+def _pod_lines(parts: Iterable[PodPart], whole: Whole) -> list[Row]:
+    query = whole.reading.query
+    return [
+        Row(
+            {
+                **whole.values(part.amounts),
+                **{key: getattr(part, key) for key in ("pod", "cluster", "namespace", "workload")},
+            },
+            {"pod": href("pod", query, cluster=part.cluster, uid=part.uid)},
+            explained=tables.explained_as(query, {"cluster": part.cluster, "pod": part.uid}),
+        )
+        for part in parts
+    ]
+
+
+def hours_of(whole: Whole) -> Table:
+    """Return the hours that a pod's figure sums, oldest first."""
+    reading = whole.reading
+    hours = pod_hours(
+        whole.scope["cluster"],
+        whole.scope["pod"],
+        window=reading.window,
+        visibility=reading.visibility,
+    )
+    return Table(
+        id="hours",
+        title="The hours it sums",
+        columns=[Column("hour", "Hour", Format.HOUR), *whole.columns(with_capacity=False)],
+        rows=[Row({**whole.values(amounts), "hour": hour}) for hour, amounts in hours],
+        zone=reading.choice.zone,
+        empty="No hour of this window has facts of it.",
+        total=Row({**whole.values(whole.amounts), "hour": "Total"}) if len(hours) > 1 else None,
+    )
+
+
+# ---------------------------------------------------------------- the sum of the pods
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """How the pods listed add up to the number: a table, and whether they alone are all of it."""
+
+    table: Table
+    pods_are_all: bool
+
+
+def reconciled(whole: Whole, pods: PodSum) -> Reconciled:
+    """Return what the pods leave of the number, and why: it all adds up to the last digit."""
+    figures = [
+        f
+        for f in (terms_of(whole.figure) if whole.figure.is_ratio else [whole.figure])
+        if not f.of_capacity
+    ]
+    seen = _seen(whole)
+    lines = [
+        (f"Pods listed below: {pods.count:,}", pods.total, None),
+        ("Pods of teams of which you see sums only", whole.amounts, seen),
+        ("Hours whose pods are no longer kept one by one", seen, pods.total),
+    ]
+    rows = [
+        Row({"part": text, **{f.key: (f.value(of) or 0) - _less(f, less) for f in figures}})
+        for text, of, less in lines
+    ]
+    shown = [rows[0], *(row for row in rows[1:] if any(row.values[f.key] for f in figures))]
+    total = {f.key: f.value(whole.amounts) for f in figures}
+    table = Table(
+        id="sum",
+        title="How it adds up",
+        columns=[Column("part", "Part"), *(_column(f) for f in figures)],
+        rows=shown,
+        zone=whole.reading.choice.zone,
+        empty="",
+        total=Row({"part": "The number above, and its inputs", **total}),
+        ordered=True,
+    )
+    return Reconciled(table, pods_are_all=len(shown) == 1)
+
+
+def _less(figure: Figure, amounts: Amounts | None) -> int | float:
+    return (figure.value(amounts) or 0) if amounts else 0
+
+
+def _seen(whole: Whole) -> Amounts:
+    """Return what of the number is of teams that the reader sees in detail."""
+    reading = whole.reading
+    if reading.visibility.everything or whole.scope.is_detailed:
+        return whole.amounts
+    own = {
+        team.name
+        for team in clusters.team_rows(visibility=reading.visibility)
+        if team.namespaces is not None
+    }
+    rows = usage_of(
+        reading,
+        by=[Grouping.TEAM],
+        interval=Interval.TOTAL,
+        narrowed=whole.scope.filters(reading),
+    )
+    return tables.summed([row for row in rows if row.groups[Grouping.TEAM] in own])

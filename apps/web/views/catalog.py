@@ -1,0 +1,84 @@
+"""The tier catalog: what can be asked for, what it promises, and a guide to the one that suits."""
+
+from datetime import timedelta
+
+from django.http import HttpResponseBase
+
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.window import Window
+from apps.quotas.selectors import entitled_teams
+from apps.usage import selectors as usage
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.selectors import Freshness
+from apps.usage.selectors.wait_times import tier_wait_times
+from apps.web import catalog, guide
+from apps.web.catalog import Entry
+from apps.web.formats import Format, shown
+from apps.web.pages import page, respond
+from apps.web.reading import PageRequest, Reading, freshness_of, reading_of
+
+WAIT_DAYS = 30
+_HOUR = timedelta(hours=1)
+
+
+@page
+def tier_catalog(request: PageRequest) -> HttpResponseBase:
+    reading = reading_of(request)
+    freshness = freshness_of(reading)
+    entries = _entries(reading, freshness)
+    answers = guide.answered({key: request.GET.get(key, "") for key in request.GET})
+    advice = guide.advise(answers)
+    fitting = guide.fitting(advice, [(e.name, e.sharing) for e in entries]) if advice else []
+    return respond(
+        request,
+        reading,
+        "catalog",
+        entries=entries,
+        questions=[(q, answers.get(q.key)) for q in guide.QUESTIONS],
+        advice=advice,
+        asked=bool(answers),
+        fitting=[entry for entry in entries if entry.name in fitting],
+        best_kind=_is_best_kind(advice, fitting, entries),
+        last_hour=_last_hour(reading, freshness),
+        wait_days=WAIT_DAYS,
+    )
+
+
+def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
+    since = Window(reading.now - timedelta(days=WAIT_DAYS), reading.now)
+    waiting = usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters)
+    return catalog.entries(
+        clusters.tier_rows(visibility=reading.visibility),
+        entitled=entitled_teams(reading.now, visibility=reading.visibility),
+        amounts=_newest_hour(reading, freshness),
+        waits=tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
+        waiting={row.tier: row for row in waiting},
+        query=reading.query,
+    )
+
+
+def _newest_hour(reading: Reading, freshness: Freshness) -> dict[str, Amounts]:
+    """Return the ledger of the newest collected hour by tier; empty before the first one."""
+    end = freshness.last_hour_end
+    if end is None:
+        return {}
+    rows = usage.usage_rows(
+        Window(end - _HOUR, end),
+        interval=Interval.TOTAL,
+        group_by=[Grouping.TIER],
+        filters=reading.filters,
+        visibility=reading.visibility,
+    )
+    return {row.groups[Grouping.TIER]: row.amounts for row in rows}
+
+
+def _last_hour(reading: Reading, freshness: Freshness) -> str:
+    end = freshness.last_hour_end
+    return shown(end, Format.HOUR, reading.choice.zone) if end else ""
+
+
+def _is_best_kind(advice: guide.Advice | None, fitting: list[str], entries: list[Entry]) -> bool:
+    """Say whether the catalog has a tier of the kind that suits best."""
+    best = advice.kinds[0] if advice else None
+    return any(entry.sharing is best for entry in entries if entry.name in fitting)

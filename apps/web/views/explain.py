@@ -1,0 +1,130 @@
+"""Explain this number: what a figure means, what it is made of, and where that comes from."""
+
+from django.http import Http404, HttpResponseBase
+
+from apps.clusters import selectors as clusters
+from apps.usage import selectors as usage
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.columns import collected_amounts
+from apps.usage.domain.rows import Interval, PodRow
+from apps.web import tables
+from apps.web.explain import explanation, instants_of, lasting_href, sources_of
+from apps.web.explain_figures import Figure, figure_named
+from apps.web.explain_parts import (
+    Reconciled,
+    Whole,
+    group_tables,
+    hours_of,
+    pods_of,
+    reconciled,
+    sum_of_pods,
+)
+from apps.web.explain_scope import Scope, scope_from
+from apps.web.pages import page, respond
+from apps.web.reading import (
+    PageRequest,
+    Reading,
+    freshness_of,
+    quality_of,
+    reading_of,
+    usage_of,
+)
+from apps.web.tables import Table
+
+_USUAL = "allocated_gpu_hours"
+_MOST_NAMED = 20
+"""Pods that the queries shown name one by one at most."""
+
+
+@page
+def explain(request: PageRequest) -> HttpResponseBase:
+    figure, scope = _asked(request)
+    reading = reading_of(request)
+    _check(scope, reading)
+    pod = _pod(scope, reading) if scope["pod"] else None
+    amounts = collected_amounts(pod, reading.window) if pod else _amounts(scope, reading)
+    whole = Whole(figure, amounts, scope, reading) if amounts else None
+    shown, sum_of, named = _parts(request, whole) if whole else ([], None, [])
+    return respond(
+        request,
+        reading,
+        "explain",
+        tables=shown,
+        explanation=explanation(figure, amounts, scope, reading),
+        scope=scope.parts(reading.query, pod_name=pod.pod if pod else ""),
+        sources=sources_of(
+            figure,
+            reading,
+            namespace=pod.namespace if pod else scope["namespace"],
+            pods=[pod.pod] if pod else named,
+        ),
+        instants=instants_of(reading),
+        lasting_href=lasting_href(figure, scope, reading),
+        sum_of=sum_of,
+        quality=quality_of(reading, freshness_of(reading), amounts),
+    )
+
+
+def _asked(request: PageRequest) -> tuple[Figure, Scope]:
+    figure = figure_named(request.GET.get("figure", "") or _USUAL)
+    if figure is None:
+        raise Http404("There is no such figure; addresses of this page come from the figures.")
+    scope = scope_from(request.GET)
+    if scope is None:
+        raise Http404("No name holds that.")
+    return figure, scope
+
+
+def _check(scope: Scope, reading: Reading) -> None:
+    """Raise Http404 for names that there never were, or that the reader may not see."""
+    cluster = scope["cluster"]
+    if (cluster and cluster not in reading.filters.cluster) or (scope["pod"] and not cluster):
+        raise Http404("There is no such cluster.")
+    try:
+        usage.check_names(scope.filters(reading))
+    except usage.NamesUnknown as unknown:
+        raise Http404("There is no such tier or team.") from unknown
+
+
+def _pod(scope: Scope, reading: Reading) -> PodRow:
+    row = usage.pod_row(
+        scope["cluster"], scope["pod"], window=reading.window, visibility=reading.visibility
+    )
+    if row is None:
+        raise Http404("There is no such pod, or you may not see it.")
+    return row
+
+
+def _amounts(scope: Scope, reading: Reading) -> Amounts | None:
+    """Return the line of the ledger; None where no hour of it has facts that the reader sees.
+
+    What is not there and what may not be seen look alike.
+    """
+    rows = usage_of(reading, by=[], interval=Interval.TOTAL, narrowed=scope.filters(reading))
+    return tables.summed(rows) if rows else None
+
+
+def _parts(request: PageRequest, whole: Whole) -> tuple[list[Table], Reconciled | None, list[str]]:
+    """Return the tables of what a figure sums, how that adds up, and pods that can be named."""
+    if whole.scope["pod"]:
+        return [hours_of(whole)], None, []
+    groups = group_tables(whole, details=_details(whole))
+    if whole.figure.of_capacity and whole.figure.key != "allocation_ratio":
+        return groups, None, []
+    pods = sum_of_pods(whole)
+    table = pods_of(request, whole, pods)
+    sum_of = reconciled(whole, pods)
+    all_named = whole.scope["workload"] and pods.count == len(table.rows) <= _MOST_NAMED
+    names = [str(row.values["pod"]) for row in table.rows] if all_named else []
+    return [*groups, sum_of.table, table], sum_of, names
+
+
+def _details(whole: Whole) -> bool:
+    """Say whether the reader sees the namespaces of the scope's team."""
+    visibility = whole.reading.visibility
+    if visibility.everything or whole.scope.is_detailed:
+        return True
+    return any(
+        team.name == whole.scope["team"] and team.namespaces is not None
+        for team in clusters.team_rows(visibility=visibility)
+    )

@@ -1,0 +1,72 @@
+"""How long pods waited, by tier."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.usage.domain.rows import Filters
+from apps.usage.selectors.wait_times import WaitTimes, tier_wait_times
+from tests.factories import Cards, make_cards, make_cluster, make_pod, make_tier, make_workload
+
+NOW = datetime(2026, 1, 10, tzinfo=UTC)
+WEEK = Window(NOW - timedelta(days=7), NOW)
+NOBODY = Visibility(everything=False)
+
+
+@pytest.fixture
+def cards(db: None) -> Cards:
+    return make_cards(make_cluster(), "west-1", make_tier("gold"))
+
+
+def wait(cards: Cards, *seconds: float, until: datetime = NOW - timedelta(hours=1)) -> None:
+    """Make pods that were bound at `until` after so many seconds."""
+    workload = make_workload(cards.node.cluster, "vision", "train")
+    for waited in seconds:
+        created = until - timedelta(seconds=waited)
+        make_pod(workload, created_at=created, cards=cards, bound_at=until)
+
+
+def times(filters: Filters = Filters()) -> dict[str, WaitTimes]:  # noqa: B008 - frozen
+    return tier_wait_times(WEEK, filters=filters, visibility=NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        pytest.param([30], (1, 30, 30), id="one pod"),
+        pytest.param([10, 20], (2, 10, 20), id="two"),
+        pytest.param([30, 10, 20], (3, 20, 30), id="three"),
+        pytest.param(list(range(1, 101)), (100, 50, 95), id="a hundred"),
+        pytest.param([5, 5, 5, 5], (4, 5, 5), id="all alike"),
+        pytest.param([-1], (1, 0, 0), id="clocks that differ"),
+    ],
+)
+def test_percentiles_are_waits_that_there_were(
+    seconds: list[float], expected: tuple[int, float, float], cards: Cards
+) -> None:
+    wait(cards, *seconds)
+    assert times() == {"gold": WaitTimes("gold", *expected)}
+
+
+def test_only_waits_that_ended_in_the_window_count(cards: Cards) -> None:
+    wait(cards, 50, until=WEEK.start)
+    wait(cards, 70, until=WEEK.start - timedelta(seconds=1))
+    wait(cards, 90, until=WEEK.end)
+    assert times()["gold"].pods == 1
+    assert times(Filters(cluster=("east",))) == {}
+    assert times(Filters(cluster=("west",)))["gold"].p50_seconds == 50
+
+
+def test_every_tier_comes_with_one_query(
+    cards: Cards, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    wait(cards, 10)
+    wait(make_cards(cards.node.cluster, "west-2", make_tier("silver")), 40)
+    with django_assert_num_queries(1):
+        assert {name: row.p95_seconds for name, row in times().items()} == {
+            "gold": 10,
+            "silver": 40,
+        }

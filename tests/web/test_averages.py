@@ -1,0 +1,100 @@
+"""Sums as numbers of GPUs, and how they differ."""
+
+import pytest
+
+from apps.usage.domain.amounts import Amounts, nano
+from apps.usage.domain.rows import UsageRow
+from apps.web.averages import (
+    Change,
+    amount_change,
+    gpu_hours_text,
+    gpus_text,
+    ratio_change,
+    sums,
+)
+
+
+def row(cluster: str, capacity: float | None, allocated: float, busy: float) -> UsageRow:
+    amounts = Amounts(
+        allocated=nano(allocated),
+        busy=nano(busy),
+        idle=nano(allocated - busy),
+        capacity=None if capacity is None else nano(capacity),
+    )
+    return UsageRow(None, {"cluster": cluster, "tier": "gold"}, amounts)
+
+
+def test_each_cluster_is_averaged_over_its_own_hours() -> None:
+    rows = [row("west", 80, 40, 20), row("east", 10, 10, 0)]
+    found = sums(rows, {"west": 10, "east": 5})
+    assert found is not None
+    gpus = found.gpus
+    assert (gpus.capacity, gpus.allocated, gpus.busy, gpus.not_used) == (10.0, 6.0, 2.0, 4.0)
+    assert found.amounts.capacity == nano(90)
+
+
+def test_teams_have_averages_without_capacity() -> None:
+    found = sums([row("west", None, 40, 20)], {"west": 10})
+    assert found is not None
+    assert (found.gpus.capacity, found.gpus.allocated) == (None, 4.0)
+
+
+@pytest.mark.parametrize("hours", [{}, {"east": 5}], ids=["no hours", "hours of another"])
+def test_without_hours_nothing_is_averaged(hours: dict[str, int]) -> None:
+    assert sums([row("west", 80, 40, 20)], hours) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "change"),
+    [
+        pytest.param(112, 100, Change(1, "12 % more"), id="more"),
+        pytest.param(96.5, 100, Change(-1, "3.5 % less"), id="less, under ten percent"),
+        pytest.param(0, 100, Change(-1, "100 % less"), id="all gone"),
+        pytest.param(100.4, 100, Change(0, "about the same"), id="hardly"),
+        pytest.param(2500, 100, Change(1, "25 times as much"), id="many times"),
+        pytest.param(5, 0, None, id="from nothing"),
+    ],
+)
+def test_amounts_differ_in_percent(now: float, before: float, change: Change | None) -> None:
+    assert amount_change(now, before) == change
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "change"),
+    [
+        pytest.param(0.71, 0.679, Change(1, "3.1 points more"), id="more"),
+        pytest.param(0.1, 0.5, Change(-1, "40.0 points less"), id="less"),
+        pytest.param(0.5, 0.5, Change(0, "about the same"), id="same"),
+        pytest.param(None, 0.5, None, id="not known now"),
+        pytest.param(0.5, None, None, id="not known before"),
+    ],
+)
+def test_ratios_differ_in_points(
+    now: float | None, before: float | None, change: Change | None
+) -> None:
+    assert ratio_change(now, before) == change
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (856.0, "856"),
+        (1234.4, "1,234"),
+        (12.54, "12.5"),
+        (12.0, "12"),
+        (11.98, "12"),
+        (0.25, "0.25"),
+        (2.5, "2.5"),
+        (0.001, "<0.01"),
+        (0.0, "0"),
+    ],
+)
+def test_numbers_of_gpus_have_about_three_digits(number: float, text: str) -> None:
+    assert gpus_text(number) == text
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"), [(38813.4, "38,813"), (100, "100"), (99.94, "99.9"), (0, "0.0")]
+)
+def test_gpu_hours_of_a_sentence_are_whole_from_a_hundred_up(hours: float, text: str) -> None:
+    assert gpu_hours_text(nano(hours)) == text

@@ -1,0 +1,139 @@
+"""The tier catalog: what each tier offers, and the guide to the one that suits."""
+
+import html
+import itertools
+import re
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+from django.test import Client
+
+from apps.clusters.domain.tiers import Sharing
+from apps.clusters.models import TierRule
+from apps.clusters.selectors import TierRow
+from apps.quotas.models import Entitlement
+from apps.web import catalog, guide
+from apps.web.sharing import KINDS
+from tests.factories import Portal
+from tests.web.pages import text_of
+
+SHAPE = "Change the shape of your work"
+STEADY_PART = {
+    "gpus": "part",
+    "memory": "known",
+    "load": "steady",
+    "processes": "few",
+    "attributes": "no",
+}
+
+
+def tier(**values: object) -> TierRow:
+    given: dict[str, object] = {
+        "name": "gold",
+        "sharing": "exclusive",
+        "resources": ("nvidia.com/gpu",),
+        "device_classes": (),
+        "node_selector": {},
+        "promise": "",
+        "allowed_teams": (),
+        "builtin": False,
+    }
+    return TierRow(**{**given, **values})  # type: ignore[arg-type]
+
+
+def test_every_kind_of_sharing_is_described() -> None:
+    assert set(KINDS) == set(Sharing)
+
+
+@pytest.mark.parametrize(
+    ("changed", "title", "first"),
+    [
+        pytest.param({}, "A MIG slice", Sharing.MIG, id="steady and small"),
+        pytest.param({"load": "bursty"}, "A time-sliced share", Sharing.TIME_SLICED, id="bursts"),
+        pytest.param({"processes": "many"}, "A share under MPS", Sharing.MPS, id="many small"),
+        pytest.param({"attributes": "yes"}, "A device claim", Sharing.DRA, id="attributes"),
+        pytest.param({"gpus": "several"}, "Whole cards", Sharing.EXCLUSIVE, id="several cards"),
+        pytest.param({"gpus": "one"}, "A whole card", Sharing.EXCLUSIVE, id="one card"),
+        pytest.param({"memory": "unknown"}, SHAPE, Sharing.EXCLUSIVE, id="memory not known"),
+        pytest.param(
+            {"gpus": "several", "load": "bursty"}, SHAPE, Sharing.EXCLUSIVE, id="bursts on many"
+        ),
+        pytest.param({"gpus": "one", "processes": "many"}, SHAPE, Sharing.MPS, id="many on whole"),
+    ],
+)
+def test_the_guide_ends_at_a_kind_of_tier_or_at_another_shape_of_work(
+    changed: dict[str, str], title: str, first: Sharing
+) -> None:
+    advice = guide.advise(STEADY_PART | changed)
+    assert advice is not None
+    assert advice.title.startswith(title)
+    assert advice.kinds[0] is first
+    assert bool(advice.reshape) == (title == SHAPE)
+
+
+def test_the_guide_has_an_answer_to_every_combination_and_to_no_fewer() -> None:
+    options = [[value for value, _ in question.options] for question in guide.QUESTIONS]
+    keys = [question.key for question in guide.QUESTIONS]
+    for values in itertools.product(*options):
+        answers = dict(zip(keys, values, strict=True))
+        assert guide.advise(answers) is not None
+        for key in keys:
+            assert guide.advise({k: v for k, v in answers.items() if k != key}) is None
+
+
+def test_answers_that_are_no_options_do_not_count() -> None:
+    assert guide.answered({"gpus": "part", "memory": "lots", "other": "x"}) == {"gpus": "part"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(tier(node_selector={"nvidia.com/gpu.product": "A100"}), id="with a selector"),
+        pytest.param(tier(node_selector={"gpu": "yes", "slot": "0"}), id="values that look typed"),
+        pytest.param(tier(resources=("nvidia.com/mig-1g.10gb",), sharing="mig"), id="a slice"),
+    ],
+)
+def test_a_manifest_asks_for_one_unit_on_nodes_of_the_tier(row: TierRow) -> None:
+    (pod,) = yaml.safe_load_all(catalog.manifest(row))
+    assert pod["spec"].get("nodeSelector", {}) == dict(row.node_selector)
+    assert pod["spec"]["containers"][0]["resources"] == {"limits": {row.resources[0]: 1}}
+
+
+def test_a_device_class_is_asked_for_by_a_claim() -> None:
+    row = tier(sharing="dra", resources=(), device_classes=("gpu.nvidia.com",))
+    template, pod = yaml.safe_load_all(catalog.manifest(row))
+    request = template["spec"]["spec"]["devices"]["requests"][0]
+    assert request["exactly"] == {"deviceClassName": "gpu.nvidia.com"}
+    claim = pod["spec"]["resourceClaims"][0]
+    assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+    assert pod["spec"]["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
+
+
+def test_a_tier_is_offered_with_its_teams_and_how_busy_it_is(portal: Portal, admin: Client) -> None:
+    gold = portal.tiers[0]
+    TierRule.objects.filter(tier=gold).update(allowed_teams=["vision"])
+    since = datetime(2025, 1, 1, tzinfo=UTC)
+    Entitlement.objects.create(
+        team=portal.vision, tier=gold, gpus=6.0, weight=6.0, valid_from=since
+    )
+    page = html.unescape(text_of(admin, "/tiers/"))
+    offer = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page.split("<article")[1]))
+    assert "gold Exclusive" in offer
+    assert "Free now 2.0 GPUs" in offer
+    assert "75.0 % of 8.0 GPUs" in offer
+    assert "Waiting now 4 GPUs in 1 pod" in offer
+    assert "Only vision ." in offer
+    assert "vision 6 GPUs" in offer
+    assert "unmatched" not in page.split("<article", 1)[1]
+
+
+def test_the_guide_on_the_page_names_a_tier_of_the_catalog(admin: Client) -> None:
+    query = "gpus=several&memory=known&load=steady&processes=few&attributes=no"
+    page = text_of(admin, f"/tiers/?{query}")
+    advice = page[page.index('class="advice') :]
+    assert "Ask for" in advice
+    assert "<b>gold</b>" in advice[: advice.index("</div>")]
+    nearest = text_of(admin, f"/tiers/?{query.replace('several', 'part')}")
+    assert "This catalog has no tier of that kind; the nearest is" in nearest
+    assert "Answer all five" in text_of(admin, "/tiers/?gpus=part")

@@ -1,0 +1,143 @@
+"""The colours of the ledger's classes, as the style sheet gives them, in both themes."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from apps.web.ledger import BUSY, CAPACITY_CLASSES, IDLE, UNALLOCATED, UNMEASURED
+
+TOKENS = (Path(__file__).parents[2] / "static" / "css" / "tokens.css").read_text()
+THEMES = ("light", "dark")
+Colour = tuple[float, float, float]
+
+# Machado, Oliveira and Fernandes 2009: what is seen of linear RGB without one kind of cone.
+VISIONS = {
+    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+# Oklab: linear RGB to cone responses, and their cube roots to lightness and two opponents.
+CONES = (
+    (0.4122214708, 0.5363325363, 0.0514459929),
+    (0.2119034982, 0.6806995451, 0.1073969566),
+    (0.0883024619, 0.2817188376, 0.6299787005),
+)
+OPPONENTS = (
+    (0.2104542553, 0.7936177850, -0.0040720468),
+    (1.9779984951, -2.4285922050, 0.4505937099),
+    (0.0259040371, 0.7827717662, -0.8086757660),
+)
+
+
+def token(name: str, theme: str) -> Colour:
+    """Return a token as linear RGB."""
+    found = re.search(rf"{name}: light-dark\(#(\w{{6}}), #(\w{{6}})\);", TOKENS)
+    assert found is not None, name
+    text = found[THEMES.index(theme) + 1]
+    red, green, blue = (linear(int(text[i : i + 2], 16) / 255) for i in (0, 2, 4))
+    return red, green, blue
+
+
+def linear(value: float) -> float:
+    return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)
+
+
+def times(matrix: tuple[Colour, ...], colour: Colour) -> Colour:
+    a, b, c = (sum(m * v for m, v in zip(row, colour, strict=True)) for row in matrix)
+    return a, b, c
+
+
+def clipped(colour: Colour) -> Colour:
+    red, green, blue = (min(1.0, max(0.0, v)) for v in colour)
+    return red, green, blue
+
+
+def oklab(colour: Colour) -> Colour:
+    one, two, three = (max(v, 0) ** (1 / 3) for v in times(CONES, colour))
+    return times(OPPONENTS, (one, two, three))
+
+
+def distance(one: Colour, other: Colour) -> float:
+    """Return the distance of two colours in Oklab, in hundredths."""
+    pairs = zip(oklab(one), oklab(other), strict=True)
+    return float(100 * sum((a - b) ** 2 for a, b in pairs) ** 0.5)
+
+
+def contrast(one: Colour, other: Colour) -> float:
+    """Return the contrast ratio of WCAG."""
+    weights = (0.2126, 0.7152, 0.0722)
+    low, high = sorted(
+        sum(w * v for w, v in zip(weights, c, strict=True)) + 0.05 for c in (one, other)
+    )
+    return high / low
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("vision", VISIONS)
+def test_no_two_classes_look_alike_to_anybody(theme: str, vision: str) -> None:
+    seen = {c.key: clipped(times(VISIONS[vision], token(c.token, theme))) for c in CAPACITY_CLASSES}
+    near = {
+        (a, b): distance(one, other)
+        for (a, one), (b, other) in itertools.combinations(seen.items(), 2)
+    }
+    assert {pair: d for pair, d in near.items() if d < 10} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_busy_stands_out_before_the_idle_and_the_unallocated_recedes(theme: str) -> None:
+    card = token("--portal-card", theme)
+    weight = {c.key: contrast(token(c.token, theme), card) for c in CAPACITY_CLASSES}
+    assert weight[BUSY.key] > 1.3 * weight[IDLE.key]
+    assert weight[UNALLOCATED.key] == min(weight.values()) < 1.7
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_lines_of_a_hatch_are_seen_on_a_card(theme: str) -> None:
+    assert contrast(token(UNMEASURED.token, theme), token("--portal-card", theme)) >= 3
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("ground", ["ground", "card", "raised", "hover", "field"])
+@pytest.mark.parametrize("text", ["text", "subtle", "link"])
+def test_text_can_be_read_on_every_ground(text: str, ground: str, theme: str) -> None:
+    assert contrast(token(f"--portal-{text}", theme), token(f"--portal-{ground}", theme)) >= 4.5
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(
+    ("text", "ground"),
+    [
+        ("on-link", "link"),
+        ("text", "warning-ground"),
+        ("warning-edge", "card"),
+        ("text", "danger-ground"),
+        ("danger-edge", "card"),
+        ("good-edge", "card"),
+        ("chart-text", "card"),
+        ("text", "code-ground"),
+    ],
+)
+def test_words_of_a_state_can_be_read(text: str, ground: str, theme: str) -> None:
+    assert contrast(token(f"--portal-{text}", theme), token(f"--portal-{ground}", theme)) >= 4.5
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_edge_of_a_field_is_seen(theme: str) -> None:
+    edge = token("--portal-field-border", theme)
+    assert contrast(edge, token("--portal-card", theme)) >= 3
+    assert contrast(edge, token("--portal-ground", theme)) >= 3

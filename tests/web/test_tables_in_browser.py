@@ -1,0 +1,63 @@
+"""Tables as people use them: sort by a click, and follow a figure to the pods behind it."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import DAILY, HOURLY, Screen
+from tests.web.test_browser import sign_in
+
+pytestmark = pytest.mark.browser
+SCRIPTS = pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
+
+
+@SCRIPTS
+def test_a_click_on_a_head_sorts(served: str, screen: Screen, scripts: bool) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "cleo", f"/teams/?{HOURLY}")
+        head = page.locator("#teams").get_by_role("link", name="Team", exact=True)
+        head.click()
+        expect(page.locator("#teams th[aria-sort=ascending]")).to_have_text("Team")
+        head.click()
+        expect(page.locator("#teams th[aria-sort=descending]")).to_have_text("Team")
+        shown = page.locator("#teams tbody td:first-child").all_inner_texts()
+        assert shown == sorted(shown, reverse=True)
+        assert "sort=-team" in page.url
+
+    screen.visit(served, steps, scripts=scripts)
+
+
+@SCRIPTS
+def test_a_figure_leads_to_the_pods_behind_it(served: str, screen: Screen, scripts: bool) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "ada", f"/teams/vision/?{HOURLY}")
+        page.locator("#workloads tbody .explained").first.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("workload")
+        page.locator("#pods tbody a:not(.explained)").first.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Pod")
+
+    screen.visit(served, steps, scripts=scripts)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_an_explanation_fits_a_phone(served: str, screen: Screen, dark: bool) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "cleo", f"/explain/?figure=utilization_ratio&tier=gold&{DAILY}")
+        expect(page.locator(".explain-value")).to_be_visible()
+        wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1]
+
+    screen.visit(served, steps, width=390, dark=dark)
+
+
+def test_head_and_first_column_stay_in_view(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "cleo", f"/explain/?figure=busy&{HOURLY}&cluster=west&pod=uid-train-0")
+        frame = page.locator("#hours .table-scroll")
+        frame.evaluate("el => el.scrollTo(0, 400)")
+        top, head = frame.bounding_box(), page.locator("#hours thead th").first.bounding_box()
+        assert top
+        assert head
+        assert abs(head["y"] - top["y"]) <= 2
+        assert frame.evaluate("el => el.scrollTop") > 0
+
+    screen.visit(served, steps)

@@ -1,0 +1,125 @@
+"""What a page weighs over the wire, with static files as a production portal serves them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.test import Client, override_settings
+from django.test.testcases import LiveServerThread
+from playwright.sync_api import Page
+from pytest_django import Settings
+
+from tests.web.conftest import HOURLY, Screen, make_filled_portal
+from tests.web.test_browser import draw_all, sign_in
+
+pytestmark = pytest.mark.browser
+
+FIRST_LOAD = 450_000
+LATER_LOAD = 60_000
+AS_IN_PRODUCTION = {
+    "WHITENOISE_USE_FINDERS": False,
+    "WHITENOISE_AUTOREFRESH": False,
+    "STORAGES": {
+        "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+        "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def static_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Collect the static files as production does, once; return where they are."""
+    root = tmp_path_factory.mktemp("static")
+    with override_settings(STATIC_ROOT=root, **AS_IN_PRODUCTION):
+        call_command("collectstatic", interactive=False, verbosity=0)
+    return root
+
+
+@pytest.fixture
+def collected(settings: Settings, static_root: Path) -> Path:
+    settings.STATIC_ROOT = static_root
+    for name, value in AS_IN_PRODUCTION.items():
+        setattr(settings, name, value)
+    return static_root
+
+
+@pytest.fixture
+def served_collected(transactional_db: None, collected: Path, settings: Settings) -> Iterator[str]:
+    """Serve a filled portal; WhiteNoise answers for its static files, as in production."""
+    settings.ALLOWED_HOSTS = ["localhost"]
+    make_filled_portal()
+    shared = {
+        c.alias: c for c in connections.all() if "mode=memory" in str(c.settings_dict["NAME"])
+    }
+    for connection in shared.values():
+        connection.inc_thread_sharing()
+    server = LiveServerThread(
+        "localhost", static_handler=cast("Any", _nothing_between), connections_override=shared
+    )
+    server.daemon = True
+    server.start()
+    server.is_ready.wait(timeout=10)
+    assert server.error is None
+    yield f"http://localhost:{server.port}"
+    server.terminate()
+    for connection in shared.values():
+        connection.dec_thread_sharing()
+
+
+def _nothing_between(application: object) -> object:
+    return application
+
+
+def weighing(page: Page) -> Callable[[], int]:
+    """Count what comes over the wire from now on; return how to ask for the sum in bytes."""
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+    lengths: list[int] = []
+    session.on("Network.loadingFinished", lambda e: lengths.append(int(e["encodedDataLength"])))
+    return lambda: sum(lengths)
+
+
+def test_the_first_load_is_light(served_collected: str, screen: Screen) -> None:
+    weights = []
+
+    def steps(page: Page) -> None:
+        weight = weighing(page)
+        sign_in(page)
+        page.wait_for_load_state("networkidle")
+        weights.append(weight())
+
+    screen.visit(served_collected, steps)
+    assert weights[0] < FIRST_LOAD
+
+
+def test_later_loads_are_lighter(served_collected: str, screen: Screen) -> None:
+    weights = {}
+
+    def steps(page: Page) -> None:
+        sign_in(page)
+        draw_all(page)
+        weight = weighing(page)
+        for path in ("/", "/tiers/gold/", "/teams/vision/"):
+            before = weight()
+            page.goto(f"{path}?{HOURLY}")
+            draw_all(page)
+            page.wait_for_load_state("networkidle")
+            weights[path] = weight() - before
+
+    screen.visit(served_collected, steps)
+    assert {path: weight for path, weight in weights.items() if weight >= LATER_LOAD} == {}
+
+
+def test_the_drawing_library_is_compressed_beforehand_and_kept_for_ever(
+    db: None, collected: Path
+) -> None:
+    (name,) = [p.name for p in (collected / "npm" / "plotly").glob("plotly-basic.min.*.js")]
+    answer = Client().get(f"/static/npm/plotly/{name}", headers={"accept-encoding": "gzip"})
+    length = len(answer.getvalue())
+    answer.close()
+    assert answer["Content-Encoding"] == "gzip"
+    assert "immutable" in answer["Cache-Control"]
+    assert length < 400_000
