@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help python runtime setup programs demo run test test-sqlite lint types contracts \
-	migrations templates check check-full fix truths bench lock secrets clean
+	migrations templates check check-full fix truths pictures bench lock secrets clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -82,6 +82,9 @@ fix: setup ## Format, and mend what tools can mend
 truths: programs ## Hold whole traces against their published sums, some four minutes (DAYS=)
 	$(BIN)/python -m tests.lab.truths
 	$(POSTGRESQL) $(BIN)/python -m tests.truths $(DAYS)
+
+pictures: programs ## Make the pictures of the documentation again
+	GPUPORTAL_MAKE_PICTURES=1 $(SQLITE) $(BIN)/python -m pytest --require-servers tests/web/test_pictures.py
 
 bench: programs ## Measure against targets; writes var/bench.json (BENCH=full for 100,000 GPUs)
 	$(BIN)/python -m tests.bench

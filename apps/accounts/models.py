@@ -56,3 +56,21 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.username} on {self.team_id}"
+
+
+class SavedView(models.Model):
+    """A page with its window and filters that a person keeps under a name of their own.
+
+    `address` is a path of this portal with its query; a window such as `7d` stays relative.
+    """
+
+    user = models.ForeignKey("accounts.User", on_delete=models.CASCADE, related_name="saved_views")
+    name = models.CharField(max_length=80)
+    address = models.CharField(max_length=2000)
+
+    class Meta:
+        ordering = ["name", "pk"]
+        constraints = [models.UniqueConstraint(fields=["user", "name"], name="savedview_once")]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,8 +1,9 @@
 """Reads of people and teams."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 
-from apps.accounts.models import Membership, Team, User
+from apps.accounts.models import Membership, SavedView, Team, User
 
 # Written out: every request to the API begins with it, and the mapper takes as long to write it
 # as the database to answer.
@@ -36,3 +37,18 @@ def bearer_of(token: str) -> User | None:
     What else the person's row holds is read when it is asked for. One query.
     """
     return next(iter(User.objects.raw(_BEARER, [token])), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedViewRow:
+    """A view that a person saved; `address` is a path of this portal with its query."""
+
+    pk: int
+    name: str
+    address: str
+
+
+def saved_views(user: User) -> list[SavedViewRow]:
+    """Return the views that `user` saved, by name; nobody sees those of others. One query."""
+    rows = SavedView.objects.filter(user=user).order_by("name", "pk")
+    return [SavedViewRow(*row) for row in rows.values_list("pk", "name", "address")]

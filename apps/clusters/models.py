@@ -227,6 +227,7 @@ class Pod(models.Model):
         indexes = [
             models.Index(fields=["cluster", "ended_at", "created_at"], name="pod_lifetime"),
             models.Index(fields=["workload", "-created_at"], name="pod_of_workload"),
+            models.Index(fields=["bound_at"], name="pod_bound"),
         ]
 
     def __str__(self) -> str:

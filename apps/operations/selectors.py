@@ -45,6 +45,11 @@ class ClusterProgress:
     attempted_at: datetime | None
     error: str
 
+    @property
+    def waiting_hours(self) -> int:
+        """Hours that were asked for and have neither facts nor failed."""
+        return self.asked_hours - self.done_hours - self.failed_hours
+
 
 def loaded_catalog() -> LoadedCatalog:
     """Return how much of a catalog is loaded. Three queries."""

@@ -1,7 +1,7 @@
 """A tier at a glance: its ledger as a bar, its ratios, its last month, and who waits for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from zlib import crc32
 
@@ -12,9 +12,10 @@ from apps.usage.selectors import Waiting
 from apps.web import tables
 from apps.web.averages import Sums, gpu_hours_text, gpus_text
 from apps.web.comparison import Changes, Comparison
+from apps.web.filtering import EVERY
 from apps.web.formats import duration
-from apps.web.ledger import CAPACITY_CLASSES, StripPart, strip
-from apps.web.links import Query, href
+from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, StripPart, strip
+from apps.web.links import Query, explain_href, href
 from apps.web.sparkline import Sparkline
 
 
@@ -32,10 +33,11 @@ class TierWaiting:
 
 @dataclass(frozen=True, slots=True)
 class TierCard:
-    """One tier in a window; `amounts` is None when no hour of it has facts.
+    """One tier in a window, or what somebody held on it; `amounts` is None without any facts.
 
     `sums` are those of the hours known to be collected, and None without any; `changes` are None
-    where nothing is compared.
+    where nothing is compared, `now` where nothing is told of what waits. `scope` and `query` are
+    what its figures are explained with.
     """
 
     name: str
@@ -45,11 +47,42 @@ class TierCard:
     amounts: Amounts | None
     strip: Sequence[StripPart]
     waiting: Waiting | None
-    now: TierWaiting
+    now: TierWaiting | None
+    query: Query = ()
+    scope: Mapping[str, str] = field(default_factory=dict)
     sums: Sums | None = None
     changes: Changes | None = None
     sparkline: Sparkline | None = None
     month_href: str | None = None
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether nodes are its own; what a team or a workload holds has no capacity."""
+        return self.amounts is not None and self.amounts.capacity is not None
+
+    @property
+    def capacity_href(self) -> str:
+        return explain_href("capacity_gpu_hours", self.query, **self.scope)
+
+    @property
+    def allocation_href(self) -> str:
+        return explain_href("allocation_ratio", self.query, **self.scope)
+
+    @property
+    def allocated_href(self) -> str:
+        return explain_href("allocated_gpu_hours", self.query, **self.scope)
+
+    @property
+    def utilization_href(self) -> str:
+        return explain_href("utilization_ratio", self.query, **self.scope)
+
+    @property
+    def not_used_href(self) -> str:
+        return explain_href("not_busy_gpu_hours", self.query, **self.scope)
+
+    @property
+    def allocated_gpu_hours(self) -> str:
+        return gpu_hours_text(self.amounts.allocated) if self.amounts else ""
 
     @property
     def capacity_gpu_hours(self) -> str:
@@ -80,13 +113,14 @@ class TierCard:
 class Known:
     """What is known of the tiers of a page: ledger rows, comparison, waits, and their last month.
 
-    `sparklines` are by tier name.
+    `sparklines` are by tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
     """
 
     rows: Sequence[UsageRow]
     waiting: Sequence[Waiting]
     comparison: Comparison
-    sparklines: Mapping[str, Sparkline | None]
+    sparklines: Mapping[str, Sparkline | None] = field(default_factory=dict)
+    scope: Mapping[str, str] = field(default_factory=dict)
 
 
 def rows_by(rows: Sequence[UsageRow], grouping: Grouping) -> dict[str, list[UsageRow]]:
@@ -119,6 +153,44 @@ def tier_card(tier: TierRow, known: Known, query: Query, *, now: datetime) -> Ti
     return _card(tier.name, tier, known, query, now)
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a team or a workload held in a window: a card for each tier.
+
+    `total` is set where there are several tiers; of it only amounts count, no ratio: tiers are
+    never blended into one.
+    """
+
+    cards: Sequence[TierCard]
+    total: TierCard | None
+
+
+def holding(known: Known, query: Query) -> Holding:
+    """Return what the scope of `known` held, tier by tier."""
+    by_tier = rows_by(known.rows, Grouping.TIER)
+    cards = [_held_card(name, rows, known, query) for name, rows in by_tier.items()]
+    total = _held_card("", known.rows, known, query) if len(cards) > 1 else None
+    return Holding(cards, total)
+
+
+def _held_card(name: str, rows: Sequence[UsageRow], known: Known, query: Query) -> TierCard:
+    amounts = tables.summed(rows)
+    return TierCard(
+        name=name,
+        promise="",
+        href=href("tier", query, name=name) if name else None,
+        rows=rows,
+        amounts=amounts,
+        strip=strip(amounts, ALLOCATED_CLASSES),
+        waiting=None,
+        now=None,
+        query=query,
+        scope={**known.scope, "tier": name},
+        sums=known.comparison.sums(name),
+        changes=known.comparison.changes(name),
+    )
+
+
 def tier_waiting(name: str, waiting: Waiting | None, query: Query, *, now: datetime) -> TierWaiting:
     """Return what waits for a tier, also when nothing does."""
     page = href("tier", query, name=name)
@@ -138,15 +210,18 @@ def _card(name: str, tier: TierRow | None, known: Known, query: Query, now: date
     amounts = tables.summed(rows) if rows else None
     waiting = next((row for row in known.waiting if row.tier == name), None)
     sparkline = known.sparklines.get(name)
+    whole = amounts is not None and amounts.capacity is not None
     return TierCard(
         name=name,
         promise=tier.promise if tier else "",
         href=href("tier", query, name=name),
         rows=rows,
         amounts=amounts,
-        strip=strip(amounts, CAPACITY_CLASSES) if amounts else (),
+        strip=(strip(amounts, CAPACITY_CLASSES if whole else ALLOCATED_CLASSES) if amounts else ()),
         waiting=waiting,
         now=tier_waiting(name, waiting, query, now=now),
+        query=query,
+        scope={**known.scope, "tier": name},
         sums=known.comparison.sums(name),
         changes=known.comparison.changes(name),
         sparkline=sparkline,
@@ -157,4 +232,4 @@ def _card(name: str, tier: TierRow | None, known: Known, query: Query, now: date
 def _month_href(name: str, sparkline: Sparkline, query: Query) -> str | None:
     """Return the tier's page over the days of its sparkline, with the filters of the query."""
     days = (("first", str(sparkline.first)), ("last", str(sparkline.last)))
-    return href("tier", (*days, *(pair for pair in query if pair[0] == "cluster")), name=name)
+    return href("tier", (*days, *(pair for pair in query if pair[0] in EVERY)), name=name)

@@ -8,15 +8,26 @@ import yaml
 
 from apps.clusters.domain.tiers import Sharing
 from apps.clusters.selectors import TierRow
+from apps.costs.selectors import PriceList
 from apps.quotas.selectors import Entitled
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.rows import Grouping, UsageRow
 from apps.usage.selectors import Waiting
 from apps.usage.selectors.wait_times import WaitTimes
-from apps.web.formats import NOTHING, duration
+from apps.web.formats import NOTHING, duration, plain
 from apps.web.links import Query, href
 from apps.web.sharing import KINDS, SharingKind
 
 _IMAGE = "registry.example.org/my-image:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one GPU-hour of a tier costs, and of what: a capacity type, a model where several."""
+
+    text: str
+    currency: str
+    of: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,7 @@ class Entry:
     waits: WaitTimes | None
     waiting: Waiting | None
     manifest: str
+    prices: Sequence[Cost] = ()
 
     @property
     def typical_wait(self) -> str:
@@ -60,6 +72,7 @@ def entries(
     amounts: Mapping[str, Amounts],
     waits: Mapping[str, WaitTimes],
     waiting: Mapping[str, Waiting],
+    prices: Mapping[str, Sequence[Cost]],
     query: Query,
 ) -> list[Entry]:
     """Return the tiers that can be asked for, in catalog order: the built-in ones cannot."""
@@ -84,8 +97,28 @@ def entries(
                 waits=waits.get(tier.name),
                 waiting=waiting.get(tier.name),
                 manifest=manifest(tier),
+                prices=prices.get(tier.name, ()),
             )
         )
+    return found
+
+
+PRICED = (Grouping.TIER, Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+"""What an hour's rows are grouped by for their prices."""
+
+
+def prices(rows: Sequence[UsageRow], known: PriceList) -> dict[str, list[Cost]]:
+    """Return by tier what its GPUs cost, each price once; what has no price is left out."""
+    found: dict[str, list[Cost]] = {}
+    for row in rows:
+        tier, cluster, model, paid = (row.groups[name] for name in PRICED)
+        price = known.of(cluster, model, paid)
+        if price is None or not row.amounts.capacity:
+            continue
+        cost = Cost(plain(price.per_gpu_hour), price.currency, f"{model}, {paid}")
+        of_tier = found.setdefault(tier, [])
+        if cost not in of_tier:
+            of_tier.append(cost)
     return found
 
 

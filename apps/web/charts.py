@@ -29,6 +29,7 @@ Figure = dict[str, Any]
 _DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
 _LONG = 100  # periods; bars of a longer window are too thin for more than four figures
 _FIGURES = 4
+_MOST_LISTED = 31  # periods in the table under a chart of a long window
 _MOST_NOTED = 14  # more notes than that would run into each other
 
 
@@ -338,14 +339,19 @@ def _ledger_table(
         if period in by_period or axis.missing.get(period)
     ]
     missing = sum(axis.missing.values())
+    long = len(body) > _LONG
     return Table(
         id=chart_id,
         title=title,
         columns=columns,
-        rows=body,
+        rows=body[-_MOST_LISTED:] if long else body,
         zone=axis.zone,
         empty=_why_empty(axis),
         total=_total_of_periods(rows, missing),
+        note=f"The last {_MOST_LISTED} of {len(body)}; the total and the file are over all of them."
+        if long
+        else "",
+        every=(lambda: body) if long else None,
     )
 
 

@@ -1,7 +1,7 @@
 """What a page's window adds up to, tier by tier, beside the period before it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
@@ -9,7 +9,7 @@ from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
 from apps.web import steps
 from apps.web.averages import Change, Sums, amount_change, ratio_change, sums
 from apps.web.forms import HOUR
-from apps.web.reading import Reading, usage_of
+from apps.web.reading import Reading, of_page, usage_of
 
 _ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
 Rows = Sequence[UsageRow]
@@ -17,7 +17,10 @@ Rows = Sequence[UsageRow]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How the figures of a card differ; None where one cannot be compared."""
+    """How the figures of a card differ; None where one cannot be compared.
+
+    `allocated` is a difference of ratios where there is a capacity, else one of amounts.
+    """
 
     capacity: Change | None
     allocated: Change | None
@@ -54,18 +57,20 @@ class Comparison:
             capacity = amount_change(now.gpus.capacity, before.gpus.capacity)
         return Changes(
             capacity=capacity,
-            allocated=ratio_change(now.amounts.allocation_ratio, before.amounts.allocation_ratio),
+            allocated=_allocated_change(now, before),
             busy=ratio_change(now.amounts.utilization_ratio, before.amounts.utilization_ratio),
             not_used=amount_change(now.gpus.not_used, before.gpus.not_used),
         )
 
 
-def compared(reading: Reading, *, tier: str = "") -> Comparison:
+def compared(
+    reading: Reading, *, tier: str = "", team: str = "", narrowed: Filters | None = None
+) -> Comparison:
     """Return the sums of the reading's window and, unless the reader said no, of the one before.
 
-    Six queries for each window.
+    `tier`, `team` and `narrowed` are as for `reading.usage_of`. Six queries for each window.
     """
-    narrowed = replace(reading.filters, tier=(tier,) if tier else reading.filters.tier)
+    narrowed = narrowed or of_page(reading, tier=tier, team=team)
     rows, hours = _read(reading, narrowed, reading.window)
     if not reading.compares:
         return Comparison(rows, hours)
@@ -77,6 +82,12 @@ def compared(reading: Reading, *, tier: str = "") -> Comparison:
         problem = f"No comparison: only {there} of {every} hours of {words} have facts."
         return Comparison(rows, hours, words, problem)
     return Comparison(rows, hours, words, "", rows_before, hours_before)
+
+
+def _allocated_change(now: Sums, before: Sums) -> Change | None:
+    if now.gpus.capacity is None:
+        return amount_change(now.gpus.allocated, before.gpus.allocated)
+    return ratio_change(now.amounts.allocation_ratio, before.amounts.allocation_ratio)
 
 
 def _read(reading: Reading, narrowed: Filters, window: Window) -> tuple[Rows, Mapping[str, int]]:

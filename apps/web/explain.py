@@ -18,6 +18,7 @@ from apps.web.explain_figures import (
     Number,
 )
 from apps.web.explain_scope import Scope
+from apps.web.filtering import LABELS
 from apps.web.formats import Format, exact, plain, shown
 from apps.web.links import Query
 from apps.web.reading import Reading
@@ -254,7 +255,7 @@ def lasting_href(figure: Figure, scope: Scope, reading: Reading) -> str:
         ("start", exact(reading.window.start, Format.TIME, zone)),
         ("end", exact(reading.window.end, Format.TIME, zone)),
     )
-    chosen = [("cluster", name) for name in reading.filters.cluster]
+    chosen = [(key, name) for key in LABELS for name in getattr(reading.filters, key)]
     return scope.href(figure.key, (*times, *chosen))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from django.http import QueryDict
 
 from apps.usage.domain.rows import Filters, Grouping
+from apps.web.filtering import LABELS
 from apps.web.links import SCOPES, Query, explain_href, href
 from apps.web.reading import Reading
 
@@ -79,12 +80,18 @@ class Scope:
         return None
 
 
+def several(params: QueryDict) -> list[str]:
+    """Return the keys under which an address has several names.
+
+    These are filters that the reader chose; one name alone is what a figure is of.
+    """
+    return [key for key in LABELS if len({name for name in params.getlist(key) if name}) > 1]
+
+
 def scope_from(params: QueryDict) -> Scope | None:
     """Return what an address names; None where a name cannot be one."""
-    given = {key: params.get(key, "") for key in SCOPES}
-    # Several clusters are a choice of the reader's, not a scope.
-    if len([name for name in params.getlist("cluster") if name]) > 1:
-        del given["cluster"]
+    chosen = several(params)
+    given = {key: params.get(key, "") for key in SCOPES if key not in chosen}
     if any("\0" in name for name in given.values()):
         return None  # PostgreSQL refuses to compare with it
     return Scope({key: name for key, name in given.items() if name})

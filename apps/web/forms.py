@@ -120,15 +120,20 @@ def window_from(params: QueryDict, *, zone: ZoneInfo, now: datetime) -> WindowCh
         )
 
 
-def names_from(params: QueryDict, key: str, known: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the known names asked for under `key`, and a message on the unknown ones."""
+def names_from(
+    params: QueryDict, key: str, known: Sequence[str], label: str = ""
+) -> tuple[tuple[str, ...], str]:
+    """Return the known names asked for under `key`, and a message on the unknown ones.
+
+    `label` is how a reader calls what is named, where that is not the key.
+    """
     asked = [name for name in params.getlist(key) if name]
     unknown = [name for name in asked if name not in known]
     kept = tuple(dict.fromkeys(name for name in asked if name in known))
     if not unknown:
         return kept, ""
     allowed = ", ".join(known) or "none"
-    return kept, f"There is no {key} “{unknown[0][:80]}”; there are: {allowed}."
+    return kept, f"There is no {label or key} “{unknown[0][:80]}”; there are: {allowed}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +150,12 @@ class Pages:
         return slice((self.number - 1) * self.per_page, self.number * self.per_page)
 
 
-def pages_from(params: QueryDict, *, count: int) -> Pages:
+def pages_from(params: QueryDict, *, count: int, usual: int = PER_PAGE) -> Pages:
     """Return the page that `params` ask for; what is no page number gives the nearest page.
 
-    `per_page` asks for another length than PER_PAGE, up to MOST_PER_PAGE.
+    `per_page` asks for another length than the usual one, up to MOST_PER_PAGE.
     """
-    per_page = min(max(1, _whole(params.get("per_page", ""), PER_PAGE)), MOST_PER_PAGE)
+    per_page = min(max(1, _whole(params.get("per_page", ""), usual)), MOST_PER_PAGE)
     last = max(1, -(-count // per_page))
     return Pages(min(max(1, _whole(params.get("page", ""), 1)), last), last, per_page)
 

@@ -3,17 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, Grouping, Interval
-from apps.usage.selectors import WaitingPod, WasteRow
+from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.selectors import Waiting, WaitingPod, WasteRow
+from apps.usage.selectors.choices import waiting_of
 from apps.web.cards import rows_by
 from apps.web.formats import duration
+from apps.web.forms import DAY
 from apps.web.ledger import IDLE, NOT_RUNNING, UNDERUSED, LedgerClass
 from apps.web.links import href
-from apps.web.reading import Reading, usage_of
+from apps.web.reading import Reading, of_page, usage_of
 from apps.web.sparkline import Sparkline, days_until, sparkline
 
 TOP = 5
+_LONGEST_WASTE = 62 * DAY
+_RECENT_WASTE = 30 * DAY
 _CAUSES = (IDLE, UNDERUSED, NOT_RUNNING)
 
 
@@ -40,6 +45,14 @@ class WasteLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Waste:
+    """The largest waste; `days`: of so many days at the window's end alone, 0 for all of it."""
+
+    lines: Sequence[WasteLine]
+    days: int
+
+
+@dataclass(frozen=True, slots=True)
 class WaitLine:
     """One pod that waits, for how long in words, and its link."""
 
@@ -51,7 +64,9 @@ class WaitLine:
 
 
 def sparklines(reading: Reading, *, tier: str = "") -> dict[str, Sparkline | None]:
-    """Return by tier its days up to the end of the reading's window. Five queries."""
+    """Return by tier its days up to the end of the reading's window. Five queries at most."""
+    if not reading.has_capacity:
+        return {}  # the bars are parts of a capacity
     choice = reading.choice
     days = days_until(choice.last, choice.zone, reading.window.end)
     rows = usage_of(reading, by=[Grouping.TIER], interval=Interval.DAY, tier=tier, window=days)
@@ -61,34 +76,53 @@ def sparklines(reading: Reading, *, tier: str = "") -> dict[str, Sparkline | Non
     }
 
 
-def waste_lines(reading: Reading, *, team: str = "", limit: int = TOP) -> list[WasteLine]:
-    """Return the workloads of the reading's window that held most without using it."""
+def largest_waste(reading: Reading, *, team: str = "", limit: int = TOP) -> Waste:
+    """Return the workloads that held most without using it.
+
+    In the reading's window, or the last days of one so long that workloads gone for months would
+    fill the list.
+    """
+    window = reading.window
+    long = window.end - window.start > _LONGEST_WASTE
     rows = usage.largest_waste(
-        reading.window,
-        filters=_narrowed(reading, team=team),
+        Window(window.end - _RECENT_WASTE, window.end) if long else window,
+        filters=of_page(reading, team=team),
         visibility=reading.visibility,
         limit=limit,
         zone=reading.choice.zone,
     )
     most = max((row.not_used for row in rows), default=0)
-    return [_waste_line(row, most, reading) for row in rows]
+    lines = [_waste_line(row, most, reading) for row in rows]
+    return Waste(lines, _RECENT_WASTE.days if long else 0)
+
+
+def waiting(reading: Reading, *, tier: str = "", team: str = "") -> list[Waiting]:
+    """Return what waits now by tier, of the page's clusters, tiers, teams and namespaces.
+
+    Like `wait_lines` it does not mind GPU models and capacity types.
+    """
+    own = of_page(reading, tier=tier, team=team)
+    if own.team or own.namespace:
+        return waiting_of(reading.now, filters=own, visibility=reading.visibility)
+    rows = usage.waiting_now(reading.now, visibility=reading.visibility, filters=own)
+    return [row for row in rows if not own.tier or row.tier in own.tier]
 
 
 def wait_lines(
     reading: Reading, *, tier: str = "", team: str = "", limit: int = TOP
 ) -> list[WaitLine]:
-    """Return the pods that wait now and have waited longest, of those the reader sees."""
+    """Return the pods that wait now and have waited longest, of those the reader sees.
+
+    A pod that waits has no GPU model and no capacity type, so filters on these do not narrow it.
+    """
+    own = of_page(reading, tier=tier, team=team)
     rows = usage.oldest_waits(
         reading.now,
-        filters=_narrowed(reading, tier=tier, team=team),
+        filters=replace(own, gpu_model=(), capacity_type=()),
         visibility=reading.visibility,
         limit=limit,
     )
     return [_wait_line(row, reading) for row in rows]
-
-
-def _narrowed(reading: Reading, *, tier: str = "", team: str = "") -> Filters:
-    return replace(reading.filters, tier=(tier,) if tier else (), team=(team,) if team else ())
 
 
 def _waste_line(row: WasteRow, most: int, reading: Reading) -> WasteLine:

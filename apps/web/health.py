@@ -126,6 +126,15 @@ def _health(
     )
 
 
+_MANY_HOURS = 3
+"""Hours that wait at a time: fewer are the everyday of an hour that has just closed."""
+
+
+def under_way(progress: Sequence[ClusterProgress]) -> list[ClusterProgress]:
+    """Return the clusters whose collection is long work at the moment: a backfill, or a gap."""
+    return [row for row in progress if row.waiting_hours >= _MANY_HOURS]
+
+
 def troubles(healths: Sequence[ClusterHealth]) -> list[RunLine]:
     """Return the lines of all clusters that lack something, each cluster's newest first."""
     return [line for health in healths for line in health.lines if line.state != COMPLETE]

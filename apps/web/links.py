@@ -1,10 +1,11 @@
 """Addresses that keep what the reader chose: every link carries the window and the filters."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils.encoding import escape_uri_path
 
 Query = Sequence[tuple[str, str]]
@@ -18,11 +19,17 @@ def href(page: str, query: Query = (), /, **parts: str) -> str | None:
     Names come from clusters and their metrics, where an empty one or a slash may turn up: such a
     row is shown without a link rather than breaking the page.
     """
+    path = _path(get_script_prefix(), page, tuple(parts.items()))
+    return None if path is None else with_query(path, query)
+
+
+@lru_cache(maxsize=8192)
+def _path(_prefix: str, page: str, parts: tuple[tuple[str, str], ...]) -> str | None:
+    """Return the path of a page, kept: a list asks for the same ones on each of its lines."""
     try:
-        path = reverse(f"web:{page}", kwargs=parts)
+        return reverse(f"web:{page}", kwargs=dict(parts))
     except NoReverseMatch:
         return None
-    return with_query(path, query)
 
 
 def path_of(request: HttpRequest) -> str:
@@ -43,9 +50,9 @@ def explain_href(figure: str, query: Query, **scope: str) -> str:
 
     `figure` is a key of `apps.web.explain_figures.FIGURES`: a column key such as
     `busy_gpu_hours` or `utilization_ratio`, or the field of a ledger line alone (`busy`). `query`
-    is that of the reading: window and chosen clusters. `scope` names what the figure is of, by
-    the keys of SCOPES; none at all is everything that the reader may see. A `cluster` of the
-    scope stands in place of those of the query.
+    is that of the reading: window and filters. `scope` names what the figure is of, by the keys
+    of SCOPES; none at all is everything that the reader may see. A name of the scope stands in
+    place of the filters of its key, and a pod in place of all but its cluster: it is not narrowed.
 
         explain_href("busy_gpu_hours", reading.query, tier="a100", team="vision")
 
@@ -54,7 +61,8 @@ def explain_href(figure: str, query: Query, **scope: str) -> str:
     unknown = scope.keys() - set(SCOPES)
     if unknown:
         raise ValueError(f"a figure cannot be narrowed by {', '.join(sorted(unknown))}")
-    kept = [pair for pair in query if pair[0] != "cluster" or "cluster" not in scope]
     named = [(key, scope[key]) for key in SCOPES if scope.get(key)]
+    replaced = set(SCOPES) if scope.get("pod") else {key for key, _ in named}
+    kept = [pair for pair in query if pair[0] not in replaced]
     asked = [("figure", figure)] if figure else []
-    return with_query(reverse("web:explain"), (*asked, *named, *kept))
+    return with_query(href("explain") or "", (*asked, *named, *kept))

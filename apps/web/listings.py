@@ -97,6 +97,7 @@ def groups(
     total: bool = False,
     empty: str,
     scope: Mapping[str, str] | None = None,
+    page_length: int = 0,
 ) -> Table:
     """Return a line per group, largest allocation first, with links to the groups' pages.
 
@@ -129,6 +130,7 @@ def groups(
             if total
             else None
         ),
+        page_length=page_length,
     )
 
 

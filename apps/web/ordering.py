@@ -79,7 +79,7 @@ def _arranged(table: Table, request: HttpRequest, name: str) -> Table:
         table = _noted(table, f"There is no column “{order.key[:40]}” to sort by.")
     several = len(table.rows) > 1 or table.next_href or table.previous_href
     return replace(
-        table,
+        _first_pages(table, request),
         sorted_by=str(order) if order and column else "",
         sort_links=_links(table, request, name, order) if several else {},
     )
@@ -99,6 +99,17 @@ def _sorted(table: Table, column: Column, order: Order, request: HttpRequest) ->
     pages = pages_from(request.GET, count=len(rows))
     sorted_table = replace(table, rows=rows[pages.part], every=lambda: rows)
     return paged(sorted_table, path_of(request), kept(request, drop=PLACE_KEYS), pages)
+
+
+def _first_pages(table: Table, request: HttpRequest) -> Table:
+    """Return the table with one page of its rows, where it has a page length and has more."""
+    rows = table.rows
+    if not table.page_length or len(rows) <= table.page_length:
+        return table
+    pages = pages_from(request.GET, count=len(rows), usual=table.page_length)
+    part = replace(table, rows=rows[pages.part], every=lambda: rows)
+    noted = _noted(part, f"Page {pages.number} of {pages.last}; {len(rows)} rows in all.")
+    return paged(noted, path_of(request), kept(request, drop=PLACE_KEYS), pages)
 
 
 def _noted(table: Table, note: str) -> Table:

@@ -9,11 +9,13 @@ from urllib.parse import urlencode
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
+from apps.accounts.selectors import saved_views
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.web.charts import Chart
 from apps.web.downloads import csv_response
@@ -56,11 +58,30 @@ def page(
     return cast("Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]", wrapped)
 
 
+def change(
+    view: Callable[Concatenate[PageRequest, Parts], HttpResponseBase],
+) -> Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]:
+    """Make a view that changes something of the reader's: POST only, for who is signed in."""
+
+    @require_POST
+    @never_cache
+    @wraps(view)
+    def wrapped(
+        request: HttpRequest, *args: Parts.args, **kwargs: Parts.kwargs
+    ) -> HttpResponseBase:
+        if not request.user.is_authenticated:
+            return redirect_to_login(reverse("web:views"))  # this address shows nothing
+        return view(cast("PageRequest", request), *args, **kwargs)
+
+    return cast("Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]", wrapped)
+
+
 def respond(
     request: PageRequest,
     reading: Reading,
     room: str,
     *,
+    status: int = HTTPStatus.OK,
     tables: Iterable[Table] = (),
     charts: Iterable[Chart] = (),
     **context: Any,
@@ -84,10 +105,14 @@ def respond(
         "tables": by_id,
         "charts": drawn,
         "path": path_of(request),
+        # Asked for by the templates that show them.
+        "saved_views": lambda: saved_views(request.user),
         "csv_query": urlencode(kept(request, drop=PLACE_KEYS)),
     }
     fragment = request.htmx and not request.htmx.history_restore_request
-    response = render(request, f"{room}/{'_results' if fragment else 'page'}.html", shown)
+    response = render(
+        request, f"{room}/{'_results' if fragment else 'page'}.html", shown, status=status
+    )
     patch_vary_headers(response, ["HX-Request", "HX-History-Restore-Request"])
     return response
 

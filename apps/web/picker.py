@@ -6,19 +6,21 @@ Its links keep whatever else the address holds.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
+from urllib.parse import urlencode
 
 from django.http import HttpRequest
 
 from apps.web import steps
+from apps.web.filtering import EVERY, LABELS
 from apps.web.forms import PRESETS
 from apps.web.links import Query, path_of, with_query
 from apps.web.reading import COMPARE, NOT_COMPARED, Reading
 
 _WINDOW_KEYS = ("window", "first", "last", "start", "end")
 # Places within a list make no sense in another window.
-PLACE_KEYS = ("page", "pods", "cursor", "format", "table", "part")
-# Filters that pages read from their address, and how a reader calls them.
-_FILTERS = {"cluster": "Cluster", "namespace": "Namespace"}
+PLACE_KEYS = ("page", "pods", "cursor", "format", "table", "part", "card")
+# Names of one kind that are chosen from; where there are more, a name is written.
+_MOST_CHOICES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +31,47 @@ class Preset:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterOption:
-    name: str
-    chosen: bool
+class Choice:
+    """A filter that can be added: `names` to choose from; without any, one is written."""
+
+    key: str
+    label: str
+    names: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A filter that narrows the page; the link leads to the page without it."""
+    """A filter of the address; the link leads to the page without it.
+
+    `applies`: whether it narrows this page. Others are only kept for the pages that take them.
+    """
 
     label: str
     value: str
     href: str
+    applies: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Picker:
-    """`hidden` are the fields that the form carries along unseen.
+    """`hidden` are the fields that the form of the days carries along unseen, `every` those of
+    the form that adds one of the filters `choices`.
 
     `earlier_href` and `later_href` are None where there is nothing to step to. `compare_href`
-    turns the comparison with `before` (`the 7 days before`) on or off.
+    turns the comparison with `before` (`the 7 days before`) on or off. `address` is that of the
+    page as it can be saved, and `query` what its links to other pages carry.
     """
 
     presets: Sequence[Preset]
     hidden: Sequence[tuple[str, str]]
     first: date
     last: date
-    clusters: Sequence[ClusterOption]
+    every: Sequence[tuple[str, str]]
+    choices: Sequence[Choice]
     chips: Sequence[Chip]
     path: str
+    address: str
+    query: str
     earlier_href: str | None
     later_href: str | None
     before: str
@@ -65,10 +79,9 @@ class Picker:
 
 
 def picker_of(request: HttpRequest, reading: Reading) -> Picker:
-    """Return the picker as this address leaves it; clusters only where there are several."""
+    """Return the picker as this address leaves it."""
     others = kept(request, drop=(*_WINDOW_KEYS, *PLACE_KEYS))
     choice, path = reading.choice, path_of(request)
-    several = reading.clusters if len(reading.clusters) > 1 else ()
 
     def step(query: Query | None) -> str | None:
         return None if query is None else with_query(path, [*query, *others])
@@ -78,12 +91,15 @@ def picker_of(request: HttpRequest, reading: Reading) -> Picker:
             Preset(label, with_query(path, [("window", name), *others]), name == choice.preset)
             for name, label in PRESETS.items()
         ],
-        hidden=[(key, value) for key, value in others if not (several and key == "cluster")],
+        hidden=others,
+        every=kept(request, drop=PLACE_KEYS),
         first=choice.first,
         last=choice.last,
-        clusters=[ClusterOption(name, name in reading.filters.cluster) for name in several],
+        choices=_choices(reading),
         chips=_chips(request, reading),
         path=path,
+        query=urlencode(list(reading.query)),
+        address=with_query(path, kept(request, drop=PLACE_KEYS)),
         earlier_href=step(steps.earlier(choice, reading.now)),
         later_href=step(steps.later(choice, reading.now)),
         before=steps.before_words(choice),
@@ -92,25 +108,61 @@ def picker_of(request: HttpRequest, reading: Reading) -> Picker:
 
 
 def kept(request: HttpRequest, *, drop: Collection[str]) -> list[tuple[str, str]]:
-    """Return the query of this address without the keys in `drop`."""
+    """Return the query of this address without the keys in `drop`.
+
+    Without filters that are left empty too, as a form sends those that nobody chose.
+    """
     return [
         (key, value)
         for key, values in request.GET.lists()
         if key not in drop
         for value in values
-        if isinstance(value, str)
+        if isinstance(value, str) and (value or key not in EVERY)
     ]
 
 
 def _chips(request: HttpRequest, reading: Reading) -> list[Chip]:
-    """Return the filters in force; what was asked for and is not there is told elsewhere."""
+    """Return the filters of the address, in its order.
+
+    What was asked for and is not there has none: that is told elsewhere.
+    """
     every = kept(request, drop=PLACE_KEYS)
+    applied = {
+        (key, name)
+        for key in EVERY
+        for name in getattr(reading.filters, key)
+        if (key, name) not in reading.asides
+    }
     return [
-        Chip(_FILTERS[key], value, with_query(path_of(request), [p for p in every if p != pair]))
+        Chip(
+            label=_capital(LABELS[pair[0]]),
+            value=pair[1],
+            href=with_query(path_of(request), [p for p in every if p != pair]),
+            applies=pair in applied,
+        )
         for pair in dict.fromkeys(every)
-        for key, value in (pair,)
-        if value and (value in reading.filters.cluster if key == "cluster" else key in _FILTERS)
+        if pair in applied or pair in reading.asides
     ]
+
+
+def _choices(reading: Reading) -> list[Choice]:
+    """Return the filters that can be added, without the names that are in force.
+
+    A kind of which there is one name alone narrows nothing.
+    """
+    found = []
+    for key, names in reading.choices.items():
+        if names is None or len(names) > _MOST_CHOICES:
+            found.append(Choice(key, _capital(LABELS[key]), ()))
+            continue
+        new = [name for name in names if name not in getattr(reading.filters, key)]
+        if new and len(names) > 1:
+            found.append(Choice(key, _capital(LABELS[key]), new))
+    return found
+
+
+def _capital(label: str) -> str:
+    return label[0].upper() + label[1:]
 
 
 def _compare_href(request: HttpRequest, reading: Reading) -> str:

@@ -1,7 +1,7 @@
 """What a page reads with: who asks, over which window, with which filters."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,9 @@ from apps.usage.domain.rows import Filters, Grouping, Interval, Page, UsageRow
 from apps.usage.selectors import Freshness
 from apps.web import charts, forms
 from apps.web.charts import Axis
+from apps.web.filtering import filtering_of
 from apps.web.forms import WindowChoice
+from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
 from apps.web.links import Query
 from apps.web.quality import Quality, quality
 
@@ -43,7 +45,8 @@ class Reading:
 
     `clusters` are the names that can be filtered by; `problems` say what of the address was not
     understood; `query` reproduces window and filters; `compares` says whether figures are to be
-    held against the period before.
+    held against the period before. `choices` are the filters that can be added, and `asides`
+    those of the address that the page does not take: see `apps.web.filtering`.
     """
 
     choice: WindowChoice
@@ -54,39 +57,78 @@ class Reading:
     problems: tuple[str, ...]
     query: Query
     compares: bool = True
+    choices: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    asides: Query = ()
 
     @property
     def window(self) -> Window:
         return self.choice.window
 
+    @property
+    def has_capacity(self) -> bool:
+        """Whether what the filters leave has a capacity: what teams hold has none."""
+        return not (self.filters.team or self.filters.namespace)
 
-def reading_of(request: PageRequest) -> Reading:
-    """Return how to read for this request. Three queries at most; the clock is read here."""
+    @property
+    def narrows_cards(self) -> bool:
+        """Whether the filters name kinds of GPUs, which nothing that waits has got yet."""
+        return bool(self.filters.gpu_model or self.filters.capacity_type)
+
+    @property
+    def classes(self) -> Sequence[LedgerClass]:
+        """The classes of the ledger that what the filters leave is split into."""
+        return CAPACITY_CLASSES if self.has_capacity else ALLOCATED_CLASSES
+
+
+def reading_of(request: PageRequest, *, takes: Sequence[str] = (), keeps: bool = True) -> Reading:
+    """Return how to read for this request; the clock is read here.
+
+    `takes` names the filters that the page is narrowed by beside the cluster; `keeps` says
+    whether the others stay in its links. Three queries at most, one more with `takes`, and three
+    more where the address names a namespace.
+    """
     visibility = visibility_of(request.user)
     now = timezone.now().replace(microsecond=0)
     choice = forms.window_from(request.GET, zone=clusters.report().zone, now=now)
     known = tuple(row.name for row in clusters.cluster_rows(visibility=visibility))
-    chosen, problem = forms.names_from(request.GET, "cluster", known)
+    filtering = filtering_of(
+        request.GET, takes=takes, keeps=keeps, clusters=known, visibility=visibility, now=now
+    )
     compares = request.GET.get(COMPARE) != NOT_COMPARED
     return Reading(
         choice=choice,
-        filters=Filters(cluster=chosen),
+        filters=filtering.filters,
         visibility=visibility,
         now=now,
         clusters=known,
-        problems=tuple(text for text in (choice.problem, problem) if text),
+        problems=tuple(text for text in (choice.problem, *filtering.problems) if text),
         query=(
             *choice.query,
-            *(("cluster", name) for name in chosen),
+            *filtering.query,
             *(() if compares else ((COMPARE, NOT_COMPARED),)),
         ),
         compares=compares,
+        choices=filtering.choices,
+        asides=filtering.asides,
     )
 
 
 def on_cluster(reading: Reading, cluster: str) -> Reading:
     """Return the reading of a page about something on one cluster, with no choice of others."""
-    return replace(reading, filters=replace(reading.filters, cluster=(cluster,)), clusters=())
+    asides = [*(("cluster", name) for name in reading.filters.cluster), *reading.asides]
+    return replace(
+        reading,
+        filters=replace(reading.filters, cluster=(cluster,)),
+        clusters=(),
+        choices={key: names for key, names in reading.choices.items() if key != "cluster"},
+        asides=asides,
+    )
+
+
+def of_page(reading: Reading, *, tier: str = "", team: str = "") -> Filters:
+    """Return the filters of a page about one tier or one team, where one is named."""
+    own = reading.filters
+    return replace(own, tier=(tier,) if tier else own.tier, team=(team,) if team else own.team)
 
 
 def usage_of(
@@ -101,11 +143,10 @@ def usage_of(
 ) -> list[UsageRow]:
     """Return the ledger over the reading's window, by its own interval unless others are given.
 
-    `tier` and `team` narrow what the reading's filters leave; `narrowed` stands in their place.
+    `tier` and `team` stand in place of the reading's own filters of that kind, `narrowed` in
+    place of all of them.
     """
-    filters = narrowed or replace(
-        reading.filters, tier=(tier,) if tier else (), team=(team,) if team else ()
-    )
+    filters = narrowed or of_page(reading, tier=tier, team=team)
     return usage.usage_rows(
         window or reading.window,
         interval=interval or reading.choice.interval,

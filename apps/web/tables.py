@@ -85,8 +85,9 @@ class Table:
     """`total` is shown as a last line; `empty` says why there are no rows and what to do.
 
     `every` gives the rows of all pages of a table that shows one at a time: what a file carries.
-    They are read when the file is written, not before. `ordered` tables keep the order they
-    have. `apps.web.ordering` sets `sort_links`, by column key, and `sorted_by`.
+    They are read when the file is written, not before. `ordered` tables keep the order they have.
+    Of one with a `page_length`, `apps.web.ordering` shows so many rows at a time; it also sets
+    `sort_links`, by column key, and `sorted_by`.
     """
 
     id: str
@@ -101,6 +102,7 @@ class Table:
     next_href: str | None = None
     every: Callable[[], Iterable[Row]] | None = None
     ordered: bool = False
+    page_length: int = 0
     sorted_by: str = ""
     sort_links: Mapping[str, str] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
 from apps.clusters.models import Cluster
 from apps.usage.models import CollectionWindow
-from apps.usage.services import backfill_plan, schedule_collections
+from apps.usage.services import backfill_plan, note_backfill, schedule_collections
 from tests.factories import make_cluster, make_report
 
 pytestmark = pytest.mark.django_db
@@ -123,6 +123,17 @@ def test_a_backfill_goes_on_where_it_was(west: Cluster) -> None:
     assert [int(w.seconds / 3600) for w in plan] == [13, 4, 19]
     again = backfill_plan("west", 1, now=NOW, again=True)
     assert [int(w.seconds / 3600) for w in again] == [13, 24]
+
+
+def test_a_backfill_is_noted_before_it_begins_and_again_changes_nothing(west: Cluster) -> None:
+    kept = datetime(2026, 11, 20, 3, tzinfo=UTC)
+    CollectionWindow.objects.create(cluster=west, hour=kept, state="failed", attempts=2)
+    plan = backfill_plan("west", 1, now=NOW)
+    assert note_backfill("west", plan) == 36
+    assert note_backfill("west", plan) == 0
+    rows = CollectionWindow.objects.order_by("hour")
+    assert {(row.state, row.attempts) for row in rows} == {("waiting", 0), ("failed", 2)}
+    assert len(rows) == sum(int(w.seconds / 3600) for w in plan)
 
 
 def test_a_day_of_25_hours_is_two_windows(west: Cluster) -> None:

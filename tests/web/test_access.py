@@ -30,6 +30,9 @@ ADDRESSES = {
     "search": "/search/",
     "tiers": "/tiers/",
     "first-run": "/first-run/",
+    "views": "/views/",
+    "save-view": "/views/save",
+    "delete-view": "/views/1/delete",
     "styleguide": "/styleguide/",
     "sign-in": "/sign-in/",
     "sign-out": "/sign-out/",
@@ -38,6 +41,7 @@ ADDRESSES = {
 }
 OPEN = {"sign-in", "healthz", "readyz"}
 DEVELOPMENT = {"styleguide"}
+CHANGES = {"save-view": 400, "delete-view": 404}
 OF_TEAM_VISION = {"workload", "pod"}
 
 
@@ -49,6 +53,9 @@ def expected(page: str, verb: str, role: str) -> int:
         return {"post": 302, "options": 200}.get(verb, 405)
     if page == "sign-in":
         return _sign_in(verb, role)
+    if page in CHANGES:
+        # Nothing is asked for here, so what is signed in is told so.
+        return 405 if verb != "post" else 302 if role == "anonymous" else CHANGES[page]
     if verb not in {"get", "head"}:
         return 405
     if page in OPEN:
@@ -97,7 +104,9 @@ def test_each_role_gets_what_it_may_see_and_nothing_else(
     assert got == wanted
 
 
-@pytest.mark.parametrize("page", sorted(set(ADDRESSES) - OPEN - DEVELOPMENT - {"sign-out"}))
+@pytest.mark.parametrize(
+    "page", sorted(set(ADDRESSES) - OPEN - DEVELOPMENT - set(CHANGES) - {"sign-out"})
+)
 def test_who_is_not_signed_in_comes_back_after_signing_in(page: str, portal: Portal) -> None:
     response = Client().get(f"{ADDRESSES[page]}?{HOURLY}")
     assert response.status_code == 302
@@ -119,7 +128,7 @@ def test_another_teams_page_shows_sums_and_no_names(portal: Portal, signed_in: S
     page = signed_in(portal.dan).get(f"/teams/vision/?{HOURLY}").content.decode()
     assert "You see this team&#x27;s sums only" in page or "You see this team's sums only" in page
     assert 'id="tiers"' in page
-    for hidden in ("vision-prod", "train", "serve", 'id="workloads"', 'id="namespaces"'):
+    for hidden in ("vision-prod", "train", "Deployment", 'id="workloads"', 'id="namespaces"'):
         assert hidden not in page
 
 

@@ -21,6 +21,8 @@ MORE = (
     "/health/data/?start=2025-10-25T00:00Z&end=2025-10-25T02:00Z",
     "/tiers/?gpus=part&memory=known&load=bursty&processes=few&attributes=no",
     "/tiers/nowhere/",
+    f"/?{DAILY}&team=vision&capacity_type=spot&gpu_model=nothing",
+    f"/teams/vision/?{DAILY}&tier=gold&team=speech&namespace=vision",
 )
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

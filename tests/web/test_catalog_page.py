@@ -12,10 +12,11 @@ from django.test import Client
 from apps.clusters.domain.tiers import Sharing
 from apps.clusters.models import TierRule
 from apps.clusters.selectors import TierRow
+from apps.costs.models import Price
 from apps.quotas.models import Entitlement
 from apps.web import catalog, guide
 from apps.web.sharing import KINDS
-from tests.factories import Portal
+from tests.factories import A100, H100, Portal
 from tests.web.pages import text_of
 
 SHAPE = "Change the shape of your work"
@@ -137,3 +138,32 @@ def test_the_guide_on_the_page_names_a_tier_of_the_catalog(admin: Client) -> Non
     nearest = text_of(admin, f"/tiers/?{query.replace('several', 'part')}")
     assert "This catalog has no tier of that kind; the nearest is" in nearest
     assert "Answer all five" in text_of(admin, "/tiers/?gpus=part")
+
+
+def test_a_gpu_hour_has_the_price_of_its_cluster_before_the_general_one(
+    portal: Portal, admin: Client
+) -> None:
+    west, east = portal.clusters
+    since = datetime(2025, 1, 1, tzinfo=UTC)
+    until = datetime(2025, 6, 1, tzinfo=UTC)
+    for cluster, model, cost, valid_to in (
+        (None, H100.lower(), "2.50", None),
+        (west, H100, "9", until),
+        (None, A100, "3", None),
+        (east, A100.replace("-", " "), "4", None),  # as somebody may spell it
+    ):
+        Price.objects.create(
+            cluster=cluster,
+            gpu_model=model,
+            capacity_type="on-demand",
+            per_gpu_hour=cost,
+            currency="EUR",
+            valid_from=since,
+            valid_to=valid_to,
+        )
+    page = text_of(admin, "/tiers/")
+    told = [
+        re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).strip()
+        for found in re.findall(r"Price of a GPU-hour</dt><dd>(.*?)</dd>", page, re.DOTALL)
+    ]
+    assert told == ["2.5 EUR", "4 EUR"]

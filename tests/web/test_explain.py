@@ -254,3 +254,16 @@ def test_an_explanation_needs_few_queries(
 ) -> None:
     with django_assert_max_num_queries(32):
         text_of(admin, f"/explain/?figure={figure}&{scope}&{HOURLY}")
+
+
+def test_over_a_long_window_the_pods_are_listed_when_asked_for(admin: Client) -> None:
+    address = "/explain/?figure=busy_gpu_hours&tier=gold&first=2025-10-01&last=2025-10-27"
+    page = text_of(admin, address)
+    assert "groups" in tables_of(page)
+    assert not {"pods", "sum"} & set(tables_of(page))
+    link = html.unescape(re.findall(r'href="([^"]+)">List the pods it sums', page)[0])
+    listed = text_of(admin, link.partition("#")[0])
+    assert {"pods", "sum"} <= set(tables_of(listed))
+    assert "List the pods it sums" not in listed
+    records = records_of(admin, f"{address}&format=csv&table=pods")
+    assert "train-0" in {record["pod"] for record in records}

@@ -2,7 +2,7 @@
 
 import html
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -131,3 +131,28 @@ def test_collections_are_paged_without_losing_a_row(admin: Client) -> None:
             break
         address = html.unescape(found[1])
     assert len(seen) == len(set(seen)) == 2 * 97 - 2
+
+
+def test_a_long_collection_shows_how_far_it_has_come_and_is_found_again(
+    portal: Portal, admin: Client
+) -> None:
+    west = portal.clusters[0]
+    assert 'id="work"' not in text_of(admin, f"/health/data/?{HOURLY}")
+    before = datetime(2025, 9, 1, tzinfo=UTC)
+    for hour in range(5):
+        CollectionWindow.objects.create(
+            cluster=west, hour=before + timedelta(hours=hour), state="waiting"
+        )
+    page = text_of(admin, f"/health/data/?{HOURLY}")
+    done, asked = map(int, re.findall(r"west: (\d+) of (\d+) hours have facts, 5 wait", page)[0])
+    assert f'max="{asked}" value="{done}"' in page
+    address = html.unescape(re.findall(r'id="work"[^>]*hx-get="([^"]+)"', page)[0])
+    rows = CollectionWindow.objects.filter(cluster=west, state="waiting")
+    rows.filter(hour__lt=before + timedelta(hours=2)).update(state="complete")
+    part = admin.get(address, headers={"HX-Request": "true"}).content.decode()
+    assert f"west: {done + 2} of {asked} hours have facts, 3 wait" in part
+    assert "<html" not in part
+    rows.update(state="complete")
+    over = admin.get(address, headers={"HX-Request": "true"}).content.decode()
+    assert "All hours that were asked for are there" in over
+    assert "hx-get" not in over

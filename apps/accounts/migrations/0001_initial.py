@@ -4,6 +4,7 @@ import django.contrib.auth.models
 import django.contrib.auth.validators
 import django.db.models.deletion
 import django.utils.timezone
+from django.conf import settings
 from django.db import migrations, models
 
 
@@ -167,6 +168,33 @@ class Migration(migrations.Migration):
                 "ordering": ["team__name", "username"],
                 "constraints": [
                     models.UniqueConstraint(fields=("team", "username"), name="membership_once")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="SavedView",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=80)),
+                ("address", models.CharField(max_length=2000)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="saved_views",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["name", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("user", "name"), name="savedview_once")
                 ],
             },
         ),

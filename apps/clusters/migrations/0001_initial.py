@@ -409,6 +409,10 @@ class Migration(migrations.Migration):
             model_name="pod",
             index=models.Index(fields=["workload", "-created_at"], name="pod_of_workload"),
         ),
+        migrations.AddIndex(
+            model_name="pod",
+            index=models.Index(fields=["bound_at"], name="pod_bound"),
+        ),
         migrations.AddConstraint(
             model_name="pod",
             constraint=models.UniqueConstraint(fields=("cluster", "uid"), name="pod_once"),

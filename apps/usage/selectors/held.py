@@ -11,6 +11,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
 from apps.clusters.selectors import team_spans
+from apps.usage.selectors.waits import there
 
 _INSTANT = timedelta(seconds=1)
 
@@ -41,12 +42,7 @@ def held_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, str], H
 
 def _pods_by_namespace(at: datetime) -> list[Any]:
     """Return (namespace, tier, held, waiting) of the pods that are there at `at`."""
-    pods = Pod.objects.filter(
-        Q(ended_at__isnull=True) | Q(ended_at__gt=at),
-        created_at__lte=at,
-        tier__isnull=False,
-        cluster__active=True,
-    )
+    pods = Pod.objects.filter(there(at), tier__isnull=False)
     bound = Q(bound_at__lte=at)
     waits = Q(bound_at__isnull=True) | Q(bound_at__gt=at)
     grouped = pods.order_by().values("workload__namespace__name", "tier__name")

@@ -20,7 +20,7 @@ DayRun = tuple[date, date]
 HourSpan = tuple[datetime, datetime]
 
 
-class _Seconds(Func):
+class Seconds(Func):
     """A time as seconds since 1970: the driver reads a number in a tenth of a time's time."""
 
     output_field = IntegerField()
@@ -123,7 +123,7 @@ def _days() -> QuerySet[Day, Any]:
     In no order, which the database needs longer for than Python.
     """
     return Day.objects.order_by().values_list(
-        "cluster_id", _Seconds("start"), _Seconds("end"), "day"
+        "cluster_id", Seconds("start"), Seconds("end"), "day"
     )
 
 

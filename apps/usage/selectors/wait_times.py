@@ -1,9 +1,8 @@
 """How long pods waited until they were bound."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 
-from django.db.models import Count, DurationField, ExpressionWrapper, F, Q
+from django.db.models import Count, F, Q
 from django.db.models import Window as Over
 from django.db.models.functions import RowNumber
 
@@ -11,8 +10,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
 from apps.usage.domain.rows import Filters
-
-_ZERO = timedelta(0)
+from apps.usage.selectors.plan import Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,9 @@ def tier_wait_times(
     )
     if filters.cluster:
         pods = pods.filter(cluster__name__in=filters.cluster)
-    wait = ExpressionWrapper(F("bound_at") - F("created_at"), output_field=DurationField())
+    # Whole seconds, as times are kept; a difference of times is taken by Python for each row on
+    # SQLite.
+    wait = Seconds("bound_at") - Seconds("created_at")
     ranked = pods.annotate(
         wait=wait,
         rank=Over(RowNumber(), partition_by="tier", order_by=("wait", "pk")),
@@ -48,12 +48,12 @@ def tier_wait_times(
     # Whole numbers divide without a rest in both databases: (n × 50 + 99) / 100 rounds up.
     median, most = (F("count") * 50 + 99) / 100, (F("count") * 95 + 99) / 100
     rows = ranked.filter(Q(rank=median) | Q(rank=most)).order_by("tier__name", "rank")
-    found: dict[str, list[timedelta]] = {}
+    found: dict[str, list[int]] = {}
     counts: dict[str, int] = {}
     for tier, waited, count in rows.values_list("tier__name", "wait", "count"):
-        found.setdefault(tier, []).append(max(waited, _ZERO))
+        found.setdefault(tier, []).append(max(waited, 0))
         counts[tier] = count
     return {
-        tier: WaitTimes(tier, counts[tier], waits[0].total_seconds(), waits[-1].total_seconds())
+        tier: WaitTimes(tier, counts[tier], float(waits[0]), float(waits[-1]))
         for tier, waits in found.items()
     }

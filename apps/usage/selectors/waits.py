@@ -10,7 +10,7 @@ from django.db.models import Count, F, Min, Q, QuerySet, Sum
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod
+from apps.clusters.models import Cluster, Pod
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.rows import Filters
 from apps.usage.selectors.pods import Scope, narrowed
@@ -98,12 +98,18 @@ def oldest_waits(
 
 
 def _waiting(at: datetime) -> QuerySet[Pod]:
-    return Pod.objects.filter(
-        Q(bound_at__isnull=True) | Q(bound_at__gt=at),
-        Q(ended_at__isnull=True) | Q(ended_at__gt=at),
-        created_at__lte=at,
-        cluster__active=True,
-    )
+    return Pod.objects.filter(there(at), Q(bound_at__isnull=True) | Q(bound_at__gt=at))
+
+
+def there(at: datetime) -> Q:
+    """Return the condition on pods of active clusters that they are there at `at`.
+
+    The clusters stand in both branches, so that the index on lifetimes serves each of them: of
+    thirteen months of pods a hundredth is there.
+    """
+    active = Q(cluster__in=Cluster.objects.filter(active=True).order_by().values("pk"))
+    lasts = (active & Q(ended_at__isnull=True)) | (active & Q(ended_at__gt=at))
+    return lasts & Q(created_at__lte=at)
 
 
 def _condition(filters: Filters) -> Q:

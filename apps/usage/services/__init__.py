@@ -7,7 +7,7 @@ from apps.usage.services.collect import (
     collect_window,
 )
 from apps.usage.services.days import forget, prune, roll_days
-from apps.usage.services.schedule import backfill_plan, schedule_collections
+from apps.usage.services.schedule import backfill_plan, note_backfill, schedule_collections
 from apps.usage.services.write import HourPruned
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "collect_enqueued",
     "collect_window",
     "forget",
+    "note_backfill",
     "prune",
     "roll_days",
     "schedule_collections",

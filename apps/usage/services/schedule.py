@@ -1,6 +1,6 @@
 """What is to be collected next: the database knows, messages are hints."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from celery import current_app
@@ -130,6 +130,27 @@ def backfill_plan(
         missing = (hour for hour in day.hours() if hour.end <= end and hour.start not in done)
         plan.extend(_runs(missing))
     return plan
+
+
+def note_backfill(cluster_name: str, plan: Sequence[Window]) -> int:
+    """Note that the hours of a plan were asked for, so that pages tell how far it has come.
+
+    It stays noted when the backfill is stopped: what it left waits to be asked for again. Returns
+    how many hours nobody had asked for before.
+    """
+    cluster = Cluster.objects.get(name=cluster_name)
+    windows = CollectionWindow.objects.filter(cluster=cluster)
+    before = windows.count()
+    CollectionWindow.objects.bulk_create(
+        (
+            CollectionWindow(cluster=cluster, hour=hour.start, state=CollectionState.WAITING.value)
+            for window in plan
+            for hour in window.hours()
+        ),
+        batch_size=1000,
+        ignore_conflicts=True,
+    )
+    return windows.count() - before
 
 
 def _runs(hours: Iterable[Window]) -> list[Window]:

@@ -7,8 +7,9 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from apps.web import links
+from apps.web import cell_html, links
 from apps.web.formats import Format, exact, shown
+from apps.web.tables import Table
 
 register = template.Library()
 _UTC = ZoneInfo("UTC")
@@ -51,6 +52,18 @@ def with_code(text: str) -> SafeString:
     return format_html_join(
         "", "{}", ((format_html("<code>{}</code>", p) if n % 2 else p,) for n, p in parts)
     )
+
+
+@register.simple_tag
+def body_rows(table: Table) -> SafeString:
+    """Write the rows of a table."""
+    return cell_html.body(table.body())
+
+
+@register.simple_tag
+def foot_row(table: Table) -> SafeString:
+    """Write the total of a table that has one."""
+    return cell_html.foot(table.foot())
 
 
 @register.simple_tag

@@ -1,15 +1,16 @@
 """The tier catalog: what can be asked for, what it promises, and a guide to the one that suits."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from django.http import HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window
+from apps.costs.selectors import price_list
 from apps.quotas.selectors import entitled_teams
 from apps.usage import selectors as usage
-from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.domain.rows import Grouping, Interval, UsageRow
 from apps.usage.selectors import Freshness
 from apps.usage.selectors.wait_times import tier_wait_times
 from apps.web import catalog, guide
@@ -20,6 +21,7 @@ from apps.web.reading import PageRequest, Reading, freshness_of, reading_of
 
 WAIT_DAYS = 30
 _HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
 
 
 @page
@@ -46,31 +48,36 @@ def tier_catalog(request: PageRequest) -> HttpResponseBase:
 
 
 def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
+    newest = _newest(reading, freshness, _HOUR, [Grouping.TIER])
+    # A cluster that lags has no newest hour, and its cards a price all the same.
+    priced = _newest(reading, freshness, _DAY, catalog.PRICED)
     since = Window(reading.now - timedelta(days=WAIT_DAYS), reading.now)
     waiting = usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters)
     return catalog.entries(
         clusters.tier_rows(visibility=reading.visibility),
         entitled=entitled_teams(reading.now, visibility=reading.visibility),
-        amounts=_newest_hour(reading, freshness),
+        amounts={row.groups[Grouping.TIER]: row.amounts for row in newest},
+        prices=catalog.prices(priced, price_list(reading.now, visibility=reading.visibility)),
         waits=tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
         waiting={row.tier: row for row in waiting},
         query=reading.query,
     )
 
 
-def _newest_hour(reading: Reading, freshness: Freshness) -> dict[str, Amounts]:
-    """Return the ledger of the newest collected hour by tier; empty before the first one."""
+def _newest(
+    reading: Reading, freshness: Freshness, length: timedelta, by: Sequence[Grouping]
+) -> list[UsageRow]:
+    """Return the ledger of the newest collected hour and those before; none before the first."""
     end = freshness.last_hour_end
     if end is None:
-        return {}
-    rows = usage.usage_rows(
-        Window(end - _HOUR, end),
+        return []
+    return usage.usage_rows(
+        Window(end - length, end),
         interval=Interval.TOTAL,
-        group_by=[Grouping.TIER],
+        group_by=by,
         filters=reading.filters,
         visibility=reading.visibility,
     )
-    return {row.groups[Grouping.TIER]: row.amounts for row in rows}
 
 
 def _last_hour(reading: Reading, freshness: Freshness) -> str:

@@ -19,8 +19,11 @@ from apps.web.explain_parts import (
     reconciled,
     sum_of_pods,
 )
-from apps.web.explain_scope import Scope, scope_from
+from apps.web.explain_scope import Scope, scope_from, several
+from apps.web.forms import DAY
+from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
+from apps.web.picker import PLACE_KEYS, kept
 from apps.web.reading import (
     PageRequest,
     Reading,
@@ -32,6 +35,10 @@ from apps.web.reading import (
 from apps.web.tables import Table
 
 _USUAL = "allocated_gpu_hours"
+LIST_PODS = "pods"
+"""The id of the table of pods, and what asks for it where it is not read at once."""
+
+_PODS_AT_ONCE = 8 * DAY
 _MOST_NAMED = 20
 """Pods that the queries shown name one by one at most."""
 
@@ -39,7 +46,7 @@ _MOST_NAMED = 20
 @page
 def explain(request: PageRequest) -> HttpResponseBase:
     figure, scope = _asked(request)
-    reading = reading_of(request)
+    reading = reading_of(request, takes=several(request.GET), keeps=False)
     _check(scope, reading)
     pod = _pod(scope, reading) if scope["pod"] else None
     amounts = collected_amounts(pod, reading.window) if pod else _amounts(scope, reading)
@@ -61,6 +68,7 @@ def explain(request: PageRequest) -> HttpResponseBase:
         instants=instants_of(reading),
         lasting_href=lasting_href(figure, scope, reading),
         sum_of=sum_of,
+        pods_href=_pods_href(request, whole, shown),
         quality=quality_of(reading, freshness_of(reading), amounts),
     )
 
@@ -111,12 +119,36 @@ def _parts(request: PageRequest, whole: Whole) -> tuple[list[Table], Reconciled 
     groups = group_tables(whole, details=_details(whole))
     if whole.figure.of_capacity and whole.figure.key != "allocation_ratio":
         return groups, None, []
+    if not _lists_pods(request, whole):
+        return groups, None, []
     pods = sum_of_pods(whole)
     table = pods_of(request, whole, pods)
     sum_of = reconciled(whole, pods)
     all_named = whole.scope["workload"] and pods.count == len(table.rows) <= _MOST_NAMED
     names = [str(row.values["pod"]) for row in table.rows] if all_named else []
     return [*groups, sum_of.table, table], sum_of, names
+
+
+def _lists_pods(request: PageRequest, whole: Whole) -> bool:
+    """Say whether the pods are read at once: over a long window only of a workload, or if asked.
+
+    Months of a whole team are hundreds of thousands of rows, and who opens an explanation first
+    wants to know what the number means.
+    """
+    window = whole.reading.window
+    short = window.end - window.start <= _PODS_AT_ONCE
+    asked = LIST_PODS in {request.GET.get("list"), request.GET.get("table")}
+    return short or asked or bool(whole.scope["workload"])
+
+
+def _pods_href(request: PageRequest, whole: Whole | None, shown: list[Table]) -> str:
+    """Return where the pods are listed, where they are not here and there may be some."""
+    if whole is None or whole.scope["pod"] or any(table.id == LIST_PODS for table in shown):
+        return ""
+    if whole.figure.of_capacity and whole.figure.key != "allocation_ratio":
+        return ""
+    query = (*kept(request, drop=PLACE_KEYS), ("list", LIST_PODS))
+    return f"{with_query(path_of(request), query)}#{LIST_PODS}"
 
 
 def _details(whole: Whole) -> bool:

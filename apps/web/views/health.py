@@ -1,14 +1,15 @@
 """Data health: which hours are there, which are not, and why."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.http import HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.calendar import last_closed_hour
-from apps.operations.selectors import collection_progress
+from apps.operations.selectors import ClusterProgress, collection_progress
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import CollectionRow, Page
@@ -35,11 +36,14 @@ DAY = timedelta(days=1)
 @page
 def data_health(request: PageRequest) -> HttpResponseBase:
     reading = reading_of(request)
+    progress = collection_progress(visibility=reading.visibility)
+    if request.htmx and request.GET.get("part") == "progress":
+        return _progress(request, progress)
     freshness = freshness_of(reading)
     states, problem = forms.names_from(request.GET, "state", STATES)
     rows = clusters.cluster_rows(visibility=reading.visibility)
     healths = health.cluster_healths(
-        collection_progress(visibility=reading.visibility),
+        progress,
         _whole_window(reading),
         reading,
         closed=_closed(reading),
@@ -53,6 +57,8 @@ def data_health(request: PageRequest) -> HttpResponseBase:
             _collections(request, reading, states),
         ],
         healths=healths,
+        under_way=health.under_way(progress),
+        progress_href=_progress_href(request),
         troubles=health.troubles(healths),
         lists_hours=_lists_hours(request, reading),
         signs=health.SIGNS,
@@ -60,6 +66,19 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         problem=problem,
         quality=quality_of(reading, freshness, None),
     )
+
+
+def _progress(request: PageRequest, progress: Sequence[ClusterProgress]) -> HttpResponse:
+    """Answer with how far long work has come, alone."""
+    context = {
+        "under_way": health.under_way(progress),
+        "progress_href": _progress_href(request),
+    }
+    return render(request, "health/_progress.html", context)
+
+
+def _progress_href(request: PageRequest) -> str:
+    return with_query(path_of(request), (("part", "progress"),))
 
 
 def _whole_window(reading: Reading) -> Iterable[CollectionRow]:

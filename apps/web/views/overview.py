@@ -4,14 +4,13 @@ from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
-from apps.usage import selectors as usage
-from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.web import charts, glance, listings, tables
-from apps.web.cards import Known, tier_cards, tier_waiting
+from apps.web.cards import Known, rows_by, tier_cards, tier_waiting
 from apps.web.comparison import compared
-from apps.web.entitlements import entitlement_lines
+from apps.web.entitlements import EntitlementLine, entitlement_lines
+from apps.web.filtering import EVERY
 from apps.web.headline import headline
-from apps.web.ledger import CAPACITY_CLASSES
 from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.reading import (
@@ -27,12 +26,14 @@ from apps.web.tables import Table
 from apps.web.views.first_run import in_place_of_charts
 
 _BY_TEAM = (Grouping.TEAM, Grouping.TIER)
+_MOST_ENTITLEMENTS = 100_000
+_MOST_TEAMS = 25  # lines; the page of the teams has more of them at a time
 _MOST_TIERS = 500  # in an address, which somebody else may have written
 
 
 @page
 def overview(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = reading_of(request, takes=EVERY)
     if request.htmx and request.GET.get("part") == "now":
         return _now(request, reading)
     first_run = in_place_of_charts(request, reading)
@@ -42,51 +43,50 @@ def overview(request: PageRequest) -> HttpResponseBase:
     comparison = compared(reading)
     known = Known(
         rows=usage_of(reading, by=[Grouping.TIER]),
-        waiting=usage.waiting_now(
-            reading.now, visibility=reading.visibility, filters=reading.filters
-        ),
+        waiting=glance.waiting(reading),
         comparison=comparison,
         sparklines=glance.sparklines(reading),
     )
-    tiers = clusters.tier_rows(visibility=reading.visibility)
-    cards = tier_cards(tiers, known, reading.query, now=reading.now)
+    cards = tier_cards(_tiers(reading, known), known, reading.query, now=reading.now)
     quality = quality_of(reading, freshness, tables.summed(known.rows))
     axis = axis_of(reading, freshness)
     return respond(
         request,
         reading,
         "overview",
-        tables=[listings.tiers(cards, reading), team_table(reading)],
+        tables=[listings.tiers(cards, reading), team_table(reading, page_length=_MOST_TEAMS)],
         charts=[
-            charts.ledger(card.rows, chart_id=f"ledger-{n}", title=f"Tier {card.name}", axis=axis)
+            charts.ledger(
+                card.rows,
+                chart_id=f"ledger-{n}",
+                title=f"Tier {card.name}",
+                axis=axis,
+                classes=reading.classes,
+            )
             for n, card in enumerate(cards, start=1)
             if card.rows
         ],
         cards=cards,
+        narrowed=reading.filters != Filters(),
         comparison=comparison,
         headline=headline(cards, comparison, quality),
-        waste=glance.waste_lines(reading),
+        waste=glance.largest_waste(reading),
         waits=glance.wait_lines(reading),
-        entitlements=entitlement_lines(reading, limit=glance.TOP),
+        entitlements=_entitlements(reading),
         now_href=_now_href(request, reading, [card.name for card in cards]),
-        classes=CAPACITY_CLASSES,
+        classes=reading.classes,
         quality=quality,
     )
 
 
 def _now(request: PageRequest, reading: Reading) -> HttpResponse:
     """Answer with what changes by the minute: what waits, for the tiers that the page shows."""
-    names = list(dict.fromkeys(request.GET.getlist("tier")))[:_MOST_TIERS]
-    waiting = {
-        row.tier: row
-        for row in usage.waiting_now(
-            reading.now, visibility=reading.visibility, filters=reading.filters
-        )
-    }
+    names = list(dict.fromkeys(request.GET.getlist("card")))[:_MOST_TIERS]
+    waiting = {row.tier: row for row in glance.waiting(reading)}
     context = {
         "reading": reading,
         "waits": glance.wait_lines(reading),
-        "entitlements": entitlement_lines(reading, limit=glance.TOP),
+        "entitlements": _entitlements(reading),
         "now_href": _now_href(request, reading, names),
         "tiers_now": [
             tier_waiting(name, waiting.get(name), reading.query, now=reading.now) for name in names
@@ -96,12 +96,38 @@ def _now(request: PageRequest, reading: Reading) -> HttpResponse:
 
 
 def _now_href(request: PageRequest, reading: Reading, tiers: list[str]) -> str:
-    named = [("tier", name) for name in tiers[:_MOST_TIERS]]
+    named = [("card", name) for name in tiers[:_MOST_TIERS]]
     return with_query(path_of(request), [*reading.query, ("part", "now"), *named])
 
 
-def team_table(reading: Reading) -> Table:
-    """Return what each team held on each tier in the window."""
+def _tiers(reading: Reading, known: Known) -> list[clusters.TierRow]:
+    """Return the tiers of the catalog that the page is about.
+
+    Where a filter is on more than clusters and tiers, those of which there is nothing are none.
+    """
+    wanted = set(reading.filters.tier)
+    if not reading.has_capacity or reading.narrows_cards:
+        there = set(rows_by(known.rows, Grouping.TIER)) | {row.tier for row in known.waiting}
+        wanted = there & wanted if wanted else there
+    elif not wanted:
+        return clusters.tier_rows(visibility=reading.visibility)
+    return [row for row in clusters.tier_rows(visibility=reading.visibility) if row.name in wanted]
+
+
+def _entitlements(reading: Reading) -> list[EntitlementLine]:
+    """Return what is nearly used up, of the page's tiers and teams."""
+    tiers, teams = reading.filters.tier, reading.filters.team
+    lines = entitlement_lines(reading, limit=_MOST_ENTITLEMENTS)
+    own = [
+        line
+        for line in lines
+        if (not tiers or line.tier in tiers) and (not teams or line.team in teams)
+    ]
+    return own[: glance.TOP]
+
+
+def team_table(reading: Reading, *, page_length: int) -> Table:
+    """Return what each team held on each tier in the window, so many lines at a time."""
     rows = usage_of(reading, by=_BY_TEAM, interval=Interval.TOTAL)
     return listings.groups(
         [row for row in rows if row.amounts.allocated],
@@ -110,4 +136,5 @@ def team_table(reading: Reading) -> Table:
         table_id="teams",
         title="Teams",
         empty="No team held a GPU in this window.",
+        page_length=page_length,
     )

@@ -7,7 +7,9 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
 from apps.web import charts, forms, glance, listings, tables
-from apps.web.cards import rows_by
+from apps.web.cards import Known, holding, rows_by
+from apps.web.comparison import compared
+from apps.web.filtering import EVERY
 from apps.web.ledger import ALLOCATED_CLASSES
 from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
@@ -23,6 +25,7 @@ from apps.web.reading import (
 from apps.web.tables import Row, Table
 from apps.web.views.overview import team_table
 
+_TAKES = tuple(key for key in EVERY if key != "team")
 _MOST_WAITS = 20
 _WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
 _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE)
@@ -30,26 +33,33 @@ _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE)
 
 @page
 def teams(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = reading_of(request, takes=EVERY)
+    named = reading.filters.team
     freshness = freshness_of(reading)
     return respond(
         request,
         reading,
         "teams",
-        tables=[team_table(reading)],
-        teams=clusters.team_rows(visibility=reading.visibility),
+        tables=[team_table(reading, page_length=forms.PER_PAGE)],
+        teams=[
+            row
+            for row in clusters.team_rows(visibility=reading.visibility)
+            if not named or row.name in named
+        ],
         quality=quality_of(reading, freshness, None),
     )
 
 
 @page
 def team(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = reading_of(request, takes=_TAKES)
     row = _team(name, reading)
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], team=name)
     detailed = row.namespaces is not None
     axis = axis_of(reading, freshness)
+    comparison = compared(reading, team=name)
+    known = Known(rows=rows, waiting=(), comparison=comparison, scope={"team": name})
     return respond(
         request,
         reading,
@@ -69,8 +79,10 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
             for n, (tier, own) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
         ],
         team=row,
+        comparison=comparison,
+        holding=holding(known, reading.query) if rows else None,
         detailed=detailed,
-        waste=glance.waste_lines(reading, team=name) if detailed else (),
+        waste=glance.largest_waste(reading, team=name) if detailed else None,
         waits=glance.wait_lines(reading, team=name, limit=_MOST_WAITS) if detailed else (),
         classes=ALLOCATED_CLASSES,
         quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
@@ -114,11 +126,9 @@ def _details(request: HttpRequest, name: str, reading: Reading) -> list[Table]:
         scope={"team": name},
     )
     linked = [_filter_link(row, request, reading) for row in namespaces.rows]
-    chosen = request.GET.get("namespace", "")
-    own = [r for r in rows if not chosen or r.groups[Grouping.NAMESPACE] == chosen]
     return [
         tables.with_rows(namespaces, linked),
-        _workload_page(own, request, reading, name, chosen),
+        _workload_page(rows, request, reading, name),
     ]
 
 
@@ -134,13 +144,14 @@ def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
 
 
 def _filter_link(row: Row, request: HttpRequest, reading: Reading) -> Row:
-    query = (*reading.query, ("namespace", str(row.values["namespace"])))
+    others = [pair for pair in reading.query if pair[0] != "namespace"]
+    query = (*others, ("namespace", str(row.values["namespace"])))
     links = {"namespace": with_query(path_of(request), query) + "#workloads"}
     return Row(row.values, links, explained=row.explained)
 
 
 def _workload_page(
-    rows: Sequence[UsageRow], request: HttpRequest, reading: Reading, team: str, namespace: str
+    rows: Sequence[UsageRow], request: HttpRequest, reading: Reading, team: str
 ) -> Table:
     """Return one page of workloads, those first that hold most without using it."""
     ordered = sorted(
@@ -148,14 +159,13 @@ def _workload_page(
         key=lambda r: (-listings.not_used(r.amounts), tuple(r.groups.values())),
     )
     pages = forms.pages_from(request.GET, count=len(ordered))
-    note = f"Namespace {namespace} only. " if namespace else ""
+    note = ""
     if pages.last > 1:
-        note += f"Page {pages.number} of {pages.last}; the total is over all {len(ordered)}."
-    scope = {"team": team, **({"namespace": namespace} if namespace else {})}
-    table = listings.workloads(ordered[pages.part], reading, sums=ordered, note=note, scope=scope)
+        note = f"Page {pages.number} of {pages.last}; the total is over all {len(ordered)}."
+    table = listings.workloads(
+        ordered[pages.part], reading, sums=ordered, note=note, scope={"team": team}
+    )
     query = list(reading.query)
-    if namespace:
-        query.append(("namespace", namespace))
     if pages.per_page != forms.PER_PAGE:
         query.append(("per_page", str(pages.per_page)))
     return tables.paged(table, path_of(request), query, pages)

@@ -3,12 +3,11 @@
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
-from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, Interval
 from apps.web import charts, glance, listings
 from apps.web.cards import Known, tier_card
 from apps.web.comparison import compared
-from apps.web.ledger import CAPACITY_CLASSES
+from apps.web.filtering import EVERY
 from apps.web.pages import page, respond
 from apps.web.reading import (
     PageRequest,
@@ -21,28 +20,33 @@ from apps.web.reading import (
 )
 from apps.web.tables import Table
 
+_TAKES = tuple(key for key in EVERY if key != "tier")
 _MOST_WAITS = 20
 _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 
 
 @page
 def tier(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = reading_of(request, takes=_TAKES)
     row = _tier(name, reading)
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], tier=name)
     comparison = compared(reading, tier=name)
     known = Known(
         rows=rows,
-        waiting=usage.waiting_now(
-            reading.now, visibility=reading.visibility, filters=reading.filters
-        ),
+        waiting=glance.waiting(reading, tier=name),
         comparison=comparison,
         sparklines=glance.sparklines(reading, tier=name),
     )
     card = tier_card(row, known, reading.query, now=reading.now)
     axis = axis_of(reading, freshness)
-    chart = charts.ledger(rows, chart_id="ledger", title=f"Ledger of {name}", axis=axis)
+    chart = charts.ledger(
+        rows,
+        chart_id="ledger",
+        title=f"Ledger of {name}",
+        axis=axis,
+        classes=reading.classes,
+    )
     return respond(
         request,
         reading,
@@ -53,7 +57,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         card=card,
         comparison=comparison,
         waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
-        classes=CAPACITY_CLASSES,
+        classes=reading.classes,
         quality=quality_of(reading, freshness, card.amounts),
     )
 
@@ -87,7 +91,7 @@ def _models(name: str, reading: Reading) -> Table:
         reading,
         table_id="models",
         title="GPU models and capacity types",
-        capacity=True,
+        capacity=reading.has_capacity,
         total=True,
         empty="No node of this tier was seen in this window.",
         scope={"tier": name},

@@ -1,5 +1,6 @@
 """One workload: what it held over time, and its pods."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from django.http import Http404, HttpResponseBase
@@ -8,10 +9,11 @@ from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
 from apps.web import charts, listings, tables
-from apps.web.cards import rows_by
+from apps.web.cards import Known, holding, rows_by
+from apps.web.comparison import compared
 from apps.web.forms import LONGEST_DAYS
 from apps.web.ledger import ALLOCATED_CLASSES
-from apps.web.links import path_of, with_query
+from apps.web.links import Query, path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.reading import (
     PageRequest,
@@ -25,6 +27,7 @@ from apps.web.reading import (
     usage_of,
 )
 
+_TAKES = ("tier", "gpu_model")  # its pods have no capacity type before they are bound
 PER_PAGE = 100
 PER_FILE_READ = 2000
 
@@ -33,14 +36,18 @@ PER_FILE_READ = 2000
 def workload(
     request: PageRequest, cluster: str, namespace: str, kind: str, name: str
 ) -> HttpResponseBase:
-    reading = on_cluster(reading_of(request), cluster)
-    own = Filters(cluster=(cluster,), namespace=(namespace,), workload=(f"{kind}/{name}",))
+    reading = on_cluster(reading_of(request, takes=_TAKES), cluster)
+    whole = Filters(cluster=(cluster,), namespace=(namespace,), workload=(f"{kind}/{name}",))
+    own = replace(whole, tier=reading.filters.tier, gpu_model=reading.filters.gpu_model)
     pods = _pods(reading.window, own, reading, request.GET.get("pods") or None)
-    newest = pods.rows[0] if pods.rows else _ever(own, reading)
+    newest = pods.rows[0] if pods.rows else _ever(whole, reading)
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], narrowed=own)
     more = (*reading.query, ("pods", pods.next_cursor)) if pods.next_cursor else None
     axis = axis_of(reading, freshness)
+    comparison = compared(reading, narrowed=own)
+    scope = {"cluster": cluster, "namespace": namespace, "workload": f"{kind}/{name}"}
+    known = Known(rows=rows, waiting=(), comparison=comparison, scope=scope)
     return respond(
         request,
         reading,
@@ -66,10 +73,17 @@ def workload(
             for n, (tier, of_tier) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
         ],
         workload=newest,
+        comparison=comparison,
+        holding=holding(known, _explained(reading)) if rows else None,
         nothing=_nothing(pods, reading),
         classes=ALLOCATED_CLASSES,
         quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
     )
+
+
+def _explained(reading: Reading) -> Query:
+    """Return the query that explains the page's figures: without filters it does not take."""
+    return [pair for pair in reading.query if pair not in reading.asides]
 
 
 def _nothing(pods: Page[PodRow], reading: Reading) -> str:

@@ -49,6 +49,7 @@ class Command(BaseCommand):
         if not plan:
             self.stdout.write(f"Nothing to do: all hours of {options['days']} days are complete.")
             return
+        services.note_backfill(name, plan)
         with _termination_as_interrupt(), self._teller(plan) as tell:
             ended = self._collect(name, plan, tell)
         if outcomes.failed(ended):

@@ -1,0 +1,106 @@
+"""Worker: the server's time for each page over thirteen months, and charts beside go.Figure.
+
+python -m tests.bench.pages DAYS POD_HOUR_DAYS WORKLOADS
+"""
+
+import gc
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+from django.db import connection
+from django.test import Client
+
+from apps.accounts.models import User
+from tests.bench import charting, history
+from tests.bench.history import History
+from tests.bench.measuring import REPETITIONS
+
+_ROUNDS = 4 * REPETITIONS
+_WINDOWS = ("window=today", "window=24h", "window=7d", "window=30d", "window=last-month")
+
+
+def addresses(facts: History) -> dict[str, list[str]]:
+    """Return what is asked for of each page: its address in each window, the longest included."""
+    first = facts.start.date()
+    last = facts.end.date()
+    windows = (*_WINDOWS, f"first={first}&last={last}")
+    workload = f"/workloads/{facts.cluster}/{facts.namespace}/Job/{facts.workload}/"
+    explained = "figure=not_busy_gpu_hours"
+    of_window = {
+        "overview": "/?",
+        "tier": f"/tiers/{facts.tier}/?",
+        "teams": "/teams/?",
+        "team": f"/teams/{facts.team}/?",
+        "workload": f"{workload}?",
+        "pod": f"/pods/{facts.cluster}/{facts.pod}/?",
+        "data health": "/health/data/?",
+        "explain a tier": f"/explain/?{explained}&tier={facts.tier}&",
+        "explain a team": f"/explain/?{explained}&team={facts.team}&",
+    }
+    found = {name: [path + window for window in windows] for name, path in of_window.items()}
+    return found | {
+        "overview, now alone": ["/?part=now"],
+        "tiers": ["/tiers/"],
+        "search": ["/search/?q=train-1", "/search/?q=team", "/search/?q=nothing-has-it"],
+        "first run": ["/first-run/"],
+    }
+
+
+def seconds(client: Client, address: str) -> float:
+    """Return how long the server takes to answer. Raises RuntimeError unless it answers well."""
+    headers = {"HX-Request": "true"} if "part=now" in address else {}
+    gc.collect()
+    began = time.perf_counter()
+    response = client.get(address, headers=headers)
+    took = time.perf_counter() - began
+    if response.status_code != 200:
+        raise RuntimeError(f"{address}: {response.status_code}")
+    return took
+
+
+def percentile95(times: list[float]) -> float:
+    """Return the time that 95 % did not exceed, by nearest rank."""
+    return sorted(times)[-(-95 * len(times) // 100) - 1]
+
+
+def measured(client: Client, facts: History) -> dict[str, Any]:
+    """Return for each page the p95 and median of its slowest window, in seconds."""
+    found = {}
+    for name, paths in addresses(facts).items():
+        by_path = {}
+        for path in paths:
+            seconds(client, path)
+            by_path[path] = [seconds(client, path) for _ in range(_ROUNDS)]
+        slowest = max(by_path, key=lambda path: percentile95(by_path[path]))
+        found[name] = {
+            "path": slowest,
+            "p95_seconds": percentile95(by_path[slowest]),
+            "median_seconds": median(by_path[slowest]),
+            "every": {path: median(times) for path, times in by_path.items()},
+        }
+    return found
+
+
+def measure(days: str, pod_hour_days: str, workloads: str) -> dict[str, Any]:
+    """Fill the database, then measure every page and chart."""
+    began = time.perf_counter()
+    facts = history.write(
+        datetime.now(UTC),
+        days=int(days),
+        pod_hour_days=int(pod_hour_days),
+        workloads=int(workloads),
+    )
+    filled = time.perf_counter() - began
+    client = Client(headers={"Host": "127.0.0.1"})
+    client.force_login(User.objects.get(username="bench-pages"))
+    return {
+        "filled_seconds": filled,
+        "rows": facts.rows,
+        "history": {key: str(value) for key, value in asdict(facts).items()},
+        "pages": measured(client, facts),
+        "charts": charting.measure(facts),
+        "database": connection.vendor,
+    }
