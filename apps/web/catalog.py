@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import yaml
@@ -115,11 +116,18 @@ def prices(rows: Sequence[UsageRow], known: PriceList) -> dict[str, list[Cost]]:
         price = known.of(cluster, model, paid)
         if price is None or not row.amounts.capacity:
             continue
-        cost = Cost(plain(price.per_gpu_hour), price.currency, f"{model}, {paid}")
+        cost = Cost(_price(price.per_gpu_hour), price.currency, f"{model}, {paid}")
         of_tier = found.setdefault(tier, [])
         if cost not in of_tier:
             of_tier.append(cost)
     return found
+
+
+def _price(amount: Decimal) -> str:
+    """Write a price in full, with two decimals at least."""
+    text = plain(amount)
+    whole, _, fraction = text.partition(".")
+    return f"{whole}.{fraction.ljust(2, '0')}"
 
 
 def manifest(tier: TierRow) -> str:

@@ -78,16 +78,20 @@ class WindowChoice:
 
     @property
     def label(self) -> str:
-        """The window in words, as captions give it."""
+        """The window in words with its time zone, as captions give it."""
+        return f"{self.span_label} ({self.zone.key})"
+
+    @property
+    def span_label(self) -> str:
+        """The window in words, where the page says elsewhere which zone its times are local to."""
         start = self.window.start.astimezone(self.zone)
         end = self.window.end.astimezone(self.zone)
         whole_days = start.time() == time(0) and end.time() == time(0)
         if whole_days:
             first, last = _day(self.first), _day(self.last)
-            days = first if first == last else f"{first} – {last}"
-            return f"{days} ({self.zone.key})"
+            return first if first == last else f"{first} – {last}"
         until = f"{end:%H:%M}" if start.date() == end.date() else f"{_day(end)} {end:%H:%M}"
-        return f"{_day(start)} {start:%H:%M} – {until} ({self.zone.key})"
+        return f"{_day(start)} {start:%H:%M} – {until}"
 
     @property
     def short_label(self) -> str:

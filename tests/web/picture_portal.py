@@ -14,6 +14,7 @@ from apps.accounts.models import Team
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, Tier, TierRule, WatchSpan
+from apps.costs.models import Price
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import Amounts
 from tests.factories import (
@@ -38,6 +39,7 @@ from tests.factories import (
 )
 
 L4 = "NVIDIA-L4"
+_PRICES = {H100: "4.10", A100: "2.75", L4: "0.85"}
 # A Friday afternoon in Berlin; the facts begin 31 days before and end with the last full hour.
 NOW = datetime(2025, 9, 26, 12, 20, tzinfo=UTC)
 FIRST = date(2025, 8, 27)
@@ -185,6 +187,14 @@ def _teams(tiers: dict[str, Tier]) -> dict[str, Team]:
         Entitlement.objects.create(
             team=teams[team], tier=tiers[tier], gpus=gpus, weight=gpus, valid_from=BEGINNING
         )
+    for model, price in _PRICES.items():
+        Price.objects.create(
+            gpu_model=model,
+            capacity_type="on-demand",
+            per_gpu_hour=price,
+            currency="EUR",
+            valid_from=BEGINNING,
+        )
     return teams
 
 
@@ -214,7 +224,9 @@ def _place(
                 workload,
                 f"{work.name}-{index}",
                 uid=f"{work.team}-{work.name}-{index}",
-                created_at=_at(work.first),
+                created_at=_at(work.first) - timedelta(minutes=1 + 11 * len(placed) % 97),
+                bound_at=_at(work.first),
+                started_at=_at(work.first),
                 finished_at=_at(work.last) if work.last < DAYS else None,
                 cards=room,
                 units=float(work.units),
@@ -243,14 +255,14 @@ def _at(day: int) -> datetime:
 def _facts(placed: list[_Placed], hour: datetime, zone: ZoneInfo) -> Iterator[PodFact]:
     for one in placed:
         ended = one.pod.ended_at
-        if one.pod.created_at <= hour and (ended is None or hour < ended):
+        if (one.pod.bound_at or NOW) <= hour and (ended is None or hour < ended):
             yield PodFact(one.pod, one.cards, one.team, _amounts(one, hour, zone))
 
 
 def _amounts(one: _Placed, hour: datetime, zone: ZoneInfo) -> Amounts:
     """Return what a pod made of its hour; its first quarter of an hour it starts."""
     gpu_hours = one.pod.gpu_equivalents
-    starting = gpu_hours / 4 if hour == one.pod.created_at else 0.0
+    starting = gpu_hours / 4 if hour == one.pod.bound_at else 0.0
     running = gpu_hours - starting
     beside = {"energy_mwh": round(gpu_hours * 300_000), "memory_peak_mib": 40_000.0}
     unsampled = one.cards.node.name == UNSAMPLED_NODE and UNSAMPLED.start <= hour < UNSAMPLED.end

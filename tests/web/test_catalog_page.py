@@ -166,4 +166,4 @@ def test_a_gpu_hour_has_the_price_of_its_cluster_before_the_general_one(
         re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).strip()
         for found in re.findall(r"Price of a GPU-hour</dt><dd>(.*?)</dd>", page, re.DOTALL)
     ]
-    assert told == ["2.5 EUR", "4 EUR"]
+    assert told == ["2.50 EUR", "4.00 EUR"]
