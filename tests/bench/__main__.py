@@ -29,7 +29,9 @@ from tests.portal import ROOT
 from tests.servers import temporary_postgres
 
 SCOPES = {
-    "quick": Scope(sizes=(1_000,), rows=2_000, pods=1_000, repetitions=1, timed=False),
+    "quick": Scope(
+        sizes=(1_000,), rows=2_000, pods=1_000, history=(40, 3, 320), repetitions=1, timed=False
+    ),
     "": Scope(sizes=(1_000, 10_000)),
     "full": Scope(sizes=(1_000, 10_000, 100_000)),
 }

@@ -10,6 +10,7 @@ from typing import Any
 from tests.bench import generate
 from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
+from tests.bench.page_figures import paged
 from tests.bench.programs import BenchFailed, manage, prometheus, worker
 
 # From how many GPUs on the targets of one collected hour hold.
@@ -28,12 +29,16 @@ Say = Callable[[str], None]
 class Scope:
     """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list; how often.
 
+    `history` is how many days pages look back on, how many of them by the pod, of how many
+    workloads.
+
     The targets of times are for what is large: with `timed` false they are stated only.
     """
 
     sizes: tuple[int, ...]
     rows: int = 20_000
     pods: int = 20_000
+    history: tuple[int, int, int] = (396, 30, 2_000)
     repetitions: int = 5
     timed: bool = True
 
@@ -73,6 +78,8 @@ def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
     yield from read(worker("reading", scope.pods, GPUPORTAL_API_RATE="1000000/min"))
     say("a list of the Kubernetes API")
     yield from listed(worker("listing", scope.pods))
+    say("pages over a long history")
+    yield from paged(*scope.history, folder)
 
 
 # ---------------------------------------------------------------- one hour collected

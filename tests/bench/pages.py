@@ -77,6 +77,7 @@ def measured(client: Client, facts: History) -> dict[str, Any]:
         slowest = max(by_path, key=lambda path: percentile95(by_path[path]))
         found[name] = {
             "path": slowest,
+            "window": slowest.partition("?")[2] or "none",
             "p95_seconds": percentile95(by_path[slowest]),
             "median_seconds": median(by_path[slowest]),
             "every": {path: median(times) for path, times in by_path.items()},

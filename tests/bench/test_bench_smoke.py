@@ -26,6 +26,10 @@ MEASURED = (
     "listed pods",
     "into records ÷ orjson",
     "the client's model classes",
+    "SQLite: page overview, server's time",
+    "PostgreSQL: page explain a team, server's time",
+    "SQLite: chart of a tier",
+    "PostgreSQL: chart of a team on a tier",
 )
 
 

@@ -28,7 +28,7 @@ from tests.web.test_browser import draw_all
 FOLDER = ROOT / "docs" / "pictures"
 OUTLINES = FOLDER / "pictures.json"
 REMAKE = os.environ.get("GPUPORTAL_MAKE_PICTURES") == "1"
-MOST_BYTES = 150_000
+MOST_BYTES = 200_000
 ADVICE = "look at the page, and if it is as it should be, run: make pictures"
 
 # A grid of mean colours stands for the looks of a picture; so many cells of it may differ, each

@@ -1,0 +1,47 @@
+"""The figures of pages and charts over thirteen months, on both databases."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.bench.figures import Figure, at_least, at_most, stated
+from tests.bench.programs import manage, worker
+from tests.servers import temporary_postgres
+
+MOST_SECONDS = 0.1
+_DATABASES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+
+
+def paged(days: int, pod_hour_days: int, workloads: int, folder: Path) -> Iterator[Figure]:
+    """Yield what each page and chart takes, each database filled anew with so much."""
+    amount = (days, pod_hour_days, workloads)
+    yield from _on(f"sqlite:///{folder / 'pages.db'}", amount)
+    with temporary_postgres() as url:
+        yield from _on(url, amount)
+
+
+def _on(url: str, amount: tuple[int, int, int]) -> Iterator[Figure]:
+    manage("migrate", "--verbosity", "0", DATABASE_URL=url)
+    found = worker("pages", *amount, DATABASE_URL=url)
+    where = _DATABASES[found["database"]]
+    yield stated(
+        f"{where}: facts of {amount[0]} days of {amount[2]:,} workloads", found["rows"], "rows"
+    )
+    yield from _pages(where, found["pages"])
+    yield from _charts(where, found["charts"])
+
+
+def _pages(where: str, pages: Mapping[str, Any]) -> Iterator[Figure]:
+    """Yield for each page the p95 of its slowest window."""
+    for page, found in pages.items():
+        name = f"{where}: page {page}, server's time, p95 of its slowest window ({found['window']})"
+        yield at_most(name, found["p95_seconds"] * 1000, MOST_SECONDS * 1000, "ms")
+
+
+def _charts(where: str, charts: Mapping[str, Any]) -> Iterator[Figure]:
+    for chart, found in charts.items():
+        name = f"{where}: chart of {chart}, {found['rows']} days"
+        yield at_most(f"{name}, its data ÷ bare SQL", found["sql_ratio"], 3, "×")
+        yield at_least(f"{name}, go.Figure ÷ ours", found["plotly_ratio"], 4, "×", "13")
+        yield at_most(f"{name}, figure", found["bytes"] / 1000, 25, "kB")
+        yield stated(f"{name}, go.Figure", found["plotly_bytes"] / 1000, "kB", "4 × ours")
