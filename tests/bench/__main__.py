@@ -30,7 +30,7 @@ from tests.servers import temporary_postgres
 
 SCOPES = {
     "quick": Scope(
-        sizes=(1_000,), rows=2_000, pods=1_000, history=(40, 3, 320), repetitions=1, timed=False
+        sizes=(1_000,), rows=2_000, pods=1_000, history=(9, 2, 320), repetitions=1, timed=False
     ),
     "": Scope(sizes=(1_000, 10_000)),
     "full": Scope(sizes=(1_000, 10_000, 100_000)),

@@ -122,9 +122,7 @@ def _days() -> QuerySet[Day, Any]:
 
     In no order, which the database needs longer for than Python.
     """
-    return Day.objects.order_by().values_list(
-        "cluster_id", Seconds("start"), Seconds("end"), "day"
-    )
+    return Day.objects.order_by().values_list("cluster_id", Seconds("start"), Seconds("end"), "day")
 
 
 def _day_span(periods: Periods, start_seconds: int, end_seconds: int, day: date) -> _DaySpan:

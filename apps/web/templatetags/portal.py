@@ -8,7 +8,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.web import cell_html, links
-from apps.web.formats import Format, exact, shown
+from apps.web.formats import NOTHING, Format, exact, shown
 from apps.web.tables import Table
 
 register = template.Library()
@@ -37,6 +37,14 @@ def ratio(value: float | None) -> str:
 def number(value: float | None) -> str:
     """Write a number with two decimals at most."""
     return shown(value, Format.NUMBER, _UTC)
+
+
+@register.filter
+def mebibytes(value: float | None) -> str:
+    """Write an amount of memory, given in MiB, as GiB from one GiB up."""
+    if value is None:
+        return NOTHING
+    return f"{value / 1024:,.1f} GiB" if value >= 1024 else f"{value:,.0f} MiB"
 
 
 @register.filter
