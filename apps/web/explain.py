@@ -92,7 +92,7 @@ def explanation(
 ) -> Explanation:
     """Explain a figure of one line of the ledger; None where no hour of it has facts."""
     known = amounts or Amounts()
-    blended = figure.is_ratio and scope.has_capacity and not scope["tier"]
+    blended = figure.is_ratio and not (scope["tier"] or scope["pod"])
     value = figure.value(known) if amounts and not blended else None
     return Explanation(
         figure=figure,

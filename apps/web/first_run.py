@@ -17,7 +17,8 @@ class Step:
     """One line of the checklist. `state` is done, working, todo or failed.
 
     `say` tells how it stands, `command` what to run where something is to be done, `docs` the
-    page of the documentation about it. `done_hours` of `due_hours` draw a bar where there are any.
+    document about it, `page` the name of the page that tells more. `done_hours` of `due_hours`
+    draw a bar where there are any.
     """
 
     id: str
@@ -26,6 +27,7 @@ class Step:
     say: str
     command: str = ""
     docs: str = ""
+    page: str = ""
     done_hours: int = 0
     due_hours: int = 0
 
@@ -114,6 +116,10 @@ def _hours(row: ClusterProgress) -> Step:
     say = f"{row.done_hours} of {_counted(row.asked_hours, 'hour')} have facts."
     if not row.done_hours:
         say = f"The first hour is not there yet; {_counted(row.asked_hours, 'hour')} are due."
+    if row.failed_hours:
+        say += (
+            f" {_counted(row.failed_hours, 'hour')} failed{': ' if row.error else '.'}{row.error}"
+        )
     state = "done" if not left else "failed" if left == row.failed_hours else "working"
     return Step(
         named,
@@ -121,6 +127,7 @@ def _hours(row: ClusterProgress) -> Step:
         state,
         say,
         docs="docs/operations.md",
+        page="data-health" if row.failed_hours else "",
         done_hours=row.done_hours,
         due_hours=row.asked_hours,
     )

@@ -166,7 +166,10 @@ def workloads(
     if total is not None:
         used = not_used(tables.summed(sums))
         explained = tables.explained_as(reading.query, of)
-        total = Row({**total.values, UNUSED.key: used}, explained=explained)
+        values = {**total.values, UNUSED.key: used}
+        if len({row.groups[Grouping.TIER] for row in sums}) > 1:
+            del values[tables.UTILIZATION.key]  # tiers are never blended into one
+        total = Row(values, explained=explained)
     return Table(
         id="workloads",
         title="Workloads",

@@ -135,3 +135,15 @@ def test_a_portal_with_facts_leads_on(db: None, signed_in: SignIn) -> None:
     portal.collect(Window(NOW - timedelta(hours=1), NOW))
     assert "Go to the overview" in text_of(signed_in(portal.cleo), "/first-run/")
     assert "Go to the overview" in text_of(signed_in(portal.dan), "/first-run/")
+
+
+def test_hours_that_failed_say_why_and_where_to_read_on() -> None:
+    (step,) = (
+        step
+        for step in steps(
+            LOADED, [progress(done_hours=8, failed_hours=2, error="it said 503")], NOW
+        )
+        if step.id == "hours-west"
+    )
+    assert step.say == "8 of 10 hours have facts. 2 hours failed: it said 503"
+    assert (step.state, step.page) == ("failed", "data-health")

@@ -23,3 +23,18 @@ def test_workloads_come_in_pages_and_the_total_is_over_all(admin: Client) -> Non
         assert [c.text for c in page[-1]] == [c.text for c in whole[-1]]
         seen += page[1:-1]
     assert [[c.text for c in row] for row in seen] == [[c.text for c in row] for row in whole[1:-1]]
+
+
+def test_no_line_blends_the_utilization_of_several_tiers(admin: Client) -> None:
+    shown = tables_of(text_of(admin, f"/teams/vision/?{HOURLY}"))
+    head = [cell.text.split()[0] for cell in shown["workloads"].rows[0]]
+    *lines, total = shown["workloads"].rows[1:]
+    place = head.index("Utilization")
+    assert len({line[head.index("Tier")].text for line in lines}) == 2
+    assert total[place].text == "–"
+    assert "–" not in {line[place].text for line in lines}
+    assert [cell.text.split()[0] for cell in shown["namespaces"].rows[0]][:3] == [
+        "Cluster",
+        "Namespace",
+        "Tier",
+    ]

@@ -28,7 +28,7 @@ from apps.web.views.overview import team_table
 _TAKES = tuple(key for key in EVERY if key != "team")
 _MOST_WAITS = 20
 _WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
-_NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE)
+_NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TIER)
 
 
 @page
@@ -133,10 +133,10 @@ def _details(request: HttpRequest, name: str, reading: Reading) -> list[Table]:
 
 
 def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
-    found: dict[tuple[str, str], list[UsageRow]] = {}
+    """Return the sums of a namespace, tier by tier: a ratio over several would say nothing."""
+    found: dict[tuple[str, ...], list[UsageRow]] = {}
     for row in rows:
-        key = (row.groups[Grouping.CLUSTER], row.groups[Grouping.NAMESPACE])
-        found.setdefault(key, []).append(row)
+        found.setdefault(tuple(row.groups[name] for name in _NAMESPACES), []).append(row)
     return [
         UsageRow(None, dict(zip(_NAMESPACES, key, strict=True)), tables.summed(own))
         for key, own in found.items()
@@ -147,7 +147,7 @@ def _filter_link(row: Row, request: HttpRequest, reading: Reading) -> Row:
     others = [pair for pair in reading.query if pair[0] != "namespace"]
     query = (*others, ("namespace", str(row.values["namespace"])))
     links = {"namespace": with_query(path_of(request), query) + "#workloads"}
-    return Row(row.values, links, explained=row.explained)
+    return Row(row.values, {**row.links, **links}, explained=row.explained)
 
 
 def _workload_page(
