@@ -126,10 +126,10 @@ def _groups(level: tuple[Grouping, ...], whole: Whole) -> Table:
 
 
 def _group_line(row: UsageRow, level: Sequence[Grouping], whole: Whole) -> Row:
-    explained = ""
+    explained = None
     if set(level) <= _EXPLAINED_BY:
         names = {**whole.scope.names, **{g.value: row.groups[g] for g in level}}
-        explained = tables.explained_as(whole.reading.query, names)
+        explained = tables.Explained(whole.reading.query, names)
     return Row({**whole.values(row.amounts), **row.groups}, explained=explained)
 
 
@@ -190,7 +190,7 @@ def _pod_lines(parts: Iterable[PodPart], whole: Whole) -> list[Row]:
                 **{key: getattr(part, key) for key in ("pod", "cluster", "namespace", "workload")},
             },
             {"pod": href("pod", query, cluster=part.cluster, uid=part.uid)},
-            explained=tables.explained_as(query, {"cluster": part.cluster, "pod": part.uid}),
+            explained=tables.Explained(query, {"cluster": part.cluster, "pod": part.uid}),
         )
         for part in parts
     ]

@@ -42,7 +42,13 @@ def path_of(request: HttpRequest) -> str:
 
 def with_query(path: str, query: Query) -> str:
     """Return `path?query`, or `path` alone when the query is empty."""
-    return f"{path}?{urlencode(list(query))}" if query else path
+    return f"{path}?{_encoded(tuple(query))}" if query else path
+
+
+@lru_cache(maxsize=1024)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """Return a query as it stands in an address, kept: all links of a page have the same one."""
+    return urlencode(query)
 
 
 def explain_href(figure: str, query: Query, **scope: str) -> str:

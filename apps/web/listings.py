@@ -82,7 +82,7 @@ def _tier_line(card: TierCard, query: Query) -> Row:
     return Row(
         {**values, **waiting, "tier": card.name},
         {"tier": card.href},
-        explained=tables.explained_as(query, {"tier": card.name}),
+        explained=tables.Explained(query, {"tier": card.name}),
     )
 
 
@@ -117,7 +117,7 @@ def groups(
             Row(
                 {**tables.ledger_values(row.amounts), **row.groups},
                 _group_links(row, reading),
-                explained=tables.explained_as(reading.query, {**of, **row.groups}),
+                explained=tables.Explained(reading.query, {**of, **row.groups}),
             )
             for row in ordered
         ],
@@ -125,7 +125,7 @@ def groups(
         empty=empty,
         total=(
             tables.total_row(
-                grouped[0].value, ordered, explained=tables.explained_as(reading.query, of)
+                grouped[0].value, ordered, explained=tables.Explained(reading.query, of)
             )
             if total
             else None
@@ -165,7 +165,7 @@ def workloads(
     total = tables.total_row(Grouping.CLUSTER.value, sums)
     if total is not None:
         used = not_used(tables.summed(sums))
-        explained = tables.explained_as(reading.query, of)
+        explained = tables.Explained(reading.query, of)
         values = {**total.values, UNUSED.key: used}
         if len({row.groups[Grouping.TIER] for row in sums}) > 1:
             del values[tables.UTILIZATION.key]  # tiers are never blended into one
@@ -195,7 +195,7 @@ def _workload_line(row: UsageRow, reading: Reading, scope: Mapping[str, str]) ->
     )
     tier = href("tier", reading.query, name=row.groups[Grouping.TIER])
     values = {**tables.ledger_values(row.amounts), UNUSED.key: not_used(row.amounts)}
-    explained = tables.explained_as(reading.query, {**scope, **row.groups})
+    explained = tables.Explained(reading.query, {**scope, **row.groups})
     return Row({**values, **row.groups}, {"workload": link, "tier": tier}, explained=explained)
 
 
@@ -257,8 +257,8 @@ def _pod_line(row: PodRow, reading: Reading) -> Row:
     )
 
 
-def _pod_explained(row: PodRow, reading: Reading) -> str:
-    return tables.explained_as(reading.query, {"cluster": row.cluster, "pod": row.uid})
+def _pod_explained(row: PodRow, reading: Reading) -> tables.Explained:
+    return tables.Explained(reading.query, {"cluster": row.cluster, "pod": row.uid})
 
 
 def pod_values(row: PodRow, reading: Reading) -> dict[str, Value]:

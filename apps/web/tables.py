@@ -35,18 +35,38 @@ class Column:
         return self.kind in FALLING
 
 
+class Explained:
+    """Where the figures of a row are explained; made when the row is shown, and once for all.
+
+    `query` is that of the reading, `scope` as for `links.explain_href`.
+    """
+
+    __slots__ = ("_address", "_query", "_scope")
+
+    def __init__(self, query: Query, scope: Mapping[str, str]) -> None:
+        self._query = query
+        self._scope = scope
+        self._address = ""
+
+    def address_of(self, figure: str) -> str:
+        """Return the address that explains the figure of this key."""
+        if not self._address:
+            self._address = explain_href("", self._query, **self._scope)
+        joint = "&" if "?" in self._address else "?"
+        return f"{self._address}{joint}figure={figure}"
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """Values by column key, and the address that a value leads to, where it leads anywhere.
 
-    `explained` is the address that explains the row's figures, to which the key of each is
-    added: see `explained_as`.
+    `explained` tells where the row's figures are explained.
     """
 
     values: Mapping[str, Value]
     links: Mapping[str, str | None] = field(default_factory=dict)
     badges: Mapping[str, str] = field(default_factory=dict)
-    explained: str = ""
+    explained: Explained | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +193,9 @@ def _share(value: Value, column: Column) -> str:
 
 
 def _explain_href(row: Row, column: Column, value: Value) -> str:
-    if not row.explained or column.key not in EXPLAINED or value is None:
+    if row.explained is None or column.key not in EXPLAINED or value is None:
         return ""
-    joint = "&" if "?" in row.explained else "?"
-    return f"{row.explained}{joint}figure={column.key}"
-
-
-def explained_as(query: Query, scope: Mapping[str, str]) -> str:
-    """Return the address that explains the figures of a row, for `Row.explained`.
-
-    Made once for a row of many figures. `scope` is as for `links.explain_href`.
-    """
-    return explain_href("", query, **scope)
+    return row.explained.address_of(column.key)
 
 
 class HasAmounts(Protocol):
@@ -266,7 +277,11 @@ def summed(rows: Sequence[HasAmounts]) -> Amounts:
 
 
 def total_row(
-    label_key: str, rows: Sequence[HasAmounts], *, explained: str = "", **extra: Value
+    label_key: str,
+    rows: Sequence[HasAmounts],
+    *,
+    explained: Explained | None = None,
+    **extra: Value,
 ) -> Row | None:
     """Return the line `Total`; None for fewer than two rows."""
     if len(rows) < 2:

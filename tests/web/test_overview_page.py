@@ -9,10 +9,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from django.template.loader import render_to_string
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
+from apps.usage.domain.amounts import Amounts
+from apps.web.averages import Gpus, Sums
+from apps.web.headline import Extreme, Headline
 from tests.factories import Portal, make_pod, make_workload
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import text_of
@@ -89,7 +93,36 @@ def test_the_headline_says_what_the_tables_say(admin: Client) -> None:
 
 def test_several_tiers_are_named_rather_than_blended(admin: Client) -> None:
     more = words_of(text_of(admin, f"/?{DAILY}"), 'p class="headline-more"')
-    assert more.startswith("Fullest is gold, 75.0 % allocated. Least used is ")
+    assert more.startswith(
+        "Fullest and least used is gold: 75.0 % allocated, and what ran there was busy 48.8 % of "
+        "the time. "
+    )
+
+
+def test_the_fullest_and_the_least_used_tier_have_a_sentence_each() -> None:
+    zero = Amounts()
+    given = Headline(
+        sums=Sums(zero, Gpus(24.0, 11.0, 5.0, 6.0)),
+        tiers=2,
+        capacity_gpus="24",
+        allocated_gpus="11",
+        not_used_gpus="6",
+        allocation_ratio=None,
+        utilization_ratio=None,
+        not_used=0,
+        not_used_gpu_hours="0",
+        not_used_change=None,
+        fullest=Extreme("gold", "/tiers/gold/", 0.75),
+        least_busy=Extreme("silver", "/tiers/silver/", 0.4),
+        limits=(),
+    )
+    text = render_to_string(
+        "overview/_headline.html", {"headline": given, "reading": {"query": ()}}
+    )
+    assert words_of(text, 'p class="headline-more"') == (
+        "Fullest is gold, 75.0 % allocated. Least used is silver: what ran there was busy 40.0 % "
+        "of the time."
+    )
 
 
 def test_one_tier_has_its_ratios_in_the_headline(admin: Client) -> None:
