@@ -54,7 +54,7 @@ def _encoded(query: tuple[tuple[str, str], ...]) -> str:
 def explain_href(figure: str, query: Query, **scope: str) -> str:
     """Return the address of the page that explains one figure.
 
-    `figure` is a key of `apps.web.explain_figures.FIGURES`: a column key such as
+    `figure` is a key of `apps.web.explain.figures.FIGURES`: a column key such as
     `busy_gpu_hours` or `utilization_ratio`, or the field of a ledger line alone (`busy`). `query`
     is that of the reading: window and filters. `scope` names what the figure is of, by the keys
     of SCOPES; none at all is everything that the reader may see. A name of the scope stands in

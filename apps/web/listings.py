@@ -6,11 +6,11 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import collected_amounts
 from apps.usage.domain.rows import Grouping, PodRow, UsageRow
 from apps.web import tables
-from apps.web.cards import TierCard
 from apps.web.formats import Format, Value
 from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
 from apps.web.links import Query, href
 from apps.web.reading import Reading
+from apps.web.summaries.cards import TierCard
 from apps.web.tables import Column, Row, Table
 
 WAITING_PODS = Column(

@@ -4,7 +4,7 @@ import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import UsageRow
-from apps.web.averages import (
+from apps.web.summaries.averages import (
     Change,
     amount_change,
     gpu_hours_text,

@@ -14,8 +14,9 @@ from apps.clusters.models import TierRule
 from apps.clusters.selectors import TierRow
 from apps.costs.models import Price
 from apps.quotas.models import Entitlement
-from apps.web import catalog, guide
-from apps.web.sharing import KINDS
+from apps.web.offers import entries as catalog
+from apps.web.offers import guide
+from apps.web.offers.sharing import KINDS
 from tests.factories import A100, H100, Portal
 from tests.web.pages import text_of
 

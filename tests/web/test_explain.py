@@ -16,9 +16,9 @@ from apps.accounts.permissions import EVERYTHING
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import Filters
 from apps.web import tables
-from apps.web.explain import lasting_href
-from apps.web.explain_figures import ALLOCATED_EQUATION, CAPACITY_EQUATION, FIGURES, figure_named
-from apps.web.explain_scope import Scope
+from apps.web.explain.explanation import lasting_href
+from apps.web.explain.figures import ALLOCATED_EQUATION, CAPACITY_EQUATION, FIGURES, figure_named
+from apps.web.explain.scope import Scope
 from apps.web.forms import window_from
 from apps.web.links import explain_href
 from apps.web.reading import Reading

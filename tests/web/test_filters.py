@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.usage.domain.rows import Filters
-from apps.web.explain import lasting_href
-from apps.web.explain_figures import FIGURES
-from apps.web.explain_scope import Scope
+from apps.web.explain.explanation import lasting_href
+from apps.web.explain.figures import FIGURES
+from apps.web.explain.scope import Scope
 from apps.web.forms import window_from
 from apps.web.reading import Reading
 from tests.factories import Portal

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.calendar import day_start
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import UsageRow
-from apps.web.sparkline import DAYS, HEIGHT, WIDTH, days_until, sparkline
+from apps.web.summaries.sparkline import DAYS, HEIGHT, WIDTH, days_until, sparkline
 
 BERLIN = ZoneInfo("Europe/Berlin")
 LAST = date(2026, 11, 5)  # the month holds the end of summer time

@@ -13,9 +13,10 @@ from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
 from apps.usage.selectors import Freshness
 from apps.usage.selectors.wait_times import tier_wait_times
-from apps.web import catalog, guide
-from apps.web.catalog import Entry
 from apps.web.formats import Format, shown
+from apps.web.offers import entries as catalog
+from apps.web.offers import guide
+from apps.web.offers.entries import Entry
 from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, Reading, freshness_of, reading_of
 

@@ -8,9 +8,9 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import collected_amounts
 from apps.usage.domain.rows import Interval, PodRow
 from apps.web import tables
-from apps.web.explain import explanation, instants_of, lasting_href, sources_of
-from apps.web.explain_figures import Figure, figure_named
-from apps.web.explain_parts import (
+from apps.web.explain.explanation import explanation, instants_of, lasting_href, sources_of
+from apps.web.explain.figures import Figure, figure_named
+from apps.web.explain.parts import (
     Reconciled,
     Whole,
     group_tables,
@@ -19,7 +19,7 @@ from apps.web.explain_parts import (
     reconciled,
     sum_of_pods,
 )
-from apps.web.explain_scope import Scope, scope_from, several
+from apps.web.explain.scope import Scope, scope_from, several
 from apps.web.forms import DAY
 from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond

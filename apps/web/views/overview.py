@@ -5,12 +5,8 @@ from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Filters, Grouping, Interval
-from apps.web import charts, glance, listings, tables
-from apps.web.cards import Known, rows_by, tier_cards, tier_waiting
-from apps.web.comparison import compared
-from apps.web.entitlements import EntitlementLine, entitlement_lines
+from apps.web import charts, listings, tables
 from apps.web.filtering import EVERY
-from apps.web.headline import headline
 from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.reading import (
@@ -22,6 +18,11 @@ from apps.web.reading import (
     reading_of,
     usage_of,
 )
+from apps.web.summaries import glance
+from apps.web.summaries.cards import Known, rows_by, tier_cards, tier_waiting
+from apps.web.summaries.comparison import compared
+from apps.web.summaries.entitlements import EntitlementLine, entitlement_lines
+from apps.web.summaries.headline import headline
 from apps.web.tables import Table
 from apps.web.views.first_run import in_place_of_charts
 

@@ -6,9 +6,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
-from apps.web import charts, forms, glance, listings, tables
-from apps.web.cards import Known, holding, rows_by
-from apps.web.comparison import compared
+from apps.web import charts, forms, listings, tables
 from apps.web.filtering import EVERY
 from apps.web.ledger import ALLOCATED_CLASSES
 from apps.web.links import path_of, with_query
@@ -22,6 +20,9 @@ from apps.web.reading import (
     reading_of,
     usage_of,
 )
+from apps.web.summaries import glance
+from apps.web.summaries.cards import Known, holding, rows_by
+from apps.web.summaries.comparison import compared
 from apps.web.tables import Row, Table
 from apps.web.views.overview import team_table
 

@@ -4,9 +4,7 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval
-from apps.web import charts, glance, listings
-from apps.web.cards import Known, tier_card
-from apps.web.comparison import compared
+from apps.web import charts, listings
 from apps.web.filtering import EVERY
 from apps.web.pages import page, respond
 from apps.web.reading import (
@@ -18,6 +16,9 @@ from apps.web.reading import (
     reading_of,
     usage_of,
 )
+from apps.web.summaries import glance
+from apps.web.summaries.cards import Known, tier_card
+from apps.web.summaries.comparison import compared
 from apps.web.tables import Table
 
 _TAKES = tuple(key for key in EVERY if key != "tier")

@@ -9,8 +9,6 @@ from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
 from apps.web import charts, listings, tables
-from apps.web.cards import Known, holding, rows_by
-from apps.web.comparison import compared
 from apps.web.forms import LONGEST_DAYS
 from apps.web.ledger import ALLOCATED_CLASSES
 from apps.web.links import Query, path_of, with_query
@@ -26,6 +24,8 @@ from apps.web.reading import (
     reading_of,
     usage_of,
 )
+from apps.web.summaries.cards import Known, holding, rows_by
+from apps.web.summaries.comparison import compared
 
 _TAKES = ("tier", "gpu_model")  # its pods have no capacity type before they are bound
 PER_PAGE = 100

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps.usage.domain.amounts import NANO
-from apps.web.averages import Change, Sums, gpu_hours_text, gpus_text
-from apps.web.cards import TierCard
-from apps.web.comparison import Changes, Comparison
 from apps.web.quality import Quality
+from apps.web.summaries.averages import Change, Sums, gpu_hours_text, gpus_text
+from apps.web.summaries.cards import TierCard
+from apps.web.summaries.comparison import Changes, Comparison
 
 _COVERED = 0.995
 

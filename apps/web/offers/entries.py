@@ -17,7 +17,7 @@ from apps.usage.selectors import Waiting
 from apps.usage.selectors.wait_times import WaitTimes
 from apps.web.formats import NOTHING, duration, plain
 from apps.web.links import Query, href
-from apps.web.sharing import KINDS, SharingKind
+from apps.web.offers.sharing import KINDS, SharingKind
 
 _IMAGE = "registry.example.org/my-image:1"
 

@@ -10,14 +10,14 @@ from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import ShownQuery
 from apps.usage.domain.amounts import Amounts
-from apps.web.explain_figures import (
+from apps.web.explain.figures import (
     ALLOCATED_EQUATION,
     CAPACITY_EQUATION,
     FIGURES,
     Figure,
     Number,
 )
-from apps.web.explain_scope import Scope
+from apps.web.explain.scope import Scope
 from apps.web.filtering import LABELS
 from apps.web.formats import Format, exact, plain, shown
 from apps.web.links import Query

@@ -7,9 +7,9 @@ from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
 from apps.web import steps
-from apps.web.averages import Change, Sums, amount_change, ratio_change, sums
 from apps.web.forms import HOUR
 from apps.web.reading import Reading, of_page, usage_of
+from apps.web.summaries.averages import Change, Sums, amount_change, ratio_change, sums
 
 _ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
 Rows = Sequence[UsageRow]

@@ -8,13 +8,13 @@ from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, Interval
 from apps.usage.selectors import Waiting, WaitingPod, WasteRow
 from apps.usage.selectors.choices import waiting_of
-from apps.web.cards import rows_by
 from apps.web.formats import duration
 from apps.web.forms import DAY
 from apps.web.ledger import IDLE, NOT_RUNNING, UNDERUSED, LedgerClass
 from apps.web.links import href
 from apps.web.reading import Reading, of_page, usage_of
-from apps.web.sparkline import Sparkline, days_until, sparkline
+from apps.web.summaries.cards import rows_by
+from apps.web.summaries.sparkline import Sparkline, days_until, sparkline
 
 TOP = 5
 _LONGEST_WASTE = 62 * DAY

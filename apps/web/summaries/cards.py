@@ -10,13 +10,13 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
 from apps.usage.selectors import Waiting
 from apps.web import tables
-from apps.web.averages import Sums, gpu_hours_text, gpus_text
-from apps.web.comparison import Changes, Comparison
 from apps.web.filtering import EVERY
 from apps.web.formats import duration
 from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, StripPart, strip
 from apps.web.links import Query, explain_href, href
-from apps.web.sparkline import Sparkline
+from apps.web.summaries.averages import Sums, gpu_hours_text, gpus_text
+from apps.web.summaries.comparison import Changes, Comparison
+from apps.web.summaries.sparkline import Sparkline
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from apps.usage.domain.rows import Grouping, Interval, UsageRow
 from apps.usage.selectors.ledger import HOURLY_DAYS
 from apps.usage.selectors.parts import PodPart, PodSum, pod_hours, pod_parts, pod_sum
 from apps.web import tables
-from apps.web.explain_figures import Figure, terms_of
-from apps.web.explain_scope import Scope
+from apps.web.explain.figures import Figure, terms_of
+from apps.web.explain.scope import Scope
 from apps.web.formats import Format, Value
 from apps.web.forms import DAY, pages_from
 from apps.web.links import href, path_of

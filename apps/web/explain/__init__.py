@@ -1,0 +1,1 @@
+"""Explain this number."""

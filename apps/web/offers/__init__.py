@@ -1,0 +1,1 @@
+"""The tiers as they are offered to those who ask for GPUs."""

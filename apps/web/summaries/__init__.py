@@ -1,0 +1,1 @@
+"""What the first pages tell at a glance: sums, changes, waste, waits."""
