@@ -220,7 +220,7 @@ def test_a_mistake_of_ours_is_in_the_log(
 def test_answers_are_not_kept_by_caches_on_the_way(portal: Portal) -> None:
     response = client_of(portal.ada).get("/api/v1/tiers")
     assert response["cache-control"] == "private, no-store"
-    assert response["vary"] == "Authorization, Cookie"
+    assert response["vary"] == "Authorization, Cookie, Accept-Encoding"
 
 
 def test_what_a_browser_accepts_does_not_matter(portal: Portal) -> None:
