@@ -30,6 +30,7 @@ def sign_in(page: Page, username: str = "ada", target: str = f"/?{HOURLY}") -> N
     page.get_by_label("Password").fill(username)
     page.get_by_role("button", name="Sign in").click()
     expect(account_menu(page)).to_be_visible()
+    page.wait_for_load_state()  # the menu is seen before the deferred scripts have run
 
 
 def account_menu(page: Page) -> Locator:
