@@ -6,6 +6,7 @@ Times are Unix seconds. `None` for a time means: did not happen yet, as far as i
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from apps.clusters.domain.spans import Span, union
 
@@ -25,13 +26,63 @@ class Owner:
     name: str
 
 
+class OfferedDevice(NamedTuple):
+    """A device that a ResourceSlice offers on a node.
+
+    `card` is the UUID of the physical card: its own, of a MIG device its parent's, and the
+    device's name where neither is published. `profile` is empty for a whole card. `classes` are
+    the device classes whose selectors it satisfies; `allocatable` is False while a taint keeps
+    pods off it.
+    """
+
+    driver: str
+    pool: str
+    name: str
+    card: str
+    profile: str
+    model: str
+    classes: tuple[str, ...] = ()
+    allocatable: bool = True
+
+
+class ClaimedDevice(NamedTuple):
+    """A device that a ResourceClaim was given; `share` is the part of it, 0..1, that it takes.
+
+    `device_class` is that of the request it was given for, the rest is as in OfferedDevice.
+    """
+
+    device_class: str
+    card: str
+    profile: str
+    model: str
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """One allocation of a ResourceClaim: who holds it are the pods that name it, else itself.
+
+    A claim that is freed and allocated again has two. `devices` leaves out what is given for
+    administration (`adminAccess`) and what is no GPU; `released` is None while it lasts.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    allocated: float
+    released: float | None
+    devices: tuple[ClaimedDevice, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PodRecord:
     """One pod that asked for GPU.
 
-    `requests` is the effective request: resource → units. `finished` is the latest finish of a
-    container; `deleted` when the object was seen to go. `runs` are the disjoint spans in which a
-    container that requests GPU ran; the end of one that still runs is None.
+    `requests` is the effective request: resource → units; what ResourceClaims serve stands under
+    their device classes, and `claims` are the uids of these claims. `finished` is the latest
+    finish of a container; `deleted` when the object was seen to go. `runs` are the disjoint spans
+    in which a container that requests GPU ran; the end of one that still runs is None.
     """
 
     uid: str
@@ -50,6 +101,7 @@ class PodRecord:
     priority_class: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     source: Source = Source.API
+    claims: tuple[str, ...] = ()
 
     @property
     def ended(self) -> float | None:
@@ -82,7 +134,8 @@ class PodRecord:
 class NodeSpell:
     """A span in which a node's GPU capacity, health and labels did not change.
 
-    `capacity` and `allocatable` hold GPU resources only: resource → units.
+    `capacity` and `allocatable` hold GPU resources only: resource → units. `devices` are those
+    that ResourceSlices offer, which no capacity shows.
     """
 
     node: str
@@ -94,3 +147,4 @@ class NodeSpell:
     ready: bool = True
     schedulable: bool = True
     source: Source = Source.API
+    devices: tuple[OfferedDevice, ...] = ()

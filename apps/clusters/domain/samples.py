@@ -10,6 +10,10 @@ class DeviceSlot(NamedTuple):
     and `container` name the workload (empty: none), whichever labels carried it. `activity_sum`
     adds the fractions 0..1 of all `samples`; it is None when the device has no usable activity
     metric. `memory_used_peak_mib` and `energy_wh` are None where they are not exported.
+
+    On a shared card the exporter may show the same device value once for each sharer.
+    `process_sum` adds, of the same samples, the fractions that the pod's own processes had; it is
+    None where the exporter has no values by process.
     """
 
     slot: int
@@ -25,6 +29,7 @@ class DeviceSlot(NamedTuple):
     samples: int
     memory_used_peak_mib: float | None = None
     energy_wh: float | None = None
+    process_sum: float | None = None
 
 
 class ActivitySample(NamedTuple):

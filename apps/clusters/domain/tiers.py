@@ -1,9 +1,10 @@
 """Which service tier a GPU request or a node's capacity belongs to, and what one unit weighs."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from apps.clusters.domain.mig import mig_part
 
 UNMATCHED = "unmatched"
 UNDETERMINED = "undetermined"
@@ -16,8 +17,8 @@ _REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 _STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
 _SHARING_STRATEGIES = frozenset({"time-slicing", "mps"})
 _MIG_RESOURCE = "nvidia.com/mig-"
-_SLICES = re.compile(r"(\d)g\.")
-_FOUR_SLICES = ("a30", "rtxpro6000")
+_MIG_PRODUCT = "-MIG-"
+_SHARED_PRODUCT = "-SHARED"
 
 
 class Sharing(StrEnum):
@@ -113,7 +114,7 @@ def unit_weight(resource: str, labels: Mapping[str, str]) -> float:
     A whole card weighs 1, a MIG device its compute slices over the card's, a replica of either
     1 / replicas. The node's labels decide, not the tier: they say what the device plug-in offers.
     """
-    profile = _mig_profile(resource, labels)
+    profile = mig_profile(resource, labels)
     part = mig_part(profile, gpu_model(labels)) if profile else 1.0
     return part / _replicas(resource, profile, labels)
 
@@ -122,26 +123,14 @@ def is_shared(resource: str, labels: Mapping[str, str]) -> bool:
     """Say whether several pods may be on the device that a unit of `resource` stands for."""
     if resource.endswith(".shared") or labels.get(_STRATEGY_LABEL) in _SHARING_STRATEGIES:
         return True
-    return _replicas(resource, _mig_profile(resource, labels), labels) > 1
+    return _replicas(resource, mig_profile(resource, labels), labels) > 1
 
 
-def mig_part(profile: str, model: str) -> float:
-    """Return the share of a card's compute that a MIG profile such as `3g.40gb` has.
-
-    By the profile's leading number: seven slices to a card, four on the two small parts.
-    """
-    match = _SLICES.match(profile)
-    if match is None:
-        return 1.0
-    small = any(name in model_key(model) for name in _FOUR_SLICES)
-    return min(1.0, int(match[1]) / (4 if small else 7))
-
-
-def _mig_profile(resource: str, labels: Mapping[str, str]) -> str:
+def mig_profile(resource: str, labels: Mapping[str, str]) -> str:
     """Return the profile of a MIG resource, or of whole-looking ones under `single`; else ``."""
     if resource.startswith(_MIG_RESOURCE):
         return resource.removeprefix(_MIG_RESOURCE).removesuffix(".shared")
-    return labels.get(PRODUCT_LABEL, "").partition("-MIG-")[2]
+    return labels.get(PRODUCT_LABEL, "").removesuffix(_SHARED_PRODUCT).partition(_MIG_PRODUCT)[2]
 
 
 def _replicas(resource: str, profile: str, labels: Mapping[str, str]) -> int:
@@ -154,9 +143,14 @@ def _replicas(resource: str, profile: str, labels: Mapping[str, str]) -> int:
 
 
 def gpu_model(labels: Mapping[str, str]) -> str:
-    """Return the GPU model that a node's labels name, `unknown` when none does."""
-    product = labels.get(PRODUCT_LABEL) or labels.get("cloud.google.com/gke-accelerator")
-    return product or UNKNOWN_MODEL
+    """Return the GPU model that a node's labels name, `unknown` when none does.
+
+    GPU Feature Discovery adds to the product that a card is shared, or of which MIG devices
+    under the strategy `single`: that is the tier's matter, the card is the same.
+    """
+    product = labels.get(PRODUCT_LABEL, "").removesuffix(_SHARED_PRODUCT)
+    product = product.partition(_MIG_PRODUCT)[0]
+    return product or labels.get("cloud.google.com/gke-accelerator") or UNKNOWN_MODEL
 
 
 def same_model(one: str, other: str) -> bool:

@@ -7,9 +7,10 @@ from math import fsum
 from typing import NamedTuple
 
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.mig import mig_part
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.spans import Span
-from apps.clusters.domain.tiers import UNMATCHED, CapacityType, mig_part, model_key
+from apps.clusters.domain.tiers import UNMATCHED, CapacityType, model_key
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.attribution import Attribution
