@@ -1,15 +1,16 @@
 """Small builders of an hour's input for domain tests; times are seconds after the hour's start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
-from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, Owner, PodRecord, Source
+from apps.clusters.domain.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.spans import Span
 from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
-from apps.usage.domain.attribution import Interval, attribute
-from apps.usage.domain.holdings import Bound, Classifier
-from apps.usage.domain.hour import HourFacts, facts, hold_cluster, models_by_node
+from apps.usage.domain.attribution import Interval
+from apps.usage.domain.cards import Bound
+from apps.usage.domain.hour import HourFacts
+from apps.usage.domain.reckon import HourInput, RawSamples, reckon
 
 START = 1_793_613_600  # 2026-11-02 10:00 UTC
 GPU = "nvidia.com/gpu"
@@ -110,16 +111,22 @@ def hour_facts(
     rules: Sequence[TierRule] = RULES,
     bound: Mapping[str, Bound] | None = None,
     limits: Mapping[str, Sequence[Span]] | None = None,
+    claims: Sequence[ClaimRecord] = (),
+    raw: RawSamples | None = None,
     idle_below: float = 0.1,
 ) -> HourFacts:
-    ledgers = hold_cluster(
-        START,
-        pods,
-        spells,
-        classifier=Classifier(rules, lambda: models_by_node(rows)),
-        bound=bound or {},
-        limits=limits,
+    """Reckon an hour; raw samples are those that the rows sum, from each slot's start on."""
+    known = HourInput(
+        START, pods, spells, rows, rules, Interval(INTERVAL), bound or {}, limits or {}, claims
     )
-    holdings = [holding for ledger in ledgers for holding in ledger.holdings]
-    attribution = attribute(rows, holdings, interval=Interval(INTERVAL))
-    return facts(START, ledgers, attribution, idle_below=idle_below)
+    return reckon(known, raw or (lambda uuids: even_samples(rows, uuids)), idle_below=idle_below)[0]
+
+
+def even_samples(rows: Sequence[DeviceSlot], uuids: Sequence[str]) -> Iterator[ActivitySample]:
+    """Yield as many samples as each row of these devices has, all of its mean."""
+    for row in rows:
+        if row.uuid in uuids and row.activity_sum is not None:
+            for number in range(row.samples):
+                at = row.slot + number * INTERVAL
+                mean = row.activity_sum / row.samples
+                yield ActivitySample(row.uuid, row.gpu_instance, row.namespace, row.pod, at, mean)

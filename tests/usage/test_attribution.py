@@ -13,7 +13,8 @@ from apps.usage.domain.attribution import (
     mislabelled,
     recut,
 )
-from apps.usage.domain.holdings import Classifier, Holding
+from apps.usage.domain.cards import Classifier
+from apps.usage.domain.holdings import Holding
 from apps.usage.domain.hour import hold_cluster
 from tests.usage.hours import INTERVAL, RULES, START, device, pod, spell
 
@@ -116,7 +117,7 @@ def test_where_raw_samples_are_refused_what_rests_on_labels_is_a_guess() -> None
     held = holdings(pod(end=600), again(bound=600), pod("p2"))
     rows = [device(0, 0.3), device(0, 0.5, uuid="GPU-2", pod_name="p2")]
     attribution = attribute(rows, held, interval=Interval(INTERVAL))
-    guess(attribution, mislabelled(attribution, held))
+    guess(attribution, mislabelled(attribution, held), held)
     assert {held[number].pod.uid for number in attribution.guessed} == {"uid-again"}
 
 

@@ -11,7 +11,7 @@ from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, NANO, Amounts
-from apps.usage.domain.holdings import Bound
+from apps.usage.domain.cards import Bound
 from apps.usage.domain.hour import HourFacts
 from apps.usage.domain.ledger import broken_equations
 from tests.usage.hours import GPU, LABELS, RULES, START, device, hour_facts, pod, spell
@@ -205,18 +205,6 @@ def test_activity_on_a_node_that_is_not_known_does_not_disappear() -> None:
     assert hours(facts.total().unattributed) == pytest.approx(0.25)
 
 
-def test_on_a_shared_card_tenants_are_unmeasured_and_the_card_is_unattributed() -> None:
-    labels = LABELS | {"nvidia.com/gpu.replicas": "4"}
-    pods = [pod("p1"), pod("p2")]
-    facts = hour_facts([spell(gpus=4, labels=labels)], pods, [device(0, 0.8), device(1, 0.8)])
-    total = facts.total()
-    assert hours(total.capacity) == 1.0
-    assert hours(total.allocated) == hours(total.unmeasured) == 0.5
-    assert total.busy == total.idle == 0
-    assert hours(total.unattributed) == pytest.approx(0.8)
-    assert facts.findings["shared_not_divided"] == 1
-
-
 def test_memory_is_the_peak_and_energy_the_sum() -> None:
     rows = [device(0, 0.5, memory=100.0, energy=10.0), device(1, 0.5, memory=300.0, energy=20.5)]
     row = only(hour_facts([spell()], [pod()], rows))
@@ -250,7 +238,7 @@ def test_one_name_twice_on_one_node_goes_to_who_ran_longest() -> None:
         pod("p1", end=300),
         replace(pod("p1", bound=300), uid="uid-again"),
     ]
-    facts = hour_facts([spell()], pods, [device(0, 1.0)])
+    facts = hour_facts([spell()], pods, [device(0, 1.0)], raw=lambda _: None)
     busy = {fact.uid: fact.amounts.busy for fact in facts.pods}
     assert busy["uid-p1"] == 0
     assert busy["uid-again"] > 0

@@ -47,10 +47,14 @@ class TierRule:
     node_selector: Mapping[str, str] = field(default_factory=dict)
 
     def matches(self, resource: str, labels: Mapping[str, str]) -> bool:
-        """Say whether `resource` on a node with `labels` belongs to this tier."""
-        return resource in self.resources and all(
+        """Say whether `resource`, or a device class, on a node with `labels` is of this tier."""
+        return self.asks_for(resource) and all(
             labels.get(key) == value for key, value in self.node_selector.items()
         )
+
+    def asks_for(self, resource: str) -> bool:
+        """Say whether it names a resource or device class."""
+        return resource in self.resources or resource in self.device_classes
 
 
 def tier_of(resource: str, labels: Mapping[str, str], rules: Sequence[TierRule]) -> str:
@@ -64,7 +68,7 @@ def tier_of(resource: str, labels: Mapping[str, str], rules: Sequence[TierRule])
 def tier_before_binding(
     resource: str, node_selector: Mapping[str, str], rules: Sequence[TierRule]
 ) -> str:
-    """Return the tier of a request that no node holds yet.
+    """Return the tier of a request (a resource or device class) that no node holds yet.
 
     A pod's own node selector may settle it. Where several tiers could serve the request it waits
     in `undetermined`; where none could, in `unmatched`.
@@ -72,7 +76,7 @@ def tier_before_binding(
     possible = [
         rule.tier
         for rule in rules
-        if resource in rule.resources
+        if rule.asks_for(resource)
         and all(node_selector.get(k, v) == v for k, v in rule.node_selector.items())
     ]
     if not possible:

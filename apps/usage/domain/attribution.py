@@ -5,8 +5,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.clusters.domain.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.tiers import same_model
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.holdings import Holding
+from apps.usage.domain.pools import Pools
+from apps.usage.domain.sharing import (
+    Division,
+    Group,
+    Share,
+    divide,
+    divide_by_instants,
+    is_clear,
+)
 
 # A grid of samples can hold one more than its length says; from two more on a label was there
 # while its pod did not run.
@@ -44,6 +54,9 @@ class Attribution:
     `common_interval` are the seconds between samples, `intervals` those of devices and slots that
     have others, `devices` how many devices and slots there are. `ambiguous` are UUIDs whose rows
     name a pod of which there were two, `guessed` the holdings whose rows could not be told apart.
+
+    Of devices that several pods may be on, `shares` has by the number of a holding what it had in
+    each slot, and `unclear` the groups whose sums cannot be cut at the pods' times.
     """
 
     common_interval: float
@@ -53,12 +66,19 @@ class Attribution:
     devices: int = 0
     ambiguous: set[str] = field(default_factory=set)
     guessed: set[int] = field(default_factory=set)
+    shares: dict[int, list[Share]] = field(default_factory=lambda: defaultdict(list))
+    unclear: list[Group] = field(default_factory=list)
+
+    def take(self, division: Division) -> None:
+        """Add what became of a group."""
+        self.strays += division.strays
+        for number, share in division.shares.items():
+            self.shares[number].append(share)
 
     def interval(self, row: DeviceSlot) -> float:
         if not self.intervals:
             return self.common_interval
-        device = (row.slot, row.uuid, row.gpu_instance)
-        return self.intervals.get(device, self.common_interval)
+        return self.intervals.get(_device(row), self.common_interval)
 
     def usual_interval(self) -> float | None:
         """Return the interval of most devices, the shorter of equals; None without devices."""
@@ -79,11 +99,17 @@ def attribute(
     nothing in the slot are strays, as are rows without a pod.
     """
     by_name = _by_name(holdings)
+    pools = Pools(holdings)
     result = Attribution(interval.seconds)
     counts: dict[Device, int] = defaultdict(int)
     for row in rows:
-        counts[row.slot, row.uuid, row.gpu_instance] += row.samples
+        device = _device(row)
         named = by_name.get((row.namespace, row.pod)) if row.pod else None
+        if pools.take(row, named or ()):
+            # Copies of a device must not look like faster scrapes.
+            counts[device] = max(counts[device], row.samples)
+            continue
+        counts[device] += row.samples
         found = _holders(row, named) if named else ()
         if not found:
             result.strays.append(row)
@@ -92,11 +118,18 @@ def attribute(
             result.ambiguous.add(row.uuid)
             found = sorted(found, key=lambda c: (c[1].ran_in(row.slot), c[1].pod.uid))
         result.rows[found[-1][0]].append(row)
+    result.strays = pools.take_unnamed(result.strays, result.rows)
     result.devices = len(counts)
     for device, samples in counts.items():
         seconds = interval.of(device, samples)
         if seconds != interval.seconds:
             result.intervals[device] = seconds
+    result.strays += pools.nobodys
+    for group in pools.groups():
+        if is_clear(group, holdings):
+            result.take(divide(group, holdings, result.interval))
+        else:
+            result.unclear.append(group)
     return result
 
 
@@ -116,6 +149,10 @@ def _holders(row: DeviceSlot, named: Sequence[_Numbered]) -> Sequence[_Numbered]
     there = [one for one in named if one[1].held[0][0] < end and one[1].held[-1][1] > start]
     if len(there) > 1 and row.node:
         there = [one for one in there if one[1].pod.node == row.node] or there
+    if len(there) > 1:
+        # One pod that holds several kinds: its MIG devices by profile, its cards by model.
+        there = [one for one in there if one[1].profile == row.profile] or there
+        there = [one for one in there if same_model(one[1].card.model, row.model)] or there
     return there
 
 
@@ -135,11 +172,15 @@ def mislabelled(attribution: Attribution, holdings: Sequence[Holding]) -> set[st
     return uuids
 
 
-def guess(attribution: Attribution, uuids: Collection[str]) -> None:
+def guess(attribution: Attribution, uuids: Collection[str], holdings: Sequence[Holding]) -> None:
     """Note that rows of `uuids` stay as their labels have them: raw samples were refused."""
     for number, rows in attribution.rows.items():
         if any(row.uuid in uuids for row in rows):
             attribution.guessed.add(number)
+    for group in attribution.unclear:
+        attribution.guessed.update(group.tenants)
+        attribution.take(divide(group, holdings, attribution.interval))
+    attribution.unclear.clear()
 
 
 def recut(
@@ -151,21 +192,28 @@ def recut(
     """Replace the rows of `uuids` by rows summed anew from raw samples.
 
     A sample belongs to the pod of its labels that ran at its instant, on the device's node where
-    two bore the name; the others become strays of the device.
+    two bore the name; the others become strays of the device. One of a device that several pods
+    may be on is divided among those that ran at its instant.
     """
+    of_group = {
+        (group.slot, *key): group for group in attribution.unclear for key in group.devices()
+    }
     patterns: dict[Device, DeviceSlot] = {}
     for rows in (*attribution.rows.values(), attribution.strays):
         for row in rows:
-            if row.uuid in uuids:
-                known = patterns.get((row.slot, row.uuid, row.gpu_instance))
+            if row.uuid in uuids and _device(row) not in of_group:
+                known = patterns.get(_device(row))
                 if known is None or row.samples > known.samples:
-                    patterns[row.slot, row.uuid, row.gpu_instance] = row
-        rows[:] = [row for row in rows if row.uuid not in uuids]
+                    patterns[_device(row)] = row
+        rows[:] = [row for row in rows if _device(row) not in patterns]
+    grouped: dict[int, list[ActivitySample]] = defaultdict(list)
     by_name = _by_name(holdings)
     sums: dict[tuple[Device, int], tuple[float, int]] = {}
     for sample in samples:
         slot = int(sample.at // SLOT_SECONDS) * SLOT_SECONDS
         device = (slot, sample.uuid, sample.gpu_instance)
+        if device in of_group:
+            grouped[id(of_group[device])].append(sample)
         if device not in patterns:
             continue
         candidates = by_name.get((sample.namespace, sample.pod), ())
@@ -173,6 +221,14 @@ def recut(
         total, count = sums.get(key, (0.0, 0))
         sums[key] = (total + sample.activity, count + 1)
     _put(attribution, patterns, sums, holdings)
+    for group in attribution.unclear:
+        own = grouped[id(group)]
+        attribution.take(divide_by_instants(group, holdings, attribution.interval, own))
+    attribution.unclear.clear()
+
+
+def _device(row: DeviceSlot) -> Device:
+    return (row.slot, row.uuid, row.gpu_instance)
 
 
 _NOBODY = -1

@@ -4,42 +4,17 @@ A sweep over the instants at which anything on a node changed: between two of th
 distributed once. Times are Unix seconds, amounts GPU-seconds of GPU-equivalents.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
 
-from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
+from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord, Source
 from apps.clusters.domain.spans import Span, clip, overlap, seconds, union
-from apps.clusters.domain.tiers import (
-    UNKNOWN_MODEL,
-    TierRule,
-    capacity_type,
-    gpu_model,
-    is_shared,
-    same_model,
-    tier_of,
-    unit_weight,
-)
+from apps.clusters.domain.tiers import same_model
 from apps.clusters.domain.window import SLOT_SECONDS
-
-
-class Card(NamedTuple):
-    """What cards are counted by: the tier they serve, their model, how they are paid for."""
-
-    tier: str
-    model: str
-    capacity_type: str
-
-
-class Bound(NamedTuple):
-    """What a pod was given when it was bound and keeps, whatever its node becomes later."""
-
-    tier: str
-    model: str
-    weight: float
+from apps.usage.domain.cards import Bound, Card, Classifier, Offer
+from apps.usage.domain.claims import claim_holds, is_device_class
 
 
 @dataclass(slots=True)
@@ -47,8 +22,10 @@ class Holding:
     """One pod's hold on units of one resource within the hour.
 
     `held` is when it held them, `runs` when a GPU container ran (both disjoint and in order, runs
-    within held). `shared`: others may be on the same device. `scale` is below 1 where the cards
-    held on its node exceeded the cards there.
+    within held). `shared`: others may be on the same device. `profile` is the MIG profile of its
+    units, empty for whole cards; `devices` are the cards (UUIDs) that it was given, where a claim
+    tells. `guessed`: its cards' model is not known. `scale` is below 1 where the cards held on
+    its node exceeded the cards there.
     """
 
     pod: PodRecord
@@ -59,6 +36,9 @@ class Holding:
     held: tuple[Span, ...]
     runs: tuple[Span, ...]
     shared: bool = False
+    profile: str = ""
+    devices: frozenset[str] = frozenset()
+    guessed: bool = False
     scale: float = 1.0
     on_unhealthy: float = 0.0
     _ran: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
@@ -86,7 +66,7 @@ class Holding:
 
     @property
     def inferred(self) -> bool:
-        return self.pod.source is Source.METRICS or self.scale < 1.0
+        return self.pod.source is Source.METRICS or self.scale < 1.0 or self.guessed
 
 
 @dataclass(slots=True)
@@ -96,57 +76,18 @@ class Cards:
     capacity: float = 0.0
     unhealthy: float = 0.0
     unallocated: float = 0.0
+    stranded: float = 0.0
 
 
 @dataclass(slots=True)
 class NodeLedger:
-    """The outcome for one node."""
+    """The outcome for one node; `shared` are the profiles of which several pods share a device."""
 
     node: str
     cards: dict[Card, Cards] = field(default_factory=lambda: defaultdict(Cards))
     holdings: list[Holding] = field(default_factory=list)
+    shared: frozenset[str] = frozenset()
     overcommitted: bool = False
-
-
-class Unit(NamedTuple):
-    """What one unit of a resource of a node is: its kind of card, its weight in GPU-equivalents.
-
-    `shared`: others may be on the same device.
-    """
-
-    card: Card
-    weight: float
-    shared: bool
-
-
-class Classifier:
-    """Says what the cards of a node are, by the tier rules of an hour.
-
-    `models` gives node → model as seen on devices; it is called where node labels name none.
-    """
-
-    def __init__(
-        self, rules: Sequence[TierRule], models: Callable[[], Mapping[str, str]] = dict
-    ) -> None:
-        self._rules = rules
-        self._models = cache(models)
-        self._known: dict[tuple[str, str, float], Unit] = {}
-
-    def unit(self, resource: str, spell: NodeSpell) -> Unit:
-        """Return what one unit of `resource` is on a node."""
-        key = (resource, spell.node, spell.start)
-        if key not in self._known:
-            self._known[key] = self._classified(resource, spell)
-        return self._known[key]
-
-    def _classified(self, resource: str, spell: NodeSpell) -> Unit:
-        tier = tier_of(resource, spell.labels, self._rules)
-        model = gpu_model(spell.labels)
-        if model == UNKNOWN_MODEL:
-            model = self._models().get(spell.node, model)
-        card = Card(tier, model, capacity_type(spell.labels).value)
-        weight = unit_weight(resource, spell.labels)
-        return Unit(card, weight, is_shared(resource, spell.labels))
 
 
 def hold_node(
@@ -158,8 +99,9 @@ def hold_node(
     classifier: Classifier,
     bound: Mapping[str, Bound] | None = None,
     limits: Mapping[str, Sequence[Span]] | None = None,
+    claims: Sequence[ClaimRecord] = (),
 ) -> NodeLedger:
-    """Return who held what on one node in start..end; every pod given is on this node.
+    """Return who held what on one node in start..end; every pod and claim given is on this node.
 
     A pod holds no longer than its node exists, and only within its `limits`, where it has some.
     `bound` gives by pod uid what is already known of its binding; other pods are classified by
@@ -169,15 +111,51 @@ def hold_node(
     spells = sorted((s for s in spells if s.start < end and s.end > start), key=lambda s: s.start)
     ledger = NodeLedger(node=spells[0].node if spells else "")
     exists = union((max(s.start, start), min(s.end, end)) for s in spells)
+    here = []
     for pod in pods:
-        span = pod.held(end)
-        held = clip(exists, *span) if span else ()
-        if limits is not None and pod.uid in limits:
-            held = union(part for limit in limits[pod.uid] for part in clip(held, *limit))
+        held = _held(pod, exists, end, limits or {})
         if held:
+            here.append(pod)
             ledger.holdings.extend(_pod_holdings(pod, held, spells, classifier, bound or {}))
+    for hold in claim_holds(claims, here, exists, end):
+        offer = classifier.of(hold.device_class, _first(spells, hold.held))[0]
+        card = Card(offer.card.tier, hold.model or offer.card.model, offer.card.capacity_type)
+        ledger.holdings.append(
+            Holding(
+                hold.pod,
+                hold.device_class,
+                hold.units,
+                hold.weight,
+                card,
+                hold.held,
+                _runs(hold.pod, hold.held),
+                hold.shared,
+                hold.profile,
+                hold.cards,
+            )
+        )
+    ledger.shared = frozenset(o.profile for s in spells for o in classifier.offers(s) if o.shared)
     _sweep(ledger, spells, start, end, classifier)
     return ledger
+
+
+def _held(
+    pod: PodRecord, exists: Sequence[Span], end: float, limits: Mapping[str, Sequence[Span]]
+) -> tuple[Span, ...]:
+    span = pod.held(end)
+    held = clip(exists, *span) if span else ()
+    if pod.uid in limits:
+        held = union(part for limit in limits[pod.uid] for part in clip(held, *limit))
+    return held
+
+
+def _first(spells: Sequence[NodeSpell], held: Sequence[Span]) -> NodeSpell:
+    return next(spell for spell in spells if spell.end > held[0][0])
+
+
+def _runs(pod: PodRecord, held: Sequence[Span]) -> tuple[Span, ...]:
+    ran = pod.ran(held[-1][1])
+    return tuple(run for part in held for run in clip(ran, *part))
 
 
 def _pod_holdings(
@@ -186,16 +164,66 @@ def _pod_holdings(
     spells: Sequence[NodeSpell],
     classifier: Classifier,
     bound: Mapping[str, Bound],
-) -> Iterable[Holding]:
-    ran = pod.ran(held[-1][1])
-    runs = tuple(run for part in held for run in clip(ran, *part))
-    spell = next(s for s in spells if s.end > held[0][0])
+) -> Iterator[Holding]:
+    runs = _runs(pod, held)
+    spell = _first(spells, held)
     for resource, units in sorted(pod.requests.items()):
-        card, weight, shared = classifier.unit(resource, spell)
-        known = bound.get(pod.uid)
-        if known is not None and len(pod.requests) == 1:
-            card, weight = _as_bound(card, known), known.weight
-        yield Holding(pod, resource, units, weight, card, held, runs, shared)
+        if is_device_class(resource):
+            continue
+        offers = classifier.of(resource, spell)
+        if len(offers) > 1:
+            seen = classifier.inventory(spell.node).models_of.get((pod.namespace, pod.name))
+            for offer, part, known in _by_model(offers, units, seen or Counter()):
+                yield _holding(pod, offer, part, held, runs, guessed=not known)
+            continue
+        offer = offers[0]
+        known_as = bound.get(pod.uid)
+        if known_as is not None and len(pod.requests) == 1:
+            card = _as_bound(offer.card, known_as)
+            offer = offer._replace(card=card, weight=known_as.weight)
+        yield _holding(pod, offer, units, held, runs)
+
+
+def _holding(
+    pod: PodRecord,
+    offer: Offer,
+    units: float,
+    held: tuple[Span, ...],
+    runs: tuple[Span, ...],
+    *,
+    guessed: bool = False,
+) -> Holding:
+    return Holding(
+        pod,
+        offer.resource,
+        units,
+        offer.weight,
+        offer.card,
+        held,
+        runs,
+        offer.shared,
+        offer.profile,
+        guessed=guessed,
+    )
+
+
+def _by_model(
+    offers: Sequence[Offer], units: float, seen: Mapping[str, int]
+) -> Iterator[tuple[Offer, float, bool]]:
+    """Yield (offer, units, whether that is known) of a pod on a node of several models.
+
+    Its devices' labels tell; what they do not cover is spread as the node's cards are.
+    """
+    left = units
+    for offer in offers:
+        part = min(left, seen.get(offer.card.model, 0) / offer.weight)
+        if part > 0:
+            left -= part
+            yield offer, part, True
+    if left > 0:
+        total = sum(offer.units for offer in offers)
+        for offer in offers:
+            yield offer, left * offer.units / total, False
 
 
 def _as_bound(card: Card, known: Bound) -> Card:
@@ -204,6 +232,10 @@ def _as_bound(card: Card, known: Bound) -> Card:
     # One model is written in two ways by its node and by its devices.
     model = card.model if same_model(known.model, card.model) else known.model
     return Card(known.tier, model, card.capacity_type)
+
+
+_CardSums = tuple[dict[Card, float], dict[Card, float], dict[Card, float]]
+"""By kind of card: how many there are, are allocatable, and are left uncovered by MIG devices."""
 
 
 def _sweep(
@@ -245,7 +277,7 @@ def _fits(
     So it is with most nodes, and sums are had without a sweep: one spell, healthy, all cards
     allocatable, and of no kind ever more held than there is.
     """
-    there, allocatable = _cards(spell, classifier)
+    there, allocatable, stranded = _cards(spell, classifier)
     if not (spell.ready and spell.schedulable) or there != allocatable:
         return False
     held: dict[Card, float] = defaultdict(float)
@@ -259,8 +291,10 @@ def _fits(
     length = min(spell.end, end) - max(spell.start, start)
     for card, units in there.items():
         cards = ledger.cards[card]
+        free = max(0.0, units * length - held[card])
         cards.capacity += units * length
-        cards.unallocated += max(0.0, units * length - held[card])
+        cards.unallocated += free
+        cards.stranded += min(free, stranded.get(card, 0.0) * length)
     return True
 
 
@@ -279,12 +313,12 @@ def _distribute(
     spell: NodeSpell | None,
     holdings: Sequence[Holding],
     length: float,
-    cards_of: Mapping[float, tuple[dict[Card, float], dict[Card, float]]],
+    cards_of: Mapping[float, _CardSums],
 ) -> float:
     """Distribute a node's cards over `length` seconds; return the share that holdings get."""
     if spell is None:
         return 0.0
-    there, allocatable = map(dict, cards_of[spell.start])
+    there, allocatable, stranded = map(dict, cards_of[spell.start])
     held: dict[Card, float] = defaultdict(float)
     for holding in holdings:
         held[holding.card] += holding.units * holding.weight
@@ -302,6 +336,7 @@ def _distribute(
         cards.capacity += capacity * length
         cards.unhealthy += unhealthy * length
         cards.unallocated += (free - unhealthy) * length
+        cards.stranded += min(free - unhealthy, stranded.get(card, 0.0)) * length
     _note_unhealthy(holdings, held, allocatable, length, healthy=healthy, share=share)
     return share
 
@@ -311,14 +346,16 @@ def _share(held: float, there: float) -> float:
     return 1.0 if held <= there * (1 + 1e-9) else there / held
 
 
-def _cards(spell: NodeSpell, classifier: Classifier) -> tuple[dict[Card, float], dict[Card, float]]:
+def _cards(spell: NodeSpell, classifier: Classifier) -> _CardSums:
     there: dict[Card, float] = defaultdict(float)
     allocatable: dict[Card, float] = defaultdict(float)
-    for resource, units in sorted(spell.capacity.items()):
-        card, weight, _ = classifier.unit(resource, spell)
-        there[card] += units * weight
-        allocatable[card] += min(units, spell.allocatable.get(resource, 0.0)) * weight
-    return there, allocatable
+    stranded: dict[Card, float] = defaultdict(float)
+    for offer in classifier.offers(spell):
+        there[offer.card] += offer.units * offer.weight + offer.stranded
+        allocatable[offer.card] += offer.allocatable * offer.weight + offer.stranded
+        if offer.stranded:
+            stranded[offer.card] += offer.stranded
+    return there, allocatable, stranded
 
 
 def _lend(

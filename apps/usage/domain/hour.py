@@ -6,24 +6,19 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import NamedTuple
 
-from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
 from apps.clusters.domain.mig import mig_part
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.spans import Span
-from apps.clusters.domain.tiers import UNMATCHED, CapacityType, model_key
+from apps.clusters.domain.tiers import UNMATCHED, CapacityType
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.attribution import Attribution
-from apps.usage.domain.holdings import (
-    Bound,
-    Card,
-    Cards,
-    Classifier,
-    Holding,
-    NodeLedger,
-)
+from apps.usage.domain.cards import Bound, Card, Classifier
+from apps.usage.domain.holdings import Cards, Holding, NodeLedger
 from apps.usage.domain.holdings import hold_node as _hold_node
 from apps.usage.domain.ledger import SECONDS_PER_HOUR, HeldSlot, held_amounts, split
+from apps.usage.domain.sharing import Share
 
 
 class PodFact(NamedTuple):
@@ -75,6 +70,7 @@ def hold_cluster(
     classifier: Classifier,
     bound: Mapping[str, Bound],
     limits: Mapping[str, Sequence[Span]] | None = None,
+    claims: Iterable[ClaimRecord] = (),
 ) -> list[NodeLedger]:
     """Return who held what in the hour that begins at `start`, node by node, in name order.
 
@@ -88,6 +84,9 @@ def hold_cluster(
     spells_of: dict[str, list[NodeSpell]] = defaultdict(list)
     for spell in spells:
         spells_of[spell.node].append(spell)
+    claims_of: dict[str, list[ClaimRecord]] = defaultdict(list)
+    for claim in claims:
+        claims_of[claim.node].append(claim)
     end = start + HOUR_SECONDS
     return [
         _hold_node(
@@ -98,6 +97,7 @@ def hold_cluster(
             classifier=classifier,
             bound=bound,
             limits=limits,
+            claims=claims_of.get(node, ()),
         )
         for node in sorted(spells_of)
     ]
@@ -105,15 +105,6 @@ def hold_cluster(
 
 def _uid(pod: PodRecord) -> str:
     return pod.uid
-
-
-def models_by_node(rows: Iterable[DeviceSlot]) -> dict[str, str]:
-    """Return node → model as the devices' own labels name it, where a node has one model."""
-    seen: dict[str, dict[str, str]] = defaultdict(dict)
-    for node, model in {(row.node, row.model): None for row in rows}:
-        if node and model:
-            seen[node][model_key(model)] = model
-    return {node: next(iter(names.values())) for node, names in seen.items() if len(names) == 1}
 
 
 def facts(
@@ -137,13 +128,14 @@ def facts(
         for holding in ledger.holdings:
             rows = attribution.rows.get(number, [])
             ran = {slot: holding.ran_in(slot) for slot in slots}
-            own = _own_rows(holding, rows, ran)
+            own = [row for row in rows if ran[row.slot] > 0]
             if len(own) < len(rows):
                 strays.extend(row for row in rows if row not in own)
-                result.findings["shared_not_divided"] += holding.shared
-            fact = _pod_fact(holding, own, ran, attribution, idle_below)
+            shares = attribution.shares.get(number, [])
+            fact = _pod_fact(holding, own, shares, ran, attribution, idle_below)
             if holding.inferred or number in attribution.guessed:
                 fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
+                fact.amounts.grade_apportioned = 0
             result.pods.append(fact)
             allocated[ledger.node, fact.card].add(fact.amounts)
             number += 1
@@ -156,41 +148,49 @@ def facts(
     return result
 
 
-def _own_rows(
-    holding: Holding, rows: Sequence[DeviceSlot], ran: Mapping[int, float]
-) -> Sequence[DeviceSlot]:
-    """Return those of the rows naming the holding's pod that tell what that pod alone did.
-
-    On a shared card the label names one of its tenants and the activity is that of all: it is
-    not divided among them yet, so theirs is unmeasured and the card's is unattributed.
-    """
-    if holding.shared:
-        return ()
-    return [row for row in rows if ran[row.slot] > 0]
-
-
 def _pod_fact(
     holding: Holding,
     rows: Sequence[DeviceSlot],
+    shares: Sequence[Share],
     ran: Mapping[int, float],
     attribution: Attribution,
     idle_below: float,
 ) -> PodFact:
-    """Return what a pod held; `rows` are its own, `ran` the seconds it ran in each slot."""
-    held_slots = [
-        part
-        for slot, seconds in ran.items()
-        if seconds > 0
-        for part in _held_slots(
-            holding, slot, seconds, [r for r in rows if r.slot == slot], attribution
-        )
-    ]
+    """Return what a pod held; `rows` are its own, `ran` the seconds it ran in each slot.
+
+    `shares` are what it had of devices that others may be on.
+    """
+    held_slots = []
+    for slot, seconds in ran.items():
+        share = next((one for one in shares if one.slot == slot), None)
+        if share is not None:
+            held_slots.append(_shared_slot(holding, share, seconds))
+        elif seconds > 0:
+            own = [row for row in rows if row.slot == slot]
+            held_slots += _held_slots(holding, slot, seconds, own, attribution)
     amounts = held_amounts(holding.gpu_seconds, split(held_slots, idle_below=idle_below))
+    amounts.burst = nano(fsum([share.burst for share in shares]) / SECONDS_PER_HOUR)
+    amounts.grade_apportioned = _divided(holding, shares, amounts)
     amounts.allocated_on_unhealthy = nano(holding.on_unhealthy / SECONDS_PER_HOUR)
-    amounts.energy_mwh = round(fsum([row.energy_wh or 0.0 for row in rows]) * 1000)
-    peaks = [row.memory_used_peak_mib for row in rows if row.memory_used_peak_mib is not None]
-    amounts.memory_peak_mib = max(peaks, default=None)
+    energy = [row.energy_wh or 0.0 for row in rows] + [share.energy_wh for share in shares]
+    amounts.energy_mwh = round(fsum(energy) * 1000)
+    peaks = [one.memory_used_peak_mib for one in rows] + [one.memory_peak_mib for one in shares]
+    amounts.memory_peak_mib = max((peak for peak in peaks if peak is not None), default=None)
     return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts)
+
+
+def _shared_slot(holding: Holding, share: Share, ran: float) -> HeldSlot:
+    held = holding.gpu_equivalents
+    measured = share.measured_seconds * held
+    activity = min(1.0, share.busy / measured) if measured > 0 else None
+    return HeldSlot(ran * held, measured, activity, _whole(holding.pod, share.slot))
+
+
+def _divided(holding: Holding, shares: Sequence[Share], amounts: Amounts) -> int:
+    """Return how much of what was measured is estimated: the grade `apportioned`."""
+    seconds = fsum([share.measured_seconds for share in shares if share.divided])
+    amount = nano(seconds * holding.gpu_equivalents / SECONDS_PER_HOUR)
+    return min(amount, amounts.allocated - amounts.unmeasured)
 
 
 def _held_slots(
@@ -290,6 +290,7 @@ def _close(row: Amounts, cards: Cards) -> None:
     free = nano(cards.capacity / SECONDS_PER_HOUR) - row.allocated
     row.unhealthy = max(0, min(unhealthy, free))
     row.unallocated = max(0, free - row.unhealthy)
+    row.stranded = min(row.unallocated, nano(cards.stranded / SECONDS_PER_HOUR))
     row.capacity = row.allocated + row.unhealthy + row.unallocated
 
 

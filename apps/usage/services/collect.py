@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,24 +14,17 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from apps.clusters.domain.calendar import hour_floor
-from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import DeviceAnswer, MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import report
 from apps.clusters.services.catalog import team_finder_at, tier_rules_at
-from apps.usage.domain.attribution import (
-    Attribution,
-    Interval,
-    attribute,
-    guess,
-    mislabelled,
-    recut,
-)
+from apps.usage.domain.attribution import Interval
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.holdings import Classifier, Holding
-from apps.usage.domain.hour import HourFacts, facts, hold_cluster, models_by_node
+from apps.usage.domain.hour import HourFacts
+from apps.usage.domain.reckon import HourInput, reckon
 from apps.usage.domain.verdict import Verdict, judge
 from apps.usage.models import CollectionWindow
 from apps.usage.services.cycle_search import paused_cycle_search
@@ -216,30 +209,22 @@ def _compute(
     source: MetricsSource | None,
 ) -> tuple[HourFacts, float]:
     """Return the hour's facts and the sampling interval of most of its devices."""
-    start = int(hour.start_seconds)
-    classifier = Classifier(tier_rules_at(hour.start), lambda: models_by_node(answers.rows(hour)))
-    ledgers = hold_cluster(
-        start,
-        answers.ledger.pods,
-        answers.ledger.spells,
-        classifier=classifier,
-        bound=answers.ledger.bound,
-        limits=answers.ledger.limits,
-    )
-    holdings = [holding for ledger in ledgers for holding in ledger.holdings]
     configured = float(
         cluster.prometheus.get("scrape_interval_seconds") or _DEFAULT_INTERVAL_SECONDS
     )
     seconds = answers.devices.scrape_interval_seconds or configured
-    interval = Interval(seconds, answers.devices.intervals)
-    attribution = attribute(answers.rows(hour), holdings, interval=interval)
-    findings: Counter[str] = Counter()
-    uuids = mislabelled(attribution, holdings)
-    if uuids:
-        reader = source or metrics_source(cluster)
-        findings += _recut(attribution, uuids, holdings, hour, reader)
-    result = facts(start, ledgers, attribution, idle_below=settings.IDLE_BELOW)
-    result.findings.update(findings)
+    known = HourInput(
+        start=int(hour.start_seconds),
+        pods=answers.ledger.pods,
+        spells=answers.ledger.spells,
+        rows=answers.rows(hour),
+        rules=tier_rules_at(hour.start),
+        interval=Interval(seconds, answers.devices.intervals),
+        bound=answers.ledger.bound,
+        limits=answers.ledger.limits,
+    )
+    raw = _RawSamples(cluster, hour, source)
+    result, attribution = reckon(known, raw, idle_below=settings.IDLE_BELOW)
     result.findings["pods_without_node"] += answers.ledger.pods_without_node(hour)
     usual = attribution.usual_interval() or seconds
     if abs(usual - configured) > _INTERVAL_DIFFERS * configured:
@@ -247,24 +232,20 @@ def _compute(
     return result, usual
 
 
-def _recut(
-    attribution: Attribution,
-    uuids: set[str],
-    holdings: Sequence[Holding],
-    hour: Window,
-    source: MetricsSource,
-) -> Counter[str]:
-    """Cut devices whose labels do not fit their pods from raw samples; return the findings.
+@dataclass(frozen=True, slots=True)
+class _RawSamples:
+    """Reads the raw samples of some devices in an hour; None where the source refuses."""
 
-    Where raw samples are refused the labels are believed, and what rests on them is inferred.
-    """
-    try:
-        samples = source.activity_samples(sorted(uuids), hour)
-    except SourceRejected:
-        guess(attribution, uuids)
-        return Counter(raw_samples_refused=len(uuids))
-    recut(attribution, uuids, samples, holdings)
-    return Counter(label_outlived_pod=len(uuids))
+    cluster: Cluster
+    hour: Window
+    source: MetricsSource | None
+
+    def __call__(self, uuids: Sequence[str]) -> Sequence[ActivitySample] | None:
+        reader = self.source or metrics_source(self.cluster)
+        try:
+            return reader.activity_samples(uuids, self.hour)
+        except SourceRejected:
+            return None
 
 
 def _store(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.models import Cluster, GpuModel, Node, Pod, Tier
-from apps.usage.domain.holdings import Card
+from apps.usage.domain.cards import Card
 
 _UIDS_PER_QUERY = 5000
 

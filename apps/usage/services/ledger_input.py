@@ -18,7 +18,7 @@ from apps.clusters.services.ledger_reader import (
     recorded_spells,
     watched_spans,
 )
-from apps.usage.domain.holdings import Bound
+from apps.usage.domain.cards import Bound
 from apps.usage.services.dimensions import PodIds
 
 # The stream of a watch may pause for a moment without anything being missed.

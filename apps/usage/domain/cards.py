@@ -1,0 +1,281 @@
+"""What the cards of a node are: their tiers, models and weights, and what MIG leaves over."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from apps.clusters.domain.ledger import NodeSpell, OfferedDevice
+from apps.clusters.domain.mig import fewest_cards, mig_part
+from apps.clusters.domain.tiers import (
+    PRODUCT_LABEL,
+    UNKNOWN_MODEL,
+    TierRule,
+    capacity_type,
+    gpu_model,
+    is_shared,
+    mig_profile,
+    tier_of,
+    unit_weight,
+)
+from apps.usage.domain.inventory import Inventory
+
+_COUNT_LABEL = "nvidia.com/gpu.count"
+_MIG_PREFIX = "nvidia.com/mig-"
+_SINGLE = "single"
+
+
+class Card(NamedTuple):
+    """What cards are counted by: the tier they serve, their model, how they are paid for."""
+
+    tier: str
+    model: str
+    capacity_type: str
+
+
+class Bound(NamedTuple):
+    """What a pod was given when it was bound and keeps, whatever its node becomes later."""
+
+    tier: str
+    model: str
+    weight: float
+
+
+class Offer(NamedTuple):
+    """Units of one resource of a node that are alike.
+
+    `weight` is what one unit is in GPU-equivalents. `stranded` are the GPU-equivalents of MIG
+    cards that no instance covers, as far as they go to this kind. `profile` is the MIG profile
+    that a unit is of, empty for whole cards and replicas of them. `shared`: several pods may be
+    on the device that a unit stands for.
+    """
+
+    resource: str
+    card: Card
+    units: float
+    allocatable: float
+    weight: float
+    profile: str = ""
+    shared: bool = False
+    stranded: float = 0.0
+
+
+class Classifier:
+    """Says what the cards of a node are, by the tier rules of an hour.
+
+    `inventories` gives what device series show, node by node; it is called only where the node
+    itself does not tell.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[TierRule],
+        inventories: Callable[[], Mapping[str, Inventory]] = dict,
+    ) -> None:
+        self._rules = rules
+        self._inventories = cache(inventories)
+        self._known: dict[tuple[str, float], tuple[Offer, ...]] = {}
+
+    def offers(self, spell: NodeSpell) -> tuple[Offer, ...]:
+        """Return what a node offers in a spell, in a fixed order."""
+        key = (spell.node, spell.start)
+        if key not in self._known:
+            self._known[key] = tuple(self._offered(spell))
+        return self._known[key]
+
+    def of(self, resource: str, spell: NodeSpell) -> tuple[Offer, ...]:
+        """Return what units of `resource` are on a node: several where it mixes models.
+
+        A resource that the node does not offer (any more) is what its labels make of it.
+        """
+        found = tuple(offer for offer in self.offers(spell) if offer.resource == resource)
+        return found or (self._unit(resource, spell, gpu_model(spell.labels), 0.0, 0.0),)
+
+    def inventory(self, node: str) -> Inventory:
+        """Return what device series show of a node."""
+        return self._inventories().get(node) or Inventory()
+
+    # ------------------------------------------------------------ by resource
+
+    def _offered(self, spell: NodeSpell) -> Iterator[Offer]:
+        plain: list[Offer] = []
+        partitioned: list[Offer] = []
+        for resource, units in sorted(spell.capacity.items()):
+            if units <= 0:
+                continue
+            allocatable = min(units, spell.allocatable.get(resource, 0.0))
+            for offer in self._split(resource, spell, units, allocatable):
+                (partitioned if offer.profile else plain).append(offer)
+        whole = sum(offer.units * offer.weight for offer in plain)
+        yield from plain
+        yield from self._with_stranded(spell, partitioned, whole)
+        yield from self._by_devices(spell)
+
+    def _split(
+        self, resource: str, spell: NodeSpell, units: float, allocatable: float
+    ) -> Iterator[Offer]:
+        """Yield the units of a resource by model, which labels tell of uniform nodes alone."""
+        profile = mig_profile(resource, spell.labels)
+        if profile or not self._may_mix(resource, spell, units):
+            model = self._model(resource, spell)
+            yield self._unit(resource, spell, model, units, allocatable)
+            return
+        counts = self.inventory(spell.node).model_counts()
+        cards = units * unit_weight(resource, spell.labels)
+        if len(counts) < 2:
+            yield self._unit(resource, spell, self._model(resource, spell), units, allocatable)
+            return
+        seen = sum(counts.values())
+        parts = {model: count / max(seen, cards) for model, count in counts.items()}
+        rest = 1.0 - sum(parts.values())
+        if rest > 1e-9:
+            parts[UNKNOWN_MODEL] = rest
+        for model, part in sorted(parts.items()):
+            yield self._unit(resource, spell, model, units * part, allocatable * part)
+
+    def _may_mix(self, resource: str, spell: NodeSpell, units: float) -> bool:
+        """Say whether a node may have cards of several models.
+
+        GPU Feature Discovery then counts one model's cards: its count is not the capacity.
+        """
+        if gpu_model(spell.labels) == UNKNOWN_MODEL:
+            return True
+        count = spell.labels.get(_COUNT_LABEL)
+        if count is None:
+            return False
+        return count != f"{units * unit_weight(resource, spell.labels):.0f}"
+
+    def _model(self, resource: str, spell: NodeSpell) -> str:
+        if resource.startswith(_MIG_PREFIX):
+            label = f"{resource.removesuffix('.shared')}.product"
+            if label in spell.labels:
+                return gpu_model({PRODUCT_LABEL: spell.labels[label]})
+        model = gpu_model(spell.labels)
+        if model != UNKNOWN_MODEL:
+            return model
+        return self.inventory(spell.node).only_model or model
+
+    def _unit(
+        self, resource: str, spell: NodeSpell, model: str, units: float, allocatable: float
+    ) -> Offer:
+        labels = spell.labels
+        if gpu_model(labels) != model and model != UNKNOWN_MODEL:
+            # The profile's share is looked up by the model that it is of.
+            suffix = labels.get(PRODUCT_LABEL, "").partition("-MIG-")[1:]
+            labels = {**labels, PRODUCT_LABEL: model + "".join(suffix)}
+        return Offer(
+            resource,
+            self._card(resource, spell, model),
+            units,
+            allocatable,
+            unit_weight(resource, labels),
+            mig_profile(resource, labels),
+            is_shared(resource, labels),
+        )
+
+    def _card(self, resource: str, spell: NodeSpell, model: str) -> Card:
+        tier = tier_of(resource, spell.labels, self._rules)
+        return Card(tier, model, capacity_type(spell.labels).value)
+
+    # ------------------------------------------------------------ MIG cards
+
+    def _with_stranded(
+        self, spell: NodeSpell, offers: Sequence[Offer], whole: float
+    ) -> Iterator[Offer]:
+        """Yield offers of MIG devices with what they leave uncovered of the cards they lie on.
+
+        Card by card where the devices' own series show exactly the devices that there are; else
+        all cards of the node together.
+        """
+        if not offers:
+            return
+        counts = _counts(offers)
+        inventory = self.inventory(spell.node)
+        covered = sum(offer.units * offer.weight for offer in offers)
+        if inventory.profile_counts() == counts:
+            left = _left_by_card(inventory, {offer.profile: offer.card.model for offer in offers})
+        else:
+            over = max(0.0, self._mig_cards(spell, offers, counts, whole) - covered)
+            left = {
+                profile: over * count * mig_part(profile, offers[0].card.model) / covered
+                for profile, count in counts.items()
+            }
+        of_profile: dict[str, float] = defaultdict(float)
+        for offer in offers:
+            of_profile[offer.profile] += offer.units * offer.weight
+        for offer in offers:
+            part = offer.units * offer.weight / of_profile[offer.profile]
+            yield offer._replace(stranded=left.get(offer.profile, 0.0) * part)
+
+    def _mig_cards(
+        self, spell: NodeSpell, offers: Sequence[Offer], counts: Mapping[str, int], whole: float
+    ) -> float:
+        """Return on how many cards MIG devices lie that series do not show, or show otherwise.
+
+        The label's count without the whole cards, and at least as many as they need. Under the
+        strategy `single` the label counts MIG devices and says nothing of cards.
+        """
+        needed = float(fewest_cards(counts, offers[0].card.model))
+        if spell.labels.get("nvidia.com/mig.strategy") == _SINGLE:
+            return needed
+        try:
+            return max(needed, float(spell.labels.get(_COUNT_LABEL, "")) - whole)
+        except ValueError:
+            return needed
+
+    # ------------------------------------------------------------ ResourceSlices
+
+    def _by_devices(self, spell: NodeSpell) -> Iterator[Offer]:
+        """Yield what ResourceSlices offer; a card counts once, however it may be cut."""
+        cards: dict[str, list[OfferedDevice]] = defaultdict(list)
+        for device in spell.devices:
+            cards[device.card].append(device)
+        units: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        for _, devices in sorted(cards.items()):
+            whole = [device for device in devices if not device.profile]
+            chosen = whole[:1] or devices
+            parts = [mig_part(device.profile, device.model) for device in chosen]
+            left = max(0.0, 1.0 - sum(parts))
+            for device, part in zip(chosen, parts, strict=True):
+                of = units[self._class(device, spell), device.profile, device.model]
+                of[0] += 1.0
+                of[1] += device.allocatable
+                of[2] += left * part / sum(parts)
+        for (name, profile, model), (count, allocatable, stranded) in sorted(units.items()):
+            yield Offer(
+                name,
+                self._card(name, spell, model),
+                count,
+                allocatable,
+                mig_part(profile, model),
+                profile,
+                stranded=stranded,
+            )
+
+    def _class(self, device: OfferedDevice, spell: NodeSpell) -> str:
+        """Return the device class that a device counts under: the first that a tier asks for."""
+        for rule in self._rules:
+            for name in device.classes:
+                if rule.matches(name, spell.labels):
+                    return name
+        return device.classes[0] if device.classes else device.driver
+
+
+def _counts(offers: Sequence[Offer]) -> dict[str, int]:
+    """Return how many MIG devices there are of each profile; replicas of one are one."""
+    counts: dict[str, int] = defaultdict(int)
+    for offer in offers:
+        part = mig_part(offer.profile, offer.card.model)
+        counts[offer.profile] += round(offer.units * offer.weight / part)
+    return dict(counts)
+
+
+def _left_by_card(inventory: Inventory, models: Mapping[str, str]) -> dict[str, float]:
+    """Return by profile what MIG devices leave uncovered, each card's split by their slices."""
+    left: dict[str, float] = defaultdict(float)
+    for layout in inventory.partitioned.values():
+        parts = [(profile, mig_part(profile, models[profile])) for profile in layout.values()]
+        covered = sum(part for _, part in parts)
+        for profile, part in parts:
+            left[profile] += max(0.0, 1.0 - covered) * part / covered
+    return left

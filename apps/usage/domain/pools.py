@@ -1,0 +1,203 @@
+"""Which devices which holdings may be on, where a label on each row does not settle it.
+
+That is so on shared cards, for devices given by claims, and where exporters name no pods.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.tiers import UNKNOWN_MODEL, same_model
+from apps.usage.domain.holdings import Holding
+from apps.usage.domain.sharing import DeviceKey, Group
+
+# Who ran for less than this in a slot may have met no scrape.
+_SEEN_SECONDS = 120.0
+
+Numbered = tuple[int, Holding]
+_Kind = tuple[str, str]
+"""(node, profile)."""
+
+
+class Pools:
+    """Takes in rows of devices on which several holdings may be, and makes groups of them.
+
+    `nobodys` are rows of such devices on which nobody was.
+    """
+
+    def __init__(self, holdings: Sequence[Holding]) -> None:
+        self._holdings = holdings
+        self._shared: dict[_Kind, list[int]] = defaultdict(list)
+        self._alone: dict[_Kind, list[int]] = defaultdict(list)
+        self._claimed: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._rows: dict[tuple[_Kind, int], list[DeviceSlot]] = defaultdict(list)
+        self._unnamed: list[Group] = []
+        self.nobodys: list[DeviceSlot] = []
+        for number, holding in enumerate(holdings):
+            kind = (holding.pod.node, holding.profile)
+            if holding.devices:
+                for uuid in holding.devices:
+                    self._claimed[uuid, holding.profile].append(number)
+            else:
+                (self._shared if holding.shared else self._alone)[kind].append(number)
+
+    # ------------------------------------------------------------ shared cards
+
+    def take(self, row: DeviceSlot, named: Sequence[Numbered]) -> bool:
+        """Take in a row of a shared card; `named` are the holdings of the pod that it names.
+
+        Returns False where its label, if it has one, is to be believed.
+        """
+        if self._claimed and self._is_shared_claim(row):
+            return True
+        if not self._shared:
+            return False
+        kind = (row.node, row.profile)
+        if kind not in self._shared:
+            # Exporters that do not name the node at all; the pod's node is known.
+            nodes = {holding.pod.node for _, holding in named if holding.shared}
+            kind = (nodes.pop() if len(nodes) == 1 else "", row.profile)
+        if kind not in self._shared:
+            return False
+        self._rows[kind, row.slot].append(row)
+        return True
+
+    def _is_shared_claim(self, row: DeviceSlot) -> bool:
+        numbers = [n for n in self._running(row) if self._holdings[n].shared]
+        if not numbers:
+            return False
+        self._put(row.slot, numbers, [row])
+        return True
+
+    def _running(self, row: DeviceSlot) -> list[int]:
+        numbers = self._claimed.get((row.uuid, row.profile), ())
+        return [n for n in numbers if self._holdings[n].ran_in(row.slot) > 0]
+
+    def _put(self, slot: int, numbers: Iterable[int], rows: Iterable[DeviceSlot]) -> None:
+        """Add rows to the group of these holdings, and join groups that have some in common."""
+        joined = Group(slot, sorted(set(numbers)), list(rows))
+        apart = []
+        for group in self._unnamed:
+            if group.slot == slot and not set(group.tenants).isdisjoint(joined.tenants):
+                joined.tenants = sorted({*joined.tenants, *group.tenants})
+                joined.rows = [*group.rows, *joined.rows]
+            else:
+                apart.append(group)
+        self._unnamed = [*apart, joined]
+
+    # ------------------------------------------------------------ rows without a name
+
+    def take_unnamed(
+        self, strays: Sequence[DeviceSlot], rows: Mapping[int, Sequence[DeviceSlot]]
+    ) -> list[DeviceSlot]:
+        """Take in rows that name no pod, of devices that nobody else can have been on.
+
+        `rows` are those that found their holding by name. Returns the strays that are left.
+        """
+        if not any(not row.pod for row in strays):
+            return list(strays)
+        named = {_place(row) for some in rows.values() for row in some}
+        left: list[DeviceSlot] = []
+        bare: dict[tuple[_Kind, int], list[DeviceSlot]] = defaultdict(list)
+        for row in strays:
+            numbers = self._running(row) if not row.pod and _place(row) not in named else []
+            if numbers:
+                self._put(row.slot, numbers, [row])
+            else:
+                left.append(row)
+                if not row.pod and _place(row) not in named:
+                    bare[(row.node, row.profile), row.slot].append(row)
+        taken = {id(row) for row in self._by_elimination(bare, rows)}
+        return [row for row in left if id(row) not in taken]
+
+    def _by_elimination(
+        self,
+        bare: Mapping[tuple[_Kind, int], Sequence[DeviceSlot]],
+        rows: Mapping[int, Sequence[DeviceSlot]],
+    ) -> Iterator[DeviceSlot]:
+        """Yield the rows of devices that only one pod can have been on, and take them in."""
+        for (kind, slot), some in sorted(bare.items()):
+            silent = [
+                n
+                for n in self._alone.get(kind, ())
+                if not rows.get(n) and self._holdings[n].ran_in(slot) >= _SEEN_SECONDS
+            ]
+            devices = {(row.uuid, row.gpu_instance) for row in some}
+            if len(silent) != 1 or self._holdings[silent[0]].units != len(devices):
+                continue
+            if all(_fits(row, self._holdings[silent[0]]) for row in some):
+                self._put(slot, silent, some)
+                yield from some
+
+    # ------------------------------------------------------------ groups
+
+    def groups(self) -> Iterator[Group]:
+        """Yield every group with somebody on it, in a fixed order."""
+        yield from sorted(self._unnamed, key=lambda group: (group.slot, group.tenants))
+        for (kind, slot), rows in sorted(self._rows.items(), key=lambda item: item[0]):
+            tenants = [n for n in self._shared[kind] if self._holdings[n].ran_in(slot) > 0]
+            if tenants:
+                yield from self._together(slot, tenants, rows)
+            else:
+                self.nobodys += rows
+
+    def _together(
+        self, slot: int, tenants: Sequence[int], rows: Sequence[DeviceSlot]
+    ) -> Iterator[Group]:
+        """Yield the groups of a node's shared cards, as far apart as labels tell them.
+
+        Where one tenant is named nowhere (one pod a card is all that some exporters name), it may
+        be on any card that names another; where none is, all of them may be anywhere.
+        """
+        on = self._places(tenants, rows)
+        lost = [
+            n for n in tenants if n not in on and self._holdings[n].ran_in(slot) >= _SEEN_SECONDS
+        ]
+        if not on:
+            yield Group(slot, list(tenants), list(rows))
+            return
+        sets = [({*on[n]}, [n]) for n in on]
+        if lost:
+            sets = [({key for keys in on.values() for key in keys}, [*on, *lost])]
+        for keys, numbers in _components(sets):
+            mine = [row for row in rows if (row.uuid, row.gpu_instance) in keys]
+            yield Group(slot, sorted(numbers), mine)
+        placed = {key for keys, _ in sets for key in keys}
+        self.nobodys += [row for row in rows if (row.uuid, row.gpu_instance) not in placed]
+
+    def _places(
+        self, tenants: Sequence[int], rows: Sequence[DeviceSlot]
+    ) -> dict[int, set[DeviceKey]]:
+        names = {(p.namespace, p.name): n for n in tenants if (p := self._holdings[n].pod)}
+        on: dict[int, set[DeviceKey]] = defaultdict(set)
+        for row in rows:
+            number = names.get((row.namespace, row.pod)) if row.pod else None
+            if number is not None:
+                on[number].add((row.uuid, row.gpu_instance))
+        return on
+
+
+def _components(
+    sets: Sequence[tuple[set[DeviceKey], list[int]]],
+) -> list[tuple[set[DeviceKey], list[int]]]:
+    """Join what has a device in common."""
+    joined: list[tuple[set[DeviceKey], list[int]]] = []
+    for keys, numbers in sets:
+        touching = [one for one in joined if not one[0].isdisjoint(keys)]
+        joined = [one for one in joined if one not in touching]
+        joined.append(
+            (
+                set().union(keys, *(one[0] for one in touching)),
+                [*numbers, *(n for one in touching for n in one[1])],
+            )
+        )
+    return joined
+
+
+def _place(row: DeviceSlot) -> tuple[int, str, str]:
+    return (row.slot, row.uuid, row.gpu_instance)
+
+
+def _fits(row: DeviceSlot, holding: Holding) -> bool:
+    model = holding.card.model
+    return model == UNKNOWN_MODEL or not row.model or same_model(model, row.model)

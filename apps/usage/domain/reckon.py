@@ -1,0 +1,83 @@
+"""From what is known of an hour to its facts: who held what, and what their devices did. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
+from apps.clusters.domain.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.spans import Span
+from apps.clusters.domain.tiers import TierRule
+from apps.usage.domain.attribution import (
+    Attribution,
+    Interval,
+    attribute,
+    guess,
+    mislabelled,
+    recut,
+)
+from apps.usage.domain.cards import Bound, Classifier
+from apps.usage.domain.holdings import Holding
+from apps.usage.domain.hour import HourFacts, facts, hold_cluster
+from apps.usage.domain.inventory import inventories
+
+RawSamples = Callable[[Sequence[str]], Iterable[ActivitySample] | None]
+"""Gives the raw samples of some devices (UUIDs) in the hour; None where they are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class HourInput:
+    """What is known of one hour of one cluster; `start` in Unix seconds.
+
+    `rules` are the tier rules of the hour; `bound`, `limits` and `claims` as in `hold_node`.
+    """
+
+    start: int
+    pods: Sequence[PodRecord]
+    spells: Sequence[NodeSpell]
+    rows: Sequence[DeviceSlot]
+    rules: Sequence[TierRule]
+    interval: Interval
+    bound: Mapping[str, Bound] = field(default_factory=dict)
+    limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    claims: Sequence[ClaimRecord] = ()
+
+
+def reckon(hour: HourInput, raw: RawSamples, *, idle_below: float) -> tuple[HourFacts, Attribution]:
+    """Return the hour's facts, and how device rows found their pods.
+
+    `raw` is asked for the devices alone whose sums over a slot cannot be told apart.
+    """
+    ledgers = hold_cluster(
+        hour.start,
+        hour.pods,
+        hour.spells,
+        classifier=Classifier(hour.rules, lambda: inventories(hour.rows)),
+        bound=hour.bound,
+        limits=hour.limits,
+        claims=hour.claims,
+    )
+    holdings = [holding for ledger in ledgers for holding in ledger.holdings]
+    attribution = attribute(hour.rows, holdings, interval=hour.interval)
+    findings = _cut(attribution, holdings, raw)
+    result = facts(hour.start, ledgers, attribution, idle_below=idle_below)
+    result.findings.update(findings)
+    return result, attribution
+
+
+def _cut(attribution: Attribution, holdings: Sequence[Holding], raw: RawSamples) -> Counter[str]:
+    """Cut what sums mix from raw samples; return the findings.
+
+    Where raw samples are refused the labels are believed, and what rests on them is inferred.
+    """
+    labels = mislabelled(attribution, holdings)
+    groups = {row.uuid for group in attribution.unclear for row in group.rows}
+    uuids = labels | groups
+    if not uuids:
+        return Counter()
+    samples = raw(sorted(uuids))
+    if samples is None:
+        guess(attribution, uuids, holdings)
+        return Counter(raw_samples_refused=len(uuids))
+    recut(attribution, uuids, samples, holdings)
+    return Counter(label_outlived_pod=len(labels), cut_at_pod_times=len(groups - labels))
