@@ -153,6 +153,8 @@ CELERY_BEAT_SCHEDULE = {
     },
     "roll-days": {"task": "usage.roll_days", "schedule": timedelta(minutes=10)},
     "prune": {"task": "usage.prune", "schedule": timedelta(hours=24)},
+    "look-at-devices": {"task": "clusters.schedule_looks", "schedule": timedelta(minutes=5)},
+    "doctor": {"task": "operations.run_doctor", "schedule": timedelta(minutes=15)},
 }
 
 # ---------------------------------------------------------------- people

@@ -39,6 +39,7 @@ class Request:
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
+    body: bytes = b""
 
 
 @dataclass(slots=True)
@@ -63,9 +64,14 @@ def serving(answer: Callable[[Request], Answer]) -> Iterator[RecordedApi]:
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
-            request = Request(parts.path, dict(parse_qsl(parts.query)), dict(self.headers))
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            query = dict(parse_qsl(parts.query))
+            request = Request(parts.path, query, dict(self.headers), body)
             api.requests.append(request)
             self._send(answer(request))
+
+        def do_POST(self) -> None:
+            self.do_GET()
 
         def _send(self, reply: Answer) -> None:
             self.send_response(reply.status)

@@ -1,9 +1,13 @@
 """What the portal asks of a cluster's Prometheus and Kubernetes API, and how these may fail."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from apps.clusters.domain.device_state import DeviceState
+from apps.clusters.domain.exporter_profile import ExporterProfile
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
 from apps.clusters.domain.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import Window
@@ -59,6 +63,11 @@ class DeviceAnswer:
     `activity_metric` names the metric used. `intervals` gives the seconds between samples of a
     device in a slot, by (slot, UUID, MIG instance), as raw spacing shows; a device that is not in
     it has the interval `scrape_interval_seconds`, the common one (None: could not be seen).
+
+    `profile` describes the exporters as this window showed them. `findings` counts devices by slot
+    and what was found on them: `stuck_counter` (the profiling counter stood at 0 while
+    utilization did not, which was taken instead), `no_process_values` (a shared card whose pods
+    read 0 each while the card was busy).
     """
 
     rows: Sequence[DeviceSlot]
@@ -66,6 +75,16 @@ class DeviceAnswer:
     scrape_interval_seconds: float | None = None
     warnings: tuple[str, ...] = ()
     intervals: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
+    profile: ExporterProfile = field(default_factory=ExporterProfile)
+    findings: Mapping[tuple[int, str], int] = field(default_factory=dict)
+
+    def findings_of(self, slots: Sequence[int]) -> Counter[str]:
+        """Return the findings on these slots, by their name."""
+        found: Counter[str] = Counter()
+        for (slot, name), count in self.findings.items():
+            if slot in slots:
+                found[name] += count
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +133,9 @@ class MetricsSource(Protocol):
 
     def quotas(self, window: Window) -> list[QuotaSlot]:
         """Return the GPU quota keys of the window's slots."""
+
+    def device_states(self, at: datetime) -> list[DeviceState]:
+        """Return what every device shown at `at` says of itself, by UUID and MIG instance."""
 
     def health(self) -> SourceHealth:
         """Return the server's version; the cheapest call there is."""

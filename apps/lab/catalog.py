@@ -4,24 +4,40 @@ Written by hand rather than by a YAML library: the lab needs none, and the text 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from apps.lab.device_metrics import CLUSTER
 from apps.lab.fleet import GPU
 from apps.lab.machines import PRODUCT
-from apps.lab.scenarios.base import Scenario, Team
+from apps.lab.scenarios.base import Scenario, Team, Tier
 from apps.lab.series import SCRAPE_MS
 
 TIER = "exclusive-a100"
 PRICE = "3.06"
+_TIERS = (
+    Tier(
+        name=TIER,
+        sharing="exclusive",
+        promise="A whole A100 with 80 GB, alone.",
+        resources=(GPU,),
+        node_selector={"nvidia.com/gpu.product": PRODUCT},
+    ),
+)
 
 
 def catalog_yaml(scenario: Scenario, *, url: str) -> str:
     """Return the catalog of the lab served at `url`."""
-    lines = [*_cluster(url), *_tiers(), "teams:"]
+    tiers = scenario.tiers or _TIERS
+    lines = [*_cluster(url), "tiers:"]
+    for tier in tiers:
+        lines += _tier(tier)
+    lines.append("teams:")
     for team in scenario.teams:
         lines += _team(team)
-    return "\n".join([*lines, *_prices(), "report: {time_zone: Europe/Berlin, currency: USD}", ""])
+    prices = scenario.prices or {PRODUCT: PRICE}
+    return "\n".join(
+        [*lines, *_prices(prices), "report: {time_zone: Europe/Berlin, currency: USD}", ""]
+    )
 
 
 def _cluster(url: str) -> Iterator[str]:
@@ -34,13 +50,19 @@ def _cluster(url: str) -> Iterator[str]:
     yield f"    kubernetes: {{api_server: {_text(url)}}}"
 
 
-def _tiers() -> Iterator[str]:
-    yield "tiers:"
-    yield f"  - name: {TIER}"
-    yield "    sharing: exclusive"
-    yield f"    resources: [{GPU}]"
-    yield f"    node_selector: {{nvidia.com/gpu.product: {PRODUCT}}}"
-    yield '    promise: "A whole A100 with 80 GB, alone."'
+def _tier(tier: Tier) -> Iterator[str]:
+    yield f"  - name: {tier.name}"
+    yield f"    sharing: {tier.sharing}"
+    if tier.resources:
+        yield f"    resources: [{', '.join(tier.resources)}]"
+    if tier.device_classes:
+        yield f"    device_classes: [{', '.join(tier.device_classes)}]"
+    if tier.node_selector:
+        labels = (f"{key}: {_value(value)}" for key, value in tier.node_selector.items())
+        yield f"    node_selector: {{{', '.join(labels)}}}"
+    yield f"    promise: {_text(tier.promise)}"
+    if tier.allowed_teams:
+        yield f"    allowed_teams: [{', '.join(map(_text, tier.allowed_teams))}]"
 
 
 def _team(team: Team) -> Iterator[str]:
@@ -49,18 +71,25 @@ def _team(team: Team) -> Iterator[str]:
     if team.leads:
         yield f"    leads: [{', '.join(team.leads)}]"
     yield f"    namespaces: [{', '.join(map(_text, team.namespaces))}]"
-    yield f"    entitlements: {{{TIER}: {team.entitlement}}}"
+    shares = team.entitlements or {TIER: team.entitlement}
+    yield f"    entitlements: {{{', '.join(f'{tier}: {gpus}' for tier, gpus in shares.items())}}}"
     if team.monthly_gpu_hours:
         yield f"    budgets: [{{period: month, gpu_hours: {team.monthly_gpu_hours}}}]"
 
 
-def _prices() -> Iterator[str]:
+def _prices(prices: Mapping[str, str]) -> Iterator[str]:
     yield "prices:"
-    yield f"  - gpu_model: {PRODUCT}"
-    yield "    capacity_type: on-demand"
-    yield f'    per_gpu_hour: "{PRICE}"'
-    yield "    currency: USD"
-    yield "    valid_from: 2000-01-01"
+    for model, price in prices.items():
+        yield f"  - gpu_model: {model}"
+        yield "    capacity_type: on-demand"
+        yield f'    per_gpu_hour: "{price}"'
+        yield "    currency: USD"
+        yield "    valid_from: 2000-01-01"
+
+
+def _value(value: str) -> str:
+    """Return a label's value, in quotes where YAML would read a number or a truth."""
+    return _text(value) if value in {"true", "false"} or value.isdecimal() else value
 
 
 def _text(value: str) -> str:

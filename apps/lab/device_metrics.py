@@ -1,136 +1,266 @@
-"""What a dcgm-exporter behind a ServiceMonitor without honorLabels shows of the scenario's cards.
+"""What the dcgm-exporters of a scenario show of its cards, each as it is set up.
 
-Prometheus keeps its target labels (`namespace`, `pod`, `container` are the exporter's) and renames
-the workload's to `exported_*`; an idle card has none of these. The workload is named while its
-container runs.
+A row is a card, or an instance of a card in MIG mode under the UUID of the card. Which pod a row
+names is the exporter's setting: the one that is listed last, every container on the card, or none.
+A workload is named while its container runs. Without honorLabels Prometheus keeps its target
+labels (`namespace`, `pod`, `container` are the exporter's) and renames the workload's to
+`exported_*`; an idle card has none of these.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from apps.lab.fleet import Device, Node, Pod
-from apps.lab.laps import Lap, Run
+from apps.lab import identity
+from apps.lab.device_names import Name, Naming, namings
+from apps.lab.device_values import (
+    MEMORY_RESERVED,
+    MEMORY_TEMPERATURE,
+    METRICS,
+    PROFILING,
+    UP,
+    UTILIZATION,
+    Metric,
+    Piece,
+    pieces,
+)
+from apps.lab.fleet import Device, Exporter, Node
+from apps.lab.laps import Lap
 from apps.lab.scenarios.base import Scenario
 from apps.lab.series import Segment, Series
 
 CLUSTER = "lab"
-ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+FIXED = frozenset({"UUID", "cluster", "gpu", "job", "modelName"})
+"""Labels that say the same of a card whoever is on it."""
 _CONTAINER = "main"
+_NO_LABELS: Mapping[str, str] = {}
 
 
-class Metric(NamedTuple):
-    """Type and help as the exporter writes them."""
+class _Target(NamedTuple):
+    """An exporter's pod as Prometheus scrapes it."""
 
-    type: str
-    help: str
-
-
-METRICS: Mapping[str, Metric] = {
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Metric(
-        "gauge", "Ratio of time the graphics engine is active."
-    ),
-    "DCGM_FI_DEV_GPU_UTIL": Metric("gauge", "GPU utilization (in %)."),
-    "DCGM_FI_DEV_FB_USED": Metric("gauge", "Framebuffer memory used (in MiB)."),
-    "DCGM_FI_DEV_FB_FREE": Metric("gauge", "Framebuffer memory free (in MiB)."),
-    "DCGM_FI_DEV_POWER_USAGE": Metric("gauge", "Power draw (in W)."),
-    ENERGY: Metric("counter", "Total energy consumption since boot (in mJ)."),
-}
+    pod: str
+    address: str
+    phase_ms: int
 
 
-def device_series(scenario: Scenario, metric: str, low_ms: int, high_ms: int) -> Iterator[Series]:
-    """Yield a metric's series with all their segments that touch low..high."""
+class _Unit(NamedTuple):
+    """What has rows of its own: a card (`instance` -1), or an instance of a card."""
+
+    node: Node
+    device: Device
+    instance: int
+
+
+def exported(scenario: Scenario) -> Mapping[str, Metric]:
+    """Return the metrics that an exporter of the scenario has."""
+    names = {name for node in scenario.nodes for e in node.exporters for name in e.metrics}
+    return {name: metric for name, metric in METRICS.items() if name in names}
+
+
+def device_series(
+    scenario: Scenario,
+    metric: str,
+    low_ms: int,
+    high_ms: int,
+    *,
+    wanted: Callable[[Mapping[str, str]], bool] = lambda _: True,
+) -> Iterator[Series]:
+    """Yield a metric's series with all their segments that touch low..high.
+
+    Those of a card are left out where `wanted` refuses its FIXED labels.
+    """
     laps = list(scenario.laps(low_ms // 1000, high_ms // 1000))
     for node in scenario.nodes:
-        for device in node.devices:
-            yield from _series(laps, node, device, metric, low_ms, high_ms)
+        for number, exporter in enumerate(node.exporters):
+            if metric not in exporter.metrics:
+                continue
+            target = _target(node, number)
+            if metric == UP:
+                yield _up(node, exporter, target, laps)
+                continue
+            for unit in _units(node, exporter, metric):
+                if not wanted(_fixed(unit, exporter)):
+                    continue
+                yield from _series(laps, unit, exporter, target, metric, low_ms, high_ms)
+
+
+def _units(node: Node, exporter: Exporter, metric: str) -> Iterator[_Unit]:
+    """Yield what has rows of a metric: under MIG there is no utilization, and no whole card."""
+    unprofiled = node.card is not None and not node.card.profiling
+    if metric in PROFILING and unprofiled:
+        return
+    if metric == MEMORY_TEMPERATURE and not (node.card and node.card.hbm):
+        return
+    if metric == MEMORY_RESERVED and exporter.version < (4, 4, 0):
+        return
+    for device in node.devices:
+        if not device.instances:
+            yield _Unit(node, device, -1)
+        elif metric != UTILIZATION:
+            for place in range(len(device.instances)):
+                yield _Unit(node, device, place)
 
 
 def _series(
-    laps: list[Lap], node: Node, device: Device, metric: str, low_ms: int, high_ms: int
+    laps: Sequence[Lap],
+    unit: _Unit,
+    exporter: Exporter,
+    target: _Target,
+    metric: str,
+    low_ms: int,
+    high_ms: int,
 ) -> Iterator[Series]:
-    labels = _labels(node, device, metric)
-    idle: list[Segment] = []
+    labels = _labels(unit, exporter, target, metric)
+    found: dict[tuple[object, ...], Series] = {}
+    idle: dict[tuple[object, ...], Series] = {}
     for lap in laps:
-        for start, end, pod, energy in _spells(lap, node, device, low_ms, high_ms):
-            segment = _segment(metric, node, pod, start, end, energy)
-            if pod is None:
-                idle.append(segment)
-            else:
-                yield Series({**labels, **_holder(pod)}, node.scrape_phase_ms, [segment])
-    if idle:
-        yield Series(labels, node.scrape_phase_ms, idle)
+        values = pieces(lap, *unit, metric, low_ms)
+        names = namings(lap, *unit, exporter, metric, low_ms, high_ms)
+        for piece, name, segment in _joined(values, names, low_ms, high_ms):
+            group = idle if name.pod is None else found
+            key = (name.key, *piece.labels.values())
+            series = group.get(key)
+            if series is None:
+                named = _named(name, unit, exporter)
+                series = group[key] = Series(
+                    {**labels, **piece.labels, **named}, target.phase_ms, [], exporter.interval_ms
+                )
+            series.segments.append(segment)
+    yield from found.values()
+    yield from idle.values()
 
 
-def _spells(
-    lap: Lap, node: Node, device: Device, low_ms: int, high_ms: int
-) -> Iterator[tuple[int, int, Pod | None, float]]:
-    """Yield (start, end, pod or None while idle, energy counter at the start), in order."""
-    runs = lap.runs(node, device.index)
-    place = bisect_right(runs, low_ms, key=lambda run: run.end_ms)
-    at, energy = lap.start * 1000, 0.0
-    if place:
-        at, energy = _after(runs[place - 1])
-    while place < len(runs) and at <= high_ms:
-        run = runs[place]
-        if run.start_ms > at:
-            yield at, run.start_ms, None, energy
-        yield run.start_ms, run.end_ms, run.pod, run.energy_mj
-        at, energy = _after(run)
-        place += 1
-    if at <= high_ms and at < lap.end * 1000:
-        end = runs[place].start_ms if place < len(runs) else lap.end * 1000
-        yield at, end, None, energy
+def _joined(
+    values: Iterator[Piece], names: Iterator[Naming], low_ms: int, high_ms: int
+) -> Iterator[tuple[Piece, Name, Segment]]:
+    """Lay values and names, both in order and without a gap, over each other."""
+    piece, naming = next(values, None), next(names, None)
+    while piece is not None and naming is not None:
+        start = max(piece.start_ms, naming.start_ms)
+        if start > high_ms:
+            return
+        end = min(piece.end_ms, naming.end_ms)
+        if end > start and end >= low_ms:
+            for name in naming.names:
+                yield piece, name, _segment(piece, name, start, end)
+        if piece.end_ms <= end:
+            piece = next(values, None)
+        if naming.end_ms <= end:
+            naming = next(names, None)
 
 
-def _after(run: Run) -> tuple[int, float]:
-    return run.end_ms, run.energy_mj + run.pod.power_watts * (run.end_ms - run.start_ms)
+def _segment(piece: Piece, name: Name, start: int, end: int) -> Segment:
+    if name.value is not None:
+        return Segment(start, end, name.value)
+    if piece.slope:
+        return Segment(
+            start, end, piece.value + piece.slope * (start - piece.start_ms), piece.slope
+        )
+    return Segment(start, end, piece.value)
 
 
-def _segment(
-    metric: str, node: Node, pod: Pod | None, start: int, end: int, energy: float
-) -> Segment:
-    if metric == ENERGY:
-        return Segment(start, end, energy, pod.power_watts if pod else node.idle_watts)
-    return Segment(start, end, _value(metric, node, pod))
+# ---------------------------------------------------------------- labels
 
 
-def _value(metric: str, node: Node, pod: Pod | None) -> float:
-    used = pod.memory_mib if pod else 0
-    activity = pod.activity if pod else 0.0
+@lru_cache(maxsize=4096)
+def _address(name: str, job: str) -> tuple[str, int]:
+    return identity.suffix(5, name, job), identity.below(200, name, job, "address")
+
+
+def _target(node: Node, number: int) -> _Target:
+    """Return a node's exporter; of a second one all follows from its job."""
+    exporter = node.exporters[number]
+    phase = node.scrape_phase_ms % exporter.interval_ms
+    if not number:
+        return _Target(node.exporter_pod, node.exporter_ip, phase)
+    suffix, low = _address(node.name, exporter.job)
+    phase = (phase + exporter.interval_ms // 3) % exporter.interval_ms
+    return _Target(f"{exporter.job}-{suffix}", f"10.43.{node.position % 250}.{low + 2}", phase)
+
+
+def _target_labels(exporter: Exporter, target: _Target) -> dict[str, str]:
     return {
-        "DCGM_FI_PROF_GR_ENGINE_ACTIVE": activity,
-        "DCGM_FI_DEV_GPU_UTIL": float(round(100 * activity)),
-        "DCGM_FI_DEV_FB_USED": float(used),
-        "DCGM_FI_DEV_FB_FREE": float(node.visible_mib - used),
-        "DCGM_FI_DEV_POWER_USAGE": pod.power_watts if pod else node.idle_watts,
-    }[metric]
-
-
-def _labels(node: Node, device: Device, metric: str) -> dict[str, str]:
-    return {
-        "__name__": metric,
-        "DCGM_FI_DRIVER_VERSION": node.labels["nvidia.com/cuda.driver-version.full"],
-        "Hostname": node.name,
-        "UUID": device.uuid,
         "cluster": CLUSTER,
         "container": "nvidia-dcgm-exporter",
-        "device": f"nvidia{device.index}",
         "endpoint": "gpu-metrics",
+        "instance": f"{target.address}:9400",
+        "job": exporter.job,
+        "namespace": exporter.namespace,
+        "pod": target.pod,
+        "service": exporter.job,
+    }
+
+
+def _labels(unit: _Unit, exporter: Exporter, target: _Target, metric: str) -> dict[str, str]:
+    node, device, instance = unit
+    host = "hostname" if exporter.version >= (4, 8, 3) else "Hostname"
+    labels = {
+        "DCGM_FI_DRIVER_VERSION": node.labels["nvidia.com/cuda.driver-version.full"],
+        host: node.name,
+        "UUID": device.uuid,
+        "device": f"nvidia{device.index}",
         "gpu": str(device.index),
-        "instance": f"{node.exporter_ip}:9400",
-        "job": "nvidia-dcgm-exporter",
         "modelName": node.model,
-        "namespace": "gpu-operator",
-        "pci_bus_id": device.pci_bus_id,
-        "pod": node.exporter_pod,
-        "service": "nvidia-dcgm-exporter",
+        **_target_labels(exporter, target),
     }
+    if exporter.version >= (3, 5, 0):
+        labels["pci_bus_id"] = device.pci_bus_id
+    if instance >= 0:
+        labels["GPU_I_ID"] = str(device.instances[instance].number)
+        labels["GPU_I_PROFILE"] = device.instances[instance].profile
+    return {"__name__": metric, **dict(sorted(labels.items()))}
 
 
-def _holder(pod: Pod) -> dict[str, str]:
+def _fixed(unit: _Unit, exporter: Exporter) -> Mapping[str, str]:
     return {
-        "exported_container": _CONTAINER,
-        "exported_namespace": pod.namespace,
-        "exported_pod": pod.name,
+        "UUID": unit.device.uuid,
+        "cluster": CLUSTER,
+        "gpu": str(unit.device.index),
+        "job": exporter.job,
+        "modelName": unit.node.model,
     }
+
+
+def _named(name: Name, unit: _Unit, exporter: Exporter) -> Mapping[str, str]:
+    """Return the labels by which a row names its workload."""
+    pod = name.pod
+    if pod is None:
+        return _NO_LABELS
+    prefix = "" if exporter.honor_labels else "exported_"
+    labels = {
+        f"{prefix}container": _CONTAINER,
+        f"{prefix}namespace": pod.namespace,
+        f"{prefix}pod": pod.name,
+    }
+    if name.vgpu:
+        labels["vgpu"] = name.vgpu
+    if name.with_uid:
+        labels["pod_uid"] = pod.uid
+    if pod.claim is not None and exporter.dra:
+        labels |= {
+            "dra_claim_name": pod.claim.name,
+            "dra_claim_namespace": pod.claim.namespace,
+            "dra_device_name": dra_device_name(unit.device, unit.instance),
+            "dra_driver_name": "gpu.nvidia.com",
+            "dra_pool_name": unit.node.name,
+        }
+        if unit.instance >= 0:
+            instance = unit.device.instances[unit.instance]
+            labels["dra_mig_profile"] = instance.profile
+            labels["dra_mig_device_uuid"] = instance.uuid
+    return labels
+
+
+def dra_device_name(device: Device, instance: int) -> str:
+    """Return the name under which a ResourceSlice offers a card or an instance."""
+    if instance < 0:
+        return f"gpu-{device.index}"
+    one = device.instances[instance]
+    return f"gpu-{device.index}-mig-{one.profile.replace('.', '')}-{one.number}"
+
+
+def _up(node: Node, exporter: Exporter, target: _Target, laps: Sequence[Lap]) -> Series:
+    labels = {"__name__": UP, **_target_labels(exporter, target)}
+    segments = [Segment(lap.start * 1000, lap.end * 1000, 1.0) for lap in laps]
+    return Series(labels, target.phase_ms, segments, exporter.interval_ms)

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from apps.lab.promql import Aggregation, Call, Expression, NotEvaluated, Selector
-from apps.lab.series import SCRAPE_MS, Samples, Segment, Series, samples_between
-from apps.lab.signals import METRICS, Signals
+from apps.lab.series import Samples, Segment, Series, samples_between
+from apps.lab.signals import FIXED, Signals
 
 LOOKBACK_MS = 300_000
 MOST_SAMPLES = 5_000_000
@@ -85,10 +85,10 @@ def raw_samples(selector: Selector, at_ms: int, signals: Signals, *, until_ms: i
     )
 
 
-def matching_metrics(selector: Selector) -> list[str]:
+def matching_metrics(selector: Selector, signals: Signals) -> list[str]:
     """Return the names of the metrics that a selector can mean."""
     by_name = [m for m in selector.matchers if m.label == "__name__"]
-    return [name for name in METRICS if all(m.matches(name) for m in by_name)]
+    return [name for name in signals.metrics if all(m.matches(name) for m in by_name)]
 
 
 def _rows(expression: Expression, times: Times, signals: Signals, until_ms: int) -> Iterator[Row]:
@@ -136,8 +136,14 @@ def _matched(selector: Selector, times: Times, length_ms: int, signals: Signals)
     def match(labels: Mapping[str, str]) -> bool:
         return all(m.matches(labels.get(m.label, "")) for m in by_label)
 
+    early = [m for m in by_label if m.label in FIXED]
+
+    def wanted(labels: Mapping[str, str]) -> bool:
+        return all(m.matches(labels[m.label]) for m in early)
+
     low = times.first_ms - length_ms
-    return signals.select(matching_metrics(selector), match, low, times.last_ms)
+    names = matching_metrics(selector, signals)
+    return signals.select(names, match, low, times.last_ms, wanted=wanted)
 
 
 def _ranges(
@@ -153,7 +159,8 @@ def _ranges(
     Instants that are `known` already are left out.
     """
     views: dict[int, list[Samples]] = {}
-    phase, (first_ms, step_ms, steps) = series.phase_ms, times
+    phase, interval = series.phase_ms, series.interval_ms
+    first_ms, step_ms, steps = times
     for segment in series.segments:
         first = max(0, -((first_ms - segment.start_ms) // step_ms))
         last = min(steps - 1, (segment.end_ms + length_ms - first_ms) // step_ms)
@@ -161,7 +168,7 @@ def _ranges(
             if index in known:
                 continue
             end = first_ms + index * step_ms
-            part = samples_between(segment, phase, end - length_ms, min(end, until_ms))
+            part = samples_between(segment, phase, end - length_ms, min(end, until_ms), interval)
             if part is not None:
                 views.setdefault(index, []).append(part)
     for index, parts in views.items():
@@ -181,7 +188,7 @@ def _steady(
     That is so when their ranges lie within one segment and the scrapes fall alike in each: a
     constant then gives the same every time, and a counter that grows evenly the same increase.
     """
-    if times.step_ms % SCRAPE_MS:
+    if times.step_ms % series.interval_ms:
         return
     for segment in series.segments:
         if segment.slope and function is not _increase:
@@ -207,8 +214,9 @@ def _value_at(
     length_ms: int,
     function: Callable[[_Range], float | None],
 ) -> float | None:
-    part = samples_between(segment, series.phase_ms, end_ms - length_ms, end_ms)
-    return function(_Range([part], end_ms - length_ms, end_ms)) if part else None
+    start_ms = end_ms - length_ms
+    part = samples_between(segment, series.phase_ms, start_ms, end_ms, series.interval_ms)
+    return function(_Range([part], start_ms, end_ms)) if part else None
 
 
 def _labels(labels: Mapping[str, str]) -> Labels:

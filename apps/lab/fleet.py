@@ -5,10 +5,14 @@ time: an object exists from its creation until its deletion, and its state at an
 from its times. Nothing here reads a clock.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 GPU = "nvidia.com/gpu"
+GPU_SHARED = "nvidia.com/gpu.shared"
+MIG_PREFIX = "nvidia.com/mig-"
 FOREVER = 253_402_300_799
 """The last second of the year 9999: the end of what does not end."""
 LINGER_SECONDS = 300
@@ -16,18 +20,137 @@ LINGER_SECONDS = 300
 DAY = 86_400
 
 
+class Sharing(StrEnum):
+    """How a node's cards are given out. A MIG node's devices have instances."""
+
+    EXCLUSIVE = "exclusive"
+    TIME_SLICED = "time-slicing"
+    MPS = "mps"
+    MIG_SINGLE = "single"
+    MIG_MIXED = "mixed"
+    DRA = "dra"
+
+
+CLASSIC_METRICS = (
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    "DCGM_FI_DEV_GPU_UTIL",
+    "DCGM_FI_DEV_FB_USED",
+    "DCGM_FI_DEV_FB_FREE",
+    "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+)
+
+STANDARD_METRICS = (
+    *CLASSIC_METRICS,
+    "DCGM_FI_DEV_FB_RESERVED",
+    "DCGM_FI_DEV_GPU_TEMP",
+    "DCGM_FI_DEV_MEMORY_TEMP",
+    "DCGM_FI_DEV_SM_CLOCK",
+    "DCGM_FI_DEV_XID_ERRORS",
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE",
+    "up",
+)
+FULL_METRICS = (*STANDARD_METRICS, "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """How a dcgm-exporter is set up and scraped; `version` is the exporter's, not DCGM's.
+
+    `kubernetes` is the mapping of devices to pods, which looks at `nvidia.com/gpu`, MIG resources
+    and those of `resource_names`, and at claims with `dra`. `virtual_gpus` names every container
+    on a card, `host_pid` lets it see their processes.
+    """
+
+    version: tuple[int, int, int] = (4, 4, 0)
+    metrics: tuple[str, ...] = CLASSIC_METRICS
+    honor_labels: bool = False
+    kubernetes: bool = True
+    virtual_gpus: bool = False
+    host_pid: bool = True
+    dra: bool = False
+    resource_names: tuple[str, ...] = ()
+    interval_ms: int = 30_000
+    job: str = "nvidia-dcgm-exporter"
+    namespace: str = "gpu-operator"
+
+    @property
+    def per_process(self) -> bool:
+        """Whether utilization and memory are told by process (4.8.2 and newer)."""
+        return self.virtual_gpus and self.version >= (4, 8, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A model of card; `product` is as GPU Feature Discovery labels it.
+
+    `profiling` says whether it has profiling counters (Volta and newer), `hbm` whether it tells
+    the temperature of its memory.
+    """
+
+    model: str
+    product: str
+    board_mib: int
+    visible_mib: int
+    idle_watts: float
+    board_watts: float
+    clock_mhz: int
+    family: str = "ampere"
+    compute: tuple[int, int] = (8, 0)
+    mig: bool = False
+    hbm: bool = False
+    profiling: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A GPU instance of a card in MIG mode; `number` is its id on the card."""
+
+    number: int
+    profile: str
+    uuid: str
+    visible_mib: int
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU. `index` counts from 0 on its node."""
+    """One GPU. `index` counts from 0 on its node.
+
+    A `stuck` one has profiling counters that stay 0. `xids` are (time, code) of its errors, of
+    which the exporter shows the latest; `remapped_rows` those of its memory.
+    """
 
     index: int
     uuid: str
     pci_bus_id: str
+    instances: tuple[Instance, ...] = ()
+    stuck: bool = False
+    xids: tuple[tuple[int, int], ...] = ()
+    remapped_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What a node is like from `since` on; `unhealthy` are indexes of devices, `labels` extra."""
+
+    since: int
+    ready: bool = True
+    cordoned: bool = False
+    unhealthy: tuple[int, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine and the exporter that runs on it; `scrape_phase_ms` is when that is scraped."""
+    """A machine and the exporter that runs on it; `scrape_phase_ms` is when that is scraped.
+
+    `replicas` are those of each card of a shared node; `renamed` says that they are offered as
+    `nvidia.com/gpu.shared`. `states` are in the order of time; before the first all is well.
+    `cpu_cores` and `memory_gib` 0 stand for the usual amount. Of a second exporter pod, address
+    and phase follow from its job.
+    """
 
     name: str
     position: int
@@ -41,6 +164,54 @@ class Node:
     exporter_pod: str
     exporter_ip: str
     scrape_phase_ms: int
+    card: Card | None = None
+    sharing: Sharing = Sharing.EXCLUSIVE
+    replicas: int = 1
+    renamed: bool = False
+    exporters: tuple[Exporter, ...] = (Exporter(),)
+    states: tuple[NodeState, ...] = ()
+    taints: tuple[tuple[str, str, str], ...] = ()
+    cpu_cores: int = 0
+    memory_gib: int = 0
+
+    @property
+    def resource(self) -> str:
+        """What its whole cards or their replicas are offered as; nothing by DRA."""
+        if self.sharing is Sharing.DRA:
+            return ""
+        return GPU_SHARED if self.renamed else GPU
+
+    def state(self, at: int) -> NodeState:
+        place = bisect_right(self.states, at, key=lambda state: state.since)
+        return self.states[place - 1] if place else NodeState(self.created)
+
+    def labels_at(self, at: int) -> Mapping[str, str]:
+        extra = self.state(at).labels
+        return {**self.labels, **extra} if extra else self.labels
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A ResourceClaim for `count` devices of a class; `template` is empty where none made it.
+
+    It is given its devices at `allocated` and loses them at `released`. `node`, `devices` and
+    `instances` are as those of a pod; one for administration (`admin`) takes nothing.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    device_class: str
+    created: int
+    template: str = ""
+    allocated: int = FOREVER
+    released: int = FOREVER
+    deleted: int = FOREVER
+    node: str = ""
+    devices: tuple[int, ...] = ()
+    instances: tuple[int, ...] = ()
+    count: int = 1
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +232,11 @@ class Pod:
     """One pod. A time that has not come, or never comes, is FOREVER.
 
     A pod that ended is Succeeded from `finished` until `deleted`; one that gave up waiting has
-    `deleted` alone. `devices` are indexes on `node`. Its signals do not change while it runs.
+    `deleted` alone. `devices` are indexes on `node`, and `instances`, where they are of MIG, the
+    places among the instances of each. Its `units` are spread evenly over them.
+
+    Its signals do not change while it runs: `activity` (0..1 of each device or instance it is
+    on), memory and power are what it adds to each. `cpu_cores` 0 asks for the usual amount.
     """
 
     uid: str
@@ -82,6 +257,13 @@ class Pod:
     power_watts: float = 0.0
     node_selector: Mapping[str, str] = field(default_factory=dict)
     waiting_message: str = ""
+    resource: str = GPU
+    instances: tuple[int, ...] = ()
+    claim: Claim | None = None
+    sm_active: float = 0.0
+    cpu_cores: int = 0
+    memory_gib: int = 0
+    tolerates_gpu: bool = False
 
     @property
     def released(self) -> int:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from apps.lab.answers import Answer, Parameters, Stream, json_answer, json_bytes, one, text_answer
 from apps.lab.clock import Clock
-from apps.lab.kube_discovery import discovery
-from apps.lab.kube_entities import BY_PREFIX, COLLECTIONS, Collection, Entity
+from apps.lab.kube_discovery import documents
+from apps.lab.kube_entities import Collection, Entity, collections
 from apps.lab.kube_objects import Object, strip_kind
 from apps.lab.kube_selectors import BadSelector, Selectors
 from apps.lab.kube_status import Refused, expired, invalid, missing, not_found, too_large
@@ -36,22 +36,28 @@ class _Place(NamedTuple):
     name: str = ""
 
 
+_ByPrefix = dict[tuple[str, str], Collection]
+
+
 class KubernetesApi:
     """Answers GETs by path; raises nothing, for every refusal is a Status."""
 
     def __init__(self, scenario: Scenario, clock: Clock) -> None:
         self._scenario = scenario
         self._clock = clock
+        served = collections(scenario)
+        self._by_prefix: _ByPrefix = {(c.prefix, c.plural): c for c in served}
+        self._documents = documents(served)
 
     def answer(self, path: str, parameters: Parameters) -> Answer | Stream:
         """Return the answer to a GET."""
         if path in {"/healthz", "/readyz", "/livez"}:
             return text_answer("ok")
-        known = discovery(path)
+        known = self._documents.get(path.rstrip("/"))
         if known is not None:
             return json_answer(known)
         try:
-            place = _place(path)
+            place = _place(path, self._by_prefix)
             if place is None:
                 return missing(path)
             if place.name:
@@ -231,7 +237,7 @@ def _change(entity: Entity, at: int, selectors: Selectors) -> tuple[str, Object]
     return ("DELETED" if before else ""), item
 
 
-def _place(path: str) -> _Place | None:
+def _place(path: str, collections: _ByPrefix) -> _Place | None:
     """Return what a path names, None when there is no such collection."""
     parts = path.strip("/").split("/")
     prefix_length = 2 if parts[0] == "api" else 3
@@ -239,9 +245,9 @@ def _place(path: str) -> _Place | None:
     namespace = ""
     if len(rest) >= 3 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
-    collection = BY_PREFIX.get((prefix, rest[0])) if rest else None
+    collection = collections.get((prefix, rest[0])) if rest else None
     if collection is None or len(rest) > 2:
-        if any(prefix == c.prefix for c in COLLECTIONS) and rest:
+        if any(prefix == known for known, _ in collections) and rest:
             raise not_found("", "")
         return None
     if namespace and not collection.namespaced:

@@ -1,8 +1,8 @@
 """What the API server says of itself: version, groups and resources."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from apps.lab.kube_entities import COLLECTIONS
+from apps.lab.kube_entities import Collection
 
 _VERSION = {
     "major": "1",
@@ -17,9 +17,24 @@ _VERSION = {
 }
 
 
-def discovery(path: str) -> object | None:
-    """Return the discovery document of a path, None when it is none."""
-    return _DOCUMENTS.get(path.rstrip("/"))
+def documents(collections: Sequence[Collection]) -> Mapping[str, object]:
+    """Return the discovery document of each path of a server with these collections."""
+    versions = dict.fromkeys(collection.group_version for collection in collections)
+    groups = [version.partition("/")[0] for version in versions if "/" in version]
+    return {
+        "/version": _VERSION,
+        "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
+        "/apis": {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [_group(name) for name in groups],
+        },
+        **{f"/apis/{name}": _group_document(name) for name in groups},
+        **{
+            ("/api/v1" if version == "v1" else f"/apis/{version}"): _resources(version, collections)
+            for version in versions
+        },
+    }
 
 
 def _group(name: str) -> dict[str, object]:
@@ -27,7 +42,7 @@ def _group(name: str) -> dict[str, object]:
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
-def _resources(group_version: str) -> dict[str, object]:
+def _resources(group_version: str, collections: Sequence[Collection]) -> dict[str, object]:
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -40,7 +55,7 @@ def _resources(group_version: str) -> dict[str, object]:
                 "kind": collection.kind,
                 "verbs": ["get", "list", "watch"],
             }
-            for collection in COLLECTIONS
+            for collection in collections
             if collection.group_version == group_version
         ],
     }
@@ -48,19 +63,3 @@ def _resources(group_version: str) -> dict[str, object]:
 
 def _group_document(name: str) -> dict[str, object]:
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
-
-
-_DOCUMENTS: Mapping[str, object] = {
-    "/version": _VERSION,
-    "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
-    "/apis": {
-        "kind": "APIGroupList",
-        "apiVersion": "v1",
-        "groups": [_group("apps"), _group("batch")],
-    },
-    "/apis/apps": _group_document("apps"),
-    "/apis/batch": _group_document("batch"),
-    "/api/v1": _resources("v1"),
-    "/apis/apps/v1": _resources("apps/v1"),
-    "/apis/batch/v1": _resources("batch/v1"),
-}

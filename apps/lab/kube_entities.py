@@ -1,10 +1,11 @@
 """The collections of the Kubernetes API: what is in each, when it changes, how it looks then."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from apps.lab.fleet import FOREVER, Controller, Pod
+from apps.lab import kube_claims
+from apps.lab.fleet import FOREVER, Claim, Controller, Pod
 from apps.lab.kube_objects import (
     Object,
     controller_object,
@@ -87,7 +88,9 @@ def _events(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
 
 def _nodes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
     for node in scenario.nodes:
-        yield _lasting("", node.name, node.created, node_object(node))
+        changes = sorted({node.created, *(state.since for state in node.states)})
+        render = partial(node_object, node)
+        yield Entity("", node.name, node.created, FOREVER, changes, render)
 
 
 def _namespaces(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
@@ -112,16 +115,20 @@ def _quotas(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
 
 def _quota_changes(laps: Iterable[Lap], quota: Quota, start: int, end: int) -> Iterator[int]:
     for lap in laps:
-        for counts in (lap.hard, lap.used):
-            yield from counts.get(quota.namespace, NEVER).between(start, end)
+        for key in quota.keys:
+            for _, steps in quota.counts(lap, key):
+                yield from steps.between(start, end)
 
 
 def _quota_at(scenario: Scenario, quota: Quota, at: int) -> Object:
     lap = scenario.lap_at(at)
-    hard = lap.hard.get(quota.namespace, NEVER) if lap else NEVER
-    used = lap.used.get(quota.namespace, NEVER) if lap else NEVER
-    changed = max(quota.created, hard.changed(at) or 0, used.changed(at) or 0)
-    return quota_object(quota, hard=hard.at(at), used=used.at(at), changed=changed)
+    counts: dict[str, dict[str, int]] = {"hard": {}, "used": {}}
+    changed = quota.created
+    for key in quota.keys:
+        for kind, steps in quota.counts(lap, key):
+            counts[kind][key] = steps.at(at)
+            changed = max(changed, steps.changed(at) or 0)
+    return quota_object(quota, **counts, changed=changed)
 
 
 def _controllers(kind: str) -> Source:
@@ -165,6 +172,43 @@ def _controller_at(scenario: Scenario, controller: Controller, uid: str, at: int
     )
 
 
+def _device_classes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    if scenario.claims_served:
+        for name in sorted(kube_claims.CLASSES):
+            found = kube_claims.class_object(name, scenario.begins)
+            yield _lasting("", name, scenario.begins, found)
+
+
+def _resource_slices(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for node in kube_claims.offers(scenario.nodes):
+        changes = sorted({node.created, *(state.since for state in node.states)})
+        render = partial(kube_claims.slice_object, node)
+        name = render(node.created)["metadata"]["name"]
+        yield Entity("", name, node.created, FOREVER, changes, render)
+
+
+def _resource_claims(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for lap in scenario.laps(start, end):
+        for claim in lap.claims:
+            if claim.created <= end and claim.deleted >= start:
+                yield _claim(scenario, lap, claim)
+
+
+def _claim(scenario: Scenario, lap: Lap, claim: Claim) -> Entity:
+    pods = lap.claimants.get(claim.uid, ())
+    node = next((node for node in scenario.nodes if node.name == claim.node), None)
+    times = {claim.created, claim.allocated, claim.released, claim.deleted}
+    times.update(at for pod in pods for at in (pod.bound, pod.released))
+    return Entity(
+        claim.namespace,
+        claim.name,
+        claim.created,
+        claim.deleted,
+        sorted(at for at in times - {FOREVER} if claim.created <= at <= claim.deleted),
+        lambda at: kube_claims.claim_object(claim, node, pods, at),
+    )
+
+
 def _lasting(namespace: str, name: str, created: int, found: Object) -> Entity:
     return Entity(namespace, name, created, FOREVER, (created,), _always(found))
 
@@ -190,4 +234,17 @@ COLLECTIONS: Sequence[Collection] = (
         )
     ),
 )
-BY_PREFIX: Mapping[tuple[str, str], Collection] = {(c.prefix, c.plural): c for c in COLLECTIONS}
+CLAIM_COLLECTIONS: Sequence[Collection] = tuple(
+    Collection(kube_claims.API_VERSION, plural, kind, namespaced=namespaced, source=source)
+    for plural, kind, namespaced, source in (
+        ("deviceclasses", "DeviceClass", False, _device_classes),
+        ("resourceclaims", "ResourceClaim", True, _resource_claims),
+        ("resourceslices", "ResourceSlice", False, _resource_slices),
+    )
+)
+"""Those that a cluster has whose nodes offer devices by claim."""
+
+
+def collections(scenario: Scenario) -> Sequence[Collection]:
+    """Return what the API server of a scenario serves."""
+    return (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS

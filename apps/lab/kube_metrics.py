@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from apps.clusters.domain.resources import sanitise
 from apps.lab import identity
-from apps.lab.device_metrics import CLUSTER, Metric
-from apps.lab.fleet import FOREVER, GPU, Controller, Node, Pod
+from apps.lab.device_metrics import CLUSTER
+from apps.lab.device_values import Metric
+from apps.lab.fleet import FOREVER, Controller, Node, NodeState, Pod
 from apps.lab.kube_specs import CONTAINER, node_resources, pod_ip, pod_requests
-from apps.lab.laps import NEVER
 from apps.lab.scenarios.base import Scenario
 from apps.lab.series import SCRAPE_MS, Segment, Series
 
@@ -35,7 +35,7 @@ def _placed(pod: Pod) -> Iterator[tuple[str, int, int]]:
 
 
 def _requests(pod: Pod) -> Iterator[_Row]:
-    for resource, (value, unit, _) in pod_requests(pod.units).items():
+    for resource, (value, unit, _) in pod_requests(pod).items():
         for node, start, end in _placed(pod):
             labels = {
                 **_pod_labels(pod),
@@ -48,7 +48,7 @@ def _requests(pod: Pod) -> Iterator[_Row]:
 
 
 def _limits(pod: Pod) -> Iterator[_Row]:
-    return (row for row in _requests(pod) if row[0]["resource"] == sanitise(GPU))
+    return (row for row in _requests(pod) if row[0]["resource"] == sanitise(pod.resource))
 
 
 def _info(pod: Pod) -> Iterator[_Row]:
@@ -121,6 +121,17 @@ def _phase(pod: Pod) -> Iterator[_Row]:
                 yield {**_pod_labels(pod), "phase": phase}, start, end, float(phase == now)
 
 
+def _claims(pod: Pod) -> Iterator[_Row]:
+    if pod.claim is not None:
+        labels = {
+            **_pod_labels(pod),
+            "claim_name": "gpu",
+            "resourceclaim_name": "" if pod.claim.template else pod.claim.name,
+            "resourceclaim_template_name": pod.claim.template,
+        }
+        yield labels, pod.created, pod.deleted, 1.0
+
+
 def _unschedulable(pod: Pod) -> Iterator[_Row]:
     end = min(pod.bound, pod.deleted)
     if end > pod.created:
@@ -138,6 +149,7 @@ PODS: Mapping[str, Callable[[Pod], Iterator[_Row]]] = {
     "kube_pod_completion_time": _time_from(lambda pod: pod.finished),
     "kube_pod_info": _info,
     "kube_pod_owner": _owner,
+    "kube_pod_resourceclaim_info": _claims,
     "kube_pod_status_phase": _phase,
     "kube_pod_status_unschedulable": _unschedulable,
 }
@@ -166,28 +178,57 @@ CONTROLLERS: Mapping[str, Callable[[Controller], Iterator[_Row]]] = {
 }
 
 
-def _node_amounts(node: Node) -> Iterator[_Row]:
-    for resource, (value, unit, _) in node_resources(node).items():
+def _node_states(node: Node) -> Iterator[tuple[NodeState, int, int]]:
+    """Yield (state, from, to): what the node is like over time."""
+    starts = [node.created, *(state.since for state in node.states if state.since > node.created)]
+    for place, start in enumerate(starts):
+        end = starts[place + 1] if place + 1 < len(starts) else FOREVER
+        yield node.state(start), start, end
+
+
+def _node_capacity(node: Node) -> Iterator[_Row]:
+    yield from _amounts(node, (), node.created, FOREVER)
+
+
+def _node_allocatable(node: Node) -> Iterator[_Row]:
+    for state, start, end in _node_states(node):
+        yield from _amounts(node, state.unhealthy, start, end)
+
+
+def _amounts(node: Node, unhealthy: tuple[int, ...], start: int, end: int) -> Iterator[_Row]:
+    for resource, (value, unit, _) in node_resources(node, unhealthy).items():
         labels = {"node": node.name, "resource": sanitise(resource), "unit": unit}
-        yield labels, node.created, FOREVER, value
+        yield labels, start, end, value
 
 
 def _node_labels(node: Node) -> Iterator[_Row]:
-    labels = {f"label_{sanitise(key)}": value for key, value in sorted(node.labels.items())}
-    yield {"node": node.name, **labels}, node.created, FOREVER, 1.0
+    for _, start, end in _node_states(node):
+        found = sorted(node.labels_at(start).items())
+        labels = {f"label_{sanitise(key)}": value for key, value in found}
+        yield {"node": node.name, **labels}, start, end, 1.0
 
 
-def _node_value(value: Callable[[Node], float]) -> Callable[[Node], Iterator[_Row]]:
-    def rows(node: Node) -> Iterator[_Row]:
-        yield {"node": node.name}, node.created, FOREVER, value(node)
+def _node_created(node: Node) -> Iterator[_Row]:
+    yield {"node": node.name}, node.created, FOREVER, float(node.created)
 
-    return rows
+
+def _node_cordoned(node: Node) -> Iterator[_Row]:
+    for state, start, end in _node_states(node):
+        yield {"node": node.name}, start, end, float(state.cordoned)
 
 
 def _node_ready(node: Node) -> Iterator[_Row]:
-    for status in ("true", "false", "unknown"):
-        labels = {"node": node.name, "condition": "Ready", "status": status}
-        yield labels, node.created, FOREVER, float(status == "true")
+    for state, start, end in _node_states(node):
+        now = "true" if state.ready else "false"
+        for status in ("true", "false", "unknown"):
+            labels = {"node": node.name, "condition": "Ready", "status": status}
+            yield labels, start, end, float(status == now)
+
+
+def _node_taints(node: Node) -> Iterator[_Row]:
+    for key, value, effect in node.taints:
+        labels = {"node": node.name, "key": key, "value": value, "effect": effect}
+        yield labels, node.created, FOREVER, 1.0
 
 
 def _node_info(node: Node) -> Iterator[_Row]:
@@ -203,12 +244,13 @@ def _node_info(node: Node) -> Iterator[_Row]:
 
 
 NODES: Mapping[str, Callable[[Node], Iterator[_Row]]] = {
-    "kube_node_created": _node_value(lambda node: float(node.created)),
+    "kube_node_created": _node_created,
     "kube_node_info": _node_info,
     "kube_node_labels": _node_labels,
-    "kube_node_spec_unschedulable": _node_value(lambda _: 0.0),
-    "kube_node_status_allocatable": _node_amounts,
-    "kube_node_status_capacity": _node_amounts,
+    "kube_node_spec_taint": _node_taints,
+    "kube_node_spec_unschedulable": _node_cordoned,
+    "kube_node_status_allocatable": _node_allocatable,
+    "kube_node_status_capacity": _node_capacity,
     "kube_node_status_condition": _node_ready,
 }
 QUOTA = "kube_resourcequota"
@@ -217,6 +259,16 @@ METRICS: Mapping[str, Metric] = {
     name: Metric(_GAUGE, "As kube-state-metrics describes it.")
     for name in sorted({*PODS, *CONTROLLERS, *NODES, QUOTA, NAMESPACE})
 }
+
+
+def exported(scenario: Scenario) -> Mapping[str, Metric]:
+    """Return the metrics that there may be something to show of."""
+    without = set()
+    if not any(node.taints for node in scenario.nodes):
+        without.add("kube_node_spec_taint")
+    if not scenario.claims_served:
+        without.add("kube_pod_resourceclaim_info")
+    return {name: metric for name, metric in METRICS.items() if name not in without}
 
 
 def kube_series(scenario: Scenario, metric: str, low_ms: int, high_ms: int) -> Iterator[Series]:
@@ -260,17 +312,17 @@ def _rows(scenario: Scenario, metric: str, low: int, high: int) -> Iterator[_Row
 
 def _quota_rows(scenario: Scenario, low: int, high: int) -> Iterator[_Row]:
     for quota in scenario.quotas:
-        labels = {
-            "namespace": quota.namespace,
-            "resourcequota": quota.name,
-            "resource": f"requests.{GPU}",
-        }
-        for lap in scenario.laps(low, high):
-            start, end = max(low, lap.start), min(high + 1, lap.end)
-            for kind, counts in (("hard", lap.hard), ("used", lap.used)):
-                steps = counts.get(quota.namespace, NEVER)
-                for begin, stop, value in steps.spells(start, end):
-                    yield {**labels, "type": kind}, begin, stop, float(value)
+        for key in quota.keys:
+            labels = {
+                "namespace": quota.namespace,
+                "resourcequota": quota.name,
+                "resource": key,
+            }
+            for lap in scenario.laps(low, high):
+                start, end = max(low, lap.start), min(high + 1, lap.end)
+                for kind, steps in quota.counts(lap, key):
+                    for begin, stop, value in steps.spells(start, end):
+                        yield {**labels, "type": kind}, begin, stop, float(value)
 
 
 def _target(scenario: Scenario, metric: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apps.lab import identity
-from apps.lab.fleet import FOREVER, GPU, Controller, Node, Pod
+from apps.lab.fleet import FOREVER, Controller, Node, NodeState, Pod
 from apps.lab.kube_specs import node_resources
 from apps.lab.scenarios.base import Namespace, Quota
 
@@ -42,24 +42,25 @@ def owner_reference(owner: Controller) -> Object:
 # ---------------------------------------------------------------- nodes, namespaces, quotas
 
 
-def node_object(node: Node) -> Object:
-    amounts = {name: quantity for name, (_, _, quantity) in node_resources(node).items()}
+def node_object(node: Node, at: int) -> Object:
+    """Return a node as of `at`."""
+    state = node.state(at)
     return {
         "kind": "Node",
         "apiVersion": "v1",
         "metadata": {
             "name": node.name,
             "uid": identity.uid("node", node.name, node.devices[0].uuid),
-            "resourceVersion": version(node.created),
+            "resourceVersion": version(max(node.created, state.since)),
             "creationTimestamp": rfc3339(node.created),
-            "labels": dict(sorted(node.labels.items())),
+            "labels": dict(sorted(node.labels_at(at).items())),
             "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
         },
-        "spec": {"podCIDR": f"10.244.{node.position % 250}.0/24"},
+        "spec": _node_spec(node, state),
         "status": {
-            "capacity": amounts,
-            "allocatable": dict(amounts),
-            "conditions": _node_conditions(node),
+            "capacity": _quantities(node, ()),
+            "allocatable": _quantities(node, state.unhealthy),
+            "conditions": _node_conditions(node, state),
             "addresses": [
                 {"type": "InternalIP", "address": node.ip},
                 {"type": "Hostname", "address": node.name},
@@ -77,7 +78,22 @@ def node_object(node: Node) -> Object:
     }
 
 
-def _node_conditions(node: Node) -> list[Object]:
+def _quantities(node: Node, unhealthy: tuple[int, ...]) -> Object:
+    return {name: quantity for name, (_, _, quantity) in node_resources(node, unhealthy).items()}
+
+
+def _node_spec(node: Node, state: NodeState) -> Object:
+    spec: Object = {"podCIDR": f"10.244.{node.position % 250}.0/24"}
+    taints = [{"key": key, "value": value, "effect": effect} for key, value, effect in node.taints]
+    if state.cordoned:
+        spec["unschedulable"] = True
+        taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+    if not state.ready:
+        taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+    return {**spec, "taints": taints} if taints else spec
+
+
+def _node_conditions(node: Node, state: NodeState) -> list[Object]:
     texts = {
         "MemoryPressure": (
             "False",
@@ -88,12 +104,16 @@ def _node_conditions(node: Node) -> list[Object]:
         "PIDPressure": ("False", "KubeletHasSufficientPID", "has sufficient PID available"),
         "Ready": ("True", "KubeletReady", "is posting ready status"),
     }
+    if not state.ready:
+        texts["Ready"] = ("False", "KubeletNotReady", "is not ready: container runtime is down")
     return [
         {
             "type": kind,
             "status": status,
             "lastHeartbeatTime": rfc3339(node.created),
-            "lastTransitionTime": rfc3339(node.created),
+            "lastTransitionTime": rfc3339(
+                max(node.created, state.since) if kind == "Ready" else node.created
+            ),
             "reason": reason,
             "message": f"kubelet {text}",
         }
@@ -117,9 +137,11 @@ def namespace_object(namespace: Namespace) -> Object:
     }
 
 
-def quota_object(quota: Quota, *, hard: int, used: int, changed: int) -> Object:
+def quota_object(
+    quota: Quota, *, hard: Mapping[str, int], used: Mapping[str, int], changed: int
+) -> Object:
     """Return a ResourceQuota; `used` counts every pod that has not ended, waiting ones too."""
-    key = f"requests.{GPU}"
+    limits = {key: str(count) for key, count in hard.items()}
     return {
         "kind": "ResourceQuota",
         "apiVersion": "v1",
@@ -130,8 +152,11 @@ def quota_object(quota: Quota, *, hard: int, used: int, changed: int) -> Object:
             "resourceVersion": version(changed),
             "creationTimestamp": rfc3339(quota.created),
         },
-        "spec": {"hard": {key: str(hard)}},
-        "status": {"hard": {key: str(hard)}, "used": {key: str(used)}},
+        "spec": {"hard": limits},
+        "status": {
+            "hard": dict(limits),
+            "used": {key: str(count) for key, count in used.items()},
+        },
     }
 
 

@@ -1,10 +1,12 @@
 """Pods as a real API server writes them, as of an instant of the scenario."""
 
 from apps.lab import identity
-from apps.lab.fleet import GPU, Controller, Pod
+from apps.lab.fleet import Claim, Controller, Pod
 from apps.lab.kube_objects import Object, owner_reference, rfc3339, version
 from apps.lab.kube_specs import CONTAINER, IMAGE, pod_ip, pod_requests
 
+_CLAIM = "gpu"
+_GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 _TERMINATION = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
@@ -70,11 +72,11 @@ def _owner_labels(owner: Controller) -> dict[str, str]:
 
 
 def _pod_spec(pod: Pod, at: int) -> Object:
-    spec = _template_spec(pod.units, "Never" if pod.owner.kind == "Job" else "Always")
+    spec = _template_spec(pod, "Never" if pod.owner.kind == "Job" else "Always")
     spec |= {
         "serviceAccountName": "default",
         "serviceAccount": "default",
-        "tolerations": _TOLERATIONS,
+        "tolerations": [*_TOLERATIONS, *([_GPU_TOLERATION] if pod.tolerates_gpu else [])],
         "priority": 0,
         "enableServiceLinks": True,
         "preemptionPolicy": "PreemptLowerPriority",
@@ -86,16 +88,21 @@ def _pod_spec(pod: Pod, at: int) -> Object:
     return spec
 
 
-def _template_spec(units: int, restart_policy: str) -> Object:
-    quantities = {name: quantity for name, (_, _, quantity) in pod_requests(units).items()}
+def _template_spec(pod: Pod, restart_policy: str) -> Object:
+    quantities = {name: quantity for name, (_, _, quantity) in pod_requests(pod).items()}
+    resources: Object = {"requests": quantities}
+    if pod.claim is not None:
+        resources["claims"] = [{"name": _CLAIM}]
+    else:
+        resources = {"limits": {pod.resource: quantities[pod.resource]}, **resources}
     container = {
         "name": CONTAINER,
         "image": IMAGE,
-        "resources": {"limits": {GPU: quantities[GPU]}, "requests": quantities},
+        "resources": resources,
         **_TERMINATION,
         "imagePullPolicy": "IfNotPresent",
     }
-    return {
+    spec: Object = {
         "containers": [container],
         "restartPolicy": restart_policy,
         "terminationGracePeriodSeconds": 30,
@@ -103,6 +110,20 @@ def _template_spec(units: int, restart_policy: str) -> Object:
         "securityContext": {},
         "schedulerName": "default-scheduler",
     }
+    return spec if pod.claim is None else {**spec, "resourceClaims": [_claim_reference(pod.claim)]}
+
+
+def _claim_reference(claim: Claim) -> Object:
+    if claim.template:
+        return {"name": _CLAIM, "resourceClaimTemplateName": claim.template}
+    return {"name": _CLAIM, "resourceClaimName": claim.name}
+
+
+def _claim_statuses(pod: Pod) -> Object:
+    """Return which claims a pod's references became: those of a template have made-up names."""
+    if pod.claim is None:
+        return {}
+    return {"resourceClaimStatuses": [{"name": _CLAIM, "resourceClaimName": pod.claim.name}]}
 
 
 def _pod_status(pod: Pod, at: int) -> Object:
@@ -121,6 +142,7 @@ def _pod_status(pod: Pod, at: int) -> Object:
                 }
             ],
             "qosClass": "Burstable",
+            **_claim_statuses(pod),
         }
     status: Object = {
         "phase": _phase(pod, at),
@@ -130,6 +152,7 @@ def _pod_status(pod: Pod, at: int) -> Object:
         "startTime": rfc3339(pod.bound),
         "containerStatuses": [_container_status(pod, at)],
         "qosClass": "Burstable",
+        **_claim_statuses(pod),
     }
     if pod.started <= at:
         status["podIP"] = pod_ip(pod)

@@ -1,9 +1,10 @@
 """Amounts and addresses that the API and kube-state-metrics both show."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from apps.lab import identity
-from apps.lab.fleet import GPU, Node, Pod
+from apps.lab.fleet import GPU, MIG_PREFIX, Device, Node, Pod, Sharing
 
 CONTAINER = "main"
 IMAGE = "registry.example/ml/train:1.0"
@@ -12,25 +13,52 @@ Amount = tuple[float, str, str]
 """Value and unit as kube-state-metrics writes them, and the quantity of the API."""
 
 
-def pod_requests(units: int) -> Mapping[str, Amount]:
-    """Return what a pod with `units` GPUs asks for."""
-    return {
-        "cpu": (4.0 * units, "core", str(4 * units)),
-        "memory": (units * 32.0 * 2**30, "byte", f"{32 * units}Gi"),
-        GPU: (float(units), "integer", str(units)),
+def pod_requests(pod: Pod) -> Mapping[str, Amount]:
+    """Return what a pod asks for; its claims are no resource."""
+    cores = pod.cpu_cores or 4 * pod.units
+    gib = pod.memory_gib or 32 * pod.units
+    amounts: dict[str, Amount] = {
+        "cpu": (float(cores), "core", str(cores)),
+        "memory": (gib * 2.0**30, "byte", f"{gib}Gi"),
     }
+    if pod.resource and pod.claim is None:
+        amounts[pod.resource] = (float(pod.units), "integer", str(pod.units))
+    return amounts
 
 
-def node_resources(node: Node) -> Mapping[str, Amount]:
-    """Return a node's capacity, all of it allocatable."""
-    cards = len(node.devices)
+def node_resources(node: Node, unhealthy: tuple[int, ...] = ()) -> Mapping[str, Amount]:
+    """Return what a node has, or what of it can be allocated while devices are `unhealthy`."""
+    cores = node.cpu_cores or 16 * len(node.devices)
+    gib = node.memory_gib or 128 * len(node.devices)
     return {
-        "cpu": (16.0 * cards, "core", str(16 * cards)),
+        "cpu": (float(cores), "core", str(cores)),
         "ephemeral-storage": (3500.0 * 2**30, "byte", "3500Gi"),
-        "memory": (cards * 128.0 * 2**30, "byte", f"{128 * cards}Gi"),
-        GPU: (float(cards), "integer", str(cards)),
+        "memory": (gib * 2.0**30, "byte", f"{gib}Gi"),
+        **{
+            name: (float(count), "integer", str(count))
+            for name, count in gpu_amounts(node, unhealthy).items()
+        },
         "pods": (110.0, "integer", "110"),
     }
+
+
+def gpu_amounts(node: Node, unhealthy: tuple[int, ...] = ()) -> Mapping[str, int]:
+    """Return the GPU resources of a node; one that is all unhealthy is there with 0."""
+    amounts: Counter[str] = Counter()
+    for device in node.devices:
+        for name, count in _offered(node, device).items():
+            amounts[name] += 0 if device.index in unhealthy else count
+    return amounts
+
+
+def _offered(node: Node, device: Device) -> Mapping[str, int]:
+    if node.sharing is Sharing.DRA:
+        return {}
+    if node.sharing is Sharing.MIG_SINGLE:
+        return {GPU: len(device.instances)}
+    if node.sharing is Sharing.MIG_MIXED and device.instances:
+        return Counter(MIG_PREFIX + instance.profile for instance in device.instances)
+    return {node.resource: node.replicas}
 
 
 def pod_ip(pod: Pod) -> str:

@@ -1,13 +1,15 @@
 """Laps: stretches of a scenario that stand alone, and what can be read off them at any time."""
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
-from apps.lab.fleet import DAY, FOREVER, Controller, Node, Pod
+from apps.lab.fleet import DAY, FOREVER, Claim, Controller, Node, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +62,36 @@ NEVER = Steps((), ())
 
 
 class Run(NamedTuple):
-    """A pod on a device, in milliseconds, with the device's energy counter at its start."""
+    """Pods together on a device or instance, in milliseconds, with its energy counter at the start.
+
+    The counter and `watts` are the card's where the run is that of a whole card.
+    """
 
     start_ms: int
     end_ms: int
-    pod: Pod
+    pods: tuple[Pod, ...]
+    watts: float
     energy_mj: float
+
+    @property
+    def after(self) -> tuple[int, float]:
+        """When it ends, and the counter then."""
+        return self.end_ms, self.energy_mj + self.watts * (self.end_ms - self.start_ms)
+
+
+def tenants_activity(pods: Sequence[Pod]) -> float:
+    """Return how busy pods together keep what they are on: at most all of the time."""
+    if len(pods) == 1:
+        return min(1.0, pods[0].activity)
+    return min(1.0, round(math.fsum(pod.activity for pod in pods), 6))
 
 
 class Lap:
     """A stretch of a scenario: its pods start and end in it, energy counters start at 0.
 
-    `controllers` are those that live only in this lap; `hard` is the quota of each namespace.
+    `controllers` are those that live only in this lap; `hard` is the quota of each namespace, of
+    keys but the usual one under namespace/key. `claims` are those of the lap's pods and others
+    that no pod uses. `strays` keep cards busy unseen: no pod of the API, whatever they look like.
     """
 
     def __init__(
@@ -82,13 +102,18 @@ class Lap:
         pods: Iterable[Pod],
         hard: Mapping[str, Steps],
         controllers: Sequence[Controller] = (),
+        claims: Sequence[Claim] = (),
+        strays: Sequence[Pod] = (),
     ) -> None:
         self.start = start
         self.end = end
         self.pods = sorted(pods, key=lambda pod: (pod.created, pod.namespace, pod.name))
         self.hard = hard
         self.controllers = tuple(controllers)
-        self._runs: dict[str, list[Run]] = {}
+        self.claims = tuple(claims)
+        self.strays = tuple(strays)
+        self._runs: dict[tuple[str, int, int], list[Run]] = {}
+        self._in_use: dict[tuple[str, Hashable], list[tuple[int, int]]] = {}
 
     def pods_between(self, start: int, end: int) -> Iterator[Pod]:
         """Yield the pods that exist at some time in start..end (both included)."""
@@ -129,37 +154,85 @@ class Lap:
             finished[pod.owner.uid].append((pod.finished, 1))
         return {uid: Steps.of(deltas) for uid, deltas in finished.items()}
 
-    def runs(self, node: Node, index: int) -> list[Run]:
-        """Return what ran on a device, in order; between the runs it is idle."""
-        uuid = node.devices[index].uuid
-        runs = self._runs.get(uuid)
+    def used_of(self, namespace: str, resource: str) -> Steps:
+        """Units of one resource that the pods of a namespace ask for or hold."""
+        return self._used_by_resource.get((namespace, resource), NEVER)
+
+    @cached_property
+    def claimants(self) -> Mapping[str, Sequence[Pod]]:
+        """The pods that use each claim, by the claim's uid."""
+        found: dict[str, list[Pod]] = defaultdict(list)
+        for pod in self.pods:
+            if pod.claim is not None:
+                found[pod.claim.uid].append(pod)
+        return found
+
+    def runs(self, node: Node, index: int, instance: int = -1) -> list[Run]:
+        """Return what ran on a device, or an instance of it, in order; between it is idle."""
+        key = (node.name, index, instance)
+        runs = self._runs.get(key)
         if runs is None:
             placed = self._placed.get((node.name, index), [])
-            runs = self._runs[uuid] = self._metered(placed, node.idle_watts)
+            if instance >= 0:
+                placed = [pod for pod in placed if _is_on(pod, index, instance)]
+            runs = self._runs[key] = self._metered(placed, node)
         return runs
+
+    def runs_from(self, node: Node, index: int, instance: int, at_ms: int) -> tuple[list[Run], int]:
+        """Return the runs and the place of the first that ends after `at_ms`."""
+        runs = self.runs(node, index, instance)
+        return runs, bisect_right(runs, at_ms, key=lambda run: run.end_ms)
+
+    def in_use(
+        self, node: Node, counts: Callable[[Pod], bool], kind: Hashable
+    ) -> Sequence[tuple[int, int]]:
+        """Return the spans (milliseconds) in which a pod that counts is on any card of a node.
+
+        `kind` names the predicate, which must not change.
+        """
+        found = self._in_use.get((node.name, kind))
+        if found is None:
+            spans = sorted(
+                (run.start_ms, run.end_ms)
+                for device in node.devices
+                for run in self.runs(node, device.index)
+                if any(counts(pod) for pod in run.pods)
+            )
+            found = self._in_use[node.name, kind] = _union(spans)
+        return found
 
     @cached_property
     def _placed(self) -> Mapping[tuple[str, int], list[Pod]]:
         placed: dict[tuple[str, int], list[Pod]] = defaultdict(list)
-        for pod in self.pods:
+        for pod in (*self.pods, *self.strays):
             if pod.started < FOREVER:
-                for index in pod.devices:
+                for index in dict.fromkeys(pod.devices):
                     placed[pod.node, index].append(pod)
         for pods in placed.values():
             pods.sort(key=lambda pod: pod.started)
         return placed
 
-    def _metered(self, pods: Sequence[Pod], idle_watts: float) -> list[Run]:
+    def _metered(self, pods: Sequence[Pod], node: Node) -> list[Run]:
         """Lay the pods of one device on its energy counter: watts x milliseconds = mJ."""
         runs: list[Run] = []
         at, energy = self.start * 1000, 0.0
-        for pod in pods:
-            start, end = pod.started * 1000, min(pod.finished, self.end) * 1000
-            energy += idle_watts * (start - at)
-            runs.append(Run(start, end, pod, energy))
-            energy += pod.power_watts * (end - start)
-            at = end
+        for start, end, tenants in _together(pods, self.end):
+            energy += node.idle_watts * (start * 1000 - at)
+            watts = _watts(tenants, node)
+            run = Run(start * 1000, end * 1000, tenants, watts, energy)
+            runs.append(run)
+            at, energy = run.after
         return runs
+
+    @cached_property
+    def _used_by_resource(self) -> Mapping[tuple[str, str], Steps]:
+        deltas: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        for pod in self.pods:
+            deltas[pod.namespace, pod.resource] += [
+                (pod.created, pod.units),
+                (pod.released, -pod.units),
+            ]
+        return {key: Steps.of(changes) for key, changes in deltas.items()}
 
     def _count(
         self, key: Callable[[Pod], str], amount: Callable[[Pod], int]
@@ -194,3 +267,40 @@ class Lap:
             for at in (pod.created, pod.bound, pod.started, pod.finished, pod.deleted)
         }
         return sorted(times - {FOREVER})
+
+
+def _is_on(pod: Pod, index: int, instance: int) -> bool:
+    return (index, instance) in zip(pod.devices, pod.instances, strict=True)
+
+
+def _together(pods: Sequence[Pod], until: int) -> Iterator[tuple[int, int, tuple[Pod, ...]]]:
+    """Yield (from, to, pods) for the spans in which the same pods run, none left out but idle."""
+    spans = [(pod.started, min(pod.finished, until), pod) for pod in pods]
+    times = sorted({at for start, end, _ in spans for at in (start, end)})
+    place, active = 0, []
+    for start, end in pairwise(times):
+        while place < len(spans) and spans[place][0] <= start:
+            active.append(spans[place])
+            place += 1
+        active = [span for span in active if span[1] > start]
+        if active:
+            yield start, end, tuple(pod for _, _, pod in active)
+
+
+def _watts(tenants: Sequence[Pod], node: Node) -> float:
+    """Return what a card draws: idle, and what each of its pods adds, at most its limit."""
+    if len(tenants) == 1:
+        return tenants[0].power_watts
+    added = math.fsum(max(0.0, pod.power_watts - node.idle_watts) for pod in tenants)
+    most = node.card.board_watts if node.card else math.inf
+    return min(most, round(node.idle_watts + added, 1))
+
+
+def _union(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for start, end in spans:
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from apps.lab.prometheus_api import number
 from apps.lab.series import Series, samples_between
-from apps.lab.signals import METRICS, Signals
+from apps.lab.signals import Signals
 
 
 def lines(
@@ -15,11 +15,11 @@ def lines(
     `metrics` narrows it to these names. A family's samples follow its TYPE; those of a series are
     in the order of time.
     """
-    for name in sorted(metrics or METRICS):
+    for name in sorted(metrics or signals.metrics):
         # No `counter`: in OpenMetrics its samples would have to be named *_total.
-        kind = "gauge" if METRICS[name].type == "gauge" else "unknown"
+        kind = "gauge" if signals.metrics[name].type == "gauge" else "unknown"
         yield f"# TYPE {name} {kind}\n"
-        yield f"# HELP {name} {_escaped(METRICS[name].help)}\n"
+        yield f"# HELP {name} {_escaped(signals.metrics[name].help)}\n"
         for series in signals.series(name, start_ms, end_ms - 1):
             yield from _samples(name, series, start_ms, end_ms - 1)
     yield "# EOF\n"
@@ -28,7 +28,7 @@ def lines(
 def _samples(name: str, series: Series, low_ms: int, high_ms: int) -> Iterator[str]:
     head = f"{name}{{{_labels(series.labels)}}}"
     for segment in series.segments:
-        part = samples_between(segment, series.phase_ms, low_ms, high_ms)
+        part = samples_between(segment, series.phase_ms, low_ms, high_ms, series.interval_ms)
         for at_ms, value in part.listed() if part else ():
             yield f"{head} {number(value)} {at_ms // 1000}.{at_ms % 1000:03d}\n"
 

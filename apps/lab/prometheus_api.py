@@ -11,7 +11,7 @@ from apps.lab.answers import Answer, Parameters, json_answer, one, text_answer
 from apps.lab.clock import Clock
 from apps.lab.evaluate import LOOKBACK_MS, Labels, Times, evaluate, raw_samples
 from apps.lab.promql import BadQuery, Call, Expression, NotEvaluated, Selector, duration_ms, parse
-from apps.lab.signals import METRICS, Signals
+from apps.lab.signals import Signals
 
 VERSION = "2.42.0"
 MOST_POINTS = 11_000
@@ -112,7 +112,7 @@ class PrometheusApi:
 
     def _label_values(self, label: str, parameters: Parameters) -> Answer:
         if label == "__name__" and not parameters.get("match[]"):
-            return _data(sorted(METRICS))
+            return _data(sorted(self._signals.metrics))
         found = {value for labels in self._known(parameters) for n, value in labels if n == label}
         return _data(sorted(found))
 
@@ -135,7 +135,7 @@ class PrometheusApi:
         return _data(
             {
                 name: [{"type": metric.type, "help": metric.help, "unit": ""}]
-                for name, metric in sorted(METRICS.items())
+                for name, metric in sorted(self._signals.metrics.items())
             }
         )
 

@@ -1,15 +1,15 @@
-"""All metrics of the lab by name: which series there are in a span of time."""
+"""All metrics of a scenario by name: which series there are in a span of time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from apps.lab import device_metrics, kube_metrics
-from apps.lab.device_metrics import Metric
+from apps.lab.device_values import METRICS, Metric
 from apps.lab.scenarios.base import Scenario
 from apps.lab.series import Series
 
-METRICS: Mapping[str, Metric] = {**device_metrics.METRICS, **kube_metrics.METRICS}
-
 Match = Callable[[Mapping[str, str]], bool]
+FIXED = device_metrics.FIXED
 
 
 class Signals:
@@ -18,20 +18,44 @@ class Signals:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
 
-    def series(self, metric: str, low_ms: int, high_ms: int) -> Iterator[Series]:
-        """Yield a metric's series that may have samples in low..high, all labels on them."""
-        if metric in device_metrics.METRICS:
-            yield from device_metrics.device_series(self.scenario, metric, low_ms, high_ms)
-        elif metric in kube_metrics.METRICS:
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:
+        """The metrics that somebody in the scenario exports."""
+        return {
+            **device_metrics.exported(self.scenario),
+            **kube_metrics.exported(self.scenario),
+        }
+
+    def series(
+        self, metric: str, low_ms: int, high_ms: int, *, wanted: Match = lambda _: True
+    ) -> Iterator[Series]:
+        """Yield a metric's series that may have samples in low..high, all labels on them.
+
+        `wanted` may be asked early, of the labels that all series of a device have (FIXED); those
+        that it refuses are left out.
+        """
+        if metric not in self.metrics:
+            return
+        if metric in METRICS:
+            yield from device_metrics.device_series(
+                self.scenario, metric, low_ms, high_ms, wanted=wanted
+            )
+        else:
             yield from kube_metrics.kube_series(self.scenario, metric, low_ms, high_ms)
 
     def select(
-        self, metrics: Sequence[str], match: Match, low_ms: int, high_ms: int
+        self,
+        metrics: Sequence[str],
+        match: Match,
+        low_ms: int,
+        high_ms: int,
+        *,
+        wanted: Match = lambda _: True,
     ) -> list[Series]:
         """Return the series of `metrics` whose labels match, in the order of their making."""
         return [
             series
             for metric in metrics
-            for series in self.series(metric, low_ms, high_ms)
+            for series in self.series(metric, low_ms, high_ms, wanted=wanted)
             if match(series.labels)
         ]

@@ -1,5 +1,6 @@
-"""Reads of how the portal runs: what is set up, and which hours each cluster was asked for."""
+"""Reads of how the portal runs: what is set up, which hours were asked for, what is wrong."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,6 +10,8 @@ from django.db.models import Count, Max, Min, Q
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster, Tier
+from apps.operations.domain.findings import KINDS, SEVERITIES
+from apps.operations.models import DoctorFinding
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow
 
@@ -116,3 +119,75 @@ def _newest_errors(clusters: list[int]) -> dict[int, str]:
     for pk, hour in hours.items():
         wanted |= Q(cluster_id=pk, hour=hour)
     return dict(failed.filter(wanted).values_list("cluster_id", "error"))
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    """An open finding of the doctor; see `apps.operations.domain.findings.Finding`.
+
+    `since` is when it began, as far as that is known, else when it was first seen; `seen_at` when
+    it was last found. `places` is empty for who may not see how the portal runs.
+    """
+
+    cluster: str
+    code: str
+    severity: str
+    group: str
+    title: str
+    subject: str
+    what: str
+    fix: str
+    pods: int | None
+    gpu_hours: float | None
+    places: tuple[str, ...]
+    since: datetime
+    seen_at: datetime
+
+
+def open_findings(*, visibility: Visibility, clusters: Collection[str] = ()) -> list[FindingRow]:
+    """Return what the doctor last found and nobody has mended, the worst first. One query.
+
+    `clusters` narrows to these and to the portal itself. Who may not see how the portal runs gets
+    what names neither servers nor namespaces, pods and nodes.
+    """
+    rows = DoctorFinding.objects.filter(resolved_at__isnull=True)
+    if clusters:
+        rows = rows.filter(Q(cluster__name__in=clusters) | Q(cluster__isnull=True))
+    if not visibility.operations:
+        rows = rows.filter(code__in=[code for code, kind in KINDS.items() if kind.public])
+    found = [
+        _finding(row, visibility)
+        for row in rows.filter(Q(cluster__isnull=True) | Q(cluster__active=True))
+        .select_related("cluster")
+        .order_by("pk")
+        if row.code in KINDS
+    ]
+    return sorted(found, key=_worst_first)
+
+
+def _finding(row: DoctorFinding, visibility: Visibility) -> FindingRow:
+    cost = row.body.get("cost") or {}
+    return FindingRow(
+        cluster=row.cluster.name if row.cluster else "",
+        code=row.code,
+        severity=row.severity,
+        group=KINDS[row.code].group,
+        title=KINDS[row.code].title,
+        subject=row.subject,
+        what=str(row.body.get("what", "")),
+        fix=str(row.body.get("fix", "")),
+        pods=cost.get("pods"),
+        gpu_hours=cost.get("gpu_hours"),
+        places=tuple(row.body.get("places", ())) if visibility.operations else (),
+        since=row.first_seen,
+        seen_at=row.last_seen,
+    )
+
+
+_SEVERITY_ORDER = [severity.value for severity in SEVERITIES]
+
+
+def _worst_first(row: FindingRow) -> tuple[Any, ...]:
+    cost = (-(row.gpu_hours or 0.0), -(row.pods or 0))
+    order = (_SEVERITY_ORDER.index(row.severity), row.group != "data")
+    return (*order, *cost, row.cluster, row.code, row.subject)

@@ -151,7 +151,11 @@ class WorkloadDay(OfWorkload, Held):
 
     class Meta:
         ordering = ["day", "pk"]
-        indexes = [models.Index(fields=["cluster", "day"], name="workload_day_day")]
+        indexes = [
+            models.Index(fields=["cluster", "day"], name="workload_day_day"),
+            models.Index(fields=["team", "day"], name="workload_day_team"),
+            models.Index(fields=["workload", "day"], name="workload_day_workload"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.workload_id} {self.day}"
@@ -206,6 +210,23 @@ class Day(models.Model):
         return f"{self.cluster_id} {self.day}"
 
 
+class ExporterSetUp(models.Model):
+    """How a cluster's device exporters showed themselves in some hours; `profile` as JSON."""
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    digest = models.CharField(max_length=64)
+    profile = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["cluster", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "digest"], name="exporter_set_up_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.digest[:8]}"
+
+
 class CollectionWindow(models.Model):
     """One hour of one cluster: whether its facts are there and how good they are.
 
@@ -227,6 +248,9 @@ class CollectionWindow(models.Model):
     ledger_source = models.CharField(max_length=8, blank=True)
     scrape_interval_seconds = models.FloatField(null=True, blank=True)
     activity_metric = models.CharField(max_length=80, blank=True)
+    exporters = models.ForeignKey(
+        "usage.ExporterSetUp", null=True, blank=True, on_delete=models.SET_NULL
+    )
     duration_seconds = models.FloatField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     attempted_at = models.DateTimeField(null=True, blank=True)
@@ -237,7 +261,10 @@ class CollectionWindow(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["cluster", "hour"], name="collection_once"),
         ]
-        indexes = [models.Index(fields=["-hour", "cluster"], name="collection_hour")]
+        indexes = [
+            models.Index(fields=["-hour", "cluster"], name="collection_hour"),
+            models.Index(fields=["collected_at"], name="collection_collected"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.cluster_id} {self.hour} {self.state}"

@@ -9,6 +9,7 @@ called and when it starts stands once in the figure's `layout.meta`, not once fo
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from json import JSONEncoder
 from math import floor, log10
 from typing import Any
@@ -30,6 +31,8 @@ _DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
 _LONG = 100  # periods; bars of a longer window are too thin for more than four figures
 _FIGURES = 4
 _MOST_LISTED = 31  # periods in the table under a chart of a long window
+_MOST_BESIDE_OTHERS = 7  # and under each of many charts
+FEW = 3  # charts of a page whose tables list all
 _MOST_NOTED = 14  # more notes than that would run into each other
 
 
@@ -115,11 +118,13 @@ def ledger(
     title: str,
     axis: Axis,
     classes: Sequence[LedgerClass] = CAPACITY_CLASSES,
+    one_of_many: bool = False,
 ) -> Chart:
     """Return the ledger over time: one stacked bar per period, its classes from busy upwards.
 
     With all classes a bar is as high as the capacity. Periods without a row stay empty, and those
-    that were not collected are marked; neither is drawn as zero.
+    that were not collected are marked; neither is drawn as zero. `one_of_many`: of a page with a
+    chart for each tier, whose tables say no more than the newest periods.
     """
     by_period = {r.period.astimezone(UTC): r.amounts for r in rows if r.period is not None}
     drawn = any(a.allocated or a.capacity for a in by_period.values())
@@ -130,7 +135,9 @@ def ledger(
         caption=f"{title}, {axis.unit}. {axis.label}.{_lost(axis)}",
         unit=axis.unit,
         figure=_ledger_figure(by_period, axis, classes) if drawn else None,
-        table=_ledger_table(rows, by_period, chart_id, title, axis, classes),
+        table=_ledger_table(
+            rows, by_period, chart_id, title, axis, classes, one_of_many=one_of_many
+        ),
         empty=empty,
     )
 
@@ -181,7 +188,7 @@ def _bars(cls: LedgerClass, drawn: Sequence[Amounts | None]) -> Figure:
         "name": cls.label,
         "x0": 0,
         "dx": 1,
-        "y": [None if a is None else _rounded(getattr(a, cls.key), len(drawn)) for a in drawn],
+        "y": _rounded([None if a is None else getattr(a, cls.key) for a in drawn]),
         "meta": cls.token,
     }
     if cls.pattern:
@@ -196,7 +203,7 @@ def _periods(axis: Axis) -> Figure:
     their labels come from here, because browsers need not know the rules of the report's zone.
     """
     notes = {str(i): note for i, p in enumerate(axis.periods) if (note := _period_note(i, p, axis))}
-    days = [f"{period.astimezone(axis.zone):%Y-%m-%d}" for period in axis.periods]
+    days = [_local_day(period, axis.zone) for period in axis.periods]
     about = {"unit": axis.interval.value, "first": days[0], "last": days[-1], "notes": notes}
     if axis.interval is not Interval.HOUR:
         return {**about, "days": days}
@@ -205,6 +212,11 @@ def _periods(axis: Axis) -> Figure:
         "start": f"{axis.periods[0].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "labels": [shown(period, Format.HOUR, axis.zone) for period in axis.periods],
     }
+
+
+@lru_cache(maxsize=4096)
+def _local_day(period: datetime, zone: ZoneInfo) -> str:
+    return period.astimezone(zone).date().isoformat()
 
 
 def _period_note(index: int, period: datetime, axis: Axis) -> str:
@@ -293,7 +305,7 @@ def _short_notes(
         amounts = by_period.get(period)
         if amounts is None:
             continue
-        top = _rounded(sum(getattr(amounts, c.key) or 0 for c in classes), len(axis.periods))
+        top = round(sum(getattr(amounts, c.key) or 0 for c in classes) / NANO, _DIGITS)
         if count := axis.missing.get(period):
             notes.append(_note(index, top, f"−{count} h"))
         elif axis.is_unfinished(index):
@@ -321,6 +333,8 @@ def _ledger_table(
     title: str,
     axis: Axis,
     classes: Sequence[LedgerClass],
+    *,
+    one_of_many: bool,
 ) -> Table:
     has_capacity = classes is CAPACITY_CLASSES
     columns = [
@@ -333,25 +347,26 @@ def _ledger_table(
         tables.COVERAGE,
         Column("missing_hours", "Missing", Format.COUNT, "h", "closed hours that have no facts"),
     ]
-    body = [
-        _period_row(period, by_period.get(period), axis)
-        for period in axis.periods
-        if period in by_period or axis.missing.get(period)
-    ]
+    told = [p for p in axis.periods if p in by_period or axis.missing.get(p)]
+
+    def body(periods: Sequence[datetime]) -> list[Row]:
+        return [_period_row(period, by_period.get(period), axis) for period in periods]
+
     missing = sum(axis.missing.values())
-    long = len(body) > _LONG
+    most = _MOST_BESIDE_OTHERS if one_of_many else _MOST_LISTED
+    long = len(told) > (most if one_of_many else _LONG)
     return Table(
         id=chart_id,
         title=title,
         columns=columns,
-        rows=body[-_MOST_LISTED:] if long else body,
+        rows=body(told[-most:] if long else told),
         zone=axis.zone,
         empty=_why_empty(axis),
         total=_total_of_periods(rows, missing),
-        note=f"The last {_MOST_LISTED} of {len(body)}; the total and the file are over all of them."
+        note=f"The last {most} of {len(told)}; the total and the file are over all of them."
         if long
         else "",
-        every=(lambda: body) if long else None,
+        every=(lambda: body(told)) if long else None,
     )
 
 
@@ -367,12 +382,13 @@ def _total_of_periods(rows: Sequence[UsageRow], missing: int) -> Row | None:
     return Row({**total.values, "missing_hours": missing})
 
 
-def _rounded(amount: int | None, periods: int) -> float:
-    """Return nano-GPU-hours as GPU-hours, as finely as a chart of so many periods can show."""
-    gpu_hours = (amount or 0) / NANO
-    if periods > _LONG and gpu_hours:
-        digits = max(0, min(2, _FIGURES - 1 - floor(log10(abs(gpu_hours)))))
-    else:
-        digits = _DIGITS
-    value = round(gpu_hours, digits)
-    return int(value) if value == int(value) else value
+def _rounded(amounts: Sequence[int | None]) -> list[float | None]:
+    """Return nano-GPU-hours as GPU-hours, as finely as a chart of so many bars can show."""
+    digits = _DIGITS
+    if len(amounts) > _LONG:
+        most = max((abs(amount) for amount in amounts if amount), default=NANO) / NANO
+        digits = max(0, min(2, _FIGURES - 1 - floor(log10(most))))
+    if digits == 0:
+        return [None if a is None else (a + NANO // 2) // NANO for a in amounts]
+    values = [None if a is None else round(a / NANO, digits) for a in amounts]
+    return [int(v) if v is not None and v.is_integer() else v for v in values]

@@ -8,6 +8,7 @@ from typing import Any
 from apps.clusters.domain.calendar import day_window, days_in
 from apps.clusters.selectors import ClusterRow
 from apps.operations.selectors import ClusterProgress
+from apps.usage.domain.findings import finding_text
 from apps.usage.domain.periods import day_end, day_start
 from apps.usage.domain.rows import CollectionRow
 from apps.web import tables
@@ -286,5 +287,5 @@ def _collection_line(row: CollectionRow) -> Row:
 
 def remarks(row: CollectionRow) -> str:
     """Return error, findings and warnings of an hour in one line, the error first."""
-    findings = [f"{name} × {count}" for name, count in sorted(row.findings.items())]
+    findings = [finding_text(code, count) for code, count in sorted(row.findings.items())]
     return "; ".join([*([row.error] if row.error else []), *findings, *row.warnings])

@@ -5,6 +5,7 @@ from django.urls import URLPattern, path
 from apps.web.views import (
     account,
     catalog,
+    devices,
     explain,
     first_run,
     health,
@@ -32,6 +33,8 @@ urlpatterns: list[URLPattern] = [
         name="workload",
     ),
     path("pods/<str:cluster>/<str:uid>/", pods.pod, name="pod"),
+    path("devices/", devices.device_list, name="devices"),
+    path("devices/<str:cluster>/<path:uuid>/", devices.device, name="device"),
     path("explain/", explain.explain, name="explain"),
     path("search/", search.search, name="search"),
     path("views/", saved.views, name="views"),

@@ -13,7 +13,7 @@ from django.db import connection, models, transaction
 
 from apps.clusters.models import Cluster
 from apps.usage.domain.amounts import NANO, Amounts
-from apps.usage.domain.holdings import Card
+from apps.usage.domain.cards import Card
 from apps.usage.domain.hour import HourFacts, NodeFact, PodFact
 from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
 from apps.usage.services import write

@@ -384,3 +384,24 @@ def test_an_unusable_entry_says_what_is_missing(config: dict[str, object], text:
     with pytest.raises(SourceRejected) as caught:
         KubernetesApi.from_config(config)
     assert text in str(caught.value)
+
+
+# ---------------------------------------------------------------- rights
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("allowed", True), ("denied", False)])
+def test_what_the_account_may_do_is_asked_by_a_review(name: str, *, allowed: bool) -> None:
+    answer = Answer(recorded(f"variants/sa-selfsubjectaccessreview-{name}.json"), status=201)
+    with serving(_always(answer)) as server:
+        assert _api(server.url).may("list", "", "pods") is allowed
+    (request,) = server.requests
+    assert request.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert orjson.loads(request.body)["spec"] == {
+        "resourceAttributes": {"verb": "list", "group": "", "resource": "pods"}
+    }
+
+
+def test_a_server_that_refuses_reviews_says_so() -> None:
+    refused = Answer(recorded("errors/403-sa-nodes.json"), status=403)
+    with serving(_always(refused)) as server, pytest.raises(SourceRejected):
+        _api(server.url).may("list", "", "pods")

@@ -9,6 +9,13 @@ import pytest
 from apps.clusters.adapters.fake_metrics import FakeMetrics
 from apps.clusters.adapters.prometheus import PrometheusSource
 from apps.clusters.adapters.prometheus_config import PrometheusConfig
+from apps.clusters.domain.exporter_profile import (
+    ExporterProfile,
+    Family,
+    Generation,
+    JobProfile,
+    WorkloadLabels,
+)
 from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import (
@@ -84,6 +91,21 @@ def fake() -> FakeMetrics:
             for slot in (ORIGIN, ORIGIN + SLOT)
         ],
         away=BEFORE.slots(),
+        profile=ExporterProfile((
+            JobProfile(
+                job="dcgm-exporter",
+                family=Family.DCGM,
+                generation=Generation.HOSTNAME_UPPER,
+                workload_labels=WorkloadLabels.EXPORTED,
+                node_labels=("Hostname",),
+                activity_metrics=(
+                    ("NVIDIA A100-SXM4-80GB", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE",)),
+                ),
+                memory_metric="DCGM_FI_DEV_FB_USED",
+                energy_metric="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+                label_names=("Hostname", "UUID", "exported_pod", "modelName", "pod"),
+            ),
+        )),
     )  # fmt: skip
 
 
@@ -116,6 +138,12 @@ def test_device_rows_are_those_of_the_windows_slots(source: MetricsSource) -> No
             assert row[9:] == pytest.approx(other[9:], abs=1e-6)
         assert answer.activity_metric == "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
         assert (answer.scrape_interval_seconds, answer.intervals) == (30.0, {})
+
+
+def test_the_exporters_are_described_as_the_window_shows_them(source: MetricsSource) -> None:
+    assert source.devices(WINDOW).profile == fake().profile
+    assert source.devices(BEFORE).profile == ExporterProfile()
+    assert source.devices(WINDOW).findings == {}
 
 
 def test_the_fake_has_the_intervals_of_the_windows_slots() -> None:

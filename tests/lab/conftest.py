@@ -24,3 +24,13 @@ def helios() -> Scenario:
 @pytest.fixture(scope="session")
 def reference() -> Scenario:
     return load("reference", now=NOW)
+
+
+@pytest.fixture(scope="session")
+def openb() -> Scenario:
+    return load("openb", now=NOW)
+
+
+@pytest.fixture(scope="session")
+def campus() -> Scenario:
+    return load("campus", now=NOW)

@@ -29,7 +29,9 @@ def out(*arguments: str) -> str:
 
 
 def test_the_list_names_every_scenario() -> None:
-    assert [line.split("\t")[0] for line in out("list").splitlines()] == ["helios", "reference"]
+    names = [line.split("\t")[0] for line in out("list").splitlines()]
+
+    assert names == ["campus", "helios", "openb", "reference"]
 
 
 def serve(*arguments: str) -> subprocess.Popen[str]:
@@ -174,7 +176,19 @@ def test_an_export_is_openmetrics_of_its_span(tmp_path: Path) -> None:
             id="empty span",
         ),
         pytest.param(
-            ["export", "--start", PINNED, "--end", PINNED, "--output", "x", "--metrics", "up"],
+            [
+                "export",
+                "--scenario",
+                "reference",
+                "--start",
+                PINNED,
+                "--end",
+                "2026-11-21T21:00:00Z",
+                "--output",
+                "x",
+                "--metrics",
+                "up",
+            ],
             "no such metric: up",
             id="metric",
         ),

@@ -308,7 +308,8 @@ def test_port_0_is_refused_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_an_unknown_scenario_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    assert "the demo knows reference, helios" in told_by_demo(tmp_path, SCENARIO="../portal")
+    told = told_by_demo(tmp_path, SCENARIO="../portal")
+    assert "the demo knows reference, helios, openb, campus" in told
 
 
 def test_the_accounts_of_a_real_portal_keep_the_demo_out(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_window_without_facts_has_no_waste(portal: Portal) -> None:
 def test_waste_is_found_in_few_queries(
     portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_max_num_queries(7):
+    with django_assert_max_num_queries(8):
         waste(window_of(portal, cut=HOUR))
 
 

@@ -19,6 +19,7 @@ from apps.clusters.domain.window import Window
 from tests import factories
 from tests.factories import Portal
 from tests.programs import find
+from tests.web.devices import make_devices
 
 # Four local days of Berlin; the 26th has 25 hours. Long past, so that no test waits for a clock.
 FIRST, LAST = date(2025, 10, 24), date(2025, 10, 27)
@@ -27,6 +28,8 @@ DAILY = "first=2025-10-24&last=2025-10-27"
 ERROR = "Prometheus at http://west.example:9090 answered 503: check that it runs."
 FAILED = datetime(2025, 10, 25, 0, tzinfo=UTC)  # 02:00 in Berlin
 MISSING = datetime(2025, 10, 25, 1, tzinfo=UTC)  # 03:00 in Berlin
+
+LOOKED = datetime(2025, 10, 27, 22, 55, tzinfo=UTC)
 
 
 def make_filled_portal() -> Portal:
@@ -37,6 +40,7 @@ def make_filled_portal() -> Portal:
     factories.collect(hours, portal.cards, portal.facts_of, zone=portal.zone)
     for cluster in portal.clusters:
         factories.note_collection(cluster, FAILED, state="failed", error=ERROR, attempts=3)
+    make_devices(portal, LOOKED)
     return portal
 
 

@@ -16,6 +16,7 @@ PAGES = {
     "/teams/vision/": 45,
     "/workloads/west/vision/Job/train/": 30,
     "/pods/west/uid-train-0/": 20,
+    "/devices/": 40,
     "/health/data/": 24,
     "/explain/": 32,
 }
@@ -23,6 +24,7 @@ PAGES = {
 # The same of pages that show no window of time.
 STANDING = {
     "/tiers/": 25,
+    "/devices/west/GPU-00000000-0000-0000-0000-000000000001/": 40,
     "/search/": 16,
     "/first-run/": 14,
     "/views/": 8,

@@ -1,9 +1,12 @@
 """The pages of a workload and of a pod: lives, and what is not known."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from django.test import Client
 
+from apps.accounts.models import User
+from apps.clusters.models import Node, NodeSpell
 from tests.factories import Portal, make_pod, make_workload
 from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, text_of
@@ -73,3 +76,45 @@ def test_a_pod_says_the_most_memory_it_took_where_that_is_known(admin: Client) -
     assert f"{said} 100 MiB." in text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}")
     early = "/pods/west/uid-train-0/?first=2025-09-01&last=2025-09-02"
     assert said not in text_of(admin, early)
+
+
+def make_shared(portal: Portal, units: int) -> None:
+    """Say that the cards of west-1 are cut into four shares each."""
+    NodeSpell.objects.create(
+        node=Node.objects.get(cluster=portal.clusters[0], name="west-1"),
+        start=datetime(2025, 10, 20, tzinfo=UTC),
+        ready=True,
+        schedulable=True,
+        capacity={"nvidia.com/gpu": units},
+        allocatable={"nvidia.com/gpu": units},
+        labels={"nvidia.com/gpu.replicas": "4"},
+    )
+
+
+def test_a_pod_on_cards_of_its_own_has_nobody_beside_it(admin: Client) -> None:
+    assert "Beside it" not in text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}")
+
+
+def test_a_pod_on_shared_cards_names_who_may_have_been_beside_it(
+    portal: Portal, admin: Client
+) -> None:
+    make_shared(portal, units=32)
+    page = text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}")
+    _, *rows = tables_of(page)["beside"].rows
+    assert [[cell.text for cell in row][:3] for row in rows] == [
+        ["notes-0", "speech", "speech"],
+        ["serve-abc", "vision-prod", "vision"],
+    ]
+    assert "The node has 8 such devices" in page
+    assert "may have shared a card with this pod" in page
+
+
+def test_pods_of_other_teams_beside_a_pod_are_only_counted(
+    portal: Portal, signed_in: Callable[[User], Client]
+) -> None:
+    make_shared(portal, units=4)
+    page = text_of(signed_in(portal.ada), f"/pods/west/uid-train-0/?{HOURLY}")
+    assert "serve-abc" in page
+    assert "notes-0" not in page
+    assert "And 1 pod of other teams held shares at the same time." in page
+    assert "so these pods were on the same one" in page

@@ -2,7 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
+from apps.clusters.domain.device_state import DeviceState
+from apps.clusters.domain.exporter_profile import ExporterProfile
 from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
@@ -21,7 +24,8 @@ class FakeMetrics:
 
     `pods` and `nodes` are the whole truth, of which a window shows what could be known by its
     end. `away` are slots without kube-state-metrics, `intervals` those of
-    devices that differ from `scrape_interval_seconds`. Every call raises `failure` while it is
+    devices that differ from `scrape_interval_seconds`. `profile` and `findings` are those of every
+    window in which a device has samples. Every call raises `failure` while it is
     set; `calls` notes the names of the methods called.
     """
 
@@ -31,10 +35,13 @@ class FakeMetrics:
     nodes: Sequence[NodeSpell] = ()
     quota_slots: Sequence[QuotaSlot] = ()
     away: Collection[int] = ()
+    states: Sequence[DeviceState] = ()
     activity_metric: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
     scrape_interval_seconds: float | None = 30.0
     intervals: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    profile: ExporterProfile = field(default_factory=ExporterProfile)
+    findings: Mapping[tuple[int, str], int] = field(default_factory=dict)
     failure: Exception | None = None
     calls: list[str] = field(default_factory=list)
 
@@ -49,6 +56,8 @@ class FakeMetrics:
             scrape_interval_seconds=self.scrape_interval_seconds if measured else None,
             warnings=self.warnings,
             intervals={key: value for key, value in self.intervals.items() if key[0] in slots},
+            profile=self.profile if measured else ExporterProfile(),
+            findings=self.findings if measured else {},
         )
 
     def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
@@ -93,6 +102,11 @@ class FakeMetrics:
         self._called("quotas")
         slots = set(window.slots())
         return [row for row in self.quota_slots if row.slot in slots]
+
+    def device_states(self, at: datetime) -> list[DeviceState]:
+        del at
+        self._called("device_states")
+        return list(self.states)
 
     def health(self) -> SourceHealth:
         self._called("health")

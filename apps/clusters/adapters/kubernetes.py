@@ -30,6 +30,8 @@ from apps.clusters.ports import (
 CHUNK = 500
 _RESTARTS = 3
 _READ_BYTES = 1 << 16
+_REVIEWS_VERSION = "authorization.k8s.io/v1"
+_REVIEWED = msgspec.json.Decoder(dict[str, Any])
 
 
 @functools.cache
@@ -119,6 +121,25 @@ class KubernetesApi:
             details={"platform": str(version.get("platform", ""))},
         )
 
+    def may(self, verb: str, group: str, resource: str) -> bool:
+        """Say whether the account may do `verb` on a resource in all namespaces.
+
+        Asked by a SelfSubjectAccessReview, which every account may create and changes nothing.
+        """
+        wanted = {"verb": verb, "group": group, "resource": resource}
+        review = {
+            "apiVersion": _REVIEWS_VERSION,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": wanted},
+        }
+        path = f"/apis/{_REVIEWS_VERSION}/selfsubjectaccessreviews"
+        with self._request(path, {}, timeout=self._timeout, body=review) as response:
+            status, answer, headers = response.status, response.data, response.headers
+        if status != 201:
+            check(status, headers, answer, "create", path)
+        found: Mapping[str, Any] = _decode(_REVIEWED, answer, path)
+        return bool((found.get("status") or {}).get("allowed"))
+
     def close(self) -> None:
         """End every open watch, from any thread; their readers see SourceUnavailable."""
         with self._lock:
@@ -171,19 +192,31 @@ class KubernetesApi:
 
     @contextmanager
     def _request(
-        self, path: str, query: Mapping[str, str], *, timeout: tuple[float, float]
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: tuple[float, float],
+        body: Mapping[str, Any] | None = None,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Open a GET; whatever breaks until the caller is done with it is SourceUnavailable."""
+        """Open a GET, or a POST of `body`; whatever breaks meanwhile is SourceUnavailable."""
         response: urllib3.BaseHTTPResponse | None = None
         try:
-            method, url, headers, _, _ = self._client.param_serialize(
-                "GET",
+            method, url, headers, sent, _ = self._client.param_serialize(
+                "GET" if body is None else "POST",
                 path,
                 query_params=list(query.items()),
-                header_params={"Accept": "application/json", "User-Agent": "gpuportal"},
+                header_params={
+                    "Accept": "application/json",
+                    "Content-Type": "application/json",
+                    "User-Agent": "gpuportal",
+                },
+                body=body,
                 auth_settings=["BearerToken"],
             )
-            answer = self._client.call_api(method, url, headers, _request_timeout=timeout)
+            answer = self._client.call_api(
+                method, url, headers, body=sent, _request_timeout=timeout
+            )
             response = answer.response
             self._open(response)
             yield response

@@ -40,9 +40,15 @@ class ConditionShape(TypedDict, total=False):
     lastTransitionTime: str | None
 
 
+class ClaimUseShape(TypedDict, total=False):
+    name: str
+    request: str | None
+
+
 class ResourcesShape(TypedDict, total=False):
     limits: _Amounts
     requests: _Amounts
+    claims: list[ClaimUseShape] | None
 
 
 class ContainerShape(TypedDict, total=False):
@@ -73,6 +79,28 @@ class AffinityShape(TypedDict, total=False):
     nodeAffinity: NodeAffinityShape | None
 
 
+class PodClaimShape(TypedDict, total=False):
+    name: str
+    resourceClaimName: str | None
+    resourceClaimTemplateName: str | None
+
+
+class PodClaimStatusShape(TypedDict, total=False):
+    name: str
+    resourceClaimName: str | None
+
+
+class RequestMappingShape(TypedDict, total=False):
+    containerName: str
+    resourceName: str
+    requestName: str
+
+
+class ExtendedClaimShape(TypedDict, total=False):
+    resourceClaimName: str | None
+    requestMappings: list[RequestMappingShape] | None
+
+
 class PodSpecShape(TypedDict, total=False):
     nodeName: str | None
     nodeSelector: _Words
@@ -80,6 +108,7 @@ class PodSpecShape(TypedDict, total=False):
     containers: list[ContainerShape] | None
     initContainers: list[ContainerShape] | None
     affinity: AffinityShape | None
+    resourceClaims: list[PodClaimShape] | None
 
 
 class RunningShape(TypedDict, total=False):
@@ -118,6 +147,8 @@ class PodStatusShape(TypedDict, total=False):
     conditions: list[ConditionShape] | None
     containerStatuses: list[ContainerStatusShape] | None
     initContainerStatuses: list[ContainerStatusShape] | None
+    resourceClaimStatuses: list[PodClaimStatusShape] | None
+    extendedResourceClaimStatus: ExtendedClaimShape | None
 
 
 class PodShape(TypedDict):

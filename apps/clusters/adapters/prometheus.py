@@ -2,18 +2,22 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
-from apps.clusters.adapters.prometheus_answers import Envelope
+from apps.clusters.adapters.prometheus_answers import Envelope, decode_instant
 from apps.clusters.adapters.prometheus_config import PrometheusConfig, Secret
+from apps.clusters.adapters.prometheus_device_states import read_states
 from apps.clusters.adapters.prometheus_devices import read_devices
 from apps.clusters.adapters.prometheus_kube_state import read_ledger
 from apps.clusters.adapters.prometheus_quotas import read_quotas
-from apps.clusters.adapters.prometheus_raw import read_samples
 from apps.clusters.adapters.prometheus_reading import Reading
-from apps.clusters.adapters.prometheus_transport import PrometheusApi
+from apps.clusters.adapters.prometheus_samples import read_samples
+from apps.clusters.adapters.prometheus_transport import PrometheusApi, Request
+from apps.clusters.adapters.promql import equal
+from apps.clusters.domain.device_state import DeviceState
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
     ActivitySample,
@@ -79,6 +83,20 @@ class PrometheusSource:
 
     def quotas(self, window: Window) -> list[QuotaSlot]:
         return list(read_quotas(Reading(self._api), window))
+
+    def device_states(self, at: datetime) -> list[DeviceState]:
+        return read_states(Reading(self._api), at)
+
+    def ask(self, question: str) -> list[tuple[Mapping[str, str], float]]:
+        """Return labels and value of each series of an instant query, as of the server's now.
+
+        `$matchers` in the question stands for the cluster's own matchers, each with a comma.
+        """
+        chosen = "".join(f"{matcher}," for matcher in equal(self._api.config.matchers))
+        query = {"query": question.replace("$matchers", chosen)}
+        body = self._api.post(Request("/api/v1/query", query))
+        series, _ = decode_instant(body, dict[str, str])
+        return [(one.metric, one.value[1]) for one in series]
 
     def health(self) -> SourceHealth:
         """Return the version; servers that only speak the query API may tell none."""

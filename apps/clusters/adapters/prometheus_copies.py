@@ -12,12 +12,8 @@ from itertools import pairwise
 from math import inf, isfinite
 from typing import NamedTuple
 
-from apps.clusters.adapters.prometheus_forms import (
-    ACTIVITY,
-    UTILIZATION,
-    Part,
-    Target,
-)
+from apps.clusters.adapters.prometheus_dialects import ACTIVITY, DCGM, UTILIZATION
+from apps.clusters.adapters.prometheus_forms import Part, Target
 from apps.clusters.adapters.prometheus_raw import batches, named_devices
 from apps.clusters.adapters.prometheus_reading import Reading, SlotQuery
 from apps.clusters.adapters.prometheus_rows import (
@@ -89,10 +85,13 @@ def count_once(
     crowds: Sequence[Crowd],
     by_slot: Mapping[int, list[Row]],
     interval: Callable[[int, DeviceKey], float],
-) -> None:
-    """Count the samples of crowded devices once, in place."""
+) -> dict[int, set[DeviceKey]]:
+    """Count the samples of crowded devices once, in place.
+
+    Returns the devices by slot that are seen through two exporters.
+    """
     if not crowds:
-        return
+        return {}
     doubled = _doubled(reading, crowds, interval)
     suspects = {
         crowd.slot: {key for node in doubled[crowd.slot] for key in crowd.devices[node]}
@@ -108,6 +107,7 @@ def count_once(
     for crowd in crowds:
         slot = crowd.slot
         without_repeats(by_slot[slot], lambda key, at=slot: interval(at, key))  # type: ignore[misc]
+    return suspects
 
 
 def _remark(reading: Reading, nodes: Collection[str], *, bare: bool) -> None:
@@ -203,8 +203,8 @@ def _by_target(
         if not missing:
             break
         here: _Targets = defaultdict(lambda: defaultdict(_Seen))
-        for part in parts:
-            for more in named_devices(missing):
+        for part in (one for one in parts if one.dialect is DCGM):
+            for more in named_devices(missing, part.form.uuid_label):
                 _add_targets(reading, part, metric, more, here)
         found.update({place: seen for place, seen in here.items() if place not in found})
     return found

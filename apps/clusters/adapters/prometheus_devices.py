@@ -1,405 +1,175 @@
 """Device rows of a window: what each device and holder did in each slot."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from apps.clusters.adapters.prometheus_activity import (
-    LARGEST_FRACTION,
-    LARGEST_PERCENT,
-    reads_fraction,
-    reads_percent,
-)
-from apps.clusters.adapters.prometheus_copies import Crowd, count_once, crowd_of, some_of
-from apps.clusters.adapters.prometheus_forms import (
-    ACTIVITY,
-    ENERGY,
-    MEMORY,
-    UTILIZATION,
-    Device,
-    Holder,
-    Part,
-    parts,
-)
+from apps.clusters.adapters.prometheus_copies import Crowd, count_once, crowd_of
+from apps.clusters.adapters.prometheus_dialects import DIALECTS
+from apps.clusters.adapters.prometheus_forms import Part, parts
 from apps.clusters.adapters.prometheus_intervals import (
     AnswerIntervals,
+    Measure,
     SlotIntervals,
     learn_intervals,
     samples_by_device,
 )
-from apps.clusters.adapters.prometheus_raw import (
-    Raw,
-    named_devices,
-    raw_series,
-    summed,
-    unit_scale,
+from apps.clusters.adapters.prometheus_parts import PartReader
+from apps.clusters.adapters.prometheus_process import (
+    NO_VALUES,
+    Sharing,
+    add_process_values,
+    shared_devices,
 )
-from apps.clusters.adapters.prometheus_reading import Points, Reading, SlotQuery, chunks
-from apps.clusters.adapters.prometheus_rows import Row, device_slots, joined, key_of, share_energy
-from apps.clusters.adapters.promql import Matcher, by, over
-from apps.clusters.domain.window import SLOT_SECONDS, Window
-from apps.clusters.ports import DeviceAnswer, DeviceSlot, SourceRejected
+from apps.clusters.adapters.prometheus_profile import Reader, profile_of
+from apps.clusters.adapters.prometheus_reading import Points, Reading, chunks
+from apps.clusters.adapters.prometheus_rows import (
+    DeviceKey,
+    Row,
+    device_slots,
+    joined,
+    key_of,
+    share_energy,
+)
+from apps.clusters.adapters.prometheus_stuck import STUCK, unstuck
+from apps.clusters.adapters.prometheus_vendors import VendorReader
+from apps.clusters.domain.window import Window
+from apps.clusters.ports import DeviceAnswer, DeviceSlot
 
-# No GPU of today reads more; beyond is a blank, or a counter gone wrong.
-_LARGEST_MEMORY_MIB = 1e7
-_LARGEST_SLOT_WH = 2500.0
-_WH_PER_MJ = 1.0 / 3.6e6
-_PROBES = 20
-
-BySlot = dict[int, dict[Holder, Row]]
+_Found = list[tuple[int, list[Row]]]
+"""(slot, rows) of one reader."""
 
 
 def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
     """Return every device row of the window's slots; raises as the port says."""
     rows: list[DeviceSlot] = []
-    metrics: set[str] = set()
     intervals = AnswerIntervals()
-    stretches = [
-        [PartReader(reading, part, beside=len(stretch) > 1) for part in stretch]
-        for stretch in parts(reading, chunks(window))
-    ]
+    sharing = Sharing()
+    stretches = [_readers(reading, stretch) for stretch in parts(reading, chunks(window))]
     # Asked for in one go: the server works on the next answers while one is read.
     answers = reading.slots(
         [query for readers in stretches for reader in readers for query in reader.queries()]
     )
     for readers in stretches:
-        by_slot, used = _read_stretch(readers, answers)
-        metrics |= used
-        stretch = [reader.part for reader in readers]
-        rows.extend(_counted(reading, stretch, _in_order(used), by_slot, intervals))
+        by_slot = _read_stretch(readers, answers)
+        rows.extend(_counted(reading, readers, by_slot, intervals, sharing))
+    every = [reader for readers in stretches for reader in readers]
+    rows, stuck = unstuck(reading, [reader.part for reader in every], rows)
+    places = {STUCK: stuck, NO_VALUES: sharing.without_values}
     return DeviceAnswer(
         rows=rows,
-        activity_metric=", ".join(_in_order(metrics)),
+        activity_metric=", ".join(
+            _in_order({metric for reader in every for metric in reader.metrics})
+        ),
         scrape_interval_seconds=intervals.common,
-        warnings=reading.warnings,
         intervals=intervals.exceptions(rows),
+        profile=profile_of(reading, every, rows, sharing),
+        findings=Counter(
+            (slot, name) for name, found in places.items() for slot, _ in sorted(found)
+        ),
+        warnings=reading.warnings,
     )
 
 
-def _read_stretch(
-    readers: Sequence["PartReader"], answers: Iterator[Points]
-) -> tuple[dict[int, list[Row]], set[str]]:
-    """Return the rows of each slot, one for a device and holder, and the metrics used."""
-    by_slot: dict[int, list[Row]] = defaultdict(list)
+def _readers(reading: Reading, stretch: Sequence[Part]) -> list[Reader]:
+    alike = Counter(part.dialect for part in stretch)
+    return [
+        PartReader(reading, part, beside=alike[part.dialect] > 1)
+        if part.dialect.native
+        else VendorReader(reading, part)
+        for part in stretch
+    ]
+
+
+def _read_stretch(readers: Sequence[Reader], answers: Iterator[Points]) -> dict[int, list[Row]]:
+    """Return the rows of each slot, one for a device and holder."""
     measured = [list(reader.rows(answers)) for reader in readers]
-    profiled = {place for reader in readers for place in reader.profiled}
-    for reader, found in zip(readers, measured, strict=True):
+    by_slot: dict[int, list[Row]] = defaultdict(list)
+    for dialect in DIALECTS:
+        alike = [
+            (reader, found)
+            for reader, found in zip(readers, measured, strict=True)
+            if reader.part.dialect is dialect
+        ]
+        if alike:
+            _add_dialect(alike, by_slot)
+    return by_slot
+
+
+def _add_dialect(alike: Sequence[tuple[Reader, _Found]], by_slot: dict[int, list[Row]]) -> None:
+    """Add the rows of one dialect, of devices that no earlier one measured."""
+    here: dict[int, list[Row]] = defaultdict(list)
+    profiled = {place for reader, _ in alike for place in reader.profiled}
+    for reader, found in alike:
         for slot, some in found:
             # Of two exporters of a device, the one that has the profiling metric tells.
-            by_slot[slot].extend(
+            here[slot].extend(
                 row
                 for row in some
                 if (slot, *key_of(row)) not in profiled or (slot, *key_of(row)) in reader.profiled
             )
-    if len(readers) > 1 or any(reader.renamed for reader in readers):
-        by_slot = {slot: joined(some) for slot, some in by_slot.items()}
-    return by_slot, {metric for reader in readers for metric in reader.metrics}
+    several = len(alike) > 1 or any(reader.renamed for reader, _ in alike)
+    for slot, some in here.items():
+        rows = joined(some) if several else some
+        before = by_slot[slot]
+        if before:
+            # An old and a new exporter of one card: the new one tells, where it measures.
+            known = {key_of(row) for row in before if row.samples}
+            rows = [row for row in rows if key_of(row) not in known]
+            now = {key_of(row) for row in rows}
+            before[:] = [row for row in before if key_of(row) not in now]
+        before.extend(rows)
 
 
 def _in_order(metrics: Collection[str]) -> list[str]:
-    return [metric for metric in (ACTIVITY, UTILIZATION) if metric in metrics]
+    known = [metric for dialect in DIALECTS for metric in dialect.metrics]
+    return [metric for metric in dict.fromkeys(known) if metric in metrics]
+
+
+def _measures(readers: Sequence[Reader]) -> list[Measure]:
+    """Return the metrics in use, each once: they do not differ by how workloads are named."""
+    found: dict[tuple[str, str], Measure] = {}
+    for metric in _in_order({metric for reader in readers for metric in reader.metrics}):
+        for reader in readers:
+            if metric in reader.metrics:
+                found.setdefault(
+                    (metric, reader.part.form.uuid_label), Measure(reader.part, metric)
+                )
+    return list(found.values())
 
 
 def _counted(
     reading: Reading,
-    stretch: Sequence[Part],
-    metrics: Sequence[str],
+    readers: Sequence[Reader],
     by_slot: Mapping[int, list[Row]],
     intervals: AnswerIntervals,
+    sharing: Sharing,
 ) -> Iterator[DeviceSlot]:
     """Yield the rows of a stretch, every sample and all energy counted once."""
+    stretch = [reader.part for reader in readers]
+    measures = _measures(readers)
     learnt: dict[int, SlotIntervals] = {}
     crowds: list[Crowd] = []
+    totals: dict[int, Counter[DeviceKey]] = {}
     for slot, some in by_slot.items():
-        totals = samples_by_device(some)
-        learnt[slot] = learn_intervals(reading, metrics, slot, some, totals)
-        intervals.add(slot, learnt[slot], len(totals))
-        crowd = crowd_of(slot, some, totals, learnt[slot].of)
+        totals[slot] = samples_by_device(some)
+        learnt[slot] = learn_intervals(reading, measures, slot, some, totals[slot])
+        intervals.add(slot, learnt[slot], len(totals[slot]))
+        crowd = crowd_of(slot, some, totals[slot], learnt[slot].of)
         if crowd is not None:
             crowds.append(crowd)
-    count_once(reading, stretch, crowds, by_slot, lambda slot, key: learnt[slot].of(key))
+    doubled = count_once(reading, stretch, crowds, by_slot, lambda slot, key: learnt[slot].of(key))
+    totals.update({crowd.slot: samples_by_device(by_slot[crowd.slot]) for crowd in crowds})
+    shared = {
+        slot: devices
+        for slot, some in by_slot.items()
+        if (
+            devices := shared_devices(
+                some, totals[slot], learnt[slot].of, doubled=doubled.get(slot, ())
+            )
+        )
+    }
+    if shared:
+        add_process_values(reading, stretch, shared, sharing)
     for slot, some in by_slot.items():
         share_energy(some, learnt[slot].of)
         yield from device_slots(slot, some)
-
-
-class _Slot:
-    """What the queries said about one slot, by device and holder.
-
-    `memory` and `energy` are of holders that have no row (yet).
-    """
-
-    __slots__ = ("energy", "memory", "rows")
-
-    def __init__(self) -> None:
-        self.rows: dict[Holder, Row] = {}
-        self.memory: dict[Holder, float] = {}
-        self.energy: dict[Holder, float] = {}
-
-    def measured(self) -> set[tuple[str, str]]:
-        """Return (UUID, MIG instance) of the devices that have rows."""
-        return {(holder.uuid, holder.gpu_instance) for holder in self.rows}
-
-    def take(self, holder: Holder, row: Row) -> None:
-        """Add a row with what is known of it already."""
-        row.memory = self.memory.pop(holder, row.memory)
-        row.energy = self.energy.pop(holder, row.energy)
-        self.rows[holder] = row
-
-
-class PartReader:
-    """Reads one part: some consecutive slots, of which all series name workloads one way.
-
-    `queries` is what it needs in any case, `rows` takes the answers to them. `metrics` names the
-    activity metrics used; `renamed` says that rows were given to another holder than their labels
-    name. `profiled` has the devices with the profiling metric, as (slot, UUID, MIG instance),
-    where the part is read `beside` others.
-    """
-
-    def __init__(self, reading: Reading, part: Part, *, beside: bool = False) -> None:
-        self.part = part
-        self._reading = reading
-        self._beside = beside
-        self.profiled: set[tuple[int, str, str]] = set()
-        self._slots = {slot: _Slot() for slot in part.slots}
-        self.metrics: set[str] = set()
-        self.renamed = False
-
-    def rows(self, answers: Iterator[Points]) -> Iterator[tuple[int, list[Row]]]:
-        """Yield (slot, rows) of the whole part; `answers` are those to `queries`, then others."""
-        self._read(answers)
-        if self._beside:
-            self.profiled = {
-                (number, *device)
-                for number, slot in self._slots.items()
-                for device in slot.measured()
-            }
-        self._fall_back()
-        self._name_silent()
-        for number, slot in self._slots.items():
-            yield number, list(slot.rows.values())
-
-    # ------------------------------------------------------------ the four queries
-
-    def _full(self, aggregation: str, inner: str) -> SlotQuery:
-        form = self.part.form
-        return SlotQuery(by(aggregation, form.device_labels, inner), form.device, self.part.slots)
-
-    def _short(self, aggregation: str, inner: str) -> SlotQuery:
-        form = self.part.form
-        return SlotQuery(by(aggregation, form.holder_labels, inner), form.holder, self.part.slots)
-
-    def _activity_queries(self, metric: str, more: tuple[Matcher, ...] = ()) -> list[SlotQuery]:
-        matchers = self.part.matchers + more
-        return [
-            self._full("sum", over("sum_over_time", metric, matchers)),
-            self._short("sum", over("count_over_time", metric, matchers)),
-        ]
-
-    def queries(self) -> list[SlotQuery]:
-        matchers = self.part.matchers
-        return [
-            *self._activity_queries(ACTIVITY),
-            self._short("max", over("max_over_time", MEMORY, matchers)),
-            self._short("max", over("increase", ENERGY, matchers)),
-        ]
-
-    def _read(self, answers: Iterator[Points]) -> None:
-        sums: BySlot = {number: slot.rows for number, slot in self._slots.items()}
-        self._add_sums(sums, next(answers))
-        self._add_counts(sums, next(answers))
-        for number, rows in sums.items():
-            self._use(ACTIVITY, number, rows)
-        self._add_memory(next(answers))
-        self._add_energy(next(answers))
-
-    def _add_sums(self, into: BySlot, points: Points) -> None:
-        """Begin a row for every device and holder, its sum not scaled yet."""
-        kind = self.part.form.holder
-        for number, device, value in points:
-            rows = into[number]
-            holder = kind(
-                device.uuid, device.gpu_instance, device.namespace, device.pod, device.container
-            )
-            row = rows.get(holder)
-            if row is None:
-                rows[holder] = self._new_row(number, holder, device, value)
-            else:
-                # The same device under two names of its node, or of its model.
-                row.activity = (row.activity or 0.0) + value
-                row.device = max(row.device, device, key=_order)
-
-    def _new_row(self, slot: int, holder: Holder, device: Device, total: float | None) -> Row:
-        namespace, pod, container = self.part.workload(holder, slot)
-        if pod != holder.pod or namespace != holder.namespace:
-            self.renamed = True
-        return Row(device, namespace, pod, container, total, 0, None, None)
-
-    @staticmethod
-    def _add_counts(into: BySlot, points: Points) -> None:
-        for number, holder, value in points:
-            row = into[number].get(holder)
-            if row is not None:
-                row.samples = int(value)
-
-    def _add_memory(self, points: Points) -> None:
-        for number, holder, value in points:
-            if 0.0 <= value <= _LARGEST_MEMORY_MIB:
-                slot = self._slots[number]
-                row = slot.rows.get(holder)
-                if row is None:
-                    slot.memory[holder] = value
-                else:
-                    row.memory = value
-
-    def _add_energy(self, points: Points) -> None:
-        for number, holder, value in points:
-            wh = value * _WH_PER_MJ
-            if not 0.0 <= wh <= _LARGEST_SLOT_WH:
-                self._reading.remark(f"{ENERGY}: growth no GPU can have was left out")
-                continue
-            slot = self._slots[number]
-            row = slot.rows.get(holder)
-            if row is None:
-                slot.energy[holder] = wh
-            else:
-                row.energy = wh
-
-    # ------------------------------------------------------------ activity
-
-    def _use(self, metric: str, number: int, rows: dict[Holder, Row]) -> None:
-        """Turn the sums of a slot into usable ones; look raw samples up where they are not."""
-        if not rows:
-            return
-        self.metrics.add(metric)
-        scale = self._scale(metric, number, rows)
-        suspects = []
-        for holder, row in rows.items():
-            value, count = (row.activity or 0.0) * scale, row.samples
-            if count and 0.0 <= value <= LARGEST_FRACTION * count:
-                row.activity = value if value <= count else float(count)
-            else:
-                suspects.append(holder)
-        if suspects:
-            self._clean(metric, number, suspects, rows, scale)
-
-    def _scale(self, metric: str, number: int, rows: dict[Holder, Row]) -> float:
-        """Return what the sums of one slot are multiplied by to be of fractions 0..1."""
-        if metric == UTILIZATION:
-            if self._util_is_fraction(number, rows):
-                self._reading.remark(f"{metric} reads 0..1 here, not per cent")
-                return 1.0
-            return 0.01
-        if not reads_percent((r.activity or 0.0) / (r.samples or 1) for r in rows.values()):
-            return 1.0
-        # A blank or two among small values looks like per cent in a mean, not in the samples.
-        probes = sorted(
-            holder.uuid
-            for holder, row in rows.items()
-            if (row.activity or 0.0) > LARGEST_FRACTION * row.samples
-        )
-        found = self._raw(metric, number, probes[:_PROBES])
-        if found is None or unit_scale(metric, found) == 1.0:
-            return 1.0
-        self._reading.remark(f"{metric} reads 0..100 here, not 0..1; divided by 100")
-        return 0.01
-
-    def _util_is_fraction(self, number: int, rows: dict[Holder, Row]) -> bool:
-        sums = [(row.activity or 0.0, row.samples) for row in rows.values()]
-        if reads_fraction(sums):
-            return True
-        if any(LARGEST_FRACTION * n < total <= LARGEST_PERCENT * n for total, n in sums):
-            return False
-        # Whole sums of small values: fractions such as 0.25 add up to them, too.
-        probes = sorted(holder.uuid for holder, row in rows.items() if (row.activity or 0.0) > 0.0)
-        found = self._raw(UTILIZATION, number, probes[:_PROBES]) if probes else None
-        return found is not None and unit_scale(UTILIZATION, found) == 1.0
-
-    def _raw(self, metric: str, slot: int, uuids: Iterable[str]) -> Raw | None:
-        """Return the raw samples of a slot; None where the server refuses to give them."""
-        try:
-            return raw_series(
-                self._reading,
-                metric,
-                self.part.matchers,
-                set(uuids),
-                form=self.part.form,
-                start=slot,
-                end=slot + SLOT_SECONDS,
-            )
-        except SourceRejected as refusal:
-            self._reading.remark(f"raw samples are refused ({refusal})")
-            return None
-
-    def _clean(
-        self,
-        metric: str,
-        number: int,
-        suspects: list[Holder],
-        rows: dict[Holder, Row],
-        scale: float,
-    ) -> None:
-        """Sum the usable samples of rows whose sums hold values that cannot be."""
-        uuids = {holder.uuid for holder in suspects}
-        found = self._raw(metric, number, uuids) or {}
-        for holder in suspects:
-            total, count = summed(found.get(holder, ()), scale=scale)
-            rows[holder].activity = total if count else None
-            rows[holder].samples = count
-        self._reading.remark(
-            f"{metric} has values outside 0..1 (blanks, NaN or a wrong unit) on {some_of(uuids)}: "
-            "these samples were left out"
-        )
-
-    def _fall_back(self) -> None:
-        """Take GPU_UTIL for devices that have no profiling metric."""
-        with_memory = any(
-            slot.memory or any(row.memory is not None for row in slot.rows.values())
-            for slot in self._slots.values()
-        )
-        measured = {number: slot.measured() for number, slot in self._slots.items() if slot.memory}
-        lacking = {
-            holder.uuid
-            for number, known in measured.items()
-            for holder in self._slots[number].memory
-            if (holder.uuid, holder.gpu_instance) not in known
-        }
-        if with_memory and not lacking:
-            return
-        found: BySlot = {number: {} for number in self._slots}
-        for more in named_devices(lacking):
-            answers = self._reading.slots(self._activity_queries(UTILIZATION, more))
-            self._add_sums(found, next(answers))
-            self._add_counts(found, next(answers))
-        for number, rows in found.items():
-            slot = self._slots[number]
-            known = slot.measured()
-            rest = {
-                holder: row
-                for holder, row in rows.items()
-                if (holder.uuid, holder.gpu_instance) not in known
-            }
-            self._use(UTILIZATION, number, rest)
-            for holder, row in rest.items():
-                slot.take(holder, row)
-
-    # ------------------------------------------------------------ what is left
-
-    def _name_silent(self) -> None:
-        """Add devices that have memory in use and no activity metric at all."""
-        silent = {holder.uuid for slot in self._slots.values() for holder in slot.memory}
-        if not silent:
-            return
-        kind = self.part.form.holder
-        for more in named_devices(silent):
-            inner = over("max_over_time", MEMORY, self.part.matchers + more)
-            for number, device, _ in self._reading.one(self._full("max", inner)):
-                holder = kind(
-                    device.uuid, device.gpu_instance, device.namespace, device.pod, device.container
-                )
-                slot = self._slots[number]
-                if holder in slot.memory:
-                    slot.take(holder, self._new_row(number, holder, device, None))
-
-
-def _order(device: Device) -> tuple[str, ...]:
-    return (device.node, device.model, device.profile)

@@ -6,20 +6,26 @@ ones are the workload's. Which one it is belongs to the scrape job, is detected 
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
+from apps.clusters.adapters.prometheus_dialects import (
+    ACTIVITY,
+    DCGM,
+    DCGM_1,
+    DIALECTS,
+    SIGNS,
+    UTILIZATION,
+    Dialect,
+    spoken,
+)
 from apps.clusters.adapters.prometheus_reading import Reading, SlotQuery
-from apps.clusters.adapters.promql import Matcher, by, one_of, over
-
-ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # fraction 0..1
-UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"  # whole per cent; not on MIG
-MEMORY = "DCGM_FI_DEV_FB_USED"  # MiB
-ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # counter, mJ since boot
+from apps.clusters.adapters.promql import MAX_STEPS, Matcher, by, one_of, over
+from apps.clusters.domain.window import SLOT_SECONDS
 
 UP = "up"  # 0 or 1, for each scrape target, with exactly the target's labels
 
@@ -81,6 +87,27 @@ class ExportedDevice(Device, frozen=True, gc=False):
     container: str = msgspec.field(name="exported_container", default="")
 
 
+class OldHolder(ExportedHolder, frozen=True, gc=False, cache_hash=True):
+    """The labels of release 1.x, and of later ones with --use-old-namespace.
+
+    They clash with no label of a target, so that they are never renamed nor the exporter's own.
+    """
+
+    uuid: str = msgspec.field(name="uuid", default="")
+    namespace: str = msgspec.field(name="pod_namespace", default="")
+    pod: str = msgspec.field(name="pod_name", default="")
+    container: str = msgspec.field(name="container_name", default="")
+
+
+class OldDevice(Device, frozen=True, gc=False):
+    """The same with all labels that a row is made of."""
+
+    uuid: str = msgspec.field(name="uuid", default="")
+    namespace: str = msgspec.field(name="pod_namespace", default="")
+    pod: str = msgspec.field(name="pod_name", default="")
+    container: str = msgspec.field(name="container_name", default="")
+
+
 class Target(msgspec.Struct, frozen=True, gc=False):
     """A device as one scrape target shows it."""
 
@@ -103,17 +130,29 @@ class ExportedTargetHolder(ExportedHolder, frozen=True, gc=False, cache_hash=Tru
     instance: str = ""
 
 
+class OldTargetHolder(OldHolder, frozen=True, gc=False, cache_hash=True):
+    """The same with the labels of release 1.x."""
+
+    job: str = ""
+    instance: str = ""
+
+
 class Form(NamedTuple):
-    """One of the two ways in which workloads are named."""
+    """One of the ways in which devices and workloads are named."""
 
     holder: type[Holder]
     device: type[Device]
-    target_holder: type[TargetHolder] | type[ExportedTargetHolder]
+    target_holder: type[TargetHolder] | type[ExportedTargetHolder] | type[OldTargetHolder]
 
     @property
     def plain(self) -> bool:
         """Whether workloads have the labels that an exporter's own pod could have, too."""
         return self.holder is Holder
+
+    @property
+    def uuid_label(self) -> str:
+        """The label that names the device."""
+        return self.holder_labels[0]
 
     @property
     def holder_labels(self) -> tuple[str, ...]:
@@ -126,6 +165,7 @@ class Form(NamedTuple):
 
 PLAIN = Form(Holder, Device, TargetHolder)
 EXPORTED = Form(ExportedHolder, ExportedDevice, ExportedTargetHolder)
+OLD = Form(OldHolder, OldDevice, OldTargetHolder)
 
 Pods = Collection[tuple[str, str]]
 """(namespace, pod)."""
@@ -152,13 +192,16 @@ def workload(holder: Holder, exporters: Pods | None = None) -> tuple[str, str, s
 class Part(NamedTuple):
     """Some consecutive slots whose series, as far as `matchers` choose them, have one form.
 
-    `exporters` are by slot the pods that are scrape targets, of slots where that is known.
+    `exporters` are by slot the pods that are scrape targets, of slots where that is known. `jobs`
+    are those that scrape the series.
     """
 
     slots: Sequence[int]
     form: Form
     matchers: tuple[Matcher, ...]
     exporters: Mapping[int, Pods] = MappingProxyType({})
+    dialect: Dialect = DCGM
+    jobs: tuple[str, ...] = ()
 
     def workload(self, holder: Holder, slot: int) -> tuple[str, str, str]:
         """Return (namespace, pod, container) of the workload that a series of a slot names."""
@@ -171,36 +214,35 @@ class _TargetPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Job(msgspec.Struct, frozen=True, gc=False):
+    metric: str = msgspec.field(name="__name__", default="")
     job: str = ""
     exported_namespace: str = ""
+    uuid: str = ""  # only with the labels of release 1.x, and Intel's
 
 
-_JOBS = ("job", "exported_namespace")
+_Plan = tuple[tuple[Dialect, Form, tuple[str, ...]], ...]
 
 
 def parts(reading: Reading, chunked: Sequence[Sequence[int]]) -> Iterator[list[Part]]:
     """Yield, for every stretch of slots with one answer, the parts to read it in.
 
-    There are two parts where jobs of both forms scrape the cluster. Slots without any device
-    series come out in no part.
+    There are several where jobs of several dialects or forms scrape the cluster. Slots without
+    any device series come out in no part.
     """
-    seen = _jobs(reading, chunked)
+    seen = _jobs(reading, [slot for slots in chunked for slot in slots])
     for slots in chunked:
         for plan, group in groupby(slots, key=lambda slot: _plan(seen.get(slot, ()))):
             stretch = list(group)
             if plan:
-                yield [
-                    _part(reading, stretch, form, jobs, all_jobs=len(plan) == 1)
-                    for form, jobs in plan
-                ]
+                yield [_part(reading, stretch, plan, number) for number in range(len(plan))]
 
 
-def _part(
-    reading: Reading, slots: Sequence[int], form: Form, jobs: Sequence[str], *, all_jobs: bool
-) -> Part:
-    only = () if all_jobs else (one_of("job", jobs),)
+def _part(reading: Reading, slots: Sequence[int], plan: _Plan, number: int) -> Part:
+    dialect, form, jobs = plan[number]
+    alone = sum(one.family is dialect.family for one, _, _ in plan) == 1
+    only = () if alone else (one_of("job", jobs),)
     exporters = _exporters(reading, slots, jobs) if form.plain else {}
-    return Part(slots, form, reading.matchers + only, exporters)
+    return Part(slots, form, reading.matchers + only, exporters, dialect, jobs)
 
 
 def _exporters(
@@ -216,28 +258,50 @@ def _exporters(
     return found
 
 
-def _plan(jobs: Iterable[_Job]) -> tuple[tuple[Form, tuple[str, ...]], ...]:
-    """Return the forms that occur, with the jobs of each."""
+def _plan(jobs: Collection[_Job]) -> _Plan:
+    """Return the dialects and forms that occur, with the jobs of each."""
     exported = {one.job for one in jobs if one.exported_namespace}
-    plain = {one.job for one in jobs} - exported
-    plan = ((EXPORTED, tuple(sorted(exported))), (PLAIN, tuple(sorted(plain))))
-    return tuple(one for one in plan if one[1])
+    old = {one.job for one in jobs if one.uuid}
+    by_kind: dict[tuple[Dialect, Form], list[str]] = {}
+    for job in sorted({one.job for one in jobs}):
+        for dialect in spoken({one.metric for one in jobs if one.job == job}):
+            form = EXPORTED if job in exported else PLAIN
+            if dialect is DCGM_1 or (dialect is DCGM and job in old):
+                form = OLD
+            by_kind.setdefault((dialect, form), []).append(job)
+    order = [(dialect, form) for dialect in DIALECTS for form in (EXPORTED, PLAIN, OLD)]
+    return tuple((*kind, tuple(by_kind[kind])) for kind in order if kind in by_kind)
 
 
-def _jobs(reading: Reading, chunked: Sequence[Sequence[int]]) -> dict[int, set[_Job]]:
-    """Return the jobs that scraped devices in each slot, by the first metric that shows any."""
+def _jobs(reading: Reading, slots: Sequence[int]) -> dict[int, set[_Job]]:
+    """Return the jobs that scraped devices in each slot, by the metrics that show them."""
     seen: dict[int, set[_Job]] = {}
-    missing = list(chunked)
-    # Memory is exported for whole devices and MIG instances alike.
-    for metric in (MEMORY, ACTIVITY, UTILIZATION):
-        query = by("count", _JOBS, over("present_over_time", metric, reading.matchers))
-        found: dict[int, set[_Job]] = {}
-        for points in reading.slots([SlotQuery(query, _Job, slots) for slots in missing]):
+    missing = list(slots)
+    # DCGM exports memory for whole devices and MIG instances alike; the others are asked where
+    # no device has it.
+    for metric in ("|".join(SIGNS), ACTIVITY, UTILIZATION):
+        inner = over("last_over_time", metric, reading.matchers)
+        query = by("count", ("__name__", "job", "exported_namespace", "uuid"), inner)
+        for points in reading.slots([SlotQuery(query, _Job, some) for some in _in_row(missing)]):
             for slot, job, _ in points:
-                found.setdefault(slot, set()).add(job)
-        for slot, jobs in found.items():
-            seen.setdefault(slot, jobs)
-        missing = [slots for slots in missing if not all(slot in seen for slot in slots)]
+                seen.setdefault(slot, set()).add(job)
+        missing = [
+            slot
+            for slot in missing
+            if all(one.metric not in DCGM.signs for one in seen.get(slot, ()))
+        ]
         if not missing:
             break
     return seen
+
+
+def _in_row(slots: Sequence[int]) -> Iterator[list[int]]:
+    """Yield slots that follow each other, at most as many as one query may have."""
+    row: list[int] = []
+    for slot in slots:
+        if row and (slot != row[-1] + SLOT_SECONDS or len(row) == MAX_STEPS):
+            yield row
+            row = []
+        row.append(slot)
+    if row:
+        yield row

@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import pairwise
 from statistics import median, median_low
+from typing import NamedTuple
 
-import msgspec
-
-from apps.clusters.adapters.prometheus_answers import Matrix
+from apps.clusters.adapters.prometheus_activity import Sample
+from apps.clusters.adapters.prometheus_forms import Part
 from apps.clusters.adapters.prometheus_raw import batches
 from apps.clusters.adapters.prometheus_reading import Reading
 from apps.clusters.adapters.prometheus_rows import DeviceKey, Row, place_of
 from apps.clusters.adapters.prometheus_transport import slot_end
+from apps.clusters.adapters.prometheus_vendors import vendor_series
 from apps.clusters.adapters.promql import one_of, raw
+from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import DeviceSlot, SourceRejected
 
 # Counts that differ by less are of one class: the phase of the scrapes, and some that failed.
@@ -33,9 +35,11 @@ _NODES_PER_CLASS = 4
 _SNAP = 0.005
 
 
-class _Probe(msgspec.Struct, frozen=True, gc=False):
-    uuid: str = msgspec.field(name="UUID", default="")
-    gpu_instance: str = msgspec.field(name="GPU_I_ID", default="")
+class Measure(NamedTuple):
+    """A metric of activity, and a part whose devices have it."""
+
+    part: Part
+    metric: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,12 @@ def samples_by_device(rows: Iterable[Row]) -> Counter[DeviceKey]:
 
 def learn_intervals(
     reading: Reading,
-    metrics: Sequence[str],
+    measures: Sequence[Measure],
     slot: int,
     rows: Iterable[Row],
     totals: Mapping[DeviceKey, int],
 ) -> SlotIntervals:
-    """Learn the intervals of one slot by at most one raw query for each of `metrics`."""
+    """Learn the intervals of one slot by at most one raw query for each of `measures`."""
     places = {(row.device.uuid, row.device.gpu_instance): place_of(row) for row in rows}
     classes = [_by_place(keys, places) for keys in classes_of(totals)[:_CLASSES]]
     chosen = {
@@ -78,7 +82,7 @@ def learn_intervals(
         for by_place in classes
         for place in nsmallest(_NODES_PER_CLASS, by_place)
     }
-    found = _spacings(reading, metrics, slot, chosen)
+    found = _spacings(reading, measures, slot, chosen)
     learnt: dict[DeviceKey, float] = {}
     for by_place in classes:
         seen = {place: found.get(min(keys)) for place, keys in by_place.items()}
@@ -123,31 +127,48 @@ def _by_place(
 
 
 def _spacings(
-    reading: Reading, metrics: Sequence[str], slot: int, chosen: set[DeviceKey]
+    reading: Reading, measures: Sequence[Measure], slot: int, chosen: set[DeviceKey]
 ) -> dict[DeviceKey, float]:
     found: dict[DeviceKey, float] = {}
-    for metric in metrics:
+    for measure in measures:
         missing = {uuid for uuid, instance in chosen if (uuid, instance) not in found}
         for some in batches(missing):
-            query = raw(metric, (*reading.matchers, one_of("UUID", some)))
             try:
-                series = reading.raw(query, slot_end(slot), _Probe)
+                found.update(_medians(_series(reading, measure, slot, some)))
             except SourceRejected as refusal:
                 reading.remark(f"raw samples are refused ({refusal})")
                 return found
-            found.update(_medians(series))
     return found
 
 
-def _medians(series: Iterable[Matrix[_Probe]]) -> Iterator[tuple[DeviceKey, float]]:
+def _series(
+    reading: Reading, measure: Measure, slot: int, uuids: Sequence[str]
+) -> Iterator[tuple[DeviceKey, list[Sample]]]:
+    """Yield the raw series of some devices in a slot."""
+    part, metric = measure
+    if part.dialect.native:
+        form = part.form
+        query = raw(metric, (*reading.matchers, one_of(form.uuid_label, uuids)))
+        for one in reading.raw(query, slot_end(slot), form.holder):
+            yield (one.metric.uuid, one.metric.gpu_instance), one.values
+        return
+    ends = slot + SLOT_SECONDS
+    found = vendor_series(reading, part, metric, uuids, start=slot, end=ends)
+    for holder, series in found.items():
+        for values in series:
+            yield (holder.uuid, holder.gpu_instance), values
+
+
+def _medians(
+    series: Iterable[tuple[DeviceKey, Sequence[Sample]]],
+) -> Iterator[tuple[DeviceKey, float]]:
     """Yield the median spacing of each device, to the millisecond.
 
     Neighbours are those of one series, so that copies of a device do not look like a faster one.
     """
     spacings: dict[DeviceKey, list[float]] = defaultdict(list)
-    for one in series:
-        key = (one.metric.uuid, one.metric.gpu_instance)
-        spacings[key].extend(b[0] - a[0] for a, b in pairwise(one.values))
+    for key, values in series:
+        spacings[key].extend(b[0] - a[0] for a, b in pairwise(values))
     for key, some in spacings.items():
         if some:
             yield key, _snapped(median(some))

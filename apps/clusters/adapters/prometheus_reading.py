@@ -4,7 +4,10 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from apps.clusters.adapters.prometheus_answers import (
+    Envelope,
     Instant,
     Matrix,
     decode_instant,
@@ -97,6 +100,21 @@ class Reading:
         bodies = self._api.many(instant_request(query, at) for query, _ in wanted)
         for (_, labels), body in zip(wanted, bodies, strict=True):
             yield self._decoded(decode_instant, body, labels)
+
+    def label_names(self, selector: str, start: float, end: float) -> tuple[str, ...] | None:
+        """Return the names of the labels of the series in start..end; None where not told.
+
+        Nothing but the description of exporters hangs on it, so that a server without this
+        endpoint does no harm.
+        """
+        form = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
+        try:
+            body = self._api.post(Request("/api/v1/labels", form))
+            found = msgspec.json.decode(body, type=Envelope[list[str]])
+        except (SourceRejected, SourceUnavailable, msgspec.DecodeError) as error:
+            logger.info("Label names are not told: %s", error)
+            return None
+        return None if found.data is None else tuple(sorted(found.data))
 
     def slots(self, wanted: Sequence[SlotQuery]) -> Iterator[Points]:
         """Yield the points of several queries over slots, in order."""

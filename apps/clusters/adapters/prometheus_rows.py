@@ -17,7 +17,10 @@ DeviceKey = tuple[str, str]
 
 
 class Row(msgspec.Struct, gc=False):
-    """A device and holder in one slot; `activity` is the sum of fractions over `samples`."""
+    """A device and holder in one slot; `activity` is the sum of fractions over `samples`.
+
+    `process` is the mean of what the holder's own processes used, where that is known.
+    """
 
     device: Device
     namespace: str
@@ -27,6 +30,7 @@ class Row(msgspec.Struct, gc=False):
     samples: int
     memory: float | None
     energy: float | None
+    process: float | None = None
 
     def join(self, other: "Row") -> None:
         """Add another series of the same device and holder."""
@@ -130,4 +134,5 @@ def device_slots(slot: int, rows: Iterable[Row]) -> Iterator[DeviceSlot]:
             row.samples,
             row.memory,
             row.energy,
+            None if row.process is None else row.process * row.samples,
         )

@@ -6,7 +6,8 @@ the figure is of: an answer can be laid beside the portal's number.
 
 from collections.abc import Collection, Mapping
 
-from apps.clusters.adapters.prometheus_forms import ACTIVITY, EXPORTED, UTILIZATION
+from apps.clusters.adapters.prometheus_dialects import ACTIVITY, UTILIZATION
+from apps.clusters.adapters.prometheus_forms import EXPORTED
 from apps.clusters.adapters.prometheus_kube_metrics import (
     COMPLETED,
     CONTAINER_RUNNING,

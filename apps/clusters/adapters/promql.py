@@ -73,7 +73,9 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
 
 
 def selector(metric: str, matchers: Sequence[Matcher] = ()) -> str:
-    """Return `metric{matchers}`."""
+    """Return `metric{matchers}`; several metrics are parted by "|"."""
+    if "|" in metric:
+        return selector("", (Matcher("__name__", "=~", metric), *matchers))
     inner = ",".join(str(matcher) for matcher in matchers)
     return f"{metric}{{{inner}}}" if inner else metric
 

@@ -10,7 +10,8 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
-from apps.clusters.domain.ledger import Owner, PodRecord, Source
+from apps.clusters.domain.ledger import OfferedDevice, Owner, PodRecord, Source
+from apps.clusters.domain.pod_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
 from apps.clusters.domain.spans import union
 
@@ -70,7 +71,10 @@ def seconds(text: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What of a node matters to the ledger; equal states make one spell."""
+    """What of a node matters to the ledger; equal states make one spell.
+
+    `devices` are what ResourceSlices offer on it, which the node itself does not tell.
+    """
 
     name: str
     capacity: Mapping[str, float]
@@ -78,13 +82,13 @@ class NodeState:
     labels: Mapping[str, str]
     ready: bool
     schedulable: bool
+    devices: tuple[OfferedDevice, ...] = ()
 
     @property
     def has_gpus(self) -> bool:
         """Say whether the node offers or is labelled to have GPUs (also ones offered by DRA)."""
-        return bool(
-            self.capacity or self.allocatable or self.labels.get(_GPU_PRESENT, "") == "true"
-        )
+        present = self.labels.get(_GPU_PRESENT, "") == "true"
+        return bool(self.capacity or self.allocatable or self.devices or present)
 
 
 def node_state(
@@ -116,8 +120,9 @@ def pod_record(
     owner: Owner,
     named: Collection[str] = (),
     deleted: float | None = None,
+    claims: PodClaims = NO_CLAIMS,
 ) -> PodRecord | None:
-    """Return a pod's record; None when it asks for no GPU.
+    """Return a pod's record; None when it asks for no GPU, by resource or by claim.
 
     `deleted` is when the object was seen to go, None while it is there. `finished` is the latest
     container finish once the pod is over. A pod that is over without any container status was
@@ -126,9 +131,7 @@ def pod_record(
     known (ContainerStatusUnknown) the pod did not end before it was disrupted or unready.
     """
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-    containers = spec.get("containers") or ()
-    init_containers = spec.get("initContainers") or ()
-    requests = effective_request(containers, init_containers, named)
+    requests = _requests(spec, named, claims)
     if not requests:
         return None
     created = seconds(metadata.get("creationTimestamp")) or 0.0
@@ -137,7 +140,7 @@ def pod_record(
         *_statuses(status, "initContainerStatuses"),
         *_statuses(status, "containerStatuses"),
     ]
-    runs = tidy_runs(_runs(statuses, _gpu_containers((*containers, *init_containers), named)))
+    runs = tidy_runs(_runs(statuses, _gpu_containers(_containers(spec), named, claims)))
     finished = _finished(status, created, gone=deleted is not None)
     return PodRecord(
         uid=str(metadata["uid"]),
@@ -156,15 +159,16 @@ def pod_record(
         priority_class=str(spec.get("priorityClassName") or ""),
         node_selector=_node_selector(spec),
         source=Source.API,
+        claims=claims.uids,
     )
 
 
-def lacks_finish(pod: Mapping[str, Any], named: Collection[str] = ()) -> bool:
+def lacks_finish(
+    pod: Mapping[str, Any], named: Collection[str] = (), claims: PodClaims = NO_CLAIMS
+) -> bool:
     """Say whether a pod is over and nobody knows when a GPU container of it was."""
     spec, status = pod["spec"], pod.get("status") or {}
-    names = _gpu_containers(
-        (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())), named
-    )
+    names = _gpu_containers(_containers(spec), named, claims)
     statuses = (
         *_statuses(status, "initContainerStatuses"),
         *_statuses(status, "containerStatuses"),
@@ -189,7 +193,9 @@ def ready_since(node: Mapping[str, Any]) -> float | None:
     return seconds(ready.get("lastTransitionTime"))
 
 
-def assumed_runs(pod: Mapping[str, Any], named: Collection[str] = ()) -> tuple[Run, ...]:
+def assumed_runs(
+    pod: Mapping[str, Any], named: Collection[str] = (), claims: PodClaims = NO_CLAIMS
+) -> tuple[Run, ...]:
     """Return the run that restarts have hidden, for a pod seen for the first time.
 
     A status keeps the current and the last run only. Where a GPU container was restarted more
@@ -198,7 +204,7 @@ def assumed_runs(pod: Mapping[str, Any], named: Collection[str] = ()) -> tuple[R
     """
     spec, status = pod["spec"], pod.get("status") or {}
     start = seconds(status.get("startTime"))
-    names = _gpu_containers((*(spec.get("containers") or ()),), named)
+    names = _gpu_containers(spec.get("containers") or (), named, claims)
     statuses = [s for s in _statuses(status, "containerStatuses") if s.get("name") in names]
     known = [run[0] for run in _runs(statuses, names)]
     hidden = any((s.get("restartCount") or 0) > 1 for s in statuses)
@@ -223,10 +229,46 @@ def _statuses(status: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]
     return status.get(key) or ()
 
 
+def _containers(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+
+
+def _requests(
+    spec: Mapping[str, Any], named: Collection[str], claims: PodClaims
+) -> dict[str, float]:
+    """Return what a pod asks for: of resources what no claim serves, and of device classes."""
+    requests = effective_request(
+        _unserved(spec.get("containers") or (), claims),
+        _unserved(spec.get("initContainers") or (), claims),
+        named,
+    )
+    return {**requests, **claims.requests}
+
+
+def _unserved(
+    containers: Sequence[Mapping[str, Any]], claims: PodClaims
+) -> Sequence[Mapping[str, Any]]:
+    if not claims.served:
+        return containers
+    return [_without(container, claims.served) for container in containers]
+
+
+def _without(
+    container: Mapping[str, Any], served: Collection[tuple[str, str]]
+) -> Mapping[str, Any]:
+    resources = container.get("resources") or {}
+    left = {
+        kind: {r: n for r, n in amounts.items() if (container.get("name"), r) not in served}
+        for kind, amounts in resources.items()
+        if isinstance(amounts, Mapping)
+    }
+    return {**container, "resources": left}
+
+
 def _gpu_containers(
-    containers: Iterable[Mapping[str, Any]], named: Collection[str]
+    containers: Iterable[Mapping[str, Any]], named: Collection[str], claims: PodClaims
 ) -> frozenset[str]:
-    return frozenset(
+    return claims.containers | frozenset(
         str(container["name"])
         for container in containers
         if any(

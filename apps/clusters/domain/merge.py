@@ -37,7 +37,9 @@ def merge_pods(recorded: Iterable[PodRecord], inferred: Iterable[PodRecord]) -> 
 
 def _with_end(pod: PodRecord, other: PodRecord) -> PodRecord:
     if pod.bound is None and other.bound is not None:
-        return replace(other, owner=pod.owner)
+        # Series know nothing of claims.
+        requests = pod.requests if pod.claims else other.requests
+        return replace(other, owner=pod.owner, requests=requests, claims=pod.claims)
     if pod.ended is None and other.ended is not None:
         return replace(pod, finished=other.finished, deleted=other.deleted)
     return pod
@@ -54,12 +56,12 @@ def merge_spells(
 
     A hole of at most `tolerance` seconds between two spells of a node belongs to the first: a
     watch that was taken up again did not see in it. Series that carry no node labels borrow
-    those that the API showed.
+    those that the API showed, and always the devices of ResourceSlices, which no series has.
     """
     merged = []
-    labels = {}
+    labels, devices = {}, {}
     for spell in recorded:
-        labels[spell.node] = spell.labels
+        labels[spell.node], devices[spell.node] = spell.labels, spell.devices
         at = spell.start
         for a, b in (*clip(unwatched, spell.start, spell.end), (spell.end, spell.end)):
             if a > at:
@@ -67,8 +69,9 @@ def merge_spells(
             at = max(at, b)
     for spell in inferred:
         known = {**labels.get(spell.node, {}), **spell.labels}
+        offered = devices.get(spell.node, ())
         merged.extend(
-            replace(spell, start=a, end=b, labels=known)
+            replace(spell, start=a, end=b, labels=known, devices=offered)
             for a, b in clip(unwatched, spell.start, spell.end)
         )
     merged.sort(key=lambda spell: (spell.node, spell.start))

@@ -1,5 +1,6 @@
 """What is known of a pod, joined over time: the API's later looks, and other sources' hours."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from apps.clusters.domain.kube_objects import Run, tidy_runs
@@ -16,6 +17,8 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
 
     `vague`: the look shows that the pod is over and not when one of its GPU containers was. What
     is known to run then ran until now, whatever other containers did.
+
+    A claim goes when its pod is over: what the pod was once seen to ask for by claims stays.
     """
     join = _all_runs if vague else extended_runs
     runs = join(known.runs, seen.runs)
@@ -23,8 +26,11 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
     deleted = known.deleted if known.deleted is not None else seen.deleted
     ended = finished if finished is not None else deleted
     starts = [t for t in (known.started, seen.started) if t is not None]
+    requests, claims = _asked(known, seen)
     return replace(
         seen,
+        requests=requests,
+        claims=claims,
         owner=max(seen.owner, known.owner, key=lambda owner: _height(owner)[0]),
         created=known.created or seen.created,
         node=seen.node or known.node,
@@ -35,6 +41,23 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
         runs=closed_runs(runs, ended),
         end_reason=(seen.end_reason or known.end_reason) if ended is not None else "",
     )
+
+
+def _asked(known: PodRecord, seen: PodRecord) -> tuple[Mapping[str, float], tuple[str, ...]]:
+    """Return what a pod asks for: as seen, unless claims are missing that it was known to have."""
+    if set(known.claims) <= set(seen.claims):
+        return seen.requests, seen.claims
+    if set(seen.claims) <= set(known.claims):
+        return known.requests, known.claims
+    return _most(known.requests, seen.requests), _all_claims(known, seen)
+
+
+def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {r: max(one.get(r, 0.0), other.get(r, 0.0)) for r in sorted(one.keys() | other.keys())}
+
+
+def _all_claims(one: PodRecord, other: PodRecord) -> tuple[str, ...]:
+    return tuple(sorted({*one.claims, *other.claims}))
 
 
 def extended_runs(known: tuple[Run, ...], seen: tuple[Run, ...]) -> tuple[Run, ...]:
@@ -107,10 +130,8 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
     return replace(
         one,
         owner=max(one.owner, other.owner, key=_height),
-        requests={
-            resource: max(one.requests.get(resource, 0.0), other.requests.get(resource, 0.0))
-            for resource in sorted(one.requests.keys() | other.requests.keys())
-        },
+        requests=_most(one.requests, other.requests),
+        claims=_all_claims(one, other),
         created=min(one.created, other.created),
         node=max(one.node, other.node),
         bound=_earliest(one.bound, other.bound),

@@ -9,6 +9,8 @@ from apps.clusters.models.catalog import (
     TierRule,
     Valid,
 )
+from apps.clusters.models.claims import ClaimSpell
+from apps.clusters.models.devices import Device
 from apps.clusters.models.ledger import (
     SOURCES,
     GpuModel,
@@ -16,6 +18,7 @@ from apps.clusters.models.ledger import (
     Node,
     NodeSpell,
     Pod,
+    WatchNote,
     WatchSpan,
     Workload,
 )
@@ -23,7 +26,9 @@ from apps.clusters.models.ledger import (
 __all__ = [
     "CAPACITY_TYPES",
     "SOURCES",
+    "ClaimSpell",
     "Cluster",
+    "Device",
     "GpuModel",
     "Namespace",
     "NamespaceClaim",
@@ -34,6 +39,7 @@ __all__ = [
     "Tier",
     "TierRule",
     "Valid",
+    "WatchNote",
     "WatchSpan",
     "Workload",
 ]

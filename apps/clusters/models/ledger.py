@@ -46,7 +46,10 @@ class Node(models.Model):
 
 
 class NodeSpell(models.Model):
-    """A span in which a node's GPU capacity, health and labels did not change (from the API)."""
+    """A span in which a node's GPU capacity, health and labels did not change (from the API).
+
+    `devices` are those that ResourceSlices offer on it, each with the fields of `OfferedDevice`.
+    """
 
     node = models.ForeignKey("clusters.Node", on_delete=models.CASCADE, related_name="spells")
     start = models.DateTimeField()
@@ -56,6 +59,7 @@ class NodeSpell(models.Model):
     capacity = models.JSONField(default=dict)
     allocatable = models.JSONField(default=dict)
     labels = models.JSONField(default=dict)
+    devices = models.JSONField(default=list)
 
     class Meta:
         ordering = ["node", "start"]
@@ -92,7 +96,9 @@ class Workload(models.Model):
 class Pod(models.Model):
     """The pod ledger: one row per pod that asked for GPU; times to the second.
 
-    `requests` maps resource to units, `runs` lists [start, end or null] in Unix seconds.
+    `requests` maps resource or device class to units, `runs` lists [start, end or null] in Unix
+    seconds, `claims` the uids of the ResourceClaims that it asks for GPUs by. An allocated claim
+    has a row of its own too, of the workload kind ResourceClaim, bound while it is allocated.
     `lost` marks a pod that went while nobody watched: its end is the last time it was seen.
     """
 
@@ -113,6 +119,7 @@ class Pod(models.Model):
     deleted_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     runs = models.JSONField(default=list)
+    claims = models.JSONField(default=list)
     end_reason = models.CharField(max_length=120, blank=True)
     source = models.CharField(max_length=8, choices=SOURCES)
     lost = models.BooleanField(default=False)
@@ -149,3 +156,24 @@ class WatchSpan(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id}: {self.start} .. {self.end}"
+
+
+class WatchNote(models.Model):
+    """What keeps `watch` from seeing all of a cluster, in words for who can change that.
+
+    `subject` says what it is about, as `resourceclaims`; the row goes when the matter is settled.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    subject = models.CharField(max_length=120)
+    text = models.TextField()
+    since = models.DateTimeField()
+
+    class Meta:
+        ordering = ["cluster", "subject"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "subject"], name="watch_note_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id}: {self.subject}"

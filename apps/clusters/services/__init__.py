@@ -7,6 +7,7 @@ clients of Prometheus and Kubernetes.
 from apps.clusters.services.inferred_pods import store_inferred_pods
 from apps.clusters.services.ledger_reader import (
     RecordedPod,
+    recorded_claims,
     recorded_pod_rows,
     recorded_pods,
     recorded_spells,
@@ -19,6 +20,7 @@ __all__ = [
     "RecordedPod",
     "Snapshot",
     "follow",
+    "recorded_claims",
     "recorded_pod_rows",
     "recorded_pods",
     "recorded_spells",

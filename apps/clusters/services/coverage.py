@@ -20,7 +20,8 @@ class Coverage:
     """
 
     def __init__(self, required: Collection[str]) -> None:
-        self._required = frozenset(required)
+        self._required = set(required)
+        self._waived: set[str] = set()
         self._proofs: dict[str, float] = {}
         # By collection whose lines are late: until when it had been followed before.
         self._behind: dict[str, float] = {}
@@ -31,11 +32,22 @@ class Coverage:
 
     def listed(self, path: str, at: float) -> None:
         """Note a whole list of a collection: what was proven before it is a span of its own."""
+        if path in self._waived:
+            self._waived.discard(path)
+            self._required.add(path)
         if path not in self._required:
             return
         self._begin(path, at)
         self._behind.pop(path, None)
         self._asked.pop(path, None)
+
+    def waive(self, path: str) -> None:
+        """Note that a collection may not be read: until it is listed the others vouch alone."""
+        if path in self._required:
+            self._required.discard(path)
+            self._waived.add(path)
+            self._proofs.pop(path, None)
+            self._behind.pop(path, None)
 
     def arrived(self, path: str, at: float, asked: float | None = None) -> bool:
         """Note a line of a stream asked for at `asked`; return whether it is late.

@@ -9,18 +9,21 @@ import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
+from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, Owner, PodRecord, Source
 from apps.clusters.domain.spans import Span, clip, seconds, union
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, WatchSpan
 from apps.clusters.models import NodeSpell as NodeSpellRow
-from apps.clusters.services.ledger_rows import spell_of
+from apps.clusters.models.claims import ClaimSpell
+from apps.clusters.services.ledger_rows import claim_of, spell_of
 from apps.clusters.services.unix_seconds import UnixSeconds
 
 
 class RecordedPod(NamedTuple):
     """A pod's row: its record, the ids of what it belongs to, and what it counts as.
 
+    An allocated ResourceClaim has one too, its owner of the kind CLAIM_KIND (resource_claims): the
+    pods that name the claim hold its devices, and it does while there are none.
     `tier` and `gpu_model` are None while they are not known; `gpu_equivalents` is of all its
     `units` together. `lost`: it went while nobody watched, its end is when it was last seen.
     """
@@ -73,6 +76,17 @@ def recorded_spells(cluster: Cluster, window: Window) -> list[NodeSpell]:
     ]
 
 
+def recorded_claims(cluster: Cluster, window: Window) -> list[ClaimRecord]:
+    """Return the allocations of GPUs to ResourceClaims that lasted in the window. One query.
+
+    By uid and time, whole: `released` may be after the window, None where it lasts.
+    """
+    rows = ClaimSpell.objects.filter(cluster=cluster, allocated_at__lt=window.end).filter(
+        Q(released_at__isnull=True) | Q(released_at__gt=window.start)
+    )
+    return [claim_of(row) for row in rows.order_by("uid", "allocated_at", "pk")]
+
+
 def watched_spans(cluster: Cluster, window: Window) -> tuple[Span, ...]:
     """Return the disjoint spans of the window in which every change was seen. One query."""
     rows = WatchSpan.objects.filter(
@@ -88,7 +102,10 @@ def watched_share(cluster: Cluster, window: Window) -> float:
 
 
 # Texts, for most pods of a controller say the same, and what is known already is not decoded.
-_TEXTS = {f"{name}_text": Cast(name, TextField()) for name in ("requests", "node_selector", "runs")}
+_TEXTS = {
+    f"{name}_text": Cast(name, TextField())
+    for name in ("requests", "node_selector", "runs", "claims")
+}
 _TIMES = {
     f"{name}_seconds": UnixSeconds(f"{name}_at")
     for name in ("created", "bound", "started", "finished", "deleted")
@@ -100,6 +117,8 @@ _COLUMNS = (
     *_TIMES,
     *_TEXTS,
 )
+_NONE = "[]"
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _runs = msgspec.json.Decoder(tuple[tuple[float, float | None], ...]).decode
 
 
@@ -112,7 +131,7 @@ def _recorded(values: Sequence[Any]) -> RecordedPod:
     """Return what the values of _COLUMNS tell; a third of the work of rows with relations."""
     pk, workload, namespace_id, tier, model, equivalents, units, lost, *rest = values
     uid, namespace, name, kind, owner, node, reason, priority, source, *rest = rest
-    created, bound, started, finished, deleted, requests, selector, runs = rest
+    created, bound, started, finished, deleted, requests, selector, runs, claims = rest
     record = PodRecord(
         uid=uid,
         namespace=namespace,
@@ -130,5 +149,6 @@ def _recorded(values: Sequence[Any]) -> RecordedPod:
         priority_class=priority,
         node_selector=_mapping(selector),
         source=Source(source),
+        claims=() if claims == _NONE else _names(claims),
     )
     return RecordedPod(pk, workload, namespace_id, record, tier, model, equivalents, units, lost)

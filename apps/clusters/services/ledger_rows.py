@@ -4,10 +4,19 @@ from datetime import datetime
 from typing import Any
 
 from apps.clusters.domain.kube_objects import NodeState, main_resource
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
+from apps.clusters.domain.ledger import (
+    ClaimedDevice,
+    ClaimRecord,
+    NodeSpell,
+    OfferedDevice,
+    Owner,
+    PodRecord,
+    Source,
+)
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import NodeSpell as NodeSpellRow
 from apps.clusters.models import Pod
+from apps.clusters.models.claims import ClaimSpell
 
 POD_FIELDS = [
     "workload",
@@ -25,6 +34,7 @@ POD_FIELDS = [
     "deleted_at",
     "ended_at",
     "runs",
+    "claims",
     "end_reason",
     "source",
     "lost",
@@ -32,7 +42,7 @@ POD_FIELDS = [
     "gpu_model",
     "gpu_equivalents",
 ]
-SPELL_FIELDS = ["end", "ready", "schedulable", "capacity", "allocatable", "labels"]
+SPELL_FIELDS = ["end", "ready", "schedulable", "capacity", "allocatable", "labels", "devices"]
 
 
 def pod_values(record: PodRecord) -> dict[str, Any]:
@@ -53,6 +63,7 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         "deleted_at": _time(record.deleted),
         "ended_at": _time(record.ended),
         "runs": [list(run) for run in record.runs],
+        "claims": list(record.claims),
         # PostgreSQL takes no NUL in text, and a kubelet's word may be anything.
         "end_reason": record.end_reason.replace("\0", "")[:120],
         "source": record.source.value,
@@ -79,6 +90,7 @@ def pod_record_of(row: Pod) -> PodRecord:
         priority_class=row.priority_class,
         node_selector=row.node_selector,
         source=Source(row.source),
+        claims=tuple(row.claims),
     )
 
 
@@ -91,6 +103,7 @@ def spell_values(state: NodeState, end: float | None) -> dict[str, Any]:
         "capacity": dict(state.capacity),
         "allocatable": dict(state.allocatable),
         "labels": dict(state.labels),
+        "devices": [device._asdict() for device in state.devices],
     }
 
 
@@ -103,6 +116,7 @@ def node_state_of(row: NodeSpellRow) -> NodeState:
         labels=row.labels,
         ready=row.ready,
         schedulable=row.schedulable,
+        devices=_offered(row.devices),
     )
 
 
@@ -119,7 +133,38 @@ def spell_of(row: NodeSpellRow, start: float, end: float) -> NodeSpell:
         ready=row.ready,
         schedulable=row.schedulable,
         source=Source.API,
+        devices=_offered(row.devices),
     )
+
+
+def claim_values(record: ClaimRecord) -> dict[str, Any]:
+    """Return the columns of a claim's spell beside its cluster."""
+    return {
+        "uid": record.uid,
+        "namespace": record.namespace,
+        "name": record.name,
+        "node_name": record.node,
+        "allocated_at": from_seconds(record.allocated),
+        "released_at": _time(record.released),
+        "devices": [device._asdict() for device in record.devices],
+    }
+
+
+def claim_of(row: ClaimSpell) -> ClaimRecord:
+    """Return the record of a claim's spell."""
+    return ClaimRecord(
+        uid=row.uid,
+        namespace=row.namespace,
+        name=row.name,
+        node=row.node_name,
+        allocated=row.allocated_at.timestamp(),
+        released=_seconds(row.released_at),
+        devices=tuple(ClaimedDevice(**device) for device in row.devices),
+    )
+
+
+def _offered(devices: list[dict[str, Any]]) -> tuple[OfferedDevice, ...]:
+    return tuple(OfferedDevice(**{**d, "classes": tuple(d["classes"])}) for d in devices)
 
 
 def _time(seconds: float | None) -> datetime | None:

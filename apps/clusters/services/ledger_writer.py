@@ -6,6 +6,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.clusters.domain.ledger import Source
+from apps.clusters.domain.resource_claims import CLAIM_KIND
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Pod, WatchSpan
@@ -35,10 +36,10 @@ PODS_AT_ONCE = 2000
 
 
 def present_pods(cluster_id: int) -> dict[str, TrackedPod]:
-    """Return the pods that the API last showed as being there. One query."""
+    """Return the pods that the API last showed as being there, no claims. One query."""
     rows = Pod.objects.filter(
         cluster_id=cluster_id, deleted_at__isnull=True, source=Source.API.value
-    )
+    ).exclude(workload__kind=CLAIM_KIND)
     related = rows.select_related("workload__namespace", "tier", "gpu_model")
     return {row.uid: _tracked(row) for row in related.order_by("pk").iterator()}
 

@@ -15,17 +15,22 @@ LOST = "Lost"
 
 @dataclass(slots=True)
 class TrackedPod:
-    """A pod's record, what it counts as, and whether it went while nobody watched."""
+    """A pod's record, what it counts as, and whether it went while nobody watched.
+
+    `misread`: it asks for something else than what it counts as, for its claims were not known.
+    """
 
     record: PodRecord
     assigned: Assigned | None = None
     lost: bool = False
+    misread: bool = False
 
     @property
     def settled(self) -> bool:
         """Say whether what it counts as is final: bound, in a tier of the catalog, model known."""
         return (
-            self.record.bound is not None
+            not self.misread
+            and self.record.bound is not None
             and self.assigned is not None
             and self.assigned.tier not in BUILTIN_TIERS
             and self.assigned.gpu_model not in {None, UNKNOWN_MODEL}
@@ -81,6 +86,7 @@ class PodBook:
         else:
             known.record = updated(before, record, at=at, vague=look.vague)
             known.lost = known.lost and known.record.finished is None
+        known.misread = known.misread or known.record.requests != before.requests
         if known.record != before:
             self.changed.add(record.uid)
 
@@ -113,6 +119,10 @@ class PodBook:
             if (nodes is None or tracked.record.node in nodes) and not tracked.settled
         }
 
+    def doubt(self, uids: Collection[str]) -> None:
+        """Have what these pods count as worked out anew: more is known of their devices."""
+        self.doubtful |= {uid for uid in uids if uid in self.pods}
+
     def assign(self, work_out: Callable[[TrackedPod], Assigned | None]) -> None:
         """Set what changed and doubtful pods count as, unless that is final already."""
         for uid in sorted(self.changed | self.doubtful):
@@ -121,6 +131,7 @@ class PodBook:
             if found is not None and found != tracked.assigned:
                 tracked.assigned = found
                 self.changed.add(uid)
+            tracked.misread = tracked.misread and found is None
         self.doubtful.clear()
 
     def written(self, uids: Iterable[str]) -> None:

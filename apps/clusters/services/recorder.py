@@ -1,7 +1,7 @@
 """From what the API server shows, in whatever order it arrives, to the rows of the ledger."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,12 @@ from apps.clusters.domain.kube_objects import (
     pod_record,
     ready_since,
 )
-from apps.clusters.domain.ledger import Owner, PodRecord
+from apps.clusters.domain.ledger import ClaimRecord, Owner
 from apps.clusters.domain.owners import nearest_owner
+from apps.clusters.domain.pod_claims import PodClaims
 from apps.clusters.ports import Change, ClusterSource
-from apps.clusters.services import ledger_writer
+from apps.clusters.services import claim_writer, ledger_writer
+from apps.clusters.services.claim_watch import ClaimWatch
 from apps.clusters.services.coverage import Coverage
 from apps.clusters.services.names import Names
 from apps.clusters.services.node_book import NodeBook
@@ -66,7 +68,16 @@ class Followed:
     asked: float | None = None
 
 
-Item = Listed | Seen | Followed
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A collection that may not be read, and why, in words for who can change that."""
+
+    path: str
+    at: float
+    why: str
+
+
+Item = Listed | Seen | Followed | Refused
 
 # Pod uid → the runs to assume of a pod seen for the first time.
 Assumed = Mapping[str, tuple[Run, ...]]
@@ -74,9 +85,13 @@ Assumed = Mapping[str, tuple[Run, ...]]
 
 @dataclass(slots=True)
 class _Pods:
-    """The GPU pods of each item of a batch, and by uid the runs to assume of new ones."""
+    """The GPU pods of each item of a batch, and by uid the runs to assume of new ones.
+
+    `again` are those seen before whose claims are known differently now.
+    """
 
     of_item: list[list[Look]]
+    again: list[Look]
     assumed: Assumed
 
 
@@ -84,10 +99,11 @@ class Recorder:
     """The state of one cluster's ledger in memory, and how it gets into the database.
 
     `take` reads in a batch and `write` stores what changed; either may be called again after a
-    database error and then does what it would have done. Only one thread may use it.
+    database error and then does what it would have done. Only one thread may use it. `claims`
+    are the collections of dynamic resource allocation that the server has.
     """
 
-    def __init__(self, cluster_id: int, source: ClusterSource) -> None:
+    def __init__(self, cluster_id: int, source: ClusterSource, claims: Sequence[str] = ()) -> None:
         self._cluster = cluster_id
         self._owners = OwnerLookup(source)
         self._names = Names(cluster_id)
@@ -96,7 +112,10 @@ class Recorder:
         self._nodes = NodeBook(ledger_writer.open_spells(cluster_id))
         self._pods = PodBook(ledger_writer.present_pods(cluster_id))
         self._last_watched = ledger_writer.last_watched(cluster_id)
-        self._coverage = Coverage((NODES, PODS))
+        self._dra = ClaimWatch(claims, claim_writer.open_claims(cluster_id) if claims else ())
+        self._states: dict[str, NodeState] = {}
+        self._notes = claim_writer.notes(cluster_id)
+        self._coverage = Coverage((NODES, PODS, *claims))
         self._versions: dict[str, Versions] = defaultdict(Versions)
         self._relist = False
         self._namespaces: set[str] = set()
@@ -117,18 +136,61 @@ class Recorder:
         """
         if not batch:
             return False
-        self._refresh_tiers(max(item.at for item in batch))
+        now = max(item.at for item in batch)
+        self._refresh_tiers(now)
+        # First, so that the pods and nodes of this batch are read with what they need.
+        ours = [item for item in batch if self._dra.follows(item.path)]
+        for item in sorted(ours, key=lambda item: self._dra.place(item.path)):
+            self._take_claims(item)
+        self._dra.settle(self._tiers.device_classes, now)
+        batch = [item for item in batch if not self._dra.follows(item.path)]
         pods = self._prepared(batch)
         for item, looks in zip(batch, pods.of_item, strict=True):
-            self._now = max(self._now, item.at)
-            if isinstance(item, Listed):
-                self._take_list(item, looks, pods.assumed)
-            elif isinstance(item, Seen) and item.change.type != "BOOKMARK":
-                self._take_change(item, looks, pods.assumed)
-            else:
-                self._coverage.caught_up(item.path, item.at, item.asked)
+            self._take_item(item, looks, pods.assumed)
+        self._now = max(self._now, now)
+        self._look_again(pods, now)
         relist, self._relist = self._relist, False
         return relist
+
+    def _take_item(self, item: Item, looks: list[Look], assumed: Assumed) -> None:
+        if isinstance(item, Listed):
+            self._take_list(item, looks, assumed)
+        elif isinstance(item, Seen) and item.change.type != "BOOKMARK":
+            self._take_change(item, looks, assumed)
+        elif not isinstance(item, Refused):
+            self._coverage.caught_up(item.path, item.at, item.asked)
+
+    def _take_claims(self, item: Item) -> None:
+        """Take in what is told of slices, classes and claims. The same twice changes nothing."""
+        path, proof = item.path, self._coverage.last_proof(item.path)
+        if isinstance(item, Refused):
+            self._coverage.waive(path)
+            self._dra.refused(path, item.why)
+        elif isinstance(item, Listed):
+            self._coverage.listed(path, item.at)
+            self._versions[path].listed(item.items)
+            last_seen = self._last_watched if proof is None else proof
+            self._dra.listed(path, item.items, item.at, last_seen)
+        elif isinstance(item, Seen) and item.change.type != "BOOKMARK":
+            late = self._coverage.arrived(path, item.at, item.asked)
+            thing, deleted = item.change.object, item.change.type == "DELETED"
+            if item.change.type not in _KINDS or self._versions[path].is_stale(thing, gone=deleted):
+                return
+            after = item.at if proof is None else proof
+            gone = deletion_time(thing, after=after, at=item.at) if late else item.at
+            self._dra.changed(path, thing, item.at, gone if deleted else None)
+        else:
+            self._coverage.caught_up(path, item.at, item.asked)
+
+    def _look_again(self, pods: _Pods, at: float) -> None:
+        """See nodes whose devices changed and pods whose claims did."""
+        for name in self._dra.nodes_to_see(self._states.keys()):
+            self._nodes.seen(self._offering(self._states[name]), at)
+        for look in pods.again:
+            if self._dra.is_there(look.record.uid):
+                self._pods.seen(look, at, assumed=pods.assumed.get(look.record.uid, ()))
+        self._pods.doubt({look.record.uid for look in pods.again})
+        self._dra.pods_seen()
 
     def _refresh_tiers(self, now: float) -> None:
         """Read the catalog's rules now and then; note when everything must be listed anew.
@@ -153,32 +215,38 @@ class Recorder:
         """
         if any(isinstance(item, Listed) and item.path == PODS for item in batch):
             self._owners.forget()
-        parsed = [list(self._parse(item)) for item in batch]
-        found = [pair for pairs in parsed for pair in pairs]
+        parsed = [list(self._parse(_pods_of(item))) for item in batch]
+        again = list(self._parse((pod, None) for pod in self._dra.pods_to_see()))
+        found = [pair for pairs in (*parsed, again) for pair in pairs]
         tops = self._owners.top_owners(pod for pod, _ in found)
-        new = self._pods.unknown(record.uid for _, record in found)
+        new = self._pods.unknown(look.record.uid for _, look in found)
         self._pods.adopt(ledger_writer.known_pods(self._cluster, new))
         unseen = frozenset(new)
         return _Pods(
-            of_item=[[self._look(pod, _owned(r, tops)) for pod, r in pairs] for pairs in parsed],
+            of_item=[[_owned(look, tops) for _, look in pairs] for pairs in parsed],
+            again=[_owned(look, tops) for _, look in again],
             assumed={
-                record.uid: assumed_runs(pod, self._tiers.resources)
-                for pod, record in found
-                if record.uid in unseen
+                look.record.uid: assumed_runs(pod, self._tiers.resources, self._claims(pod))
+                for pod, look in found
+                if look.record.uid in unseen
             },
         )
 
-    def _parse(self, item: Item) -> Iterator[tuple[Mapping[str, Any], PodRecord]]:
-        """Yield the pods of an item that ask for GPU, with their records."""
-        for pod, deleted in _pods_of(item):
-            record = pod_record(
-                pod, owner=nearest_owner(pod), named=self._tiers.resources, deleted=deleted
-            )
+    def _parse(
+        self, pods: Iterable[tuple[Mapping[str, Any], float | None]]
+    ) -> Iterator[tuple[Mapping[str, Any], Look]]:
+        """Yield those pods that ask for GPU, each with the look at it that this is."""
+        named = self._tiers.resources
+        for pod, deleted in pods:
+            claims = self._claims(pod)
+            owner = nearest_owner(pod)
+            record = pod_record(pod, owner=owner, named=named, deleted=deleted, claims=claims)
             if record is not None:
-                yield pod, record
+                yield pod, Look(record, vague=lacks_finish(pod, named, claims))
 
-    def _look(self, pod: Mapping[str, Any], record: PodRecord) -> Look:
-        return Look(record, vague=lacks_finish(pod, self._tiers.resources))
+    def _claims(self, pod: Mapping[str, Any]) -> PodClaims:
+        known = self._pods.pods.get(str(pod["metadata"]["uid"]))
+        return self._dra.claims_of(pod, None if known is None else known.record)
 
     def _take_list(self, listed: Listed, looks: list[Look], assumed: Assumed) -> None:
         proof = self._coverage.last_proof(listed.path)
@@ -186,6 +254,7 @@ class Recorder:
         self._coverage.listed(listed.path, listed.at)
         self._versions[listed.path].listed(listed.items)
         if listed.path == NODES:
+            self._states.clear()
             states = [self._state(item) for item in listed.items]
             self._nodes.listed(states, listed.at, last_seen)
             self._pods.look_again({state.name for state in states})
@@ -193,6 +262,7 @@ class Recorder:
             for look in looks:
                 self._pods.seen(look, listed.at, assumed=assumed.get(look.record.uid, ()))
             self._pods.listed({look.record.uid for look in looks}, listed.at, last_seen)
+            self._dra.keep_only({str(item["metadata"]["uid"]) for item in listed.items})
         else:
             self._namespaces.update(str(i["metadata"]["name"]) for i in listed.items)
 
@@ -212,6 +282,8 @@ class Recorder:
                 record = replace(look.record, deleted=gone) if deleted else look.record
                 runs = assumed.get(record.uid, ())
                 self._pods.seen(look._replace(record=record), seen.at, assumed=runs)
+            if deleted:
+                self._dra.forget(str(item["metadata"]["uid"]))
         elif not deleted:
             self._namespaces.add(str(item["metadata"]["name"]))
 
@@ -221,6 +293,7 @@ class Recorder:
         state = self._state(item)
         if gone is not None:
             self._nodes.gone(state.name, gone)
+            self._states.pop(state.name, None)
             return
         ready_at = ready_since(item)
         if ready_at is not None and ready_at <= after:
@@ -229,7 +302,18 @@ class Recorder:
         self._pods.look_again({state.name})
 
     def _state(self, node: Mapping[str, Any]) -> NodeState:
-        return node_state(node, named=self._tiers.resources, label_keys=self._tiers.label_keys)
+        resources, keys = self._tiers.resources, self._tiers.label_keys
+        state = node_state(node, named=resources, label_keys=keys)
+        self._states[state.name] = state
+        return self._offering(state)
+
+    def _offering(self, state: NodeState) -> NodeState:
+        """Return a node's state with its devices; while no slice was seen, with those known."""
+        devices = self._dra.of_node(state.name)
+        if devices is None:
+            spell = self._nodes.open.get(state.name)
+            devices = () if spell is None else spell.state.devices
+        return replace(state, devices=devices)
 
     # ------------------------------------------------------------ writing
 
@@ -251,15 +335,23 @@ class Recorder:
         pods = [self._pods.pods[uid] for uid in uids]
         self._names.namespaces(self._namespaces)
         ledger_writer.write_pods(self._cluster, pods, self._names)
+        claims = list(self._dra.claims.changed.values())
+        if claims:
+            claim_writer.write_claims(self._cluster, claims, self._names, self._assigned_claim)
+        notes = self._dra.notes()
+        if notes != self._notes:
+            claim_writer.write_notes(self._cluster, notes, self._now)
         spells = dict(self._nodes.changed)
         ledger_writer.write_spells(spells, self._names)
         spans = self._coverage.unwritten
         ledger_writer.write_spans(self._cluster, spans)
         self._pods.written(uids)
         self._nodes.changed.clear()
+        self._dra.claims.changed.clear()
+        self._notes = notes
         self._coverage.written()
         self._namespaces.clear()
-        return len(pods) + len(spells)
+        return len(pods) + len(spells) + len(claims)
 
     def _assigned(self, tracked: TrackedPod) -> Assigned | None:
         """Return what a pod counts as: by its node's labels once bound, until then as it asks.
@@ -270,17 +362,25 @@ class Recorder:
         if tracked.record.bound is not None and spell is None and tracked.assigned is not None:
             return None
         labels = None if spell is None else spell.state.labels
-        return self._tiers.assign(tracked.record, labels, self._now)
+        devices = self._dra.devices_of(tracked.record.claims)
+        return self._tiers.assign(tracked.record, labels, self._now, devices)
+
+    def _assigned_claim(self, tracked: TrackedPod, claim: ClaimRecord) -> Assigned:
+        """Return what a claim counts as that no pod uses."""
+        spell = self._nodes.open.get(claim.node)
+        labels = None if spell is None else spell.state.labels
+        return self._tiers.assign(tracked.record, labels, self._now, claim.devices)
 
 
-def _owned(record: PodRecord, tops: Mapping[str, Owner]) -> PodRecord:
+def _owned(look: Look, tops: Mapping[str, Owner]) -> Look:
+    record = look.record
     top = tops.get(record.uid, record.owner)
-    return record if top == record.owner else replace(record, owner=top)
+    return look if top == record.owner else look._replace(record=replace(record, owner=top))
 
 
 def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
     """Yield each pod of an item, and when it was seen to go if it was."""
-    if isinstance(item, Followed) or item.path != PODS:
+    if isinstance(item, Followed | Refused) or item.path != PODS:
         return
     if isinstance(item, Listed):
         yield from ((pod, None) for pod in item.items)

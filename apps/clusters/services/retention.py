@@ -5,12 +5,13 @@ from datetime import datetime
 from django.db import transaction
 
 from apps.clusters.models import NodeSpell, Pod, WatchSpan
+from apps.clusters.models.claims import ClaimSpell
 
 _AT_A_TIME = 5000
 
 
 def forget_ledger(*, before: datetime) -> int:
-    """Delete pods, node spells and watch spans that ended before a time; return how many.
+    """Delete pods, node spells, claims and watch spans that ended before a time; return how many.
 
     Pods go some thousands at a time, each in a short transaction, so that a writer never waits.
     """
@@ -24,4 +25,5 @@ def forget_ledger(*, before: datetime) -> int:
         deleted += count
     for model in (NodeSpell, WatchSpan):
         deleted += model._default_manager.filter(end__lt=before).delete()[0]
+    deleted += ClaimSpell.objects.filter(released_at__lt=before).delete()[0]
     return deleted

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable, WatchExpired
-from apps.clusters.services.recorder import Followed, Item, Listed, Seen
+from apps.clusters.services.recorder import Followed, Item, Listed, Refused, Seen
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,8 @@ class Stream:
     """One collection's changes, put into `inbox` in order, until `stopped` says so.
 
     `wait` sleeps for a number of seconds or until the stop. The inbox is bounded: when the
-    database is away, reading stops too, and the server cuts the connection when it likes.
+    database is away, reading stops too, and the server cuts the connection when it likes. What
+    is `optional` may be refused: that is handed on and logged once, and asked again now and then.
     """
 
     cluster: str
@@ -39,8 +40,10 @@ class Stream:
     wait: Callable[[float], object]
     relist: threading.Event
     put_seconds: float = _PUT_SECONDS
+    optional: bool = False
     _version: str = ""
     _delay: float = 0.0
+    _refused: bool = False
 
     def run(self) -> None:
         """Follow the collection; returns after a stop. Only a programming error is raised."""
@@ -56,6 +59,8 @@ class Stream:
                 self._back_off(error, "trying again")
             except SourceRejected as error:
                 self._delay = LONGEST_DELAY_SECONDS
+                if not self._hand_on(error):
+                    return
                 self._back_off(error, "a person must act; trying again")
             except _Stopped:
                 return
@@ -96,12 +101,25 @@ class Stream:
         self._put(Listed(self.path, listing.items, at))
         self._version = listing.resource_version
         self._delay = 0.0
+        self._refused = False
+
+    def _hand_on(self, error: SourceRejected) -> bool:
+        """Tell of a refusal of what is optional; return whether anybody still listens."""
+        if self.optional:
+            try:
+                self._put(Refused(self.path, self._now(), str(error)))
+            except _Stopped:
+                return False
+        return True
 
     def _back_off(self, error: Exception, then: str) -> None:
         self._delay = min(max(self._delay * 2, FIRST_DELAY_SECONDS), LONGEST_DELAY_SECONDS)
         if self.stopped():
             return
-        logger.warning("cluster %s: %s; %s in %.0f s", self.cluster, error, then, self._delay)
+        again = self._refused
+        self._refused = self.optional and isinstance(error, SourceRejected)
+        level = logging.DEBUG if again and self._refused else logging.WARNING
+        logger.log(level, "cluster %s: %s; %s in %.0f s", self.cluster, error, then, self._delay)
         self.wait(self._delay)
 
     def _put(self, item: Item) -> bool:

@@ -1,11 +1,12 @@
 """The tier rules of the catalog at any time, held in memory by what runs for long."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from apps.clusters.domain.kube_objects import main_resource
-from apps.clusters.domain.ledger import PodRecord
+from apps.clusters.domain.ledger import ClaimedDevice, PodRecord
+from apps.clusters.domain.mig import mig_part
 from apps.clusters.domain.tiers import (
     Sharing,
     TierRule,
@@ -53,27 +54,54 @@ class TierHistory:
         """Every node label that a rule selects or selected on."""
         return frozenset(key for _, _, _, rule in self.rules for key in rule.node_selector)
 
-    def assign(self, pod: PodRecord, labels: Mapping[str, str] | None, now: float) -> Assigned:
+    @cached_property
+    def device_classes(self) -> frozenset[str]:
+        """Every device class that a rule names or named."""
+        return frozenset(name for _, _, _, rule in self.rules for name in rule.device_classes)
+
+    def assign(
+        self,
+        pod: PodRecord,
+        labels: Mapping[str, str] | None,
+        now: float,
+        devices: Sequence[ClaimedDevice] = (),
+    ) -> Assigned:
         """Return what a pod counts as, by the rules valid when it was bound (until then: `now`).
 
-        `labels` are those of its node; None while it has none, or none that is known.
+        `labels` are those of its node; None while it has none, or none that is known. `devices`
+        are what its claims were given.
         """
         rules = self.at(now if pod.bound is None else pod.bound)
-        return assign(pod, labels, rules)
+        return assign(pod, labels, rules, devices)
 
 
-def assign(pod: PodRecord, labels: Mapping[str, str] | None, rules: list[TierRule]) -> Assigned:
-    """Return what a pod counts as under `rules`; `labels` as in TierHistory.assign."""
+def assign(
+    pod: PodRecord,
+    labels: Mapping[str, str] | None,
+    rules: list[TierRule],
+    devices: Sequence[ClaimedDevice] = (),
+) -> Assigned:
+    """Return what a pod counts as under `rules`; the rest as in TierHistory.assign.
+
+    Devices tell their model and weight themselves, which no label of the node does.
+    """
     resource, _ = main_resource(pod.requests)
     if pod.bound is None or labels is None:
         tier = tier_before_binding(resource, pod.node_selector, rules)
-        return Assigned(tier, None, _weigh(pod, {}))
+        return Assigned(tier, None, _weigh(pod, {}, devices))
     tier = tier_of(resource, labels, rules)
-    return Assigned(tier, gpu_model(labels), _weigh(pod, labels))
+    models = {device.model for device in devices if device.device_class == resource} - {""}
+    model = models.pop() if len(models) == 1 else gpu_model(labels)
+    return Assigned(tier, model, _weigh(pod, labels, devices))
 
 
-def _weigh(pod: PodRecord, labels: Mapping[str, str]) -> float:
-    return sum(units * unit_weight(resource, labels) for resource, units in pod.requests.items())
+def _weigh(pod: PodRecord, labels: Mapping[str, str], devices: Sequence[ClaimedDevice]) -> float:
+    given = {device.device_class for device in devices}
+    return sum(mig_part(d.profile, d.model) * d.share for d in devices) + sum(
+        units * unit_weight(resource, labels)
+        for resource, units in pod.requests.items()
+        if resource not in given
+    )
 
 
 def _rule(row: TierRuleRow) -> tuple[float, float, int, TierRule]:

@@ -1,4 +1,4 @@
-"""Writing the pod ledger, node spells and namespaces of a cluster from its API server."""
+"""Writing the ledger of a cluster from its API server: pods, nodes, namespaces, claims."""
 
 import logging
 import queue
@@ -12,8 +12,9 @@ from typing import TypeVar
 from django.db import InterfaceError, OperationalError, connection
 
 from apps.clusters.models import Cluster
-from apps.clusters.ports import ClusterSource
-from apps.clusters.services.recorder import COLLECTIONS, Item, Listed, Recorder
+from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable
+from apps.clusters.services import claim_watch
+from apps.clusters.services.recorder import COLLECTIONS, Item, Listed, Recorder, Refused
 from apps.clusters.services.streams import (
     FIRST_DELAY_SECONDS,
     LONGEST_DELAY_SECONDS,
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 1.0
 MOST_AT_ONCE = 1000
+DISCOVER_SECONDS = 600.0
 _INBOX = 10_000
 _JOIN_SECONDS = 5.0
 
@@ -42,15 +44,39 @@ class Snapshot:
 def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot:
     """Write one whole look at a cluster, taken at `now`; the same look twice changes nothing.
 
-    Raises SourceUnavailable or SourceRejected before anything is written.
+    Raises SourceUnavailable or SourceRejected before anything is written. ResourceClaims and
+    what belongs to them may be refused: that is noted, and the rest is written.
     """
+    at = now.timestamp()
+    claims, items = _discovered(source, at)
     # Before the lists: what another process writes after them is newer than they are.
-    recorder = Recorder(cluster.pk, source)
-    lists = [Listed(path, source.list(path).items, now.timestamp()) for path in COLLECTIONS]
-    recorder.take(lists)
+    recorder = Recorder(cluster.pk, source, claims)
+    items += [_looked_at(source, path, at) for path in claims]
+    items += [Listed(path, source.list(path).items, at) for path in COLLECTIONS]
+    recorder.take(items)
     rows = recorder.write()
     nodes, pods = recorder.counts
     return Snapshot(nodes=nodes, pods=pods, rows=rows)
+
+
+def _discovered(source: ClusterSource, at: float) -> tuple[tuple[str, ...], list[Item]]:
+    """Return the collections of claims that the server has; what is refused, as what is to note.
+
+    Raises SourceUnavailable.
+    """
+    try:
+        return claim_watch.discovered(source), []
+    except SourceRejected as error:
+        logger.warning("whether there are ResourceClaims cannot be asked: %s", error)
+        return (), [Refused(claim_watch.GROUP, at, str(error))]
+
+
+def _looked_at(source: ClusterSource, path: str, at: float) -> Item:
+    try:
+        return Listed(path, source.list(path).items, at)
+    except SourceRejected as error:
+        logger.warning("%s is left out: %s", path, error)
+        return Refused(path, at, str(error))
 
 
 def follow(
@@ -67,9 +93,15 @@ def follow(
     One thread reads each collection, this one writes: what arrived within `flush_seconds`, or
     1000 changes, at once. An outage of the API server or of the database is waited out for
     ever (`wait` sleeps so many seconds or until the stop). It then ends within seconds, with
-    all that had arrived written.
+    all that had arrived written. It also ends when the server has other collections of claims
+    than before, as after an upgrade: whoever called it begins anew.
     """
     wait = wait or stop.wait
+    found = _await_discovery(source, clock, stop, wait)
+    if found is None:
+        source.close()
+        return
+    claims, refused = found
     inbox: queue.Queue[Item] = queue.Queue(maxsize=_INBOX)
     ended = threading.Event()
 
@@ -77,29 +109,69 @@ def follow(
         return stop.is_set() or ended.is_set()
 
     streams = [
-        Stream(cluster.name, path, source, inbox, clock, stopped, wait, threading.Event())
-        for path in COLLECTIONS
+        Stream(
+            *(cluster.name, path, source, inbox, clock, stopped, wait, threading.Event()),
+            optional=path in claims,
+        )
+        for path in (*claims, *COLLECTIONS)
     ]
+    due = clock().timestamp() + DISCOVER_SECONDS
     threads = [
         threading.Thread(target=s.run, name=f"watch {cluster.name} {s.path}", daemon=True)
         for s in streams
     ]
     try:
-        recorder = _persist(lambda: Recorder(cluster.pk, source), stop, wait)
+        recorder = _persist(lambda: Recorder(cluster.pk, source, claims), stop, wait)
+        if recorder is None:
+            return
+        _record(recorder, refused, streams, stop, wait)
         for thread in threads:
             thread.start()
-        while recorder is not None and not stop.is_set():
+        while not stop.is_set():
             batch = _gather(inbox, stop, flush_seconds)
             _record(recorder, batch, streams, stop, wait)
             _check_alive(threads, stop)
-        if recorder is not None:
-            _record(recorder, _arrived(inbox), streams, stop, wait)
+            if clock().timestamp() >= due:
+                due += DISCOVER_SECONDS
+                if _is_outdated(claims, source, cluster.name):
+                    break
+        _record(recorder, _arrived(inbox), streams, stop, wait)
     finally:
         ended.set()
         source.close()
         for thread in threads:
             if thread.ident is not None:
                 thread.join(_JOIN_SECONDS)
+
+
+def _await_discovery(
+    source: ClusterSource,
+    clock: Callable[[], datetime],
+    stop: threading.Event,
+    wait: Callable[[float], object],
+) -> tuple[tuple[str, ...], list[Item]] | None:
+    """Return what `_discovered` does as soon as the server answers; None when stopped before."""
+    delay = FIRST_DELAY_SECONDS
+    while not stop.is_set():
+        try:
+            return _discovered(source, clock().timestamp())
+        except SourceUnavailable as error:
+            logger.warning("%s; trying again in %.0f s", error, delay)
+            wait(delay)
+            delay = min(delay * 2, LONGEST_DELAY_SECONDS)
+    return None
+
+
+def _is_outdated(claims: tuple[str, ...], source: ClusterSource, cluster: str) -> bool:
+    """Say whether the server has other collections of claims now; no where it does not tell."""
+    try:
+        found = claim_watch.discovered(source)
+    except (SourceRejected, SourceUnavailable) as error:
+        logger.debug("cluster %s: not discovered: %s", cluster, error)
+        return False
+    if found != claims:
+        logger.info("cluster %s: other ResourceClaims are served; beginning anew", cluster)
+    return found != claims
 
 
 def _record(

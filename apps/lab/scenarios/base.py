@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
-from apps.lab.fleet import Controller, Node
-from apps.lab.laps import Lap
+from apps.lab.fleet import GPU, Controller, Node, Sharing
+from apps.lab.laps import NEVER, Lap, Steps
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A team of the catalog that fits the scenario; `entitlement` in GPUs."""
+    """A team of the catalog that fits the scenario; `entitlement` in GPUs of the first tier.
+
+    `entitlements` has those of other tiers by name; where it is not empty it holds alone.
+    """
 
     name: str
     namespaces: tuple[str, ...]
@@ -20,16 +23,51 @@ class Team:
     cost_center: str
     leads: tuple[str, ...] = ()
     monthly_gpu_hours: int = 0
+    entitlements: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A service tier of the catalog that fits the scenario."""
+
+    name: str
+    sharing: str
+    promise: str
+    resources: tuple[str, ...] = ()
+    device_classes: tuple[str, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    allowed_teams: tuple[str, ...] = ()
+
+
+_REQUESTS = "requests."
+GPU_KEY = f"{_REQUESTS}{GPU}"
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota on `requests.nvidia.com/gpu`; its limit over time is in the laps."""
+    """A ResourceQuota; its limits over time are in the laps.
+
+    A key without the prefix `requests.` is taken by the API server, counted by nobody and
+    limits nothing.
+    """
 
     namespace: str
     name: str
     uid: str
     created: int
+    keys: tuple[str, ...] = (GPU_KEY,)
+
+    def counts(self, lap: Lap | None, key: str) -> Iterator[tuple[str, Steps]]:
+        """Yield (`hard` or `used`, count over a lap) of a key."""
+        yield "hard", lap.hard.get(hard_key(self.namespace, key), NEVER) if lap else NEVER
+        if key.startswith(_REQUESTS):
+            resource = key.removeprefix(_REQUESTS)
+            yield "used", lap.used_of(self.namespace, resource) if lap else NEVER
+
+
+def hard_key(namespace: str, key: str) -> str:
+    """Return under what a lap has the limit of a key."""
+    return namespace if key == GPU_KEY else f"{namespace}/{key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +82,8 @@ class Scenario(ABC):
     """A cluster over time; the same arguments always give the same cluster.
 
     `begins` is when its nodes, namespaces and lasting controllers were made, `seed` what every
-    name and chance is derived from.
+    name and chance is derived from. `prices` are in USD by model; of scenarios without tiers the
+    catalog has the one tier of the worked example.
     """
 
     name: str
@@ -56,6 +95,13 @@ class Scenario(ABC):
     quotas: Sequence[Quota]
     controllers: Sequence[Controller]
     teams: Sequence[Team]
+    tiers: Sequence[Tier] = ()
+    prices: Mapping[str, str] = {}
+
+    @property
+    def claims_served(self) -> bool:
+        """Whether its API server has ResourceClaims with something behind them."""
+        return any(node.sharing is Sharing.DRA for node in self.nodes)
 
     @abstractmethod
     def laps(self, start: int, end: int) -> Iterator[Lap]:

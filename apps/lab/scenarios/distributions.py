@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from apps.lab.machines import BOARD_MIB
+from apps.lab.fleet import Card
+from apps.lab.machines import A100, BOARD_MIB
 
 FILE = Path(__file__).parents[1] / "data" / "acme_dcgm" / "acme_gpu_metric_quantiles.csv"
 CLUSTERS = ("kalos", "seren")
 
 
 class Signal(NamedTuple):
-    """What one GPU of a pod shows: activity 0..1, memory in MiB, watts."""
+    """What one GPU of a pod shows: activity 0..1, memory in MiB, watts, SMs in use 0..1."""
 
     activity: float
     memory_mib: int
     power_watts: float
+    sm_active: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Distribution:
     utilization_pct: Sequence[float]
     memory_pct: Sequence[float]
     power_watts: Sequence[float]
+    sm_active_pct: Sequence[float]
 
     def at(self, level: float, *, visible_mib: int) -> Signal:
         """Return the signal at a quantile 0..1, between the given points by a straight line."""
@@ -41,6 +44,17 @@ class Distribution:
             activity=round(self._between(self.utilization_pct, level) / 100.0, 4),
             memory_mib=min(round(memory), visible_mib),
             power_watts=round(self._between(self.power_watts, level), 1),
+            sm_active=round(self._between(self.sm_active_pct, level) / 100.0, 4),
+        )
+
+    def on(self, card: Card, level: float) -> Signal:
+        """Return the signal as another card would show it: the same shares of what it has."""
+        seen = self.at(level, visible_mib=A100.visible_mib)
+        load = (seen.power_watts - A100.idle_watts) / (A100.board_watts - A100.idle_watts)
+        added = min(1.0, max(0.0, load)) * (card.board_watts - card.idle_watts)
+        return seen._replace(
+            memory_mib=round(seen.memory_mib / A100.visible_mib * card.visible_mib),
+            power_watts=round(card.idle_watts + added, 1),
         )
 
     def _between(self, values: Sequence[float], level: float) -> float:
@@ -65,6 +79,7 @@ def distributions() -> dict[str, Distribution]:
             utilization_pct=column(f"{cluster}_gpu_util_pct"),
             memory_pct=column(f"{cluster}_fb_used_pct"),
             power_watts=column(f"{cluster}_power_w"),
+            sm_active_pct=column(f"{cluster}_sm_active_pct"),
         )
         for cluster in CLUSTERS
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 
 from apps.lab import identity
-from apps.lab.fleet import DAY, FOREVER, LINGER_SECONDS, Controller, Node, Pod
+from apps.lab.fleet import DAY, FOREVER, GPU, LINGER_SECONDS, Controller, Node, Pod
 from apps.lab.laps import Lap, Steps
 from apps.lab.machines import a100_node
 from apps.lab.scenarios.base import Namespace, Quota, Scenario, Team
@@ -173,7 +173,7 @@ class Helios(Scenario):
             pods += maker.pods(levels, start, end)
             times = [start + level.minute * MINUTE for level in levels]
             hard[space] = Steps(times, [level.quota for level in levels])
-        return Lap(start, end, pods=pods, hard=hard, controllers=_passing(pods))
+        return Lap(start, end, pods=pods, hard=hard, controllers=passing(pods))
 
 
 class _PodMaker:
@@ -192,7 +192,7 @@ class _PodMaker:
         self._workloads = workloads
         self._nodes = nodes
         self._distribution = distribution
-        self._message = _waiting_message(len(nodes), all_nodes)
+        self._message = waiting_message(len(nodes), all_nodes, f"Insufficient {GPU}")
 
     def pods(self, levels: list[Level], start: int, end: int) -> Iterator[Pod]:
         packer = Packer([len(node.devices) for node in self._nodes])
@@ -254,10 +254,10 @@ def _cluster_of(seed: str, space: str) -> str:
     return CLUSTERS[identity.below(len(CLUSTERS), seed, space, "cluster")]
 
 
-def _waiting_message(own: int, all_nodes: int) -> str:
-    """Return what the scheduler says: the team's nodes are full, the others are not for it."""
+def waiting_message(own: int, all_nodes: int, lacking: str) -> str:
+    """Return what the scheduler says: `own` nodes lack something, the others are not for it."""
     others = f"{all_nodes - own} node(s) didn't match Pod's node affinity/selector"
-    reasons = sorted([f"{own} Insufficient nvidia.com/gpu", others])
+    reasons = sorted([f"{own} {lacking}", others])
     victims = sorted(
         [
             f"{own} No preemption victims found for incoming pod",
@@ -271,7 +271,7 @@ def _waiting_message(own: int, all_nodes: int) -> str:
     )
 
 
-def _passing(pods: list[Pod]) -> list[Controller]:
+def passing(pods: list[Pod]) -> list[Controller]:
     """Return the Jobs of CronJobs, each gone with its last pod."""
     found: dict[str, Controller] = {}
     ends: dict[str, int] = {}

@@ -41,13 +41,23 @@ class _Batch:
 class Packer:
     """The pods of one team on nodes of its own; `cards` is how many devices each node has.
 
+    With `free` it shares nodes with others that were given the same lists of free devices; then
+    there must be room for what is asked of it. No pod is larger than `largest`.
+
     `family` of a draft is the number of the pod it goes back to: one that was started again
     belongs to the same workload.
     """
 
-    def __init__(self, cards: Sequence[int]) -> None:
+    def __init__(
+        self,
+        cards: Sequence[int],
+        *,
+        free: list[list[int]] | None = None,
+        largest: int = _LARGEST,
+    ) -> None:
         self.drafts: list[Draft] = []
-        self._free = [list(range(count)) for count in cards]
+        self._free = [list(range(count)) for count in cards] if free is None else free
+        self._most = largest
         self._running: list[Draft] = []
         self._waiting: list[_Batch] = []
         self._held = 0
@@ -91,7 +101,7 @@ class Packer:
             larger = min(self._running, key=lambda draft: (draft.units, draft.number))
             self._finish(larger, at)
             rest = larger.units - amount
-            self._start(at, rest, _LARGEST, created=at, family=larger.family)
+            self._start(at, rest, self._most, created=at, family=larger.family)
 
     def _bind(self, at: int, amount: int, jobs: int) -> None:
         while amount and self._waiting:
@@ -101,7 +111,7 @@ class Packer:
             self._take(batch, taken)
             amount -= taken
         if amount:
-            self._start(at, amount, _largest(amount, jobs), created=at)
+            self._start(at, amount, self._largest(amount, jobs), created=at)
 
     def _start(
         self, at: int, amount: int, largest: int, *, created: int, family: int | None = None
@@ -133,7 +143,7 @@ class Packer:
     # ------------------------------------------------------------ waiting pods
 
     def _ask(self, at: int, amount: int, jobs: int) -> None:
-        self._waiting.append(_Batch(at, amount, _largest(amount, jobs)))
+        self._waiting.append(_Batch(at, amount, self._largest(amount, jobs)))
         self._asked += amount
 
     def _give_up(self, at: int, amount: int) -> None:
@@ -159,10 +169,9 @@ class Packer:
         self.drafts.append(draft)
         return draft
 
-
-def _largest(amount: int, jobs: int) -> int:
-    """Return the most GPUs of one pod when `jobs` jobs ask for `amount` together."""
-    return _power_of_two(min(_LARGEST, max(1, amount // max(jobs, 1))))
+    def _largest(self, amount: int, jobs: int) -> int:
+        """Return the most GPUs of one pod when `jobs` jobs ask for `amount` together."""
+        return _power_of_two(min(self._most, max(1, amount // max(jobs, 1))))
 
 
 def _power_of_two(units: int) -> int:

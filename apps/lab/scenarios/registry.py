@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apps.lab.fleet import DAY
-from apps.lab.scenarios import helios, reference
+from apps.lab.scenarios import campus, helios, openb, reference
 from apps.lab.scenarios.base import Scenario
 from apps.lab.scenarios.trace import MINUTE, read_trace
 
@@ -31,13 +31,26 @@ def _helios(seed: int, origin: int | None, now: int, data: Path | None) -> Scena
     return helios.Helios(seed=seed, origin=_origin(origin, now, length), trace=trace)
 
 
+def _campus(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
+    trace = read_trace(data or helios.FILE)
+    return campus.Campus(seed=seed, origin=_origin(origin, now, campus.DAYS * DAY), trace=trace)
+
+
+def _openb(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
+    if data is not None:
+        raise UnknownScenario("scenario openb has a placement of its own: it reads no data file")
+    return openb.OpenB(seed=seed, origin=_origin(origin, now, openb.DAYS * DAY))
+
+
 def _origin(origin: int | None, now: int, length: int) -> int:
     """Return the start: as given, else so that the scenario ends at the last midnight UTC."""
     return now // DAY * DAY - length if origin is None else origin
 
 
 _SCENARIOS: Mapping[str, _Entry] = {
+    "campus": _Entry(campus.Campus.title, _campus),
     "helios": _Entry(helios.Helios.title, _helios),
+    "openb": _Entry(openb.OpenB.title, _openb),
     "reference": _Entry(reference.Reference.title, _reference),
 }
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from apps.lab import identity
 from apps.lab.fleet import Controller
@@ -13,9 +14,17 @@ _MODELS = (
 )  # fmt: skip
 _TRAINING = ("pretrain", "finetune", "sweep", "distill", "eval")
 _SERVING = ("serve", "embed", "rerank")
-_JOBS = 18
-_DEPLOYMENTS = 6
-_CRON_JOBS = 4
+
+
+class Counts(NamedTuple):
+    """How many controllers of each kind there are."""
+
+    jobs: int
+    deployments: int
+    cron_jobs: int
+
+
+_USUAL = Counts(jobs=18, deployments=6, cron_jobs=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +55,30 @@ class Workloads:
         return controllers[place]
 
 
-def team_workloads(seed: str, namespace: str, created: int) -> Workloads:
-    """Return the workloads of a namespace; the same seed gives the same names."""
+def team_workloads(
+    seed: str, namespace: str, created: int, *, tag: str = "", counts: Counts = _USUAL
+) -> Workloads:
+    """Return the workloads of a namespace; the same seed gives the same names.
+
+    `tag` ends every name, so that workloads of several kinds fit in one namespace.
+    """
 
     def controller(kind: str, name: str, parent: Controller | None = None) -> Controller:
         uid = identity.uid(seed, kind, namespace, name)
         return Controller(kind, name, namespace, uid, created, parent=parent)
 
-    jobs = [controller("Job", name) for name in _names(seed, namespace, _TRAINING, _JOBS)]
-    deployments = [
-        controller("Deployment", name) for name in _names(seed, namespace, _SERVING, _DEPLOYMENTS)
-    ]
+    def names(purposes: tuple[str, ...], count: int) -> list[str]:
+        found = _names(seed, namespace, purposes, count)
+        return [f"{name}-{tag}" if tag else name for name in found]
+
+    jobs = [controller("Job", name) for name in names(_TRAINING, counts.jobs)]
+    deployments = [controller("Deployment", name) for name in names(_SERVING, counts.deployments)]
     replica_sets = [
         controller("ReplicaSet", f"{d.name}-{identity.suffix(10, seed, d.uid)}", d)
         for d in deployments
     ]
     cron_jobs = [
-        controller("CronJob", f"nightly-{name}")
-        for name in _names(seed, namespace, _TRAINING[-1:], _CRON_JOBS)
+        controller("CronJob", f"nightly-{name}") for name in names(_TRAINING[-1:], counts.cron_jobs)
     ]
     return Workloads(
         namespace=namespace,

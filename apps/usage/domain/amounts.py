@@ -79,8 +79,13 @@ class Amounts:
         peak = other.memory_peak_mib
         if peak is not None and (self.memory_peak_mib is None or peak > self.memory_peak_mib):
             self.memory_peak_mib = peak
-        for name in CAPACITY_FIELDS if other.capacity is not None else ():
-            setattr(self, name, (getattr(self, name) or 0) + (getattr(other, name) or 0))
+        if other.capacity is None:
+            return
+        self.capacity = (self.capacity or 0) + other.capacity
+        self.unhealthy = (self.unhealthy or 0) + (other.unhealthy or 0)
+        self.unallocated = (self.unallocated or 0) + (other.unallocated or 0)
+        self.stranded = (self.stranded or 0) + (other.stranded or 0)
+        self.unattributed = (self.unattributed or 0) + (other.unattributed or 0)
 
     @property
     def measured(self) -> int:

@@ -13,6 +13,7 @@ from apps.usage.domain.sharing import (
     Division,
     Group,
     Share,
+    beside_each_other,
     divide,
     divide_by_instants,
     is_clear,
@@ -101,15 +102,13 @@ def attribute(
     by_name = _by_name(holdings)
     pools = Pools(holdings)
     result = Attribution(interval.seconds)
-    counts: dict[Device, int] = defaultdict(int)
+    counts = _Counts()
     for row in rows:
-        device = _device(row)
         named = by_name.get((row.namespace, row.pod)) if row.pod else None
-        if pools.take(row, named or ()):
-            # Copies of a device must not look like faster scrapes.
-            counts[device] = max(counts[device], row.samples)
+        pooled = pools.any and pools.take(row, named or ())
+        counts.add(row, pooled=pooled)
+        if pooled:
             continue
-        counts[device] += row.samples
         found = _holders(row, named) if named else ()
         if not found:
             result.strays.append(row)
@@ -118,19 +117,61 @@ def attribute(
             result.ambiguous.add(row.uuid)
             found = sorted(found, key=lambda c: (c[1].ran_in(row.slot), c[1].pod.uid))
         result.rows[found[-1][0]].append(row)
-    result.strays = pools.take_unnamed(result.strays, result.rows)
-    result.devices = len(counts)
-    for device, samples in counts.items():
-        seconds = interval.of(device, samples)
-        if seconds != interval.seconds:
-            result.intervals[device] = seconds
-    result.strays += pools.nobodys
+    counts.note_intervals(result, interval)
+    result.strays = pools.take_unnamed(_without_copies(result), result.rows)
     for group in pools.groups():
-        if is_clear(group, holdings):
+        if is_clear(group, holdings, result.interval):
             result.take(divide(group, holdings, result.interval))
         else:
             result.unclear.append(group)
+    result.strays += pools.nobodys
     return result
+
+
+class _Counts:
+    """How many samples each device has in a slot, copies of it left out."""
+
+    def __init__(self) -> None:
+        self._named: dict[Device, int] = defaultdict(int)
+        self._bare: dict[Device, int] = {}
+
+    def add(self, row: DeviceSlot, *, pooled: bool) -> None:
+        device = _device(row)
+        if pooled or not row.pod:
+            # Beside others of the device, perhaps: must not look like faster scrapes.
+            self._bare[device] = max(self._bare.get(device, 0), row.samples)
+        else:
+            self._named[device] += row.samples
+
+    def note_intervals(self, result: Attribution, interval: Interval) -> None:
+        devices = self._named.keys() | self._bare.keys()
+        result.devices = len(devices)
+        for device in devices:
+            samples = max(self._named.get(device, 0), self._bare.get(device, 0))
+            seconds = interval.of(device, samples)
+            if seconds != interval.seconds:
+                result.intervals[device] = seconds
+
+
+def _without_copies(result: Attribution) -> list[DeviceSlot]:
+    """Return the strays; of a device's own row only what the rows of its pods leave over.
+
+    In virtual-GPU mode exporters show a device without a pod beside the rows of its pods.
+    """
+    named: dict[Device, list[DeviceSlot]] = defaultdict(list)
+    for row in (*result.strays, *(row for rows in result.rows.values() for row in rows)):
+        if row.pod:
+            named[_device(row)].append(row)
+    left = []
+    for row in result.strays:
+        pods = () if row.pod else named.get(_device(row), ())
+        if not pods or not beside_each_other([row, *pods], result.interval(row)):
+            left.append(row)
+        elif row.activity_sum is not None:
+            rest = row.activity_sum - sum(one.activity_sum or 0.0 for one in pods)
+            samples = row.samples - sum(one.samples for one in pods)
+            left.append(row._replace(activity_sum=max(0.0, rest), samples=max(0, samples)))
+    return left
 
 
 _Numbered = tuple[int, Holding]

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from apps.clusters.domain.ledger import ClaimedDevice, ClaimRecord, Owner, PodRecord
+from apps.clusters.domain.ledger import ClaimedDevice, ClaimRecord, PodRecord
 from apps.clusters.domain.mig import mig_part
+from apps.clusters.domain.resource_claims import holder
 from apps.clusters.domain.spans import Span, clip, union
-
-OWNER_KIND = "ResourceClaim"
 
 
 class ClaimHold(NamedTuple):
@@ -32,24 +31,6 @@ class ClaimHold(NamedTuple):
 def is_device_class(resource: str) -> bool:
     """Say whether what a request names is a device class: extended resources have a domain."""
     return "/" not in resource
-
-
-def claim_holder(claim: ClaimRecord) -> PodRecord:
-    """Return what stands in the ledger for a claim that no pod uses: it never runs."""
-    requests: dict[str, float] = defaultdict(float)
-    for device in claim.devices:
-        requests[device.device_class] += 1.0
-    return PodRecord(
-        uid=claim.uid,
-        namespace=claim.namespace,
-        name=claim.name,
-        owner=Owner(OWNER_KIND, claim.name),
-        requests=dict(requests),
-        created=claim.allocated,
-        node=claim.node,
-        bound=claim.allocated,
-        deleted=claim.released,
-    )
 
 
 def claim_holds(
@@ -90,7 +71,7 @@ def _holds(
         for uid in here or [""]:
             held[uid, max(1, len(here))].append((a, b))
     for (uid, sharers), some in sorted(held.items()):
-        pod = by_uid[uid] if uid else claim_holder(claim)
+        pod = by_uid[uid] if uid else holder(claim)
         for alike, cards in _alike(claim.devices).items():
             device_class, profile, model = alike
             yield ClaimHold(

@@ -43,6 +43,11 @@ class Pools:
 
     # ------------------------------------------------------------ shared cards
 
+    @property
+    def any(self) -> bool:
+        """Say whether there are shared cards or claims at all: most clusters have none."""
+        return bool(self._shared or self._claimed)
+
     def take(self, row: DeviceSlot, named: Sequence[Numbered]) -> bool:
         """Take in a row of a shared card; `named` are the holdings of the pod that it names.
 

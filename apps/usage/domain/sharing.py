@@ -67,7 +67,7 @@ Seconds = Callable[[DeviceSlot], float]
 """The seconds between samples of a row's device."""
 
 
-def is_clear(group: Group, holdings: Sequence[Holding]) -> bool:
+def is_clear(group: Group, holdings: Sequence[Holding], seconds: Seconds) -> bool:
     """Say whether sums over the slot suffice: nobody came or went, or one alone and by name."""
     ran = [holdings[number].ran_in(group.slot) for number in group.tenants]
     if all(seconds >= SLOT_SECONDS for seconds in ran):
@@ -75,9 +75,23 @@ def is_clear(group: Group, holdings: Sequence[Holding]) -> bool:
     if len(group.tenants) > 1:
         return False
     pod = holdings[group.tenants[0]].pod
-    return all(_names(row, pod.namespace, pod.name) for row in group.rows if row.pod) and any(
-        row.pod for row in group.rows
+    named = [row for row in group.rows if row.pod]
+    return (
+        bool(named)
+        and all(_names(row, pod.namespace, pod.name) for row in named)
+        and not any(beside_each_other(rows, seconds(rows[0])) for rows in group.devices().values())
     )
+
+
+def beside_each_other(rows: Sequence[DeviceSlot], interval: float) -> bool:
+    """Say whether rows of a device are of the same time: more samples than a slot has room for.
+
+    Rows by process stand beside the device's own, however short the pods' lives were.
+    """
+    samples = sum(row.samples for row in rows)
+    if samples > SLOT_SECONDS / interval + _SPARE_SAMPLES:
+        return True
+    return any(row.process_sum is not None for row in rows) and not all(row.pod for row in rows)
 
 
 def divide(group: Group, holdings: Sequence[Holding], seconds: Seconds) -> Division:
@@ -260,7 +274,7 @@ def _counted_once(
         return 0.0, 0, []
     named = [row for row in seen if row.pod]
     bare = [row for row in seen if not row.pod]
-    if sum(row.samples for row in seen) <= SLOT_SECONDS / interval + _SPARE_SAMPLES:
+    if not beside_each_other(seen, interval):
         chosen = named or bare
         apart = bare if named else []
         total = fsum(row.activity_sum or 0.0 for row in chosen)

@@ -11,6 +11,7 @@ from apps.usage.selectors.ledger import HOURLY_DAYS, usage_page, usage_rows
 from apps.usage.selectors.names import check_names
 from apps.usage.selectors.pods import pod_page, pod_row
 from apps.usage.selectors.refusals import CursorRefused, GroupingRefused, NamesUnknown
+from apps.usage.selectors.remembered import remembered
 from apps.usage.selectors.waits import Waiting, WaitingPod, oldest_waits, waiting_now
 from apps.usage.selectors.waste import WasteRow, largest_waste
 
@@ -32,6 +33,7 @@ __all__ = [
     "oldest_waits",
     "pod_page",
     "pod_row",
+    "remembered",
     "usage_page",
     "usage_rows",
     "waiting_now",

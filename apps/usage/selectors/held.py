@@ -41,9 +41,12 @@ def held_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, str], H
 
 
 def _pods_by_namespace(at: datetime) -> list[Any]:
-    """Return (namespace, tier, held, waiting) of the pods that are there at `at`."""
+    """Return (namespace, tier, held, waiting) of the pods that are there at `at`.
+
+    What ResourceClaims hold is counted by their own rows, once for all pods that use one.
+    """
     pods = Pod.objects.filter(there(at), tier__isnull=False)
-    bound = Q(bound_at__lte=at)
+    bound = Q(bound_at__lte=at, claims=[])
     waits = Q(bound_at__isnull=True) | Q(bound_at__gt=at)
     grouped = pods.order_by().values("workload__namespace__name", "tier__name")
     sums = grouped.annotate(

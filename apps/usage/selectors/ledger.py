@@ -143,7 +143,7 @@ class _Reading:
     def _facts(self, plan: Plan) -> Iterator[tuple[datetime, _Ids, Amounts]]:
         """Yield (period, group ids, sums): of days one query, of hours another."""
         if self.source.days is not None:
-            for where in plan.day_conditions():
+            for where in plan.day_conditions(few=self._is_of_few()):
                 for day, ids, amounts in self._sums(self.source.days, "day", where):
                     yield plan.period_of_day[day] if day else BEGINNING, ids, amounts
         period_of: dict[datetime, datetime] = {}
@@ -152,6 +152,10 @@ class _Reading:
                 if hour not in period_of:
                     period_of[hour] = self.periods.start_of(hour) if hour else BEGINNING
                 yield period_of[hour], ids, amounts
+
+    def _is_of_few(self) -> bool:
+        """Say whether workload rows are read of few workloads or of a few teams."""
+        return self.source.rolled and bool(self.filters.workload or self.filters.team)
 
     def _sums(
         self, table: HourTable | DayTable, time: str, where: Q

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from django.db.models import Func, IntegerField, Q, QuerySet
+from django.db.models import F, Func, IntegerField, Q, QuerySet
+from django.db.models.lookups import In
 
 from apps.clusters.domain.window import Window
 from apps.usage.domain.periods import Periods, day_end, day_start
@@ -15,6 +16,8 @@ from apps.usage.models import Day
 
 _BRANCHES = 200
 """Spans in one query: SQLite refuses expressions nested deeper than 1,000."""
+
+_FIRST_DAY = date(1970, 1, 1)
 
 DayRun = tuple[date, date]
 HourSpan = tuple[datetime, datetime]
@@ -32,6 +35,20 @@ class Seconds(Func):
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         # Four %: one pair for the template, one for the parameters.
         template = "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)"
+        return self.as_sql(compiler, connection, template=template, **context)
+
+
+class DayNumber(Func):
+    """A date as days since 1970, for the same reason."""
+
+    output_field = IntegerField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "(%(expressions)s - DATE '1970-01-01')"
+        return self.as_sql(compiler, connection, template=template, **context)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "CAST(julianday(%(expressions)s) - 2440587.5 AS INTEGER)"
         return self.as_sql(compiler, connection, template=template, **context)
 
 
@@ -63,10 +80,14 @@ class Plan:
     stretches: tuple[Stretch, ...]
     period_of_day: dict[date, datetime]
 
-    def day_conditions(self) -> list[Q]:
-        """Return conditions on day rows, each for one query; their rows do not overlap."""
+    def day_conditions(self, *, few: bool = False) -> list[Q]:
+        """Return conditions on day rows, each for one query; their rows do not overlap.
+
+        With `few` something else of the query narrows the rows more than clusters and days do:
+        a database without statistics would begin with the clusters all the same.
+        """
         return _conditions(
-            Q(cluster_id__in=s.clusters, day__gte=first, day__lte=last)
+            _of_clusters(s.clusters, few=few) & Q(day__gte=first, day__lte=last)
             for s in self.stretches
             for first, last in s.days
         )
@@ -78,6 +99,11 @@ class Plan:
             for s in self.stretches
             for start, end in s.hours
         )
+
+
+def _of_clusters(clusters: Sequence[int], *, few: bool) -> Q:
+    # A sum, for which there is no index.
+    return Q(In(F("cluster_id") + 0, clusters)) if few else Q(cluster_id__in=clusters)
 
 
 def hours_only(window: Window, clusters: Sequence[int]) -> Plan:
@@ -100,14 +126,14 @@ def with_days(window: Window, *, clusters: Sequence[int], periods: Periods, roll
     if rolled:
         days = days.filter(rolled=True)
 
-    @cache
-    def span(start: int, end: int, day: date) -> _DaySpan:  # clusters share most
-        return _day_span(periods, start, end, day)
-
+    known = _known_spans(periods)
     usable: dict[int, list[_DaySpan]] = {c: [] for c in clusters}
     period_of_day: dict[date, datetime] = {}
-    for cluster, *times in sorted(days):
-        of_day = span(*times)
+    for cluster, start, end, number in sorted(days):
+        of_day = known.get((start, end, number))
+        if of_day is None:
+            day = _FIRST_DAY + timedelta(days=number)
+            of_day = known[start, end, number] = _day_span(periods, start, end, day)
         before = usable[cluster][-1].end if usable[cluster] else window.start
         if of_day.period is None or of_day.start < before:
             continue
@@ -118,11 +144,19 @@ def with_days(window: Window, *, clusters: Sequence[int], periods: Periods, roll
 
 @cache
 def _days() -> QuerySet[Day, Any]:
-    """Return (cluster, start, end, day), to be narrowed; kept, for making it takes long.
+    """Return (cluster, start, end, days since 1970), to be narrowed; kept: making it takes long.
 
     In no order, which the database needs longer for than Python.
     """
-    return Day.objects.order_by().values_list("cluster_id", Seconds("start"), Seconds("end"), "day")
+    return Day.objects.order_by().values_list(
+        "cluster_id", Seconds("start"), Seconds("end"), DayNumber("day")
+    )
+
+
+@lru_cache(maxsize=16)
+def _known_spans(periods: Periods) -> dict[tuple[int, int, int], _DaySpan]:
+    """Return the spans worked out so far: the same days are read for every figure of a page."""
+    return {}
 
 
 def _day_span(periods: Periods, start_seconds: int, end_seconds: int, day: date) -> _DaySpan:

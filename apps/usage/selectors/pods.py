@@ -10,7 +10,7 @@ from django.db.models import Q
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Namespace, Pod
+from apps.clusters.models import Namespace, Pod, Workload
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
@@ -155,19 +155,28 @@ def narrowed(filters: Filters) -> Q:
     if Grouping.CAPACITY_TYPE in filtered(filters):
         raise GroupingRefused("pods cannot be narrowed by capacity_type: narrow them by node")
     where = Q()
-    for name, path in (
-        ("cluster", "cluster__name"),
-        ("tier", "tier__name"),
-        ("namespace", "workload__namespace__name"),
-        ("node", "node_name"),
-    ):
-        if wanted := getattr(filters, name):
-            where &= Q(**{f"{path}__in": wanted})
+    if filters.workload:
+        # They name cluster and namespace, too: a database without statistics would begin with
+        # the cluster, which narrows next to nothing.
+        where &= Q(workload_id__in=_workloads(filters))
+    else:
+        where &= _named(filters, cluster="cluster__name", namespace="workload__namespace__name")
+    where &= _named(filters, tier="tier__name", node="node_name")
     if filters.gpu_model:
         where &= Q(gpu_model_id__in=models_named(filters.gpu_model))
-    if filters.workload:
-        where &= workloads_named(filters.workload, Pod, "workload__")
     return where
+
+
+def _workloads(filters: Filters) -> object:
+    found = Workload.objects.filter(workloads_named(filters.workload)).order_by()
+    return found.filter(
+        _named(filters, cluster="namespace__cluster__name", namespace="namespace__name")
+    ).values("pk")
+
+
+def _named(filters: Filters, **paths: str) -> Q:
+    wanted = {name: getattr(filters, name) for name in paths}
+    return Q(**{f"{paths[name]}__in": some for name, some in wanted.items() if some})
 
 
 def _pod_rows(rows: Sequence[Any], scope: Scope) -> list[PodRow]:

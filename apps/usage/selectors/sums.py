@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import Aggregate, Max, Sum
+from django.db.models import Aggregate, F, Max, Sum
 
 from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, Amounts
 
@@ -54,6 +54,11 @@ def sums_of(*, capacity: bool, large: bool = False) -> dict[str, Aggregate]:
 def sums_of_unused() -> dict[str, Aggregate]:
     """Return the aggregates of the four amounts that tell held from used, in this order."""
     return {f"sum_{name}": _Sum(name) for name in ("allocated", "not_running", "idle", "underused")}
+
+
+def sum_of_unused() -> Aggregate:
+    """Return the aggregate of all that was held and not used."""
+    return _Sum(F("not_running") + F("idle") + F("underused"))
 
 
 def amounts_of(values: Sequence[Any]) -> Amounts:

@@ -7,6 +7,7 @@ from django.db.models import Window as Over
 from django.db.models.functions import RowNumber
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.resource_claims import CLAIM_KIND
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
 from apps.usage.domain.rows import Filters
@@ -34,7 +35,7 @@ def tier_wait_times(
     """
     pods = Pod.objects.filter(
         bound_at__gte=window.start, bound_at__lt=window.end, tier__isnull=False
-    )
+    ).exclude(workload__kind=CLAIM_KIND)
     if filters.cluster:
         pods = pods.filter(cluster__name__in=filters.cluster)
     # Whole seconds, as times are kept; a difference of times is taken by Python for each row on

@@ -91,7 +91,9 @@ def oldest_waits(
     on `capacity_type`.
     """
     scope = Scope(Window(at, at + _INSTANT), filters, visibility)
-    pods = _waiting(at).filter(_condition(filters), scope.condition())
+    # Few wait of all that ever were: they are found first, whatever else narrows them.
+    waiting = Pod.objects.filter(pk__in=_waiting(at).order_by().values("pk"))
+    pods = waiting.filter(_condition(filters), scope.condition())
     ordered = pods.order_by("created_at", "pk")
     rows = list(ordered.values_list(*_COLUMNS, named=True)[:limit])
     return _rows(rows, scope) if rows else []

@@ -1,9 +1,10 @@
 """What was held and not used, workload by workload."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
+from operator import add
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,9 +16,9 @@ from apps.clusters.selectors import report
 from apps.usage.domain.periods import Periods
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.selectors.names import Names
-from apps.usage.selectors.plan import Plan, with_days
-from apps.usage.selectors.sources import Source, condition, filtered, source_of
-from apps.usage.selectors.sums import sums_of_unused
+from apps.usage.selectors.plan import with_days
+from apps.usage.selectors.sources import condition, filtered, source_of
+from apps.usage.selectors.sums import sum_of_unused, sums_of_unused
 
 _GROUPS = (
     Grouping.CLUSTER,
@@ -27,6 +28,9 @@ _GROUPS = (
     Grouping.TIER,
 )
 _COLUMNS = tuple(f"{grouping}_id" for grouping in _GROUPS)
+# What tells rows apart: cluster and namespace are those of the workload.
+_RANKED = ("workload_id", "team_id", "tier_id")
+_PLACES = tuple(_COLUMNS.index(column) for column in _RANKED)
 _Ids = tuple[int, ...]
 _Sums = tuple[int, int, int, int]
 
@@ -65,7 +69,7 @@ def largest_waste(
 
     Only workloads of teams that the reader sees. `zone` is the report's, where the caller has
     read it. Hours that are no longer kept, and whose day was
-    never summed up, add nothing. Five queries, and two for the names of what is returned.
+    never summed up, add nothing. Six queries, and two for the names of what is returned.
     """
     source = source_of(_GROUPS, filters, visibility)
     names = Names({*_GROUPS, *filtered(filters)})
@@ -76,29 +80,51 @@ def largest_waste(
     ]
     periods = Periods(Interval.TOTAL, zone or report().zone)
     plan = with_days(window, clusters=sorted(clusters), periods=periods, rolled=True)
+    where = condition(source, filters, visibility)
+    few = bool(filters.team or filters.workload)
     found: dict[_Ids, _Sums] = defaultdict(lambda: (0, 0, 0, 0))
-    for ids, sums in _facts(source, plan, condition(source, filters, visibility)):
-        allocated, not_running, idle, underused = found[ids]
-        found[ids] = (
-            allocated + sums[0],
-            not_running + sums[1],
-            idle + sums[2],
-            underused + sums[3],
-        )
-    wasted = ((ids, sums) for ids, sums in found.items() if sum(sums[1:]) > 0)
-    return _rows(nsmallest(limit, wasted, key=lambda row: (-sum(row[1][1:]), row[0])), names)
-
-
-def _facts(source: Source, plan: Plan, where: Q) -> Iterator[tuple[_Ids, _Sums]]:
-    """Yield (group ids, sums): of days one query, of hours another."""
-    parts = [(source.hours, part) for part in plan.hour_conditions()]
+    unused: dict[_Ids, int] = defaultdict(int)
+    hours = [(source.hours, part) for part in plan.hour_conditions()]
+    for row in _facts(hours, where, _COLUMNS, sums_of_unused()):
+        _add(found, row)
+        unused[_ranked(row)] += sum(row[-3:])
     days: Any = source.days
-    parts.extend((days, part) for part in plan.day_conditions())
-    sums = sums_of_unused()
+    # Of many days what is ranked by comes alone: of most workloads no more is wanted.
+    every = [(days, part) for part in plan.day_conditions(few=few)]
+    for row in _facts(every, where, _RANKED, {"sum_unused": sum_of_unused()}):
+        unused[row[:-1]] += row[-1]
+    order = _order(unused, limit)
+    some = [(days, part) for part in plan.day_conditions(few=True)]
+    chosen = where & Q(workload_id__in={ids[0] for ids in order})
+    for row in _facts(some if order else (), chosen, _COLUMNS, sums_of_unused()):
+        _add(found, row)
+    rows = ((ids, sums) for ids, sums in found.items() if _ranked(ids) in order)
+    return _rows(sorted(rows, key=lambda item: order[_ranked(item[0])]), names)
+
+
+def _add(found: dict[_Ids, _Sums], row: tuple[int, ...]) -> None:
+    ids, sums = row[: len(_COLUMNS)], row[len(_COLUMNS) :]
+    found[ids] = tuple(map(add, found[ids], sums))
+
+
+def _order(unused: Mapping[_Ids, int], limit: int) -> dict[_Ids, int]:
+    """Return the places of the largest, from 0."""
+    some = ((ids, amount) for ids, amount in unused.items() if amount > 0)
+    largest = nsmallest(limit, some, key=lambda item: (-item[1], item[0]))
+    return {ids: place for place, (ids, _) in enumerate(largest)}
+
+
+def _ranked(ids: _Ids) -> _Ids:
+    return tuple(ids[place] for place in _PLACES)
+
+
+def _facts(
+    parts: Iterable[tuple[Any, Q]], where: Q, columns: Sequence[str], sums: Mapping[str, Any]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield `columns` and sums; one query for each (table, condition)."""
     for table, part in parts:
-        rows = table._default_manager.order_by().values(*_COLUMNS).annotate(**sums)
-        for row in rows.filter(where & part).values_list(*_COLUMNS, *sums):
-            yield row[: len(_COLUMNS)], row[len(_COLUMNS) :]
+        rows = table._default_manager.order_by().values(*columns).annotate(**sums)
+        yield from rows.filter(where & part).values_list(*columns, *sums)
 
 
 def _rows(found: list[tuple[_Ids, _Sums]], names: Names) -> list[WasteRow]:

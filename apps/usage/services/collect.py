@@ -29,6 +29,7 @@ from apps.usage.domain.verdict import Verdict, judge
 from apps.usage.models import CollectionWindow
 from apps.usage.services.cycle_search import paused_cycle_search
 from apps.usage.services.dimensions import Dimensions, model_ids, node_ids, pod_ids, tier_ids
+from apps.usage.services.exporters import set_up_id
 from apps.usage.services.ledger_input import LedgerInput, read_ledger
 from apps.usage.services.write import HourPruned, write_hour
 
@@ -222,9 +223,11 @@ def _compute(
         interval=Interval(seconds, answers.devices.intervals),
         bound=answers.ledger.bound,
         limits=answers.ledger.limits,
+        claims=answers.ledger.claims,
     )
     raw = _RawSamples(cluster, hour, source)
     result, attribution = reckon(known, raw, idle_below=settings.IDLE_BELOW)
+    result.findings.update(answers.devices.findings_of(hour.slots()))
     result.findings["pods_without_node"] += answers.ledger.pods_without_node(hour)
     usual = attribution.usual_interval() or seconds
     if abs(usual - configured) > _INTERVAL_DIFFERS * configured:
@@ -260,6 +263,7 @@ def _store(
 ) -> None:
     zone = report().zone
     dimensions = _dimensions(cluster, hour, result, answers)
+    exporters = set_up_id(cluster, answers.devices.profile)
     with transaction.atomic():
         write_hour(hour, result, dimensions, zone=zone)
         CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
@@ -273,6 +277,7 @@ def _store(
             ledger_source=answers.ledger.source_of(hour),
             scrape_interval_seconds=interval,
             activity_metric=answers.devices.activity_metric,
+            exporters_id=exporters,
             duration_seconds=round(time.monotonic() - started, 3),
             lease_until=None,
             collected_at=now,

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
 from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
 from apps.clusters.domain.pod_history import reopened
+from apps.clusters.domain.resource_claims import CLAIM_KIND
 from apps.clusters.domain.spans import Span, clip
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
 from apps.clusters.domain.window import SLOT_SECONDS, Window
@@ -14,6 +15,7 @@ from apps.clusters.ports import LedgerAnswer, MetricsSource
 from apps.clusters.services.inferred_pods import store_inferred_pods
 from apps.clusters.services.ledger_reader import (
     RecordedPod,
+    recorded_claims,
     recorded_pod_rows,
     recorded_spells,
     watched_spans,
@@ -31,7 +33,7 @@ class LedgerInput:
 
     `covered` says for each of their slots whether kube-state-metrics was there; `bound` gives by
     pod uid what it was bound with, `limits` the only spans in which it may hold, `ids` the ids of
-    the pods that the API showed.
+    the pods that the API showed. `claims` are the allocations of ResourceClaims.
     """
 
     pods: Sequence[PodRecord]
@@ -42,6 +44,7 @@ class LedgerInput:
     warnings: tuple[str, ...] = ()
     limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     ids: Mapping[str, PodIds] = field(default_factory=dict)
+    claims: Sequence[ClaimRecord] = ()
 
     def slots_without_ledger(self, hour: Window) -> int:
         """Return in how many slots of the hour nobody knows what existed."""
@@ -89,7 +92,7 @@ def read_ledger(
         labels = {spell.node: spell.labels for spell in answer.nodes}
         store_inferred_pods(cluster, answer.pods, rules, labels)
     rows = recorded_pod_rows(cluster, window)
-    recorded = _recorded(rows, answer.pods)
+    recorded = [pod for pod in _recorded(rows, answer.pods) if pod.owner.kind != CLAIM_KIND]
     shown = {pod.uid for pod in recorded}
     spells = recorded_spells(cluster, window)
     return LedgerInput(
@@ -105,6 +108,7 @@ def read_ledger(
             row.record.uid: PodIds(row.id, row.workload_id, row.namespace_id, row.record.namespace)
             for row in rows
         },
+        claims=recorded_claims(cluster, window),
     )
 
 

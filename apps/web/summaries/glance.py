@@ -84,12 +84,14 @@ def largest_waste(reading: Reading, *, team: str = "", limit: int = TOP) -> Wast
     """
     window = reading.window
     long = window.end - window.start > _LONGEST_WASTE
-    rows = usage.largest_waste(
-        Window(window.end - _RECENT_WASTE, window.end) if long else window,
-        filters=of_page(reading, team=team),
-        visibility=reading.visibility,
-        limit=limit,
-        zone=reading.choice.zone,
+    recent = Window(window.end - _RECENT_WASTE, window.end) if long else window
+    filters, sees = of_page(reading, team=team), reading.visibility
+    rows = usage.remembered(
+        "largest-waste",
+        (recent, filters, sees.everything, sorted(sees.team_ids), limit, reading.choice.zone.key),
+        lambda: usage.largest_waste(
+            recent, filters=filters, visibility=sees, limit=limit, zone=reading.choice.zone
+        ),
     )
     most = max((row.not_used for row in rows), default=0)
     lines = [_waste_line(row, most, reading) for row in rows]

@@ -38,7 +38,9 @@ _USUAL = "allocated_gpu_hours"
 LIST_PODS = "pods"
 """The id of the table of pods, and what asks for it where it is not read at once."""
 
-_PODS_AT_ONCE = 8 * DAY
+# Pods are read at once over so long a window: of a tier or team, and of less than these.
+_PODS_AT_ONCE = 2 * DAY
+_FEW_PODS_AT_ONCE = 8 * DAY
 _MOST_NAMED = 20
 """Pods that the queries shown name one by one at most."""
 
@@ -132,11 +134,12 @@ def _parts(request: PageRequest, whole: Whole) -> tuple[list[Table], Reconciled 
 def _lists_pods(request: PageRequest, whole: Whole) -> bool:
     """Say whether the pods are read at once: over a long window only of a workload, or if asked.
 
-    Months of a whole team are hundreds of thousands of rows, and who opens an explanation first
+    A week of a whole tier is hundreds of thousands of rows, and who opens an explanation first
     wants to know what the number means.
     """
     window = whole.reading.window
-    short = window.end - window.start <= _PODS_AT_ONCE
+    most = _FEW_PODS_AT_ONCE if whole.scope.is_detailed else _PODS_AT_ONCE
+    short = window.end - window.start <= most
     asked = LIST_PODS in {request.GET.get("list"), request.GET.get("table")}
     return short or asked or bool(whole.scope["workload"])
 

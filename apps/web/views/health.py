@@ -25,6 +25,7 @@ from apps.web.reading import (
     reading_of,
 )
 from apps.web.tables import Table
+from apps.web.unattributed import unattributed_nodes
 
 PER_PAGE = 100
 PER_FILE_READ = 2000
@@ -48,6 +49,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         reading,
         closed=_closed(reading),
     )
+    unattributed = unattributed_nodes(reading)
     return respond(
         request,
         reading,
@@ -55,6 +57,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         tables=[
             health.clusters_table(rows, reading),
             _collections(request, reading, states),
+            *([unattributed] if unattributed else []),
         ],
         healths=healths,
         under_way=health.under_way(progress),

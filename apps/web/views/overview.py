@@ -63,6 +63,7 @@ def overview(request: PageRequest) -> HttpResponseBase:
                 title=f"Tier {card.name}",
                 axis=axis,
                 classes=reading.classes,
+                one_of_many=len(cards) > charts.FEW,
             )
             for n, card in enumerate(cards, start=1)
             if card.rows

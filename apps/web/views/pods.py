@@ -8,6 +8,7 @@ from django.http import Http404, HttpResponseBase
 
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import PodRow
+from apps.usage.selectors.cotenants import CoTenants, co_tenants
 from apps.web import listings
 from apps.web.formats import Format
 from apps.web.ledger import ALLOCATED_CLASSES, strip
@@ -15,6 +16,8 @@ from apps.web.links import href
 from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, Reading, freshness_of, on_cluster, quality_of, reading_of
 from apps.web.tables import Column, Row, Table
+
+MOST_BESIDE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,19 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     row = usage.pod_row(cluster, uid, window=reading.window, visibility=reading.visibility)
     if row is None:
         raise Http404("There is no such pod, or you may not see it.")
+    beside = co_tenants(
+        cluster, uid, window=reading.window, visibility=reading.visibility, now=reading.now
+    )
     return respond(
         request,
         reading,
         "pod",
-        tables=[_life(row, reading), listings.pod_ledger(row, reading)],
+        tables=[
+            _life(row, reading),
+            listings.pod_ledger(row, reading),
+            *([_beside(beside, reading, cluster)] if beside else []),
+        ],
+        beside=beside,
         pod=row,
         links=_links(row, reading),
         strip=strip(row.amounts, ALLOCATED_CLASSES),
@@ -103,4 +114,37 @@ def _phase_line(phase: Phase, reading: Reading) -> Row:
             "lasted_seconds": max(0.0, lasted),
             "meaning": phase.reason,
         }
+    )
+
+
+def _beside(found: CoTenants, reading: Reading, cluster: str) -> Table:
+    """Return a line per pod that the reader may see beside this one on shared cards."""
+    return Table(
+        id="beside",
+        title="Beside it on shared cards",
+        columns=[
+            Column("pod", "Pod"),
+            Column("namespace", "Namespace"),
+            Column("team", "Team"),
+            Column("units", "Units", Format.NUMBER),
+            Column("together_seconds", "Held together", Format.SECONDS),
+            Column("state", "Now"),
+        ],
+        rows=[
+            Row(
+                {
+                    "pod": pod.pod,
+                    "namespace": pod.namespace,
+                    "team": pod.team,
+                    "units": pod.units,
+                    "together_seconds": pod.shared_seconds,
+                    "state": "there" if pod.lasts else "over",
+                },
+                {"pod": href("pod", reading.query, cluster=cluster, uid=pod.uid)},
+            )
+            for pod in found.pods
+        ],
+        zone=reading.choice.zone,
+        empty="No pod that you may see held a share at the same time.",
+        page_length=MOST_BESIDE,
     )

@@ -58,6 +58,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], team=name)
     detailed = row.namespaces is not None
+    of_tier = rows_by(rows, Grouping.TIER)
     axis = axis_of(reading, freshness)
     comparison = compared(reading, team=name)
     known = Known(rows=rows, waiting=(), comparison=comparison, scope={"team": name})
@@ -76,8 +77,9 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
                 title=f"{name} on {tier}",
                 axis=axis,
                 classes=ALLOCATED_CLASSES,
+                one_of_many=len(of_tier) > charts.FEW,
             )
-            for n, (tier, own) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
+            for n, (tier, own) in enumerate(of_tier.items(), start=1)
         ],
         team=row,
         comparison=comparison,

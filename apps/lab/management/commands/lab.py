@@ -20,7 +20,7 @@ from apps.lab.scenarios.base import Scenario
 from apps.lab.scenarios.registry import UnknownScenario, load, titles
 from apps.lab.scenarios.trace import TraceError
 from apps.lab.server import HOST, LabServer
-from apps.lab.signals import METRICS, Signals
+from apps.lab.signals import Signals
 
 PORT = 9095
 ORIGIN = "GPUPORTAL_LAB_ORIGIN"
@@ -92,13 +92,13 @@ class Command(BaseCommand):
             server.serve_forever(poll_interval=0.2)
 
     def _export(self, options: Mapping[str, Any]) -> None:
-        unknown = sorted(set(options["metrics"]) - METRICS.keys())
-        if unknown:
-            raise CommandError(f"no such metric: {', '.join(unknown)}")
         start, end = options["start"], options["end"]
         if end <= start:
             raise CommandError("--end must be after --start")
         signals = Signals(_scenario(options))
+        unknown = sorted(set(options["metrics"]) - signals.metrics.keys())
+        if unknown:
+            raise CommandError(f"no such metric: {', '.join(unknown)}")
         written = openmetrics.lines(signals, start * 1000, end * 1000, metrics=options["metrics"])
         with options["output"].open("w", encoding="utf-8") as file:
             file.writelines(written)
@@ -145,7 +145,7 @@ def _time(text: str) -> int:
 
 
 def _scenario_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--scenario", default="helios", help="see `lab list` (default helios)")
+    parser.add_argument("--scenario", default="campus", help="see `lab list` (default campus)")
     parser.add_argument("--seed", type=int, default=1, help="other names and chances")
     parser.add_argument("--data", type=Path, help="another trace in the scenario's form")
 

@@ -34,10 +34,10 @@ from apps.operations.management.supervisor import NotReady, ProcessEnded, Stoppe
 from gpuportal import env
 
 CLUSTER = "lab"
-DEFAULT_SCENARIO = "helios"
+DEFAULT_SCENARIO = "campus"
 DEFAULT_LAB_PORT = 9095
 # How many days each scenario's trace has: it is laid to end at the midnight before the first start.
-TRACE_DAYS = {"reference": 31, "helios": 24}
+TRACE_DAYS = {"reference": 31, "helios": 24, "openb": 34, "campus": 35}
 _DAYS = 14
 _ORIGIN = "GPUPORTAL_LAB_ORIGIN"
 _LAB_SECONDS = 120.0

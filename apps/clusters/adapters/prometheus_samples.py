@@ -1,0 +1,116 @@
+"""Raw samples as the port gives them: each device once, whatever the number of its exporters."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from apps.clusters.adapters.prometheus_activity import Sample, between, merged, usable
+from apps.clusters.adapters.prometheus_dialects import ACTIVITY, DIALECTS
+from apps.clusters.adapters.prometheus_forms import Part, parts
+from apps.clusters.adapters.prometheus_raw import Raw, raw_series, unit_scale
+from apps.clusters.adapters.prometheus_reading import Reading
+from apps.clusters.adapters.prometheus_rows import DeviceKey
+from apps.clusters.adapters.prometheus_stuck import working
+from apps.clusters.adapters.prometheus_vendors import vendor_series
+from apps.clusters.adapters.promql import MAX_STEPS
+from apps.clusters.domain.samples import ActivitySample
+from apps.clusters.domain.window import SLOT_SECONDS, Window
+
+_Pod = tuple[str, str]
+_Devices = dict[DeviceKey, dict[_Pod, list[list[Sample]]]]
+"""Every series of a device and pod, each in order of time."""
+
+
+def read_samples(
+    reading: Reading, uuids: Sequence[str], window: Window
+) -> Iterator[ActivitySample]:
+    """Yield the usable samples of some devices in the window, device by device."""
+    if not uuids:
+        return
+    covering = _slots(window)
+    chunked = [covering[n : n + MAX_STEPS] for n in range(0, len(covering), MAX_STEPS)]
+    for stretch in parts(reading, chunked):
+        yield from _stretch_samples(reading, stretch, uuids, window)
+
+
+def _slots(window: Window) -> list[int]:
+    """Return every slot that the window touches; it need not begin or end with one."""
+    first = int(window.start_seconds) // SLOT_SECONDS * SLOT_SECONDS
+    return [*range(first, int(-(-window.end_seconds // 1)), SLOT_SECONDS)]
+
+
+def _stretch_samples(
+    reading: Reading, stretch: Sequence[Part], uuids: Sequence[str], window: Window
+) -> Iterator[ActivitySample]:
+    missing = set(uuids)
+    for dialect in DIALECTS:
+        some = [part for part in stretch if part.dialect is dialect]
+        for metric in dialect.metrics if some else ():
+            devices = _devices(reading, some, metric, missing, window)
+            if metric == ACTIVITY:
+                for key in _stuck(reading, some, devices):
+                    del devices[key]
+            for device, together in sorted(devices.items()):
+                yield from _joined(device, together)
+            missing -= {uuid for uuid, _ in devices}
+            if not missing:
+                return
+
+
+def _devices(
+    reading: Reading, some: Sequence[Part], metric: str, uuids: Collection[str], window: Window
+) -> _Devices:
+    """Return the usable samples of a metric, by device and pod."""
+    devices: _Devices = {}
+    for part in some:
+        found = _part_series(reading, part, metric, uuids, window)
+        _gather(part, found, unit_scale(metric, found, part.dialect), devices)
+    return devices
+
+
+def _stuck(reading: Reading, some: Sequence[Part], devices: _Devices) -> list[DeviceKey]:
+    """Return the whole devices whose counter reads 0 throughout while they work."""
+    still = {
+        uuid
+        for (uuid, instance), together in devices.items()
+        if not instance
+        and not any(value for series in together.values() for one in series for _, value in one)
+    }
+    slots = sorted({slot for part in some for slot in part.slots})
+    suspects = working(reading, dict.fromkeys(slots, still)) if still else set()
+    return [(uuid, "") for uuid in sorted({uuid for _, uuid in suspects})]
+
+
+def _part_series(
+    reading: Reading, part: Part, metric: str, uuids: Collection[str], window: Window
+) -> Raw:
+    start = max(window.start_seconds, part.slots[0])
+    end = min(window.end_seconds, part.slots[-1] + SLOT_SECONDS)
+    if not part.dialect.native:
+        return vendor_series(reading, part, metric, uuids, start=start, end=end)
+    return raw_series(reading, metric, part.matchers, uuids, form=part.form, start=start, end=end)
+
+
+def _gather(
+    part: Part,
+    found: Raw,
+    scale: float,
+    into: _Devices,
+) -> None:
+    """Add the usable samples of a part, by device and pod."""
+    for holder, series in found.items():
+        together = into.setdefault((holder.uuid, holder.gpu_instance), {})
+        for one in series:
+            if one:
+                slot = int(one[0][0]) // SLOT_SECONDS * SLOT_SECONDS
+                namespace, pod, _ = part.workload(holder, slot)
+                together.setdefault((namespace, pod), []).append(usable(one, scale=scale))
+
+
+def _joined(
+    device: DeviceKey, together: dict[_Pod, list[list[Sample]]]
+) -> Iterator[ActivitySample]:
+    """Yield the samples of a device once, whatever the number of its exporters."""
+    joined = {name: merged(series) for name, series in together.items()}
+    named = [samples for (_, pod), samples in joined.items() if pod]
+    for name, samples in sorted(joined.items()):
+        for at, value in samples if name[1] else between(samples, named):
+            yield ActivitySample(*device, *name, at, value)

@@ -1,0 +1,26 @@
+"""Fields of decoded JSON of which nobody promises that it has its shape: what is odd is absent."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def mapping(item: object, *path: str) -> Mapping[str, Any]:
+    """Return the object at a path of keys; an empty one where there is none."""
+    for key in path:
+        item = item.get(key) if isinstance(item, Mapping) else None
+    return item if isinstance(item, Mapping) else {}
+
+
+def items(value: object) -> list[Mapping[str, Any]]:
+    """Return the objects of a list."""
+    return [i for i in value if isinstance(i, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def text(value: object) -> str:
+    """Return a string, without the NUL that PostgreSQL takes in none; empty for anything else."""
+    return value.replace("\0", "") if isinstance(value, str) else ""
+
+
+def whole(value: object, default: int) -> int:
+    """Return a whole number, else the default."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

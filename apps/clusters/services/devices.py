@@ -1,0 +1,154 @@
+"""Looking at a cluster's devices: what they say now, kept as one row for each."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from apps.clusters.domain.device_state import (
+    DeviceState,
+    Health,
+    NodeNow,
+    Verdict,
+    judged,
+    missing_devices,
+)
+from apps.clusters.gateways import Doorway
+from apps.clusters.models import Cluster, Device, NodeSpell
+
+_UPDATED = (
+    *("node_name", "place", "profile", "model", "first_seen", "last_seen", "looked_at"),
+    *("state", "health", "health_since", "reasons"),
+)
+_GONE = "no exporter shows it any more"
+
+
+def active_clusters() -> list[int]:
+    """Return the ids of the clusters whose devices are looked at. One query."""
+    return list(Cluster.objects.filter(active=True).order_by("name").values_list("pk", flat=True))
+
+
+def look_at_devices(cluster_id: int, now: datetime, *, doorway: Doorway | None = None) -> int:
+    """Keep what every device of a cluster says at `now`; return how many are shown.
+
+    An older look never overwrites a newer one, whatever the order they are kept in. A device that
+    is no longer shown keeps its row and becomes `unseen`, since it was last seen. Raises as the
+    port says, and keeps nothing then: the rows tell how old they are.
+    """
+    cluster = Cluster.objects.get(pk=cluster_id)
+    states = (doorway or Doorway()).metrics(cluster).device_states(now)
+    keep_states(cluster, states, now)
+    return len(states)
+
+
+def keep_states(cluster: Cluster, states: Iterable[DeviceState], at: datetime) -> None:
+    """Keep the states of all devices that a cluster showed at a time, in one bulk write."""
+    shown = {state.key: state for state in states if state.uuid}
+    with transaction.atomic():
+        # Looks of a cluster follow each other: without a row to lock, two could both be first.
+        Cluster.objects.select_for_update().get(pk=cluster.pk)
+        known = {(row.uuid, row.gpu_instance): row for row in _rows(cluster)}
+        verdicts = judged(list(shown.values()), nodes_now(cluster, at))
+        newest = max((at, *(row.looked_at for row in known.values())))
+        rows = [
+            _seen(known.get(key), cluster, state, verdicts[key], (at, newest))
+            for key, state in shown.items()
+        ]
+        rows += [_unseen(row, at) for key, row in known.items() if key not in shown]
+        Device.objects.bulk_create(
+            rows,
+            batch_size=500,
+            update_conflicts=True,
+            unique_fields=["cluster", "uuid", "gpu_instance"],
+            update_fields=_UPDATED,
+        )
+
+
+def _rows(cluster: Cluster) -> Iterable[Device]:
+    return Device.objects.filter(cluster=cluster).order_by("pk")
+
+
+def _seen(
+    row: Device | None,
+    cluster: Cluster,
+    state: DeviceState,
+    verdict: Verdict,
+    times: tuple[datetime, datetime],
+) -> Device:
+    """Return the row of a device that is shown at the first of `times`; the second is that of the
+    newest look at the cluster, which did not show it where it is later."""
+    at, newest = times
+    if row is not None and row.last_seen >= at:
+        row.first_seen = min(row.first_seen, at)
+        return row
+    gone = newest > at
+    health = Health.UNSEEN if gone else verdict.health
+    lasts = row is not None and row.health == health.value and not gone
+    return Device(
+        cluster=cluster,
+        uuid=state.uuid,
+        gpu_instance=state.gpu_instance,
+        node_name=state.node,
+        place=place_of(state),
+        profile=state.profile,
+        model=state.model,
+        first_seen=min(row.first_seen, at) if row else at,
+        last_seen=at,
+        looked_at=newest,
+        state=asdict(state),
+        health=health.value,
+        health_since=row.health_since if row and lasts else at,
+        reasons=[_GONE] if gone else list(verdict.reasons),
+    )
+
+
+def place_of(state: DeviceState) -> str:
+    """Return what sorts devices within their node: by number, then by MIG instance."""
+    return f"{state.index:>04}/{state.gpu_instance:>04}"[:40]
+
+
+def _unseen(row: Device, at: datetime) -> Device:
+    """Return the row of a device that is not shown at a time."""
+    if row.looked_at >= at:
+        return row
+    row.looked_at = at
+    if row.health != Health.UNSEEN.value:
+        row.health = Health.UNSEEN.value
+        row.health_since = row.last_seen
+        row.reasons = [_GONE]
+    return row
+
+
+def nodes_now(cluster: Cluster, at: datetime) -> dict[str, NodeNow]:
+    """Return by name what is known of the cluster's nodes at a time. One query."""
+    spells = (
+        NodeSpell.objects.filter(node__cluster=cluster, start__lte=at)
+        .exclude(end__lte=at)
+        .order_by("node__name", "start", "pk")
+    )
+    rows = spells.values_list(
+        *("node__name", "ready", "schedulable", "capacity", "allocatable", "labels", "devices")
+    )
+    return {name: _node_now(*rest) for name, *rest in rows}
+
+
+def _node_now(
+    ready: bool,  # noqa: FBT001 - columns in their order
+    schedulable: bool,  # noqa: FBT001
+    capacity: Mapping[str, float],
+    allocatable: Mapping[str, float],
+    labels: Mapping[str, str],
+    devices: Iterable[Mapping[str, Any]],
+) -> NodeNow:
+    return NodeNow(
+        ready=ready,
+        schedulable=schedulable,
+        missing=missing_devices(capacity, allocatable, labels),
+        withheld=frozenset(
+            (str(one["card"]), str(one.get("profile", "")))
+            for one in devices
+            if not one.get("allocatable", True)
+        ),
+    )

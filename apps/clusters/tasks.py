@@ -1,0 +1,34 @@
+"""Celery entry points: primitives in, one service call, a count out."""
+
+from datetime import UTC, datetime
+
+from celery import current_app, shared_task
+
+from apps.clusters.ports import SourceUnavailable
+from apps.clusters.services import devices
+
+
+@shared_task(name="clusters.schedule_looks")
+def schedule_looks(**_: object) -> int:
+    """Ask for a look at the devices of every cluster; return of how many."""
+    clusters = devices.active_clusters()
+    for pk in clusters:
+        current_app.send_task(
+            "clusters.look_at_devices", kwargs={"cluster_id": pk}, expires=_EXPIRES_SECONDS
+        )
+    return len(clusters)
+
+
+_EXPIRES_SECONDS = 240
+"""A look that waited for longer is not worth a query: the next one is on its way."""
+
+
+@shared_task(
+    name="clusters.look_at_devices",
+    autoretry_for=(SourceUnavailable,),
+    retry_backoff=True,
+    max_retries=2,
+)
+def look_at_devices(*, cluster_id: int, **_: object) -> int:
+    """Keep what the devices of a cluster say now; return how many are shown."""
+    return devices.look_at_devices(cluster_id, datetime.now(UTC))

@@ -1,0 +1,400 @@
+"""`campus`: a university's cluster with every way to share a GPU, and things out of order.
+
+240 GPUs of six models in ten tiers, 16 teams. What teams want over time is the Helios trace,
+scaled to each pool; who is there first keeps what it has, the others wait. What GPUs do is drawn
+from the Acme distributions. `campus_pools` says what there is, this module who uses it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from threading import Lock
+
+from apps.clusters.domain.mig import mig_part
+from apps.lab import identity
+from apps.lab.fleet import (
+    DAY,
+    FOREVER,
+    GPU,
+    LINGER_SECONDS,
+    Claim,
+    Controller,
+    Node,
+    Pod,
+    Sharing,
+)
+from apps.lab.laps import Lap, Steps
+from apps.lab.machines import H100
+from apps.lab.scenarios.base import Namespace, Quota, Scenario, Team, hard_key
+from apps.lab.scenarios.campus_demand import Draws, demand
+from apps.lab.scenarios.campus_pools import (
+    PARKED_CLAIM,
+    PRICES,
+    SHARED_CLAIM,
+    STRAY,
+    STRAY_DAY,
+    Pool,
+    make_nodes,
+    make_pools,
+)
+from apps.lab.scenarios.distributions import CLUSTERS, Signal, distributions
+from apps.lab.scenarios.helios import passing, waiting_message
+from apps.lab.scenarios.packing import Draft
+from apps.lab.scenarios.trace import MINUTE, Trace
+from apps.lab.scenarios.workloads import Counts, Workloads, team_workloads
+
+DAYS = 35
+"""How much history there is before now."""
+TEAMS = (
+    "vision", "speech", "robotics", "language", "genomics", "climate", "physics", "search",
+    "safety", "chemistry", "materials", "medicine", "economics", "education", "astronomy", "games",
+)  # fmt: skip
+_LEADS: Mapping[str, tuple[str, ...]] = {"vision": ("ada",), "speech": ("ada",)}
+_BEFORE = DAY
+"""How long it was there before its history: the day of a report zone may begin before UTC's."""
+_FIRST_LAP_DAYS, _LAP_DAYS = 57, 21
+_LAPS_KEPT = 3
+_FEW = Counts(jobs=4, deployments=2, cron_jobs=1)
+_MANY = Counts(jobs=10, deployments=4, cron_jobs=2)
+_BEYOND = 0.2
+"""The share of pods on shared cards that use half as much again as they hold."""
+_FILLED = 0.9
+"""The part of its memory that a card's pods can fill: an instance has less than its share."""
+_HOURS_A_MONTH = 730
+_UNLIMITED = "games-dev"
+"""A namespace with GPUs and no quota."""
+_INERT = "chemistry"
+"""A namespace whose quota has a key that limits nothing."""
+_SHARERS = ("eval-a", "eval-b", "eval-c")
+_CLAIM_SPACE = "robotics"
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    """A team in a pool: where its pods are and what controls them."""
+
+    number: int
+    namespace: str
+    workloads: Workloads
+
+
+class Campus(Scenario):
+    """`origin` is the start of its history, 35 days before now; the trace ends at their end.
+
+    The first lap goes on for three weeks after that, later ones are as long; in each all pods
+    are new.
+    """
+
+    name = "campus"
+    title = "240 GPUs of six models shared in every way by 16 teams, 35 days, live from now"
+
+    def __init__(self, *, seed: int, origin: int, trace: Trace) -> None:
+        self.seed = f"{self.name}/{seed}/{origin}"
+        self.begins = begins = origin - _BEFORE
+        self._origin = origin
+        self.nodes = make_nodes(self.seed, begins, origin)
+        self._pools = make_pools(self.nodes)
+        self._draws = Draws(trace, len(TEAMS), ends=origin + DAYS * DAY, begins=begins)
+        self._users = {pool.tag: self._make_users(pool) for pool in self._pools}
+        spaces = sorted({user.namespace for users in self._users.values() for user in users})
+        self.namespaces = [
+            Namespace(name, identity.uid(self.seed, "namespace", name), begins)
+            for name in ("default", "gpu-operator", "kube-system", "monitoring", *spaces)
+        ]
+        self._limits = self._make_limits()
+        self.quotas = [
+            Quota(space, "gpus", identity.uid(self.seed, "quota", space), begins, tuple(limits))
+            for space, limits in sorted(self._limits.items())
+        ]
+        self._eval = Controller(
+            "Job", "policy-eval", _CLAIM_SPACE, identity.uid(self.seed, "Job", "eval"), begins
+        )
+        self.controllers = [
+            *(c for users in self._users.values() for u in users for c in u.workloads.lasting),
+            self._eval,
+        ]
+        self.tiers = [pool.tier for pool in self._pools]
+        self.prices = PRICES
+        self.teams = [self._team(number) for number in range(len(TEAMS))]
+        self._distributions = distributions()
+        self._lap = lru_cache(maxsize=_LAPS_KEPT)(self._make_lap)
+        self._lock = Lock()
+
+    def laps(self, start: int, end: int) -> Iterator[Lap]:
+        # A lap's last pods are still to be seen for a while after it.
+        first = self._number(max(start - LINGER_SECONDS, self.begins))
+        for number in range(first, self._number(max(end, self.begins)) + 1):
+            if end >= self.begins:
+                with self._lock:
+                    lap = self._lap(number)
+                yield lap
+
+    def _number(self, at: int) -> int:
+        first_end = self.begins + _FIRST_LAP_DAYS * DAY
+        return 0 if at < first_end else 1 + (at - first_end) // (_LAP_DAYS * DAY)
+
+    def _span(self, number: int) -> tuple[int, int]:
+        first_end = self.begins + _FIRST_LAP_DAYS * DAY
+        if not number:
+            return self.begins, first_end
+        start = first_end + (number - 1) * _LAP_DAYS * DAY
+        return start, start + _LAP_DAYS * DAY
+
+    # ------------------------------------------------------------ the fixed parts
+
+    def _make_users(self, pool: Pool) -> list[_User]:
+        found = []
+        for number in pool.teams:
+            whole = pool.largest > 1
+            namespace = TEAMS[number] if whole else f"{TEAMS[number]}-dev"
+            workloads = team_workloads(
+                f"{self.seed}/{pool.tag}",
+                namespace,
+                self.begins,
+                tag=pool.tag,
+                counts=_MANY if whole else _FEW,
+            )
+            found.append(_User(number, namespace, workloads))
+        return found
+
+    def _make_limits(self) -> dict[str, dict[str, int]]:
+        """Return the quota of each namespace by key: somewhat more than its part of the pools."""
+        limits: dict[str, dict[str, int]] = {}
+        for pool in self._pools:
+            if pool.device_class:
+                continue
+            key = f"requests.{pool.resource}"
+            for user in self._users[pool.tag]:
+                if user.namespace != _UNLIMITED:
+                    part = self._draws.part(pool, user.number)
+                    of = limits.setdefault(user.namespace, {})
+                    of[key] = of.get(key, 0) + max(2, round(1.5 * part * pool.size))
+        # Un-prefixed: the API server takes it, and nothing is held against it.
+        limits.setdefault(_INERT, {})[GPU] = 10
+        return limits
+
+    def _team(self, number: int) -> Team:
+        entitlements = {
+            pool.tag: round(self._draws.part(pool, number) * _gpus(pool), 2)
+            for pool in self._pools
+            if number in pool.teams
+        }
+        name = TEAMS[number]
+        return Team(
+            name=name,
+            namespaces=(name, f"{name}-*"),
+            entitlement=0,
+            cost_center=f"CC-{100 + number}",
+            leads=_LEADS.get(name, ()),
+            monthly_gpu_hours=max(1, round(0.8 * sum(entitlements.values()) * _HOURS_A_MONTH)),
+            entitlements=entitlements,
+        )
+
+    # ------------------------------------------------------------ pods
+
+    def _make_lap(self, number: int) -> Lap:
+        start, end = self._span(number)
+        pods: list[Pod] = []
+        for pool in self._pools:
+            pods += self._pool_pods(pool, number, start, end)
+        claims = [pod.claim for pod in pods if pod.claim is not None]
+        lasting = list(self._lasting_claims(start, end))
+        pods += self._sharers(lasting[0], start, end)
+        hard = {
+            hard_key(space, key): Steps((start,), (limit,))
+            for space, limits in self._limits.items()
+            for key, limit in limits.items()
+        }
+        return Lap(
+            start,
+            end,
+            pods=pods,
+            hard=hard,
+            controllers=passing(pods),
+            claims=[*claims, *lasting],
+            strays=[self._stray(start, end)],
+        )
+
+    def _pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
+        message = _message(pool, len(self.nodes))
+        packed = demand(self._draws, pool, start, end)
+        for user, drafts in zip(self._users[pool.tag], packed, strict=True):
+            maker = _PodMaker(self, pool, user, f"{self.seed}/{number}/{pool.tag}", message)
+            yield from map(maker.pod, drafts)
+
+    def signal(self, pod_uid: str, node: Node, part: float) -> Signal:
+        """Return what a pod adds to the card it has `part` of."""
+        cluster = CLUSTERS[identity.below(len(CLUSTERS), pod_uid, "cluster")]
+        card = node.card or H100
+        seen = self._distributions[cluster].on(card, identity.fraction(pod_uid, "signal"))
+        shared = node.sharing in {Sharing.TIME_SLICED, Sharing.MPS}
+        if shared and identity.fraction(pod_uid, "beyond") < _BEYOND:
+            part = min(1.0, 1.5 * part)
+        # An instance's activity is told of the instance, a shared card's of the card.
+        of = part if shared else 1.0
+        added = (seen.power_watts - card.idle_watts) * part
+        return Signal(
+            activity=round(seen.activity * of, 4),
+            memory_mib=round(seen.memory_mib * part * _FILLED),
+            power_watts=round(card.idle_watts + added, 1),
+            sm_active=round(seen.sm_active * of, 4),
+        )
+
+    # ------------------------------------------------------------ what stays
+
+    def _lasting_claims(self, start: int, end: int) -> Iterator[Claim]:
+        """Yield a claim that several pods share, and one that no pod uses."""
+        for name, (node, index) in (("eval-gpu", SHARED_CLAIM), ("parked-gpu", PARKED_CLAIM)):
+            yield Claim(
+                name=name,
+                namespace=_CLAIM_SPACE,
+                uid=identity.uid(self.seed, "claim", name, start),
+                device_class="gpu.nvidia.com",
+                created=start,
+                allocated=start + MINUTE,
+                released=end,
+                deleted=end,
+                node=node,
+                devices=(index,),
+            )
+
+    def _sharers(self, claim: Claim, start: int, end: int) -> Iterator[Pod]:
+        node = next(node for node in self.nodes if node.name == claim.node)
+        for name in _SHARERS:
+            uid = identity.uid(self.seed, "pod", name, start)
+            yield Pod(
+                uid=uid,
+                name=f"policy-{name}-{identity.suffix(5, uid)}",
+                namespace=_CLAIM_SPACE,
+                owner=self._eval,
+                units=1,
+                created=start,
+                bound=start + MINUTE,
+                started=start + 2 * MINUTE,
+                finished=end,
+                deleted=end + LINGER_SECONDS,
+                node=node.name,
+                host_ip=node.ip,
+                devices=claim.devices,
+                resource="gpu.nvidia.com",
+                claim=claim,
+                tolerates_gpu=True,
+                activity=0.22,
+                sm_active=0.12,
+                memory_mib=14_000,
+                power_watts=170.0,
+            )
+
+    def _stray(self, start: int, end: int) -> Pod:
+        """Return what keeps a card busy that nobody holds: a process started by hand."""
+        node, index = STRAY
+        return Pod(
+            uid="",
+            name="",
+            namespace="",
+            owner=self._eval,
+            units=1,
+            created=start,
+            started=max(start, self._origin + STRAY_DAY * DAY),
+            finished=end,
+            node=node,
+            devices=(index,),
+            activity=0.87,
+            memory_mib=31_000,
+            power_watts=322.0,
+        )
+
+
+class _PodMaker:
+    """Makes the pods of one team in one pool."""
+
+    def __init__(self, campus: Campus, pool: Pool, user: _User, seed: str, message: str) -> None:
+        self._campus = campus
+        self._pool = pool
+        self._user = user
+        self._seed = f"{seed}/{user.namespace}"
+        self._message = message
+
+    def pod(self, draft: Draft) -> Pod:
+        family = f"{self._seed}/{draft.family}"
+        owner = self._user.workloads.owner(family, units=draft.units, created=draft.created)
+        uid = identity.uid(self._seed, "pod", draft.number)
+        pool = self._pool
+        pod = Pod(
+            uid=uid,
+            name=f"{owner.name}-{identity.suffix(5, uid)}",
+            namespace=owner.namespace,
+            owner=owner,
+            units=draft.units,
+            created=draft.created,
+            deleted=draft.ended,
+            node_selector=pool.tier.node_selector,
+            waiting_message=self._message,
+            resource=pool.resource,
+            tolerates_gpu=True,
+            cpu_cores=4 * draft.units if pool.largest > 1 else 2,
+            memory_gib=32 * draft.units if pool.largest > 1 else 8,
+        )
+        if draft.bound < FOREVER:
+            pod = self._bound(pod, draft)
+        return replace(pod, claim=self._claim(pod, owner)) if pool.device_class else pod
+
+    def _bound(self, pod: Pod, draft: Draft) -> Pod:
+        node = self._pool.nodes[draft.node]
+        places = [self._pool.places[draft.node][slot] for slot in draft.devices]
+        instances = tuple(instance for _, instance in places)
+        signal = self._campus.signal(pod.uid, node, self._part(node))
+        return replace(
+            pod,
+            bound=draft.bound,
+            started=draft.bound + 2 + identity.below(24, pod.uid, "start"),
+            finished=draft.ended,
+            deleted=draft.ended + LINGER_SECONDS,
+            node=node.name,
+            host_ip=node.ip,
+            devices=tuple(index for index, _ in places),
+            instances=instances if self._pool.profile else (),
+            activity=signal.activity,
+            memory_mib=signal.memory_mib,
+            power_watts=signal.power_watts,
+            sm_active=signal.sm_active,
+        )
+
+    def _part(self, node: Node) -> float:
+        """Return the part of a card that one unit of the pool is."""
+        if self._pool.profile:
+            return mig_part(self._pool.profile, node.model)
+        return 1.0 / node.replicas
+
+    def _claim(self, pod: Pod, owner: Controller) -> Claim:
+        """Return the claim that was made for a pod from a template; it goes with the pod."""
+        uid = identity.uid(pod.uid, "claim")
+        return Claim(
+            name=f"{pod.name}-gpu-{identity.suffix(5, uid)}",
+            namespace=pod.namespace,
+            uid=uid,
+            device_class=self._pool.device_class,
+            created=pod.created,
+            template=f"{owner.name}-gpu",
+            allocated=pod.bound,
+            released=pod.released,
+            deleted=pod.released,
+            node=pod.node,
+            devices=pod.devices,
+            instances=pod.instances,
+            count=pod.units,
+        )
+
+
+def _gpus(pool: Pool) -> float:
+    """Return how many GPU-equivalents a pool gives out."""
+    node = pool.nodes[0]
+    if pool.profile:
+        return pool.size * mig_part(pool.profile, node.model)
+    return pool.size / node.replicas
+
+
+def _message(pool: Pool, all_nodes: int) -> str:
+    if pool.device_class:
+        return waiting_message(len(pool.nodes), all_nodes, "cannot allocate all claims")
+    return waiting_message(len(pool.nodes), all_nodes, f"Insufficient {pool.resource}")

@@ -1,0 +1,38 @@
+"""The doctor's checks: pure functions from what was seen of a cluster to findings."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from apps.operations.domain.examine import (
+    catalog,
+    connection,
+    exporters,
+    hours,
+    kube_state,
+    mig,
+    quotas,
+    sharing,
+    usage,
+)
+from apps.operations.domain.findings import Finding, worst_first
+from apps.operations.domain.looks import ClusterLook
+
+CHECKS: tuple[Callable[[ClusterLook], Iterator[Finding]], ...] = (
+    connection.check,
+    hours.check,
+    exporters.check,
+    kube_state.check,
+    catalog.check,
+    quotas.check,
+    sharing.check,
+    mig.check,
+    usage.check,
+)
+
+
+def examine(looks: Iterable[ClusterLook]) -> list[Finding]:
+    """Return everything that is found in these clusters, the worst first."""
+    found = [finding for look in looks for check in CHECKS for finding in check(look)]
+    return worst_first(found)
+
+
+__all__ = ["CHECKS", "examine"]

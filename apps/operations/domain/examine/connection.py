@@ -1,0 +1,170 @@
+"""Can the sources be asked: Prometheus, the Kubernetes API, rights, clocks and the watch."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from apps.operations.domain.findings import Finding, counted
+from apps.operations.domain.looks import ApiLook, ClusterLook, Right
+from apps.operations.domain.rights import DRA_GROUP, LEDGER
+
+LARGEST_SKEW_SECONDS = 30.0
+WATCH_MAY_LAG = timedelta(minutes=10)
+
+WATCH = "python manage.py watch    # a service of its own, see docs/operations.md; it never ends"
+
+
+def check(look: ClusterLook) -> Iterator[Finding]:
+    """Yield what keeps the portal from asking, or from believing the time of an answer."""
+    yield from _prometheus(look)
+    if look.api is not None:
+        yield from _api(look, look.api)
+
+
+def _prometheus(look: ClusterLook) -> Iterator[Finding]:
+    trouble = look.metrics.trouble
+    again = f"python manage.py doctor --cluster {look.cluster}"
+    if trouble is not None and trouble.passing:
+        yield Finding(
+            "prometheus-unavailable",
+            look.cluster,
+            "",
+            f"{_sentence(trouble.text)} Nothing is measured while that lasts; hours that are "
+            "missed are collected later, as far back as Prometheus keeps samples.",
+            "# from where the portal runs, with the url of the catalog:\n"
+            f"curl --fail --max-time 10 PROMETHEUS_URL/api/v1/status/buildinfo\n{again}",
+        )
+    elif trouble is not None:
+        yield Finding(
+            "prometheus-rejected",
+            look.cluster,
+            "",
+            f"{_sentence(trouble.text)} Every hour fails until that is put right.",
+            "# in the catalog, then load it:\n"
+            f"clusters:\n  - name: {look.cluster}\n"
+            "    prometheus: {url: PROMETHEUS_URL, bearer_token_env: NAME_OF_A_VARIABLE}\n"
+            f"python manage.py load_catalog catalog.yaml\n{again}",
+        )
+    yield from _skew(look)
+
+
+def _skew(look: ClusterLook) -> Iterator[Finding]:
+    answers = look.metrics.answers
+    skew = answers.skew_seconds if answers else None
+    if skew is None or abs(skew) <= LARGEST_SKEW_SECONDS:
+        return
+    ahead = "ahead of" if skew > 0 else "behind"
+    yield Finding(
+        "clock-skew",
+        look.cluster,
+        "prometheus",
+        f"The clock of Prometheus is {abs(skew):.0f} seconds {ahead} the portal's: hours are "
+        "closed at the wrong time, and pods seem to start before or after their samples.",
+        "timedatectl set-ntp true    # on the machine whose clock is wrong; `timedatectl` tells",
+    )
+
+
+def _api(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
+    trouble = api.trouble
+    if trouble is not None:
+        code = "api-unavailable" if trouble.passing else "api-rejected"
+        yield Finding(
+            code,
+            look.cluster,
+            "",
+            f"{_sentence(trouble.text)} Meanwhile pods and nodes are taken from "
+            "kube-state-metrics, and what follows from them is graded inferred.",
+            "kubectl --kubeconfig THE_KUBECONFIG_OF_THE_CATALOG get --raw /version\n"
+            "kubectl apply --filename deploy/rbac-reader.yaml    # the account and its rights",
+        )
+    yield from _rights(look, api)
+    # Where the API itself is away the watch cannot follow, and that is said already.
+    if trouble is None:
+        yield from _watch(look, api)
+
+
+def _watch(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
+    seen = api.watched_until
+    if seen is None:
+        yield Finding(
+            "watch-not-running",
+            look.cluster,
+            "",
+            "The catalog gives the Kubernetes API, and nobody has followed it yet: pods are only "
+            "known from kube-state-metrics, and short ones may be missing.",
+            WATCH,
+        )
+    elif look.now - seen > WATCH_MAY_LAG:
+        minutes = (look.now - seen).total_seconds() / 60
+        yield Finding(
+            "watch-behind",
+            look.cluster,
+            "",
+            f"The Kubernetes API was last followed {minutes:.0f} minutes ago: what happened since "
+            "is taken from kube-state-metrics.",
+            f"# is it running, and what does its log say of {look.cluster}?\n{WATCH}",
+            since=seen,
+        )
+
+
+def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
+    """Yield one finding for what must be read, one for owners, one for DRA where it is used."""
+    dra = [right for right in api.denied if right.group == DRA_GROUP]
+    needed = [r for r in api.denied if (r.group, r.resource) in LEDGER]
+    owners = [right for right in api.denied if right not in dra and right not in needed]
+    if needed:
+        yield Finding(
+            "rbac-missing",
+            look.cluster,
+            "",
+            f"The portal's account may not {_words(needed)}: the pod ledger of this cluster cannot "
+            "be kept.",
+            _grant(needed),
+        )
+    if owners:
+        yield Finding(
+            "owners-unreadable",
+            look.cluster,
+            "",
+            f"The portal's account may not {_words(owners)}: pods of these kinds are shown under "
+            "the nearest controller that can be read, and a retried Job counts as several.",
+            _grant(owners),
+        )
+    if dra and any(rule.device_classes for rule in look.rules):
+        tiers = [rule.tier for rule in look.rules if rule.device_classes]
+        yield Finding(
+            "slices-unreadable",
+            look.cluster,
+            "",
+            f"The portal's account may not {_words(dra)}: {counted(len(tiers), 'tier')} with "
+            "device classes can show neither capacity nor who holds it.",
+            _grant(dra, "deploy/rbac-reader-claims.yaml"),
+            places=tuple(tiers),
+        )
+
+
+def _words(rights: list[Right]) -> str:
+    return ", ".join(right.words for right in sorted(rights, key=lambda r: (r.resource, r.verb)))
+
+
+def _grant(rights: list[Right], manifest: str = "deploy/rbac-reader.yaml") -> str:
+    """Return the manifest that gives these rights, and the rules as they stand in a ClusterRole."""
+    wanted: dict[tuple[str, str], set[str]] = {}
+    for right in rights:
+        wanted.setdefault((right.group, right.resource), set()).add(right.verb)
+    lines = [
+        f'  - {{apiGroups: ["{group}"], resources: [{resource}], verbs: [{", ".join(sorted(v))}]}}'
+        for (group, resource), v in sorted(wanted.items())
+    ]
+    return "\n".join(
+        (
+            f"kubectl apply --filename {manifest}",
+            "# or, in the ClusterRole of the portal's account:",
+            "rules:",
+            *lines,
+        )
+    )
+
+
+def _sentence(text: str) -> str:
+    text = text.strip().rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."

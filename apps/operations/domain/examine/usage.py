@@ -1,0 +1,147 @@
+"""How nodes and tiers are used: taints, interconnects, who may, and GPUs that nobody can reach."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from apps.clusters.domain.tiers import PRODUCT_LABEL, UNMATCHED
+from apps.operations.domain.examine.offers import offers
+from apps.operations.domain.findings import Finding, counted, some
+from apps.operations.domain.looks import ClusterLook, NodeDay
+
+LEAST_CPUS = 1.0
+LEAST_MEMORY_BYTES = 2.0 * 2**30
+_LEAST_FREE_GPUS = 0.5
+_FAMILIES = (("SXM", "NVLink (SXM)"), ("NVL", "NVLink bridge (NVL)"), ("PCIE", "PCIe"))
+
+
+def check(look: ClusterLook) -> Iterator[Finding]:
+    """Yield what makes GPUs slower, unfair or unreachable."""
+    yield from _taints(look)
+    yield from _interconnects(look)
+    yield from _teams(look)
+    yield from _unreachable(look)
+
+
+def _taints(look: ClusterLook) -> Iterator[Finding]:
+    answers = look.metrics.answers
+    # Without kube-state-metrics no taint is shown of any node.
+    if answers is None or answers.tainted is None or not look.metrics.kube_state:
+        return
+    bare = {n.node for n in look.nodes if (n.capacity or n.devices)} - answers.tainted
+    if not bare:
+        return
+    yield Finding(
+        "nodes-without-taint",
+        look.cluster,
+        "",
+        f"{counted(len(bare), 'GPU node has', 'GPU nodes have')} no taint: pods without GPUs are "
+        "put there too and take the CPU and memory that GPU pods need.",
+        "kubectl taint nodes NODE nvidia.com/gpu=present:NoSchedule\n"
+        "# pods that ask for nvidia.com/gpu tolerate it by themselves where the admission plug-in\n"
+        "# ExtendedResourceToleration is on; daemon sets of the GPU software tolerate it already",
+        places=some(bare),
+    )
+
+
+def interconnect(product: str) -> str:
+    """Return how cards of a product are joined; empty where its name does not say."""
+    words = re.split(r"[-\s_]+", product.upper())
+    for sign, name in _FAMILIES:
+        if any(re.fullmatch(rf"{sign}\d*", word) for word in words):
+            return name
+    return ""
+
+
+def _interconnects(look: ClusterLook) -> Iterator[Finding]:
+    kinds: dict[str, dict[str, float]] = defaultdict(dict)
+    for offer in offers(look):
+        kind = interconnect(offer.labels.get(PRODUCT_LABEL, ""))
+        if kind and offer.tier != UNMATCHED:
+            kinds[offer.tier][kind] = kinds[offer.tier].get(kind, 0.0) + offer.gpus
+    for tier, gpus in sorted(kinds.items()):
+        if len(gpus) < 2:
+            continue
+        groups = [g for g in look.past.groups if g.tier == tier and g.units > 1]
+        told = " and ".join(f"{count:g} × {kind}" for kind, count in sorted(gpus.items()))
+        yield Finding(
+            "interconnect-mixed",
+            look.cluster,
+            tier,
+            f"Tier {tier} has GPUs of {told}: a job over several GPUs runs at the pace of the "
+            "slowest link, and does not know which it gets.",
+            f"# in the catalog, a tier for each product:\ntiers:\n  - name: {tier}\n"
+            f"    node_selector: {{{PRODUCT_LABEL}: PRODUCT}}",
+            pods=sum(group.pods for group in groups),
+            gpu_hours=look.allocated(tier),
+        )
+
+
+def _teams(look: ClusterLook) -> Iterator[Finding]:
+    for row in sorted(look.past.teams):
+        allowed = look.allowed.get(row.tier)
+        if not allowed or row.team in allowed or row.allocated <= 0:
+            continue
+        yield Finding(
+            "team-not-allowed",
+            look.cluster,
+            f"{row.team} {row.tier}",
+            f"Team {row.team} had {row.allocated:.1f} GPU-hours of tier {row.tier} in the last 30 "
+            f"days, which is for {', '.join(sorted(allowed))}.",
+            f"# if it may: in the catalog\ntiers:\n  - name: {row.tier}\n"
+            f"    allowed_teams: [{', '.join(sorted({*allowed, row.team}))}]\n"
+            "# if not: a quota of 0 in its namespaces\n"
+            f'spec: {{hard: {{requests.{_resource(look, row.tier)}: "0"}}}}',
+            gpu_hours=row.allocated,
+        )
+
+
+def _resource(look: ClusterLook, tier: str) -> str:
+    found = [rule.resources[0] for rule in look.rules if rule.tier == tier and rule.resources]
+    return found[0] if found else "nvidia.com/gpu"
+
+
+def _unreachable(look: ClusterLook) -> Iterator[Finding]:
+    """Yield GPUs that are free now on nodes where no pod would find CPU or memory."""
+    answers = look.metrics.answers
+    if answers is None or answers.room is None:
+        return
+    held: dict[str, float] = defaultdict(float)
+    offered = list(offers(look))
+    weights = {(o.node, o.resource): o.gpus / o.units for o in offered}
+    for tenant in look.past.tenants:
+        weight = weights.get((tenant.node, tenant.resource), 0.0)
+        held[tenant.node] += tenant.units * weight
+    total: dict[str, float] = defaultdict(float)
+    for offer in offered:
+        total[offer.node] += offer.gpus
+    short: dict[str, float] = {}
+    for node, gpus in total.items():
+        room = answers.room.get(node)
+        free = gpus - held[node]
+        if room is None or free < _LEAST_FREE_GPUS:
+            continue
+        if room.cpus < LEAST_CPUS or room.memory_bytes < LEAST_MEMORY_BYTES:
+            short[node] = free
+    if not short:
+        return
+    yield Finding(
+        "free-unreachable",
+        look.cluster,
+        "",
+        f"{sum(short.values()):g} GPUs are free on {counted(len(short), 'node')} with less than "
+        f"{LEAST_CPUS:g} CPU or {LEAST_MEMORY_BYTES / 2**30:g} GiB of memory left for a pod: "
+        "nothing can be placed there.",
+        "kubectl describe node NODE    # Allocated resources: who took them?\n"
+        "# keep pods without GPUs off these nodes:\n"
+        "kubectl taint nodes NODE nvidia.com/gpu=present:NoSchedule\n"
+        "# and ask for less beside a GPU, in the pod template:\n"
+        "resources: {requests: {cpu: CPUS_OF_THE_NODE_PER_GPU}}",
+        gpu_hours=_unallocated(look.past.node_days, set(short)),
+        places=some(short),
+    )
+
+
+def _unallocated(days: Sequence[NodeDay], nodes: set[str]) -> float | None:
+    hours = sum(row.unallocated for row in days if row.node in nodes)
+    return hours or None

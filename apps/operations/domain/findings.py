@@ -1,0 +1,205 @@
+"""What the doctor can find: a closed catalogue of kinds, and one finding of such a kind."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Severity(StrEnum):
+    """`error`: numbers are missing or wrong until somebody acts; `warning`: some are, or GPUs are
+    lost; `note`: worth knowing, the numbers are right."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+SEVERITIES = tuple(Severity)
+
+
+class Kind(NamedTuple):
+    """A kind of finding.
+
+    `public` ones speak of tiers, models and settings alone, so that everybody may read them; the
+    others name namespaces, pods, servers or accounts.
+    """
+
+    title: str
+    severity: Severity
+    public: bool = False
+    practice: bool = False
+
+    @property
+    def group(self) -> str:
+        """Whether it is about the data, or about how the GPUs are set up and used."""
+        return "practice" if self.practice else "data"
+
+
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+KINDS: dict[str, Kind] = {
+    # The portal itself and its connections.
+    "catalog-empty": Kind("No cluster is loaded", _E),
+    "prometheus-unavailable": Kind("Prometheus does not answer", _E),
+    "prometheus-rejected": Kind("Prometheus refuses the portal", _E),
+    "api-unavailable": Kind("The Kubernetes API does not answer", _E),
+    "api-rejected": Kind("The Kubernetes API refuses the portal", _E),
+    "clock-skew": Kind("Clocks differ", _W),
+    "rbac-missing": Kind("A right to read is missing", _E),
+    "owners-unreadable": Kind("Controllers of pods cannot be read", _N),
+    "slices-unreadable": Kind("DRA objects cannot be read", _E),
+    "watch-not-running": Kind("Nobody watches the Kubernetes API", _E),
+    "watch-behind": Kind("The watch is behind", _E),
+    # Hours and coverage.
+    "collection-behind": Kind("Hours are not collected", _E, public=True),
+    "hours-failed": Kind("Hours failed", _E),
+    "hours-partial": Kind("Hours are partial", _W),
+    "coverage-low": Kind("Running pods are not measured", _W, public=True),
+    "interval-differs": Kind("Another scrape interval than the catalog says", _N, public=True),
+    # Exporters.
+    "no-device-metrics": Kind("No GPU metrics", _E, public=True),
+    "no-activity-metric": Kind("Nothing tells how busy a GPU model is", _E, public=True),
+    "no-profiling-metric": Kind("Only the coarse utilization is exported", _N, public=True),
+    "no-memory-metric": Kind("GPU memory is not exported", _N, public=True),
+    "no-energy-metric": Kind("GPU energy is not exported", _N, public=True),
+    "no-pod-labels": Kind("GPU metrics name no pods", _W, public=True),
+    "label-forms-mixed": Kind("Workloads are named in two ways", _N, public=True),
+    "host-labels-mixed": Kind("Nodes are named in two ways", _N, public=True),
+    "scraped-twice": Kind("GPUs are scraped more than once", _N, public=True),
+    "units-rescaled": Kind("Utilization has another unit", _N, public=True),
+    "stuck-counter": Kind("A profiling counter stands at zero", _W, public=True),
+    "shared-unmapped": Kind("The renamed resource is not mapped to pods", _W, public=True),
+    "virtual-gpus-off": Kind("Sharers of a card are not told apart", _W, public=True),
+    "process-values-zero": Kind("Processes are not matched to pods", _W, public=True),
+    "dra-labels-missing": Kind("GPUs of claims name no pods", _W, public=True),
+    "activity-unattributed": Kind("GPUs are busy and nobody holds them", _W, public=True),
+    "exporter-changed": Kind("The exporter shows itself otherwise", _N, public=True),
+    "vendor-limits": Kind("What an exporter cannot show", _N, public=True),
+    # kube-state-metrics.
+    "kube-state-missing": Kind("kube-state-metrics is missing", _W, public=True),
+    "node-labels-missing": Kind("kube-state-metrics shows no node labels", _W, public=True),
+    "kube-state-duplicated": Kind("kube-state-metrics is scraped more than once", _N, public=True),
+    # The catalog against the cluster.
+    "tier-matches-nothing": Kind("A tier matches nothing", _W, public=True),
+    "gpus-unmatched": Kind("GPUs belong to no tier", _W, public=True),
+    "sharing-differs": Kind("A tier says another sharing than its nodes", _W, public=True),
+    "namespaces-unassigned": Kind("Namespaces belong to no team", _N),
+    # Practices.
+    "quota-counts-nothing": Kind("A quota key limits nothing", _W, practice=True),
+    "namespaces-without-quota": Kind("GPU namespaces have no GPU quota", _N, practice=True),
+    "shared-not-renamed": Kind("Shared GPUs look like whole ones", _W, public=True, practice=True),
+    "shared-units-above-one": Kind(
+        "Pods ask for several units of a shared card", _W, practice=True
+    ),
+    "nodes-without-taint": Kind("GPU nodes take any pod", _N, public=True, practice=True),
+    "gangs-on-shared": Kind("Multi-GPU work runs on shared cards", _W, practice=True),
+    "replicas-under-pressure": Kind(
+        "Many share a card whose memory is full", _W, public=True, practice=True
+    ),
+    "mig-outside-catalog": Kind("MIG sizes belong to no tier", _W, public=True, practice=True),
+    "slices-stranded": Kind("MIG slices are stranded", _N, public=True, practice=True),
+    "mig-reconfiguring": Kind("A MIG configuration is under way", _N, public=True, practice=True),
+    "mig-failed": Kind("A MIG configuration failed", _W, public=True, practice=True),
+    "interconnect-mixed": Kind("A tier mixes interconnects", _W, public=True, practice=True),
+    "team-not-allowed": Kind("A team uses a tier that is not for it", _W, practice=True),
+    "free-unreachable": Kind(
+        "Free GPUs cannot be reached for want of CPU or memory", _W, public=True, practice=True
+    ),
+}
+
+MOST_PLACES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong, or better done otherwise, with what to do.
+
+    `cluster` is empty for the portal itself. `subject` tells findings of one kind apart and stays
+    the same for as long as the cause does. `what` is a sentence with the numbers of here; of
+    public kinds it names no node, namespace, pod or server: those are `places`. `fix` is what to
+    type or to write, line by line. `pods` and `gpu_hours` say what it costs or risks here, None
+    where that cannot be said. `since` is when it began, as far as the sources tell.
+    """
+
+    code: str
+    cluster: str
+    subject: str
+    what: str
+    fix: str
+    pods: int | None = None
+    gpu_hours: float | None = None
+    places: tuple[str, ...] = ()
+    since: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.code not in KINDS:
+            raise ValueError(f"{self.code!r} is no kind of finding")
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.code]
+
+    @property
+    def severity(self) -> Severity:
+        return self.kind.severity
+
+    @property
+    def title(self) -> str:
+        return self.kind.title
+
+    @property
+    def more(self) -> str:
+        """The anchor of its section in docs/how-to/doctor.md."""
+        return self.code
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON shows it; the keys are a contract with scripts."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "group": self.kind.group,
+            "title": self.title,
+            "cluster": self.cluster or None,
+            "subject": self.subject or None,
+            "what": self.what,
+            "cost": {"pods": self.pods, "gpu_hours": _rounded(self.gpu_hours)},
+            "fix": self.fix,
+            "places": list(self.places),
+            "since": self.since.isoformat() if self.since else None,
+            "more": f"docs/how-to/doctor.md#{self.more}",
+        }
+
+
+def _rounded(amount: float | None) -> float | None:
+    return None if amount is None else round(amount, 3)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings with errors first, what concerns the data before practices, then the
+    dearest; the same findings always in the same order."""
+    return sorted(
+        findings,
+        key=lambda f: (
+            SEVERITIES.index(f.severity),
+            f.kind.practice,
+            -(f.gpu_hours or 0.0),
+            -(f.pods or 0),
+            f.cluster,
+            f.code,
+            f.subject,
+        ),
+    )
+
+
+def some(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names in order, each once, and of many the first and how many there are more."""
+    each = sorted(set(names))
+    more = len(each) - MOST_PLACES
+    return (*each[:MOST_PLACES], f"and {more} more") if more > 0 else tuple(each)
+
+
+def counted(number: float, one: str, many: str = "") -> str:
+    """Return `1 pod`, `3 pods`, `2.5 GPUs`."""
+    return f"{number:g} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,104 @@
+"""A diagnosis of the doctor as text for people and as JSON for scripts."""
+
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from apps.operations.domain.findings import SEVERITIES, Finding, Severity, counted
+from apps.operations.services import Diagnosis, Examined
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
+_HEADS = {
+    Severity.ERROR: "Errors: numbers are missing or wrong until somebody acts",
+    Severity.WARNING: "Warnings: some numbers are inexact, or GPUs are lost",
+    Severity.NOTE: "Notes: worth knowing, the numbers are right",
+}
+_INDENT = 4
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the diagnosis as JSON shows it; its keys are a contract with scripts."""
+    return {
+        "at": diagnosis.at.isoformat(),
+        "clusters": [
+            {
+                "cluster": one.cluster,
+                "prometheus_version": one.prometheus or None,
+                "kubernetes_version": one.kubernetes or None,
+                "devices": one.devices,
+                "not_examined": list(one.unasked),
+            }
+            for one in diagnosis.clusters
+        ],
+        "counts": {
+            severity.value: sum(f.severity is severity for f in diagnosis.findings)
+            for severity in SEVERITIES
+        },
+        "findings": [finding.document() for finding in diagnosis.findings],
+    }
+
+
+def show(diagnosis: Diagnosis, console: Console) -> None:
+    """Print what was looked at, then every finding with its fix, the worst first."""
+    for one in diagnosis.clusters:
+        console.print(_examined(one), soft_wrap=True)
+    if not diagnosis.findings:
+        console.print(Text("Nothing found: everything that was looked at is right.", "bold green"))
+        return
+    for severity, findings in groupby(diagnosis.findings, key=lambda finding: finding.severity):
+        console.print()
+        console.print(Text(_HEADS[severity], style=_STYLES[severity]))
+        for finding in findings:
+            # Never broken nor cut: fixes are there to be copied.
+            console.print(_shown(finding), crop=False)
+    console.print()
+    console.print(Text(summary(diagnosis), style="bold"))
+
+
+def summary(diagnosis: Diagnosis) -> str:
+    """Return how many findings of each severity there are."""
+    counts = [(s, sum(f.severity is s for f in diagnosis.findings)) for s in SEVERITIES]
+    return ", ".join(counted(count, severity.value) for severity, count in counts if count)
+
+
+def _examined(one: Examined) -> Text:
+    sources = [f"Prometheus {one.prometheus or 'of unknown version'}"]
+    if one.kubernetes is not None:
+        sources.append(f"Kubernetes {one.kubernetes or 'of unknown version'}")
+    text = Text.assemble(
+        (one.cluster, "bold"), f": {', '.join(sources)}, {counted(one.devices, 'device')}"
+    )
+    if one.unasked:
+        text.append(f"; not examined: {', '.join(one.unasked)}")
+    return text
+
+
+def _shown(finding: Finding) -> RenderableType:
+    head = Text.assemble((finding.title, _STYLES[finding.severity]))
+    about = [word for word in (finding.cluster, finding.subject) if word]
+    head.append(f"  {' · '.join(about)}  [{finding.code}]")
+    parts: list[RenderableType] = [head, Padding(Text(finding.what), (0, 0, 0, _INDENT))]
+    beside = _beside(finding)
+    if beside:
+        parts.append(Padding(Text(beside), (0, 0, 0, _INDENT)))
+    parts.append(Padding(_fix(finding.fix), (0, 0, 0, 2 * _INDENT)))
+    return Padding(Group(*parts), (1, 0, 0, 0))
+
+
+def _fix(lines: str) -> Text:
+    return Text(lines, style="green", no_wrap=True, overflow="ignore")
+
+
+def _beside(finding: Finding) -> str:
+    costs = []
+    if finding.pods:
+        costs.append(counted(finding.pods, "pod"))
+    if finding.gpu_hours:
+        costs.append(f"{finding.gpu_hours:,.1f} GPU-hours")
+    told = [f"Concerns {' and '.join(costs)}." if costs else ""]
+    told.append(f"Where: {', '.join(finding.places)}." if finding.places else "")
+    told.append(f"Since {finding.since:%Y-%m-%d %H:%M} UTC." if finding.since else "")
+    return " ".join(part for part in told if part)

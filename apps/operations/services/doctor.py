@@ -1,0 +1,201 @@
+"""The doctor: look at every cluster, find what is wrong, and keep it for the pages."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Max
+
+from apps.clusters.domain.exporter_profile import ExporterProfile, differences, remembered
+from apps.clusters.domain.tiers import TierRule
+from apps.clusters.gateways import Doorway
+from apps.clusters.models import Cluster
+from apps.clusters.selectors import DEFAULT_SCRAPE_INTERVAL_SECONDS
+from apps.clusters.services.catalog import tier_rules_at
+from apps.operations.domain.examine import examine
+from apps.operations.domain.findings import Finding, Severity, worst_first
+from apps.operations.domain.looks import ClusterLook, MetricsLook
+from apps.operations.models import DoctorFinding, SeenExporters
+from apps.operations.services.looking import DEADLINE_SECONDS, Seen, look_at_all
+from apps.operations.services.past import allowed_teams, past_of
+
+CHANGE_SHOWN = timedelta(days=7)
+# What can be said while Prometheus does not answer. Other findings stay as they were last seen.
+_WITHOUT_METRICS = ("prometheus-", "api-", "rbac-", "owners-", "slices-", "watch-", "hours-")
+
+
+class UnknownCluster(Exception):
+    """No active cluster of that name is in the catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A cluster that was looked at; versions are empty where a source did not answer."""
+
+    cluster: str
+    prometheus: str
+    kubernetes: str | None
+    devices: int
+    unasked: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the doctor found, the worst first, and what it looked at."""
+
+    at: datetime
+    clusters: tuple[Examined, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.severity is Severity.ERROR for finding in self.findings)
+
+
+def run_doctor(
+    now: datetime,
+    *,
+    cluster: str | None = None,
+    doorway: Doorway | None = None,
+    deadline_seconds: float = DEADLINE_SECONDS,
+) -> Diagnosis:
+    """Examine the clusters of the catalog, or one of them, and store what was found.
+
+    Sources are asked without a transaction; what is found is stored in one. Raises UnknownCluster.
+    """
+    chosen = Cluster.objects.filter(active=True).order_by("name")
+    if cluster is not None:
+        chosen = chosen.filter(name=cluster)
+        if not chosen.exists():
+            raise UnknownCluster(f"no cluster {cluster!r} in the catalog")
+    clusters = list(chosen.annotate(watched=Max("watchspan__end")))
+    rules = tier_rules_at(now)
+    seen = look_at_all(
+        [(one, rules) for one in clusters],
+        doorway=doorway or Doorway(),
+        now=now,
+        deadline_seconds=deadline_seconds,
+    )
+    allowed = allowed_teams(now)
+    looks = [
+        replace(_look(one, of, rules, now), allowed=allowed)
+        for one, of in zip(clusters, seen, strict=True)
+    ]
+    found = examine(looks)
+    if cluster is None and not clusters:
+        found = worst_first([*found, _nothing_loaded()])
+    _store(clusters, looks, found, now, everything=cluster is None)
+    return Diagnosis(now, tuple(_examined(look) for look in looks), tuple(found))
+
+
+def _look(cluster: Cluster, seen: Seen, rules: Sequence[TierRule], now: datetime) -> ClusterLook:
+    api = seen.api and replace(seen.api, watched_until=cluster.watched)  # type: ignore[attr-defined]
+    return ClusterLook(
+        cluster=cluster.name,
+        now=now,
+        metrics=_with_changes(cluster, seen.metrics, now),
+        api=api,
+        past=past_of(cluster, now, rules, seen.pods, seen.metrics.nodes),
+        rules=rules,
+        catalog_interval_seconds=float(
+            cluster.prometheus.get("scrape_interval_seconds") or DEFAULT_SCRAPE_INTERVAL_SECONDS
+        ),
+    )
+
+
+def _with_changes(cluster: Cluster, metrics: MetricsLook, now: datetime) -> MetricsLook:
+    """Hold the exporters against how they showed themselves before; note what is different."""
+    known = SeenExporters.objects.filter(cluster=cluster).first()
+    if metrics.profile.jobs:
+        before = ExporterProfile.from_json(known.profile) if known else metrics.profile
+        after = remembered(before, metrics.profile)
+        changes = differences(before, after)
+        values: dict[str, object] = {"profile": after.as_json()}
+        if changes:
+            values |= {"changes": changes, "changed_at": now}
+        if known is None or changes or known.profile != values["profile"]:
+            known, _ = SeenExporters.objects.update_or_create(cluster=cluster, defaults=values)
+    if known is None or known.changed_at is None or now - known.changed_at > CHANGE_SHOWN:
+        return metrics
+    return replace(metrics, changes=tuple(known.changes), changed_at=known.changed_at)
+
+
+def _nothing_loaded() -> Finding:
+    return Finding(
+        "catalog-empty",
+        "",
+        "",
+        "No cluster is in the catalog: there is nothing to show and nothing to examine.",
+        "python manage.py load_catalog catalog.yaml    # docs/catalog.md has an example",
+    )
+
+
+def _examined(look: ClusterLook) -> Examined:
+    return Examined(
+        cluster=look.cluster,
+        prometheus=look.metrics.version,
+        kubernetes=None if look.api is None else look.api.version,
+        devices=len(look.metrics.cards),
+        unasked=look.metrics.unasked,
+    )
+
+
+# ---------------------------------------------------------------- storing
+
+
+def _store(
+    clusters: Sequence[Cluster],
+    looks: Sequence[ClusterLook],
+    found: Sequence[Finding],
+    now: datetime,
+    *,
+    everything: bool,
+) -> None:
+    """Write what was found; what is not found any more is resolved, where that can be told."""
+    by_name: dict[str, Cluster | None] = {one.name: one for one in clusters}
+    judged: dict[int | None, Callable[[str], bool]] = {
+        one.pk: _judges(look) for one, look in zip(clusters, looks, strict=True)
+    }
+    if everything:
+        by_name[""] = None
+        judged[None] = lambda _code: True
+    with transaction.atomic():
+        present = {
+            (row.cluster_id, row.code, row.subject): row
+            for row in DoctorFinding.objects.select_for_update()
+            .filter(resolved_at__isnull=True)
+            .order_by("pk")
+        }
+        for finding in found:
+            cluster = by_name[finding.cluster]
+            key = (cluster.pk if cluster else None, finding.code, finding.subject)
+            _keep(present.pop(key, None), cluster, finding, now)
+        gone = [
+            row.pk
+            for (cluster_id, code, _), row in present.items()
+            if cluster_id in judged and judged[cluster_id](code)
+        ]
+        DoctorFinding.objects.filter(pk__in=gone).update(resolved_at=now)
+
+
+def _judges(look: ClusterLook) -> Callable[[str], bool]:
+    """Return which kinds of finding a look can tell to be gone."""
+    if look.measured:
+        return lambda _code: True
+    return lambda code: code.startswith(_WITHOUT_METRICS)
+
+
+def _keep(
+    row: DoctorFinding | None, cluster: Cluster | None, finding: Finding, now: datetime
+) -> None:
+    row = row or DoctorFinding(
+        cluster=cluster,
+        code=finding.code,
+        subject=finding.subject,
+        first_seen=min(finding.since or now, now),
+    )
+    row.severity = finding.severity.value
+    row.body = finding.document()
+    row.last_seen = now
+    row.save()

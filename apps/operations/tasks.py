@@ -1,0 +1,13 @@
+"""Celery entry points: primitives in, one service call, a count out."""
+
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from apps.operations import services
+
+
+@shared_task(name="operations.run_doctor")
+def run_doctor(**_: object) -> int:
+    """Examine all clusters and keep what was found; return how many findings there are."""
+    return len(services.run_doctor(datetime.now(UTC)).findings)

@@ -1,0 +1,477 @@
+"""ResourceClaims: what they ask for and hold, by which pods they are named, and for how long."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.clusters.domain.kube_objects import assumed_runs, lacks_finish, pod_record
+from apps.clusters.domain.ledger import ClaimedDevice, NodeSpell, PodRecord
+from apps.clusters.domain.merge import merge_pods, merge_spells
+from apps.clusters.domain.owners import nearest_owner
+from apps.clusters.domain.pod_claims import Ask, PodClaims, claim_names, names_claims, pod_claims
+from apps.clusters.domain.pod_history import merged_inferred, updated
+from apps.clusters.domain.resource_claims import asked, claim_state, claimed_devices, holder
+from apps.clusters.services.claim_book import ClaimBook
+from apps.clusters.services.device_book import DeviceBook
+from apps.clusters.services.device_selectors import evaluate
+from tests.clusters.dra_factories import (
+    CARD,
+    GPUS,
+    MODEL,
+    claim,
+    class_of,
+    device,
+    gpu,
+    mig,
+    request,
+    result,
+    slice_of,
+    using,
+)
+from tests.clusters.kube_factories import GPU, T0, container, pod, running, status
+from tests.recorded_api import recorded
+
+MIG = "mig.nvidia.com"
+WHOLE = ClaimedDevice(GPUS, CARD.format(0), "", MODEL, 1.0)
+
+
+@pytest.fixture
+def devices() -> DeviceBook:
+    """Two cards, one cut in two, and a network card, on node-a."""
+    found = DeviceBook(evaluate)
+    found.classes_listed([class_of(), class_of(MIG, kind="mig")])
+    nic = slice_of(device("nic-0", {"type": "nic"}), driver="nic.acme.com")
+    found.slices_listed([slice_of(gpu(0), mig(1, 0), mig(1, 1, profile="3g.93gb")), nic])
+    return found
+
+
+def held(item: dict[str, Any], devices: DeviceBook) -> tuple[ClaimedDevice, ...]:
+    found = claim_state(item)
+    assert found is not None
+    return claimed_devices(found, devices.find, lambda name: devices.is_gpu_class(name, ()))
+
+
+def wanted(item: dict[str, Any], devices: DeviceBook) -> dict[str, float]:
+    found = claim_state(item)
+    assert found is not None
+    return asked(found, devices.find, lambda name: devices.is_gpu_class(name, ()))
+
+
+# ---------------------------------------------------------------- what is held
+
+
+def test_the_recorded_claims_hold_one_card_and_ask_for_three() -> None:
+    book = DeviceBook(evaluate)
+    lists = {
+        name: orjson.loads(recorded(f"lists/{name}.json"))["items"]
+        for name in ("resourceslices", "deviceclasses", "resourceclaims")
+    }
+    book.classes_listed(lists["deviceclasses"])
+    book.slices_listed(lists["resourceslices"])
+    claims = {item["metadata"]["name"]: item for item in lists["resourceclaims"]}
+    assert {name: held(item, book) for name, item in claims.items()} == {
+        "dra-one": (WHOLE,),
+        "dra-huge-mem": (),
+        "dra-idle": (),
+    }
+    assert all(wanted(item, book) == {GPUS: 1.0} for item in claims.values())
+    found = claim_state(claims["dra-one"])
+    assert found is not None
+    assert found.allocation is not None
+    assert found.allocation.node == "gb200-dra"
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_every_served_version_asks_for_the_same(version: str, devices: DeviceBook) -> None:
+    requests = [request(count=2, version=version), request("part", device_class=MIG)]
+    assert wanted(claim(requests=requests), devices) == {GPUS: 2.0, MIG: 1.0}
+
+
+def test_a_mig_device_is_a_part_of_its_parent(devices: DeviceBook) -> None:
+    requests = [request(device_class=MIG)]
+    item = claim("m", result("gpu-1-mig-3g.93gb-1"), requests=requests)
+    assert held(item, devices) == (ClaimedDevice(MIG, CARD.format(1), "3g.93gb", MODEL),)
+
+
+def test_pitfall_30_admin_access_holds_nothing(devices: DeviceBook) -> None:
+    requests = [request(count=None, adminAccess=True)]
+    item = claim("admin", result(adminAccess=True), requests=requests)
+    assert (held(item, devices), wanted(item, devices)) == ((), {})
+    # Servers before 1.34 put it on the request alone.
+    assert held(claim("admin", result(), requests=requests), devices) == ()
+
+
+FIRST = {
+    "name": "gpu",
+    "firstAvailable": [
+        {"name": "whole", "deviceClassName": GPUS},
+        {"name": "part", "deviceClassName": MIG, "count": 2},
+    ],
+}
+
+
+def test_of_alternatives_the_first_is_asked_for_and_the_allocated_one_counts(
+    devices: DeviceBook,
+) -> None:
+    assert wanted(claim(requests=[FIRST]), devices) == {GPUS: 1.0}
+    given_parts = [result(f"gpu-1-mig-{name}", "gpu/part") for name in ("1g.23gb-0", "3g.93gb-1")]
+    item = claim("first", *given_parts, requests=[FIRST])
+    assert wanted(item, devices) == {MIG: 2.0}
+    assert [one.device_class for one in held(item, devices)] == [MIG, MIG]
+
+
+SHARES: dict[str, tuple[dict[str, Any], float]] = {
+    "a quarter of the memory": ({"consumedCapacity": {"memory": "20Gi"}}, 0.25),
+    "named with its domain": ({"consumedCapacity": {f"{GPUS}/memory": "20Gi"}}, 0.25),
+    "of two the larger": ({"consumedCapacity": {"memory": "20Gi", "sms": "50"}}, 0.5),
+    "more than there is": ({"consumedCapacity": {"memory": "200Gi"}}, 1.0),
+    "of an unknown capacity": ({"consumedCapacity": {"lanes": "2"}}, 1.0),
+    "unreadable": ({"consumedCapacity": {"memory": "much"}}, 1.0),
+    "not told": ({}, 1.0),
+}
+
+
+@pytest.mark.parametrize(("more", "share"), SHARES.values(), ids=SHARES)
+def test_a_share_is_what_is_consumed_of_the_capacity(more: dict[str, Any], share: float) -> None:
+    book = DeviceBook(evaluate)
+    attributes = {"type": "gpu", "uuid": "GPU-1", "productName": MODEL}
+    capacity = {"memory": "80Gi", "sms": "100"}
+    book.slices_listed([slice_of(device("gpu-0", attributes, capacity=capacity))])
+    (one,) = held(claim("part", result(shareID="s-1", **more)), book)
+    assert one.share == pytest.approx(share)
+
+
+def test_who_asks_for_all_there_are_asks_for_what_was_given(devices: DeviceBook) -> None:
+    requests = [request(device_class=MIG, count=None)]
+    assert wanted(claim(requests=requests), devices) == {MIG: 1.0}
+    both = [result("gpu-1-mig-1g.23gb-0"), result("gpu-1-mig-3g.93gb-1")]
+    assert wanted(claim("all", *both, requests=requests), devices) == {MIG: 2.0}
+
+
+def test_what_is_no_gpu_is_neither_asked_for_nor_held(devices: DeviceBook) -> None:
+    nic = {**result("nic-0", "nic"), "driver": "nic.acme.com"}
+    requests = [request(), request("nic", device_class="nics")]
+    item = claim("both", result(), nic, requests=requests)
+    assert (wanted(item, devices), held(item, devices)) == ({GPUS: 1.0}, (WHOLE,))
+
+
+def test_a_device_that_nothing_publishes_is_known_by_its_driver(devices: DeviceBook) -> None:
+    item = claim("gone", result("gpu-7"), requests=[request(device_class="fast")])
+    assert held(item, devices) == (ClaimedDevice("fast", "node-a/gpu-7", "", ""),)
+    other = claim("gone", {**result("x"), "driver": "acme.com"}, requests=[request("gpu")])
+    assert held(other, devices) == (ClaimedDevice(GPUS, "node-a/x", "", ""),)
+    assert held(claim("odd", {**result("x", "?"), "driver": "acme.com"}), devices) == ()
+    assert held(claim("odd", result("x", "?")), devices)[0].device_class == GPUS
+
+
+# ---------------------------------------------------------------- over time
+
+
+def see(book: ClaimBook, item: dict[str, Any], at: float, devices: DeviceBook) -> None:
+    found = claim_state(item)
+    assert found is not None
+    book.seen(found, T0 + at, devices.find, lambda name: devices.is_gpu_class(name, ()))
+
+
+def spans(book: ClaimBook) -> list[tuple[float, float | None]]:
+    return [
+        (r.allocated - T0, None if r.released is None else r.released - T0)
+        for _, r in sorted(book.changed.items())
+    ]
+
+
+def test_a_claim_freed_and_allocated_again_has_two_records(devices: DeviceBook) -> None:
+    book = ClaimBook()
+    see(book, claim("c", result(), at=5), 6, devices)
+    see(book, claim("c"), 20, devices)
+    see(book, claim("c", result(), at=30), 31, devices)
+    see(book, claim("c", result(), at=30), 40, devices)
+    assert spans(book) == [(5, 20), (30, None)]
+
+
+def test_an_allocation_that_follows_unseen_ends_the_one_before(devices: DeviceBook) -> None:
+    book = ClaimBook()
+    see(book, claim("c", result(), at=5), 6, devices)
+    see(book, claim("c", result(), at=30), 90, devices)
+    assert spans(book) == [(5, 30), (30, None)]
+
+
+TOLD: dict[str, tuple[dict[str, Any], float]] = {
+    "by its own time": ({"at": 5, "written": 9}, 5),
+    "by who wrote it, before 1.34": ({"at": None, "written": 9}, 9),
+    "when it was seen": ({"at": None}, 40),
+    "by the server's clock, which is ahead": ({"at": 41}, 41),
+    "written after it was seen": ({"at": None, "written": 77}, 40),
+}
+
+
+@pytest.mark.parametrize(("fields", "expected"), TOLD.values(), ids=TOLD)
+def test_when_a_claim_was_allocated(
+    fields: dict[str, Any], expected: float, devices: DeviceBook
+) -> None:
+    book = ClaimBook()
+    for when in (40, 43):
+        see(book, claim("c", result(), **fields), when, devices)
+    assert spans(book) == [(expected, None)]
+
+
+def test_without_times_other_devices_are_another_allocation(devices: DeviceBook) -> None:
+    book = ClaimBook()
+    see(book, claim("c", result(), at=None, written=5), 6, devices)
+    see(book, claim("c", result(), at=None, written=50), 51, devices)
+    assert spans(book) == [(5, None)]
+    see(book, claim("c", result("gpu-1-mig-1g.23gb-0"), at=None, written=60), 61, devices)
+    assert spans(book) == [(5, 61), (60, None)]
+
+
+def test_a_list_after_a_gap_ends_what_is_missing_when_it_was_last_seen(
+    devices: DeviceBook,
+) -> None:
+    book = ClaimBook()
+    see(book, claim("c", result(), at=5), 6, devices)
+    book.listed([], T0 + 200, T0 + 60, devices.find, lambda _: True)
+    assert (spans(book), book.open) == ([(5, 60)], {})
+
+
+def test_devices_are_named_when_their_slice_comes() -> None:
+    book, devices = ClaimBook(), DeviceBook(evaluate)
+    see(book, claim("c", result(), node=""), 6, devices)
+    assert book.open["uid-claim-c"].devices[0].model == ""
+    devices.slices_listed([slice_of(gpu(0))])
+    book.resolve(T0 + 8, devices.find, lambda _: True, everything=False)
+    record = book.open["uid-claim-c"]
+    assert (record.devices, record.node, record.allocated) == ((WHOLE,), "node-a", T0 + 5)
+    # What a device was stays, whatever becomes of its slice.
+    devices.slices_listed([])
+    book.resolve(T0 + 9, devices.find, lambda _: True, everything=True)
+    assert book.open["uid-claim-c"].devices == (WHOLE,)
+
+
+def test_without_times_and_slices_an_allocation_goes_on(devices: DeviceBook) -> None:
+    book, nothing = ClaimBook(), DeviceBook(evaluate)
+    see(book, claim("c", result(), at=None, written=5), 6, nothing)
+    see(book, claim("c", result(), at=None, written=50), 51, devices)
+    assert (spans(book), book.open["uid-claim-c"].devices) == ([(5, None)], (WHOLE,))
+
+
+NODES: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "by field": ([{"key": "metadata.name", "values": ["n1"]}], "n1"),
+    "by label": ([{"key": "kubernetes.io/hostname", "values": ["n1"]}], "n1"),
+    "by another label": ([{"key": "zone", "values": ["n1"]}], ""),
+    "one of two": ([{"key": "metadata.name", "values": ["n1", "n2"]}], ""),
+    "odd": ([{"key": "metadata.name", "values": "n1"}], ""),
+}
+
+
+@pytest.mark.parametrize(("wishes", "expected"), NODES.values(), ids=NODES)
+@pytest.mark.parametrize("kind", ["matchFields", "matchExpressions"])
+def test_the_node_of_an_allocation(kind: str, wishes: list[dict[str, Any]], expected: str) -> None:
+    item = claim("c", result(), node="")
+    terms = {"nodeSelectorTerms": [{kind: wishes}]}
+    item["status"]["allocation"]["nodeSelector"] = terms
+    found = claim_state(item)
+    assert found is not None
+    assert found.allocation is not None
+    assert found.allocation.node == expected
+
+
+def test_a_claim_of_other_devices_is_none_of_ours(devices: DeviceBook) -> None:
+    book = ClaimBook()
+    nic = {**result("nic-0"), "driver": "nic.acme.com"}
+    see(book, claim("c", nic, requests=[request(device_class="nics")]), 6, devices)
+    assert (book.open, book.changed) == ({}, {})
+
+
+def test_a_claim_stands_for_itself_from_its_first_allocation(devices: DeviceBook) -> None:
+    book = ClaimBook()
+    see(book, claim("c", result(), at=30), 31, devices)
+    row = holder(book.open["uid-claim-c"], since=T0 + 5)
+    assert (row.uid, row.owner.kind, row.owner.name) == ("uid-claim-c", "ResourceClaim", "c")
+    assert (row.requests, row.runs, row.claims) == ({GPUS: 1.0}, (), ())
+    assert (row.created, row.bound, row.ended) == (T0 + 5, T0 + 5, None)
+    book.gone("uid-claim-c", T0 + 50)
+    record = book.changed["uid-claim-c", T0 + 30]
+    assert (holder(record).bound, holder(record).ended) == (T0 + 30, T0 + 50)
+
+
+# ---------------------------------------------------------------- the pod's side
+
+
+def look(item: dict[str, Any], remembered: PodRecord | None = None, **asks: Ask) -> PodClaims:
+    return pod_claims(item, lambda name: asks.get(name.replace("-", "_")), remembered=remembered)
+
+
+def record_of(item: dict[str, Any], claims: PodClaims) -> PodRecord | None:
+    return pod_record(item, owner=nearest_owner(item), claims=claims)
+
+
+ONE = Ask("u-1", {GPUS: 2.0})
+
+
+def test_a_pod_asks_for_what_its_claims_ask_for() -> None:
+    item = pod(bound=5, statuses=[status(state=running(9))], **using("one"))
+    record = record_of(item, look(item, one=ONE))
+    assert record is not None
+    assert (record.requests, record.claims) == ({GPUS: 2.0}, ("u-1",))
+    assert record.runs == ((T0 + 9, None),)
+
+
+def test_a_pod_whose_claim_is_not_known_asks_for_nothing_yet() -> None:
+    item = pod(**using("one"))
+    assert record_of(item, look(item)) is None
+    assert look(item).unknown == {"one"}
+
+
+def test_the_name_of_a_claim_from_a_template_is_in_the_status() -> None:
+    item = pod(**using("one", template=True))
+    assert (claim_names(item), names_claims(item)) == (frozenset(), True)
+    item["status"]["resourceClaimStatuses"] = [{"name": "one", "resourceClaimName": "one-x7k"}]
+    record = record_of(item, look(item, one_x7k=ONE))
+    assert record is not None
+    assert record.claims == ("u-1",)
+
+
+def test_only_containers_that_use_a_claim_of_gpus_run_on_it() -> None:
+    uses = using("one", "nic")
+    idle = {"name": "side", "resources": {"claims": [{"name": "nic"}]}}
+    uses["containers"] = [{"name": "main", "resources": {"claims": [{"name": "one"}]}}, idle]
+    states = [status("main", running(9)), status("side", running(2))]
+    item = pod(bound=1, statuses=states, **uses)
+    claims = look(item, one=ONE, nic=Ask("u-2", {}))
+    record = record_of(item, claims)
+    assert record is not None
+    assert (record.claims, record.runs) == (("u-1",), ((T0 + 9, None),))
+    hidden = pod(bound=1, started=2, statuses=[status("main", running(9), restarts=5)], **uses)
+    assert assumed_runs(hidden, (), claims) == ((T0 + 2, T0 + 9),)
+    assert not lacks_finish(hidden, (), claims)
+
+
+def extended(mapped: str = GPU) -> dict[str, Any]:
+    item = pod(
+        bound=5,
+        containers=[container(units=1), container("side", units=2)],
+        statuses=[status(state=running(9))],
+    )
+    item["status"]["extendedResourceClaimStatus"] = {
+        "resourceClaimName": "pod-ext",
+        "requestMappings": [
+            {"containerName": name, "resourceName": mapped, "requestName": f"container-{n}"}
+            for n, name in enumerate(("main", "side"))
+        ],
+    }
+    return item
+
+
+def test_an_extended_resource_served_by_dra_is_asked_for_once() -> None:
+    item = extended()
+    record = record_of(item, look(item, pod_ext=Ask("u-9", {GPUS: 3.0})))
+    assert record is not None
+    assert (record.requests, record.claims) == ({GPUS: 3.0}, ("u-9",))
+    assert record.runs == ((T0 + 9, None),)
+
+
+def test_until_its_claim_is_known_it_asks_for_the_resource() -> None:
+    item = extended()
+    record = record_of(item, look(item))
+    assert record is not None
+    assert (record.requests, record.claims) == ({GPU: 3.0}, ())
+
+
+def test_what_no_claim_serves_stays_a_request() -> None:
+    item = extended("nvidia.com/other")
+    record = record_of(item, look(item, pod_ext=Ask("u-9", {GPUS: 1.0})))
+    assert record is not None
+    assert record.requests == {GPU: 3.0, GPUS: 1.0}
+
+
+def test_a_claim_that_went_with_its_pod_is_remembered() -> None:
+    item = pod(bound=5, statuses=[status(state=running(9))], **using("one"))
+    known = record_of(item, look(item, one=ONE))
+    assert known is not None
+    later = record_of(item, look(item, known))
+    assert later == known
+    again = updated(known, known, at=T0 + 60)
+    assert (again.requests, again.claims) == (known.requests, known.claims)
+    # A plain extended resource is not asked for beside what served it.
+    other = extended()
+    served = record_of(other, look(other, pod_ext=Ask("u-9", {GPUS: 3.0})))
+    plain = record_of(other, look(other))
+    assert served is not None
+    assert plain is not None
+    assert updated(plain, served, at=T0).requests == {GPUS: 3.0}
+    assert updated(served, plain, at=T0).requests == {GPUS: 3.0}
+    assert record_of(other, look(other, served)) == served
+
+
+def test_claims_that_come_and_go_are_joined() -> None:
+    item = pod(**using("one", "two"))
+    one = record_of(item, look(item, one=ONE))
+    two = record_of(item, look(item, two=Ask("u-2", {MIG: 1.0})))
+    assert one is not None
+    assert two is not None
+    joined = updated(one, two, at=T0)
+    assert (joined.claims, joined.requests) == (("u-1", "u-2"), {GPUS: 2.0, MIG: 1.0})
+    assert merged_inferred(one, two).claims == ("u-1", "u-2")
+
+
+def test_what_series_show_of_a_pod_leaves_its_claims() -> None:
+    item = pod(**using("one"))
+    waiting = record_of(item, look(item, one=ONE))
+    bound = record_of(pod(bound=5), PodClaims())
+    assert waiting is not None
+    assert bound is not None
+    (joined,) = merge_pods([waiting], [bound])
+    assert (joined.bound, joined.claims, joined.requests) == (T0 + 5, ("u-1",), {GPUS: 2.0})
+    (plain,) = merge_pods([record for record in [record_of(pod(), PodClaims())] if record], [bound])
+    assert plain.requests == {GPU: 1.0}
+
+
+def test_a_gap_filled_from_series_keeps_the_devices_of_slices(devices: DeviceBook) -> None:
+    offered = devices.of_node("node-a")
+    spell = NodeSpell("node-a", 0.0, 300.0, {}, {}, {}, devices=offered)
+    series = NodeSpell("node-a", 0.0, 300.0, {}, {}, {}, ready=False)
+    spells = merge_spells([spell], [series], [(100.0, 200.0)], tolerance=1.0)
+    assert [(s.start, s.end, s.devices == offered) for s in spells] == [
+        (0.0, 100.0, True),
+        (100.0, 200.0, True),
+        (200.0, 300.0, True),
+    ]
+
+
+# ---------------------------------------------------------------- odd objects
+
+WORDS = st.sampled_from(
+    [
+        *("metadata", "uid", "name", "namespace", "spec", "status", "devices", "requests"),
+        *("exactly", "firstAvailable", "count", "allocation", "results", "request", "driver"),
+        *("pool", "device", "consumedCapacity", "nodeSelector", "nodeSelectorTerms", "time"),
+        *("matchFields", "key", "values", "managedFields", "fieldsV1", "allocationTimestamp"),
+        *("resourceClaims", "resourceClaimName", "resourceClaimStatuses", "containers"),
+        *("extendedResourceClaimStatus", "requestMappings", "resources", "claims"),
+    ]
+)
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@given(ODD, ODD, ODD)
+def test_odd_objects_never_raise(one: object, spec: object, status: object) -> None:
+    claim_state(one)
+    shell = {
+        "metadata": {"uid": "u", "name": "c", "managedFields": one},
+        "spec": {"devices": {"requests": [spec, {"name": "gpu"}]}},
+        "status": {"allocation": {"devices": {"results": [status, {}]}, "nodeSelector": spec}},
+    }
+    found = claim_state(shell)
+    assert found is not None
+    claimed_devices(found, lambda *_: None, lambda _: True)
+    asked(found, lambda *_: None, lambda _: True)
+    item: dict[str, Any] = {"metadata": {"uid": "u"}, "spec": spec, "status": status}
+    pod_claims(item, lambda _: None)
+    pod_claims(item, lambda _: ONE)

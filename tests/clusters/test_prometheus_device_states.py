@@ -1,0 +1,221 @@
+"""What devices say of themselves at one time, read from a real Prometheus."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from apps.clusters.adapters.prometheus import PrometheusSource
+from apps.clusters.adapters.prometheus_config import PrometheusConfig
+from apps.clusters.domain.device_state import DeviceState, Holder
+from apps.clusters.domain.window import from_seconds
+from apps.clusters.ports import SourceRejected, SourceUnavailable
+from tests.clusters.openmetrics import ORIGIN, SLOT, Series, scrapes, series, write
+from tests.clusters.scripted_prometheus import EMPTY, Answer, scripted
+from tests.real_prometheus import RealPrometheus
+
+pytestmark = pytest.mark.prometheus
+
+AT = from_seconds(ORIGIN + SLOT)
+TIMES = list(scrapes(ORIGIN, ORIGIN + SLOT))
+CARD = {"UUID": "GPU-a", "gpu": "3", "modelName": "NVIDIA H100", "Hostname": "n1", "job": "dcgm"}
+FULL: Mapping[str, float] = {
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.5,
+    "DCGM_FI_DEV_GPU_UTIL": 60,
+    "DCGM_FI_DEV_FB_USED": 1000,
+    "DCGM_FI_DEV_FB_FREE": 79_000,
+    "DCGM_FI_DEV_FB_RESERVED": 500,
+    "DCGM_FI_DEV_GPU_TEMP": 61,
+    "DCGM_FI_DEV_MEMORY_TEMP": 70,
+    "DCGM_FI_DEV_POWER_USAGE": 412.5,
+    "DCGM_FI_DEV_SM_CLOCK": 1410,
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": 2,
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": 1,
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": 0,
+}
+
+
+def rows(world: str, values: Mapping[str, float], **labels: str) -> list[Series]:
+    return rows_at(TIMES, world, values, labels)
+
+
+def rows_at(
+    times: Sequence[float], world: str, values: Mapping[str, float], labels: Mapping[str, str]
+) -> list[Series]:
+    given = {**CARD, "cluster": world, **labels}
+    return [series(metric, given, value, times) for metric, value in values.items()]
+
+
+def xid(world: str, code: int, message: str, **labels: str) -> list[Series]:
+    told = {"err_code": str(code), "err_msg": message, **labels}
+    return rows(world, {"DCGM_FI_DEV_XID_ERRORS": code}, **told)
+
+
+def worlds() -> Iterator[Series]:
+    own = {"namespace": "vision", "pod": "train-0", "container": "main"}
+    exported = {f"exported_{key}": value for key, value in own.items()}
+    target = {"namespace": "gpu-operator", "pod": "nvidia-dcgm-exporter-x2x9z", "container": "e"}
+    place = {"pci_bus_id": "00000000:1B:00.0", "DCGM_FI_DRIVER_VERSION": "580.95.05"}
+    yield from rows("plain", FULL, **own, **place)
+    yield from xid("plain", 79, "GPU has fallen off the bus", **own, **place)
+    yield from rows("plain", FULL, UUID="GPU-b", gpu="4")
+    yield from rows("renamed", FULL, **target, **exported)
+    yield from rows("renamed", FULL, **target, UUID="GPU-b", hostname="n2")
+    yield from xid("renamed", 0, "No Error", **target, **exported)
+    mig = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.25, "DCGM_FI_DEV_FB_USED": 10}
+    for instance, watts in (("7", 300.0), ("8", 300.0)):
+        named = {"GPU_I_ID": instance, "GPU_I_PROFILE": "1g.10gb"}
+        yield from rows("mig", {**mig, "DCGM_FI_DEV_POWER_USAGE": watts}, **named)
+    for vgpu, pod, used in (("0", "a", 100.0), ("1", "b", 200.0)):
+        copies = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.8, "DCGM_FI_DEV_FB_USED": used}
+        yield from rows("virtual", copies, vgpu=vgpu, namespace="speech", pod=pod)
+    whole = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.8, "DCGM_FI_DEV_FB_USED": 350}
+    yield from rows("virtual", whole)
+    yield from rows("sparse", {"DCGM_FI_DEV_FB_USED": 5})
+    old = {"dcgm_gpu_utilization": 40, "dcgm_fb_used": 30, "dcgm_fb_free": 70, "dcgm_gpu_temp": 50}
+    names = {"uuid": "GPU-old", "pod_name": "p", "pod_namespace": "n", "container_name": "c"}
+    yield from rows("old", old, UUID="", **names)
+    stuck = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0, "DCGM_FI_DEV_GPU_UTIL": 80}
+    yield from rows("stuck", {**stuck, "DCGM_FI_DEV_FB_USED": 5})
+    blank = {"DCGM_FI_DEV_GPU_TEMP": 9.2e18, "DCGM_FI_DEV_POWER_USAGE": 2147483632}
+    yield from rows("blank", {**blank, "DCGM_FI_DEV_FB_USED": 5})
+    half = TIMES[: len(TIMES) // 2]
+    then = TIMES[len(TIMES) // 2 :]
+    first, second = {"pod": "one", "namespace": "n"}, {"pod": "two", "namespace": "n"}
+    moved = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    yield from rows_at(half[:-12], "handed-on", {moved: 0.9, "DCGM_FI_DEV_FB_USED": 9}, first)
+    yield from rows_at(then, "handed-on", {moved: 0.1, "DCGM_FI_DEV_FB_USED": 9}, second)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    file = Path(tmp_path_factory.mktemp("openmetrics")) / "states.prom"
+    with RealPrometheus.loaded(write(file, worlds())) as server:
+        yield server.url
+
+
+def states(url: str, world: str) -> list[DeviceState]:
+    entry = {"url": url, "matchers": {"cluster": world}}
+    source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+    try:
+        return source.device_states(AT)
+    finally:
+        source.close()
+
+
+def test_a_card_tells_everything_that_its_exporter_shows(url: str) -> None:
+    first, second = states(url, "plain")
+    assert first == DeviceState(
+        uuid="GPU-a",
+        model="NVIDIA H100",
+        node="n1",
+        index="3",
+        pci_bus_id="00000000:1B:00.0",
+        driver_version="580.95.05",
+        tenants=(Holder("vision", "train-0", "main"),),
+        activity_mean=0.5,
+        activity_now=0.5,
+        memory_used_mib=1000,
+        memory_total_mib=80_500,
+        temperature_celsius=61,
+        memory_temperature_celsius=70,
+        power_watts=412.5,
+        sm_clock_mhz=1410,
+        xid=79,
+        xid_message="GPU has fallen off the bus",
+        remapped_correctable=2,
+        remapped_uncorrectable=1,
+        remap_failure=False,
+    )
+    assert (second.uuid, second.tenants, second.xid) == ("GPU-b", (), None)
+
+
+def test_renamed_labels_name_the_workload_and_the_exporters_own_pod_is_no_tenant(url: str) -> None:
+    first, second = states(url, "renamed")
+    assert first.tenants == (Holder("vision", "train-0", "main"),)
+    assert (second.tenants, second.node) == ((), "n2")
+    assert (first.xid, first.xid_message) == (0, "")
+
+
+def test_instances_of_one_card_are_devices_of_their_own(url: str) -> None:
+    found = states(url, "mig")
+    assert [(s.key, s.profile) for s in found] == [
+        (("GPU-a", "7"), "1g.10gb"),
+        (("GPU-a", "8"), "1g.10gb"),
+    ]
+    assert {s.power_watts for s in found} == {300.0}
+    assert {s.activity_mean for s in found} == {0.25}
+
+
+def test_copies_for_each_pod_of_a_shared_card_are_one_device(url: str) -> None:
+    (card,) = states(url, "virtual")
+    assert [tenant.pod for tenant in card.tenants] == ["a", "b"]
+    assert card.activity_mean == pytest.approx(0.8)
+    assert card.memory_used_mib == 350
+
+
+def test_what_is_not_exported_is_absent_and_never_zero(url: str) -> None:
+    (card,) = states(url, "sparse")
+    known = {
+        field.name: getattr(card, field.name)
+        for field in fields(card)
+        if getattr(card, field.name) not in (None, "", ())
+    }
+    assert known == {
+        "uuid": "GPU-a",
+        "model": "NVIDIA H100",
+        "node": "n1",
+        "index": "3",
+        "memory_used_mib": 5,
+    }
+
+
+def test_the_first_generation_of_names_is_read(url: str) -> None:
+    (card,) = states(url, "old")
+    assert card.uuid == "GPU-old"
+    assert card.tenants == (Holder("n", "p", "c"),)
+    assert [card.activity_mean, card.activity_now] == pytest.approx([0.4, 0.4])
+    assert (card.memory_used_mib, card.memory_total_mib, card.temperature_celsius) == (30, 100, 50)
+
+
+def test_a_counter_that_stands_at_zero_is_not_believed(url: str) -> None:
+    (card,) = states(url, "stuck")
+    assert [card.activity_mean, card.activity_now] == pytest.approx([0.8, 0.8])
+
+
+def test_blanks_are_absent(url: str) -> None:
+    (card,) = states(url, "blank")
+    assert (card.temperature_celsius, card.power_watts) == (None, None)
+
+
+def test_the_mean_is_over_all_who_held_the_card_and_the_tenant_is_who_holds_it_now(
+    url: str,
+) -> None:
+    (card,) = states(url, "handed-on")
+    assert [tenant.pod for tenant in card.tenants] == ["two"]
+    assert card.activity_mean == pytest.approx((18 * 0.9 + 30 * 0.1) / 48)
+    assert card.activity_now == 0.1
+
+
+def test_a_cluster_without_devices_has_none(url: str) -> None:
+    assert states(url, "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(b"down", status=503), SourceUnavailable),
+        (Answer(b"<html>", status=200), SourceRejected),
+        (Answer(EMPTY[:-4]), SourceUnavailable),
+    ],
+    ids=["down", "not the API", "cut off"],
+)
+def test_a_failure_is_told_and_no_empty_answer(answer: Answer, error: type[Exception]) -> None:
+    with scripted(lambda _asked: answer) as server:
+        source = PrometheusSource(
+            PrometheusConfig.from_catalog({"url": server.url}), wait=lambda _seconds: None
+        )
+        with pytest.raises(error):
+            source.device_states(AT)
+        source.close()

@@ -1,0 +1,209 @@
+"""A small healthy portal and its sources behind fake ports, for the doctor to examine."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from apps.clusters.adapters.fake_cluster import FakeCluster
+from apps.clusters.adapters.fake_metrics import FakeMetrics
+from apps.clusters.domain.exporter_profile import ExporterProfile
+from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord
+from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.window import Window
+from apps.clusters.gateways import Doorway
+from apps.clusters.models import Cluster, Pod, WatchSpan
+from apps.clusters.models import NodeSpell as NodeSpellRow
+from apps.clusters.ports import QuotaSlot, SourceRejected
+from apps.operations.adapters import questions
+from tests import factories
+from tests.operations.doctor_worlds import A100, GPU, NOW, PRODUCT, PROFILE
+
+BEGAN = NOW.replace(minute=0) - timedelta(hours=26)
+SLOT = int(NOW.replace(minute=0).timestamp()) - 1800
+LABELS = {PRODUCT: A100, "nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}
+
+Series = Sequence[tuple[Mapping[str, str], float]]
+GIB = 2.0**30
+
+
+@dataclass
+class AskedMetrics(FakeMetrics):
+    """A metrics source that takes questions, too; `replies` by question, none is an error."""
+
+    replies: dict[str, Series] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def ask(self, question: str) -> Series:
+        self._called("ask")
+        self.asked.append(question)
+        if question not in self.replies:
+            raise SourceRejected("this server does not know that function")
+        return self.replies[question]
+
+
+class AskedCluster(FakeCluster):
+    """An API server that says what the portal's account may do: all but `denied`."""
+
+    def __init__(self, denied: Collection[tuple[str, str, str]] = ()) -> None:
+        super().__init__()
+        self.denied = denied
+
+    def may(self, verb: str, group: str, resource: str) -> bool:
+        self._call("may", f"{verb} {resource}.{group}")
+        return (verb, group, resource) not in self.denied
+
+
+def replies(nodes: Sequence[str]) -> dict[str, Series]:
+    """Return the answers of a healthy server to every question, its clock apart."""
+    by_node = [({"node": name}, 1.0) for name in nodes]
+    room = {"cpu": 64.0, "memory": 512.0 * GIB}
+    found: dict[str, Series] = {
+        questions.TWICE: [],
+        questions.KUBE_STATE_COPIES: [({}, 1.0)],
+        questions.TAINTED: by_node,
+    }
+    for resource, amount in room.items():
+        found[questions.ALLOCATABLE % resource] = [({"node": n}, amount) for n in nodes]
+        found[questions.REQUESTED % resource] = [({"node": n}, amount / 2) for n in nodes]
+    return found
+
+
+def rows(node: str, **changes: Any) -> list[DeviceSlot]:
+    """Return the rows of a node's eight cards in the newest slot, a pod on each."""
+    return [
+        DeviceSlot(
+            slot=SLOT,
+            uuid=f"GPU-{node}-{n}",
+            gpu_instance="",
+            profile="",
+            model="NVIDIA A100-SXM4-80GB",
+            node=node,
+            namespace="vision",
+            pod=f"train-{node}-{n}",
+            container="main",
+            activity_sum=30.0,
+            samples=60,
+            memory_used_peak_mib=1000.0,
+            energy_wh=100.0,
+        )._replace(**changes)
+        for n in range(8)
+    ]
+
+
+def spell(node: str, **labels: str) -> NodeSpell:
+    held = {GPU: 8.0}
+    return NodeSpell(node, BEGAN.timestamp(), NOW.timestamp(), held, held, {**LABELS, **labels})
+
+
+def pods(node: str) -> list[PodRecord]:
+    """Return the pods of a node as kube-state-metrics shows them."""
+    began = BEGAN.timestamp()
+    return [
+        PodRecord(
+            uid=f"{node}-{n}",
+            namespace="vision",
+            name=f"train-{node}-{n}",
+            owner=Owner("Job", "train"),
+            requests={GPU: 1.0},
+            created=began,
+            node=node,
+            bound=began,
+            started=began,
+            runs=((began, None),),
+        )
+        for n in range(8)
+    ]
+
+
+@dataclass
+class Place:
+    """A healthy cluster: its row, and the sources that a doorway gives for it."""
+
+    cluster: Cluster
+    metrics: AskedMetrics
+    api: AskedCluster | None
+
+
+class World:
+    """Clusters by name with their sources; a doorway that leads to them."""
+
+    def __init__(self, *places: Place) -> None:
+        self.places = {place.cluster.name: place for place in places}
+
+    def __getitem__(self, name: str) -> Place:
+        return self.places[name]
+
+    @property
+    def doorway(self) -> Doorway:
+        return Doorway(
+            metrics=lambda cluster: self.places[cluster.name].metrics,
+            kubernetes=lambda cluster: self.places[cluster.name].api,
+        )
+
+
+def make_world() -> World:
+    """Fill the database: west with API and a day of facts, east known from metrics alone."""
+    factories.make_report("UTC")
+    factories.ensure_builtin()
+    tier = factories.make_tier("silver", model=A100)
+    team = factories.make_team("vision", "vision")
+    west = factories.make_cluster("west", kubernetes={"in_cluster": True})
+    east = factories.make_cluster("east")
+    WatchSpan.objects.create(cluster=west, start=BEGAN, end=NOW - timedelta(seconds=10))
+    held: list[Pod] = []
+    cards = [factories.make_cards(one, f"{one.name}-1", tier) for one in (west, east)]
+    for of, cluster in zip(cards, (west, east), strict=True):
+        workload = factories.make_workload(cluster, "vision", "train")
+        held += [_pod(workload, f"train-{cluster.name}-1-{n}", of, cluster) for n in range(8)]
+    NodeSpellRow.objects.create(
+        node=cards[0].node,
+        start=BEGAN,
+        ready=True,
+        schedulable=True,
+        capacity={GPU: 8},
+        allocatable={GPU: 8},
+        labels=LABELS,
+    )
+    hours = factories.hours_of(Window(BEGAN, NOW.replace(minute=0)))
+    facts = [
+        factories.PodFact(pod, cards[n // 8], team, factories.held(1.0, busy=0.5))
+        for n, pod in enumerate(held)
+    ]
+    factories.collect(hours, cards, lambda _hour: facts, zone=factories.make_report("UTC"))
+    return World(
+        Place(west, _metrics("west-1"), AskedCluster()), Place(east, _metrics("east-1"), None)
+    )
+
+
+def _pod(workload: Any, name: str, cards: factories.Cards, cluster: Cluster) -> Pod:
+    began = BEGAN.timestamp()
+    source = "api" if cluster.kubernetes else "metrics"
+    return factories.make_pod(
+        workload,
+        name,
+        created_at=BEGAN,
+        cards=cards,
+        units=1.0,
+        runs=[[began, None]],
+        source=source,
+    )
+
+
+def _metrics(node: str) -> AskedMetrics:
+    quota = QuotaSlot(SLOT, "vision", "gpu", "requests.nvidia.com/gpu", 8.0, 8.0)
+    return AskedMetrics(
+        device_slots=rows(node),
+        pods=pods(node),
+        nodes=[spell(node)],
+        quota_slots=[quota],
+        profile=PROFILE,
+        replies=replies([node]),
+    )
+
+
+def changed_profile(world: World, name: str, profile: ExporterProfile) -> None:
+    world[name].metrics.profile = profile
+
+
+Planted = Callable[[World], object]

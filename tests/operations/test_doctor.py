@@ -1,0 +1,584 @@
+"""The doctor as a whole: small clusters in the database, their sources behind fake ports."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.template.loader import render_to_string
+from rich.console import Console
+
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.adapters.fake_cluster import FakeCluster
+from apps.clusters.adapters.fake_metrics import FakeMetrics
+from apps.clusters.domain.exporter_profile import VirtualGpus, WorkloadLabels
+from apps.clusters.gateways import Doorway
+from apps.clusters.models import Cluster, Pod, TierRule, WatchSpan
+from apps.clusters.ports import QuotaSlot, SourceHealth, SourceRejected, SourceUnavailable
+from apps.clusters.services.catalog import tier_rules_at
+from apps.operations.adapters import questions
+from apps.operations.domain.findings import KINDS
+from apps.operations.domain.looks import Right
+from apps.operations.domain.rights import needed
+from apps.operations.management import diagnosis as words
+from apps.operations.models import DoctorFinding
+from apps.operations.selectors import open_findings
+from apps.operations.services import Diagnosis, UnknownCluster, run_doctor
+from apps.operations.services.looking import newest_slot
+from apps.operations.tasks import run_doctor as task
+from apps.usage.models import CollectionWindow
+from tests import factories
+from tests.operations.doctor_portal import (
+    SLOT,
+    AskedCluster,
+    Planted,
+    World,
+    changed_profile,
+    make_world,
+    rows,
+    spell,
+)
+from tests.operations.doctor_worlds import NOW, with_job
+
+pytestmark = pytest.mark.django_db
+
+# Clusters, rules, who may use tiers; then a savepoint, what is open, and its release.
+QUERIES = 6
+# How its exporters were, and what the database has; with an API also its nodes and pods.
+QUERIES_OF_A_CLUSTER, WITH_API = 10, 2
+VIEWER = Visibility(everything=False)
+
+
+@pytest.fixture
+def world(db: None) -> World:
+    return make_world()
+
+
+def examined(world: World, now: datetime = NOW, cluster: str | None = None) -> Diagnosis:
+    return run_doctor(now, cluster=cluster, doorway=world.doorway)
+
+
+def codes(found: Diagnosis) -> list[tuple[str, str]]:
+    return [(finding.cluster, finding.code) for finding in found.findings]
+
+
+def test_nothing_is_found_where_all_is_well(world: World) -> None:
+    found = examined(world)
+    assert found.findings == ()
+    assert [(one.cluster, one.devices) for one in found.clusters] == [("east", 8), ("west", 8)]
+
+
+# ---------------------------------------------------------------- planted faults
+
+
+def plant(world: World, **values: object) -> None:
+    found = values.get("findings")
+    if isinstance(found, dict):
+        values["findings"] = {(SLOT, name): count for name, count in found.items()}
+    for name, value in values.items():
+        setattr(world["west"].metrics, name, value)
+
+
+def answer(world: World, question: str, series: list[tuple[dict[str, str], float]]) -> None:
+    world["west"].metrics.replies[question] = series
+
+
+def deny(world: World, *rights: tuple[str, str, str]) -> None:
+    world["west"].api = AskedCluster(rights)
+
+
+def label(world: World, **labels: str) -> None:
+    """Label the node in the Kubernetes API."""
+    api = world["west"].api
+    assert api is not None
+    given = {f"nvidia.com/{key.replace('__', '.')}": value for key, value in labels.items()}
+    api.put("/api/v1/nodes", {"metadata": {"uid": "n1", "name": "west-1", "labels": given}})
+
+
+def _skewed(world: World) -> None:
+    answer(world, questions.TIME, [({}, 4e9)])
+
+
+FAULTS = [
+    pytest.param(
+        lambda w: plant(w, failure=SourceUnavailable("Prometheus cannot be reached")),
+        "prometheus-unavailable",
+        id="prometheus-down",
+    ),
+    pytest.param(
+        lambda w: plant(w, failure=SourceRejected("answers with HTTP 403")),
+        "prometheus-rejected",
+        id="prometheus-forbids",
+    ),
+    pytest.param(
+        lambda w: w["west"].api.fail("health", SourceUnavailable("timed out")),
+        "api-unavailable",
+        id="api-down",
+    ),
+    pytest.param(
+        lambda w: w["west"].api.fail("may", SourceRejected("HTTP 401: Unauthorized")),
+        "api-rejected",
+        id="token-expired",
+    ),
+    pytest.param(lambda w: deny(w, ("watch", "", "pods")), "rbac-missing", id="no-watch-pods"),
+    pytest.param(
+        lambda w: deny(w, ("get", "apps", "replicasets")), "owners-unreadable", id="no-replicasets"
+    ),
+    pytest.param(lambda w: WatchSpan.objects.all().delete(), "watch-not-running", id="no-watch"),
+    pytest.param(
+        lambda w: WatchSpan.objects.update(end=NOW - timedelta(hours=1)), "watch-behind", id="late"
+    ),
+    pytest.param(
+        lambda w: factories.note_collection(
+            w["west"].cluster,
+            NOW.replace(minute=0) - timedelta(hours=3),
+            "failed",
+            error="HTTP 500",
+        ),
+        "hours-failed",
+        id="an-hour-failed",
+    ),
+    pytest.param(
+        lambda w: factories.note_collection(
+            w["west"].cluster, NOW.replace(minute=0) - timedelta(hours=3), "partial"
+        ),
+        "hours-partial",
+        id="an-hour-is-partial",
+    ),
+    pytest.param(
+        lambda w: CollectionWindow.objects.filter(
+            cluster=w["west"].cluster, hour__gte=NOW - timedelta(hours=9)
+        ).delete(),
+        "collection-behind",
+        id="nine-hours-missing",
+    ),
+    pytest.param(
+        lambda w: plant(w, scrape_interval_seconds=60.0), "interval-differs", id="every-minute"
+    ),
+    pytest.param(lambda w: plant(w, device_slots=()), "no-device-metrics", id="no-exporter"),
+    pytest.param(
+        lambda w: plant(w, device_slots=rows("west-1", activity_sum=None)),
+        "no-activity-metric",
+        id="no-activity",
+    ),
+    pytest.param(
+        lambda w: plant(w, device_slots=rows("west-1", memory_used_peak_mib=None)),
+        "no-memory-metric",
+        id="no-memory",
+    ),
+    pytest.param(
+        lambda w: plant(w, device_slots=rows("west-1", energy_wh=None)),
+        "no-energy-metric",
+        id="no-energy",
+    ),
+    pytest.param(
+        lambda w: plant(w, device_slots=rows("west-1", pod="", namespace="")),
+        "no-pod-labels",
+        id="no-pod-labels",
+    ),
+    pytest.param(
+        lambda w: plant(w, findings={"stuck_counter": 2}), "stuck-counter", id="stuck-counter"
+    ),
+    pytest.param(
+        lambda w: plant(w, nodes=(), pods=(), away=(SLOT,)), "kube-state-missing", id="no-ksm"
+    ),
+    pytest.param(
+        lambda w: plant(w, nodes=[replace(spell("west-1"), labels={})]),
+        "node-labels-missing",
+        id="no-node-labels",
+    ),
+    pytest.param(
+        lambda w: answer(w, questions.KUBE_STATE_COPIES, [({}, 3.0)]),
+        "kube-state-duplicated",
+        id="three-ksm",
+    ),
+    pytest.param(
+        lambda w: answer(w, questions.TWICE, [({}, 8.0)]), "scraped-twice", id="two-exporters"
+    ),
+    pytest.param(_skewed, "clock-skew", id="clock-of-the-future"),
+    pytest.param(
+        lambda w: answer(w, questions.TAINTED, []), "nodes-without-taint", id="no-taint"
+    ),
+    pytest.param(
+        lambda w: plant(
+            w,
+            quota_slots=[
+                *w["west"].metrics.quota_slots,
+                QuotaSlot(SLOT, "vision", "old", "nvidia.com/gpu", 10.0, None),
+            ],
+        ),
+        "quota-counts-nothing",
+        id="inert-quota",
+    ),
+    pytest.param(
+        lambda w: plant(w, quota_slots=()), "namespaces-without-quota", id="no-quota"
+    ),
+    pytest.param(
+        lambda w: label(w, mig__config__state="failed"), "mig-failed", id="mig-config-failed"
+    ),
+    pytest.param(
+        lambda w: label(w, mig__config__state="pending"), "mig-reconfiguring", id="mig-pending"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "code"), FAULTS)
+def test_a_fault_of_one_cluster_is_found_and_nothing_else(
+    world: World, fault: Planted, code: str
+) -> None:
+    fault(world)
+    assert codes(examined(world)) == [("west", code)]
+
+
+def test_namespaces_of_nobody_are_found_with_their_hours(world: World) -> None:
+    cards = factories.make_cards(world["west"].cluster, "west-1", factories.make_tier("spare"))
+    workload = factories.make_workload(world["west"].cluster, "stray", "bare", "Pod")
+    factories.make_pod(workload, created_at=NOW - timedelta(hours=2), cards=cards)
+    found = {f.code: f for f in examined(world).findings}
+    assert found["namespaces-unassigned"].places == ("stray",)
+
+
+def test_a_team_on_a_tier_that_is_not_for_it_is_found(world: World) -> None:
+    TierRule.objects.update(allowed_teams=["speech"])
+    found = [f for f in examined(world).findings if f.cluster == "west"]
+    assert [f.code for f in found] == ["team-not-allowed"]
+    assert found[0].gpu_hours == pytest.approx(26 * 8)
+
+
+def test_free_gpus_without_cpu_are_found(world: World) -> None:
+    world["west"].metrics.replies[questions.REQUESTED % "cpu"] = [({"node": "west-1"}, 63.5)]
+    Pod.objects.filter(name="train-west-1-0").update(ended_at=NOW, finished_at=NOW)
+    (found,) = examined(world).findings
+    assert (found.code, found.places) == ("free-unreachable", ("west-1",))
+    assert "1 GPUs are free" in found.what
+
+
+def test_a_cluster_that_is_down_does_not_hide_the_other(world: World) -> None:
+    plant(world, failure=SourceUnavailable("Prometheus cannot be reached"))
+    world["east"].metrics.findings = {(SLOT, "stuck_counter"): 1}
+    assert codes(examined(world)) == [
+        ("west", "prometheus-unavailable"),
+        ("east", "stuck-counter"),
+    ]
+
+
+class Hung(FakeMetrics):
+    """A source that does not answer until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def health(self) -> SourceHealth:
+        self.go.wait(30.0)
+        return SourceHealth("late")
+
+
+@pytest.fixture
+def hung() -> Iterator[Hung]:
+    source = Hung()
+    yield source
+    source.go.set()
+
+
+def test_a_source_that_hangs_is_given_up_at_the_deadline(world: World, hung: Hung) -> None:
+    doorway = Doorway(
+        metrics=lambda c: hung if c.name == "west" else world[c.name].metrics,
+        kubernetes=world.doorway.kubernetes,
+    )
+    found = run_doctor(NOW, doorway=doorway, deadline_seconds=0.2)
+    assert codes(found) == [("west", "prometheus-unavailable")]
+    assert "No answer within 0.2 s" in found.findings[0].what
+
+
+def test_what_cannot_be_read_is_told_and_hides_nothing(world: World) -> None:
+    plant(world, failure=KeyError("metric"))
+    found = examined(world)
+    assert codes(found) == [("west", "prometheus-rejected")]
+    assert "KeyError" in found.findings[0].what
+
+
+def test_a_source_that_takes_no_questions_leaves_these_out_and_says_so(world: World) -> None:
+    west = world["west"].metrics
+    plain = FakeMetrics(
+        device_slots=west.device_slots,
+        pods=west.pods,
+        nodes=west.nodes,
+        quota_slots=west.quota_slots,
+        profile=west.profile,
+    )
+    doorway = Doorway(metrics=lambda _: plain, kubernetes=lambda _: FakeCluster())
+    found = run_doctor(NOW, cluster="west", doorway=doorway)
+    assert found.findings == ()
+    assert found.clusters[0].unasked == ("taints, clocks, copies and room on nodes",)
+
+
+def test_a_question_that_a_server_refuses_is_told_as_not_examined(world: World) -> None:
+    del world["west"].metrics.replies[questions.TAINTED]
+    found = examined(world, cluster="west")
+    assert found.findings == ()
+    assert "taints of nodes" in found.clusters[0].unasked
+
+
+def test_rights_are_tried_where_the_server_cannot_be_asked(world: World) -> None:
+    class Forbidding(FakeCluster):
+        def get(self, path: str) -> None:
+            self._call("get", path)
+            if "/pods/" in path:
+                raise SourceRejected(f"get {path}: HTTP 403: pods is forbidden")
+
+    api = Forbidding()
+    doorway = Doorway(metrics=world.doorway.metrics, kubernetes=lambda _: api)
+    found = run_doctor(NOW, cluster="west", doorway=doorway)
+    assert codes(found) == [("west", "rbac-missing")]
+    assert ("get", "/apis/apps/v1/namespaces/default/replicasets/gpuportal-doctor") in api.calls
+    assert ("get", "/api/v1/nodes/gpuportal-doctor") in api.calls
+
+
+def test_rights_are_tried_where_the_server_refuses_to_review_them(world: World) -> None:
+    class Unreviewing(AskedCluster):
+        def may(self, verb: str, group: str, resource: str) -> bool:
+            raise SourceRejected("HTTP 404: the server could not find the requested resource")
+
+    api = Unreviewing()
+    doorway = Doorway(metrics=world.doorway.metrics, kubernetes=lambda _: api)
+    assert run_doctor(NOW, cluster="west", doorway=doorway).findings == ()
+    assert ("get", "/api/v1/nodes/gpuportal-doctor") in api.calls
+
+
+def test_an_account_that_is_not_known_is_no_missing_right(world: World) -> None:
+    class Unknowing(FakeCluster):
+        def get(self, path: str) -> None:
+            raise SourceRejected(f"get {path}: HTTP 401: Unauthorized")
+
+    doorway = Doorway(metrics=world.doorway.metrics, kubernetes=lambda _: Unknowing())
+    assert codes(run_doctor(NOW, cluster="west", doorway=doorway)) == [("west", "api-rejected")]
+
+
+def test_a_connection_is_given_back(world: World) -> None:
+    examined(world)
+    assert world["west"].api is not None
+    assert world["west"].api._closed
+
+
+def test_a_cluster_that_nobody_loaded_is_refused(world: World) -> None:
+    with pytest.raises(UnknownCluster, match="'north'"):
+        examined(world, cluster="north")
+
+
+def test_an_empty_catalog_is_an_error(db: None) -> None:
+    found = run_doctor(NOW, doorway=Doorway())
+    assert codes(found) == [("", "catalog-empty")]
+    assert found.errors == 1
+
+
+def test_the_newest_slot_is_one_that_is_over() -> None:
+    assert newest_slot(NOW).slots() == [SLOT]
+    assert newest_slot(NOW.replace(minute=0)).slots() == [SLOT]
+
+
+def test_rights_on_claims_are_needed_only_where_a_tier_is_of_claims(world: World) -> None:
+    rules = tier_rules_at(NOW)
+    right = Right("watch", "resource.k8s.io", "resourceslices")
+    assert right not in set(needed(rules))
+    assert right in set(needed([replace(rules[0], device_classes=("gpu.nvidia.com",))]))
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_findings_are_kept_from_when_they_were_first_seen_until_they_are_gone(
+    world: World,
+) -> None:
+    plant(world, findings={"stuck_counter": 1})
+    examined(world)
+    plant(world, findings={"stuck_counter": 3})
+    examined(world, NOW + timedelta(minutes=2))
+    (row,) = open_findings(visibility=EVERYTHING)
+    assert (row.since, row.seen_at) == (NOW, NOW + timedelta(minutes=2))
+    assert row.what.startswith("3 times")
+    plant(world, findings={})
+    examined(world, NOW + timedelta(minutes=4))
+    assert open_findings(visibility=EVERYTHING) == []
+    (kept,) = DoctorFinding.objects.all()
+    assert kept.resolved_at == NOW + timedelta(minutes=4)
+
+
+def test_what_cannot_be_seen_now_is_not_taken_for_mended(world: World) -> None:
+    plant(world, findings={"stuck_counter": 1})
+    examined(world)
+    plant(world, failure=SourceUnavailable("Prometheus cannot be reached"))
+    examined(world, NOW + timedelta(minutes=2))
+    kept = {row.code for row in open_findings(visibility=EVERYTHING)}
+    assert kept == {"stuck-counter", "prometheus-unavailable"}
+
+
+def test_examining_one_cluster_leaves_findings_of_others(world: World) -> None:
+    plant(world, findings={"stuck_counter": 1})
+    examined(world)
+    examined(world, NOW + timedelta(minutes=2), cluster="east")
+    assert [row.cluster for row in open_findings(visibility=EVERYTHING)] == ["west"]
+
+
+def test_an_exporter_that_shows_itself_otherwise_is_a_dated_finding_for_a_week(
+    world: World,
+) -> None:
+    examined(world)
+    changed_profile(world, "west", with_job(workload_labels=WorkloadLabels.PLAIN))
+    (found,) = examined(world, NOW + timedelta(minutes=3)).findings
+    assert (found.code, found.since) == ("exporter-changed", NOW + timedelta(minutes=3))
+    assert "pods are named by pod, before by exported_pod" in found.what
+    (later,) = examined(world, NOW + timedelta(minutes=6)).findings
+    assert later.since == found.since
+
+
+def test_a_night_without_shared_cards_is_no_change(world: World) -> None:
+    changed_profile(world, "west", with_job(virtual_gpus=VirtualGpus.BY_PROCESS))
+    examined(world)
+    changed_profile(world, "west", with_job())
+    assert examined(world, NOW + timedelta(minutes=3)).findings == ()
+
+
+# ---------------------------------------------------------------- who sees what
+
+
+def test_who_does_not_run_the_portal_sees_no_servers_namespaces_or_nodes(world: World) -> None:
+    plant(
+        world,
+        findings={"stuck_counter": 1},
+        quota_slots=[QuotaSlot(SLOT, "vision", "old", "nvidia.com/gpu", 10.0, None)],
+        device_slots=rows("west-1", energy_wh=None),
+        nodes=[replace(spell("west-1"), labels={})],
+    )
+    examined(world)
+    every = {row.code for row in open_findings(visibility=EVERYTHING)}
+    seen = open_findings(visibility=VIEWER)
+    assert every - {row.code for row in seen} == {
+        "quota-counts-nothing",
+        "namespaces-without-quota",
+    }
+    assert all(row.places == () for row in seen)
+    assert not any("west-1" in f"{row.what} {row.fix} {row.subject}" for row in seen)
+    assert any(row.places for row in open_findings(visibility=EVERYTHING))
+
+
+def test_examining_a_cluster_takes_a_known_number_of_queries(
+    world: World, django_assert_num_queries: object
+) -> None:
+    examined(world)
+    assert callable(django_assert_num_queries)
+    with django_assert_num_queries(QUERIES + 2 * QUERIES_OF_A_CLUSTER + WITH_API):
+        examined(world)
+    # Whether there is a cluster of that name is one more.
+    with django_assert_num_queries(QUERIES + 1 + QUERIES_OF_A_CLUSTER + WITH_API):
+        examined(world, cluster="west")
+
+
+def test_open_findings_take_one_query(world: World, django_assert_num_queries: object) -> None:
+    plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
+    examined(world)
+    assert callable(django_assert_num_queries)
+    with django_assert_num_queries(1):
+        assert len(open_findings(visibility=EVERYTHING)) == 2
+
+
+def test_findings_of_a_cluster_that_left_the_catalog_are_not_shown(world: World) -> None:
+    plant(world, findings={"stuck_counter": 1})
+    examined(world)
+    Cluster.objects.filter(name="west").update(active=False)
+    assert open_findings(visibility=EVERYTHING) == []
+    assert open_findings(visibility=EVERYTHING, clusters=["east"]) == []
+
+
+def test_the_fragment_of_the_page_shows_each_finding_with_its_fix(world: World) -> None:
+    plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
+    examined(world)
+    found = open_findings(visibility=EVERYTHING)
+    html = render_to_string("health/_findings.html", {"findings": found})
+    for row in found:
+        assert row.title in html
+    assert "dcgmi profile --resume" in html
+    assert "found nothing" in render_to_string("health/_findings.html", {"findings": []})
+
+
+# ---------------------------------------------------------------- the command
+
+
+def printed(found: Diagnosis) -> str:
+    page = StringIO()
+    words.show(found, Console(file=page, width=100))
+    return page.getvalue()
+
+
+def test_the_text_has_the_worst_first_and_each_fix_in_full(world: World) -> None:
+    plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
+    deny(world, ("watch", "", "pods"))
+    text = printed(examined(world))
+    heads = [text.index(word) for word in ("Errors:", "Warnings:", "Notes:")]
+    assert heads == sorted(heads)
+    fix = "kubectl delete pod --namespace NAMESPACE --selector app=dcgm-exporter --field-selector"
+    assert fix in text
+    assert "1 error, 1 warning, 1 note" in text
+
+
+def test_the_text_says_clearly_that_nothing_was_found(world: World) -> None:
+    assert "Nothing found: everything that was looked at is right." in printed(examined(world))
+
+
+def test_the_document_keeps_its_shape(world: World) -> None:
+    plant(world, findings={"stuck_counter": 1})
+    made = json.loads(json.dumps(words.document(examined(world))))
+    assert made.keys() == {"at", "clusters", "counts", "findings"}
+    assert made["counts"] == {"error": 0, "warning": 1, "note": 0}
+    assert made["clusters"][1] == {
+        "cluster": "west",
+        "prometheus_version": "fake",
+        "kubernetes_version": "v0.0.0-fake",
+        "devices": 8,
+        "not_examined": ["the server's clock"],
+    }
+    (finding,) = made["findings"]
+    assert {key: finding[key] for key in ("code", "severity", "group", "cluster", "cost")} == {
+        "code": "stuck-counter",
+        "severity": "warning",
+        "group": "data",
+        "cluster": "west",
+        "cost": {"pods": None, "gpu_hours": None},
+    }
+    assert finding.keys() >= {"title", "subject", "what", "fix", "places", "since", "more"}
+
+
+def test_the_command_ends_with_1_when_there_is_an_error(db: None) -> None:
+    out = StringIO()
+    with pytest.raises(CommandError) as ended:
+        call_command("doctor", stdout=out)
+    assert ended.value.returncode == 1
+    assert "No cluster is loaded" in out.getvalue()
+    assert "load_catalog catalog.yaml" in out.getvalue()
+
+
+def test_the_command_prints_json_and_nothing_else_to_its_output(db: None) -> None:
+    # An entry without a URL is refused without asking anybody.
+    factories.make_cluster("west", prometheus={})
+    out = StringIO()
+    with pytest.raises(CommandError):
+        call_command("doctor", "--json", "--cluster", "west", stdout=out)
+    found = json.loads(out.getvalue())["findings"]
+    assert [one["code"] for one in found] == ["prometheus-rejected"]
+
+
+def test_the_command_refuses_a_cluster_that_nobody_loaded(db: None) -> None:
+    with pytest.raises(CommandError, match="load_catalog"):
+        call_command("doctor", "--cluster", "north")
+
+
+def test_the_task_keeps_what_the_pages_show(db: None) -> None:
+    assert task() == 1
+    (row,) = open_findings(visibility=EVERYTHING)
+    assert row.code == "catalog-empty"
+    assert row.code in KINDS

@@ -1,0 +1,64 @@
+"""What is written about the doctor, and the rights it needs, against what the code does."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.operations.domain.alert_rules import rule_file
+from apps.operations.domain.findings import KINDS
+from apps.operations.domain.looks import Right
+from apps.operations.domain.rights import needed
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = (ROOT / "docs" / "how-to" / "doctor.md").read_text(encoding="utf-8")
+OF_CLAIMS = TierRule("dra", Sharing.DRA, (), ("gpu.nvidia.com",))
+
+
+def test_every_kind_of_finding_has_a_section() -> None:
+    assert set(re.findall(r"^### (\S+)$", PAGE, flags=re.MULTILINE)) == KINDS.keys()
+
+
+def test_every_alert_is_described() -> None:
+    alerts = {rule["alert"] for group in rule_file()["groups"] for rule in group["rules"]}
+    assert set(re.findall(r"`(Gpu\w+)`", PAGE)) == alerts
+
+
+def manifests(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / "deploy" / name).read_text(encoding="utf-8")))
+
+
+def granted(name: str) -> set[Right]:
+    return {
+        Right(verb, group, resource)
+        for role in manifests(name)
+        if role["kind"] == "ClusterRole"
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("right", list(needed([])), ids=lambda right: right.words)
+def test_the_manifest_grants_what_the_doctor_says_is_needed(right: Right) -> None:
+    assert right in granted("rbac-reader.yaml")
+
+
+def test_the_manifest_of_claims_grants_the_rest_to_the_same_account() -> None:
+    name = "rbac-reader-claims.yaml"
+    rest = set(needed([OF_CLAIMS])) - set(needed([]))
+    assert rest < granted(name)
+    assert {right.verb for right in granted(name)} == {"get", "list", "watch"}
+    assert {right.resource for right in granted(name)} == {right.resource for right in rest}
+    bindings = [
+        one
+        for file in ("rbac-reader.yaml", name)
+        for one in manifests(file)
+        if one["kind"] == "ClusterRoleBinding"
+    ]
+    assert bindings[0]["subjects"] == bindings[1]["subjects"]
+    assert bindings[1]["roleRef"]["name"] == manifests(name)[0]["metadata"]["name"]

@@ -1,0 +1,30 @@
+"""The doctor through the real clients of Prometheus and Kubernetes, on a simulated cluster."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.clusters.domain.window import Window
+from apps.clusters.services.watch_clusters import snapshot_cluster
+from apps.lab.catalog import catalog_yaml
+from apps.lab.scenarios.registry import load
+from apps.operations.services import load_catalog, run_doctor
+from apps.usage.services import collect_window
+from tests.served_lab import served_lab
+
+NOW = datetime(2026, 11, 20, 12, 10, tzinfo=UTC)
+LONG_AGO = NOW - timedelta(days=30)
+
+
+@pytest.mark.django_db
+def test_nothing_is_found_in_the_reference_scenario() -> None:
+    scenario = load("reference", now=round(NOW.timestamp()))
+    with served_lab(scenario, NOW.timestamp()) as url:
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=LONG_AGO)
+        snapshot_cluster("lab", now=NOW)
+        end = NOW.replace(minute=0)
+        collect_window("lab", Window(end - timedelta(hours=2), end), now=NOW)
+        found = run_doctor(NOW)
+    assert found.findings == ()
+    (lab,) = found.clusters
+    assert (lab.devices, lab.prometheus, lab.kubernetes) == (32, "2.42.0", "v1.36.2")
