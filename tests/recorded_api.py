@@ -70,9 +70,6 @@ def serving(answer: Callable[[Request], Answer]) -> Iterator[RecordedApi]:
             api.requests.append(request)
             self._send(answer(request))
 
-        def do_POST(self) -> None:
-            self.do_GET()
-
         def _send(self, reply: Answer) -> None:
             self.send_response(reply.status)
             for name, value in reply.headers.items():
@@ -103,6 +100,7 @@ def serving(answer: Callable[[Request], Answer]) -> Iterator[RecordedApi]:
         def log_message(self, *args: object) -> None:
             """Say nothing: a test's output is for its failures."""
 
+    Handler.do_POST = Handler.do_GET  # type: ignore[attr-defined]
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     api = RecordedApi(url=f"http://127.0.0.1:{server.server_address[1]}")

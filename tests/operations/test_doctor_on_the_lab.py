@@ -17,7 +17,7 @@ LONG_AGO = NOW - timedelta(days=30)
 
 
 @pytest.mark.django_db
-def test_nothing_is_found_in_the_reference_scenario() -> None:
+def test_of_the_reference_scenario_only_the_missing_taint_is_noted() -> None:
     scenario = load("reference", now=round(NOW.timestamp()))
     with served_lab(scenario, NOW.timestamp()) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=LONG_AGO)
@@ -25,6 +25,6 @@ def test_nothing_is_found_in_the_reference_scenario() -> None:
         end = NOW.replace(minute=0)
         collect_window("lab", Window(end - timedelta(hours=2), end), now=NOW)
         found = run_doctor(NOW)
-    assert found.findings == ()
+    assert [finding.code for finding in found.findings] == ["nodes-without-taint"]
     (lab,) = found.clusters
     assert (lab.devices, lab.prometheus, lab.kubernetes) == (32, "2.42.0", "v1.36.2")

@@ -74,6 +74,24 @@ def test_what_is_not_known_is_a_dash_and_never_a_zero(admin: Client) -> None:
     assert (gone["temperature_celsius"], gone["activity_ratio"], gone["xid"]) == ("", "", "")
 
 
+def test_the_list_and_its_file_say_the_same(admin: Client) -> None:
+    shown = list(lines(admin).values())
+    rows = records_of(admin, f"{LIST}&format=csv&table=devices")
+    assert len(shown) == len(rows)
+    for line, row in zip(shown, rows, strict=True):
+        assert line.startswith(row["gpu"])
+        for part in (row["gpu_model"], row["health"], row["reasons"], row["temperature_celsius"]):
+            assert part in line
+        if row["activity_ratio"]:
+            assert f"{float(row['activity_ratio']):.1%}".removesuffix("%") in line
+
+
+def test_hours_that_lack_are_told_for_what_is_of_the_window(admin: Client) -> None:
+    page = text_of(admin, LIST)
+    assert "1 hour of this window could not be collected:" in page
+    assert "1 hour of this window is missing:" in page
+
+
 def test_a_tenant_leads_to_its_pod(admin: Client) -> None:
     page = text_of(admin, LIST)
     assert 'href="/pods/west/uid-train-0/?first=2025-10-25&amp;last=2025-10-27"' in page

@@ -1,8 +1,9 @@
 """How a device's samples find the pod that held the device (docs/definitions.md#attribution)."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 from apps.clusters.domain.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.tiers import same_model
@@ -239,17 +240,12 @@ def recut(
     of_group = {
         (group.slot, *key): group for group in attribution.unclear for key in group.devices()
     }
-    patterns: dict[Device, DeviceSlot] = {}
-    for rows in (*attribution.rows.values(), attribution.strays):
-        for row in rows:
-            if row.uuid in uuids and _device(row) not in of_group:
-                known = patterns.get(_device(row))
-                if known is None or row.samples > known.samples:
-                    patterns[_device(row)] = row
-        rows[:] = [row for row in rows if _device(row) not in patterns]
+    patterns = _taken_out(
+        attribution, lambda row: row.uuid in uuids and _device(row) not in of_group
+    )
     grouped: dict[int, list[ActivitySample]] = defaultdict(list)
     by_name = _by_name(holdings)
-    sums: dict[tuple[Device, int], tuple[float, int]] = {}
+    values: dict[tuple[Device, int], list[float]] = defaultdict(list)
     for sample in samples:
         slot = int(sample.at // SLOT_SECONDS) * SLOT_SECONDS
         device = (slot, sample.uuid, sample.gpu_instance)
@@ -258,14 +254,35 @@ def recut(
         if device not in patterns:
             continue
         candidates = by_name.get((sample.namespace, sample.pod), ())
-        key = (device, _holder_at(sample.at, patterns[device].node, candidates))
-        total, count = sums.get(key, (0.0, 0))
-        sums[key] = (total + sample.activity, count + 1)
+        holder = _holder_at(sample.at, patterns[device].node, candidates)
+        values[device, holder].append(sample.activity)
+    sums = {key: (fsum(some), len(some)) for key, some in values.items()}
     _put(attribution, patterns, sums, holdings)
     for group in attribution.unclear:
         own = grouped[id(group)]
         attribution.take(divide_by_instants(group, holdings, attribution.interval, own))
     attribution.unclear.clear()
+
+
+def _taken_out(
+    attribution: Attribution, wanted: Callable[[DeviceSlot], bool]
+) -> dict[Device, DeviceSlot]:
+    """Take rows out; return for each device one with its peak memory and all of its energy."""
+    found: dict[Device, list[DeviceSlot]] = defaultdict(list)
+    for rows in (*attribution.rows.values(), attribution.strays):
+        for row in rows:
+            if wanted(row):
+                found[_device(row)].append(row)
+        rows[:] = [row for row in rows if _device(row) not in found]
+    patterns = {}
+    for device, rows in found.items():
+        peaks = [r.memory_used_peak_mib for r in rows if r.memory_used_peak_mib is not None]
+        energy = [r.energy_wh for r in rows if r.energy_wh is not None]
+        patterns[device] = max(rows, key=lambda row: (row.node, row.model, row.profile))._replace(
+            memory_used_peak_mib=max(peaks, default=None),
+            energy_wh=fsum(energy) if energy else None,
+        )
+    return patterns
 
 
 def _device(row: DeviceSlot) -> Device:

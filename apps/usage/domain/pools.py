@@ -121,7 +121,13 @@ class Pools:
         rows: Mapping[int, Sequence[DeviceSlot]],
     ) -> Iterator[DeviceSlot]:
         """Yield the rows of devices that only one pod can have been on, and take them in."""
+        kinds: dict[tuple[int, str, str], set[_Kind]] = defaultdict(set)
+        for (kind, _), rows_of_kind in bare.items():
+            for row in rows_of_kind:
+                kinds[_place(row)].add(kind)
         for (kind, slot), some in sorted(bare.items()):
+            if any(len(kinds[_place(row)]) > 1 for row in some):
+                continue
             silent = [
                 n
                 for n in self._alone.get(kind, ())
