@@ -582,3 +582,15 @@ def test_the_task_keeps_what_the_pages_show(db: None) -> None:
     (row,) = open_findings(visibility=EVERYTHING)
     assert row.code == "catalog-empty"
     assert row.code in KINDS
+
+
+
+def test_a_fix_is_never_cut_however_narrow_the_terminal(world: World) -> None:
+    plant(world, findings={"stuck_counter": 2})
+    diagnosis = examined(world)
+    page = StringIO()
+    words.show(diagnosis, Console(file=page, width=40))
+    shown = [line.strip() for line in page.getvalue().splitlines()]
+    (found,) = diagnosis.findings
+    assert any(len(line) > 40 for line in found.fix.splitlines())
+    assert all(line.strip() in shown for line in found.fix.splitlines())

@@ -52,8 +52,10 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
         console.print()
         console.print(Text(_HEADS[severity], style=_STYLES[severity]))
         for finding in findings:
-            # Never broken nor cut: fixes are there to be copied.
-            console.print(_shown(finding), crop=False)
+            console.print(_shown(finding))
+            for line in finding.fix.splitlines():
+                # Never broken nor cut: fixes are there to be copied.
+                console.print(Text(" " * 2 * _INDENT + line, style="green"), soft_wrap=True)
     console.print()
     console.print(Text(summary(diagnosis), style="bold"))
 
@@ -84,12 +86,7 @@ def _shown(finding: Finding) -> RenderableType:
     beside = _beside(finding)
     if beside:
         parts.append(Padding(Text(beside), (0, 0, 0, _INDENT)))
-    parts.append(Padding(_fix(finding.fix), (0, 0, 0, 2 * _INDENT)))
     return Padding(Group(*parts), (1, 0, 0, 0))
-
-
-def _fix(lines: str) -> Text:
-    return Text(lines, style="green", no_wrap=True, overflow="ignore")
 
 
 def _beside(finding: Finding) -> str:
