@@ -15,7 +15,14 @@ from apps.accounts.selectors import leads_by_team, team_names
 from apps.clusters.domain.claims import Claim, claimant
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier, TierRule
+from apps.clusters.models import (
+    Cluster,
+    NamespaceClaim,
+    ReportSettings,
+    Tier,
+    TierRule,
+    WatchNote,
+)
 
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 
@@ -183,3 +190,26 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
 
 def _holds(claim: NamespaceClaim, at: datetime) -> bool:
     return claim.valid_from <= at and (claim.valid_to is None or at < claim.valid_to)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchNoteRow:
+    """What keeps `watch` from seeing all of a cluster; `subject` is what it is about."""
+
+    cluster: str
+    subject: str
+    text: str
+    since: datetime
+
+
+def watch_notes(*, visibility: Visibility) -> list[WatchNoteRow]:
+    """Return what `watch` cannot see of active clusters; for who sees how the portal runs.
+
+    One query; for others none, and nothing.
+    """
+    if not visibility.operations:
+        return []
+    rows = WatchNote.objects.filter(cluster__active=True).order_by("cluster__name", "subject")
+    return [
+        WatchNoteRow(*row) for row in rows.values_list("cluster__name", "subject", "text", "since")
+    ]

@@ -15,6 +15,7 @@ from apps.clusters.domain.device_state import (
     judged,
     missing_devices,
     of_models,
+    with_claims,
 )
 from apps.clusters.domain.xid import XIDS, XidKind, meaning
 
@@ -145,6 +146,22 @@ def test_missing_units_are_counted_back_to_devices(
 def test_models_compare_without_regard_to_blanks_and_dashes() -> None:
     models = ["NVIDIA A100-SXM4-80GB", "NVIDIA H100", ""]
     assert of_models(models, ["NVIDIA-A100-SXM4-80GB"]) == ["NVIDIA A100-SXM4-80GB"]
+
+
+def test_who_claimed_a_card_is_on_it_where_no_label_says_otherwise() -> None:
+    claimed = {("GPU-a", ""): [Holder("dra", "p"), Holder("dra", "p")]}
+    labelled = replace(CARD, tenants=HELD)
+    assert with_claims([CARD], claimed) == [replace(CARD, tenants=(Holder("dra", "p"),))]
+    assert with_claims([labelled], claimed) == [labelled]
+    assert with_claims([CARD], {}) == [CARD]
+
+
+def test_of_several_instances_of_one_profile_it_is_not_told_which_was_claimed() -> None:
+    small = [replace(CARD, gpu_instance=n, profile="1g.10gb") for n in ("7", "8")]
+    large = replace(CARD, gpu_instance="1", profile="3g.40gb")
+    claimed = {("GPU-a", p): [Holder("dra", "p")] for p in ("1g.10gb", "3g.40gb")}
+    found = with_claims([*small, large], claimed)
+    assert [len(state.tenants) for state in found] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(

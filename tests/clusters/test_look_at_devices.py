@@ -14,9 +14,10 @@ from apps.clusters.adapters.fake_metrics import FakeMetrics
 from apps.clusters.domain.device_state import DeviceState, Holder
 from apps.clusters.gateways import Doorway
 from apps.clusters.models import Cluster, Device, Node, NodeSpell
+from apps.clusters.models.claims import ClaimSpell
 from apps.clusters.ports import SourceUnavailable
 from apps.clusters.services.devices import active_clusters, keep_states, look_at_devices
-from tests.factories import make_cluster
+from tests.factories import make_cluster, make_pod, make_workload
 
 pytestmark = pytest.mark.django_db
 
@@ -67,7 +68,7 @@ def test_all_devices_are_written_in_bulk(
     west: Cluster, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     states = [replace(A, uuid=f"GPU-{n}") for n in range(60)]
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(7):
         keep_states(west, states, T0)
     assert Device.objects.count() == 60
 
@@ -158,6 +159,33 @@ def test_the_node_has_its_say(west: Cluster, values: dict[str, Any], health: str
     make_spell(west, **values)
     keep_states(west, [A], T0)
     assert row("GPU-a").health == health
+
+
+@pytest.mark.parametrize(
+    ("claim", "pod", "tenants"),
+    [
+        ({}, {}, [["dra", "user", ""]]),
+        ({"released_at": T0}, {}, []),
+        ({"released_at": T0 + STEP}, {}, [["dra", "user", ""]]),
+        ({"allocated_at": T0 + STEP}, {}, []),
+        ({}, {"ended_at": T0 - STEP}, []),
+        ({}, {"claims": ["another"]}, []),
+    ],
+    ids=["held", "released", "released later", "allocated later", "pod over", "another claim"],
+)
+def test_a_claimed_device_has_the_claims_pods_as_tenants(
+    west: Cluster, claim: dict[str, Any], pod: dict[str, Any], tenants: list[list[str]]
+) -> None:
+    devices = [{"card": "GPU-c", "profile": "", "device_class": "gpu.nvidia.com", "model": ""}]
+    given = {"allocated_at": T0 - STEP, "devices": devices, **claim}
+    ClaimSpell.objects.create(cluster=west, uid="c1", namespace="dra", name="c", **given)
+    work = make_workload(west, "dra", "user")
+    held = {"bound_at": T0 - STEP, "node_name": "n1", "claims": ["c1"], **pod}
+    make_pod(work, "user", created_at=T0 - STEP, **held)
+    itself = make_workload(west, "dra", "c", kind="ResourceClaim")
+    make_pod(itself, "c", created_at=T0 - STEP, bound_at=T0 - STEP, claims=["c1"])
+    keep_states(west, [DeviceState(uuid="GPU-c", node="n1")], T0)
+    assert row("GPU-c").state["tenants"] == tenants
 
 
 def test_beat_asks_for_a_look_at_each_active_cluster(

@@ -1,7 +1,7 @@
 """What devices say of themselves at one time, read from a real Prometheus."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +86,12 @@ def worlds() -> Iterator[Series]:
     moved = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
     yield from rows_at(half[:-12], "handed-on", {moved: 0.9, "DCGM_FI_DEV_FB_USED": 9}, first)
     yield from rows_at(then, "handed-on", {moved: 0.1, "DCGM_FI_DEV_FB_USED": 9}, second)
+    amd = {"gpu_gfx_activity": 50, "gpu_used_vram": 1048.576}
+    told = {"gpu_uuid": "amd-1", "gpu_id": "0", "card_series": "MI300X", "hostname": "n9"}
+    yield from rows("amd", amd, UUID="", modelName="", Hostname="", **told, **own)
+    memory = {"DCGM_FI_DEV_FB_USED": 7.0}
+    yield from rows("two", {**memory, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.3}, **exported)
+    yield from rows("two", {**memory, "DCGM_FI_DEV_GPU_TEMP": 44}, job="other", Hostname="")
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +202,24 @@ def test_the_mean_is_over_all_who_held_the_card_and_the_tenant_is_who_holds_it_n
     assert [tenant.pod for tenant in card.tenants] == ["two"]
     assert card.activity_mean == pytest.approx((18 * 0.9 + 30 * 0.1) / 48)
     assert card.activity_now == 0.1
+
+
+def test_of_an_amd_card_activity_and_memory_are_read(url: str) -> None:
+    (card,) = states(url, "amd")
+    assert card.memory_used_mib == pytest.approx(1000.0)
+    assert replace(card, memory_used_mib=None) == DeviceState(
+        uuid="amd-1",
+        model="MI300X",
+        node="n9",
+        tenants=(Holder("vision", "train-0", "main"),),
+        activity_mean=0.5,
+    )
+
+
+def test_two_exporters_of_one_card_fill_each_others_gaps(url: str) -> None:
+    (card,) = states(url, "two")
+    assert (card.temperature_celsius, card.activity_mean, card.node) == (44, 0.3, "n1")
+    assert card.tenants == (Holder("vision", "train-0", "main"),)
 
 
 def test_a_cluster_without_devices_has_none(url: str) -> None:

@@ -1,6 +1,7 @@
 """Small fleets of nodes that share their cards in every way, made by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from apps.lab.evaluate import RawRow, Times, evaluate, raw_samples
 from apps.lab.fleet import (
@@ -137,8 +138,11 @@ def mig_node(setup: Exporter) -> Node:
     )  # fmt: skip
 
 
-def every_kind() -> Fleet:
-    """Return a fleet with a node of each kind, each with its own exporter, and changing tenants."""
+def every_kind(setup: Exporter | None = None) -> Fleet:
+    """Return a fleet with a node of each kind, and changing tenants.
+
+    Each node has an exporter of its own sort, or all are set up as `setup`.
+    """
     nodes = [
         gpu_node(seed="fleet", name="whole", position=3, card=H100, cards=2, created=ORIGIN,
                  exporters=(exporter((4, 8, 3), honor_labels=True, job="honored"),)),
@@ -159,6 +163,8 @@ def every_kind() -> Fleet:
                  sharing=Sharing.DRA, layouts=((), ("3g.40gb", "3g.40gb")),
                  exporters=(exporter((4, 8, 3), dra=True, job="dra"),)),
     ]  # fmt: skip
+    if setup is not None:
+        nodes = [replace(node, exporters=(setup,)) for node in nodes]
     whole, part = claim("c-1", "dra", devices=(0,)), claim("c-2", "dra", devices=(1,),
                                                            instances=(1,), cls="mig")  # fmt: skip
     mig = f"{MIG_PREFIX}3g.40gb"
@@ -179,6 +185,32 @@ def every_kind() -> Fleet:
     ]
     stray = tenant("n", "shared", devices=(1,), begin=1200, activity=0.77)
     return Fleet(nodes, pods, claims=[whole, part], strays=[_unseen(stray)])
+
+
+def crowded(setup: Exporter) -> Fleet:
+    """Return `every_kind` with more on it: devices change hands, and some hold and do nothing.
+
+    All exporters are set up as `setup`.
+    """
+    fleet = every_kind(setup)
+    (lap,) = fleet.laps(ORIGIN, ORIGIN)
+    small = f"{MIG_PREFIX}1g.10gb"
+    late = replace(
+        claim("c-3", "dra", devices=(1,), instances=(0,), cls="mig"),
+        created=ORIGIN + 3900, allocated=ORIGIN + 3900,
+    )  # fmt: skip
+    pods = [
+        tenant("o", "whole", begin=5300, activity=0.2),
+        tenant("p", "single", instances=(0,), begin=3000, end=6500, activity=0.9),
+        tenant("q", "old", devices=(1,), begin=200, end=5000, activity=0.1),
+        tenant("r", "dra", claim=late, resource="mig.nvidia.com", devices=(1,), instances=(0,),
+               begin=3900, activity=0.7),
+        tenant("s", "mps", devices=(1,), begin=500, activity=0.0),
+        tenant("t", "mig", resource=small, devices=(1,), instances=(2,), begin=1500, activity=1.0),
+        tenant("u", "mig", resource=small, devices=(1,), instances=(5,), end=4000, activity=0.0),
+    ]  # fmt: skip
+    claims = [*lap.claims, late]
+    return Fleet(fleet.nodes, [*lap.pods, *pods], claims=claims, strays=lap.strays)
 
 
 def _unseen(pod: Pod) -> Pod:

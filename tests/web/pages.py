@@ -23,8 +23,8 @@ PAGES = {
 # The same of pages that show no window of time, or mostly what is now.
 STANDING = {
     "/tiers/": 25,
-    "/devices/": 30,
-    "/devices/west/GPU-00000000-0000-0000-0000-000000000001/": 40,
+    "/devices/": 26,
+    "/devices/west/GPU-00000000-0000-0000-0000-000000000001/": 18,
     "/search/": 16,
     "/first-run/": 14,
     "/views/": 8,

@@ -21,6 +21,8 @@ MORE = (
     "/health/data/?start=2025-10-25T00:00Z&end=2025-10-25T02:00Z",
     "/tiers/?gpus=part&memory=known&load=bursty&processes=few&attributes=no",
     "/tiers/nowhere/",
+    f"/devices/?{DAILY}&node=west-1&health=broken&uuid=0&gpu_model=nothing",
+    "/devices/west/GPU-00000000-0000-0000-0000-000000000004/",
     f"/?{DAILY}&team=vision&capacity_type=spot&gpu_model=nothing",
     f"/teams/vision/?{DAILY}&tier=gold&team=speech&namespace=vision",
 )

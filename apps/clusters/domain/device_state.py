@@ -1,7 +1,8 @@
 """What a GPU or MIG instance says of itself at one time, and how healthy that makes it."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ class Health(StrEnum):
 
 
 class Holder(NamedTuple):
-    """A container that a device's labels name."""
+    """Who is on a device: a container that its labels name, or a pod by its ResourceClaim."""
 
     namespace: str
     pod: str
@@ -214,6 +215,28 @@ def judged(
                     state, node=node, suspected=suspected[state.key], limits=limits
                 )
     return found
+
+
+Claimed = Mapping[tuple[str, str], Sequence[Holder]]
+"""Pods by (card, MIG profile) of what their ResourceClaims were given."""
+
+
+def with_claims(states: Iterable[DeviceState], claimed: Claimed) -> list[DeviceState]:
+    """Return the states, where no label names a tenant with the pods that claimed the device.
+
+    A claim names a card and a profile: of several such instances on one card it is not told which
+    it was given, and they stay as they are.
+    """
+    known = list(states)
+    alike = Counter((state.uuid, state.profile) for state in known)
+    return [
+        replace(state, tenants=tuple(sorted(set(holders))))
+        if not state.tenants
+        and alike[state.uuid, state.profile] == 1
+        and (holders := claimed.get((state.uuid, state.profile)))
+        else state
+        for state in known
+    ]
 
 
 def of_models(models: Iterable[str], wanted: Collection[str]) -> list[str]:

@@ -1,22 +1,28 @@
 """Looking at a cluster's devices: what they say now, kept as one row for each."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from apps.clusters.domain.device_state import (
     DeviceState,
     Health,
+    Holder,
     NodeNow,
     Verdict,
     judged,
     missing_devices,
+    with_claims,
 )
+from apps.clusters.domain.resource_claims import CLAIM_KIND
 from apps.clusters.gateways import Doorway
-from apps.clusters.models import Cluster, Device, NodeSpell
+from apps.clusters.models import Cluster, Device, NodeSpell, Pod
+from apps.clusters.models.claims import ClaimSpell
 
 _UPDATED = (
     *("node_name", "place", "profile", "model", "first_seen", "last_seen", "looked_at"),
@@ -45,7 +51,8 @@ def look_at_devices(cluster_id: int, now: datetime, *, doorway: Doorway | None =
 
 def keep_states(cluster: Cluster, states: Iterable[DeviceState], at: datetime) -> None:
     """Keep the states of all devices that a cluster showed at a time, in one bulk write."""
-    shown = {state.key: state for state in states if state.uuid}
+    named = with_claims(states, _claimed(cluster, at))
+    shown = {state.key: state for state in named if state.uuid}
     with transaction.atomic():
         # Looks of a cluster follow each other: without a row to lock, two could both be first.
         Cluster.objects.select_for_update().get(pk=cluster.pk)
@@ -64,6 +71,34 @@ def keep_states(cluster: Cluster, states: Iterable[DeviceState], at: datetime) -
             unique_fields=["cluster", "uuid", "gpu_instance"],
             update_fields=_UPDATED,
         )
+
+
+def _claimed(cluster: Cluster, at: datetime) -> dict[tuple[str, str], list[Holder]]:
+    """Return the pods on claimed devices by (card, profile). Two queries, one without claims."""
+    claims = (
+        ClaimSpell.objects.filter(cluster=cluster, allocated_at__lte=at)
+        .exclude(released_at__lte=at)
+        .order_by("pk")
+    )
+    given = list(claims.values_list("uid", "devices"))
+    if not given:
+        return {}
+    pods = (
+        Pod.objects.filter(Q(ended_at__isnull=True) | Q(ended_at__gt=at), cluster=cluster)
+        .filter(bound_at__lte=at)
+        .exclude(claims=[])
+        .exclude(workload__kind=CLAIM_KIND)
+        .order_by("pk")
+    )
+    users: dict[str, list[Holder]] = defaultdict(list)
+    for namespace, name, uids in pods.values_list("workload__namespace__name", "name", "claims"):
+        for uid in uids:
+            users[uid].append(Holder(namespace, name))
+    found: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+    for uid, devices in given:
+        for device in devices:
+            found[str(device["card"]), str(device.get("profile", ""))] += users.get(uid, ())
+    return found
 
 
 def _rows(cluster: Cluster) -> Iterable[Device]:

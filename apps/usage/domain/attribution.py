@@ -58,7 +58,8 @@ class Attribution:
     name a pod of which there were two, `guessed` the holdings whose rows could not be told apart.
 
     Of devices that several pods may be on, `shares` has by the number of a holding what it had in
-    each slot, and `unclear` the groups whose sums cannot be cut at the pods' times.
+    each slot, and `unclear` the groups whose sums cannot be cut at the pods' times; `settled` are
+    the devices of the groups whose sums could.
     """
 
     common_interval: float
@@ -70,6 +71,7 @@ class Attribution:
     guessed: set[int] = field(default_factory=set)
     shares: dict[int, list[Share]] = field(default_factory=lambda: defaultdict(list))
     unclear: list[Group] = field(default_factory=list)
+    settled: set[Device] = field(default_factory=set)
 
     def take(self, division: Division) -> None:
         """Add what became of a group."""
@@ -123,6 +125,7 @@ def attribute(
     for group in pools.groups():
         if is_clear(group, holdings, result.interval):
             result.take(divide(group, holdings, result.interval))
+            result.settled.update((group.slot, *key) for key in group.devices())
         else:
             result.unclear.append(group)
     result.strays += pools.nobodys
@@ -240,8 +243,10 @@ def recut(
     of_group = {
         (group.slot, *key): group for group in attribution.unclear for key in group.devices()
     }
+    # A card may have to be cut in one slot and not in the other, where it is counted already.
+    done = attribution.settled | of_group.keys()
     patterns = _taken_out(
-        attribution, lambda row: row.uuid in uuids and _device(row) not in of_group
+        attribution, lambda row: row.uuid in uuids and _device(row) not in done
     )
     grouped: dict[int, list[ActivitySample]] = defaultdict(list)
     by_name = _by_name(holdings)

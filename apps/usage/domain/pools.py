@@ -102,10 +102,13 @@ class Pools:
         if not any(not row.pod for row in strays):
             return list(strays)
         named = {_place(row) for some in rows.values() for row in some}
+        found = {(number, row.slot) for number, some in rows.items() for row in some}
         left: list[DeviceSlot] = []
         bare: dict[tuple[_Kind, int], list[DeviceSlot]] = defaultdict(list)
         for row in strays:
             numbers = self._running(row) if not row.pod and _place(row) not in named else []
+            # Who has rows by name is not on another instance of the same card and profile.
+            numbers = [n for n in numbers if (n, row.slot) not in found]
             if numbers:
                 self._put(row.slot, numbers, [row])
             else:

@@ -29,7 +29,7 @@ class Share(NamedTuple):
 
     `measured_seconds` of its running time are covered by samples, `busy` is its part of the
     activity, at most what it held, and `burst` what went beyond. `divided`: it was estimated from
-    the activity of several pods together.
+    the activity of several pods together, or of more devices than it can have been on.
     """
 
     slot: int
@@ -221,11 +221,24 @@ class _Used:
                 measured,
                 min(used, most),
                 max(0.0, used - most),
-                number in self._together and not self._processes,
+                not self._processes
+                and (number in self._together or not self._is_placed(number, devices)),
                 energy * self._held_part(number, devices),
                 self._memory(number, devices),
             )
         return found
+
+    def _is_placed(
+        self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]
+    ) -> bool:
+        """Say whether a tenant was on every device of the group: by name, or for want of others."""
+        holding = self._holdings[number]
+        if len(devices) == 1 or (not holding.shared and holding.units >= len(devices)):
+            return True
+        pod = holding.pod
+        return all(
+            any(_names(row, pod.namespace, pod.name) for row in rows) for rows in devices.values()
+        )
 
     def _held_part(self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> float:
         """Return which part of the group's devices a tenant held over the slot, 0..1."""

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.exporter_profile import ExporterProfile, differences
+from apps.clusters.domain.exporter_profile import ExporterProfile, differences, remembered
 from apps.usage.models import CollectionWindow, ExporterSetUp
 
 
@@ -78,9 +77,12 @@ def _history(
     cluster: str, runs: Sequence[_Run], profiles: dict[int, ExporterProfile]
 ) -> ExporterHistory:
     changes = []
-    for before, after in pairwise(runs):
-        what = tuple(differences(profiles[before.set_up], profiles[after.set_up]))
+    # What an hour could not show, as a night without pods, is no change.
+    known = profiles[runs[0].set_up]
+    for run in runs[1:]:
+        after = remembered(known, profiles[run.set_up])
+        what = tuple(differences(known, after))
         if what:
-            changes.append(ExporterChange(after.first, what))
-    newest = runs[-1]
-    return ExporterHistory(cluster, profiles[newest.set_up], newest.last, tuple(reversed(changes)))
+            changes.append(ExporterChange(run.first, what))
+        known = after
+    return ExporterHistory(cluster, known, runs[-1].last, tuple(reversed(changes)))

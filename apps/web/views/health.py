@@ -9,11 +9,12 @@ from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.calendar import last_closed_hour
-from apps.operations.selectors import ClusterProgress, collection_progress
+from apps.operations.selectors import ClusterProgress, collection_progress, open_findings
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import CollectionRow, Page
-from apps.web import forms, health
+from apps.usage.selectors.exporters import exporter_histories
+from apps.web import exporters, forms, health
 from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.reading import (
@@ -32,6 +33,8 @@ PER_FILE_READ = 2000
 STATES = tuple(state.value for state in CollectionState)
 LACKING = tuple(state for state in STATES if state != CollectionState.COMPLETE.value)
 DAY = timedelta(days=1)
+_EXPORTERS_SEEN = timedelta(days=62)
+"""How far back changes of exporters are looked for."""
 
 
 @page
@@ -50,6 +53,9 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         closed=_closed(reading),
     )
     unattributed = unattributed_nodes(reading)
+    histories = exporter_histories(
+        since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
+    )
     return respond(
         request,
         reading,
@@ -58,7 +64,12 @@ def data_health(request: PageRequest) -> HttpResponseBase:
             health.clusters_table(rows, reading),
             _collections(request, reading, states),
             *([unattributed] if unattributed else []),
+            exporters.exporters_table(histories, reading),
         ],
+        findings=open_findings(visibility=reading.visibility, clusters=reading.filters.cluster),
+        exporter_changes=exporters.exporter_changes(histories, reading),
+        exporter_limits=exporters.exporter_limits(histories),
+        watch_notes=clusters.watch_notes(visibility=reading.visibility),
         healths=healths,
         under_way=health.under_way(progress),
         progress_href=_progress_href(request),

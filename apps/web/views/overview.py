@@ -66,7 +66,7 @@ def overview(request: PageRequest) -> HttpResponseBase:
                 one_of_many=len(cards) > charts.FEW,
             )
             for n, card in enumerate(cards, start=1)
-            if card.rows
+            if any(row.amounts.capacity or row.amounts.allocated for row in card.rows)
         ],
         cards=cards,
         narrowed=reading.filters != Filters(),

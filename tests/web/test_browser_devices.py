@@ -1,0 +1,45 @@
+"""The devices page in a real browser, with scripts and without."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import DAILY, Screen
+from tests.web.test_browser import sign_in
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
+@pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
+def test_devices_are_narrowed_found_and_opened(
+    served: str, screen: Screen, width: int, scripts: bool
+) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "cleo", target=f"/devices/?{DAILY}")
+        names = page.locator("td.device-name")
+        expect(names).to_have_count(8)
+        page.get_by_role("link", name="watch 2").click()
+        expect(names).to_have_count(2)
+        page.get_by_label("UUID").fill("000002")
+        page.get_by_role("button", name="Find").click()
+        expect(names).to_have_count(1)
+        expect(page.locator("#device-uuid")).to_have_value("000002")
+        page.get_by_role("link", name="Remove the filter UUID").click()
+        expect(names).to_have_count(2)
+        page.get_by_role("link", name="all 8").click()
+        expect(names).to_have_count(8)
+        names.get_by_role("link", name="GPU 3").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("GPU 3")
+        expect(page.locator("#xid")).to_contain_text("XID 79")
+
+    screen.visit(served, steps, width=width, scripts=scripts)
+
+
+def test_the_header_stays_on_one_line_of_a_phone(served: str, screen: Screen) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "cleo", target=f"/devices/?{DAILY}")
+        tops = [link.bounding_box() for link in page.locator(".topnav a").all()]
+        assert len({box["y"] for box in tops if box}) == 1
+        assert len({box["height"] for box in tops if box}) == 1
+
+    screen.visit(served, steps, width=390)
