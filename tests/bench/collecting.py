@@ -75,21 +75,21 @@ def sizes(wanted: list[requests.PreparedRequest], folder: Path) -> list[int]:
     return [int(size) for _, size in lines]
 
 
-def collect(gpus: int) -> None:
-    """Collect the hour. Raises RuntimeError unless it is complete."""
-    (outcome,) = collect_window(watched(gpus), HOUR, now=NOW)
+def collect(name: str) -> None:
+    """Collect the hour of a cluster. Raises RuntimeError unless it is complete."""
+    (outcome,) = collect_window(name, HOUR, now=NOW)
     if outcome.state.value != "complete":
         raise RuntimeError(f"the hour came out {outcome.state}: {outcome.error}")
 
 
 def measure(size: str, place: str) -> dict[str, Any]:
     """Return seconds of both, the worker's memory and CPU, and what was downloaded."""
-    gpus, folder = int(size), Path(place)
+    name, folder = watched(int(size)), Path(place)
     wanted: list[requests.PreparedRequest] = []
     with recorded(wanted):
-        collect(gpus)
+        collect(name)
     config = curl_config(wanted, folder)
-    runs = {"collect": lambda: collect(gpus), "curl": lambda: downloaded(config)}
+    runs = {"collect": lambda: collect(name), "curl": lambda: downloaded(config)}
     found = alternated(runs)
     pairs = zip(found["collect"], found["curl"], strict=True)
     return {

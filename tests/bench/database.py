@@ -17,16 +17,18 @@ from tests.bench.fleet import (
     AROUND_SECONDS,
     CLUSTER,
     FIRST,
+    GPUS_PER_NODE,
     INTERVAL_SECONDS,
     LAST,
     MODELS,
+    WHOLE,
     Fleet,
     FleetNode,
     FleetPod,
     moment,
 )
+from tests.bench.shared_fleet import MIG, TIME_SLICED, SharedFleet
 
-GPU = "nvidia.com/gpu"
 NOW = moment(LAST)
 
 
@@ -40,25 +42,47 @@ def unwatched(gpus: int) -> str:
     return f"bench-{gpus}-series"
 
 
-def catalog(gpus: int, url: str) -> str:
-    """Return a catalog: a tier for each model, ten teams that share the namespaces."""
-    reached = (
-        f"{{url: '{url}', matchers: {{cluster: {CLUSTER}}}, "
-        f"scrape_interval_seconds: {INTERVAL_SECONDS}}}"
-    )
-    clusters = (watched(gpus), unwatched(gpus))
-    lines = ["clusters:", *(f"  - {{name: {n}, prometheus: {reached}}}" for n in clusters)]
-    lines.append("tiers:")
+def sharing(gpus: int) -> str:
+    """Return the name of the cluster of as many GPUs of which two thirds are shared or MIG."""
+    return f"bench-{gpus}-shared"
+
+
+def catalog(gpus: int, url: str, shared: str | None = None) -> str:
+    """Return a catalog: tiers for each model, ten teams that share the namespaces.
+
+    `shared` is the URL of the metrics of the cluster that is `sharing`; None leaves it out.
+    """
+    urls = {watched(gpus): url, unwatched(gpus): url}
+    if shared is not None:
+        urls[sharing(gpus)] = shared
+    lines = ["clusters:", *(_cluster(name, url) for name, url in urls.items()), "tiers:"]
     for model, _, _ in MODELS:
-        product = model.replace(" ", "-")
-        lines.append(
-            f"  - {{name: {product.lower()}, sharing: exclusive, resources: [{GPU}], "
-            f"node_selector: {{nvidia.com/gpu.product: {product}}}, promise: A whole card.}}"
-        )
+        lines += (_tier(model.replace(" ", "-"), *one) for one in _TIERS)
     lines.append("teams:")
     lines.extend(f"  - {{name: group-{n}, namespaces: ['team-*{n}']}}" for n in range(10))
     lines.append("report: {time_zone: UTC, currency: USD}")
     return "\n".join(lines) + "\n"
+
+
+_TIERS = (
+    ("", "exclusive", WHOLE.resource),
+    ("shared-", "time-sliced", TIME_SLICED.resource),
+    ("mig-", "mig", MIG.resource),
+)
+
+
+def _cluster(name: str, url: str) -> str:
+    return (
+        f"  - {{name: {name}, prometheus: {{url: '{url}', matchers: {{cluster: {CLUSTER}}}, "
+        f"scrape_interval_seconds: {INTERVAL_SECONDS}}}}}"
+    )
+
+
+def _tier(product: str, prefix: str, how: str, resource: str) -> str:
+    return (
+        f"  - {{name: {prefix}{product.lower()}, sharing: {how}, resources: [{resource}], "
+        f"node_selector: {{nvidia.com/gpu.product: {product}}}, promise: A card or a part of it.}}"
+    )
 
 
 def measure(gpus: str, url: str) -> dict[str, int]:
@@ -69,8 +93,17 @@ def measure(gpus: str, url: str) -> dict[str, int]:
 def fill(gpus: int, url: str) -> int:
     """Load the catalog and the ledger of the hour; return how many pods were written."""
     load_catalog(catalog(gpus, url), "bench.yaml", now=NOW)
-    cluster = Cluster.objects.get(name=watched(gpus))
-    fleet = Fleet(gpus)
+    return _write(watched(gpus), Fleet(gpus))
+
+
+def fill_shared(gpus: int, url: str, shared: str) -> int:
+    """Add the cluster that is `sharing` to a database that is filled; return its pods' number."""
+    load_catalog(catalog(gpus, url, shared), "bench.yaml", now=NOW)
+    return _write(sharing(gpus), SharedFleet(gpus))
+
+
+def _write(name: str, fleet: Fleet) -> int:
+    cluster = Cluster.objects.get(name=name)
     names = Names(cluster.pk)
     write_spells(spells(fleet.nodes), names)
     pods = tracked(fleet)
@@ -87,7 +120,8 @@ def spells(nodes: Sequence[FleetNode]) -> dict[tuple[str, float], Spell]:
     start = FIRST - 40 * 86400
     found = {}
     for node in nodes:
-        state = NodeState(node.name, {GPU: 8.0}, {GPU: 8.0}, node.labels, True, True)
+        units = {node.kind.resource: float(node.kind.per_card * GPUS_PER_NODE)}
+        state = NodeState(node.name, units, units, node.labels, True, True)
         found[node.name, float(start)] = Spell(start=start, state=state)
     return found
 
@@ -99,21 +133,21 @@ def tracked(fleet: Fleet) -> list[TrackedPod]:
     for node in fleet.nodes:
         labels = node.labels
         for pod in node.pods:
-            record = pod_record(pod, node.name)
+            record = pod_record(pod, node)
             found.append(TrackedPod(record, history.assign(record, labels, LAST)))
     return found
 
 
-def pod_record(pod: FleetPod, node: str) -> PodRecord:
+def pod_record(pod: FleetPod, node: FleetNode) -> PodRecord:
     """Return the record that the API's words on a pod come to."""
     return PodRecord(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
         owner=Owner(pod.kind, pod.owner),
-        requests={GPU: float(pod.units)},
+        requests={node.kind.resource: float(pod.units)},
         created=pod.created,
-        node=node,
+        node=node.name,
         bound=pod.bound,
         started=pod.started,
         finished=None if pod.deleted else pod.ended,

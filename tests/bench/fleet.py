@@ -5,13 +5,15 @@ the portal finds out about it can be held against the truth.
 """
 # ruff: noqa: S311 - made-up data
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import accumulate
 from math import ceil, fsum
 from random import Random
+from types import MappingProxyType
+from typing import NamedTuple
 from uuid import UUID
 
 from apps.clusters.domain.window import SLOT_SECONDS, Window
@@ -39,7 +41,7 @@ _LAYOUTS = (
     ((6, 1, 1), 3),
     ((7, 1), 2),
 )
-_LONG_RUNNING = 0.15
+LONG_RUNNING = 0.15
 # (share, shortest, longest) life of pods that come and go, in seconds.
 _LIVES = ((0.08, 10, 60), (0.17, 60, 900), (0.75, 1200, 7200))
 _GAP_SECONDS = (1, 60)
@@ -58,8 +60,26 @@ MODELS = (
 _CAPACITY_TYPES = (("on-demand", 70), ("spot", 20), ("reserved", 10))
 
 # Levels of activity, and for each a long run of values as an exporter writes them.
-_LEVELS = (0.0, 0.02, 0.06, 0.15, 0.3, 0.5, 0.7, 0.85, 0.93, 0.97)
-_RUN_LENGTH = 1009
+LEVELS = (0.0, 0.02, 0.06, 0.15, 0.3, 0.5, 0.7, 0.85, 0.93, 0.97)
+RUN_LENGTH = 1009
+
+
+class Kind(NamedTuple):
+    """How the cards of a node are given out.
+
+    A unit of `resource` is `weight` GPU-equivalents, of which there are `per_card` on a card;
+    `instances` are the numbers of a card's MIG instances, each of `profile`.
+    """
+
+    resource: str = "nvidia.com/gpu"
+    per_card: int = 1
+    weight: float = 1.0
+    profile: str = ""
+    instances: tuple[int, ...] = ()
+    labels: Mapping[str, str] = MappingProxyType({})
+
+
+WHOLE = Kind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +123,8 @@ class FleetPod:
 class Segment:
     """A stretch of one GPU's samples first..last (excluded) with the same labels.
 
-    The activity of sample `i` is value `offset + i - first` of its level's run.
+    The activity of sample `i` is value `offset + i - first` of its level's run. `instance` is the
+    MIG instance that it is of; `replica` says which of a shared card's units its pod has.
     """
 
     gpu: int
@@ -112,6 +133,12 @@ class Segment:
     pod: int | None
     level: int
     offset: int
+    instance: int | None = None
+    replica: int | None = None
+
+    def of_instance(self, instance: int) -> "Segment":
+        """Return the same of a MIG instance."""
+        return replace(self, instance=instance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +151,7 @@ class FleetNode:
     phase: int
     pods: tuple[FleetPod, ...]
     segments: tuple[Segment, ...]
+    kind: Kind = WHOLE
 
     @property
     def name(self) -> str:
@@ -141,6 +169,7 @@ class FleetNode:
             "nvidia.com/gpu.product": self.model_name.replace(" ", "-"),
             "karpenter.sh/capacity-type": self.capacity_type,
             "topology.kubernetes.io/zone": f"zone-{'abc'[self.number % 3]}",
+            **self.kind.labels,
         }
 
     @property
@@ -168,12 +197,12 @@ class Activity:
     def __init__(self) -> None:
         self.texts: list[list[str]] = []
         self.values: list[list[float]] = []
-        for number, level in enumerate(_LEVELS):
+        for number, level in enumerate(LEVELS):
             random = Random(f"activity {VERSION} {number}")
             spread = min(level, 1.0 - level) * 0.8
             run = [
                 f"{level + random.uniform(-spread, spread):.6f}" if level else "0"
-                for _ in range(_RUN_LENGTH)
+                for _ in range(RUN_LENGTH)
             ]
             self.texts.append(run)
             self.values.append([float(text) for text in run])
@@ -204,6 +233,9 @@ class SlotTruth:
 
 class Fleet:
     """A cluster of `gpus` GPUs, eight to a node."""
+
+    variant = ""
+    """What tells its data from those of other fleets of the same size."""
 
     def __init__(self, gpus: int) -> None:
         self.gpus = gpus
@@ -267,24 +299,29 @@ class Fleet:
 
     def _node(self, number: int) -> FleetNode:
         random = Random(f"node {VERSION} {number}")
-        phase = _phase(number, random)
+        phase = phase_of(number, random)
         (layout,) = random.choices([x for x, _ in _LAYOUTS], [w for _, w in _LAYOUTS])
         pods: list[FleetPod] = []
         segments: list[Segment] = []
         gpu = 0
         for units in layout:
-            lane = list(self._lane(number, units, random, len(pods)))
+            lane = list(self.lane(number, units, random, len(pods)))
             for card in range(gpu, gpu + units):
-                segments.extend(_segments(card, lane, len(pods), phase, random))
+                segments.extend(segments_of(card, lane, len(pods), phase, random))
             pods.extend(lane)
             gpu += units
         (model,) = random.choices(range(len(MODELS)), [weight for _, _, weight in MODELS])
-        (paid,) = random.choices([x for x, _ in _CAPACITY_TYPES], [w for _, w in _CAPACITY_TYPES])
+        paid = paid_for(random)
         return FleetNode(number, model, paid, phase, tuple(pods), tuple(segments))
 
-    def _lane(self, node: int, units: int, random: Random, before: int) -> Iterator[FleetPod]:
-        """Yield the pods that follow one another on the same cards, oldest first."""
-        if random.random() < _LONG_RUNNING:
+    def lane(
+        self, node: int, units: int, random: Random, before: int, *, long: float = LONG_RUNNING
+    ) -> Iterator[FleetPod]:
+        """Yield the pods that follow one another on the same cards, oldest first.
+
+        With the probability `long` it is one that outlives the data.
+        """
+        if random.random() < long:
             start = FIRST - random.randint(3600, 30 * 86400)
             yield self._pod(node, units, start, None, random, before, long=True)
             return
@@ -327,7 +364,7 @@ class Fleet:
             ended=ended,
             deleted=deleted and ended is not None,
             kept=random.randint(*_KEPT_SECONDS),
-            level=random.randrange(len(_LEVELS)),
+            level=random.randrange(len(LEVELS)),
         )
 
 
@@ -335,7 +372,13 @@ _HOUR = (int(HOUR.start_seconds), int(HOUR.end_seconds))
 _SLOTS = HOUR.slots()
 
 
-def _phase(number: int, random: Random) -> int:
+def paid_for(random: Random) -> str:
+    """Return a node's capacity type."""
+    (paid,) = random.choices([x for x, _ in _CAPACITY_TYPES], [w for _, w in _CAPACITY_TYPES])
+    return paid
+
+
+def phase_of(number: int, random: Random) -> int:
     """Return when a node is scraped: one in eight on the slot's boundary itself, as many on
     another full second, the others in between."""
     if number % 8 == 0:
@@ -375,7 +418,7 @@ def _suffix(node: int, number: int) -> str:
     return f"{node:05d}{number:03d}"
 
 
-def _segments(
+def segments_of(
     gpu: int, lane: Iterable[FleetPod], before: int, phase: int, random: Random
 ) -> Iterator[Segment]:
     """Yield one GPU's segments: under its pods' labels while they ran, else without."""
@@ -388,7 +431,7 @@ def _segments(
             continue
         if first > at:
             yield Segment(gpu, at, first, None, 0, 0)
-        offset = random.randrange(_RUN_LENGTH - end)
+        offset = random.randrange(RUN_LENGTH - end)
         yield Segment(gpu, first, last, number, pod.level, offset)
         at = last
     if at < end:

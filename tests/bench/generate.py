@@ -30,7 +30,7 @@ def blocks(fleet: Fleet, root: Path, say: Say) -> Path:
     The text of a chunk (half an hour; 0.16 MB for each GPU) is on disk while it is loaded, of
     smaller fleets two at a time. Raises NoRoom.
     """
-    folder = root / str(fleet.gpus)
+    folder = root / "-".join(filter(None, (str(fleet.gpus), fleet.variant)))
     made = folder / _DONE
     wanted = {"version": VERSION, "gpus": fleet.gpus}
     if made.exists() and wanted.items() <= json.loads(made.read_text(encoding="ascii")).items():

@@ -6,6 +6,7 @@ from apps.clusters.domain.resources import sanitise
 from tests.bench.fleet import (
     CLUSTER,
     FIRST,
+    GPUS_PER_NODE,
     INTERVAL_SECONDS,
     LAST,
     MODELS,
@@ -22,7 +23,6 @@ _STATE_BEGIN = FIRST * 1000 + _STATE_PHASE
 _STATE_STAMPS = [
     f"{at / 1000:.3f}" for at in range(_STATE_BEGIN, LAST * 1000, INTERVAL_SECONDS * 1000)
 ]
-_RESOURCE = 'resource="nvidia_com_gpu",unit="integer"'
 _MILLIJOULES_PER_SAMPLE = 9_000_000
 
 # (metric, further labels, value, first sample, last sample excluded)
@@ -73,9 +73,13 @@ def _device_labels(node: FleetNode, segment: Segment) -> str:
         f'gpu="{segment.gpu}",UUID="{node.uuid(segment.gpu)}",device="nvidia{segment.gpu}",'
         f'modelName="{node.model_name}",Hostname="{node.name}"'
     )
+    if segment.instance is not None:
+        labels += f',GPU_I_ID="{segment.instance}",GPU_I_PROFILE="{node.kind.profile}"'
     if segment.pod is None:
         return labels
     pod = node.pods[segment.pod]
+    if segment.replica is not None:
+        labels += f',vgpu="{segment.replica}"'
     return (
         f'{labels},exported_namespace="{pod.namespace}",exported_pod="{pod.name}",'
         'exported_container="main"'
@@ -103,7 +107,12 @@ def _node_series(node: FleetNode) -> Iterator[_Series]:
     ready = f'{of_node},condition="Ready",status="true"'
     yield "kube_node_status_condition", ready, "1", *ever
     for metric in ("kube_node_status_capacity", "kube_node_status_allocatable"):
-        yield metric, f"{of_node},{_RESOURCE}", "8", *ever
+        units = f"{node.kind.per_card * GPUS_PER_NODE}"
+        yield metric, f"{of_node},{_resource(node)}", units, *ever
+
+
+def _resource(node: FleetNode) -> str:
+    return f'resource="{sanitise(node.kind.resource)}",unit="integer"'
 
 
 def _pod_series(node: FleetNode, pod: FleetPod) -> Iterator[_Series]:
@@ -112,7 +121,7 @@ def _pod_series(node: FleetNode, pod: FleetPod) -> Iterator[_Series]:
     key = f'namespace="{pod.namespace}",pod="{pod.name}",uid="{pod.uid}"'
     kind, owner = pod.controller
     for name, first, last in (("", made, bound), (node.name, bound, gone)):
-        request = f'{key},container="main",node="{name}",{_RESOURCE}'
+        request = f'{key},container="main",node="{name}",{_resource(node)}'
         yield "kube_pod_container_resource_requests", request, str(pod.units), first, last
         info = (
             f'{key},host_ip="",node="{name}",created_by_kind="{kind}",'

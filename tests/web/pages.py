@@ -10,10 +10,10 @@ from django.test import Client
 
 # Page → the most queries that it may need, signing in and report settings included.
 PAGES = {
-    "/": 44,
+    "/": 46,
     "/tiers/gold/": 41,
     "/teams/": 20,
-    "/teams/vision/": 45,
+    "/teams/vision/": 47,
     "/workloads/west/vision/Job/train/": 30,
     "/pods/west/uid-train-0/": 20,
     "/health/data/": 24,

@@ -153,7 +153,7 @@ def test_nodes_add_up_to_the_capacity_for_who_sees_them(
 
 
 def test_of_other_teams_only_sums_are_told(portal: Portal, signed_in: SignIn) -> None:
-    address = f"/explain/?figure=allocated&tier=gold&{HOURLY}"
+    address = f"/explain/?figure=allocated&tier=gold&{HOURLY}&list=pods"
     page = text_of(signed_in(portal.dan), address)
     for hidden in ("train-0", "uid-train", "Job/train", "vision-prod"):
         assert hidden not in page

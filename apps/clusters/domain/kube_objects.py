@@ -29,6 +29,16 @@ NODE_LABELS = frozenset(
         "nvidia.com/gpu.sharing-strategy",
         "nvidia.com/mig.strategy",
         "nvidia.com/mig.config",
+        "nvidia.com/mig.config.state",
+        "nvidia.com/device-plugin.config",
+        # Which software drives them.
+        "nvidia.com/cuda.driver-version.full",
+        "nvidia.com/cuda.runtime-version.full",
+        "nvidia.com/cuda.driver.major",
+        "nvidia.com/cuda.driver.minor",
+        "nvidia.com/cuda.driver.rev",
+        "nvidia.com/cuda.runtime.major",
+        "nvidia.com/cuda.runtime.minor",
         "cloud.google.com/gke-accelerator",
         # How the node is paid for.
         "karpenter.sh/capacity-type",

@@ -140,7 +140,7 @@ def _lists_pods(request: PageRequest, whole: Whole) -> bool:
     window = whole.reading.window
     most = _FEW_PODS_AT_ONCE if whole.scope.is_detailed else _PODS_AT_ONCE
     short = window.end - window.start <= most
-    asked = LIST_PODS in {request.GET.get("list"), request.GET.get("table")}
+    asked = request.GET.get("list") == LIST_PODS or request.GET.get("table") in {LIST_PODS, "sum"}
     return short or asked or bool(whole.scope["workload"])
 
 
