@@ -4,14 +4,13 @@ from datetime import datetime
 
 from django.db import transaction
 
-from apps.clusters.models import NodeSpell, Pod, WatchSpan
-from apps.clusters.models.claims import ClaimSpell
+from apps.clusters.models import ClaimSpell, Device, NodeSpell, Pod, WatchSpan
 
 _AT_A_TIME = 5000
 
 
 def forget_ledger(*, before: datetime) -> int:
-    """Delete pods, node spells, claims and watch spans that ended before a time; return how many.
+    """Delete what ended before a time, and devices not seen since; return how many rows.
 
     Pods go some thousands at a time, each in a short transaction, so that a writer never waits.
     """
@@ -26,4 +25,5 @@ def forget_ledger(*, before: datetime) -> int:
     for model in (NodeSpell, WatchSpan):
         deleted += model._default_manager.filter(end__lt=before).delete()[0]
     deleted += ClaimSpell.objects.filter(released_at__lt=before).delete()[0]
+    deleted += Device.objects.filter(last_seen__lt=before).delete()[0]
     return deleted

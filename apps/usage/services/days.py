@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.clusters.services.retention import forget_ledger
-from apps.usage.models import CollectionWindow, Day, NodeHour, PodHour, WorkloadDay
+from apps.usage.models import CollectionWindow, Day, ExporterSetUp, NodeHour, PodHour, WorkloadDay
 from apps.usage.services.fact_store import HELD_COLUMNS, day_value, insert
 from apps.usage.services.write import day_sums
 
@@ -64,7 +64,11 @@ def _prune_day(day_id: int) -> bool:
 
 
 def forget(*, now: datetime) -> int:
-    """Delete data health, pods and node spells past the ledger's retention; return how many."""
+    """Delete data health, pods, node spells and devices past the ledger's retention.
+
+    Returns how many rows.
+    """
     horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     deleted, _ = CollectionWindow.objects.filter(hour__lt=horizon).delete()
+    ExporterSetUp.objects.filter(collectionwindow__isnull=True).delete()
     return deleted + forget_ledger(before=horizon)
