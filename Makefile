@@ -79,9 +79,10 @@ fix: setup ## Format, and mend what tools can mend
 	find apps gpuportal tests -name '*.py' -exec $(BIN)/django-upgrade --target-version 5.2 {} +
 	$(BIN)/djlint --reformat --quiet templates
 
-truths: programs ## Hold whole traces against their published sums, some four minutes (DAYS=)
+truths: programs ## Hold whole traces against their published sums, some minutes (DAYS=)
 	$(BIN)/python -m tests.lab.truths
 	$(POSTGRESQL) $(BIN)/python -m tests.truths $(DAYS)
+	$(POSTGRESQL) $(BIN)/python -m tests.openb_truths $(DAYS)
 
 pictures: programs ## Make the pictures of the documentation again
 	GPUPORTAL_MAKE_PICTURES=1 $(SQLITE) $(BIN)/python -m pytest --require-servers tests/web/test_pictures.py

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.bench import generate
@@ -12,11 +13,14 @@ from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
 from tests.bench.page_figures import paged
 from tests.bench.programs import BenchFailed, manage, prometheus, worker
+from tests.bench.shared_fleet import SharedFleet
 
 # From how many GPUs on the targets of one collected hour hold.
 TARGETED = 10_000
 # The client's data frames of more would not fit into memory.
 MOST_FRAMES = 10_000
+# A Prometheus more is at work then, with over twice as many series.
+MOST_SHARED = 10_000
 _WAYS = ("means", "means-frames", "rows", "rows-frames")
 _RATIOS = {10_000: "1.13", 100_000: "1.18"}
 _GROWTHS = {10_000: "7.1", 100_000: "9.0"}
@@ -67,6 +71,8 @@ def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> Iterator[Figure]
                 yield from against_frames(gpus, url, min(3, scope.repetitions))
             say(f"{gpus:,} GPUs: exactness")
             yield from exact(gpus, worker("exactness", gpus))
+            if gpus <= MOST_SHARED:
+                yield from shared(gpus, url, data, folder, say)
     for figure in _without_metrics(scope, folder, say):
         yield figure if scope.timed else replace(figure, target=None, holds=None)
 
@@ -167,6 +173,44 @@ def _check_same(found: list[dict[str, Any]]) -> None:
 
 def _of(runs: list[dict[str, Any]], name: str) -> float:
     return float(median(run[name] for run in runs))
+
+
+# ---------------------------------------------------------------- GPUs that are shared
+
+
+def shared(gpus: int, url: str, data: Path, folder: Path, say: Say) -> Iterator[Figure]:
+    """Yield the figures of a cluster that shares its GPUs beside the exclusive one at `url`."""
+    try:
+        blocks = generate.blocks(SharedFleet(gpus), data, say)
+    except generate.NoRoom as reason:
+        raise BenchFailed(str(reason)) from reason
+    with prometheus(blocks) as other, TemporaryDirectory(dir=folder) as place:
+        say(f"{gpus:,} GPUs: a third exclusive, a third time-sliced, a third MIG")
+        yield from beside_exclusive(gpus, worker("sharing", gpus, url, other, place))
+
+
+def beside_exclusive(gpus: int, found: Mapping[str, Any]) -> list[Figure]:
+    """Return what sharing costs: in time, and in time beside what a download of it takes."""
+    size = f"{gpus:,} GPUs, two thirds shared"
+    name = f"{size}: one hour collected ÷ the same of exclusive GPUs"
+    figures = [
+        at_most(name, found["ratio"], 1.3, "×"),
+        at_most(f"{name}, each ÷ curl", found["over_curl_ratio"], 1.3, "×"),
+    ]
+    if gpus < TARGETED:
+        figures = [replace(figure, target=None, holds=None) for figure in figures]
+    off = f"{size}: allocated from the API, worst pod of {found['pods']:,} off by"
+    return [
+        *figures,
+        stated(f"{size}: one hour collected ÷ curl", found["over_curl"], "×"),
+        stated(f"{name}, CPU of the worker", found["cpu_ratio"], "×"),
+        stated(f"{name}, curl alone", found["curl_ratio"], "×"),
+        stated(f"{name}, device rows", found["rows_ratio"], "×"),
+        stated(f"{size}: one hour collected", found["seconds"], "s"),
+        stated(f"{size}: CPU of the worker for one hour", found["cpu_seconds"], "s"),
+        stated(f"{size}: {found['requests']} answers downloaded", found["bytes"] / 1e6, "MB"),
+        at_most(off, found["gpu_hours_off"], 1e-9, "GPU-hours"),
+    ]
 
 
 # ---------------------------------------------------------------- exactness

@@ -5,10 +5,10 @@ python -m tests.bench.sharing GPUS URL SHARED_URL FOLDER
 
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import requests
-
+from apps.clusters.gateways import metrics_source
+from apps.clusters.models import Cluster
 from apps.usage.models import PodHour
 from tests.bench.collecting import collect, curl_config, downloaded, recorded, sizes
 from tests.bench.database import fill_shared, sharing, watched
@@ -16,14 +16,18 @@ from tests.bench.fleet import HOUR
 from tests.bench.measuring import Timed, alternated, cpu, wall
 from tests.bench.shared_fleet import SharedFleet
 
+if TYPE_CHECKING:
+    import requests
+
 NANO = 1_000_000_000
 
 
 def measure(size: str, url: str, shared: str, place: str) -> dict[str, Any]:
-    """Return how much longer the shared cluster takes, and what it downloads, and how exact it is.
+    """Return how much longer the shared cluster takes, and how exact it is.
 
     The database must hold the exclusive cluster. `ratio` is of the seconds, `curl_ratio` of those
-    of downloading the answers alone.
+    of downloading the answers alone, `rows_ratio` of the device rows; `over_curl` is the shared
+    cluster's own time beside its downloads, `over_curl_ratio` that beside the exclusive one's.
     """
     gpus = int(size)
     fill_shared(gpus, url, shared)
@@ -40,11 +44,14 @@ def measure(size: str, url: str, shared: str, place: str) -> dict[str, Any]:
         runs[kind] = lambda name=name: collect(name)
         runs[f"{kind} curl"] = lambda config=config: downloaded(config)
     found = alternated(runs)
+    over_curl = {kind: _ratio(found[kind], found[f"{kind} curl"]) for kind in names}
+    rows = {kind: _device_rows(name) for kind, name in names.items()}
     return {
         "ratio": _ratio(found["shared"], found["exclusive"]),
         "curl_ratio": _ratio(found["shared curl"], found["exclusive curl"]),
-        "over_curl": _ratio(found["shared"], found["shared curl"]),
-        "exclusive_over_curl": _ratio(found["exclusive"], found["exclusive curl"]),
+        "over_curl": over_curl["shared"],
+        "over_curl_ratio": over_curl["shared"] / over_curl["exclusive"],
+        "rows_ratio": rows["shared"] / rows["exclusive"],
         "seconds": wall(found["shared"]),
         "cpu_seconds": cpu(found["shared"]),
         "cpu_ratio": cpu(found["shared"]) / cpu(found["exclusive"]),
@@ -52,6 +59,11 @@ def measure(size: str, url: str, shared: str, place: str) -> dict[str, Any]:
         "bytes": sum(sizes(wanted["shared"], Path(place) / "shared")),
         **_exactness(sharing(gpus), SharedFleet(gpus)),
     }
+
+
+def _device_rows(name: str) -> int:
+    """Return how many rows of devices and holders the hour has: its series, about."""
+    return len(metrics_source(Cluster.objects.get(name=name)).devices(HOUR).rows)
 
 
 def _ratio(some: list[Timed], others: list[Timed]) -> float:

@@ -9,10 +9,12 @@ from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
 from tests.bench.exactness import api_error, mean_errors, series_errors
 from tests.bench.figures import at_least, at_most
-from tests.bench.fleet import FIRST, GPUS_PER_NODE, HOUR, LAST, Fleet, SlotTruth
+from tests.bench.fleet import FIRST, GPUS_PER_NODE, HOUR, LAST, WHOLE, Fleet, SlotTruth
 from tests.bench.openmetrics import chunk
+from tests.bench.shared_fleet import MIG, TIME_SLICED, SharedFleet
 
 FLEET = Fleet(64)
+SHARED = SharedFleet(64)
 NANO = 1_000_000_000
 
 
@@ -131,6 +133,32 @@ def test_allocation_that_is_off_is_noticed() -> None:
     off = {**found, name: found[name] - found[name] // 100}
     assert api_error(FLEET, off) == pytest.approx(found[name] / NANO / 100, rel=1e-6)
     assert series_errors(FLEET, off)["namespace_percent"] == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_shared_fleet_has_exclusive_nodes_like_the_other() -> None:
+    whole = [node for node in SHARED.nodes if node.kind is WHOLE]
+    assert whole == [FLEET.nodes[node.number] for node in whole]
+    assert [node.kind for node in SHARED.nodes[:3]] == [WHOLE, TIME_SLICED, MIG]
+
+
+def test_no_unit_of_a_shared_fleet_is_held_twice_at_a_time() -> None:
+    for node in SHARED.nodes:
+        instants = sorted({t for p in node.pods for t in (p.bound, p.ended or LAST + 3600)})
+        for start, end in pairwise(instants):
+            held = sum(p.units for p in node.pods if p.held_seconds(start, end) == end - start)
+            assert held <= GPUS_PER_NODE * node.kind.per_card
+
+
+def test_every_pod_of_a_shared_card_shows_what_the_card_did() -> None:
+    for node in (node for node in SHARED.nodes if node.kind is TIME_SLICED):
+        seen: dict[tuple[int, int], set[float]] = {}
+        for one in (segment for segment in node.segments if segment.pod is not None):
+            values = SHARED.activity.between(one, one.first, one.last)
+            for sample, value in enumerate(values, start=one.first):
+                seen.setdefault((one.gpu, sample), set()).add(value)
+        assert all(len(values) == 1 for values in seen.values())
+        bare = [s for s in node.segments if s.pod is None]
+        assert not {(s.gpu, n) for s in bare for n in range(s.first, s.last)} & seen.keys()
 
 
 def test_a_figure_holds_on_its_target_and_not_beyond() -> None:

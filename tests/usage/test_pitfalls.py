@@ -9,6 +9,7 @@ events that expire, 27 normal events, 28 pods the kubelet turns away), and price
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def by_uid(pods: Sequence[PodRecord], rows: Sequence[DeviceSlot], count: int) ->
         start = START + number * HOUR_SECONDS
         own = [row for row in rows if start <= row.slot < start + HOUR_SECONDS]
         known = HourInput(start, pods, [node], own, RULES, Interval(INTERVAL))
-        facts, _ = reckon(known, lambda uuids, own=own: even_samples(own, uuids), idle_below=0.1)
+        facts, _ = reckon(known, partial(even_samples, own), idle_below=0.1)
         for fact in facts.pods:
             found.setdefault(fact.uid, Amounts()).add(fact.amounts)
     return found

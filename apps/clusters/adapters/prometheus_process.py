@@ -154,9 +154,7 @@ def _told(
     means = {name: _mean(one, scale) for name, one in values.items() if name[1]}
     if not means or (device == 0.0 and not any(means.values())):
         return VirtualGpus.NONE
-    # Only of pods that were there all the time does a copy have the device's very mean.
-    throughout = [mean for name, mean in means.items() if values[name][1] >= samples - 1]
-    if throughout and all(abs(mean - device) <= _EQUAL for mean in throughout):
+    if _are_copies(values, means, device, samples):
         return VirtualGpus.COPIES_AND_DEVICE
     silent = not any(means.values())
     if silent and device <= _BUSY:
@@ -165,6 +163,27 @@ def _told(
         if row.pod:
             row.process = means.get((row.namespace, row.pod, row.container))
     return None if silent else VirtualGpus.BY_PROCESS
+
+
+def _are_copies(
+    values: Mapping[_Workload, tuple[float, float]],
+    means: Mapping[_Workload, float],
+    device: float,
+    samples: float,
+) -> bool:
+    """Say whether the pods' rows may repeat the device's.
+
+    Only of pods that were there all the time does a copy have the device's very mean; of another
+    it lacks at most what a wholly busy device does in the samples that are missing.
+    """
+    throughout = [mean for name, mean in means.items() if values[name][1] >= samples - 1]
+    if not throughout or any(abs(mean - device) > _EQUAL for mean in throughout):
+        return False
+    lacking = (
+        (device * samples - mean * values[name][1], samples - values[name][1])
+        for name, mean in means.items()
+    )
+    return all(-1.0 <= less <= max(0.0, missing) + 1.0 for less, missing in lacking)
 
 
 def _beside(rows: Sequence[Row], samples: float) -> bool:

@@ -245,9 +245,7 @@ def recut(
     }
     # A card may have to be cut in one slot and not in the other, where it is counted already.
     done = attribution.settled | of_group.keys()
-    patterns = _taken_out(
-        attribution, lambda row: row.uuid in uuids and _device(row) not in done
-    )
+    patterns = _taken_out(attribution, lambda row: row.uuid in uuids and _device(row) not in done)
     grouped: dict[int, list[ActivitySample]] = defaultdict(list)
     by_name = _by_name(holdings)
     values: dict[tuple[Device, int], list[float]] = defaultdict(list)

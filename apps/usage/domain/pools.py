@@ -68,8 +68,9 @@ class Pools:
         return True
 
     def _is_shared_claim(self, row: DeviceSlot) -> bool:
-        numbers = [n for n in self._running(row) if self._holdings[n].shared]
-        if not numbers:
+        # With those who had it for themselves before or after: the slot's sum is of them all.
+        numbers = self._running(row)
+        if not any(self._holdings[n].shared for n in numbers):
             return False
         self._put(row.slot, numbers, [row])
         return True
@@ -182,11 +183,13 @@ class Pools:
     def _places(
         self, tenants: Sequence[int], rows: Sequence[DeviceSlot]
     ) -> dict[int, set[DeviceKey]]:
-        names = {(p.namespace, p.name): n for n in tenants if (p := self._holdings[n].pod)}
+        names: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number in tenants:
+            pod = self._holdings[number].pod
+            names[pod.namespace, pod.name].append(number)
         on: dict[int, set[DeviceKey]] = defaultdict(set)
         for row in rows:
-            number = names.get((row.namespace, row.pod)) if row.pod else None
-            if number is not None:
+            for number in names.get((row.namespace, row.pod), ()) if row.pod else ():
                 on[number].add((row.uuid, row.gpu_instance))
         return on
 

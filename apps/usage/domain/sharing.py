@@ -160,19 +160,25 @@ class _Used:
         self._together: set[int] = set()
 
     def _by_process(self) -> dict[int, float]:
-        """Return the processes' activity a running second, by tenant; empty where all are 0."""
-        names = {
-            (h.pod.namespace, h.pod.name): number for number, h in sorted(self._holdings.items())
-        }
-        sums: dict[int, float] = defaultdict(float)
+        """Return the processes' activity a running second, by tenant; empty where all are 0.
+
+        What bears one name, as a pod's holdings before and after a sharer came, has one rate.
+        """
+        numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number, holding in sorted(self._holdings.items()):
+            numbers[holding.pod.namespace, holding.pod.name].append(number)
+        sums: dict[tuple[str, str], float] = defaultdict(float)
         for row in self._group.rows:
-            number = names.get((row.namespace, row.pod)) if row.pod else None
-            if number is not None and row.process_sum is not None:
-                sums[number] += row.process_sum
+            if row.process_sum is not None and (row.namespace, row.pod) in numbers:
+                sums[row.namespace, row.pod] += row.process_sum
         if not any(sums.values()):
             return {}
         slot = self._group.slot
-        return {number: sums[number] / max(1.0, self.ran(number, slot)) for number in sums}
+        rates: dict[int, float] = {}
+        for name, total in sums.items():
+            ran = fsum(self.ran(number, slot) for number in numbers[name])
+            rates.update(dict.fromkeys(numbers[name], total / max(1.0, ran)))
+        return rates
 
     def ran(self, number: int, slot: int) -> float:
         return self._holdings[number].ran_in(slot)
@@ -228,9 +234,7 @@ class _Used:
             )
         return found
 
-    def _is_placed(
-        self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]
-    ) -> bool:
+    def _is_placed(self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> bool:
         """Say whether a tenant was on every device of the group: by name, or for want of others."""
         holding = self._holdings[number]
         if len(devices) == 1 or (not holding.shared and holding.units >= len(devices)):
@@ -262,8 +266,8 @@ class _Used:
         return max(peaks, default=None)
 
     def left_over(self, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> list[DeviceSlot]:
-        """Return rows for the energy that no tenant's part covers."""
-        held = fsum(self._held_part(number, devices) for number in self._holdings)
+        """Return rows for the energy that no share covers."""
+        held = fsum(self._held_part(n, devices) for n in self._holdings if self._measured[n])
         left = max(0.0, 1.0 - held)
         return [
             _stray(rows[0], 0.0, 0)._replace(
