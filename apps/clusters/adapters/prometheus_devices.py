@@ -169,7 +169,9 @@ def _counted(
         )
     }
     if shared:
-        add_process_values(reading, stretch, shared, sharing)
+        add_process_values(
+            reading, stretch, shared, sharing, lambda slot, key: learnt[slot].of(key)
+        )
     for slot, some in by_slot.items():
         share_energy(some, learnt[slot].of)
         yield from device_slots(slot, some)

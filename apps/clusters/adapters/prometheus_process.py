@@ -82,6 +82,7 @@ def add_process_values(
     parts: Sequence[Part],
     shared: Mapping[int, Mapping[DeviceKey, list[Row]]],
     sharing: Sharing,
+    interval: Callable[[int, DeviceKey], float],
 ) -> None:
     """Set `process` of the rows of shared devices where the exporter has values by process."""
     bare = {
@@ -97,7 +98,8 @@ def add_process_values(
         for place, rows in bare.items():
             if place not in values:
                 continue
-            how = _told(rows, values[place], scale)
+            room = SLOT_SECONDS / interval(place[0], (place[1], "")) + SPARE_SAMPLES
+            how = _told(rows, values[place], scale, room)
             if how is None:
                 sharing.without_values.add(place)
                 silent.add(place[1])
@@ -142,13 +144,17 @@ def _scale(values: Iterable[Mapping[_Workload, tuple[float, float]]]) -> float:
 
 
 def _told(
-    rows: Sequence[Row], values: Mapping[_Workload, tuple[float, float]], scale: float
+    rows: Sequence[Row],
+    values: Mapping[_Workload, tuple[float, float]],
+    scale: float,
+    room: float,
 ) -> VirtualGpus | None:
     """Set `process` of the rows of one device, and say how it is exported.
 
-    None where every pod reads 0 on a busy device, NONE where nothing can be told: all is 0.
+    `room` is how many samples one series can have. None where every pod reads 0 on a busy device,
+    NONE where nothing can be told: all is 0.
     """
-    if _NOBODY not in values or not _beside(rows, values[_NOBODY][1]):
+    if _NOBODY not in values or not _beside(rows, values[_NOBODY][1], room):
         return VirtualGpus.COPIES
     device, samples = _mean(values[_NOBODY], scale), values[_NOBODY][1]
     means = {name: _mean(one, scale) for name, one in values.items() if name[1]}
@@ -186,12 +192,14 @@ def _are_copies(
     return all(-1.0 <= less <= max(0.0, missing) + 1.0 for less, missing in lacking)
 
 
-def _beside(rows: Sequence[Row], samples: float) -> bool:
+def _beside(rows: Sequence[Row], samples: float, room: float) -> bool:
     """Say whether the row without a pod was there all the time that the pods were.
 
-    Else it is of the time after them, when nobody held the card.
+    Else it is of the time after them, when nobody held the card: so it is also where one fits
+    into the slot after the other.
     """
-    return samples >= max(row.samples for row in rows if row.pod) - SPARE_SAMPLES
+    longest = max(row.samples for row in rows if row.pod)
+    return samples >= longest - SPARE_SAMPLES and samples + longest > room
 
 
 def _mean(one: tuple[float, float], scale: float) -> float:
