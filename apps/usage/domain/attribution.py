@@ -162,10 +162,15 @@ def _without_copies(result: Attribution) -> list[DeviceSlot]:
 
     In virtual-GPU mode exporters show a device without a pod beside the rows of its pods.
     """
+    # Most devices of a cluster have pods' rows or one of their own, not both: those are passed by.
+    bare = {row.uuid for row in result.strays if not row.pod}
     named: dict[Device, list[DeviceSlot]] = defaultdict(list)
-    for row in (*result.strays, *(row for rows in result.rows.values() for row in rows)):
-        if row.pod:
-            named[_device(row)].append(row)
+    for rows in (result.strays, *result.rows.values()) if bare else ():
+        for row in rows:
+            if row.uuid in bare and row.pod:
+                named[_device(row)].append(row)
+    if not named:
+        return result.strays
     left = []
     for row in result.strays:
         pods = () if row.pod else named.get(_device(row), ())

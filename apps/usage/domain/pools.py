@@ -100,10 +100,13 @@ class Pools:
 
         `rows` are those that found their holding by name. Returns the strays that are left.
         """
-        if not any(not row.pod for row in strays):
+        uuids = {row.uuid for row in strays if not row.pod}
+        if not uuids:
             return list(strays)
-        named = {_place(row) for some in rows.values() for row in some}
-        found = {(number, row.slot) for number, some in rows.items() for row in some}
+        named = {_place(row) for some in rows.values() for row in some if row.uuid in uuids}
+        found: set[tuple[int, int]] = set()
+        if self._claimed:
+            found = {(number, row.slot) for number, some in rows.items() for row in some}
         left: list[DeviceSlot] = []
         bare: dict[tuple[_Kind, int], list[DeviceSlot]] = defaultdict(list)
         for row in strays:

@@ -5,6 +5,7 @@ What is divided is a group: devices of a node in one slot, and the holdings that
 Amounts are GPU-seconds of GPU-equivalents.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,6 +159,10 @@ class _Used:
         self._used: dict[int, list[float]] = defaultdict(list)
         self._measured: dict[int, list[float]] = defaultdict(list)
         self._together: set[int] = set()
+        self._changes = sorted(
+            {at for holding in self._holdings.values() for run in holding.runs for at in run}
+        )
+        self._present: dict[int, dict[int, float]] = {}
 
     def _by_process(self) -> dict[int, float]:
         """Return the processes' activity a running second, by tenant; empty where all are 0.
@@ -190,12 +195,17 @@ class _Used:
 
     def present(self, at: float) -> dict[int, float]:
         """Return what to divide an instant by: empty when nobody ran."""
-        here = {
-            number: 1.0
-            for number, holding in self._holdings.items()
-            if any(a <= at < b for a, b in holding.runs)
-        }
-        return self._rated(here)
+        # The same at every instant between two changes, of which there are few.
+        place = bisect_right(self._changes, at)
+        weights = self._present.get(place)
+        if weights is None:
+            here = {
+                number: 1.0
+                for number, holding in self._holdings.items()
+                if any(a <= at < b for a, b in holding.runs)
+            }
+            weights = self._present[place] = self._rated(here)
+        return weights
 
     def _rated(self, times: Mapping[int, float]) -> dict[int, float]:
         by_process = {n: self._processes.get(n, 0.0) * t for n, t in times.items()}
