@@ -584,7 +584,6 @@ def test_the_task_keeps_what_the_pages_show(db: None) -> None:
     assert row.code in KINDS
 
 
-
 def test_a_fix_is_never_cut_however_narrow_the_terminal(world: World) -> None:
     plant(world, findings={"stuck_counter": 2})
     diagnosis = examined(world)

@@ -134,6 +134,7 @@ class Pod(models.Model):
             models.Index(fields=["cluster", "ended_at", "created_at"], name="pod_lifetime"),
             models.Index(fields=["workload", "-created_at"], name="pod_of_workload"),
             models.Index(fields=["bound_at"], name="pod_bound"),
+            models.Index(fields=["ended_at"], name="pod_ended"),
         ]
 
     def __str__(self) -> str:

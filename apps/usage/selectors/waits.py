@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, F, Min, Q, QuerySet, Sum
+from django.db.models.lookups import In
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
@@ -106,12 +107,12 @@ def _waiting(at: datetime) -> QuerySet[Pod]:
 def there(at: datetime) -> Q:
     """Return the condition on pods of active clusters that they are there at `at`.
 
-    The clusters stand in both branches, so that the index on lifetimes serves each of them: of
-    thirteen months of pods a hundredth is there.
+    Of thirteen months of pods a hundredth is there: the index on their end finds them, and a
+    sum, for which there is no index, keeps databases from beginning with the clusters.
     """
-    active = Q(cluster__in=Cluster.objects.filter(active=True).order_by().values("pk"))
-    lasts = (active & Q(ended_at__isnull=True)) | (active & Q(ended_at__gt=at))
-    return lasts & Q(created_at__lte=at)
+    active = Cluster.objects.filter(active=True).order_by().values("pk")
+    lasts = Q(ended_at__isnull=True) | Q(ended_at__gt=at)
+    return lasts & Q(created_at__lte=at) & Q(In(F("cluster_id") + 0, active))
 
 
 def _condition(filters: Filters) -> Q:

@@ -52,14 +52,20 @@ def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
     newest = _newest(reading, freshness, _HOUR, [Grouping.TIER])
     # A cluster that lags has no newest hour, and its cards a price all the same.
     priced = _newest(reading, freshness, _DAY, catalog.PRICED)
-    since = Window(reading.now - timedelta(days=WAIT_DAYS), reading.now)
+    # To the full hour, so that the same waits are not counted anew for everybody who looks.
+    hour = reading.now.replace(minute=0, second=0, microsecond=0)
+    since = Window(hour - timedelta(days=WAIT_DAYS), hour)
     waiting = usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters)
     return catalog.entries(
         clusters.tier_rows(visibility=reading.visibility),
         entitled=entitled_teams(reading.now, visibility=reading.visibility),
         amounts={row.groups[Grouping.TIER]: row.amounts for row in newest},
         prices=catalog.prices(priced, price_list(reading.now, visibility=reading.visibility)),
-        waits=tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
+        waits=usage.remembered(
+            "waits",
+            (since, reading.filters),
+            lambda: tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
+        ),
         waiting={row.tier: row for row in waiting},
         query=reading.query,
     )

@@ -26,6 +26,7 @@ from apps.web.summaries.comparison import compared
 from apps.web.tables import Row, Table
 from apps.web.views.overview import team_table
 
+_WORKLOADS_PER_PAGE = 50
 _TAKES = tuple(key for key in EVERY if key != "team")
 _MOST_WAITS = 20
 _WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
@@ -161,7 +162,7 @@ def _workload_page(
         (row for row in rows if row.amounts.allocated),
         key=lambda r: (-listings.not_used(r.amounts), tuple(r.groups.values())),
     )
-    pages = forms.pages_from(request.GET, count=len(ordered))
+    pages = forms.pages_from(request.GET, count=len(ordered), usual=_WORKLOADS_PER_PAGE)
     note = ""
     if pages.last > 1:
         note = f"Page {pages.number} of {pages.last}; the total is over all {len(ordered)}."
@@ -169,6 +170,6 @@ def _workload_page(
         ordered[pages.part], reading, sums=ordered, note=note, scope={"team": team}
     )
     query = list(reading.query)
-    if pages.per_page != forms.PER_PAGE:
+    if pages.per_page != _WORKLOADS_PER_PAGE:
         query.append(("per_page", str(pages.per_page)))
     return tables.paged(table, path_of(request), query, pages)
