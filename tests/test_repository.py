@@ -486,7 +486,8 @@ def test_make_truths_takes_traces_through_the_lab_and_through_the_portal() -> No
         check=True,
     )
     assert "-m tests.lab.truths" in told.stdout
-    assert re.search(r"-m tests\.servers -- \S+ -m tests\.truths", told.stdout)
+    for trace in ("truths", "openb_truths"):
+        assert re.search(rf"-m tests\.servers -- \S+ -m tests\.{trace}\b", told.stdout)
 
 
 def test_the_image_serves_files_as_production_does() -> None:

@@ -573,3 +573,15 @@ def test_mig_behind_an_exclusive_tier_is_told_with_the_product_that_tells_it() -
     assert [one.code for one in found] == ["sharing-differs"]
     assert f"{PRODUCT}: NVIDIA-H100-80GB-HBM3-MIG-1g.10gb" in found[0].fix
     assert "sharing: mig" in found[0].fix
+
+
+def test_pitfall_21_a_key_without_its_prefix_limits_nothing() -> None:
+    """Hard 10, and the team runs 14: nothing stops it, and `used` is not 0 of 10 but nowhere."""
+    running = tuple(tenant(f"run-{n}", "whole-1", GPU, "exclusive-a100") for n in range(14))
+    quotas = (*(METRICS.quotas or ()), QuotaRow("vision", "old", "nvidia.com/gpu", 10.0))
+    look = with_metrics(quotas=quotas)
+    look = replace(look, past=replace(look.past, tenants=running))
+    (found,) = (f for f in examine([look]) if f.code == "quota-counts-nothing")
+    assert "sets nvidia.com/gpu to 10" in found.what
+    assert "14 units are held there now" in found.what
+    assert 'requests.nvidia.com/gpu: "10"' in found.fix

@@ -1,9 +1,9 @@
 """The known pitfalls of GPU accounting, each with its numbers: those of the ledger.
 
 Every pitfall of the list has a test of its name, here or beside what it is about. What nothing is
-built on yet waits: quotas against requests (20 names, 21 keys that count nothing, 22 used against
-running), work that waits (23 blocked by a quota, 24 wording of taints, 25 counts of reasons, 26
-events that expire, 27 normal events, 28 pods the kubelet turns away), and prices (44).
+built on yet waits: quotas against what runs (22), work that waits (23 blocked by a quota, 24
+wording of taints, 25 counts of reasons, 26 events that expire, 27 normal events, 28 pods the
+kubelet turns away), and prices (44).
 """
 
 import re
@@ -16,7 +16,7 @@ import pytest
 
 from apps.clusters.domain.ledger import PodRecord
 from apps.clusters.domain.mig import geometry
-from apps.clusters.domain.resources import effective_request
+from apps.clusters.domain.resources import desanitise, effective_request
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.tiers import Sharing, TierRule, unit_weight
 from apps.clusters.domain.window import HOUR_SECONDS
@@ -37,7 +37,7 @@ from tests.usage.hours import (
 )
 
 PITFALLS = range(1, 51)
-WAITING = frozenset({*range(20, 29), 44})
+WAITING = frozenset({*range(22, 29), 44})
 _NAME = re.compile(r"def test_pitfall_(\d+(?:_and_\d+)*)_")
 
 
@@ -208,3 +208,12 @@ def test_pitfall_47_an_outage_of_the_exporter_is_no_waste() -> None:
     total = hour_facts([spell(gpus=100)], [pod(units=100)]).total()
     assert (hours(total.unmeasured), total.idle, total.not_used) == (100.0, 0, 0)
     assert total.utilization_ratio is None
+
+
+def test_pitfall_20_requests_and_quotas_are_named_in_two_ways() -> None:
+    """Requests say nvidia_com_gpu, a quota requests.nvidia.com/gpu: 6 of 8, not a join of none."""
+    requested = {"nvidia_com_gpu": 6.0, "nvidia_com_mig_1g_10gb": 2.0}
+    hard = {"requests.nvidia.com/gpu": 8.0, "requests.nvidia.com/mig-1g.10gb": 4.0}
+    by_resource = {desanitise(name): units for name, units in requested.items()}
+    burn = {key: by_resource[key.removeprefix("requests.")] / most for key, most in hard.items()}
+    assert burn == {"requests.nvidia.com/gpu": 0.75, "requests.nvidia.com/mig-1g.10gb": 0.5}
