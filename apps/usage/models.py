@@ -261,10 +261,7 @@ class CollectionWindow(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["cluster", "hour"], name="collection_once"),
         ]
-        indexes = [
-            models.Index(fields=["-hour", "cluster"], name="collection_hour"),
-            models.Index(fields=["collected_at"], name="collection_collected"),
-        ]
+        indexes = [models.Index(fields=["-hour", "cluster"], name="collection_hour")]
 
     def __str__(self) -> str:
         return f"{self.cluster_id} {self.hour} {self.state}"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from apps.clusters.adapters.prometheus_forms import Device
+from apps.clusters.domain.mig import profile_name
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
 
@@ -124,7 +125,7 @@ def device_slots(slot: int, rows: Iterable[Row]) -> Iterator[DeviceSlot]:
             slot,
             device.uuid,
             device.gpu_instance,
-            device.profile,
+            profile_name(device.profile),
             device.model,
             device.node,
             row.namespace,

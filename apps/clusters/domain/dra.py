@@ -12,6 +12,7 @@ from typing import Any
 
 from apps.clusters.domain.json_fields import items, mapping, text, whole
 from apps.clusters.domain.ledger import OfferedDevice
+from apps.clusters.domain.mig import profile_name
 from apps.clusters.domain.resources import quantity
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -67,7 +68,7 @@ class PublishedDevice:
     @property
     def profile(self) -> str:
         """The MIG profile, empty for a whole card."""
-        return self.word("profile") if self.word("type") != "gpu" else ""
+        return profile_name(self.word("profile")) if self.word("type") != "gpu" else ""
 
     @property
     def model(self) -> str:

@@ -119,7 +119,7 @@ def _guessed(compute: int, gigabytes: int, part: Part | None) -> Geometry:
     if part is not None:
         one = next(iter(part.profiles.values()))
         total, memory_total = one.compute_total, one.memory_total
-    compute = min(compute, total)
+    compute = max(1, min(compute, total))  # anybody may ask for `mig-0g.0gb`
     memory = compute
     if part is not None:
         memory = round(gigabytes * memory_total / part.board_gb)
@@ -137,6 +137,11 @@ def part_of(model: str) -> Part | None:
         if all(word in key for word in words):
             return _BY_NAME[name]
     return None
+
+
+def profile_name(profile: str) -> str:
+    """Return a profile as labels and resources write it: `1g.10gb.me` for `1g.10gb+me`."""
+    return profile.replace("+", ".")
 
 
 def mig_part(profile: str, model: str) -> float:

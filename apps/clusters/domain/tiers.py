@@ -125,9 +125,13 @@ def unit_weight(resource: str, labels: Mapping[str, str]) -> float:
 
 def is_shared(resource: str, labels: Mapping[str, str]) -> bool:
     """Say whether several pods may be on the device that a unit of `resource` stands for."""
-    if resource.endswith(".shared") or labels.get(_STRATEGY_LABEL) in _SHARING_STRATEGIES:
+    profile = mig_profile(resource, labels)
+    strategy = _STRATEGY_LABEL
+    if resource.startswith(_MIG_RESOURCE):
+        strategy = f"{_MIG_RESOURCE}{profile}.sharing-strategy"
+    if resource.endswith(".shared") or labels.get(strategy) in _SHARING_STRATEGIES:
         return True
-    return _replicas(resource, mig_profile(resource, labels), labels) > 1
+    return _replicas(resource, profile, labels) > 1
 
 
 def mig_profile(resource: str, labels: Mapping[str, str]) -> str:

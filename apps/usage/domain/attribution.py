@@ -15,6 +15,7 @@ from apps.usage.domain.sharing import (
     Group,
     Share,
     beside_each_other,
+    counted_once,
     divide,
     divide_by_instants,
     is_clear,
@@ -94,16 +95,23 @@ class Attribution:
 
 
 def attribute(
-    rows: Iterable[DeviceSlot], holdings: Sequence[Holding], *, interval: Interval
+    rows: Iterable[DeviceSlot],
+    holdings: Sequence[Holding],
+    *,
+    interval: Interval,
+    offered: Mapping[tuple[str, str], float] | None = None,
 ) -> Attribution:
     """Match every device row to the holding of the pod that its labels name.
 
     A name that two pods bore within a slot goes to the one on the row's node, else, until raw
     samples tell them apart (`recut`), to the one that ran longest in it. Rows whose pod held
     nothing in the slot are strays, as are rows without a pod.
+
+    `offered` is how many devices each (node, MIG profile) has that one pod has alone: only where
+    all of them are shown is a pod that nothing names found by elimination.
     """
     by_name = _by_name(holdings)
-    pools = Pools(holdings)
+    pools = Pools(holdings, offered or {})
     result = Attribution(interval.seconds)
     counts = _Counts()
     for row in rows:
@@ -121,14 +129,14 @@ def attribute(
             found = sorted(found, key=lambda c: (c[1].ran_in(row.slot), c[1].pod.uid))
         result.rows[found[-1][0]].append(row)
     counts.note_intervals(result, interval)
-    result.strays = pools.take_unnamed(_without_copies(result), result.rows)
+    result.strays = pools.take_unnamed(_without_copies(_without_parents(result)), result.rows)
     for group in pools.groups():
         if is_clear(group, holdings, result.interval):
             result.take(divide(group, holdings, result.interval))
             result.settled.update((group.slot, *key) for key in group.devices())
         else:
             result.unclear.append(group)
-    result.strays += pools.nobodys
+    result.strays += counted_once(pools.nobodys, result.interval)
     return result
 
 
@@ -155,6 +163,24 @@ class _Counts:
             seconds = interval.of(device, samples)
             if seconds != interval.seconds:
                 result.intervals[device] = seconds
+
+
+def _without_parents(result: Attribution) -> Attribution:
+    """Take their activity from cards' own rows that stand beside those of their MIG instances."""
+    cut = {
+        (row.slot, row.uuid)
+        for rows in (result.strays, *result.rows.values())
+        for row in rows
+        if row.gpu_instance
+    }
+    if cut:
+        result.strays = [
+            row._replace(activity_sum=None, samples=0)
+            if not (row.gpu_instance or row.pod) and (row.slot, row.uuid) in cut
+            else row
+            for row in result.strays
+        ]
+    return result
 
 
 def _without_copies(result: Attribution) -> list[DeviceSlot]:
@@ -196,13 +222,21 @@ def _by_name(holdings: Sequence[Holding]) -> dict[tuple[str, str], list[_Numbere
 def _holders(row: DeviceSlot, named: Sequence[_Numbered]) -> Sequence[_Numbered]:
     """Return the holdings that the row may belong to, of those whose pod has its name."""
     start, end = row.slot, row.slot + SLOT_SECONDS
-    there = [one for one in named if one[1].held[0][0] < end and one[1].held[-1][1] > start]
+    return _narrowed(
+        row, [one for one in named if one[1].held[0][0] < end and one[1].held[-1][1] > start]
+    )
+
+
+def _narrowed(row: DeviceSlot, there: Sequence[_Numbered]) -> Sequence[_Numbered]:
+    """Return those of several holdings of one name that fit a device: they may be of one pod."""
     if len(there) > 1 and row.node:
         there = [one for one in there if one[1].pod.node == row.node] or there
     if len(there) > 1:
-        # One pod that holds several kinds: its MIG devices by profile, its cards by model.
+        # Its MIG devices by profile, its cards by model, and what claims gave it by device.
         there = [one for one in there if one[1].profile == row.profile] or there
         there = [one for one in there if same_model(one[1].card.model, row.model)] or there
+        given = [one for one in there if row.uuid in one[1].devices]
+        there = given or [one for one in there if not one[1].devices] or there
     return there
 
 
@@ -262,7 +296,7 @@ def recut(
         if device not in patterns:
             continue
         candidates = by_name.get((sample.namespace, sample.pod), ())
-        holder = _holder_at(sample.at, patterns[device].node, candidates)
+        holder = _holder_at(sample.at, patterns[device], candidates)
         values[device, holder].append(sample.activity)
     sums = {key: (fsum(some), len(some)) for key, some in values.items()}
     _put(attribution, patterns, sums, holdings)
@@ -300,10 +334,9 @@ def _device(row: DeviceSlot) -> Device:
 _NOBODY = -1
 
 
-def _holder_at(at: float, node: str, candidates: Sequence[_Numbered]) -> int:
+def _holder_at(at: float, device: DeviceSlot, candidates: Sequence[_Numbered]) -> int:
     running = [c for c in candidates if any(a <= at < b for a, b in c[1].runs)]
-    if len(running) > 1:
-        running = [c for c in running if c[1].pod.node == node] or running
+    running = list(_narrowed(device, running))
     return running[0][0] if running else _NOBODY
 
 

@@ -22,6 +22,7 @@ from apps.usage.domain.inventory import Inventory
 
 _COUNT_LABEL = "nvidia.com/gpu.count"
 _MIG_PREFIX = "nvidia.com/mig-"
+_STRATEGY = "nvidia.com/mig.strategy"
 _SINGLE = "single"
 
 
@@ -100,8 +101,9 @@ class Classifier:
     def _offered(self, spell: NodeSpell) -> Iterator[Offer]:
         plain: list[Offer] = []
         partitioned: list[Offer] = []
+        stale = _stale(spell)
         for resource, units in sorted(spell.capacity.items()):
-            if units <= 0:
+            if units <= 0 or resource in stale:
                 continue
             allocatable = min(units, spell.allocatable.get(resource, 0.0))
             for offer in self._split(resource, spell, units, allocatable):
@@ -216,7 +218,7 @@ class Classifier:
         strategy `single` the label counts MIG devices and says nothing of cards.
         """
         needed = float(fewest_cards(counts, offers[0].card.model))
-        if spell.labels.get("nvidia.com/mig.strategy") == _SINGLE:
+        if spell.labels.get(_STRATEGY) == _SINGLE:
             return needed
         try:
             return max(needed, float(spell.labels.get(_COUNT_LABEL, "")) - whole)
@@ -259,6 +261,24 @@ class Classifier:
                 if rule.matches(name, spell.labels):
                     return name
         return device.classes[0] if device.classes else device.driver
+
+
+def _stale(spell: NodeSpell) -> set[str]:
+    """Return the resources that a node no longer offers and its kubelet still counts.
+
+    After its cards were cut or shared anew: none of them is allocatable, others are, and together
+    they are more cards than the node's label says. Without that label nothing is left out.
+    """
+    if len(spell.capacity) < 2 or spell.labels.get(_STRATEGY) == _SINGLE:
+        return set()
+    gone = {r for r in spell.capacity if not spell.allocatable.get(r, 0.0)}
+    try:
+        cards = float(spell.labels.get(_COUNT_LABEL, ""))
+    except ValueError:
+        return set()
+    weights = {r: unit_weight(r, spell.labels) for r in spell.capacity}
+    held = sum(units * weights[r] for r, units in spell.capacity.items())
+    return gone if len(gone) < len(spell.capacity) and held > cards + 1e-6 else set()
 
 
 def _counts(offers: Sequence[Offer]) -> dict[str, int]:

@@ -125,6 +125,7 @@ def facts(
     strays = list(attribution.strays)
     number = 0
     for ledger in ledgers:
+        of_pod: dict[tuple[str, Card], PodFact] = {}
         for holding in ledger.holdings:
             rows = attribution.rows.get(number, [])
             ran = {slot: holding.ran_in(slot) for slot in slots}
@@ -136,8 +137,13 @@ def facts(
             if holding.inferred or number in attribution.guessed:
                 fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
                 fact.amounts.grade_apportioned = 0
-            result.pods.append(fact)
             allocated[ledger.node, fact.card].add(fact.amounts)
+            # A claim whose sharers change has several holdings of one pod.
+            before = of_pod.setdefault((fact.uid, fact.card), fact)
+            if before is fact:
+                result.pods.append(fact)
+            else:
+                before.amounts.add(fact.amounts)
             number += 1
         if ledger.overcommitted:
             result.findings["overcommitted"] += 1

@@ -5,6 +5,8 @@ That is so on shared cards, for devices given by claims, and where exporters nam
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from math import inf
 
 from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, same_model
@@ -25,13 +27,18 @@ class Pools:
     `nobodys` are rows of such devices on which nobody was.
     """
 
-    def __init__(self, holdings: Sequence[Holding]) -> None:
+    def __init__(
+        self, holdings: Sequence[Holding], offered: Mapping[tuple[str, str], float]
+    ) -> None:
         self._holdings = holdings
+        self._offered = offered
         self._shared: dict[_Kind, list[int]] = defaultdict(list)
         self._alone: dict[_Kind, list[int]] = defaultdict(list)
         self._claimed: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._rows: dict[tuple[_Kind, int], list[DeviceSlot]] = defaultdict(list)
-        self._unnamed: list[Group] = []
+        self._unnamed: dict[int, Group] = {}
+        self._group_of: dict[tuple[int, int], int] = {}
+        self._keys = count()
         self.nobodys: list[DeviceSlot] = []
         for number, holding in enumerate(holdings):
             kind = (holding.pod.node, holding.profile)
@@ -55,8 +62,10 @@ class Pools:
         """
         if self._claimed and self._is_shared_claim(row):
             return True
-        if not self._shared:
+        if not self._shared or (named and not any(holding.shared for _, holding in named)):
             return False
+        if self._claimed and self._running(row):
+            return False  # given to somebody alone, on a node that shares other cards
         kind = (row.node, row.profile)
         if kind not in self._shared:
             # Exporters that do not name the node at all; the pod's node is known.
@@ -81,15 +90,20 @@ class Pools:
 
     def _put(self, slot: int, numbers: Iterable[int], rows: Iterable[DeviceSlot]) -> None:
         """Add rows to the group of these holdings, and join groups that have some in common."""
-        joined = Group(slot, sorted(set(numbers)), list(rows))
-        apart = []
-        for group in self._unnamed:
-            if group.slot == slot and not set(group.tenants).isdisjoint(joined.tenants):
-                joined.tenants = sorted({*joined.tenants, *group.tenants})
-                joined.rows = [*group.rows, *joined.rows]
-            else:
-                apart.append(group)
-        self._unnamed = [*apart, joined]
+        tenants = set(numbers)
+        known = {self._group_of[slot, n] for n in tenants if (slot, n) in self._group_of}
+        if not known:
+            known = {next(self._keys)}
+        key = min(known)
+        joined = self._unnamed.setdefault(key, Group(slot, []))
+        for other in sorted(known - {key}):
+            group = self._unnamed.pop(other)
+            tenants.update(group.tenants)
+            joined.rows += group.rows
+        joined.rows += rows
+        if not tenants <= set(joined.tenants):
+            joined.tenants = sorted(tenants.union(joined.tenants))
+            self._group_of.update(((slot, n), key) for n in joined.tenants)
 
     # ------------------------------------------------------------ rows without a name
 
@@ -143,6 +157,8 @@ class Pools:
             devices = {(row.uuid, row.gpu_instance) for row in some}
             if len(silent) != 1 or self._holdings[silent[0]].units != len(devices):
                 continue
+            if len(devices | _shown(kind, slot, rows)) < self._offered.get(kind, inf):
+                continue  # the one it is on may be the one that is not shown
             if all(_fits(row, self._holdings[silent[0]]) for row in some):
                 self._put(slot, silent, some)
                 yield from some
@@ -151,7 +167,7 @@ class Pools:
 
     def groups(self) -> Iterator[Group]:
         """Yield every group with somebody on it, in a fixed order."""
-        yield from sorted(self._unnamed, key=lambda group: (group.slot, group.tenants))
+        yield from sorted(self._unnamed.values(), key=lambda group: (group.slot, group.tenants))
         for (kind, slot), rows in sorted(self._rows.items(), key=lambda item: item[0]):
             tenants = [n for n in self._shared[kind] if self._holdings[n].ran_in(slot) > 0]
             if tenants:
@@ -195,6 +211,16 @@ class Pools:
             for number in names.get((row.namespace, row.pod), ()) if row.pod else ():
                 on[number].add((row.uuid, row.gpu_instance))
         return on
+
+
+def _shown(kind: _Kind, slot: int, rows: Mapping[int, Sequence[DeviceSlot]]) -> set[DeviceKey]:
+    """Return the devices of a node and profile that name their pod in a slot."""
+    return {
+        (row.uuid, row.gpu_instance)
+        for some in rows.values()
+        for row in some
+        if row.slot == slot and (row.node, row.profile) == kind
+    }
 
 
 def _components(

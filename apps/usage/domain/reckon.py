@@ -1,6 +1,6 @@
 """From what is known of an hour to its facts: who held what, and what their devices did. Pure."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,21 +48,38 @@ def reckon(hour: HourInput, raw: RawSamples, *, idle_below: float) -> tuple[Hour
 
     `raw` is asked for the devices alone whose sums over a slot cannot be told apart.
     """
+    classifier = Classifier(hour.rules, lambda: inventories(hour.rows))
     ledgers = hold_cluster(
         hour.start,
         hour.pods,
         hour.spells,
-        classifier=Classifier(hour.rules, lambda: inventories(hour.rows)),
+        classifier=classifier,
         bound=hour.bound,
         limits=hour.limits,
         claims=hour.claims,
     )
     holdings = [holding for ledger in ledgers for holding in ledger.holdings]
-    attribution = attribute(hour.rows, holdings, interval=hour.interval)
+    attribution = attribute(
+        hour.rows, holdings, interval=hour.interval, offered=_offered(hour.spells, classifier)
+    )
     findings = _cut(attribution, holdings, raw)
     result = facts(hour.start, ledgers, attribution, idle_below=idle_below)
     result.findings.update(findings)
     return result, attribution
+
+
+def _offered(spells: Sequence[NodeSpell], classifier: Classifier) -> dict[tuple[str, str], float]:
+    """Return how many devices each node offers that one pod has alone, by node and profile."""
+    most: dict[tuple[str, str], float] = {}
+    for spell in spells:
+        units: dict[str, float] = defaultdict(float)
+        for offer in classifier.offers(spell):
+            if not offer.shared:
+                units[offer.profile] += offer.units
+        for profile, count in units.items():
+            key = (spell.node, profile)
+            most[key] = max(most.get(key, 0.0), count)
+    return most
 
 
 def _cut(attribution: Attribution, holdings: Sequence[Holding], raw: RawSamples) -> Counter[str]:

@@ -81,7 +81,13 @@ def is_clear(group: Group, holdings: Sequence[Holding], seconds: Seconds) -> boo
         bool(named)
         and all(_names(row, pod.namespace, pod.name) for row in named)
         and not any(beside_each_other(rows, seconds(rows[0])) for rows in group.devices().values())
+        and not any(_outlives(rows, ran[0], seconds(rows[0])) for rows in group.devices().values())
     )
+
+
+def _outlives(rows: Sequence[DeviceSlot], ran: float, interval: float) -> bool:
+    """Say whether a device's label was there for longer than its pod ran."""
+    return sum(row.samples for row in rows if row.pod) - ran / interval >= _SPARE_SAMPLES
 
 
 def beside_each_other(rows: Sequence[DeviceSlot], interval: float) -> bool:
@@ -310,6 +316,19 @@ def _counted_once(
     own = max(bare, key=lambda row: row.samples, default=largest)
     one = own if own.samples >= _ALIKE * largest.samples else largest
     return one.activity_sum or 0.0, one.samples, []
+
+
+def counted_once(rows: Iterable[DeviceSlot], seconds: Seconds) -> list[DeviceSlot]:
+    """Return rows of devices that nobody was on, one for each device and slot and its rest."""
+    devices: dict[tuple[int, DeviceKey], list[DeviceSlot]] = defaultdict(list)
+    for row in rows:
+        devices[row.slot, (row.uuid, row.gpu_instance)].append(row)
+    found = []
+    for some in devices.values():
+        total, samples, apart = _counted_once(some, seconds(some[0]))
+        energy = fsum(row.energy_wh or 0.0 for row in some)
+        found += [_stray(some[0], total, samples)._replace(energy_wh=energy or None), *apart]
+    return found
 
 
 def _bare(row: DeviceSlot) -> DeviceSlot:

@@ -53,10 +53,6 @@ class Migration(migrations.Migration):
                 to="usage.exportersetup",
             ),
         ),
-        migrations.AddIndex(
-            model_name="collectionwindow",
-            index=models.Index(fields=["collected_at"], name="collection_collected"),
-        ),
         migrations.AddConstraint(
             model_name="exportersetup",
             constraint=models.UniqueConstraint(

@@ -9,7 +9,7 @@ from django.core.cache import cache
 from django.db.models import Max
 from redis.exceptions import RedisError
 
-from apps.usage.models import CollectionWindow
+from apps.usage.models import TierHour
 
 _SECONDS = 3600
 
@@ -22,7 +22,8 @@ def remembered(name: str, asked: object, read: Callable[[], Found]) -> Found:
     `asked` is the whole question, visibility included: its text tells questions apart. A cache
     that is away remembers nothing. One query.
     """
-    newest = CollectionWindow.objects.aggregate(newest=Max("collected_at"))["newest"]
+    # Every hour that is written has new rows: their last id tells of it, whenever it was begun.
+    newest = TierHour.objects.aggregate(newest=Max("pk"))["newest"]
     key = f"{name}:{sha256(repr((newest, asked)).encode()).hexdigest()}"
     found: Found | None = _kept(key)
     if found is None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DataError, transaction
 from django.db.models import F, Q
 
 from apps.clusters.domain.calendar import hour_floor
@@ -41,7 +41,7 @@ _INTERVAL_DIFFERS = 0.2
 
 # What data that nobody thought of makes Python raise. An hour must not wait for ever without a
 # word because of it, nor take the others of its window along.
-_STRANGE = (ArithmeticError, LookupError, TypeError, ValueError)
+_STRANGE = (ArithmeticError, LookupError, TypeError, ValueError, DataError)
 
 
 class UnknownCluster(Exception):
