@@ -42,6 +42,23 @@ _WEB = ("speech", "web-7d4b9-x2x2x", "main")
 _GPU = {"nvidia.com/gpu": 1.0}
 
 
+_PROFILE = ExporterProfile(
+    (
+        JobProfile(
+            job="dcgm-exporter",
+            family=Family.DCGM,
+            generation=Generation.HOSTNAME_UPPER,
+            workload_labels=WorkloadLabels.EXPORTED,
+            node_labels=("Hostname",),
+            activity_metrics=(("NVIDIA A100-SXM4-80GB", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE",)),),
+            memory_metric="DCGM_FI_DEV_FB_USED",
+            energy_metric="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+            label_names=("Hostname", "UUID", "exported_pod", "modelName", "pod"),
+        ),
+    )
+)
+
+
 def fake() -> FakeMetrics:
     """Return the small cluster of `record_answers` as rows."""
     return FakeMetrics(
@@ -91,21 +108,7 @@ def fake() -> FakeMetrics:
             for slot in (ORIGIN, ORIGIN + SLOT)
         ],
         away=BEFORE.slots(),
-        profile=ExporterProfile((
-            JobProfile(
-                job="dcgm-exporter",
-                family=Family.DCGM,
-                generation=Generation.HOSTNAME_UPPER,
-                workload_labels=WorkloadLabels.EXPORTED,
-                node_labels=("Hostname",),
-                activity_metrics=(
-                    ("NVIDIA A100-SXM4-80GB", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE",)),
-                ),
-                memory_metric="DCGM_FI_DEV_FB_USED",
-                energy_metric="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-                label_names=("Hostname", "UUID", "exported_pod", "modelName", "pod"),
-            ),
-        )),
+        profile=_PROFILE,
     )  # fmt: skip
 
 

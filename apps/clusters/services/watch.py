@@ -116,10 +116,7 @@ def follow(
         for path in (*claims, *COLLECTIONS)
     ]
     due = clock().timestamp() + DISCOVER_SECONDS
-    threads = [
-        threading.Thread(target=s.run, name=f"watch {cluster.name} {s.path}", daemon=True)
-        for s in streams
-    ]
+    threads = [_thread(stream) for stream in streams]
     try:
         recorder = _persist(lambda: Recorder(cluster.pk, source, claims), stop, wait)
         if recorder is None:
@@ -142,6 +139,11 @@ def follow(
         for thread in threads:
             if thread.ident is not None:
                 thread.join(_JOIN_SECONDS)
+
+
+def _thread(stream: Stream) -> threading.Thread:
+    name = f"watch {stream.cluster} {stream.path}"
+    return threading.Thread(target=stream.run, name=name, daemon=True)
 
 
 def _await_discovery(
