@@ -139,6 +139,17 @@ def test_what_a_kubelet_still_counts_is_no_capacity() -> None:
     assert hours(hour_facts([stale], []).total().capacity or 0) == 2.0
 
 
+def test_broken_cards_beside_mig_devices_are_unhealthy_and_not_left_out() -> None:
+    """The label counts two of the six cards: it is that of another model."""
+    mig = "nvidia.com/mig-3g.40gb"
+    there = replace(
+        spell(labels=LABELS | {"nvidia.com/gpu.count": "2"}),
+        capacity={GPU: 6.0, mig: 2.0},
+        allocatable={GPU: 0.0, mig: 2.0},
+    )
+    assert hours(hour_facts([there], []).total().unhealthy or 0) == pytest.approx(6.0)
+
+
 def test_a_card_s_own_row_beside_its_instances_counts_nothing() -> None:
     mig = "nvidia.com/mig-1g.10gb"
     there = replace(spell(), capacity={mig: 7.0}, allocatable={mig: 7.0})

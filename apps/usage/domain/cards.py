@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from math import ceil
 from typing import NamedTuple
 
 from apps.clusters.domain.ledger import NodeSpell, OfferedDevice
@@ -267,7 +268,8 @@ def _stale(spell: NodeSpell) -> set[str]:
     """Return the resources that a node no longer offers and its kubelet still counts.
 
     After its cards were cut or shared anew: none of them is allocatable, others are, and together
-    they are more cards than the node's label says. Without that label nothing is left out.
+    they are more cards than the node's label says, which those others fill by themselves. Else what
+    is not allocatable is broken: the label counts one model alone on a node of several.
     """
     if len(spell.capacity) < 2 or spell.labels.get(_STRATEGY) == _SINGLE:
         return set()
@@ -277,8 +279,9 @@ def _stale(spell: NodeSpell) -> set[str]:
     except ValueError:
         return set()
     weights = {r: unit_weight(r, spell.labels) for r in spell.capacity}
-    held = sum(units * weights[r] for r, units in spell.capacity.items())
-    return gone if len(gone) < len(spell.capacity) and held > cards + 1e-6 else set()
+    held = {r: units * weights[r] for r, units in spell.capacity.items()}
+    left = ceil(sum(amount for r, amount in held.items() if r not in gone) - 1e-6)
+    return gone if sum(held.values()) > cards + 1e-6 and left >= cards > 0 else set()
 
 
 def _counts(offers: Sequence[Offer]) -> dict[str, int]:
