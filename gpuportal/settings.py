@@ -56,6 +56,7 @@ INSTALLED_APPS = [
     "apps.accounts",
     "apps.clusters",
     "apps.usage",
+    "apps.pending",
     "apps.quotas",
     "apps.costs",
     "apps.operations",

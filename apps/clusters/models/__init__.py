@@ -22,6 +22,7 @@ from apps.clusters.models.ledger import (
     WatchSpan,
     Workload,
 )
+from apps.clusters.models.sightings import Sighting
 
 __all__ = [
     "CAPACITY_TYPES",
@@ -36,6 +37,7 @@ __all__ = [
     "NodeSpell",
     "Pod",
     "ReportSettings",
+    "Sighting",
     "Tier",
     "TierRule",
     "Valid",
