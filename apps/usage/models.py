@@ -100,9 +100,13 @@ class PodHour(OfWorkload, Held):
 
 
 class TeamHour(OfTier, Held):
-    """The sum of a team's pods on a tier in one hour; kept for good."""
+    """The sum of a team's pods on a tier in one hour; kept for good.
+
+    `allocated_first` is what of `allocated` lies in the first of the hour's two slots.
+    """
 
     hour = models.DateTimeField()
+    allocated_first = models.BigIntegerField(default=0)
     team = models.ForeignKey(
         "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
     )
@@ -132,9 +136,13 @@ class NodeHour(OfTier, Held, Capacity):
 
 
 class TierHour(OfTier, Held, Capacity):
-    """The whole ledger of a tier in one hour; kept for good."""
+    """The whole ledger of a tier in one hour; kept for good.
+
+    `capacity_first` is what of `capacity` lies in the first of the hour's two slots.
+    """
 
     hour = models.DateTimeField()
+    capacity_first = models.BigIntegerField(default=0)
 
     class Meta:
         ordering = ["hour", "pk"]

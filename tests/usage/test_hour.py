@@ -336,6 +336,8 @@ def test_both_equations_hold_and_nothing_is_negative(
     nodes = result.total()
     for name in ("allocated", "not_running", "unmeasured", "idle", "underused", "busy"):
         assert getattr(total, name) == getattr(nodes, name), "team rows sum to tier rows"
+    assert 0 <= sum(result.first_held.values()) <= total.allocated
+    assert min(result.first_capacity.values(), default=0) >= 0
 
 
 @given(spells(), pods())

@@ -52,6 +52,10 @@ class Holding:
         """What it held in the hour."""
         return seconds(self.held) * self.gpu_equivalents
 
+    def held_in(self, slot: int) -> float:
+        """Return the GPU-seconds that it held in a slot."""
+        return overlap(self.held, slot, slot + SLOT_SECONDS) * self.gpu_equivalents
+
     @property
     def span(self) -> Span:
         """From when it first to when it last held them in the hour."""
@@ -71,9 +75,10 @@ class Holding:
 
 @dataclass(slots=True)
 class Cards:
-    """The cards of one node and kind over the hour, in GPU-seconds."""
+    """The cards of one node and kind over the hour, in GPU-seconds; `first` in its first slot."""
 
     capacity: float = 0.0
+    first: float = 0.0
     unhealthy: float = 0.0
     unallocated: float = 0.0
     stranded: float = 0.0
@@ -259,7 +264,7 @@ def _sweep(
     for a, b in pairwise(ordered):
         here = [h for h in ledger.holdings if any(s <= a and e >= b for s, e in h.held)]
         there = next((s for s in spells if s.start <= a and s.end >= b), None)
-        share = _distribute(ledger, there, here, b - a, cards)
+        share = _distribute(ledger, there, here, (a, b), start + SLOT_SECONDS, cards)
         for holding in here:
             fitted[id(holding)] += share * (b - a)
     for holding in ledger.holdings:
@@ -288,11 +293,14 @@ def _fits(
             level, last = level + amount, at
             if _share(level, there.get(card, 0.0)) < 1.0:
                 return False
-    length = min(spell.end, end) - max(spell.start, start)
+    first, last = max(spell.start, start), min(spell.end, end)
+    length = last - first
+    half = _before(first, last, start + SLOT_SECONDS)
     for card, units in there.items():
         cards = ledger.cards[card]
         free = max(0.0, units * length - held[card])
         cards.capacity += units * length
+        cards.first += units * half
         cards.unallocated += free
         cards.stranded += min(free, stranded.get(card, 0.0) * length)
     return True
@@ -312,12 +320,17 @@ def _distribute(
     ledger: NodeLedger,
     spell: NodeSpell | None,
     holdings: Sequence[Holding],
-    length: float,
+    span: Span,
+    half: float,
     cards_of: Mapping[float, _CardSums],
 ) -> float:
-    """Distribute a node's cards over `length` seconds; return the share that holdings get."""
+    """Distribute a node's cards over a span; return the share that holdings get.
+
+    `half` is when the second slot of the hour begins.
+    """
     if spell is None:
         return 0.0
+    length, first = span[1] - span[0], _before(*span, half)
     there, allocatable, stranded = map(dict, cards_of[spell.start])
     held: dict[Card, float] = defaultdict(float)
     for holding in holdings:
@@ -334,11 +347,17 @@ def _distribute(
         unhealthy = min(free, broken) if healthy else free
         cards = ledger.cards[card]
         cards.capacity += capacity * length
+        cards.first += capacity * first
         cards.unhealthy += unhealthy * length
         cards.unallocated += (free - unhealthy) * length
         cards.stranded += min(free - unhealthy, stranded.get(card, 0.0)) * length
     _note_unhealthy(holdings, held, allocatable, length, healthy=healthy, share=share)
     return share
+
+
+def _before(start: float, end: float, at: float) -> float:
+    """Return how many seconds of a span lie before an instant."""
+    return max(0.0, min(end, at) - start)
 
 
 def _share(held: float, there: float) -> float:

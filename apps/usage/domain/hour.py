@@ -40,10 +40,16 @@ class NodeFact(NamedTuple):
 
 @dataclass(slots=True)
 class HourFacts:
-    """The facts of an hour; `findings` counts what was noticed on the way."""
+    """The facts of an hour; `findings` counts what was noticed on the way.
+
+    `first_held` (by pod uid and card) and `first_capacity` are the parts of `allocated` and
+    `capacity` that lie in the first of the hour's two slots, in nano-GPU-hours.
+    """
 
     pods: list[PodFact] = field(default_factory=list)
     nodes: list[NodeFact] = field(default_factory=list)
+    first_held: dict[tuple[str, Card], int] = field(default_factory=dict)
+    first_capacity: dict[Card, int] = field(default_factory=dict)
     findings: Counter[str] = field(default_factory=Counter)
 
     def total(self) -> Amounts:
@@ -151,7 +157,24 @@ def facts(
     for ledger in ledgers:
         result.nodes.extend(_node_facts(ledger, allocated, unattributed, energy))
     result.nodes.extend(_nowhere(unattributed, energy))
+    _first_slot(start, ledgers, result)
     return result
+
+
+def _first_slot(start: int, ledgers: Sequence[NodeLedger], result: HourFacts) -> None:
+    """Say what of the hour's sums lies in its first slot; never more than the whole."""
+    held: dict[tuple[str, Card], list[float]] = defaultdict(list)
+    capacity: dict[Card, list[float]] = defaultdict(list)
+    for ledger in ledgers:
+        for holding in ledger.holdings:
+            held[holding.pod.uid, holding.card].append(holding.held_in(start))
+        for card, cards in ledger.cards.items():
+            capacity[card].append(cards.first)
+    for fact in result.pods:
+        first = nano(fsum(held[fact.uid, fact.card]) / SECONDS_PER_HOUR)
+        result.first_held[fact.uid, fact.card] = min(first, fact.amounts.allocated)
+    for card, parts in capacity.items():
+        result.first_capacity[card] = nano(fsum(parts) / SECONDS_PER_HOUR)
 
 
 def _pod_fact(

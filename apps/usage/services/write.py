@@ -31,8 +31,8 @@ POD_COLUMNS = (
     *HELD_COLUMNS,
 )
 NODE_COLUMNS = ("hour", "node_id", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
-TIER_COLUMNS = ("hour", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
-TEAM_COLUMNS = ("hour", "team_id", *_OF_TIER, *HELD_COLUMNS)
+TIER_COLUMNS = ("hour", "capacity_first", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
+TEAM_COLUMNS = ("hour", "allocated_first", "team_id", *_OF_TIER, *HELD_COLUMNS)
 
 _Key = tuple[object, ...]
 
@@ -97,16 +97,23 @@ def _tier_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
     sums: dict[_Key, Amounts] = defaultdict(Amounts)
     for fact in facts.nodes:
         sums[d.kind(fact.card)].add(fact.amounts)
+    first: dict[_Key, int] = defaultdict(int)
+    for card, amount in facts.first_capacity.items():
+        first[d.kind(card)] += amount
     for key, amounts in sorted(sums.items()):
-        yield (at, *key, *held_values(amounts), *capacity_values(amounts))
+        half = min(first[key], amounts.capacity or 0)
+        yield (at, half, *key, *held_values(amounts), *capacity_values(amounts))
 
 
 def _team_rows(at: object, facts: HourFacts, d: Dimensions, teams: Sequence[int]) -> Iterator[_Key]:
     sums: dict[tuple[int, _Key], Amounts] = defaultdict(Amounts)
+    first: dict[tuple[int, _Key], int] = defaultdict(int)
     for fact, team in zip(facts.pods, teams, strict=True):
-        sums[team, d.kind(fact.card)].add(fact.amounts)
+        key = (team, d.kind(fact.card))
+        sums[key].add(fact.amounts)
+        first[key] += facts.first_held.get((fact.uid, fact.card), 0)
     for (team, kind), amounts in sorted(sums.items()):
-        yield (at, team, *kind, *held_values(amounts))
+        yield (at, first[team, kind], team, *kind, *held_values(amounts))
 
 
 def write_day_sums(day: Day) -> None:
