@@ -155,6 +155,14 @@ CELERY_BEAT_SCHEDULE = {
     "roll-days": {"task": "usage.roll_days", "schedule": timedelta(minutes=10)},
     "prune": {"task": "usage.prune", "schedule": timedelta(hours=24)},
     "look-at-devices": {"task": "clusters.schedule_looks", "schedule": timedelta(minutes=5)},
+    "look-at-waiting": {
+        "task": "pending.schedule_refreshes",
+        "schedule": timedelta(seconds=env.whole("GPUPORTAL_WAITING_SECONDS", 15, least=1)),
+        # One that no worker had time for is not worth doing beside the next.
+        "options": {"expires": 15},
+    },
+    "roll-waiting-days": {"task": "pending.roll_days", "schedule": timedelta(minutes=5)},
+    "prune-waiting": {"task": "pending.prune", "schedule": timedelta(hours=24)},
     "doctor": {"task": "operations.run_doctor", "schedule": timedelta(minutes=15)},
 }
 

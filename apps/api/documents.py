@@ -47,7 +47,7 @@ def documented(
 ) -> Callable[[F], F]:
     """Describe a list: its parameters, a page of its rows, and what can go wrong."""
     page = inline_serializer(
-        name=f"{name.capitalize()}Page",
+        name=f"{''.join(part.capitalize() for part in name.split('-'))}Page",
         fields={
             "results": rows(many=True),
             "next": serializers.URLField(allow_null=True, help_text="The next page."),
@@ -61,9 +61,9 @@ def documented(
     for status, description in _PROBLEMS.items():
         responses[status, MEDIA_TYPE] = OpenApiResponse(_PROBLEM, description=description)
     return extend_schema(
-        operation_id=f"list_{name}",
+        operation_id=f"list_{name.replace('-', '_')}",
         summary=summary,
         parameters=[query],
         responses=responses,
-        tags=[name],
+        tags=[name.partition("-")[0]],
     )

@@ -1,6 +1,7 @@
 """Lists as CSV files: the columns of the JSON rows, streamed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -24,7 +25,23 @@ def csv_response(
 ) -> StreamingHttpResponse:
     """Return the records of `parts` as a file named for `name` and the window's local days."""
     days = (window.start.astimezone(zone).date(), window.end.astimezone(zone).date())
-    filename = f"gpuportal-{name}-{days[0]}-to-{days[1]}.csv"
+    return _streamed(parts, columns, f"gpuportal-{name}-{days[0]}-to-{days[1]}.csv")
+
+
+def csv_now(
+    parts: Iterable[Sequence[Mapping[str, Any]]],
+    *,
+    columns: Sequence[str],
+    name: str,
+    at: datetime,
+) -> StreamingHttpResponse:
+    """Return the records of `parts` as a file named for `name` and the instant they are of."""
+    return _streamed(parts, columns, f"gpuportal-{name}-{at.astimezone(UTC):%Y-%m-%dT%H%MZ}.csv")
+
+
+def _streamed(
+    parts: Iterable[Sequence[Mapping[str, Any]]], columns: Sequence[str], filename: str
+) -> StreamingHttpResponse:
     return StreamingHttpResponse(
         _lines(parts, columns),
         content_type="text/csv; charset=utf-8; header=present",

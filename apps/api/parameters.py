@@ -95,6 +95,16 @@ def _texts(found: Any) -> list[str]:
     return [text for part in found for text in _texts(part)]
 
 
+def whole_file(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Return validated parameters; paging beside `format=csv` raises ValidationError."""
+    if attrs.get("format") == "csv":
+        paging = {name for name in ("cursor", "page_size") if name in attrs}
+        if paging:
+            text = ["a CSV file comes whole: leave it out"]
+            raise serializers.ValidationError(dict.fromkeys(sorted(paging), text))
+    return attrs
+
+
 class PageQuery(Query):
     """Paging, of every list."""
 
@@ -137,12 +147,7 @@ class FileQuery(WindowQuery):
     node = Names(help_text="Only these nodes.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if attrs.get("format") == "csv":
-            paging = {name for name in ("cursor", "page_size") if name in attrs}
-            if paging:
-                text = ["a CSV file comes whole: leave it out"]
-                raise serializers.ValidationError(dict.fromkeys(sorted(paging), text))
-        return attrs
+        return whole_file(attrs)
 
     def validate_workload(self, names: list[str]) -> list[str]:
         for name in names:

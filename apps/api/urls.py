@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
-from apps.api import views
+from apps.api import pending, views
 
 app_name = "api"
 
@@ -14,6 +14,8 @@ _LISTS: dict[str, type[APIView]] = {
     "teams": views.TeamsView,
     "clusters": views.ClustersView,
     "collections": views.CollectionsView,
+    "pending": pending.PendingView,
+    "pending/history": pending.PendingHistoryView,
 }
 
 

@@ -1,72 +1,37 @@
 """The endpoints: parameters in, one selector, rows out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
-from zoneinfo import ZoneInfo
+from typing import Any, cast
 
 from django.http import Http404
 from django.http.response import HttpResponseBase
-from django.utils import timezone
-from django.utils.cache import patch_cache_control, patch_vary_headers
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
-from rest_framework.negotiation import BaseContentNegotiation
-from rest_framework.parsers import BaseParser
 from rest_framework.permissions import AllowAny
-from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import Serializer
-from rest_framework.views import APIView
 
-from apps.accounts.permissions import Visibility, visibility_of
 from apps.api import files, parameters, rows
 from apps.api.documents import documented
 from apps.api.paging import page_of, page_response, walk
-from apps.api.parameters import PAGE_SIZE, filters_of
+from apps.api.parameters import filters_of
+from apps.api.portal import PortalView, paging, visibility_in, window_in
 from apps.api.renderers import ProblemOrJSONRenderer
-from apps.api.windows import open_window, window_of
+from apps.api.windows import open_window
 from apps.clusters import selectors as clusters
-from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import flat, ledger_record
 from apps.usage.domain.rows import Grouping, Interval
 
-if TYPE_CHECKING:
-    from apps.accounts.models import User
-
-LISTS = ("usage", "pods", "tiers", "teams", "clusters", "collections")
-
-
-class OneRenderer(BaseContentNegotiation):
-    """Answer with the first renderer, whatever `Accept` says; `format=csv` asks for a file."""
-
-    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser:
-        return next(iter(parsers))
-
-    def select_renderer(
-        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: Any = None
-    ) -> tuple[BaseRenderer, str]:
-        first = next(iter(renderers))
-        return first, str(first.media_type)
-
-
-class PortalView(APIView):
-    """What all endpoints share: answers are the reader's own and are not kept by caches."""
-
-    content_negotiation_class = OneRenderer
-
-    def finalize_response(
-        self, request: Request, response: Any, *args: Any, **kwargs: Any
-    ) -> Response:
-        final = super().finalize_response(request, response, *args, **kwargs)
-        patch_cache_control(final, private=True, no_store=True)
-        patch_vary_headers(final, ("Authorization", "Cookie"))
-        return final
+LISTS = (
+    *("usage", "pods", "pending", "pending/history"),
+    *("tiers", "teams", "clusters", "collections"),
+)
 
 
 class UsageView(PortalView):
@@ -82,7 +47,7 @@ class UsageView(PortalView):
     def get(self, request: Request) -> HttpResponseBase:
         query = parameters.UsageQuery.read(request.query_params)
         zone = clusters.report().zone
-        window = _window(query, zone)
+        window = window_in(query, zone)
         group_by = [Grouping(name) for name in query.get("group_by", ())]
         page_at = partial(
             usage.usage_page,
@@ -90,7 +55,7 @@ class UsageView(PortalView):
             interval=Interval(query.get("interval", "day")),
             group_by=group_by,
             filters=filters_of(query),
-            visibility=_visibility(request),
+            visibility=visibility_in(request),
             zone=zone,
             strict=True,
         )
@@ -101,7 +66,7 @@ class UsageView(PortalView):
             return files.csv_response(
                 parts, columns=columns, name="usage", window=window, zone=zone
             )
-        page = page_at(**_paging(query))
+        page = page_at(**paging(query))
         results = rows.usage_records(page.rows)
         return page_response(request, results, page.next_cursor, window=window)
 
@@ -119,17 +84,19 @@ class PodsView(PortalView):
     def get(self, request: Request) -> HttpResponseBase:
         query = parameters.PodsQuery.read(request.query_params)
         zone = clusters.report().zone
-        window = _window(query, zone)
+        window = window_in(query, zone)
         filters = filters_of(query)
         usage.check_names(filters)
         records = partial(rows.pod_records, window=window)
-        page_at = partial(usage.pod_page, window, filters=filters, visibility=_visibility(request))
+        page_at = partial(
+            usage.pod_page, window, filters=filters, visibility=visibility_in(request)
+        )
         if query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
             return files.csv_response(
                 map(records, pages), columns=rows.POD_CELLS, name="pods", window=window, zone=zone
             )
-        page = page_at(**_paging(query))
+        page = page_at(**paging(query))
         return page_response(request, records(page.rows), page.next_cursor, window=window)
 
 
@@ -140,7 +107,7 @@ class TiersView(PortalView):
         "tiers", parameters.PageQuery, rows.TierSerializer, summary="Service tiers, catalog order."
     )
     def get(self, request: Request) -> Response:
-        found = clusters.tier_rows(visibility=_visibility(request))
+        found = clusters.tier_rows(visibility=visibility_in(request))
         return _catalog_page(request, found, "tiers", rows.TierSerializer)
 
 
@@ -149,7 +116,7 @@ class TeamsView(PortalView):
 
     @documented("teams", parameters.PageQuery, rows.TeamSerializer, summary="Teams by name.")
     def get(self, request: Request) -> Response:
-        found = clusters.team_rows(visibility=_visibility(request))
+        found = clusters.team_rows(visibility=visibility_in(request))
         return _catalog_page(request, found, "teams", rows.TeamSerializer)
 
 
@@ -160,7 +127,7 @@ class ClustersView(PortalView):
         "clusters", parameters.PageQuery, rows.ClusterSerializer, summary="Clusters by name."
     )
     def get(self, request: Request) -> Response:
-        visibility = _visibility(request)
+        visibility = visibility_in(request)
         found = clusters.cluster_rows(visibility=visibility)
         return _catalog_page(
             request,
@@ -189,8 +156,8 @@ class CollectionsView(PortalView):
             window,
             filters=filters,
             states=query.get("state", ()),
-            visibility=_visibility(request),
-            **_paging(query),
+            visibility=visibility_in(request),
+            **paging(query),
         )
         results = _records(rows.CollectionSerializer, page.rows)
         return page_response(request, results, page.next_cursor)
@@ -230,14 +197,6 @@ class NowhereView(PortalView):
         raise Http404
 
 
-def _window(query: dict[str, Any], zone: ZoneInfo) -> Window:
-    return window_of(query.get("start"), query.get("end"), zone=zone, now=timezone.now())
-
-
-def _visibility(request: Request) -> Visibility:
-    return visibility_of(cast("User", request.user))
-
-
 def _records(
     serializer: type[Serializer[Any]], found: Sequence[Any], **context: Any
 ) -> list[dict[str, Any]]:
@@ -253,12 +212,5 @@ def _catalog_page(
     **context: Any,
 ) -> Response:
     query = parameters.PageQuery.read(request.query_params)
-    page = page_of(found, kind=kind, name_of=lambda row: str(row.name), **_paging(query))
+    page = page_of(found, kind=kind, name_of=lambda row: str(row.name), **paging(query))
     return page_response(request, _records(serializer, page.rows, **context), page.next_cursor)
-
-
-def _paging(query: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "cursor": query.get("cursor"),
-        "page_size": query.get("page_size", PAGE_SIZE),
-    }

@@ -5,6 +5,7 @@ from decimal import Decimal
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from apps.clusters.domain.durations import duration as duration
 from apps.usage.domain.amounts import NANO
 
 NOTHING = "–"
@@ -87,18 +88,6 @@ def plain(number: Decimal) -> str:
     """Write a decimal in full without an exponent and without trailing zeros."""
     text = format(number, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as the two largest units that matter: `45 s`, `3 min 5 s`, `2 h 5 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
 def _short(number: float, digits: int) -> str:

@@ -10,7 +10,10 @@ from tests.factories import Portal
 
 VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
 ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
-LISTS = ("usage", "pods", "tiers", "teams", "clusters", "collections")
+LISTS = (
+    *("usage", "pods", "pending", "pending/history"),
+    *("tiers", "teams", "clusters", "collections"),
+)
 READ = {"get": 200, "head": 200, "options": 200}
 REFUSED = dict.fromkeys(("post", "put", "patch", "delete"), 405)
 UNKNOWN = dict.fromkeys(VERBS, 401)

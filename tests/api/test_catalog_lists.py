@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
+from apps.api.views import LISTS
 from apps.clusters.models import WatchSpan
 from tests.api.conftest import Read, client_of
 from tests.factories import A100, Portal, make_tier, note_collection
@@ -157,12 +158,11 @@ def test_lists_take_a_known_number_of_queries(
 
 
 def test_the_index_names_every_list(read: Read) -> None:
-    assert read("") == {
-        name: f"http://testserver/api/v1/{name}"
-        for name in ("usage", "pods", "tiers", "teams", "clusters", "collections")
-    } | {"schema": "http://testserver/api/schema/"}
+    assert read("") == {name: f"http://testserver/api/v1/{name}" for name in LISTS} | {
+        "schema": "http://testserver/api/schema/"
+    }
 
 
-@pytest.mark.parametrize("path", ["usage", "pods", "tiers", "teams", "clusters", "collections"])
+@pytest.mark.parametrize("path", LISTS)
 def test_a_slash_at_the_end_is_the_same_list(read: Read, path: str) -> None:
     assert read(f"{path}/") == read(path)

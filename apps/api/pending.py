@@ -1,0 +1,273 @@
+"""What waits: parameters, rows and endpoints."""
+
+from dataclasses import fields
+from datetime import date
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.api import files, parameters
+from apps.api.documents import documented
+from apps.api.paging import page_of, page_response, walk
+from apps.api.parameters import Names, choices, filters_of
+from apps.api.portal import PortalView, paging, visibility_in, window_in
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import Window
+from apps.pending import selectors as pending
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.selectors import By, HistoryRow, Order, PendingFilters, PendingRow
+from apps.usage import selectors as usage
+from apps.usage.domain.columns import utc_text
+
+_CAUSES = [cause.value for cause in Cause]
+_COUNTS = [counts.value for counts in Counts]
+_GROUPS = [by.value for by in By]
+_DEFAULT = (By.DAY, By.CAUSE)
+
+
+class PendingQuery(parameters.PageQuery):
+    """Parameters of `pending`: what waits now."""
+
+    format = choices(
+        parameters.FORMATS, required=False, help_text="csv streams all rows, without pages."
+    )
+    cluster = Names(help_text="Only these clusters.")
+    tier = Names(help_text="Only these service tiers.")
+    team = Names(help_text="Only these teams.")
+    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
+    cause = Names(child=choices(_CAUSES))
+    kind = Names(help_text="Only these kinds, as Kubernetes names them: Pod, Job, Workload.")
+    order = choices(
+        [order.value for order in Order],
+        required=False,
+        help_text="longest: what has waited longest first (unless told); most: what asks for most.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return parameters.whole_file(attrs)
+
+
+class PendingHistoryQuery(parameters.WindowQuery):
+    """Parameters of `pending/history`."""
+
+    format = choices(
+        parameters.FORMATS, required=False, help_text="csv streams all rows, without pages."
+    )
+    group_by = Names(
+        child=choices(_GROUPS),
+        help_text="Columns to group by, in this order; day,cause unless told.",
+    )
+    cluster = Names(help_text="Only these clusters.")
+    tier = Names(help_text="Only these service tiers.")
+    team = Names(help_text="Only these teams.")
+    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
+    cause = Names(child=choices(_CAUSES))
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return parameters.whole_file(attrs)
+
+
+class SuggestionSerializer(serializers.Serializer[Any]):
+    """A change that would unblock it."""
+
+    action = serializers.CharField(help_text="What to do, of a closed list: free, raise_quota.")
+    text = serializers.CharField(help_text="The same in words.")
+    change = serializers.DictField(help_text="Its particulars, by the action.")
+
+
+class PendingSerializer(serializers.Serializer[Any]):
+    """One thing that waits, and why."""
+
+    cluster = serializers.CharField()
+    namespace = serializers.CharField()
+    team = serializers.CharField()
+    kind = serializers.CharField(help_text="As Kubernetes names it: Pod, Job, Workload, PodGroup.")
+    name = serializers.CharField()
+    uid = serializers.CharField(help_text="Of the object; of refused pods, of their controller.")
+    workload = serializers.CharField(help_text="Kind/name of the top controller.")
+    tier = serializers.CharField(help_text="undetermined where several could serve it.")
+    resource = serializers.CharField(help_text="As Kubernetes names it: nvidia.com/gpu.")
+    units = serializers.FloatField(help_text="Units of the resource that it asks for in all.")
+    gpu_equivalents = serializers.FloatField(help_text="Units × weight; a physical card is 1.")
+    counted_gpu_equivalents = serializers.FloatField(
+        help_text="What of that counts: a gang and its pods count once."
+    )
+    counts = serializers.ChoiceField(_COUNTS, help_text="As what it counts.")
+    since = serializers.DateTimeField()
+    wait_seconds = serializers.FloatField()
+    cause = serializers.ChoiceField(_CAUSES)
+    detail = serializers.CharField(help_text="What exactly: none free, fragmented, queue-stopped.")
+    explanation = serializers.CharField(help_text="In words, with figures.")
+    message = serializers.CharField(help_text="What the cluster said, as it came.")
+    node_reasons = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="Nodes by what the scheduler said of them; one node may count several times.",
+    )
+    suggestion = serializers.CharField(
+        allow_null=True, help_text="The smallest change that would unblock it; null where unknown."
+    )
+    suggestions = SuggestionSerializer(many=True)
+    notes = serializers.ListField(
+        child=serializers.CharField(), help_text="What others said, as an autoscaler."
+    )
+    as_of = serializers.DateTimeField(
+        allow_null=True, help_text="Until when this is known; null where never."
+    )
+    stale = serializers.BooleanField(help_text="Nobody watches the cluster now: it may be over.")
+
+
+class PendingHistorySerializer(serializers.Serializer[Any]):
+    """What waited of one group; a group's column is there when it was asked for."""
+
+    period = serializers.DateTimeField(
+        required=False, help_text="Start of the local day, with the report zone's offset."
+    )
+    cause = serializers.ChoiceField(_CAUSES, required=False)
+    tier = serializers.CharField(required=False)
+    team = serializers.CharField(required=False)
+    cluster = serializers.CharField(required=False)
+    namespace = serializers.CharField(required=False)
+    waiting_gpu_hours = serializers.FloatField(help_text="Of pods that were not bound.")
+    suppressed_gpu_hours = serializers.FloatField(
+        help_text="Of work refused or held back before a pod existed; beside waiting."
+    )
+    starting_gpu_hours = serializers.FloatField(
+        help_text="Bound and not started: a part of the ledger's not_running."
+    )
+    began = serializers.IntegerField(help_text="Episodes that began.")
+    ended = serializers.IntegerField(help_text="Episodes that ended.")
+
+
+_NO_CELLS = {"node_reasons", "suggestions", "notes"}
+PENDING_CELLS = [
+    str(name) for name in PendingSerializer().get_fields() if str(name) not in _NO_CELLS
+]
+_SUMS = ("waiting_gpu_hours", "suppressed_gpu_hours", "starting_gpu_hours", "began", "ended")
+
+
+class PendingView(PortalView):
+    """What waits now, and why."""
+
+    @documented(
+        "pending",
+        PendingQuery,
+        PendingSerializer,
+        summary="What waits now and why, of teams you see in detail.",
+        file=True,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = PendingQuery.read(request.query_params)
+        now = timezone.now()
+        usage.check_names(filters_of(query))
+        page_at = partial(
+            pending.pending_now,
+            now,
+            filters=_filters(query),
+            visibility=visibility_in(request),
+            order=Order(query.get("order", Order.LONGEST.value)),
+        )
+        if query.get("format") == "csv":
+            pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
+            parts = ([pending_record(row) for row in rows] for rows in pages)
+            return files.csv_now(parts, columns=PENDING_CELLS, name="pending", at=now)
+        page = page_at(**paging(query))
+        return page_response(request, [pending_record(r) for r in page.rows], page.next_cursor)
+
+
+class PendingHistoryView(PortalView):
+    """What waited, by day and cause or other groups."""
+
+    @documented(
+        "pending-history",
+        PendingHistoryQuery,
+        PendingHistorySerializer,
+        summary="GPU-hours that waited, by day and cause or other groups.",
+        file=True,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = PendingHistoryQuery.read(request.query_params)
+        zone = clusters.report().zone
+        window = window_in(query, zone)
+        usage.check_names(filters_of(query))
+        by = tuple(By(name) for name in query.get("group_by", ())) or _DEFAULT
+        rows = pending.pending_history(
+            window,
+            now=timezone.now(),
+            visibility=visibility_in(request),
+            by=by,
+            filters=_filters(query),
+        )
+        records = [history_record(row, zone) for row in rows]
+        if query.get("format") == "csv":
+            columns = (*("period" if one is By.DAY else one.value for one in by), *_SUMS)
+            return files.csv_response(
+                [records], columns=columns, name="pending-history", window=window, zone=zone
+            )
+        return _history_page(request, records, window, query)
+
+
+def _history_page(
+    request: Request, records: list[dict[str, Any]], window: Window, query: dict[str, Any]
+) -> Response:
+    page = page_of(records, kind="pending-history", name_of=_groups_of, **paging(query))
+    return page_response(request, page.rows, page.next_cursor, window=window)
+
+
+def _groups_of(record: dict[str, Any]) -> str:
+    return "\n".join(str(value) for name, value in record.items() if name not in _SUMS)
+
+
+def _filters(query: dict[str, Any]) -> PendingFilters:
+    return PendingFilters(**{f.name: tuple(query.get(f.name, ())) for f in fields(PendingFilters)})
+
+
+def pending_record(row: PendingRow) -> dict[str, Any]:
+    """Return what PendingSerializer describes."""
+    return {
+        "cluster": row.cluster,
+        "namespace": row.namespace,
+        "team": row.team,
+        "kind": row.kind,
+        "name": row.name,
+        "uid": row.uid,
+        "workload": row.workload,
+        "tier": row.tier,
+        "resource": row.resource,
+        "units": row.units,
+        "gpu_equivalents": row.gpu_equivalents,
+        "counted_gpu_equivalents": row.counted,
+        "counts": row.counts,
+        "since": utc_text(row.since),
+        "wait_seconds": row.wait_seconds,
+        "cause": row.cause,
+        "detail": row.detail,
+        "explanation": row.explanation,
+        "message": row.message,
+        "node_reasons": dict(row.node_reasons),
+        "suggestion": row.suggestion,
+        "suggestions": [
+            {"action": one.action, "text": one.text, "change": dict(one.change)}
+            for one in row.suggestions
+        ],
+        "notes": list(row.context),
+        "as_of": utc_text(row.as_of),
+        "stale": row.stale,
+    }
+
+
+def history_record(row: HistoryRow, zone: ZoneInfo) -> dict[str, Any]:
+    """Return what PendingHistorySerializer describes, the groups in the order asked for."""
+    period = {} if row.day is None else {"period": _period(row.day, zone)}
+    sums = {name: getattr(row.sums, name) for name in _SUMS}
+    return {**period, **row.groups, **sums}
+
+
+def _period(day: date, zone: ZoneInfo) -> str:
+    return day_start(day, zone).astimezone(zone).isoformat()

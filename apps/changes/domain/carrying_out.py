@@ -1,0 +1,178 @@
+"""Carrying out an approved change so that it can be cut off anywhere and taken up again.
+
+What was done is a record of marks, each written before the next step starts. What to do next
+follows from the record and from what the cluster shows now; nothing else is remembered.
+
+    (none) ─read─► prepared ─dry run─► rehearsed ─mark─► sending ─patch─► patched ─read back─► done
+
+`sending` is written before the patch leaves. From then on only the cluster can say whether it
+arrived, so nothing ends there without a look. Sending again is safe: the patch tests the reviewed
+value, and whichever of two copies comes second is refused whole.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from apps.changes.domain.outcomes import Meaning, Then
+from apps.changes.domain.quantities import Quantity
+
+
+class Mark(StrEnum):
+    """How far the record says that a change has come, in this order."""
+
+    NONE = "none"
+    PREPARED = "prepared"
+    REHEARSED = "rehearsed"
+    SENDING = "sending"
+    PATCHED = "patched"
+    DONE = "done"
+
+
+class Do(StrEnum):
+    """The next thing to do; the three ends are what the record says for good.
+
+    APPLIED: the cluster has the wanted value, or had it after our write. BACK_TO_REVIEW and
+    FAILED: it does not have it by this change.
+    """
+
+    PREPARE = "prepare"
+    REHEARSE = "dry run"
+    SEND = "send"
+    LOOK = "look"
+    WAIT = "wait"
+    APPLIED = "applied"
+    BACK_TO_REVIEW = "back to review"
+    FAILED = "failed"
+
+
+ENDS: Final = frozenset({Do.APPLIED, Do.BACK_TO_REVIEW, Do.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be done: `wanted` instead of `reviewed`. A revert is the same, turned round."""
+
+    reviewed: Quantity
+    wanted: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the cluster showed: `amount`, or None where object or key are gone (`why` says which).
+
+    `seen_wanted`: the watch has seen the wanted amount there since the first patch was sent.
+    """
+
+    amount: Quantity | None
+    why: str = ""
+    seen_wanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, and one sentence for the record.
+
+    `written`: our own write is behind the end, not somebody else's of the same value.
+    `drifted`: applied, and changed by somebody since. `refusal` is to be kept with the record: the
+    server has said a plain no to the patch, so that it is not sent again.
+    """
+
+    do: Do
+    sentence: str = ""
+    written: bool = False
+    drifted: bool = False
+    refusal: str = ""
+
+
+def decide(
+    mark: Mark, order: Order, look: Look | None, *, refusal: str = "", tries_left: int = 1
+) -> Decision:
+    """Return the next step; `look` is what the cluster shows now, None before it was asked.
+
+    To be called at every start and after every step, each time with a fresh look. `refusal` is
+    what the record kept of a plain no; `tries_left` counts patches that may still be sent.
+    """
+    if mark is Mark.DONE:
+        return Decision(Do.APPLIED, "It was applied.", written=True)
+    if look is None:
+        return Decision(Do.LOOK)
+    if mark is Mark.PATCHED or (mark is Mark.SENDING and look.seen_wanted):
+        return _after_write(order, look)
+    if look.amount == order.wanted:
+        return _already(mark, order)
+    if look.amount != order.reviewed:
+        return _moved_on(mark, order, look)
+    if mark is Mark.SENDING and (refusal or tries_left <= 0):
+        why = refusal or "The patch was sent several times and did not arrive."
+        return Decision(Do.FAILED, f"The cluster still shows {order.reviewed}. {why}")
+    return Decision(_ONWARD[mark])
+
+
+_ONWARD: Final = {
+    Mark.NONE: Do.PREPARE,
+    Mark.PREPARED: Do.REHEARSE,
+    Mark.REHEARSED: Do.SEND,
+    Mark.SENDING: Do.SEND,
+}
+
+
+def _already(mark: Mark, order: Order) -> Decision:
+    if mark is Mark.SENDING:
+        return Decision(
+            Do.APPLIED, f"The cluster shows {order.wanted}: the write arrived.", written=True
+        )
+    return Decision(
+        Do.APPLIED,
+        f"The cluster showed {order.wanted} already, set by somebody else; nothing was written.",
+    )
+
+
+def _moved_on(mark: Mark, order: Order, look: Look) -> Decision:
+    """Somebody else has changed or removed the limit; ours is not there and was never seen."""
+    ours = "Nothing was written"
+    if mark is Mark.SENDING:
+        ours = f"{order.wanted} was sent without an answer and never seen in the cluster"
+    if look.amount is None:
+        return Decision(Do.FAILED, f"{ours}: {look.why or 'the limit is gone'}.")
+    return Decision(
+        Do.BACK_TO_REVIEW,
+        f"{ours}: the cluster shows {look.amount} where {order.reviewed} was reviewed.",
+    )
+
+
+def _after_write(order: Order, look: Look) -> Decision:
+    """The change was made: whatever is there now, it is never made again."""
+    if look.amount == order.wanted:
+        return Decision(Do.APPLIED, f"The cluster shows {order.wanted}.", written=True)
+    shown = "no longer has the limit" if look.amount is None else f"shows {look.amount}"
+    return Decision(
+        Do.APPLIED,
+        f"{order.wanted} was written; somebody has changed it since: the cluster {shown}.",
+        written=True,
+        drifted=True,
+    )
+
+
+def after_answer(mark: Mark, answered: Meaning, *, tries_left: int) -> Decision:
+    """Return what follows from an answer that was not a plain yes.
+
+    While a patch may be under way there is no end without a look at the cluster, however long
+    that takes: giving up would leave the record and the cluster apart. What was accepted counts
+    as applied even where it can never be read back. Everything before fails after its last try.
+    """
+    if mark is Mark.PATCHED:
+        if tries_left > 0:
+            return Decision(Do.WAIT, answered.sentence)
+        text = f"The write was accepted but could not be read back. {answered.sentence}"
+        return Decision(Do.APPLIED, text, written=True)
+    if mark is Mark.SENDING:
+        if answered.then is Then.RETRY:
+            return Decision(Do.WAIT, answered.sentence)
+        refusal = answered.sentence if answered.then is Then.FAILED else ""
+        return Decision(Do.LOOK, answered.sentence, refusal=refusal)
+    if answered.then is Then.FAILED:
+        return Decision(Do.FAILED, f"Nothing was written. {answered.sentence}")
+    if tries_left <= 0:
+        return Decision(Do.FAILED, f"Nothing was written, given up. {answered.sentence}")
+    return Decision(Do.LOOK if answered.then is Then.LOOK_FIRST else Do.WAIT, answered.sentence)

@@ -1,0 +1,92 @@
+"""Drift: the cluster no longer shows what was approved and applied."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from apps.changes.domain.quantities import Quantity
+from apps.changes.domain.targets import Target
+
+
+class Kind(StrEnum):
+    CHANGED = "changed"
+    KEY_GONE = "key gone"
+    OBJECT_GONE = "object gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A change that took effect at `at` and left `amount`: applied, or reverted to what was."""
+
+    request_id: int
+    cluster: str
+    target: Target
+    amount: Quantity
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the cluster shows of a target, seen at `at`; `exists`: the object itself is there."""
+
+    amount: Quantity | None
+    exists: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A target that shows something else than was last approved; `live` None where it is gone."""
+
+    request_id: int
+    cluster: str
+    target: Target
+    kind: Kind
+    approved: Quantity
+    live: Quantity | None
+    sentence: str
+
+
+Key = tuple[str, Target]
+
+
+def last_applied(changes: Iterable[Applied]) -> dict[Key, Applied]:
+    """Return the change that counts for each target: the latest, of two at once the later id."""
+    latest: dict[Key, Applied] = {}
+    for change in sorted(changes, key=lambda c: (c.at, c.request_id)):
+        latest[change.cluster, change.target] = change
+    return latest
+
+
+def drifts(changes: Iterable[Applied], shown: Mapping[Key, Shown]) -> list[Drift]:
+    """Return where the cluster differs from the last approved amount, in order of request.
+
+    A target that was not seen since its change, or not at all, says nothing: what is not known
+    is no drift.
+    """
+    found = []
+    for key, change in last_applied(changes).items():
+        now = shown.get(key)
+        if now is None or now.at < change.at or now.amount == change.amount:
+            continue
+        found.append(_drift(change, now))
+    return sorted(found, key=lambda drift: drift.request_id)
+
+
+def _drift(change: Applied, now: Shown) -> Drift:
+    if now.amount is not None:
+        kind, what = Kind.CHANGED, f"shows {now.amount}"
+    elif now.exists:
+        kind, what = Kind.KEY_GONE, "no longer has this limit"
+    else:
+        kind, what = Kind.OBJECT_GONE, f"no longer has the {change.target.source}"
+    return Drift(
+        request_id=change.request_id,
+        cluster=change.cluster,
+        target=change.target,
+        kind=kind,
+        approved=change.amount,
+        live=now.amount,
+        sentence=f"{change.target}: {change.amount} was approved, the cluster {what}.",
+    )

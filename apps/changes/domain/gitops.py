@@ -1,0 +1,92 @@
+"""GitOps mode: the patch file that a person commits, and whether the cluster shows it yet.
+
+The files are YAML written by hand here: every name and value is a JSON string, which YAML reads
+as itself, so that no name can break out of its place.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from apps.changes.domain.patches import Object, Operation, live_amount, patch_for
+from apps.changes.domain.quantities import Quantity
+from apps.changes.domain.targets import QueueCell, QuotaKey, Target, VolcanoCell
+
+_API_VERSIONS: Final = {
+    QuotaKey: "v1",
+    QueueCell: "kueue.x-k8s.io/v1beta2",
+    VolcanoCell: "scheduling.volcano.sh/v1beta1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PatchFile:
+    """A file to commit: its proposed name, its text and how it is put to use."""
+
+    name: str
+    text: str
+    how: str
+
+
+def patch_file(target: Target, live: Object, *, reviewed: Quantity, wanted: Quantity) -> PatchFile:
+    """Return the patch for the repository that the cluster is made from.
+
+    A ResourceQuota or Volcano queue gets a merge patch of the one key. The cells of a Kueue
+    ClusterQueue stand in lists that a merge would replace whole, taking the other flavors with it:
+    it gets a JSON patch whose tests name the flavor, the resource and the value.
+    Raises as `patch_for` where the object is not as it was reviewed.
+    """
+    operations = patch_for(target, live, reviewed=reviewed, wanted=wanted)
+    version = str(live.get("apiVersion") or _API_VERSIONS[type(target)])
+    name = f"{target.namespace or target.source.lower()}-{target.name}.yaml"
+    heading = f"# {_one_line(target)}: {reviewed} -> {wanted}\n"
+    if isinstance(target, QueueCell):
+        return PatchFile(name, heading + _json_patch(operations), _how_json(target, version, name))
+    text = heading + _merge_patch(target, version, wanted)
+    return PatchFile(name, text, f"In kustomization.yaml, under patches: - path: {name}")
+
+
+def is_live(target: Target, live: Object | None, wanted: Quantity) -> bool:
+    """Say whether the cluster shows the wanted amount."""
+    return live_amount(target, live) == wanted
+
+
+def _merge_patch(target: QuotaKey | VolcanoCell, version: str, wanted: Quantity) -> str:
+    part = "hard" if isinstance(target, QuotaKey) else target.part.value
+    key = target.key if isinstance(target, QuotaKey) else target.resource
+    lines = [
+        f"apiVersion: {_quoted(version)}",
+        f"kind: {_quoted(target.source.value)}",
+        "metadata:",
+        f"  name: {_quoted(target.name)}",
+    ]
+    if target.namespace:
+        lines.append(f"  namespace: {_quoted(target.namespace)}")
+    lines += ["spec:", f"  {part}:", f"    {_quoted(key)}: {_quoted(wanted.text)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _json_patch(operations: list[Operation]) -> str:
+    lines = []
+    for operation in operations:
+        first, *rest = operation.items()
+        lines.append(f"- {first[0]}: {_quoted(first[1])}")
+        lines += [f"  {name}: {_quoted(value)}" for name, value in rest]
+    return "\n".join(lines) + "\n"
+
+
+def _how_json(target: QueueCell, version: str, name: str) -> str:
+    group, _, served = version.partition("/")
+    return (
+        f"In kustomization.yaml, under patches: - path: {name}, with the target group: {group}, "
+        f"version: {served}, kind: {target.source}, name: {target.name}"
+    )
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value)
+
+
+def _one_line(target: Target) -> str:
+    """A comment ends with its line, so a name must not bring a line of its own."""
+    return "".join(c if c.isprintable() else " " for c in str(target))

@@ -1,0 +1,149 @@
+"""What an answer of the API server means for a change: a table, and sentences for people."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Step(StrEnum):
+    """What is asked of the server while a change is carried out."""
+
+    READ = "read"
+    DRY_RUN = "dry run"
+    PATCH = "patch"
+    READ_BACK = "read back"
+
+
+class Then(StrEnum):
+    """What to do after an answer. LOOK_FIRST: the write may have happened, read before acting."""
+
+    GO_ON = "go on"
+    RETRY = "retry"
+    LOOK_FIRST = "look first"
+    FAILED = "failed"
+
+
+class Silence(StrEnum):
+    """Why there was no answer. UNSENT: certainly nothing reached the server."""
+
+    UNSENT = "not sent"
+    LOST = "sent, no answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server answered, or why it did not (`silence`, then `status` is 0).
+
+    `message`, `reason` and `caused` come from its Status object, where it sent one.
+    """
+
+    status: int = 0
+    message: str = ""
+    reason: str = ""
+    caused: bool = False
+    retry_after_seconds: float | None = None
+    silence: Silence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What follows from an answer; `sentence` is for the record and the page."""
+
+    then: Then
+    sentence: str
+    retry_after_seconds: float | None = None
+
+
+def answer_of(status: int, body: object, *, retry_after: str | None = None) -> Answer:
+    """Read a Status object, or whatever else came. `retry_after` is the header, in seconds."""
+    found: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
+    details = found.get("details")
+    details = details if isinstance(details, Mapping) else {}
+    said = details.get("retryAfterSeconds")
+    wait = retry_after if retry_after and retry_after.strip().isdigit() else said
+    return Answer(
+        status=status,
+        message=str(found.get("message") or ""),
+        reason=str(found.get("reason") or ""),
+        caused=bool(details.get("causes") or details.get("kind")),
+        retry_after_seconds=float(wait) if wait else None,
+    )
+
+
+_WEBHOOK: Final = "admission webhook"
+_REFUSED: Final[Mapping[int, str]] = {
+    400: "The API server could not read the change",
+    401: "The API server does not accept the portal's credentials",
+    403: "The portal may not do this: its service account lacks the right to patch",
+    404: "The object is no longer in the cluster; the portal makes no limit by itself",
+    405: "The API server does not offer this",
+    406: "The API server does not offer this",
+    410: "The API server no longer offers this",
+    413: "The API server does not accept the change",
+    415: "The API server does not accept this kind of patch",
+    422: "The API server holds the new value for invalid",
+}
+
+
+def meaning(answer: Answer, step: Step) -> Meaning:
+    """Return what an answer to a step means. The cluster's own words stand at the end.
+
+    Only a patch can leave doubt: after a lost answer, a conflict or an error of the server it
+    has to be looked at what the cluster shows. A 422 without a cause is a patch whose test
+    failed: the same status as for an invalid value, told apart by the causes that only that has.
+    """
+    if answer.silence is not None:
+        return _unanswered(answer.silence, step)
+    if 200 <= answer.status < 300:
+        return Meaning(Then.GO_ON, "")
+    if answer.status == 422 and not answer.caused:
+        return Meaning(
+            Then.LOOK_FIRST,
+            "The cluster no longer showed the reviewed value; the patch was refused whole.",
+        )
+    if answer.status == 409:
+        return _conflict(answer)
+    if answer.status == 429:
+        text = "The API server has too much to do; the change waits."
+        return Meaning(Then.RETRY, text, answer.retry_after_seconds)
+    if answer.status >= 500:
+        return _broken(answer, step)
+    return Meaning(Then.FAILED, _with_words(_refusal(answer), answer))
+
+
+def _unanswered(silence: Silence, step: Step) -> Meaning:
+    if silence is Silence.UNSENT or step is not Step.PATCH:
+        return Meaning(Then.RETRY, "The API server could not be reached; it will be tried again.")
+    return Meaning(
+        Then.LOOK_FIRST,
+        "The change was sent but no answer came; the cluster is asked what it shows.",
+    )
+
+
+def _conflict(answer: Answer) -> Meaning:
+    if answer.reason == "Conflict" and answer.caused and "conflict with" in answer.message:
+        text = "Another owner of this field is in the way"
+        return Meaning(Then.FAILED, _with_words(text, answer))
+    return Meaning(
+        Then.LOOK_FIRST,
+        "Someone changed the object at the same moment; the cluster is asked what it shows.",
+    )
+
+
+def _broken(answer: Answer, step: Step) -> Meaning:
+    if step is Step.PATCH:
+        text = f"The API server answered {answer.status}; the cluster is asked what it shows."
+        return Meaning(Then.LOOK_FIRST, text, answer.retry_after_seconds)
+    text = f"The API server answered {answer.status}; it will be tried again."
+    return Meaning(Then.RETRY, text, answer.retry_after_seconds)
+
+
+def _refusal(answer: Answer) -> str:
+    if answer.status == 403 and _WEBHOOK in answer.message:
+        return "A rule of the cluster (admission webhook) refused the new value"
+    return _REFUSED.get(answer.status, f"The API server answered {answer.status}")
+
+
+def _with_words(text: str, answer: Answer) -> str:
+    return f"{text}: {answer.message}" if answer.message else f"{text}."

@@ -1,0 +1,354 @@
+"""What a change would do: promises against capacity, borrowing, cost, and what would start.
+
+Units are those of the quota key (GPUs, MIG devices, shares); GPU-equivalents are per tier.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from math import fsum
+from typing import Final
+
+from apps.changes.domain.quantities import Quantity
+
+HOURS_PER_MONTH: Final = 730
+EPSILON: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A quota as observed that can reach a tier; `ours`: the one that is to be changed."""
+
+    owner: str
+    units: float
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TierFigures:
+    """What there is of a tier that the key can reach, for its resource.
+
+    `capacity_units` is None where it is not known, `free_units` too. `weight` is GPU-equivalents
+    per unit; `price_per_gpu_hour` None where there is no price.
+    """
+
+    tier: str
+    capacity_units: float | None
+    free_units: float | None
+    weight: float
+    price_per_gpu_hour: Decimal | None = None
+    promises: Sequence[Promise] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """Σ quota of a tier before and after, in units, against its capacity.
+
+    A key that reaches several tiers is counted whole in each: any of them may get all of it.
+    `promised_ratio` is Σ after ÷ capacity; None where that is 0 or not known.
+    """
+
+    tier: str
+    before_units: float
+    after_units: float
+    capacity_units: float | None
+    promised_ratio: float | None
+
+    @property
+    def over(self) -> bool:
+        """Whether more is promised afterwards than there is."""
+        return self.capacity_units is not None and (
+            self.after_units > self.capacity_units + EPSILON
+        )
+
+
+def promised(tier: TierFigures, *, before: Quantity, after: Quantity) -> Promised:
+    """Return Σ quota of one tier with `after` in the place of `before`."""
+    others = fsum(p.units for p in tier.promises if not p.ours)
+    total = others + float(after.units)
+    return Promised(
+        tier=tier.tier,
+        before_units=others + float(before.units),
+        after_units=total,
+        capacity_units=tier.capacity_units,
+        promised_ratio=total / tier.capacity_units if tier.capacity_units else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A queue of a cohort, of one flavor and resource: limits None are none; `held` is used now."""
+
+    name: str
+    nominal: float
+    held: float
+    borrowing_limit: float | None = None
+    lending_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a queue could borrow at most, before and after, in units.
+
+    While our queue uses nothing (`idle`) its nominal quota can be lent; while it uses all of it
+    (`full`) only what the cards then leave. `lost` is the larger of the two losses.
+    """
+
+    name: str
+    idle_before: float
+    idle_after: float
+    full_before: float
+    full_after: float
+
+    @property
+    def lost(self) -> float:
+        """Units of borrowing room that the change takes from it; never negative."""
+        return max(0.0, self.idle_before - self.idle_after, self.full_before - self.full_after)
+
+
+def borrowing(
+    shares: Sequence[Share], ours: str, *, after: float, capacity: float | None
+) -> list[Room]:
+    """Return the rooms of all other queues of the cohort, who loses most first.
+
+    Room = min(borrowing limit, Σ of what the others can lend, cards that neither the queue's own
+    nominal quota nor the others' use takes). `capacity` None: the cards set no limit.
+    """
+    rooms = []
+    for share in shares:
+        if share.name == ours:
+            continue
+        found = [
+            _room(share, _with(shares, ours, nominal=nominal, held=held), capacity)
+            for nominal, held in _scenes(shares, ours, after)
+        ]
+        rooms.append(Room(share.name, *found))
+    return sorted(rooms, key=lambda room: (-room.lost, room.name))
+
+
+def _scenes(shares: Sequence[Share], ours: str, after: float) -> list[tuple[float, float]]:
+    before = next((s.nominal for s in shares if s.name == ours), 0.0)
+    return [(before, 0.0), (after, 0.0), (before, before), (after, after)]
+
+
+def _with(shares: Sequence[Share], ours: str, *, nominal: float, held: float) -> list[Share]:
+    return [
+        Share(s.name, nominal, held, s.borrowing_limit, s.lending_limit) if s.name == ours else s
+        for s in shares
+    ]
+
+
+def _room(share: Share, shares: Sequence[Share], capacity: float | None) -> float:
+    others = [s for s in shares if s.name != share.name]
+    room = fsum(_lendable(s) for s in others)
+    if capacity is not None:
+        room = min(room, capacity - share.nominal - fsum(min(s.held, s.nominal) for s in others))
+    if share.borrowing_limit is not None:
+        room = min(room, share.borrowing_limit)
+    return max(0.0, room)
+
+
+def _lendable(share: Share) -> float:
+    left = max(0.0, share.nominal - share.held)
+    return left if share.lending_limit is None else min(left, share.lending_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What the change costs a month at most, if all of it were held all the time.
+
+    Between tiers of different price there is a range. None where a tier has no price; `missing`
+    names such tiers. Negative for a decrease.
+    """
+
+    least: Decimal | None
+    most: Decimal | None
+    missing: tuple[str, ...] = ()
+
+
+def cost_ceiling(tiers: Sequence[TierFigures], *, before: Quantity, after: Quantity) -> Ceiling:
+    """Return (after − before) × weight × price × 730 hours over the tiers that are reached."""
+    missing = tuple(t.tier for t in tiers if t.price_per_gpu_hour is None)
+    units = (after - before).units
+    costs = sorted(
+        units * Decimal(str(t.weight)) * t.price_per_gpu_hour * HOURS_PER_MONTH
+        for t in tiers
+        if t.price_per_gpu_hour is not None
+    )
+    if not costs or missing:
+        return Ceiling(None, None, missing)
+    return Ceiling(costs[0], costs[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Work that this very key holds back: `pods` not made for it, `units` each of its resource.
+
+    `other_headroom` is the least headroom, in units of the same resource, of the other quotas that
+    also count it; None: there is no other. `since` is when it began to wait.
+    """
+
+    uid: str
+    name: str
+    units: float
+    pods: int
+    since: datetime
+    other_headroom: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How many pods of a workload would be made at once, and how many of these find a free GPU.
+
+    `free` is None where it is not known what is free. `left` pods would still be refused.
+    """
+
+    uid: str
+    name: str
+    admitted: int
+    free: int | None
+    left: int
+
+
+def would_start(
+    held: Sequence[Held], *, used: Quantity, after: Quantity, free_units: float | None
+) -> list[Start]:
+    """Return what the new limit lets through, longest waiting first.
+
+    Quota refuses pod by pod and keeps no queue: what is too large is passed over and smaller work
+    behind it goes through. Which of several is first in truth depends on whose controller tries
+    again first. A pod that is let through still waits where no GPU is free.
+    """
+    headroom, free = float((after - used).units), free_units
+    starts = []
+    for work in sorted(held, key=lambda work: (work.since, work.uid)):
+        if work.units <= 0:
+            continue
+        room = headroom if work.other_headroom is None else min(headroom, work.other_headroom)
+        admitted = min(work.pods, _pods(room, work.units))
+        headroom -= admitted * work.units
+        placed = None
+        if free is not None:
+            placed = min(admitted, _pods(free, work.units))
+            free -= placed * work.units
+        starts.append(Start(work.uid, work.name, admitted, placed, work.pods - admitted))
+    return starts
+
+
+def _pods(room: float, units: float) -> int:
+    return max(0, int((room + EPSILON) / units))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBox:
+    """When a raise with an end goes back, and when that is announced."""
+
+    reverts_at: datetime
+    announcements: tuple[datetime, ...]
+
+
+ANNOUNCED_BEFORE: Final = (timedelta(days=7), timedelta(days=1))
+
+
+def time_box(
+    until: datetime | None,
+    *,
+    applied_at: datetime,
+    before: Sequence[timedelta] = ANNOUNCED_BEFORE,
+) -> TimeBox | None:
+    """Return when a raise that holds until `until` reverts; None for one without end.
+
+    Announcements that would lie before the start are left out, yet there is always one: a raise
+    of a few hours is announced when it starts.
+    """
+    if until is None:
+        return None
+    if until <= applied_at:
+        raise ValueError("the end of a raise must be after its start")
+    times = tuple(sorted(until - ahead for ahead in before if until - ahead > applied_at))
+    return TimeBox(until, times or (applied_at,))
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """All that the form, the review page and the audit show of a change before it is made."""
+
+    promised: tuple[Promised, ...]
+    borrowing: tuple[Room, ...]
+    ceiling: Ceiling
+    starts: tuple[Start, ...]
+    unreached: str = ""
+
+
+def preview(
+    tiers: Sequence[TierFigures],
+    *,
+    before: Quantity,
+    after: Quantity,
+    used: Quantity,
+    held: Sequence[Held] = (),
+    shares: Sequence[Share] = (),
+    ours: str = "",
+) -> Preview:
+    """Return the whole preview. With no tier that the key reaches, `unreached` says so."""
+    capacity = _sum_known([t.capacity_units for t in tiers])
+    free = _sum_known([t.free_units for t in tiers])
+    return Preview(
+        promised=tuple(promised(t, before=before, after=after) for t in tiers),
+        borrowing=tuple(borrowing(shares, ours, after=float(after.units), capacity=capacity))
+        if shares
+        else (),
+        ceiling=cost_ceiling(tiers, before=before, after=after),
+        starts=tuple(would_start(held, used=used, after=after, free_units=free)),
+        unreached="" if tiers else "No tier has GPUs that this key counts.",
+    )
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fsum(known) if values and len(known) == len(values) else None
+
+
+def frozen(preview_rows: Preview) -> Mapping[str, object]:
+    """Return the preview as JSON values without floats, to be kept with the request."""
+    return {
+        "promised": [
+            {
+                "tier": p.tier,
+                "before_units": _exact(p.before_units),
+                "after_units": _exact(p.after_units),
+                "capacity_units": _exact(p.capacity_units),
+                "promised_ratio": _exact(p.promised_ratio),
+                "over": p.over,
+            }
+            for p in preview_rows.promised
+        ],
+        "borrowing": [
+            {
+                "name": r.name,
+                "idle_before": _exact(r.idle_before),
+                "idle_after": _exact(r.idle_after),
+                "full_before": _exact(r.full_before),
+                "full_after": _exact(r.full_after),
+                "lost": _exact(r.lost),
+            }
+            for r in preview_rows.borrowing
+        ],
+        "cost_per_month_least": _exact(preview_rows.ceiling.least),
+        "cost_per_month_most": _exact(preview_rows.ceiling.most),
+        "without_price": list(preview_rows.ceiling.missing),
+        "starts": [
+            {"name": s.name, "admitted": s.admitted, "free": s.free, "left": s.left}
+            for s in preview_rows.starts
+        ],
+        "unreached": preview_rows.unreached,
+    }
+
+
+def _exact(value: float | Decimal | None) -> str | None:
+    """Write an amount as text: floats to 1e-9, without zeros at the end."""
+    if value is None:
+        return None
+    exact = value if isinstance(value, Decimal) else Decimal(repr(round(value, 9)))
+    return f"{exact.normalize():f}"

@@ -1,0 +1,103 @@
+"""Amounts as Kubernetes quantities: read and printed without loss, compared as amounts."""
+
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final
+
+_WRITTEN: Final = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
+    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
+)
+_NANOS_IN_ONE: Final = 10**9
+_FACTORS: Final = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+_LONGEST: Final = 40
+_MOST: Final = 2**63 - 1
+
+
+class NotAQuantity(ValueError):
+    """A text is not a quantity that Kubernetes would keep unchanged; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """An exact amount. `2`, `2000m` and `2.0` are equal; `text` is how the portal writes it."""
+
+    nanos: int
+    text: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", _printed(self.nanos))
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nanos - other.nanos)
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nanos + other.nanos)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a whole number of units."""
+        return self.nanos % _NANOS_IN_ONE == 0
+
+    @property
+    def units(self) -> Decimal:
+        """The amount as an exact number."""
+        return Decimal(self.nanos).scaleb(-9)
+
+
+def quantity(written: object) -> Quantity:
+    """Return what a JSON value of a manifest stands for: a text, or a whole number.
+
+    Kubernetes itself rounds what is finer than a billionth and caps what is over 2^63 − 1; here
+    both raise NotAQuantity, as everything else does that is not a quantity, so that nothing else
+    is ever written than what was reviewed.
+    """
+    if isinstance(written, bool) or not isinstance(written, (str, int)):
+        raise NotAQuantity(f"{written!r} is not a quantity such as 8 or 1500m")
+    text = str(written)
+    match = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise NotAQuantity(f"{text[:_LONGEST]!r} is not a quantity such as 8 or 1500m")
+    nanos = Decimal(match["number"]) * _factor(match) * _NANOS_IN_ONE
+    if abs(nanos) > _MOST * _NANOS_IN_ONE:
+        raise NotAQuantity(f"{text} is more than Kubernetes can hold")
+    if nanos != int(nanos):
+        raise NotAQuantity(f"{text} is finer than Kubernetes can hold")
+    return Quantity(int(nanos))
+
+
+def _factor(match: re.Match[str]) -> Decimal:
+    if match["exponent"]:
+        return Decimal(1).scaleb(int(match["exponent"]))
+    return _FACTORS[match["suffix"]] if match["suffix"] else Decimal(1)
+
+
+def _printed(nanos: int) -> str:
+    """Write whole units as plain digits, fractions with the coarsest of m, u and n that is exact.
+
+    Kubernetes would write 2000 as 2k. Both are the same amount to it; people read digits.
+    """
+    for suffix, step in (("", 10**9), ("m", 10**6), ("u", 10**3)):
+        if nanos % step == 0:
+            return f"{nanos // step}{suffix}"
+    return f"{nanos}n"

@@ -1,0 +1,110 @@
+"""Which notices go out together, and when the next bundle is due."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from apps.notices.domain.thresholds import Kind
+
+
+class Cadence(StrEnum):
+    AT_ONCE = "at once"
+    HOURLY = "hourly"
+    DAILY = "daily"
+    WEEKLY = "weekly"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a recipient wants the bundle: `at` on the clock of `zone`, weekly on `weekday`."""
+
+    cadence: Cadence
+    zone: ZoneInfo
+    at: time = time(8)
+    weekday: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to say. Of several with one `key` the latest counts; `urgent` skips the bundle."""
+
+    key: str
+    recipient: str
+    channel: str
+    kind: Kind
+    subject: str
+    text: str
+    at: datetime
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What goes to a recipient over a channel at one time, by kind; `left_out` were too many."""
+
+    recipient: str
+    channel: str
+    sections: tuple[tuple[Kind, tuple[Notice, ...]], ...]
+    left_out: int = 0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of what is in it, to be marked as delivered."""
+        return tuple(notice.key for _, notices in self.sections for notice in notices)
+
+
+def due_at(schedule: Schedule, said_at: datetime) -> datetime:
+    """Return, in UTC, when a notice of `said_at` goes out.
+
+    Bundles go at whole hours or at the wall-clock time of the zone, also over a change of the
+    clocks. What is said exactly at such a time goes with the next one.
+    """
+    if schedule.cadence is Cadence.AT_ONCE:
+        return said_at.astimezone(UTC)
+    if schedule.cadence is Cadence.HOURLY:
+        hour = said_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        return hour + timedelta(hours=1)
+    day = said_at.astimezone(schedule.zone).date()
+    # Over eight days there is always one: a time that is past today, and a weekday.
+    for ahead in range(9):
+        candidate = day + timedelta(days=ahead)
+        if schedule.cadence is Cadence.WEEKLY and candidate.weekday() != schedule.weekday:
+            continue
+        due = datetime.combine(candidate, schedule.at, schedule.zone).astimezone(UTC)
+        if due > said_at:
+            return due
+    raise ValueError(f"weekday must be 0..6, got {schedule.weekday}")
+
+
+def digests(notices: Iterable[Notice], *, most: int = 50) -> list[Digest]:
+    """Bundle what is due by recipient and channel; urgent ones stand alone and first.
+
+    Within a digest kinds come in their declared order, notices by time. Over `most` the oldest
+    are counted in `left_out`; they stay in the portal's list.
+    """
+    latest: dict[tuple[str, str, str], Notice] = {}
+    for notice in sorted(notices, key=lambda n: (n.at, n.text)):
+        latest[notice.recipient, notice.channel, notice.key] = notice
+    urgent = [_alone(n) for n in latest.values() if n.urgent]
+    groups: dict[tuple[str, str], list[Notice]] = {}
+    for notice in latest.values():
+        if not notice.urgent:
+            groups.setdefault((notice.recipient, notice.channel), []).append(notice)
+    bundles = [_bundle(*to, found, most) for to, found in sorted(groups.items())]
+    return sorted(urgent, key=lambda d: (d.recipient, d.channel, d.keys)) + bundles
+
+
+def _alone(notice: Notice) -> Digest:
+    return Digest(notice.recipient, notice.channel, ((notice.kind, (notice,)),))
+
+
+def _bundle(recipient: str, channel: str, notices: Sequence[Notice], most: int) -> Digest:
+    kept = sorted(notices, key=lambda n: (n.at, n.key))[-most:]
+    sections = []
+    for kind in Kind:
+        of_kind = tuple(notice for notice in kept if notice.kind is kind)
+        if of_kind:
+            sections.append((kind, of_kind))
+    return Digest(recipient, channel, tuple(sections), len(notices) - len(kept))

@@ -1,0 +1,96 @@
+"""The file to commit, read back by a YAML reader and put to the object as its tool would."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.changes.domain.gitops import is_live, patch_file
+from apps.changes.domain.patches import ValueChanged, live_amount
+from apps.changes.domain.quantities import quantity
+from apps.changes.domain.targets import QueueCell, QuotaKey, Target, VolcanoCell, VolcanoField
+from tests.changes import recorded
+from tests.changes.json_patches import patched
+
+GPU = "requests.nvidia.com/gpu"
+QUOTA = QuotaKey("team-vision", "gpu", GPU)
+CELL = QueueCell("cq-a", "a100", "nvidia.com/gpu")
+VOLCANO = VolcanoCell("bronze", VolcanoField.CAPABILITY, "nvidia.com/gpu")
+
+
+def merged(live: Any, change: Any) -> Any:
+    """Merge as a merge patch does (RFC 7386, without removals)."""
+    if not isinstance(live, dict) or not isinstance(change, dict):
+        return change
+    return live | {key: merged(live.get(key), value) for key, value in change.items()}
+
+
+@pytest.mark.parametrize(
+    ("target", "live", "reviewed", "kind"),
+    [
+        pytest.param(QUOTA, recorded.quota("gpu"), "6", "ResourceQuota", id="ResourceQuota"),
+        pytest.param(VOLCANO, recorded.volcano_queue("bronze"), "4", "Queue", id="Volcano"),
+    ],
+)
+def test_a_merge_patch_holds_the_one_key(
+    target: Target, live: dict[str, Any], reviewed: str, kind: str
+) -> None:
+    made = patch_file(target, live, reviewed=quantity(reviewed), wanted=quantity("12"))
+    change = yaml.safe_load(made.text)
+    assert change["kind"] == kind
+    assert change["apiVersion"] == live["apiVersion"]
+    after = merged(live, change)
+    assert live_amount(target, after) == quantity("12")
+    patch_back = patch_file(target, after, reviewed=quantity("12"), wanted=quantity(reviewed))
+    assert merged(after, yaml.safe_load(patch_back.text)) == live
+    assert made.name in made.how
+
+
+def test_a_queue_gets_a_json_patch_with_its_tests() -> None:
+    live = recorded.cluster_queue("cq-a")
+    made = patch_file(CELL, live, reviewed=quantity("2"), wanted=quantity("4"))
+    operations = yaml.safe_load(made.text)
+    assert [operation["op"] for operation in operations] == ["test", "test", "test", "replace"]
+    assert live_amount(CELL, patched(live, operations)) == quantity("4")
+    assert made.name == "clusterqueue-cq-a.yaml"
+    assert "kind: ClusterQueue, name: cq-a" in made.how
+
+
+def test_an_object_without_its_version_gets_the_usual_one() -> None:
+    live = recorded.quota("gpu")
+    del live["apiVersion"]
+    made = patch_file(QUOTA, live, reviewed=quantity("6"), wanted=quantity("8"))
+    assert yaml.safe_load(made.text)["apiVersion"] == "v1"
+
+
+def test_a_file_is_made_only_from_what_was_reviewed() -> None:
+    with pytest.raises(ValueChanged):
+        patch_file(QUOTA, recorded.quota("gpu"), reviewed=quantity("5"), wanted=quantity("8"))
+
+
+@given(st.text(alphabet="abc\n\r\t:{}[]\"'#-&*!|>%@ \\", min_size=1))
+def test_no_name_breaks_out_of_its_place(name: str) -> None:
+    live = recorded.quota("gpu")
+    live["metadata"]["name"] = name
+    target = QuotaKey("team-vision", name, GPU)
+    made = patch_file(target, live, reviewed=quantity("6"), wanted=quantity("8"))
+    assert yaml.safe_load(made.text) == {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": "team-vision"},
+        "spec": {"hard": {GPU: "8"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted", "live"),
+    [("2k", "2000", True), ("6", "8", False), (None, "8", False)],
+    ids=["the same amount", "another", "gone"],
+)
+def test_the_portal_waits_until_the_cluster_shows_the_amount(
+    shown: str | None, wanted: str, live: bool
+) -> None:
+    found = None if shown is None else {"spec": {"hard": {GPU: shown}}}
+    assert is_live(QUOTA, found, quantity(wanted)) is live

@@ -1,0 +1,114 @@
+"""What each answer of an API server means; recorded answers where there are any."""
+
+from typing import Any
+
+import pytest
+
+from apps.changes.domain.outcomes import Answer, Silence, Step, Then, answer_of, meaning
+from tests.changes import recorded
+from tests.changes.quota_api import TEST_FAILED
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "words"),
+    [
+        pytest.param("400-quota-bad-quantity", Then.FAILED, "could not read", id="quantity"),
+        pytest.param("401-bad-token", Then.FAILED, "credentials", id="token"),
+        pytest.param("401-deleted-serviceaccount", Then.FAILED, "credentials", id="account gone"),
+        pytest.param("403-sa-quotas", Then.FAILED, "right to patch", id="rights"),
+        pytest.param("404-namespace", Then.FAILED, "no longer in the cluster", id="namespace"),
+        pytest.param("406-not-acceptable", Then.FAILED, "does not offer", id="not acceptable"),
+        pytest.param(
+            "409-conflict-stale-resourceversion", Then.LOOK_FIRST, "same moment", id="409"
+        ),
+        pytest.param("409-ssa-conflict", Then.FAILED, "team-admin", id="another owner"),
+        pytest.param("410-exact-resourceversion", Then.FAILED, "no longer offers", id="410"),
+        pytest.param("415-media-type", Then.FAILED, "kind of patch", id="media type"),
+        pytest.param("422-quota-negative", Then.FAILED, "greater than or equal", id="negative"),
+        pytest.param("422-quota-unqualified", Then.FAILED, "standard resource", id="unqualified"),
+        pytest.param("504-too-large-resourceversion", Then.LOOK_FIRST, "504", id="504"),
+    ],
+)
+def test_recorded_answers_to_a_patch(name: str, then: Then, words: str) -> None:
+    body = recorded.body(recorded.KUBE, f"errors/{name}.json")
+    found = meaning(answer_of(int(name[:3]), body), Step.PATCH)
+    assert found.then is then
+    assert words in found.sentence
+
+
+def test_a_rule_of_the_cluster_is_told_from_a_missing_right() -> None:
+    body = recorded.body(recorded.KUEUE, "errors/403-clusterqueue-denied-by-webhook.json")
+    found = meaning(answer_of(403, body), Step.DRY_RUN)
+    assert found.then is Then.FAILED
+    assert found.sentence.startswith("A rule of the cluster (admission webhook) refused")
+    assert "must be greater than or equal to 0" in found.sentence
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_failed_test_is_told_from_an_invalid_value(step: Step) -> None:
+    found = meaning(answer_of(422, TEST_FAILED), step)
+    assert found.then is Then.LOOK_FIRST
+    assert "no longer showed the reviewed value" in found.sentence
+
+
+@pytest.mark.parametrize("status", [200, 201])
+@pytest.mark.parametrize("step", Step)
+def test_a_yes_goes_on(status: int, step: Step) -> None:
+    assert meaning(Answer(status), step).then is Then.GO_ON
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize(
+    ("step", "then"),
+    [
+        (Step.READ, Then.RETRY),
+        (Step.DRY_RUN, Then.RETRY),
+        (Step.PATCH, Then.LOOK_FIRST),
+        (Step.READ_BACK, Then.RETRY),
+    ],
+)
+def test_an_error_of_the_server_leaves_doubt_only_about_a_patch(
+    status: int, step: Step, then: Then
+) -> None:
+    assert meaning(Answer(status), step).then is then
+
+
+@pytest.mark.parametrize(
+    ("silence", "step", "then"),
+    [
+        (Silence.UNSENT, Step.PATCH, Then.RETRY),
+        (Silence.LOST, Step.PATCH, Then.LOOK_FIRST),
+        (Silence.UNSENT, Step.READ, Then.RETRY),
+        (Silence.LOST, Step.READ, Then.RETRY),
+        (Silence.LOST, Step.DRY_RUN, Then.RETRY),
+        (Silence.LOST, Step.READ_BACK, Then.RETRY),
+    ],
+)
+def test_no_answer_leaves_doubt_only_about_a_patch_that_was_sent(
+    silence: Silence, step: Step, then: Then
+) -> None:
+    assert meaning(Answer(silence=silence), step).then is then
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "seconds"),
+    [
+        pytest.param("7", {}, 7.0, id="header"),
+        pytest.param(None, {"details": {"retryAfterSeconds": 3}}, 3.0, id="Status object"),
+        pytest.param("soon", {"details": {"retryAfterSeconds": 3}}, 3.0, id="odd header"),
+        pytest.param(None, {}, None, id="nothing"),
+    ],
+)
+def test_too_many_requests_wait_as_long_as_the_server_says(
+    header: str | None, body: dict[str, Any], seconds: float | None
+) -> None:
+    found = meaning(answer_of(429, body, retry_after=header), Step.PATCH)
+    assert (found.then, found.retry_after_seconds) == (Then.RETRY, seconds)
+
+
+@pytest.mark.parametrize("body", [None, "<html>", [], {"details": "odd"}, {"message": None}])
+@pytest.mark.parametrize("status", [302, 403, 404, 418])
+def test_an_answer_that_is_no_status_object_has_a_sentence_too(status: int, body: object) -> None:
+    found = meaning(answer_of(status, body), Step.PATCH)
+    assert found.then is Then.FAILED
+    assert found.sentence.endswith(".")

@@ -1,0 +1,235 @@
+"""What a change would do: promises, borrowing, cost, starts."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.changes.domain.audit import canonical
+from apps.changes.domain.preview import (
+    Held,
+    Promise,
+    Share,
+    TierFigures,
+    borrowing,
+    cost_ceiling,
+    frozen,
+    preview,
+    promised,
+    time_box,
+    would_start,
+)
+from apps.changes.domain.quantities import Quantity, quantity
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+SIX, EIGHT, TEN = quantity("6"), quantity("8"), quantity("10")
+
+
+def tier(
+    name: str = "a100",
+    *,
+    capacity: float | None = 32.0,
+    weight: float = 1.0,
+    price: str | None = "3.06",
+) -> TierFigures:
+    return TierFigures(
+        tier=name,
+        capacity_units=capacity,
+        free_units=3.0,
+        weight=weight,
+        price_per_gpu_hour=None if price is None else Decimal(price),
+        promises=(Promise("vision", 6.0, ours=True), Promise("speech", 25.0)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("capacity", "ratio", "over"),
+    [(32.0, 33 / 32, True), (33.0, 1.0, False), (None, None, False), (0.0, None, True)],
+    ids=["more than there is", "just as much", "not known", "nothing there"],
+)
+def test_promises_are_summed_against_the_capacity(
+    capacity: float | None, ratio: float | None, over: bool
+) -> None:
+    found = promised(tier(capacity=capacity), before=SIX, after=EIGHT)
+    assert (found.before_units, found.after_units) == (31.0, 33.0)
+    assert (found.promised_ratio, found.over) == (ratio, over)
+
+
+def test_a_raise_takes_the_cards_that_others_borrowed() -> None:
+    shares = [Share("ours", 8, 8), Share("b", 4, 6), Share("c", 4, 0, borrowing_limit=1)]
+    found = {room.name: room for room in borrowing(shares, "ours", after=10, capacity=16)}
+    # b: cards 16 − 4 of its own − 8 of ours − 0 of c; what the others lend while ours is full: 4.
+    assert (found["b"].full_before, found["b"].full_after, found["b"].lost) == (4, 2, 2)
+    # c may borrow 1 at most, and 16 − 4 − 8 − 4 leaves none even before.
+    assert (found["c"].full_before, found["c"].full_after, found["c"].lost) == (0, 0, 0)
+    assert [room.name for room in borrowing(shares, "ours", after=10, capacity=16)] == ["b", "c"]
+
+
+def test_a_decrease_takes_what_was_lent_while_idle() -> None:
+    shares = [Share("ours", 8, 0), Share("b", 4, 0)]
+    (room,) = borrowing(shares, "ours", after=2, capacity=None)
+    assert (room.idle_before, room.idle_after, room.lost) == (8, 2, 6)
+
+
+def test_a_lending_limit_bounds_what_others_lose() -> None:
+    shares = [Share("ours", 8, 0, lending_limit=1), Share("b", 4, 0)]
+    (room,) = borrowing(shares, "ours", after=2, capacity=None)
+    assert (room.idle_before, room.idle_after, room.lost) == (1, 1, 0)
+
+
+AMOUNTS = st.floats(min_value=0, max_value=100)
+LIMITS = st.none() | AMOUNTS
+SHARES = st.lists(st.tuples(AMOUNTS, AMOUNTS, LIMITS, LIMITS), min_size=1, max_size=6)
+
+
+@given(SHARES, AMOUNTS, st.none() | AMOUNTS)
+def test_rooms_are_never_negative_and_never_above_their_limit(
+    figures: list[tuple[float, float, float | None, float | None]],
+    after: float,
+    capacity: float | None,
+) -> None:
+    shares = [Share(f"q{i}", *figure) for i, figure in enumerate(figures)]
+    for room in borrowing(shares, "q0", after=after, capacity=capacity):
+        (share,) = (s for s in shares if s.name == room.name)
+        values = (room.idle_before, room.idle_after, room.full_before, room.full_after)
+        limit = share.borrowing_limit
+        assert all(v >= 0 and (limit is None or v <= limit) for v in values)
+        assert 0 <= room.lost <= max(values)
+
+
+def test_the_cost_ceiling_is_the_change_held_all_month() -> None:
+    found = cost_ceiling([tier()], before=SIX, after=EIGHT)
+    assert found.least == found.most == 2 * Decimal("3.06") * 730
+
+
+def test_a_key_of_several_tiers_has_a_range_of_cost() -> None:
+    tiers = [tier(), tier("h100", price="6.00"), tier("mig", weight=0.5, price="2.00")]
+    found = cost_ceiling(tiers, before=SIX, after=EIGHT)
+    assert (found.least, found.most) == (Decimal("1460.0"), Decimal("8760.0"))
+
+
+def test_a_decrease_costs_less() -> None:
+    assert cost_ceiling([tier()], before=EIGHT, after=SIX).most == -2 * Decimal("3.06") * 730
+
+
+@pytest.mark.parametrize(
+    ("tiers", "missing"),
+    [([tier(), tier("new", price=None)], ("new",)), ([], ())],
+    ids=["one without a price", "no tier"],
+)
+def test_without_all_prices_there_is_no_ceiling(
+    tiers: list[TierFigures], missing: tuple[str, ...]
+) -> None:
+    found = cost_ceiling(tiers, before=SIX, after=EIGHT)
+    assert (found.least, found.most, found.missing) == (None, None, missing)
+
+
+def held(name: str, units: float, pods: int, *, hours: int, other: float | None = None) -> Held:
+    return Held(name, name, units, pods, NOON - timedelta(hours=hours), other)
+
+
+def test_the_longest_waiting_starts_first_and_small_work_goes_past_large() -> None:
+    waiting = [held("new", 1, 3, hours=1), held("large", 8, 1, hours=9), held("old", 1, 2, hours=5)]
+    found = would_start(waiting, used=SIX, after=TEN, free_units=3)
+    assert [(s.name, s.admitted, s.free, s.left) for s in found] == [
+        ("large", 0, 0, 1),
+        ("old", 2, 2, 0),
+        ("new", 2, 1, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "after", "admitted"),
+    [(None, TEN, 4), (1.0, TEN, 1), (None, quantity("4"), 0), (-2.0, TEN, 0)],
+    ids=["room for all", "another quota is in the way", "less than is used", "other overdrawn"],
+)
+def test_all_quotas_have_to_let_a_pod_through(
+    other: float | None, after: Quantity, admitted: int
+) -> None:
+    (found,) = would_start(
+        [held("job", 1, 4, hours=1, other=other)], used=SIX, after=after, free_units=None
+    )
+    assert (found.admitted, found.free, found.left) == (admitted, None, 4 - admitted)
+
+
+def test_work_that_asks_for_nothing_of_it_is_left_out() -> None:
+    assert would_start([held("cpu", 0, 4, hours=1)], used=SIX, after=TEN, free_units=None) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 8), st.integers(1, 5), st.integers(0, 99)), max_size=8),
+    st.integers(0, 40),
+    st.integers(0, 40),
+)
+def test_no_more_starts_than_the_limit_and_the_cards_allow(
+    works: list[tuple[int, int, int]], room: int, free: int
+) -> None:
+    waiting = [held(f"w{i}", u, p, hours=h) for i, (u, p, h) in enumerate(works)]
+    units = {work.uid: work.units for work in waiting}
+    after = quantity(str(6 + room))
+    found = would_start(waiting, used=SIX, after=after, free_units=float(free))
+    assert sum(s.admitted * units[s.uid] for s in found) <= room
+    assert sum((s.free or 0) * units[s.uid] for s in found) <= free
+    for start in found:
+        assert start.admitted + start.left == next(w.pods for w in waiting if w.uid == start.uid)
+
+
+DAYS = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("length", "announced"),
+    [
+        pytest.param(30 * DAYS, [23 * DAYS, 29 * DAYS], id="a month"),
+        pytest.param(3 * DAYS, [2 * DAYS], id="three days"),
+        pytest.param(timedelta(hours=3), [timedelta()], id="three hours"),
+    ],
+)
+def test_the_end_of_a_raise_is_announced(length: timedelta, announced: list[timedelta]) -> None:
+    found = time_box(NOON + length, applied_at=NOON)
+    assert found is not None
+    assert found.reverts_at == NOON + length
+    assert list(found.announcements) == [NOON + after for after in announced]
+
+
+def test_a_raise_without_end_has_no_time_box() -> None:
+    assert time_box(None, applied_at=NOON) is None
+
+
+def test_an_end_before_the_start_is_refused() -> None:
+    with pytest.raises(ValueError, match="after its start"):
+        time_box(NOON, applied_at=NOON)
+
+
+def test_the_whole_preview_is_frozen_as_the_audit_can_hold_it() -> None:
+    found = preview(
+        [tier()],
+        before=SIX,
+        after=EIGHT,
+        used=SIX,
+        held=[held("job", 1, 4, hours=1)],
+        shares=[Share("ours", 6, 6), Share("b", 25, 0.1 + 0.2)],
+        ours="ours",
+    )
+    kept = json.loads(canonical(frozen(found)))
+    assert kept["promised"][0]["after_units"] == "33"
+    assert kept["promised"][0]["over"] is True
+    assert kept["borrowing"][0]["name"] == "b"
+    assert kept["cost_per_month_most"] == "4467.6"
+    assert kept["starts"] == [{"name": "job", "admitted": 2, "free": 2, "left": 2}]
+
+
+def test_a_key_that_reaches_nothing_says_so() -> None:
+    found = preview([], before=SIX, after=EIGHT, used=SIX)
+    assert "No tier has GPUs" in found.unreached
+    assert frozen(found)["cost_per_month_most"] is None
+
+
+def test_a_capacity_that_is_not_known_everywhere_is_not_known() -> None:
+    tiers = [tier(), tier("new", capacity=None)]
+    shares = [Share("ours", 6, 6), Share("b", 25, 0), Share("c", 99, 0)]
+    found = preview(tiers, before=SIX, after=EIGHT, used=SIX, shares=shares, ours="ours")
+    assert {room.name: room.full_after for room in found.borrowing} == {"b": 99, "c": 25}

@@ -1,0 +1,103 @@
+"""`why NAMESPACE/NAME`: the portal's answer in a terminal."""
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from tests.factories import Portal, make_portal, make_workload
+from tests.pending.rows import make_episode, make_looked
+
+HOUR = timedelta(hours=1)
+
+
+def why(name: str, **options: str) -> str:
+    out = StringIO()
+    call_command("why", name, stdout=out, **options)
+    return out.getvalue()
+
+
+@pytest.fixture
+def portal(db: None) -> Portal:
+    now = datetime.now(UTC)
+    portal = make_portal(since=now - 48 * HOUR)
+    west, east = portal.clusters
+    for cluster in (west, east):
+        make_looked(cluster, now)
+    train = make_workload(west, "vision", "train")
+    for name in ("train-8", "train-9"):
+        make_episode(
+            train,
+            name,
+            since=now - 2 * HOUR,
+            tier=portal.tiers[0],
+            units=4.0,
+            detail="fragmented",
+            explanation="Asks for 4 nvidia.com/gpu; the most free on one node is 3.",
+            message="0/7 nodes are available: 5 Insufficient nvidia.com/gpu.",
+            node_reasons={"Insufficient nvidia.com/gpu": 5},
+            suggestions=[{"action": "free", "text": "Free 1 on node a.", "change": {}}],
+            context=["pod didn't trigger scale-up: max node group size reached"],
+            spells=[(now - 2 * HOUR, "queue", "pending"), (now - HOUR, "capacity", "pending")],
+        )
+    make_episode(
+        make_workload(west, "vision", "done"), "done-0", since=now - 9 * HOUR, until=now - 8 * HOUR
+    )
+    return portal
+
+
+def test_it_says_why_what_would_help_and_since_when(portal: Portal) -> None:
+    text = why("vision/train-9")
+    for words in (
+        "Pod west/vision/train-9 waits since",
+        "asks for 4 × nvidia.com/gpu, 4 GPUs, tier gold, team vision.",
+        "capacity (fragmented): Asks for 4 nvidia.com/gpu; the most free on one node is 3.",
+        "1. Free 1 on node a.",
+        "0/7 nodes are available: 5 Insufficient nvidia.com/gpu.",
+        "5 nodes: Insufficient nvidia.com/gpu",
+        "max node group size reached",
+        ": queue, 1 h 0 min",
+        ": capacity, 1 h 0 min",
+    ):
+        assert words in text
+    assert "train-8" not in text
+
+
+def test_a_controllers_name_gives_all_that_wait(portal: Portal) -> None:
+    text = why("vision/train")
+    assert "train-8" in text
+    assert "train-9" in text
+
+
+def test_what_is_over_is_said_to_be_over(portal: Portal) -> None:
+    text = why("vision/done-0")
+    assert "started after 1 h 0 min." in text
+    assert "What would help" not in text
+
+
+def test_a_pod_that_never_waited_runs(portal: Portal) -> None:
+    running = next(pod for pod in portal.pods if pod.started_at is not None)
+    name = f"{running.workload.namespace.name}/{running.name}"
+    assert "does not wait: it runs since" in why(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("vision/nothing", {}, "knows no pod or controller vision/nothing"),
+        ("vision/train-9", {"cluster": "east"}, "on east"),
+        ("vision", {}, "is not NAMESPACE/NAME"),
+    ],
+)
+def test_what_is_not_known_is_an_error_that_says_what_to_do(
+    portal: Portal, name: str, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(CommandError, match=words):
+        why(name, **options)
+
+
+def test_an_unwatched_cluster_is_said_to_be_unwatched(portal: Portal) -> None:
+    make_looked(portal.clusters[0], datetime.now(UTC) - 3 * HOUR)
+    assert "Nobody watches this cluster at present" in why("vision/train-9")
