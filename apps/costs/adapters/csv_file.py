@@ -1,0 +1,68 @@
+"""Cost files as CSV (RFC 4180) in UTF-8, streamed."""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from apps.costs.domain.files import Column, CostFile, Kind, scaled_text
+from apps.usage.domain.columns import utc_text
+from apps.usage.domain.csv_rows import guarded
+
+_ROWS_AT_A_TIME = 2000
+_BOM = b"\xef\xbb\xbf"
+_TO_QUOTE = re.compile(r'[",\r\n]')
+# Names and times come again and again: to look one up is faster than to check it for formulas.
+_REMEMBERED = 50_000
+
+
+def csv_parts(file: CostFile, *, bom: bool = False, with_notes: bool = True) -> Iterator[bytes]:
+    """Yield a file in parts of some thousand rows.
+
+    Texts that a spreadsheet could take for formulas are guarded; numbers stay numbers, so -1.5 is
+    -1.5. The notes are columns of every row (readers of CSV know no other place, and a comment
+    above the header would be taken for it); those that the file has anyway are not repeated.
+    `bom` is for Excel, which takes UTF-8 without it for something else.
+    """
+    names = [column.name for column in file.columns]
+    notes = {
+        name: _quoted(text)
+        for name, text in file.notes.texts().items()
+        if with_notes and name not in names
+    }
+    texts = [_text_of(column) for column in file.columns]
+    tail = "".join(f",{note}" for note in notes.values()) + "\r\n"
+    yield (_BOM if bom else b"") + (",".join([*names, *notes]) + "\r\n").encode()
+    rows = iter(file.rows)
+    while part := list(islice(rows, _ROWS_AT_A_TIME)):
+        lines = [
+            ",".join(
+                ["" if cell is None else text(cell) for text, cell in zip(texts, row, strict=True)]
+            )
+            for row in part
+        ]
+        yield (tail.join(lines) + tail).encode()
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a field: guarded, and in quotes where it needs them."""
+    safe = guarded(text)
+    return '"' + safe.replace('"', '""') + '"' if _TO_QUOTE.search(safe) else safe
+
+
+def _text_of(column: Column) -> Callable[[Any], str]:
+    match column.kind:
+        case Kind.TEXT:
+            return lru_cache(_REMEMBERED)(_quoted)
+        case Kind.WHOLE:
+            return str
+        case Kind.SCALED:
+            digits = column.digits
+            return lambda amount: scaled_text(amount, digits)
+        case Kind.RATIO:
+            return lambda ratio: repr(float(ratio))
+        case Kind.FLAG:
+            return lambda flag: "true" if flag else "false"
+        case Kind.INSTANT:
+            return lru_cache(_REMEMBERED)(lambda at: utc_text(at) or "")

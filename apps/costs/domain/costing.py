@@ -1,0 +1,148 @@
+"""What a fact costs, divided by what became of its GPU-hours (docs/definitions.md#waste)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+from apps.costs.domain.apportion import apportioned
+from apps.costs.domain.money import rounded_ratio
+from apps.usage.domain.amounts import NANO, Amounts
+
+
+class Cause(StrEnum):
+    """What became of a GPU-hour. The seven together are the capacity."""
+
+    BUSY = "busy"
+    UNMEASURED = "unmeasured"
+    UNDERUSED = "underused"
+    IDLE = "idle"
+    NOT_RUNNING = "not_running"
+    UNALLOCATED = "unallocated"
+    UNHEALTHY = "unhealthy"
+
+
+HELD = (Cause.BUSY, Cause.UNMEASURED, Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
+"""The causes of what a team holds; the other two are of capacity that nobody holds."""
+FREE = (Cause.UNALLOCATED, Cause.UNHEALTHY)
+WASTE = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING, Cause.UNALLOCATED, Cause.UNHEALTHY)
+"""What is not busy. Unmeasured is none of it: nobody knows."""
+
+
+class Basis(StrEnum):
+    """What a team is charged for: what it held, or only what it used."""
+
+    ALLOCATED = "allocated"
+    USED = "used"
+
+
+CHARGED = {Basis.ALLOCATED: HELD, Basis.USED: (Cause.BUSY, Cause.UNMEASURED)}
+"""What a holder is charged for on a basis.
+
+*Allocated*: all that was held. *Used*: what was busy, and what nobody measured: a missing exporter
+makes no GPU free, nor does it make one idle.
+"""
+
+
+def held_parts(amounts: Amounts) -> dict[Cause, int]:
+    """Return the nano-GPU-hours of what was held, by cause; they sum to `allocated`."""
+    return {
+        Cause.BUSY: amounts.busy,
+        Cause.UNMEASURED: amounts.unmeasured,
+        Cause.UNDERUSED: amounts.underused,
+        Cause.IDLE: amounts.idle,
+        Cause.NOT_RUNNING: amounts.not_running,
+    }
+
+
+def free_parts(amounts: Amounts) -> dict[Cause, int]:
+    """Return the nano-GPU-hours that nobody held, by cause; empty where there is no capacity."""
+    if amounts.capacity is None:
+        return {}
+    return {
+        Cause.UNALLOCATED: amounts.unallocated or 0,
+        Cause.UNHEALTHY: amounts.unhealthy or 0,
+    }
+
+
+def cost_of(nano_gpu_hours: int, price: int) -> int:
+    """Return nano-GPU-hours × price (units of 1e-8 per GPU-hour) in units, rounded half to even."""
+    return rounded_ratio(nano_gpu_hours * price, NANO)
+
+
+def fact_cost(parts: Mapping[Cause, int], price: int) -> dict[Cause, int]:
+    """Return what a fact's parts cost, in units of 1e-8; they sum to the fact's own cost.
+
+    The fact is rounded once, as a whole. That amount is divided among the parts in proportion to
+    their GPU-hours: each rounded down, and what is left to the largest remainders, of equal ones
+    to the earlier in the order of `Cause`. So no part is off by a whole 1e-8, and all ways to sum
+    facts (by cause first or last) give the same.
+    """
+    causes = [cause for cause in Cause if parts.get(cause)]
+    amounts = [parts[cause] for cause in causes]
+    return dict(zip(causes, apportioned(cost_of(sum(amounts), price), amounts), strict=True))
+
+
+@dataclass(slots=True)
+class CostSums:
+    """Sums of facts by cause: GPU-hours, what they cost, and those that have no price.
+
+    `gpu_hours` and `unpriced` are nano-GPU-hours (`unpriced` a part of `gpu_hours`), `cost` units
+    of 1e-8 of one currency, of the priced ones. `burst` and `energy` stand beside.
+    """
+
+    gpu_hours: dict[Cause, int] = field(default_factory=dict)
+    cost: dict[Cause, int] = field(default_factory=dict)
+    unpriced: dict[Cause, int] = field(default_factory=dict)
+    burst: int = 0
+    energy: int = 0
+
+    @classmethod
+    def of_fact(cls, parts: Mapping[Cause, int], price: int | None, *, burst: int = 0) -> Self:
+        """Return the sums of one fact; `price` in units per GPU-hour, None where there is none."""
+        if price is None:
+            return cls(dict(parts), {}, dict(parts), burst)
+        return cls(dict(parts), fact_cost(parts, price), {}, burst)
+
+    def add(self, other: Self) -> None:
+        """Add other sums of the same currency to these in place."""
+        for mine, theirs in (
+            (self.gpu_hours, other.gpu_hours),
+            (self.cost, other.cost),
+            (self.unpriced, other.unpriced),
+        ):
+            for cause, amount in theirs.items():
+                mine[cause] = mine.get(cause, 0) + amount
+        self.burst += other.burst
+        self.energy += other.energy
+
+    @property
+    def total(self) -> int:
+        """What all of it costs, without energy."""
+        return sum(self.cost.values())
+
+    @property
+    def wasted(self) -> int:
+        """What is not busy costs; unmeasured is not part of it."""
+        return sum(self.cost.get(cause, 0) for cause in WASTE)
+
+    @property
+    def unpriced_gpu_hours(self) -> int:
+        """Nano-GPU-hours without a price: to be shown as such, never as 0."""
+        return sum(self.unpriced.values())
+
+    def on(self, basis: Basis) -> int:
+        """Return what the holder is charged on a basis (CHARGED), in units."""
+        return sum(self.cost.get(cause, 0) for cause in CHARGED[basis])
+
+    def left_on(self, basis: Basis) -> int:
+        """Return what remains with the platform on a basis: with `on` it is the total."""
+        return self.total - self.on(basis)
+
+
+def summed(sums: Iterable[CostSums]) -> CostSums:
+    """Return the sum of several; exact in whatever order and grouping."""
+    total = CostSums()
+    for one in sums:
+        total.add(one)
+    return total

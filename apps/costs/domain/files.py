@@ -1,0 +1,130 @@
+"""What a cost file holds, whatever its format: typed columns, rows as they come, and notes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from apps.usage.domain.columns import utc_text
+
+MOST_XLSX_ROWS = 500_000
+"""Above this a workbook opens slowly or not at all; the format itself ends at 1,048,576."""
+
+Cell = str | int | float | bool | datetime | None
+FileRow = Sequence[Cell]
+
+
+class FileFormat(StrEnum):
+    CSV = "csv"
+    XLSX = "xlsx"
+    PARQUET = "parquet"
+    FOCUS_CSV = "focus-csv"
+    FOCUS_PARQUET = "focus-parquet"
+
+    @property
+    def suffix(self) -> str:
+        """What the file's name ends with, without the dot."""
+        return self.value.removeprefix("focus-")
+
+    @property
+    def is_focus(self) -> bool:
+        """Whether its columns are FOCUS's."""
+        return self in (FileFormat.FOCUS_CSV, FileFormat.FOCUS_PARQUET)
+
+    @property
+    def content_type(self) -> str:
+        """Its media type."""
+        return {
+            "csv": "text/csv; charset=utf-8; header=present",
+            "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            "parquet": "application/vnd.apache.parquet",
+        }[self.suffix]
+
+
+class Kind(StrEnum):
+    """The type of a column's cells; every cell may be None, which is an empty cell."""
+
+    TEXT = "text"
+    WHOLE = "whole"
+    SCALED = "scaled"
+    """Whole numbers of 10 to the minus `digits`, written as decimals in full."""
+    RATIO = "ratio"
+    """A float."""
+    FLAG = "flag"
+    INSTANT = "instant"
+    """Aware times, written in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    kind: Kind = Kind.TEXT
+    digits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What one has to know to read the figures of a file; every format carries all of it.
+
+    `coverage_ratio` is 0..1, None where nothing ran. `policy` and `basis` are in the words of
+    `unallocated.Policy` and `costing.Basis`.
+    """
+
+    window_start: datetime
+    window_end: datetime
+    time_zone: str
+    currency: str
+    basis: str
+    policy: str
+    coverage_ratio: float | None
+    price_book: str
+    unmeasured_gpu_hours: float | None = None
+    unpriced_gpu_hours: float | None = None
+
+    def texts(self) -> dict[str, str]:
+        """Return the notes by name, as every format writes them."""
+        return {
+            "window_start": utc_text(self.window_start) or "",
+            "window_end": utc_text(self.window_end) or "",
+            "time_zone": self.time_zone,
+            "currency": self.currency,
+            "basis": self.basis,
+            "unallocated_policy": self.policy,
+            "coverage_ratio": _ratio(self.coverage_ratio),
+            "unmeasured_gpu_hours": _ratio(self.unmeasured_gpu_hours),
+            "unpriced_gpu_hours": _ratio(self.unpriced_gpu_hours),
+            "price_book_version": self.price_book,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CostFile:
+    """A file to be written. `rows` is read once, from first to last, and never held as a whole."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Iterable[FileRow]
+    notes: Notes
+
+
+class TooManyRows(Exception):
+    """A workbook was asked for that no spreadsheet would open; says what to ask for instead."""
+
+
+def check_row_count(format_: FileFormat, count: int) -> None:
+    """Raise TooManyRows where a format cannot take so many rows; ask before reading them."""
+    if format_ is FileFormat.XLSX and count > MOST_XLSX_ROWS:
+        raise TooManyRows(
+            f"An XLSX file takes at most {MOST_XLSX_ROWS:,} rows and there are {count:,} or more. "
+            "Ask for CSV or Parquet, which have no limit, or for fewer groups or a shorter window."
+        )
+
+
+def scaled_text(amount: int, digits: int) -> str:
+    """Return a whole number of 10 to the minus `digits` as a decimal in full: `-0.05000000`."""
+    text = str(amount).zfill(digits + (2 if amount < 0 else 1))
+    return f"{text[:-digits]}.{text[-digits:]}" if digits else text
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else repr(value)

@@ -1,0 +1,41 @@
+"""What could be had for less: pure rules over thirty days of evidence."""
+
+from collections.abc import Iterable
+
+from apps.costs.domain.recommendations.evidence import Offers, WorkloadEvidence
+from apps.costs.domain.recommendations.gpus import fewer_gpus, smaller_model, spot
+from apps.costs.domain.recommendations.recommendation import (
+    Confidence,
+    Kind,
+    Recommendation,
+    without_overlap,
+)
+from apps.costs.domain.recommendations.sharing import idle_notebook, mig_profile, shared_tier
+
+__all__ = [
+    "Confidence",
+    "Kind",
+    "Offers",
+    "Recommendation",
+    "WorkloadEvidence",
+    "for_workloads",
+    "without_overlap",
+]
+
+_RULES = (fewer_gpus, mig_profile, shared_tier, idle_notebook, smaller_model, spot)
+
+
+def for_workloads(evidence: Iterable[WorkloadEvidence], offers: Offers) -> list[Recommendation]:
+    """Return what every rule says of every workload, the largest saving first.
+
+    Several may be of one workload: they are alternatives, see `without_overlap`. Those without a
+    price come last, for their saving is not known.
+    """
+    found = [
+        recommendation
+        for one in evidence
+        if one.is_enough
+        for rule in _RULES
+        if (recommendation := rule(one, offers)) is not None
+    ]
+    return sorted(found, key=lambda one: one.order)

@@ -1,0 +1,173 @@
+"""What the rules look at: how workloads, quotas, MIG cards and pools did over some thirty days."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from apps.clusters.domain.tiers import Sharing
+from apps.costs.domain.recommendations.recommendation import Subject, enough, per_month
+
+_NOTEBOOK_WORDS = ("notebook", "jupyter", "rstudio", "code-server", "vscode")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuActivity:
+    """One of the GPUs that every pod of a workload has, in the order of the pod's devices.
+
+    Fractions 0..1 of all measured time of all pods: the highest half-hour, and the mean.
+    """
+
+    highest: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadEvidence:
+    """What a workload did on one tier and model over `days` days.
+
+    `gpu_hours` is what it held, `idle_gpu_hours` the idle part (docs/definitions.md#idle). `units`
+    is how many GPUs a pod asks for. Activity is of the whole card, 0..1: the mean and the 95th
+    percentile of half-hours. Memory is the peak on any one card (None: not known). `gpus` is empty
+    where devices could not be told apart. `runs` counts pods that ended, `restarts` how often they
+    were started again, `finished_after_restart` those that then succeeded. `idle_hours_now` is how
+    long it has been idle up to now.
+    """
+
+    subject: Subject
+    sharing: Sharing
+    gpu_model: str
+    capacity_type: str
+    owner_kind: str
+    days: float
+    gpu_hours: float
+    units: int
+    coverage: float | None
+    mean_activity: float | None
+    p95_activity: float | None
+    idle_gpu_hours: float = 0.0
+    memory_peak_mib: float | None = None
+    card_memory_mib: float | None = None
+    gpus: Sequence[GpuActivity] = ()
+    runs: int = 0
+    restarts: int = 0
+    finished_after_restart: int = 0
+    mean_run_hours: float | None = None
+    idle_hours_now: float = 0.0
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether anything may be recommended from it."""
+        return enough(days=self.days, coverage=self.coverage) and self.gpu_hours > 0
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether somebody works in it by hand, as far as its kind and name tell."""
+        name = self.subject.workload.lower()
+        return any(word in name for word in _NOTEBOOK_WORDS)
+
+    @property
+    def gpu_hours_per_month(self) -> float:
+        return per_month(self.gpu_hours, self.days)
+
+    @property
+    def idle_ratio(self) -> float:
+        """Which part of what it held was idle, 0..1."""
+        return self.idle_gpu_hours / self.gpu_hours if self.gpu_hours else 0.0
+
+    def figures(self) -> dict[str, float | int | str | Decimal]:
+        """Return what every recommendation shows; what is not known is left out."""
+        known = {
+            "days": round(self.days, 1),
+            "gpu_hours": round(self.gpu_hours, 3),
+            "coverage_ratio": self.coverage,
+            "mean_activity": self.mean_activity,
+            "p95_activity": self.p95_activity,
+            "memory_peak_mib": self.memory_peak_mib,
+            "card_memory_mib": self.card_memory_mib,
+            "price_per_gpu_hour": self.price_per_gpu_hour,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTier:
+    """A tier whose units are `share` of a card, 0..1."""
+
+    tier: str
+    gpu_model: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A GPU model that could be had instead: its memory and what a GPU-hour of it costs."""
+
+    gpu_model: str
+    card_memory_mib: float
+    price_per_gpu_hour: Decimal
+    tier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What a workload could be moved to.
+
+    `mig_profiles` are the profiles that some tier offers, by GPU model; `spot_prices` by model.
+    """
+
+    mig_profiles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    shared_tiers: Sequence[SharedTier] = ()
+    models: Sequence[Model] = ()
+    spot_prices: Mapping[str, Decimal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEvidence:
+    """A quota key over `days` days: what it allows, and the most that was ever used of it.
+
+    `weight` is GPU-equivalents per unit, `unallocated_gpus` the mean that stood empty in its tier.
+    """
+
+    subject: Subject
+    key: str
+    days: float
+    coverage: float | None
+    hard: float
+    peak_used: float
+    weight: float = 1.0
+    unallocated_gpus: float = 0.0
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutEvidence:
+    """`cards` cards of one node that are cut alike: the layout, and the most ever held of it."""
+
+    subject: Subject
+    gpu_model: str
+    cards: int
+    layout: Mapping[str, int]
+    most_held: Mapping[str, int]
+    days: float
+    coverage: float | None
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolEvidence:
+    """How many nodes of a pool were wholly empty, by local hour of the week (0: Monday, 0:00).
+
+    `empty_nodes` has for each of the 168 hours one number a week.
+    """
+
+    subject: Subject
+    gpus_per_node: int
+    empty_nodes: Mapping[int, Sequence[int]]
+    days: float
+    coverage: float | None
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""

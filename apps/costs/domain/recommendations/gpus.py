@@ -1,0 +1,178 @@
+"""Rules about which GPUs a workload has: how many, of which model, and how they are paid for."""
+
+from decimal import Decimal
+
+from apps.clusters.domain.tiers import CapacityType, Sharing, model_key
+from apps.costs.domain.recommendations.evidence import Model, Offers, WorkloadEvidence
+from apps.costs.domain.recommendations.recommendation import (
+    Confidence,
+    Kind,
+    Recommendation,
+    at_most,
+    by_evidence,
+    saving,
+)
+
+NEVER_ACTIVE_BELOW = 0.01
+"""A GPU whose best half-hour is under this did nothing: counters of idle cards flicker."""
+HEADROOM = 1.2
+"""How much more than its peak a workload is left."""
+FULL_AT = 0.8
+"""A smaller card is not recommended if it would be busier than this."""
+SPOT_REDO = Decimal("1.1")
+"""What is interrupted is done again: a tenth more hours on spot."""
+
+_RESTARTABLE = frozenset(
+    {"Job", "CronJob", "PyTorchJob", "TFJob", "MPIJob", "JAXJob", "JobSet", "TrainJob", "RayJob"}
+)
+
+# Dense 16-bit tensor TFLOPS of NVIDIA's and AMD's data sheets; the first word that fits.
+_TFLOPS: tuple[tuple[str, float], ...] = (
+    ("gb200", 2500.0),
+    ("b200", 2250.0),
+    ("mi300x", 1307.0),
+    ("gh200", 989.0),
+    ("h200", 989.0),
+    ("h100", 989.0),
+    ("l40s", 362.0),
+    ("a100", 312.0),
+    ("l40", 181.0),
+    ("a30", 165.0),
+    ("a40", 150.0),
+    ("v100", 125.0),
+    ("a10g", 125.0),
+    ("a10", 125.0),
+    ("l4", 121.0),
+    ("t4", 65.0),
+)
+
+
+def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
+    """Some GPUs of each pod never did anything: ask for fewer.
+
+    Only where every GPU of a pod is known by itself, and one at least works.
+    """
+    if one.units < 2 or len(one.gpus) != one.units:
+        return None
+    never = sum(gpu.highest < NEVER_ACTIVE_BELOW for gpu in one.gpus)
+    if not 0 < never < one.units:
+        return None
+    left = one.units - never
+    confidence, reason = by_evidence(days=one.days, coverage=one.coverage)
+    return Recommendation(
+        kind=Kind.FEWER_GPUS,
+        subject=one.subject,
+        change=f"Ask for {left} GPU{'s' * (left > 1)} per pod instead of {one.units}: {never} of "
+        "them never did anything.",
+        saving_per_month=saving(
+            one.gpu_hours_per_month * never / one.units, one.price_per_gpu_hour
+        ),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence=one.figures() | {"gpus_per_pod": one.units, "gpus_never_active": never},
+    )
+
+
+def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
+    """A cheaper model would hold its memory and be no more than FULL_AT busy.
+
+    Which speed two models have to each other is taken from data sheets, so it is never certain.
+    """
+    price, peak, p95 = one.price_per_gpu_hour, one.memory_peak_mib, one.p95_activity
+    speed = tflops(one.gpu_model)
+    if one.sharing is not Sharing.EXCLUSIVE or None in (price, peak, p95, speed):
+        return None
+    fitting = [model for model in offers.models if _fits(one, model)]
+    if not fitting or price is None:
+        return None
+    best = min(fitting, key=lambda model: (model.price_per_gpu_hour, model.gpu_model))
+    confidence, reason = at_most(
+        Confidence.MEDIUM,
+        "speeds are those of data sheets, not of this work",
+        by_evidence(days=one.days, coverage=one.coverage),
+    )
+    where = f" (tier {best.tier})" if best.tier else ""
+    return Recommendation(
+        kind=Kind.SMALLER_MODEL,
+        subject=one.subject,
+        change=f"Move from {one.gpu_model} to {best.gpu_model}{where}.",
+        saving_per_month=saving(one.gpu_hours_per_month, price - best.price_per_gpu_hour),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence=one.figures()
+        | {
+            "expected_p95_activity": round(_expected(one, best), 4),
+            "memory_there_mib": best.card_memory_mib,
+            "price_there": best.price_per_gpu_hour,
+        },
+    )
+
+
+def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
+    """Work that can be started again runs on demand: run it on spot."""
+    price = one.price_per_gpu_hour
+    there = _spot_price(offers, one.gpu_model)
+    paid = (CapacityType.ON_DEMAND, CapacityType.UNKNOWN)
+    if one.owner_kind not in _RESTARTABLE or one.capacity_type not in paid:
+        return None
+    if price is None or there is None or there * SPOT_REDO >= price:
+        return None
+    confidence, reason = _restartable(one)
+    return Recommendation(
+        kind=Kind.SPOT,
+        subject=one.subject,
+        change=f"Run this {one.owner_kind} on spot capacity, with checkpoints.",
+        saving_per_month=saving(one.gpu_hours_per_month, price - there * SPOT_REDO),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence=one.figures()
+        | {
+            "spot_price_per_gpu_hour": there,
+            "restarts": one.restarts,
+            "finished_after_restart": one.finished_after_restart,
+        },
+    )
+
+
+def tflops(gpu_model: str) -> float | None:
+    """Return a model's speed by its data sheet; None for one that is not known here."""
+    key = model_key(gpu_model)
+    return next((speed for word, speed in _TFLOPS if word in key), None)
+
+
+def _fits(one: WorkloadEvidence, model: Model) -> bool:
+    price, peak = one.price_per_gpu_hour, one.memory_peak_mib
+    if price is None or peak is None or tflops(model.gpu_model) is None:
+        return False
+    return (
+        model_key(model.gpu_model) != model_key(one.gpu_model)
+        and model.price_per_gpu_hour < price
+        and model.card_memory_mib >= peak * HEADROOM
+        and _expected(one, model) <= FULL_AT
+    )
+
+
+def _expected(one: WorkloadEvidence, model: Model) -> float:
+    """Return the 95th percentile of activity to be expected on another model."""
+    return (
+        (one.p95_activity or 0.0)
+        * (tflops(one.gpu_model) or 0.0)
+        / (tflops(model.gpu_model) or 1.0)
+    )
+
+
+def _spot_price(offers: Offers, gpu_model: str) -> Decimal | None:
+    key = model_key(gpu_model)
+    return next((p for model, p in offers.spot_prices.items() if model_key(model) == key), None)
+
+
+def _restartable(one: WorkloadEvidence) -> tuple[Confidence, str]:
+    found = by_evidence(days=one.days, coverage=one.coverage)
+    if one.finished_after_restart:
+        return at_most(Confidence.MEDIUM, "it has finished after restarts before", found)
+    if one.mean_run_hours is not None and one.mean_run_hours <= 2:
+        return at_most(Confidence.MEDIUM, "its runs are short", found)
+    return at_most(Confidence.LOW, "whether it can go on after a restart is not known", found)

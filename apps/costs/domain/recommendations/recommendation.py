@@ -1,0 +1,124 @@
+"""A recommendation, and what its saving is worth."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from enum import StrEnum
+
+HOURS_PER_MONTH = 730
+LEAST_DAYS = 7.0
+LEAST_COVERAGE = 0.9
+"""Below these nothing is recommended: a missing sample must not cost anybody a GPU."""
+
+Figure = float | int | str | Decimal
+
+
+class Kind(StrEnum):
+    FEWER_GPUS = "fewer-gpus"
+    MIG_PROFILE = "mig-profile"
+    SHARED_TIER = "shared-tier"
+    SMALLER_MODEL = "smaller-model"
+    STOP_IDLE_NOTEBOOK = "stop-idle-notebook"
+    UNUSED_QUOTA = "unused-quota"
+    MIG_LAYOUT = "mig-layout"
+    SPOT = "spot"
+    EMPTY_NODES = "empty-nodes"
+
+
+class Confidence(StrEnum):
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a recommendation is about; `workload` reads `Kind/name`, empty fields do not apply."""
+
+    cluster: str
+    namespace: str = ""
+    workload: str = ""
+    tier: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """One change and what it would save in a month of 730 hours, to the cent.
+
+    `saving_per_month` is None where there is no price. `evidence` holds the figures that it rests
+    on, by name with their units.
+    """
+
+    kind: Kind
+    subject: Subject
+    change: str
+    saving_per_month: Decimal | None
+    currency: str
+    confidence: Confidence
+    reason: str
+    evidence: Mapping[str, Figure]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What identifies it from one day to the next, though its figures move."""
+        about = self.subject
+        return (
+            self.kind.value,
+            about.cluster,
+            about.namespace,
+            about.workload,
+            about.tier,
+            about.node,
+        )
+
+    @property
+    def order(self) -> tuple[bool, Decimal, tuple[str, ...]]:
+        """What recommendations are sorted by: the largest saving first, unpriced ones last."""
+        saving = self.saving_per_month
+        return saving is None, -(saving or Decimal(0)), self.key
+
+
+def enough(*, days: float, coverage: float | None) -> bool:
+    """Say whether evidence is long and complete enough to recommend anything from it."""
+    return days >= LEAST_DAYS and coverage is not None and coverage >= LEAST_COVERAGE
+
+
+def by_evidence(*, days: float, coverage: float | None) -> tuple[Confidence, str]:
+    """Return the confidence that the evidence alone allows, with its reason."""
+    measured = f"{days:.0f} days, {100 * (coverage or 0):.0f} % measured"
+    if days >= 21 and coverage is not None and coverage >= 0.98:
+        return Confidence.HIGH, measured
+    if days >= 14:
+        return Confidence.MEDIUM, measured
+    return Confidence.LOW, f"only {measured}"
+
+
+def at_most(limit: Confidence, why: str, found: tuple[Confidence, str]) -> tuple[Confidence, str]:
+    """Cap a confidence, adding why."""
+    rank = list(Confidence)
+    confidence, reason = found
+    if rank.index(confidence) <= rank.index(limit):
+        return confidence, f"{reason}; {why}"
+    return limit, f"{reason}, but {why}"
+
+
+def per_month(gpu_hours: float, days: float) -> float:
+    """Return GPU-hours of so many days as those of a month of 730 hours."""
+    return gpu_hours * HOURS_PER_MONTH / (days * 24)
+
+
+def saving(gpu_hours: float, price_per_gpu_hour: Decimal | None) -> Decimal | None:
+    """Return what GPU-hours are worth, to the cent; None without a price."""
+    if price_per_gpu_hour is None:
+        return None
+    worth = Decimal(repr(gpu_hours)) * price_per_gpu_hour
+    return worth.quantize(Decimal("0.01"), ROUND_HALF_EVEN)
+
+
+def without_overlap(found: Iterable[Recommendation]) -> list[Recommendation]:
+    """Return the best of each workload, pool or node: only these savings may be added up."""
+    best: dict[Subject, Recommendation] = {}
+    for one in sorted(found, key=lambda each: each.order):
+        best.setdefault(one.subject, one)
+    return list(best.values())

@@ -1,0 +1,145 @@
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.clusters.domain.window import Window
+from apps.costs.domain.closing import (
+    NOTHING,
+    Closed,
+    ClosedAmount,
+    Key,
+    NotCanonical,
+    adjustments,
+    canonical_lines,
+    fingerprint,
+)
+from apps.costs.domain.costing import Cause, fact_cost
+from apps.costs.domain.money import SCALE
+from apps.costs.domain.money_burn import ChargedHour, money_burn
+from apps.usage.domain.amounts import NANO
+
+HEADER = {"period": "2026-10", "currency": "USD", "price_book": "abc"}
+KEYS = st.tuples(st.sampled_from(["2026-10-01", "2026-10-02"]), st.sampled_from(["a", "b", "c"]))
+AMOUNTS = st.builds(
+    ClosedAmount, st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 10**6)
+)
+MONTHS = st.dictionaries(KEYS, AMOUNTS)
+
+
+def by_key(lines: list[Closed]) -> dict[Key, ClosedAmount]:
+    total: dict[Key, ClosedAmount] = {}
+    for key, amount in lines:
+        total[key] = total.get(key, NOTHING) + amount
+    return total
+
+
+@given(MONTHS, st.lists(MONTHS, max_size=4))
+def test_what_was_frozen_and_all_adjustments_are_what_it_would_be_today(
+    frozen: dict[Key, ClosedAmount], later: list[dict[Key, ClosedAmount]]
+) -> None:
+    booked: list[Closed] = []
+    for recomputed in later:
+        booked += adjustments(frozen, recomputed, booked)
+        known = by_key([*frozen.items(), *booked])
+        assert {k: v for k, v in known.items() if v} == {k: v for k, v in recomputed.items() if v}
+        assert adjustments(frozen, recomputed, booked) == []
+
+
+def test_a_row_that_is_gone_comes_as_its_negative_and_a_new_one_as_itself() -> None:
+    gone, new = ClosedAmount(5, 50), ClosedAmount(7, 70)
+    assert adjustments({("a",): gone}, {("b",): new}) == [
+        (("a",), ClosedAmount(-5, -50)),
+        (("b",), new),
+    ]
+
+
+def test_a_corrected_price_changes_no_closed_month_but_becomes_a_line() -> None:
+    def rows(price: int) -> dict[Key, ClosedAmount]:
+        cost = fact_cost({Cause.IDLE: NANO, Cause.BUSY: 3 * NANO}, price)
+        return {("vision", cause.value): ClosedAmount(NANO, cost[cause]) for cause in cost}
+
+    frozen = rows(3 * SCALE)
+    before = fingerprint(sorted(frozen.items()), header=HEADER)
+    lines = adjustments(frozen, rows(2 * SCALE))
+    assert fingerprint(sorted(frozen.items()), header=HEADER) == before
+    assert [amount.cost for _, amount in lines] == [-3 * SCALE, -SCALE]
+    assert [amount.gpu_hours for _, amount in lines] == [0, 0]
+
+
+@given(MONTHS)
+def test_a_fingerprint_depends_on_every_figure(month: dict[Key, ClosedAmount]) -> None:
+    rows = sorted(month.items())
+    print_ = fingerprint(rows, header=HEADER)
+    assert fingerprint(iter(rows), header=dict(reversed(HEADER.items()))) == print_
+    assert fingerprint(rows, header=HEADER | {"price_book": "abd"}) != print_
+    for place, (key, amount) in enumerate(rows):
+        changed = [*rows]
+        changed[place] = key, amount + ClosedAmount(0, 1)
+        assert fingerprint(changed, header=HEADER) != print_
+
+
+def test_the_bytes_of_a_month_are_these_and_stay_these() -> None:
+    rows = [(("2026-10-01", "vision", "idle"), ClosedAmount(1, 2)), (("ä",), ClosedAmount(3, 4, 3))]
+    assert b"".join(canonical_lines(rows, header={"period": "2026-10", "currency": "USD"})) == (
+        b'{"currency":"USD","period":"2026-10"}\n'
+        b'["2026-10-01","vision","idle",1,2,0]\n'
+        b'["\xc3\xa4",3,4,3]\n'
+    )
+
+
+@pytest.mark.parametrize("keys", [["b", "a"], ["a", "a"]], ids=["out of order", "twice"])
+def test_rows_out_of_order_are_not_frozen(keys: list[str]) -> None:
+    with pytest.raises(NotCanonical):
+        fingerprint([((key,), NOTHING) for key in keys], header=HEADER)
+
+
+def test_a_money_budget_burns_by_what_was_charged() -> None:
+    start = datetime(2026, 9, 1, tzinfo=UTC)
+    at = start + timedelta(days=15)
+    charged = [
+        ChargedHour(start + timedelta(hours=hour), 20 * SCALE, unpriced=NANO if hour < 3 else 0)
+        for hour in range(15 * 24)
+    ]
+    burned = money_burn(
+        charged,
+        allowance=Decimal(10_000),
+        at=at,
+        period=Window(start, start + timedelta(days=30)),
+        zone=ZoneInfo("UTC"),
+    )
+    assert burned.used == Decimal(7200)
+    assert burned.burn.burn_rate == pytest.approx(1.44)
+    assert burned.burn.burn_rate_7d == pytest.approx(1.44)
+    assert burned.burn.exhausted_at == at + timedelta(hours=2800 / 20)
+    assert burned.unpriced_gpu_hours == 3.0
+
+
+def test_a_money_budget_that_is_used_up_says_when() -> None:
+    start = datetime(2026, 9, 1, tzinfo=UTC)
+    charged = [ChargedHour(start + timedelta(hours=hour), 10 * SCALE) for hour in range(10)]
+    burned = money_burn(
+        charged,
+        allowance=Decimal(55),
+        at=start + timedelta(hours=10),
+        period=Window(start, start + timedelta(days=30)),
+        zone=ZoneInfo("UTC"),
+    )
+    assert burned.burn.exhausted_at == start + timedelta(hours=5.5)
+
+
+def test_hours_before_the_period_count_for_the_week_and_not_for_the_budget() -> None:
+    start = datetime(2026, 9, 1, tzinfo=UTC)
+    charged = [ChargedHour(start + timedelta(hours=hour), 10 * SCALE) for hour in range(-24, 1)]
+    burned = money_burn(
+        charged,
+        allowance=Decimal(7200),
+        at=start + timedelta(hours=1),
+        period=Window(start, start + timedelta(days=30)),
+        zone=ZoneInfo("UTC"),
+    )
+    assert burned.used == 10
+    assert burned.burn.burn_rate_7d == pytest.approx(1.0)

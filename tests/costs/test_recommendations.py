@@ -1,0 +1,265 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from apps.clusters.domain.tiers import Sharing
+from apps.costs.domain.recommendations import (
+    Confidence,
+    Kind,
+    Offers,
+    Recommendation,
+    WorkloadEvidence,
+    for_workloads,
+    without_overlap,
+)
+from apps.costs.domain.recommendations.evidence import GpuActivity, Model, SharedTier
+from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
+from apps.costs.domain.recommendations.recommendation import Subject
+from tests.costs.evidence import A100, JOB, ONE_GPU_HOURS
+
+WORKS, FLICKERS, NEVER = GpuActivity(0.99, 0.9), GpuActivity(0.02, 0.001), GpuActivity(0.005, 0.0)
+FOUR = replace(JOB, units=4, gpu_hours=4 * ONE_GPU_HOURS, owner_kind="Deployment")
+SERVICE = replace(
+    JOB,
+    subject=Subject("west", "nlp", "Deployment/serve", "exclusive-a100"),
+    owner_kind="Deployment",
+    mean_activity=0.05,
+    p95_activity=0.10,
+    memory_peak_mib=7_000,
+)
+NOTEBOOK = replace(
+    SERVICE,
+    subject=Subject("west", "nlp", "StatefulSet/jupyter-ann", "exclusive-a100"),
+    owner_kind="StatefulSet",
+    p95_activity=0.9,
+    memory_peak_mib=15_000,
+    idle_gpu_hours=0.75 * ONE_GPU_HOURS,
+)
+MIG = Offers(mig_profiles={A100: ["1g.10gb", "2g.20gb", "3g.40gb"]})
+SHARED = Offers(
+    shared_tiers=[
+        SharedTier("shared-2", A100, 1 / 2),
+        SharedTier("shared-4", A100, 1 / 4),
+        SharedTier("shared-8", A100, 1 / 8),
+        SharedTier("shared-t4", "Tesla-T4", 1 / 8),
+    ]
+)
+L4 = Model("NVIDIA-L4", 23_034, Decimal("0.80"), "l4")
+T4 = Model("Tesla-T4", 15_360, Decimal("0.35"))
+H100 = Model("NVIDIA-H100-80GB-HBM3", 81_559, Decimal("6.88"))
+MODELS = Offers(models=[L4, T4, H100])
+SPOT = Offers(spot_prices={"NVIDIA A100 SXM4 80GB": Decimal("1.00")})
+
+
+def only(evidence: WorkloadEvidence, offers: Offers, kind: Kind) -> Recommendation | None:
+    return next((one for one in for_workloads([evidence], offers) if one.kind is kind), None)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "saving", "change"),
+    [
+        pytest.param([WORKS] * 4, None, "", id="all of them work"),
+        pytest.param([WORKS, FLICKERS, WORKS, WORKS], None, "", id="a little is not never"),
+        pytest.param([NEVER] * 4, None, "", id="none works: that is another matter"),
+        pytest.param([], None, "", id="they cannot be told apart"),
+        pytest.param([WORKS, NEVER, WORKS, NEVER], "4467.60", "2 GPUs per pod", id="two never"),
+        pytest.param([WORKS, NEVER, NEVER, NEVER], "6701.40", "1 GPU per pod", id="three never"),
+    ],
+)
+def test_fewer_gpus(gpus: Sequence[GpuActivity], saving: str | None, change: str) -> None:
+    found = only(replace(FOUR, gpus=gpus), Offers(), Kind.FEWER_GPUS)
+    assert (found and str(found.saving_per_month)) == saving
+    assert found is None or change in found.change
+
+
+@pytest.mark.parametrize(
+    ("changes", "profile", "saving", "confidence"),
+    [
+        # 7,000 × 1.2 = 8,400 of the 9,728 MiB; 0.10 × 1.2 = 0.12 of 1/7. 2,233.80 × 6/7.
+        pytest.param({}, "1g.10gb", "1914.69", Confidence.MEDIUM, id="the smallest"),
+        pytest.param(
+            {"p95_activity": 0.05}, "1g.10gb", "1914.69", Confidence.HIGH, id="with much to spare"
+        ),
+        pytest.param(
+            {"memory_peak_mib": 9_000}, "1g.20gb", "1914.69", Confidence.LOW, id="by memory"
+        ),
+        pytest.param({"p95_activity": 0.2}, "2g.20gb", "1595.57", Confidence.MEDIUM, id="by work"),
+        pytest.param(
+            {"card_memory_mib": None}, "1g.10gb", "1914.69", Confidence.MEDIUM, id="memory by part"
+        ),
+        pytest.param({"p95_activity": 0.5}, None, None, None, id="only the whole card would do"),
+        pytest.param({"memory_peak_mib": None}, None, None, None, id="its memory is not known"),
+        pytest.param({"units": 2}, None, None, None, id="more than one GPU"),
+        pytest.param({"sharing": Sharing.MIG}, None, None, None, id="has a part already"),
+        pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, None, id="a card that cannot be cut"),
+    ],
+)
+def test_a_mig_profile_that_fits(
+    changes: dict[str, Any],
+    profile: str | None,
+    saving: str | None,
+    confidence: Confidence | None,
+) -> None:
+    found = only(replace(SERVICE, **changes), MIG, Kind.MIG_PROFILE)
+    if found is None:
+        assert profile is None
+        return
+    assert found.evidence["profile"] == profile
+    assert (str(found.saving_per_month), found.confidence) == (saving, confidence)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tier", "confidence"),
+    [
+        # 15,000 × 1.2 = 18,000 of 20,480 MiB.
+        pytest.param({}, "shared-4", Confidence.MEDIUM, id="the smallest share that holds it"),
+        pytest.param({"memory_peak_mib": None}, "shared-8", Confidence.LOW, id="memory unknown"),
+        pytest.param({"memory_peak_mib": 60_000}, None, None, id="too much memory"),
+        pytest.param({"idle_gpu_hours": 0.4 * ONE_GPU_HOURS}, None, None, id="not bursty"),
+        pytest.param({"subject": JOB.subject}, None, None, id="no notebook"),
+        pytest.param({"sharing": Sharing.TIME_SLICED}, None, None, id="shared already"),
+    ],
+)
+def test_a_shared_tier_for_a_notebook(
+    changes: dict[str, Any], tier: str | None, confidence: Confidence | None
+) -> None:
+    found = only(replace(NOTEBOOK, **changes), SHARED, Kind.SHARED_TIER)
+    assert (found is None) == (tier is None)
+    if found is not None:
+        assert f"tier {tier} " in found.change
+        assert found.confidence is confidence
+
+
+def test_a_notebook_that_has_been_idle_for_a_day_is_to_be_stopped() -> None:
+    found = only(replace(NOTEBOOK, idle_hours_now=30.0), Offers(), Kind.STOP_IDLE_NOTEBOOK)
+    assert found is not None
+    assert found.saving_per_month == Decimal("1675.35")  # 75 % of 2,233.80
+    assert only(replace(NOTEBOOK, idle_hours_now=23.0), Offers(), Kind.STOP_IDLE_NOTEBOOK) is None
+    assert only(replace(JOB, idle_hours_now=30.0), Offers(), Kind.STOP_IDLE_NOTEBOOK) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "model", "saving"),
+    [
+        # 0.10 × 312 / 65 = 0.48 on a T4; 730 × (3.06 − 0.35).
+        pytest.param({}, "Tesla-T4", "1978.30", id="the cheapest that fits"),
+        pytest.param({"memory_peak_mib": 15_000}, "NVIDIA-L4", "1649.80", id="by memory"),
+        pytest.param({"p95_activity": 0.3}, "NVIDIA-L4", "1649.80", id="by speed"),
+        pytest.param({"p95_activity": 0.5}, None, None, id="too busy for any"),
+        pytest.param({"memory_peak_mib": None}, None, None, id="memory not known"),
+        pytest.param({"gpu_model": "Some-GPU"}, None, None, id="speed not known"),
+        pytest.param({"price_per_gpu_hour": None}, None, None, id="nothing to compare with"),
+        pytest.param({"price_per_gpu_hour": Decimal("0.30")}, None, None, id="cheaper already"),
+    ],
+)
+def test_a_smaller_model(changes: dict[str, Any], model: str | None, saving: str | None) -> None:
+    found = only(replace(SERVICE, **changes), MODELS, Kind.SMALLER_MODEL)
+    assert (found and str(found.saving_per_month)) == saving
+    assert found is None or (f"to {model}" in found.change and found.confidence != Confidence.HIGH)
+
+
+@pytest.mark.parametrize(
+    ("changes", "saving", "confidence"),
+    [
+        # 730 × (3.06 − 1.1 × 1.00)
+        pytest.param({}, "1430.80", Confidence.LOW, id="nobody knows whether it can restart"),
+        pytest.param(
+            {"finished_after_restart": 3}, "1430.80", Confidence.MEDIUM, id="it has done so"
+        ),
+        pytest.param({"mean_run_hours": 1.0}, "1430.80", Confidence.MEDIUM, id="short runs"),
+        pytest.param({"capacity_type": "unknown"}, "1430.80", Confidence.LOW, id="priced so too"),
+        pytest.param({"capacity_type": "spot"}, None, None, id="runs there already"),
+        pytest.param({"owner_kind": "Deployment"}, None, None, id="a service"),
+        pytest.param({"price_per_gpu_hour": Decimal("1.05")}, None, None, id="no cheaper there"),
+        pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, id="no spot price of its model"),
+    ],
+)
+def test_spot_for_work_that_can_be_restarted(
+    changes: dict[str, Any], saving: str | None, confidence: Confidence | None
+) -> None:
+    found = only(replace(JOB, **changes), SPOT, Kind.SPOT)
+    assert (found and str(found.saving_per_month)) == saving
+    assert (found and found.confidence) == confidence
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"coverage": 0.89}, id="measured for less than nine tenths"),
+        pytest.param({"coverage": None}, id="not measured"),
+        pytest.param({"days": 6.9}, id="under seven days"),
+        pytest.param({"gpu_hours": 0.0}, id="held nothing"),
+    ],
+)
+def test_nothing_is_recommended_on_too_little(changes: dict[str, Any]) -> None:
+    everything = Offers(MIG.mig_profiles, SHARED.shared_tiers, MODELS.models, SPOT.spot_prices)
+    evidence = [
+        replace(FOUR, gpus=[WORKS, NEVER, NEVER, NEVER]),
+        SERVICE,
+        replace(NOTEBOOK, idle_hours_now=100.0),
+        JOB,
+    ]
+    assert len(for_workloads(evidence, everything)) >= 6
+    assert for_workloads([replace(one, **changes) for one in evidence], everything) == []
+
+
+@pytest.mark.parametrize(
+    ("days", "coverage", "confidence"),
+    [
+        (30.0, 1.0, Confidence.HIGH),
+        (30.0, 0.95, Confidence.MEDIUM),
+        (14.0, 1.0, Confidence.MEDIUM),
+        (7.0, 1.0, Confidence.LOW),
+    ],
+)
+def test_confidence_follows_the_evidence_and_says_why(
+    days: float, coverage: float, confidence: Confidence
+) -> None:
+    one = replace(
+        FOUR, days=days, coverage=coverage, gpus=[WORKS, NEVER, NEVER, NEVER], gpu_hours=96 * days
+    )
+    found = only(one, Offers(), Kind.FEWER_GPUS)
+    assert found is not None
+    assert found.confidence is confidence
+    assert f"{days:.0f} days" in found.reason
+    assert found.saving_per_month == Decimal("6701.40")
+
+
+def test_without_a_price_the_saving_is_not_known_and_not_zero() -> None:
+    (found,) = for_workloads([replace(SERVICE, price_per_gpu_hour=None)], MIG)
+    assert found.saving_per_month is None
+
+
+def test_of_alternatives_only_the_best_may_be_added_up() -> None:
+    offers = Offers(mig_profiles=MIG.mig_profiles, models=MODELS.models)
+    found = for_workloads([SERVICE, replace(SERVICE, price_per_gpu_hour=None)], offers)
+    assert [one.kind for one in found] == [Kind.SMALLER_MODEL, Kind.MIG_PROFILE, Kind.MIG_PROFILE]
+    assert [one.kind for one in without_overlap(found)] == [Kind.SMALLER_MODEL]
+
+
+@pytest.mark.parametrize(
+    ("after", "days", "verdict", "saved"),
+    [
+        # Before: 72 a day of 30 days, 2,190 a month; promised 1,000.
+        ("360", 10, Verdict.CAME, "1095.00"),
+        ("580", 10, Verdict.PARTLY, "425.83"),
+        ("720", 10, Verdict.DID_NOT, "0.00"),
+        ("900", 10, Verdict.DID_NOT, "-547.50"),
+        ("0", 6, Verdict.TOO_EARLY, None),
+    ],
+)
+def test_whether_the_saving_came(
+    after: str, days: int, verdict: Verdict, saved: str | None
+) -> None:
+    found = follow_up(
+        promised=Decimal(1000),
+        cost_before=Decimal(2160),
+        days_before=Decimal(30),
+        cost_after=Decimal(after),
+        days_after=Decimal(days),
+    )
+    assert found.verdict is verdict
+    assert ((found.saved_per_month is not None and str(found.saved_per_month)) or None) == saved

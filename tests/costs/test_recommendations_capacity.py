@@ -1,0 +1,200 @@
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.clusters.domain.mig import PARTS, Part, fewest_cards, part_of
+from apps.costs.domain.recommendations.capacity import (
+    HOURS_PER_WEEK,
+    empty_nodes,
+    layouts,
+    mig_layout,
+    stranded,
+    unused_quota,
+)
+from apps.costs.domain.recommendations.evidence import (
+    LayoutEvidence,
+    PoolEvidence,
+    QuotaEvidence,
+)
+from apps.costs.domain.recommendations.recommendation import Confidence, Subject
+from tests.costs.evidence import A100, PRICE
+
+TOO_LITTLE = [{"coverage": 0.89}, {"coverage": None}, {"days": 6.0}]
+QUOTA = QuotaEvidence(
+    subject=Subject("west", "vision"),
+    key="requests.nvidia.com/gpu",
+    days=30,
+    coverage=1.0,
+    hard=12,
+    peak_used=5,
+    unallocated_gpus=10.0,
+    price_per_gpu_hour=PRICE,
+    currency="USD",
+)
+LAYOUT = LayoutEvidence(
+    subject=Subject("west", node="n1", tier="mig"),
+    gpu_model=A100,
+    cards=4,
+    layout={"3g.40gb": 2},
+    most_held={"3g.40gb": 1},
+    days=30,
+    coverage=1.0,
+    price_per_gpu_hour=PRICE,
+    currency="USD",
+)
+
+
+def week(counts: Mapping[int, int], weeks: int = 4) -> dict[int, list[int]]:
+    return {hour: [counts.get(hour, 0)] * weeks for hour in range(HOURS_PER_WEEK)}
+
+
+POOL = PoolEvidence(
+    subject=Subject("west", tier="exclusive-a100"),
+    gpus_per_node=4,
+    empty_nodes=week(dict.fromkeys(range(8), 2)),
+    days=30,
+    coverage=1.0,
+    price_per_gpu_hour=PRICE,
+    currency="USD",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "to", "saving"),
+    [
+        # 5 × 1.2 = 6 are kept of 12; 6 × 730 × 3.06.
+        pytest.param({}, "from 12 to 6", "13402.80", id="half is not used"),
+        pytest.param({"unallocated_gpus": 2.0}, "to 6", "4467.60", id="only what stands empty"),
+        pytest.param({"unallocated_gpus": 0.0}, "to 6", "0.00", id="nothing stands empty"),
+        pytest.param({"weight": 1 / 7}, "to 6", "1914.69", id="of MIG devices"),
+        pytest.param({"peak_used": 0.0}, "to 0", "22338.00", id="never used"),
+        pytest.param({"peak_used": 10.0}, None, None, id="just enough"),
+        *[pytest.param(changes, None, None, id=str(changes)) for changes in TOO_LITTLE],
+    ],
+)
+def test_quota_that_nobody_used(
+    changes: dict[str, Any], to: str | None, saving: str | None
+) -> None:
+    found = unused_quota(replace(QUOTA, **changes))
+    assert (found and str(found.saving_per_month)) == saving
+    assert found is None or (to or "") in found.change
+
+
+@pytest.mark.parametrize(
+    ("changes", "change", "saving"),
+    [
+        # 1 of 7 slices of 4 cards: 4/7 × 730 × 3.06.
+        pytest.param({}, "0 instead of 1 of 7 slices", "1276.46", id="one of two halves is held"),
+        pytest.param({"most_held": {"3g.40gb": 2}}, None, None, id="both are"),
+        pytest.param({"layout": {"1g.10gb": 7}, "most_held": {}}, None, None, id="none stranded"),
+        pytest.param(
+            {"layout": {"2g.20gb": 3}, "most_held": {"2g.20gb": 3}},
+            "1 × 1g.10gb + 3 × 2g.20gb",
+            "1276.46",
+            id="room beside them",
+        ),
+        pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, id="not to be cut"),
+        pytest.param({"most_held": {"7g.80gb": 2}}, None, None, id="no layout has that"),
+        *[pytest.param(changes, None, None, id=str(changes)) for changes in TOO_LITTLE],
+    ],
+)
+def test_a_layout_that_strands_less(
+    changes: dict[str, Any], change: str | None, saving: str | None
+) -> None:
+    found = mig_layout(replace(LAYOUT, **changes))
+    assert (found and str(found.saving_per_month)) == saving
+    assert found is None or (change or "") in found.change
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_layout_fits_on_a_card(part: Part) -> None:
+    found = list(layouts(part))
+    assert {} in found
+    assert len({tuple(sorted(layout.items())) for layout in found}) == len(found)
+    for layout in found:
+        assert stranded(layout, part) >= 0
+        assert not layout or fewest_cards(layout, part.name) == 1
+
+
+def test_layouts_in_use_are_among_them() -> None:
+    part = part_of(A100)
+    assert part is not None
+    found = list(layouts(part))
+    for layout in (
+        {"1g.10gb": 7},
+        {"3g.40gb": 2},
+        {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
+        {"3g.40gb": 1, "4g.40gb": 1},
+    ):
+        assert layout in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "hours", "confidence"),
+    [
+        pytest.param({}, "2 nodes Mon 00:00 to Mon 08:00", 16, Confidence.HIGH, id="a night"),
+        pytest.param(
+            {"empty_nodes": week(dict.fromkeys([*range(164, 168), *range(4)], 1))},
+            "1 node Sun 20:00 to Mon 04:00",
+            8,
+            Confidence.HIGH,
+            id="over the end of the week",
+        ),
+        pytest.param(
+            {"empty_nodes": week(dict.fromkeys(range(10), 1) | dict.fromkeys(range(2, 8), 3))},
+            "1 node Mon 00:00 to Mon 10:00; 2 nodes Mon 02:00 to Mon 08:00",
+            22,
+            Confidence.HIGH,
+            id="more of them in between",
+        ),
+        pytest.param(
+            {"empty_nodes": week(dict.fromkeys(range(HOURS_PER_WEEK), 1))},
+            "1 node all week",
+            168,
+            Confidence.HIGH,
+            id="always",
+        ),
+        pytest.param(
+            {"empty_nodes": week(dict.fromkeys(range(8), 1), weeks=3)},
+            "1 node Mon 00:00",
+            8,
+            Confidence.MEDIUM,
+            id="three weeks",
+        ),
+        pytest.param(
+            {"empty_nodes": week({5: 1}) | {5: [9, 9, 0, 9]}}, None, 0, None, id="not every week"
+        ),
+        pytest.param(
+            {"empty_nodes": week(dict.fromkeys(range(3), 1))}, None, 0, None, id="too short"
+        ),
+        pytest.param({"empty_nodes": week({}, weeks=4)}, None, 0, None, id="never"),
+        pytest.param(
+            {"empty_nodes": week(dict.fromkeys(range(8), 1), weeks=2)}, None, 0, None, id="2 weeks"
+        ),
+        pytest.param({"empty_nodes": {0: [1] * 4}}, None, 0, None, id="hours are missing"),
+        *[pytest.param(changes, None, 0, None, id=str(changes)) for changes in TOO_LITTLE],
+    ],
+)
+def test_nodes_that_are_empty_every_week(
+    changes: dict[str, Any], text: str | None, hours: int, confidence: Confidence | None
+) -> None:
+    found = empty_nodes(replace(POOL, **changes))
+    assert (found and found.confidence) == confidence
+    if found is not None:
+        assert (text or "") in found.change
+        assert found.evidence["empty_node_hours_per_week"] == hours
+        worth = hours * 4 * Decimal(730) / 168 * PRICE
+        assert found.saving_per_month == round(worth, 2)
+
+
+@given(st.lists(st.integers(0, 3), min_size=168, max_size=168))
+def test_no_more_node_hours_are_counted_than_were_empty(counts: list[int]) -> None:
+    found = empty_nodes(replace(POOL, empty_nodes=week(dict(enumerate(counts)))))
+    hours = 0 if found is None else found.evidence["empty_node_hours_per_week"]
+    assert isinstance(hours, int)
+    assert 0 <= hours <= sum(counts)
