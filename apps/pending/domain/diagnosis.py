@@ -31,6 +31,12 @@ class Action(StrEnum):
     complete_gang: group, missing (pods), amount?, resource?
     wait: what (as preemption, start, binding), on?
     look_at_node: nodes, reason
+    add_node: resource, amount (on one node)
+    create_flavor: cluster_queue, flavor ; allow_namespace: cluster_queue, namespace
+    activate: namespace, name (a Kueue Workload) ; unsuspend: kind, namespace, name
+    specify: keys (requests or limits that a quota asks every pod to state)
+
+    A suggestion whose text starts with `Also needed:` goes with the one before it.
     """
 
     FREE = "free"
@@ -54,6 +60,12 @@ class Action(StrEnum):
     COMPLETE_GANG = "complete_gang"
     WAIT = "wait"
     LOOK_AT_NODE = "look_at_node"
+    ADD_NODE = "add_node"
+    CREATE_FLAVOR = "create_flavor"
+    ALLOW_NAMESPACE = "allow_namespace"
+    ACTIVATE = "activate"
+    UNSUSPEND = "unsuspend"
+    SPECIFY = "specify"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,172 @@
+"""Work refused before a pod existed: controllers whose pods a quota, or admission, turned away."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from apps.clusters.domain.sightings import Kind, Scope, SeenController, SeenQuota, Sighting
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.fits import EPSILON
+from apps.pending.domain.refusals import SPEC_KEYS, Refusal, refusal
+from apps.pending.domain.steps import together
+from apps.pending.domain.wording import amount, amounts, count, listed, number
+from apps.pending.domain.world import World, bodies, plain
+
+SUSPENDED = "suspended"
+_FAILED_CREATE = ("FailedCreate", "FailedToCreatePod")
+_REPLICA_FAILURE = "ReplicaFailure"
+_REQUESTS = "requests."
+_COUNTS = ("pods", "count/pods")
+_SETTLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A key of a quota that does not let all the missing pods in; `to` would."""
+
+    quota: str
+    key: str
+    limit: float
+    used: float
+    to: float
+
+
+class Blocked:
+    """The controllers of a cluster that have fewer pods than they want, and why."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._quotas: dict[str, list[tuple[str, SeenQuota]]] = {}
+        for seen, quota in bodies(world.state.of(Kind.RESOURCE_QUOTA), SeenQuota):
+            self._quotas.setdefault(seen.namespace, []).append((seen.name, quota))
+
+    def refused(self, seen: Sighting, body: SeenController) -> Diagnosis | None:
+        """Return why pods of a controller were refused; None when none were."""
+        missing = body.wanted - body.pods
+        if missing <= 0 or body.suspended:
+            return None
+        message = self._message(seen, body)
+        why = refusal(message)
+        short = self._shortfalls(seen.namespace, body, missing, why.quota)
+        if not message:
+            settled = self._world.state.at - seen.changed >= _SETTLE_SECONDS
+            return self._by_quota(seen, body, missing, short, "") if short and settled else None
+        if why.cause is Cause.QUOTA:
+            return self._by_quota(seen, body, missing, short or _told(why, missing), message)
+        return self._not_admitted(body, missing, why, message)
+
+    def suspended(self, seen: Sighting, body: SeenController) -> Diagnosis:
+        """Return that a Job is suspended, so that no pods are made."""
+        step = Suggestion(
+            Action.UNSUSPEND,
+            f"Resume the {seen.kind.short} {seen.namespace}/{seen.name}.",
+            {"kind": seen.kind.short, "namespace": seen.namespace, "name": seen.name},
+        )
+        asks = amounts(sorted(self._world.gpus(body.requests).items()))
+        text = f"Wants {count(body.wanted, 'pod')} of {asks}; suspended, so none is made."
+        said = next((c.message for c in body.conditions if c.type == "Suspended"), "")
+        return Diagnosis(Cause.ADMISSION, SUSPENDED, text, said, suggestions=(step,))
+
+    def _message(self, seen: Sighting, body: SeenController) -> str:
+        """Return why the last pod was not made: the condition before the event."""
+        found = [
+            c.message for c in body.conditions if c.type == _REPLICA_FAILURE and c.status == "True"
+        ]
+        told = [plain(e.message) for e in self._world.events(seen.uid, *_FAILED_CREATE)]
+        return next((text for text in (*found, *told) if text), "")
+
+    def _by_quota(
+        self,
+        seen: Sighting,
+        body: SeenController,
+        missing: int,
+        short: list[Shortfall],
+        message: str,
+    ) -> Diagnosis:
+        each = amounts(sorted(self._world.gpus(body.requests).items()))
+        full = [f"{s.quota} ({s.key}: {number(s.used)} of {number(s.limit)} used)" for s in short]
+        limits = f"quota {listed(full)}" if full else "a quota"
+        text = f"{count(missing, 'pod')} of {each} refused of {body.wanted} wanted: {limits}."
+        return Diagnosis(
+            Cause.QUOTA,
+            listed([s.quota for s in short]),
+            text,
+            message,
+            suggestions=tuple(together([_raise(seen.namespace, one) for one in short])),
+        )
+
+    def _not_admitted(
+        self, body: SeenController, missing: int, why: Refusal, message: str
+    ) -> Diagnosis:
+        steps: tuple[Suggestion, ...] = ()
+        if why.detail == SPEC_KEYS:
+            keys = list(why.specify)
+            text = f"State {listed(keys)} in every container: quota {why.quota} asks for it."
+            steps = (Suggestion(Action.SPECIFY, text, {"keys": keys}),)
+        text = f"{count(missing, 'pod')} refused of {body.wanted} wanted."
+        return Diagnosis(Cause.ADMISSION, why.detail, text, message, suggestions=steps)
+
+    def _shortfalls(
+        self, namespace: str, body: SeenController, missing: int, named: str
+    ) -> list[Shortfall]:
+        """Return every key of every quota of the namespace that does not let all of them in.
+
+        Of quotas with scopes that pods need not have, only the one that the refusal names.
+        """
+        found = []
+        for name, quota in sorted(self._quotas.get(namespace, ()), key=lambda q: q[0]):
+            if name != named and not _counts(quota.scopes):
+                continue
+            for key, limit in sorted(quota.hard.items()):
+                used = quota.used.get(key)
+                each = _asked(key, body.requests)
+                if used is None or not each:
+                    continue
+                to = used + each * missing
+                if to > limit + EPSILON:
+                    found.append(Shortfall(name, key, limit, used, to))
+        return found
+
+
+def _asked(key: str, requests: Mapping[str, float]) -> float:
+    """Return how much one pod adds to a quota's key."""
+    if key in _COUNTS:
+        return 1.0
+    # Devices of a class are charged to the claim, not to the pod.
+    counted = key.startswith(_REQUESTS) or key in ("cpu", "memory")
+    return requests.get(key.removeprefix(_REQUESTS), 0.0) if counted else 0.0
+
+
+def _counts(scopes: tuple[Scope, ...]) -> bool:
+    """Say whether a quota is sure to count a pod of a controller; scopes by priority are not."""
+    return all(scope.name in ("NotBestEffort", "NotTerminating") for scope in scopes)
+
+
+def _told(why: Refusal, missing: int) -> list[Shortfall]:
+    """Return what the refusal itself says, for want of the quota."""
+    return [
+        Shortfall(
+            why.quota,
+            key,
+            limit,
+            why.used.get(key, 0.0),
+            why.used.get(key, 0.0) + why.requested.get(key, 0.0) * missing,
+        )
+        for key, limit in sorted(why.limited.items())
+    ]
+
+
+def _raise(namespace: str, one: Shortfall) -> Suggestion:
+    more = amount(one.key, one.to - one.limit)
+    return Suggestion(
+        Action.RAISE_QUOTA,
+        f"Raise {one.key} of quota {one.quota} from {number(one.limit)} to {number(one.to)}"
+        f" ({more} more).",
+        {
+            "namespace": namespace,
+            "quota": one.quota,
+            "key": one.key,
+            "from": one.limit,
+            "to": one.to,
+        },
+    )

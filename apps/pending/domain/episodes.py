@@ -1,0 +1,224 @@
+"""Episodes of waiting: from looks at what waits and the pod ledger's times to spans with a cause.
+
+Pure. Times are Unix seconds, whole microseconds; spans are half-open. The spells of an episode
+are contiguous, disjoint and cover it from `since` until it ended, or are open at their end.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from apps.pending.domain.causes import Cause, Counts, Outcome
+
+NOT_SEEN = "not seen waiting"
+BEFORE_RECORDING = "before recording"
+NOT_WATCHED = "not watched"
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A span with one cause; as a mark (what it waits for from `start` on) its `end` is unused."""
+
+    start: float
+    cause: Cause
+    counts: Counts
+    counted: float
+    detail: str = ""
+    message: str = ""
+    end: float | None = None
+
+    def alike(self, other: "Spell") -> bool:
+        """Say whether both say the same but for their times and the raw text."""
+        return (
+            self.cause is other.cause
+            and self.counts is other.counts
+            and self.counted == other.counted
+            and self.detail == other.detail
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What the ledger knows of a pod; `refused`: it failed without a container having run."""
+
+    created: float
+    bound: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """An episode's times and spells; `until` is None and `outcome` empty while it lasts."""
+
+    since: float
+    bound: float | None
+    until: float | None
+    outcome: Outcome | None
+    spells: tuple[Spell, ...]
+
+
+def exact(seconds: float) -> float:
+    """Return a time in whole microseconds, as the database keeps it."""
+    return round(seconds, 6)
+
+
+def pod_course(life: Life, marks: Iterable[Spell], *, counted: float, detail: str = "") -> Course:
+    """Return the episode of a pod: waiting until it is bound, then starting until it runs.
+
+    `marks` are what it was seen to wait for, in any order; each holds until the next, the first
+    from the beginning. Where none was seen the cause is `other` with `detail`, and once it is
+    bound `starting`; such spells count `counted`. The ledger's times go before those of marks.
+    """
+    bound, until, outcome = pod_times(life)
+    marks = sorted(marks, key=lambda mark: mark.start)
+    waiting = [mark for mark in marks if mark.counts is not Counts.STARTING]
+    starting = [mark for mark in marks if mark.counts is Counts.STARTING]
+    unseen = Spell(life.created, Cause.OTHER, Counts.PENDING, counted, detail or NOT_SEEN)
+    bound_end = until if bound is None else bound
+    spells = _chain(waiting or [unseen], life.created, bound_end)
+    if bound is not None:
+        unseen = Spell(bound, Cause.STARTING, Counts.STARTING, counted)
+        spells += _chain(starting or [unseen], bound, until)
+    return Course(life.created, bound, until, outcome, tuple(spells))
+
+
+def pod_times(life: Life) -> tuple[float | None, float | None, Outcome | None]:
+    """Return when a pod was bound, and when and how its episode ended; no time before another.
+
+    Bound at its end, without having started, it never was.
+    """
+    until, outcome = _pod_end(life)
+    bound = None if life.bound is None else max(life.created, life.bound)
+    if bound is not None and until is not None and bound >= until and life.started is None:
+        bound = None
+    return bound, until, outcome
+
+
+def _pod_end(life: Life) -> tuple[float | None, Outcome | None]:
+    if life.bound is not None and life.started is not None:
+        return max(life.created, life.bound, life.started), Outcome.STARTED
+    if life.ended is not None:
+        outcome = Outcome.REFUSED if life.refused else Outcome.GAVE_UP
+        return max(life.created, life.ended), outcome
+    return None, None
+
+
+def thing_course(
+    since: float,
+    marks: Iterable[Spell],
+    *,
+    until: float | None = None,
+    outcome: Outcome | None = None,
+) -> Course:
+    """Return the episode of anything else; `marks` must not be empty.
+
+    It ends no sooner than it began.
+    """
+    end = None if until is None else max(since, until)
+    spells = _chain(sorted(marks, key=lambda mark: mark.start), since, end)
+    return Course(since, None, end, outcome if end is not None else None, tuple(spells))
+
+
+def _chain(marks: Sequence[Spell], start: float, end: float | None) -> list[Spell]:
+    """Return spells that cover start..end: each mark holds until the next, the first from start."""
+    if end is not None and end <= start:
+        return []
+    # What was noted only after the end, by another clock, still tells what it had waited for.
+    kept = [mark for mark in marks if end is None or mark.start < end] or [marks[0]]
+    chain: list[Spell] = []
+    for mark in kept:
+        at = max(start, mark.start) if chain else start
+        if chain and chain[-1].start >= at:
+            chain.pop()
+        if chain and chain[-1].alike(mark):
+            chain[-1] = replace(chain[-1], message=mark.message)
+            continue
+        at = at if chain else start
+        chain.append(mark if mark.start == at else replace(mark, start=at))
+    ends = [spell.start for spell in chain[1:]]
+    return [
+        spell if spell.end == at else replace(spell, end=at)
+        for spell, at in zip(chain, [*ends, end], strict=True)
+    ]
+
+
+def rescaled(marks: Sequence[Spell], before: float, now: float) -> list[Spell]:
+    """Return marks for a thing that counts as `now` GPU-equivalents instead of `before`.
+
+    A pod is weighed anew when it is bound: only its node tells what a unit is.
+    """
+    if before == now:
+        return list(marks)
+
+    def counted(mark: Spell) -> float:
+        if mark.counted == before or before <= 0:
+            return now
+        return mark.counted * now / before
+
+    return [replace(mark, counted=counted(mark)) for mark in marks]
+
+
+@dataclass(frozen=True, slots=True)
+class SpellChanges:
+    """What to write of an episode's spells, and which to delete by their start.
+
+    `touched` is the earliest time at which sums of amounts change; None where none does.
+    """
+
+    write: tuple[Spell, ...]
+    delete: tuple[float, ...]
+    touched: float | None
+
+
+def spell_changes(known: Sequence[Spell], wanted: Sequence[Spell]) -> SpellChanges:
+    """Return how to make `known` spells the `wanted` ones; nothing where they are the same.
+
+    A text alone is no change: that of the spell that lasts is kept with the episode.
+    """
+    old = {spell.start: spell for spell in known}
+    new = {spell.start: spell for spell in wanted}
+    write = []
+    delete = [start for start in old if start not in new]
+    times = list(delete)
+    for spell in new.values():
+        before = old.get(spell.start)
+        if before is None or not before.alike(spell):
+            times.append(spell.start)
+        elif before.end != spell.end:
+            times += [end for end in (before.end, spell.end) if end is not None]
+        else:
+            continue
+        write.append(spell)
+    return SpellChanges(tuple(write), tuple(delete), min(times, default=None))
+
+
+def changed_at(seen: float | None, *, before: float | None, now: float) -> float:
+    """Return when a cause changed: when its object did, within the last look and this one."""
+    if seen is None or seen > now or (before is not None and seen <= before):
+        return now
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """When waiting was watched in a cluster: disjoint spans in order, the last may last."""
+
+    spans: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def start(self) -> float | None:
+        """When the present span, or the last, began; None where nobody ever watched."""
+        return self.spans[-1][0] if self.spans else None
+
+    def unseen(self, at: float, *, inferred: bool = False) -> str:
+        """Return why nobody saw what a pod waited for that came at that time.
+
+        `inferred`: the pod itself is known from metrics only.
+        """
+        if self.spans and at < self.spans[0][0]:
+            return BEFORE_RECORDING
+        watched = any(start <= at <= end for start, end in self.spans[:-1])
+        if not inferred and self.spans and (watched or at >= self.spans[-1][0]):
+            return NOT_SEEN
+        return NOT_WATCHED

@@ -1,0 +1,351 @@
+"""Why a Kueue Workload waits: its queue, its place in it, and the quota it is short of."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from apps.clusters.domain.sightings import (
+    Condition,
+    Kind,
+    SeenClusterQueue,
+    SeenLocalQueue,
+    SeenWorkload,
+    Sighting,
+)
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.fits import EPSILON
+from apps.pending.domain.queue_room import Queues, Room, queues_of
+from apps.pending.domain.steps import together
+from apps.pending.domain.wording import amount, amounts, number
+from apps.pending.domain.world import World, bodies
+
+WAITING = "waiting-for-quota"
+EXCEEDS = "exceeds-max-quota"
+STOPPED = "queue-stopped"
+MISCONFIGURED = "queue-misconfigured"
+BEHIND = "queued-behind-head"
+REQUEUED = "preempted-requeued"
+CHECKS = "admission-checks"
+INACTIVE = "deactivated"
+EVALUATION = "pending-evaluation"
+_STOPS = ("Hold", "HoldAndDrain")
+_STRICT = "StrictFIFO"
+_IN_FRONT = 20
+_NO_FLAVOR = re.compile(r"missing ResourceFlavor\(s\): ([^.]+)")
+_BEYOND = "> maximum capacity"
+_STOPPED_BY = ("ClusterQueueStopped", "LocalQueueStopped")
+_DETAILS = {
+    "WaitingForQuota": WAITING,
+    "ExceedsMaxQuota": EXCEEDS,
+    "Misconfigured": MISCONFIGURED,
+    "NoMatchingFlavor": "no-matching-flavor",
+    "TopologyPlacementFailed": "topology-placement-failed",
+    "WaitingForPreemptedWorkloads": "waiting-for-preempted",
+    "PendingEvaluation": EVALUATION,
+    "WaitingForPodsReady": "waiting-for-pods-ready",
+}
+_FRESH = frozenset({WAITING, EVALUATION, BEHIND, "waiting-for-preempted"})
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A Workload in a queue: `cluster_queue` is empty where the queue leads nowhere.
+
+    `place` counts those in front of it, of `of` in all; `with_ahead` is what it and they ask for,
+    `of_gpus` says whether the queue gives GPUs.
+    """
+
+    seen: Sighting
+    body: SeenWorkload
+    cluster_queue: str
+    place: int = 0
+    of: int = 1
+    with_ahead: Mapping[str, float] = field(default_factory=dict)
+    of_gpus: bool = False
+
+
+class Kueue:
+    """The queues of a cluster and who waits in them."""
+
+    def __init__(self, world: World) -> None:
+        self._is_gpu = world.is_gpu
+        self.queues: Queues = queues_of(world.state)
+        found = bodies(world.state.of(Kind.LOCAL_QUEUE), SeenLocalQueue)
+        self._local = {(s.namespace, s.name): body for s, body in found}
+        workloads = bodies(world.state.of(Kind.KUEUE_WORKLOAD), SeenWorkload)
+        self.waiting = self._in_order([(s, w) for s, w in workloads if waits(w)])
+
+    def why(self, one: Queued) -> Diagnosis:
+        """Return why a Workload waits, its place in the queue and what would admit it."""
+        state = _condition(one.body, "QuotaReserved")
+        message = state.message if state is not None and state.status == "False" else ""
+        detail = self._detail(one, state, message)
+        found = Diagnosis(
+            Cause.QUEUE,
+            detail,
+            self._explanation(one, detail),
+            message,
+            suggestions=tuple(self._suggestions(one, detail, message)),
+        )
+        sharing = self.queues.sharing(one.cluster_queue)[:_IN_FRONT]
+        return replace(found, in_front=tuple(f"cluster_queue:{name}" for name in sharing))
+
+    def _in_order(self, found: list[tuple[Sighting, SeenWorkload]]) -> list[Queued]:
+        by_queue: dict[str, list[tuple[Sighting, SeenWorkload]]] = defaultdict(list)
+        for seen, body in found:
+            by_queue[self._cluster_queue(seen.namespace, body)].append((seen, body))
+        return [
+            replace(one, of_gpus=self._of_gpus(queue))
+            for queue in by_queue
+            for one in _lined_up(queue, by_queue[queue])
+        ]
+
+    def _of_gpus(self, queue: str) -> bool:
+        body = self.queues.by_name.get(queue)
+        return body is not None and any(self._is_gpu(one.resource) for one in body.quotas)
+
+    def _cluster_queue(self, namespace: str, body: SeenWorkload) -> str:
+        local = self._local.get((namespace, body.queue))
+        return body.cluster_queue or (local.cluster_queue if local is not None else "")
+
+    def _detail(self, one: Queued, state: Condition | None, message: str) -> str:
+        if not one.body.active:
+            return INACTIVE
+        if state is not None and state.status == "True":
+            return CHECKS
+        if broken := self._broken(one, state, message):
+            return broken
+        detail = self._plain_detail(one, state, message)
+        if detail in _FRESH and was_evicted(one.body):
+            return REQUEUED
+        return detail
+
+    def _plain_detail(self, one: Queued, state: Condition | None, message: str) -> str:
+        if state is None:
+            strict = self._body(one).strategy == _STRICT
+            return BEHIND if strict and one.place else EVALUATION
+        if state.reason in _DETAILS:
+            return _DETAILS[state.reason]
+        if "insufficient unused quota" in message:
+            return WAITING
+        if _BEYOND in message or "request > maximum" in message:
+            return EXCEEDS
+        return WAITING
+
+    def _broken(self, one: Queued, state: Condition | None, message: str) -> str:
+        """Return what is the matter with the queue itself; empty when it works."""
+        local = self._local.get((one.seen.namespace, one.body.queue))
+        queue = self.queues.by_name.get(one.cluster_queue)
+        if local is not None and local.stop_policy in _STOPS:
+            return STOPPED
+        if queue is not None and queue.stop_policy in _STOPS:
+            return STOPPED
+        if queue is not None and (active := _active(queue)) is not None:
+            return STOPPED if active.reason == "Stopped" else MISCONFIGURED
+        known = state.reason if state is not None else ""
+        if known == "Misconfigured" or "doesn't exist" in message or message.endswith("not found"):
+            return MISCONFIGURED
+        if self._local and local is None:
+            return MISCONFIGURED
+        return STOPPED if known == "Suspended" or "is inactive" in message else ""
+
+    def _body(self, one: Queued) -> SeenClusterQueue:
+        return self.queues.by_name.get(one.cluster_queue, SeenClusterQueue())
+
+    def _explanation(self, one: Queued, detail: str) -> str:
+        asks = f"Asks for {amounts(sorted(self._gpus(one.body).items()))}"
+        queue = one.cluster_queue or one.body.queue
+        place = f"number {one.place + 1} of {one.of} in queue {queue}"
+        match detail:
+            case "queue-stopped":
+                return f"{asks}; the queue {queue} is stopped."
+            case "queue-misconfigured":
+                return f"{asks}; the queue {one.body.queue} leads to nothing that can admit it."
+            case "deactivated":
+                return f"{asks}; the Workload was deactivated."
+            case "admission-checks":
+                return f"{asks}; has its quota and waits for the checks of its queue."
+        again = "; it was admitted before and lost its quota" if was_evicted(one.body) else ""
+        return f"{asks}; {place}{self._figures(one)}{again}."
+
+    def _figures(self, one: Queued) -> str:
+        said = [
+            f"{room.flavor}: {amount(resource, max(0.0, room.free))} to be had,"
+            f" at most {number(room.most)} ever"
+            for resource in self._gpus(one.body)
+            for room in self.queues.rooms(one.cluster_queue, resource)
+        ]
+        return f"; {'; '.join(said[:4])}" if said else ""
+
+    def _gpus(self, body: SeenWorkload) -> dict[str, float]:
+        return {r: a for r, a in sorted(total(body).items()) if self._is_gpu(r)}
+
+    def _suggestions(self, one: Queued, detail: str, message: str) -> list[Suggestion]:
+        match detail:
+            case "deactivated":
+                return [_activate(one.seen)]
+            case "queue-stopped":
+                return self._resume(one)
+            case "queue-misconfigured":
+                return self._mend(one, message)
+            case "admission-checks":
+                text = "Wait for the admission checks of the queue."
+                return [Suggestion(Action.WAIT, text, {"what": "admission checks"})]
+        in_line = detail == BEHIND or self._body(one).strategy == _STRICT
+        return self._raise(one, one.with_ahead if in_line else total(one.body))
+
+    def _resume(self, one: Queued) -> list[Suggestion]:
+        local = self._local.get((one.seen.namespace, one.body.queue))
+        steps = []
+        if self._body(one).stop_policy in _STOPS or local is None:
+            change = {"cluster_queue": one.cluster_queue}
+            text = f"Resume the ClusterQueue {one.cluster_queue}."
+            steps.append(Suggestion(Action.RESUME_QUEUE, text, change))
+        if local is not None and local.stop_policy in _STOPS:
+            name = f"{one.seen.namespace}/{one.body.queue}"
+            text = f"Resume the LocalQueue {name}."
+            steps.append(Suggestion(Action.RESUME_QUEUE, text, {"local_queue": name}))
+        if not steps:
+            change = {"cluster_queue": one.cluster_queue}
+            steps.append(Suggestion(Action.RESUME_QUEUE, "Resume its queue.", change))
+        return together(steps)
+
+    def _mend(self, one: Queued, message: str) -> list[Suggestion]:
+        namespace, name = one.seen.namespace, one.body.queue
+        local = self._local.get((namespace, name))
+        if local is None:
+            text = f"Create the LocalQueue {namespace}/{name}, or name one that exists."
+            change = {"namespace": namespace, "name": name}
+            return [Suggestion(Action.CREATE_QUEUE, text, change)]
+        queue = self.queues.by_name.get(local.cluster_queue)
+        if queue is None and "selector" not in message:
+            text = f"Create the ClusterQueue {local.cluster_queue}, which {name} leads to."
+            change = {"namespace": namespace, "name": name, "cluster_queue": local.cluster_queue}
+            return [Suggestion(Action.CREATE_QUEUE, text, change)]
+        active = _active(queue) if queue is not None else None
+        if active is not None and (found := _NO_FLAVOR.search(active.message)):
+            flavors = [flavor.strip() for flavor in found[1].split(",")]
+            return together([_flavor(local.cluster_queue, flavor) for flavor in flavors])
+        text = f"Let the ClusterQueue {local.cluster_queue} take the namespace {namespace}."
+        change = {"cluster_queue": local.cluster_queue, "namespace": namespace}
+        return [Suggestion(Action.ALLOW_NAMESPACE, text, change)]
+
+    def _raise(self, one: Queued, wanted: Mapping[str, float]) -> list[Suggestion]:
+        """Suggest the quotas to raise, of each resource in the flavor that lacks least."""
+        needed: list[tuple[Room, float]] = []
+        for resource, units in sorted(wanted.items(), key=lambda w: not self._is_gpu(w[0])):
+            rooms = self.queues.rooms(one.cluster_queue, resource)
+            # Resources that one group covers come from the same flavor.
+            same = [room for room in rooms if room.flavor in [need[0].flavor for need in needed]]
+            best = max(same or rooms, key=lambda room: room.free, default=None)
+            if best is not None and units > best.free + EPSILON:
+                needed.append((best, units - best.free))
+        steps = together([_raise_nominal(one.cluster_queue, *need) for need in needed])
+        if len(needed) == 1 and needed[0][1] <= needed[0][0].most + EPSILON:
+            steps += self._free(one, *needed[0])
+        if not steps:
+            text = "Wait: its queue has room, Kueue will look at it again."
+            steps.append(Suggestion(Action.WAIT, text, {"what": "admission"}))
+        return steps
+
+    def _free(self, one: Queued, room: Room, short: float) -> list[Suggestion]:
+        if short + room.free > room.most + EPSILON:
+            return []
+        cohort = self.queues.cohort_of(one.cluster_queue)
+        where = f"the cohort {cohort}" if cohort else f"the queue {one.cluster_queue}"
+        change = {
+            "resource": room.resource,
+            "amount": short,
+            "nodes": [],
+            "cluster_queue": one.cluster_queue,
+            "flavor": room.flavor,
+        }
+        text = f"Or free {amount(room.resource, short)} of flavor {room.flavor} in {where}."
+        return [Suggestion(Action.FREE, text, change)]
+
+
+def waits(body: SeenWorkload) -> bool:
+    """Say whether a Workload is neither over nor admitted."""
+    done = [_condition(body, name) for name in ("Finished", "Admitted")]
+    return not any(one is not None and one.status == "True" for one in done)
+
+
+def was_evicted(body: SeenWorkload) -> bool:
+    """Say whether a Workload that waits was admitted once and lost its quota to others."""
+    evicted = _condition(body, "Evicted")
+    preempted = _condition(body, "Preempted")
+    if preempted is not None and preempted.status == "True":
+        return True
+    return evicted is not None and evicted.status == "True" and evicted.reason not in _STOPPED_BY
+
+
+def since(body: SeenWorkload) -> float:
+    """Return since when a Workload waits: when it was made, or when it lost its quota again."""
+    evicted = _condition(body, "Evicted")
+    if was_evicted(body) and evicted is not None and evicted.since is not None:
+        return max(body.created, evicted.since)
+    return body.created
+
+
+def total(body: SeenWorkload) -> dict[str, float]:
+    """Return what all pods of a Workload ask for together."""
+    found: dict[str, float] = {}
+    for one in body.pod_sets:
+        for resource, units in one.requests.items():
+            found[resource] = found.get(resource, 0.0) + units * one.count
+    return found
+
+
+def _lined_up(queue: str, waiting: list[tuple[Sighting, SeenWorkload]]) -> list[Queued]:
+    """Return the Workloads of one queue by priority, then age; deactivated ones stand in none."""
+    line = sorted(waiting, key=lambda w: (-w[1].priority, w[1].created, w[0].uid))
+    length = sum(body.active for _, body in line) if queue else 1
+    found, place, sums = [], 0, dict[str, float]()
+    for seen, body in line:
+        if not queue or not body.active:
+            found.append(Queued(seen, body, queue, 0, length, total(body)))
+            continue
+        for resource, units in total(body).items():
+            sums[resource] = sums.get(resource, 0.0) + units
+        found.append(Queued(seen, body, queue, place, length, dict(sums)))
+        place += 1
+    return found
+
+
+def _condition(body: SeenWorkload, name: str) -> Condition | None:
+    return next((one for one in body.conditions if one.type == name), None)
+
+
+def _active(queue: SeenClusterQueue) -> Condition | None:
+    """Return the condition that says a queue does not work; None while it does."""
+    found = (c for c in queue.conditions if c.type == "Active" and c.status == "False")
+    return next(found, None)
+
+
+def _activate(seen: Sighting) -> Suggestion:
+    text = f"Activate the Workload {seen.namespace}/{seen.name} again."
+    change = {"namespace": seen.namespace, "name": seen.name}
+    return Suggestion(Action.ACTIVATE, text, change)
+
+
+def _flavor(queue: str, flavor: str) -> Suggestion:
+    text = f"Create the ResourceFlavor {flavor}, which the ClusterQueue {queue} names."
+    return Suggestion(Action.CREATE_FLAVOR, text, {"cluster_queue": queue, "flavor": flavor})
+
+
+def _raise_nominal(queue: str, room: Room, short: float) -> Suggestion:
+    to = room.nominal + short
+    text = (
+        f"Raise the nominal quota of {queue} for {room.resource} in flavor {room.flavor}"
+        f" from {number(room.nominal)} to {number(to)}."
+    )
+    change = {
+        "cluster_queue": queue,
+        "flavor": room.flavor,
+        "resource": room.resource,
+        "from": room.nominal,
+        "to": to,
+    }
+    return Suggestion(Action.RAISE_QUEUE_QUOTA, text, change)

@@ -1,0 +1,252 @@
+"""What waits in a cluster and why: one `Waiting` for each thing, its GPUs counted once.
+
+Pods count what they ask for themselves. A Workload, a PodGroup or a controller counts only the
+share of its GPUs for which there is no pod yet; a claim counts nothing, its pod does.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from apps.clusters.domain.sightings import (
+    Kind,
+    SeenClaim,
+    SeenController,
+    SeenPod,
+    Sighting,
+)
+from apps.pending.domain.blocked import Blocked
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.claims import NOT_ALLOCATABLE, Claims, claims_of
+from apps.pending.domain.diagnosis import Diagnosis
+from apps.pending.domain.fits import EPSILON
+from apps.pending.domain.groups import Gang, Gangs
+from apps.pending.domain.kueue import Kueue, Queued, since, total, was_evicted
+from apps.pending.domain.pods import Pods, selector
+from apps.pending.domain.rejected import turned_away
+from apps.pending.domain.state import ClusterState, Waiting
+from apps.pending.domain.unplaced import Placer
+from apps.pending.domain.wording import amounts
+from apps.pending.domain.world import World, bodies
+
+Owner = tuple[str, str, str]
+_NOTHING = Counts.NOTHING
+
+
+def look(state: ClusterState) -> list[Waiting]:
+    """Return everything that waits in a cluster, by namespace, kind and name. Never raises."""
+    world = World(state)
+    claims = claims_of(world)
+    placer = Placer(world, claims)
+    kueue, gangs = Kueue(world), Gangs(world, placer)
+    queued = [(one, kueue.why(one)) for one in kueue.waiting]
+    waiting_gangs = [(one, gangs.why(one)) for one in gangs.waiting]
+    pods = Pods(world, placer, claims, queued, waiting_gangs)
+    found = pods.waiting()
+    by_owner, selectors = _pods_by_owner(world), _selectors(world)
+    workloads = [w for one, why in queued if (w := _workload(world, one, why, by_owner, selectors))]
+    stood_for = {(w.namespace, w.owner_kind, w.owner) for w in workloads}
+    groups = [_gang(gangs, one, why, stood_for) for one, why in waiting_gangs]
+    stood_for |= {(w.namespace, w.owner_kind, w.owner) for w in groups if w.counts is not _NOTHING}
+    refused = list(_refused(world, stood_for))
+    away = turned_away(world, frozenset(w.uid for w in refused))
+    everything = [*found, *workloads, *groups, *refused, *away, *_claims(world, claims, found)]
+    return sorted(everything, key=lambda w: (w.namespace, w.kind, w.name, w.uid))
+
+
+def _pods_by_owner(world: World) -> dict[Owner, list[SeenPod]]:
+    """Return the pods that wait by their top controller, and by their group as kind ""."""
+    found: dict[Owner, list[SeenPod]] = {}
+    for seen, pod in world.pods:
+        if pod.phase == "Failed":
+            continue
+        found.setdefault((seen.namespace, pod.owner_kind, pod.owner), []).append(pod)
+        if pod.group:
+            found.setdefault((seen.namespace, "", pod.group), []).append(pod)
+    return found
+
+
+def _counted(
+    world: World, requests: Mapping[str, float], pods: Iterable[SeenPod]
+) -> tuple[Counts, float]:
+    """Return what a thing adds beyond its pods: as what, and which share of its requests."""
+    there: dict[str, float] = {}
+    for pod in pods:
+        for resource, units in world.gpus(pod.requests).items():
+            there[resource] = there.get(resource, 0.0) + units
+    whole = sum(requests.values())
+    left = sum(max(0.0, units - there.get(r, 0.0)) for r, units in requests.items())
+    share = left / whole if whole else 0.0
+    return (Counts.SUPPRESSED, share) if share > EPSILON else (_NOTHING, 0.0)
+
+
+def _workload(
+    world: World,
+    one: Queued,
+    why: Diagnosis,
+    by_owner: Mapping[Owner, list[SeenPod]],
+    selectors: Mapping[Owner, Mapping[str, str]],
+) -> Waiting | None:
+    """Return a Workload that waits in a queue for GPUs, as what it counts beyond its pods.
+
+    One that asks for none itself waits there all the same; it counts nothing.
+    """
+    requests = world.gpus(total(one.body))
+    if not requests and not one.of_gpus:
+        return None
+    seen, body = one.seen, one.body
+    pods = by_owner.get((seen.namespace, "", seen.name)) or by_owner.get(
+        (seen.namespace, body.owner_kind, body.owner), []
+    )
+    counts, share = _counted(world, requests, pods)
+    owner_kind, owner = (body.owner_kind, body.owner) if body.owner else ("Workload", seen.name)
+    return Waiting(
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind=owner_kind,
+        owner=owner,
+        since=since(body),
+        requests=requests,
+        counts=counts,
+        diagnosis=why,
+        share=share,
+        node_selector=selectors.get((seen.namespace, owner_kind, owner), {}),
+        queue=body.queue,
+        priority=body.priority,
+        again=was_evicted(body),
+    )
+
+
+def _selectors(world: World) -> dict[Owner, Mapping[str, str]]:
+    """Return the node selectors of top controllers, of one that makes several any one's."""
+    return {
+        _owner(seen, body): selector(body.placement) for seen, body in world.controllers.values()
+    }
+
+
+def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Waiting:
+    """Return a PodGroup, as what it counts beyond its pods."""
+    seen, body = one.seen, one.body
+    requests = gangs.total(one)
+    counts, share = _counted(gangs.world, requests, (pod for _, pod in one.pods))
+    first = one.pods[0][1] if one.pods else None
+    owner_kind, owner = body.owner_kind, body.owner
+    if not owner:
+        kind = "PodGroup"
+        owner_kind, owner = (first.owner_kind, first.owner) if first else (kind, seen.name)
+        owner_kind, owner = (owner_kind, owner) if owner_kind != "Pod" else (kind, seen.name)
+    if (seen.namespace, owner_kind, owner) in stood_for:
+        counts, share = _NOTHING, 0.0
+    return Waiting(
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind=owner_kind,
+        owner=owner,
+        since=body.created,
+        requests=requests,
+        counts=counts,
+        diagnosis=why,
+        share=share,
+        node_selector=selector(first.placement) if first else {},
+        queue=body.queue,
+        priority=first.priority if first else 0,
+    )
+
+
+def _refused(world: World, stood_for: set[Owner]) -> Iterable[Waiting]:
+    """Yield the controllers whose pods were refused, and suspended ones nobody stands for."""
+    blocked = Blocked(world)
+    for seen, body in world.controllers.values():
+        missing = body.wanted - body.pods
+        owner = _owner(seen, body)
+        if body.suspended:
+            if owner in stood_for or body.wanted <= 0:
+                continue
+            why = _queued_job(body) if body.queue else blocked.suspended(seen, body)
+        else:
+            refused = blocked.refused(seen, body)
+            if refused is None:
+                continue
+            why = refused
+        each = world.gpus(body.requests)
+        counted = owner not in stood_for and bool(each) and missing > 0
+        yield Waiting(
+            kind=seen.kind.short,
+            uid=seen.uid,
+            namespace=seen.namespace,
+            name=seen.name,
+            owner_kind=owner[1],
+            owner=owner[2],
+            since=_since(seen, body),
+            requests={r: units * max(missing, 0) for r, units in each.items()},
+            counts=Counts.SUPPRESSED if counted else _NOTHING,
+            diagnosis=why,
+            share=1.0 if counted else 0.0,
+            node_selector=selector(body.placement),
+            queue=body.queue,
+        )
+
+
+def _queued_job(body: SeenController) -> Diagnosis:
+    text = f"Suspended until the queue {body.queue} admits it; its Workload is not seen."
+    return Diagnosis(Cause.QUEUE, "suspended", text)
+
+
+def _since(seen: Sighting, body: SeenController) -> float:
+    """Return when pods of a controller were first refused, as far as its condition tells."""
+    kinds = ("Suspended", "ReplicaFailure")
+    times = [c.since for c in body.conditions if c.type in kinds and c.status == "True"]
+    known = [at for at in times if at is not None]
+    return max([body.created, *known])
+
+
+def _claims(world: World, claims: Claims, pods: list[Waiting]) -> Iterable[Waiting]:
+    """Yield claims that are not allocated; they count nothing, their pods do."""
+    by_claim: dict[tuple[str, str], Diagnosis] = {}
+    why = {w.uid: w.diagnosis for w in pods}
+    for seen, pod in world.pods:
+        if seen.uid in why:
+            for use in pod.claims:
+                by_claim.setdefault((seen.namespace, use.claim), why[seen.uid])
+    for seen, body in bodies(world.state.of(Kind.RESOURCE_CLAIM), SeenClaim):
+        if body.allocated is None and body.deleting is None:
+            yield _claim(world, seen, body, by_claim.get((seen.namespace, seen.name)))
+
+
+def _claim(world: World, seen: Sighting, body: SeenClaim, of_pod: Diagnosis | None) -> Waiting:
+    requests: dict[str, float] = {}
+    for one in body.requests:
+        if not one.admin and world.is_gpu(one.device_class):
+            units = float(one.count if one.count is not None else 1)
+            requests[one.device_class] = requests.get(one.device_class, 0.0) + units
+    asks = f"Asks for {amounts(sorted(requests.items()))}"
+    if of_pod is None:
+        why = Diagnosis(Cause.CLAIM, "no pod", f"{asks}; no pod uses it, so it is not allocated.")
+    elif of_pod.cause is Cause.CLAIM:
+        why = of_pod
+    else:
+        text = f"{asks}; its pod waits: {of_pod.explanation}"
+        why = replace(of_pod, cause=Cause.CLAIM, detail=NOT_ALLOCATABLE, explanation=text)
+    return Waiting(
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind="Pod" if body.pod else seen.kind.short,
+        owner=body.pod or seen.name,
+        since=body.created,
+        requests=requests,
+        counts=_NOTHING,
+        diagnosis=why,
+        share=0.0,
+    )
+
+
+def _owner(seen: Sighting, body: SeenController) -> Owner:
+    """Return the top controller of a controller: itself where nothing made it."""
+    if body.owner:
+        return seen.namespace, body.owner_kind, body.owner
+    return seen.namespace, seen.kind.short, seen.name

@@ -1,0 +1,162 @@
+"""Pods that wait: which of the possible reasons holds for each."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from apps.clusters.domain.sightings import Placement, SeenPod, Sighting
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.claims import Claims, unmade
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.groups import Gang
+from apps.pending.domain.kueue import Queued
+from apps.pending.domain.starting import why_not_running
+from apps.pending.domain.state import Waiting
+from apps.pending.domain.steps import together
+from apps.pending.domain.unplaced import Placer, preempting
+from apps.pending.domain.wording import listed
+from apps.pending.domain.world import World
+
+GATED = "scheduling-gated"
+NO_SCHEDULER = "no scheduler"
+NOT_YET = "not looked at yet"
+SCHEDULER_ERROR = "scheduler error"
+_DEFAULT_SCHEDULER = "default-scheduler"
+_KUEUE = "kueue.x-k8s.io/"
+_REMOVERS = {
+    "kueue.x-k8s.io/admission": "Kueue removes it once the Workload is admitted",
+    "kueue.x-k8s.io/topology": "Kueue removes it once it has chosen a place",
+}
+
+
+class Pods:
+    """Finds why each pod waits, with the Workloads and gangs that hold some of them back."""
+
+    def __init__(
+        self,
+        world: World,
+        placer: Placer,
+        claims: Claims,
+        queued: Iterable[tuple[Queued, Diagnosis]],
+        gangs: Iterable[tuple[Gang, Diagnosis]],
+    ) -> None:
+        self._world = world
+        self._placer = placer
+        self._claims = claims
+        self._queued: dict[tuple[str, str, str], Diagnosis] = {}
+        for one, why in queued:
+            namespace, body = one.seen.namespace, one.body
+            self._queued[namespace, "", one.seen.name] = why
+            self._queued[namespace, body.owner_kind, body.owner] = why
+        self._gangs = {seen.uid: why for gang, why in gangs for seen, _ in gang.pods}
+
+    def waiting(self) -> list[Waiting]:
+        """Return the pods that wait; those that are over or being deleted do not."""
+        return [
+            self._waiting(seen, pod)
+            for seen, pod in self._world.pods
+            if pod.phase not in ("Failed", "Succeeded") and pod.deleting is None
+        ]
+
+    def _waiting(self, seen: Sighting, pod: SeenPod) -> Waiting:
+        why = self._why(seen, pod)
+        context = self._world.context(seen.uid)
+        requests = self._world.gpus(pod.requests)
+        bound = bool(pod.node)
+        counts = Counts.STARTING if bound else Counts.PENDING
+        return Waiting(
+            kind=seen.kind.short,
+            uid=seen.uid,
+            namespace=seen.namespace,
+            name=seen.name,
+            owner_kind=pod.owner_kind or "Pod",
+            owner=pod.owner or seen.name,
+            since=pod.created,
+            requests=requests,
+            counts=counts if requests else Counts.NOTHING,
+            diagnosis=replace(why, context=context) if context else why,
+            share=1.0 if requests else 0.0,
+            bound=pod.bound if bound else None,
+            node=pod.node,
+            node_selector=selector(pod.placement),
+            queue=pod.queue,
+            priority=pod.priority,
+            again=not bound and self._world.preempted_at(pod) is not None,
+        )
+
+    def _why(self, seen: Sighting, pod: SeenPod) -> Diagnosis:
+        if pod.node:
+            return why_not_running(pod, self._world.events(seen.uid))
+        message = self._message(seen, pod)
+        if pod.gates:
+            return self._gated(seen, pod, message)
+        if pod.nominated_node:
+            return replace(preempting(pod), message=message)
+        if seen.uid in self._gangs:
+            why = self._gangs[seen.uid]
+            return replace(why, message=message or why.message)
+        if message:
+            if pod.scheduled is not None and pod.scheduled.reason == "SchedulerError":
+                text = "The scheduler failed on it and will try again."
+                return Diagnosis(Cause.SCHEDULER, SCHEDULER_ERROR, text, message)
+            return self._placer.why(seen, pod, message)
+        events = self._world.events(seen.uid)
+        return unmade(seen.namespace, pod, self._claims, events) or self._unseen(pod)
+
+    def _message(self, seen: Sighting, pod: SeenPod) -> str:
+        """Return the scheduler's text: that of the condition, which neither is cut nor expires."""
+        told = pod.scheduled
+        if told is not None and told.status == "False" and told.message:
+            return told.message
+        return self._world.failed_scheduling(seen.uid)
+
+    def _gated(self, seen: Sighting, pod: SeenPod, message: str) -> Diagnosis:
+        if any(gate.startswith(_KUEUE) for gate in pod.gates):
+            keys = [(seen.namespace, pod.owner_kind, pod.owner)]
+            keys += [(seen.namespace, "", pod.group)] if pod.group else []
+            for key in reversed(keys):
+                if key in self._queued:
+                    why = self._queued[key]
+                    return replace(why, message=why.message or message)
+        who = [f"{gate}: {_REMOVERS[gate]}" for gate in pod.gates if gate in _REMOVERS]
+        group = f" Its group {pod.group} has no Workload yet." if pod.group and who else ""
+        steps = [
+            Suggestion(
+                Action.UNGATE,
+                f"Remove the gate {gate}; {_REMOVERS.get(gate, 'who set it removes it')}.",
+                {"gate": gate},
+            )
+            for gate in pod.gates
+        ]
+        return Diagnosis(
+            Cause.QUEUE,
+            GATED,
+            f"Held back by {listed(pod.gates)}.{group}",
+            message,
+            suggestions=tuple(together(steps)),
+        )
+
+    def _unseen(self, pod: SeenPod) -> Diagnosis:
+        name = pod.scheduler
+        if name != _DEFAULT_SCHEDULER and name not in self._world.schedulers:
+            step = Suggestion(
+                Action.SET_SCHEDULER,
+                f"Set schedulerName to {_DEFAULT_SCHEDULER}, or start the scheduler {name}.",
+                {"from": name, "to": _DEFAULT_SCHEDULER},
+            )
+            text = f"Is for the scheduler {name}, which was not seen to look at any pod."
+            return Diagnosis(Cause.SCHEDULER, NO_SCHEDULER, text, suggestions=(step,))
+        step = Suggestion(
+            Action.WAIT, f"Wait until {name} looks at it.", {"what": "scheduler", "on": name}
+        )
+        text = f"The scheduler {name} has not said anything about it."
+        return Diagnosis(Cause.SCHEDULER, NOT_YET, text, suggestions=(step,))
+
+
+def selector(placement: Placement) -> dict[str, str]:
+    """Return the labels that a node must have, also those that affinity asks for alone."""
+    found = dict(placement.node_selector)
+    if len(placement.affinity) == 1:
+        for wish in placement.affinity[0]:
+            if wish.operator == "In" and len(wish.values) == 1 and not wish.field:
+                found.setdefault(wish.key, wish.values[0])
+    return found

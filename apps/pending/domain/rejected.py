@@ -1,0 +1,127 @@
+"""Pods that a kubelet turned away: one waiting thing for each controller that goes on trying."""
+
+import re
+
+from apps.clusters.domain.sightings import SeenController, SeenPod, Sighting
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.refusals import rejection
+from apps.pending.domain.state import Waiting
+from apps.pending.domain.steps import free_some
+from apps.pending.domain.wording import count
+from apps.pending.domain.world import World
+
+_OUT_OF = re.compile(
+    r"enough resource: (?P<resource>[^,]+), requested: (?P<requested>[0-9]{1,18}),"
+    r" used: (?P<used>[0-9]{1,18}), capacity: (?P<capacity>[0-9]{1,18})",
+    re.ASCII,
+)
+
+
+def turned_away(world: World, refused: frozenset[str]) -> list[Waiting]:
+    """Return what waits because a kubelet turned its pods away.
+
+    `refused` are the uids of controllers whose missing pods are accounted for already.
+    """
+    groups: dict[str, list[tuple[Sighting, SeenPod]]] = {}
+    for seen, pod in world.pods:
+        if pod.phase == "Failed" and rejection(pod.reason, pod.message) is not None:
+            groups.setdefault(pod.controller or seen.uid, []).append((seen, pod))
+    found = []
+    for uid, pods in groups.items():
+        if uid in refused:
+            continue
+        controller = world.controllers.get(uid)
+        if controller is None:
+            found.append(_alone(world, pods))
+        elif one := _of_controller(world, *controller, pods):
+            found.append(one)
+    return found
+
+
+def _of_controller(
+    world: World,
+    seen: Sighting,
+    body: SeenController,
+    pods: list[tuple[Sighting, SeenPod]],
+) -> Waiting | None:
+    """Return what of a controller does not run; None when the pods it made since then do."""
+    waiting = world.waiting_of.get(seen.uid, 0)
+    missing = max(0, body.wanted - body.pods)
+    idle = missing + waiting
+    if not idle:
+        return None
+    last, pod = _last(pods)
+    each = world.gpus(body.requests)
+    return Waiting(
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind=body.owner_kind or seen.kind.short,
+        owner=body.owner or seen.name,
+        since=min(one.bound or one.created for _, one in pods),
+        requests={r: units * idle for r, units in each.items()},
+        counts=Counts.SUPPRESSED if missing else Counts.NOTHING,
+        diagnosis=_diagnosis(last, pod, len(pods)),
+        share=missing / idle,
+        node=pod.node,
+        node_selector=body.placement.node_selector,
+        queue=body.queue,
+    )
+
+
+def _alone(world: World, pods: list[tuple[Sighting, SeenPod]]) -> Waiting:
+    """Return a pod that nobody is known to make again: it adds to nothing."""
+    seen, pod = _last(pods)
+    owned = bool(pod.controller)
+    return Waiting(
+        kind=pod.controller_kind if owned else "Pod",
+        uid=pod.controller or seen.uid,
+        namespace=seen.namespace,
+        name=pod.owner if owned else seen.name,
+        owner_kind=pod.owner_kind or "Pod",
+        owner=pod.owner or seen.name,
+        since=min(one.bound or one.created for _, one in pods),
+        requests=world.gpus(pod.requests),
+        counts=Counts.NOTHING,
+        diagnosis=_diagnosis(seen, pod, len(pods)),
+        share=0.0,
+        node=pod.node,
+        node_selector=pod.placement.node_selector,
+        queue=pod.queue,
+        priority=pod.priority,
+    )
+
+
+def _last(pods: list[tuple[Sighting, SeenPod]]) -> tuple[Sighting, SeenPod]:
+    return max(pods, key=lambda one: (one[1].created, one[0].uid))
+
+
+def _diagnosis(seen: Sighting, pod: SeenPod, times: int) -> Diagnosis:
+    cause = rejection(pod.reason, pod.message) or Cause.ADMISSION
+    often = f"{count(times, 'pod')} turned away by the kubelet, last {seen.name} on {pod.node}"
+    return Diagnosis(
+        cause,
+        pod.reason,
+        f"{often}: {pod.reason}. A new pod is needed for another try.",
+        pod.message,
+        suggestions=(_suggestion(pod, cause),),
+    )
+
+
+def _suggestion(pod: SeenPod, cause: Cause) -> Suggestion:
+    if said := _OUT_OF.search(pod.message):
+        short = float(said["requested"]) + float(said["used"]) - float(said["capacity"])
+        if short > 0:
+            return free_some(said["resource"], short, [pod.node])
+    what = (
+        "its CPUs and GPUs do not lie on one NUMA node; ask for fewer, or another node"
+        if cause is Cause.TOPOLOGY
+        else "see its device plugin and the health of its GPUs"
+    )
+    return Suggestion(
+        Action.LOOK_AT_NODE,
+        f"Look at {pod.node}: {what}.",
+        {"nodes": [pod.node], "reason": pod.reason},
+    )

@@ -1,0 +1,102 @@
+"""Why a pod that is bound does not run: images, containers, volumes, the node's own work."""
+
+from apps.clusters.domain.sightings import ContainerWait, SeenEvent, SeenPod
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.world import plain
+
+_IMAGE = frozenset(
+    {
+        *("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "ErrImageNeverPull"),
+        *("InvalidImageName", "RegistryUnavailable", "SignatureValidationFailed"),
+    }
+)
+_CRASH = frozenset(
+    {
+        *("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError"),
+        *("RunContainerError", "PreCreateHookError", "PreStartHookError", "PostStartHookError"),
+    }
+)
+_EVENTS = {
+    "FailedMount": "volume not mounted",
+    "FailedAttachVolume": "volume not attached",
+    "FailedMapVolume": "volume not mounted",
+    "FailedCreatePodSandBox": "no sandbox",
+    "FailedPrepareDynamicResources": "devices not prepared",
+    "NetworkNotReady": "no network",
+}
+
+
+def why_not_running(pod: SeenPod, events: list[SeenEvent]) -> Diagnosis:
+    """Return why a bound pod does not run; it holds its GPUs meanwhile.
+
+    `events` are those about the pod, latest first.
+    """
+    said = _worst(pod.waiting)
+    if said is not None and said.reason in _IMAGE | _CRASH:
+        return _of_container(pod, said, events)
+    if told := next((e for e in events if e.reason in _EVENTS), None):
+        detail = _EVENTS[told.reason]
+        return Diagnosis(
+            Cause.STARTING,
+            detail,
+            f"Bound to {pod.node}, but {detail}; it holds its GPUs meanwhile.",
+            plain(told.message),
+            suggestions=(
+                Suggestion(
+                    Action.LOOK_AT_NODE,
+                    f"Look at {pod.node}: {detail}.",
+                    {"nodes": [pod.node], "reason": told.reason},
+                ),
+            ),
+        )
+    doing = said.reason if said is not None and said.reason else "Bound"
+    return Diagnosis(
+        Cause.STARTING,
+        _doing(said),
+        f"Bound to {pod.node} and {doing}; it holds its GPUs meanwhile.",
+        said.message if said is not None else pod.message,
+        suggestions=(
+            Suggestion(Action.WAIT, f"Wait: {pod.node} is starting it.", {"what": "start"}),
+        ),
+    )
+
+
+def _of_container(pod: SeenPod, said: ContainerWait, events: list[SeenEvent]) -> Diagnosis:
+    image = said.reason in _IMAGE
+    action = Action.MEND_IMAGE if image else Action.LOOK_AT_CONTAINER
+    what = "its image cannot be had" if image else "it does not stay up"
+    todo = "Mend the image of" if image else "Look at the log and settings of"
+    kind = "init container" if said.init else "container"
+    text = said.message or next((plain(e.message) for e in events if e.reason == "Failed"), "")
+    return Diagnosis(
+        Cause.STARTING,
+        said.reason,
+        f"Bound to {pod.node}; {kind} {said.container}: {what} ({said.reason}). "
+        "It holds its GPUs meanwhile.",
+        text,
+        suggestions=(
+            Suggestion(
+                action,
+                f"{todo} {kind} {said.container}: {said.reason}.",
+                {"container": said.container, "reason": said.reason},
+            ),
+        ),
+    )
+
+
+def _worst(waits: tuple[ContainerWait, ...]) -> ContainerWait | None:
+    """Return the wait that tells most: what is broken first, then an init container."""
+    return min(
+        waits,
+        key=lambda w: (w.reason not in _IMAGE, w.reason not in _CRASH, not w.init),
+        default=None,
+    )
+
+
+def _doing(said: ContainerWait | None) -> str:
+    if said is None or not said.reason:
+        return "bound"
+    if said.init or said.reason == "PodInitializing":
+        return "initializing"
+    return said.reason

@@ -1,0 +1,122 @@
+"""A cluster's state with what the look asks of it again and again, found at once."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TypeVar
+
+from apps.clusters.domain.sightings import (
+    CONTROLLERS,
+    Body,
+    Kind,
+    SeenController,
+    SeenEvent,
+    SeenPod,
+    Sighting,
+)
+from apps.pending.domain.fits import Nodes
+from apps.pending.domain.placing import Surroundings
+from apps.pending.domain.state import ClusterState, Holder
+
+B = TypeVar("B", bound=Body)
+SIMILAR = "(combined from similar events): "
+_AUTOSCALERS = frozenset({"NotTriggerScaleUp", "TriggeredScaleUp", "Nominated"})
+_KARPENTER = "karpenter"
+
+
+class World:
+    """Indexes over a `ClusterState`; nothing in it is changed after it was made."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.is_gpu = cache(state.is_gpu)
+        self.nodes = Nodes(state.of(Kind.NODE), self.is_gpu)
+        self.pods = bodies(state.of(Kind.POD), SeenPod)
+        self.controllers = {
+            seen.uid: (seen, body) for seen, body in bodies(state.of(*CONTROLLERS), SeenController)
+        }
+        self.around = Surroundings(self._holders())
+        self._events = self._by_uid()
+        self.preempted = self._preempted()
+        self.waiting_of = Counter(pod.controller for _, pod in self.pods if pod.phase != "Failed")
+        self.schedulers = self._schedulers()
+
+    def gpus(self, requests: Mapping[str, float]) -> dict[str, float]:
+        """Return the GPU resources and device classes of a request."""
+        return {r: a for r, a in sorted(requests.items()) if a > 0 and self.is_gpu(r)}
+
+    def events(self, uid: str, *reasons: str) -> list[SeenEvent]:
+        """Return the events about an object, latest first; of these reasons, where given."""
+        return [e for e in self._events.get(uid, ()) if not reasons or e.reason in reasons]
+
+    def context(self, uid: str) -> tuple[str, ...]:
+        """Return what autoscalers said of a pod, word for word, latest first."""
+        return tuple(
+            f"{event.component or event.reason}: {event.message}"
+            for event in self.events(uid)
+            if event.reason in _AUTOSCALERS or _of_karpenter(event)
+        )
+
+    def failed_scheduling(self, uid: str) -> str:
+        """Return the scheduler's last text about a pod, as its events have it."""
+        found = (e for e in self.events(uid, "FailedScheduling") if not _of_karpenter(e))
+        return next((e.message for e in found), "")
+
+    def preempted_at(self, pod: SeenPod) -> float | None:
+        """Return when a pod of the same controller lost its GPUs, before this one was made."""
+        times = self.preempted.get(pod.controller, ()) if pod.controller else ()
+        return max((at for at in times if at <= pod.created + 5.0), default=None)
+
+    def _holders(self) -> dict[str, list[Holder]]:
+        found: dict[str, list[Holder]] = defaultdict(list)
+        for holder in self.state.holders:
+            found[holder.node].append(holder)
+        return dict(found)
+
+    def _by_uid(self) -> dict[str, list[SeenEvent]]:
+        found: dict[str, list[SeenEvent]] = defaultdict(list)
+        for _, event in bodies(self.state.of(Kind.EVENT), SeenEvent):
+            found[event.about_uid].append(event)
+        for events in found.values():
+            events.sort(key=lambda e: (-(e.last or e.first or 0.0), e.reason, e.message))
+        return dict(found)
+
+    def _preempted(self) -> dict[str, list[float]]:
+        """Return controller uid → when pods of it were preempted."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for seen, pod in [*self.pods, *bodies(self.state.gone, SeenPod)]:
+            if pod.controller and pod.disrupted.startswith("Preempt"):
+                found[pod.controller].append(pod.deleting or seen.changed)
+        makers = {
+            (s.namespace, s.name): uid
+            for uid, (s, _) in self.controllers.items()
+            if s.kind is not Kind.STATEFUL_SET
+        }
+        for seen, event in bodies(self.state.of(Kind.EVENT), SeenEvent):
+            if event.reason == "Preempted" and event.about_kind == "Pod":
+                uid = makers.get((seen.namespace, event.about_name.rpartition("-")[0]))
+                if uid is not None:
+                    found[uid].append(event.last or event.first or seen.first)
+        return dict(found)
+
+    def _schedulers(self) -> frozenset[str]:
+        """Return the schedulers that were seen at work on some pod."""
+        return frozenset(
+            pod.scheduler
+            for seen, pod in self.pods
+            if pod.node or pod.scheduled is not None or self.failed_scheduling(seen.uid)
+        )
+
+
+def bodies(sightings: Iterable[Sighting], of: type[B]) -> list[tuple[Sighting, B]]:
+    """Return sightings with their bodies, those of one class."""
+    return [(one, one.body) for one in sightings if isinstance(one.body, of)]
+
+
+def plain(message: str) -> str:
+    """Return an event's text without the mark of those that stand for several."""
+    return message.removeprefix(SIMILAR)
+
+
+def _of_karpenter(event: SeenEvent) -> bool:
+    return _KARPENTER in event.component or event.message.startswith("Failed to schedule pod, ")

@@ -1,0 +1,195 @@
+"""Waiting over time: sums of days are those of the spells, whatever was rolled and when."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.models import NamespaceClaim
+from apps.pending.models import CauseSpell, Episode, Refreshed, WaitDay
+from apps.pending.selectors import By, HistoryRow, PendingFilters, pending_history
+from apps.pending.services import prune, roll_days
+from tests.factories import Portal, make_portal, make_workload
+from tests.pending.rows import make_episode, make_eviction, make_looked
+
+# Midnight in Berlin.
+MONDAY = datetime(2026, 11, 15, 23, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+NOW = MONDAY + 60 * HOUR
+WEEK = Window(MONDAY, MONDAY + 168 * HOUR)
+OUTSIDER = Visibility(everything=False)
+
+
+@pytest.fixture
+def portal(db: None) -> Portal:
+    """Return a portal in which vision waited over a midnight and speech was refused pods."""
+    portal = make_portal(since=MONDAY - 100 * HOUR)
+    west = portal.clusters[0]
+    for cluster in portal.clusters:
+        make_looked(cluster, NOW)
+    train, notes = make_workload(west, "vision", "train"), make_workload(west, "speech", "notes")
+    make_episode(
+        train,
+        since=MONDAY + 22 * HOUR,
+        until=MONDAY + 27 * HOUR,
+        tier=portal.tiers[0],
+        units=2.0,
+        spells=[
+            (MONDAY + 22 * HOUR, "capacity", "pending"),
+            (MONDAY + 25 * HOUR, "starting", "starting"),
+        ],
+    )
+    make_episode(
+        notes, since=MONDAY + 50 * HOUR, cause="quota", counts="suppressed", kind="StatefulSet"
+    )
+    make_episode(notes, since=MONDAY, cause="claim", counts="nothing", kind="ResourceClaim")
+    return portal
+
+
+def told(rows: list[HistoryRow]) -> list[tuple[object, ...]]:
+    return [
+        (
+            *([] if row.day is None else [row.day.day]),
+            *row.groups.values(),
+            round(row.sums.waiting_gpu_hours, 9),
+            round(row.sums.suppressed_gpu_hours, 9),
+            round(row.sums.starting_gpu_hours, 9),
+            row.sums.began,
+            row.sums.ended,
+        )
+        for row in rows
+    ]
+
+
+BY_DAY_AND_CAUSE = [
+    (16, "capacity", 4.0, 0.0, 0.0, 1, 0),
+    (17, "capacity", 2.0, 0.0, 0.0, 0, 1),
+    (17, "starting", 0.0, 0.0, 4.0, 0, 0),
+    (18, "quota", 0.0, 10.0, 0.0, 1, 0),
+]
+
+
+@pytest.mark.parametrize("rolled", [False, True], ids=["from spells", "from sums of days"])
+def test_what_waited_is_told_by_day_and_cause(portal: Portal, rolled: bool) -> None:
+    if rolled:
+        roll_days(now=NOW)
+        CauseSpell.objects.filter(end__lt=MONDAY + 48 * HOUR).delete()
+    rows = pending_history(WEEK, now=NOW, visibility=OUTSIDER)
+    assert told(rows) == BY_DAY_AND_CAUSE
+
+
+@pytest.mark.parametrize(
+    ("by", "filters", "found"),
+    [
+        pytest.param(
+            (By.TEAM,),
+            PendingFilters(),
+            [("speech", 0.0, 10.0, 0.0, 1, 0), ("vision", 6.0, 0.0, 4.0, 1, 1)],
+            id="by team",
+        ),
+        pytest.param(
+            (By.TIER, By.CLUSTER),
+            PendingFilters(team=("vision",)),
+            [("gold", "west", 6.0, 0.0, 4.0, 1, 1)],
+            id="by tier, of a team",
+        ),
+        pytest.param(
+            (By.CAUSE,),
+            PendingFilters(cause=("quota",), cluster=("west",)),
+            [("quota", 0.0, 10.0, 0.0, 1, 0)],
+            id="of a cause",
+        ),
+        pytest.param((By.CAUSE,), PendingFilters(cluster=("east",)), [], id="elsewhere"),
+        pytest.param(
+            (By.TEAM,),
+            PendingFilters(tier=("undetermined",)),
+            [("speech", 0.0, 10.0, 0.0, 1, 0)],
+            id="in no tier yet",
+        ),
+        pytest.param((By.NAMESPACE,), PendingFilters(), [], id="namespaces, to an outsider"),
+    ],
+)
+@pytest.mark.parametrize("rolled", [False, True], ids=["live", "rolled"])
+def test_what_waited_is_told_by_other_groups(
+    portal: Portal, rolled: bool, by: tuple[By, ...], filters: PendingFilters, found: list[object]
+) -> None:
+    if rolled:
+        roll_days(now=NOW)
+    rows = pending_history(WEEK, now=NOW, visibility=OUTSIDER, by=by, filters=filters)
+    assert told(rows) == found
+
+
+def test_namespaces_are_told_to_who_sees_their_team(portal: Portal) -> None:
+    mine = Visibility(everything=False, team_ids=frozenset({portal.vision.pk}))
+    rows = pending_history(WEEK, now=NOW, visibility=mine, by=(By.NAMESPACE,))
+    assert [row.groups for row in rows] == [{"namespace": "vision"}]
+
+
+def test_parts_of_days_are_cut_from_spells(portal: Portal) -> None:
+    roll_days(now=NOW)
+    window = Window(MONDAY + 23 * HOUR, MONDAY + 26 * HOUR)
+    rows = pending_history(window, now=NOW, visibility=EVERYTHING)
+    assert told(rows) == [
+        (16, "capacity", 2.0, 0.0, 0.0, 0, 0),
+        (17, "capacity", 2.0, 0.0, 0.0, 0, 0),
+        (17, "starting", 0.0, 0.0, 2.0, 0, 0),
+    ]
+
+
+def test_a_namespace_that_changes_hands_divides_the_day(portal: Portal) -> None:
+    at = MONDAY + 24 * HOUR
+    NamespaceClaim.objects.filter(team=portal.vision, pattern="vision").update(valid_to=at)
+    NamespaceClaim.objects.create(team=portal.speech, pattern="vision", valid_from=at)
+    NamespaceClaim.objects.filter(pattern="vision-*").update(valid_to=at)
+    rows = pending_history(WEEK, now=NOW, visibility=EVERYTHING, by=(By.DAY, By.TEAM))
+    assert [(row.day, *row.groups.values(), row.sums.waiting_gpu_hours) for row in rows][:2] == [
+        (date(2026, 11, 16), "vision", 4.0),
+        (date(2026, 11, 17), "speech", 2.0),
+    ]
+
+
+def test_rolling_again_changes_nothing(portal: Portal) -> None:
+    roll_days(now=NOW)
+    keys = ("day", "namespace", "team", "tier", "cause", "waited", "suppressed", "starting")
+    before = set(WaitDay.objects.values_list(*keys))
+    Refreshed.objects.update(rolled_to=MONDAY)
+    assert roll_days(now=NOW) == 2 * 3
+    assert set(WaitDay.objects.values_list(*keys)) == before
+    assert {team for _, _, team, *_ in before} <= set(Team.objects.values_list("pk", flat=True))
+
+
+def test_only_days_since_the_last_time_are_rolled(portal: Portal) -> None:
+    roll_days(now=NOW)
+    assert roll_days(now=NOW + timedelta(minutes=5)) == 2
+
+
+@pytest.mark.parametrize("rolled", [False, True], ids=["live", "rolled"])
+def test_the_number_of_queries_is_fixed(portal: Portal, rolled: bool) -> None:
+    if rolled:
+        roll_days(now=NOW)
+    for number in range(20):
+        make_episode(
+            make_workload(portal.clusters[0], f"vision-{number}", "w"), since=MONDAY + HOUR
+        )
+    window = Window(MONDAY + HOUR, NOW + HOUR)
+    with CaptureQueriesContext(connection) as queries:
+        pending_history(window, now=NOW, visibility=EVERYTHING)
+    assert len(queries) <= 18
+
+
+def test_what_is_past_its_retention_is_forgotten(portal: Portal) -> None:
+    old = datetime(2025, 1, 1, tzinfo=UTC)
+    train = make_workload(portal.clusters[0], "vision", "train")
+    make_episode(train, "old", since=old, until=old + HOUR)
+    make_episode(train, "lasts", since=old)
+    make_eviction(train, "uid-old", at=old)
+    roll_days(now=NOW)
+    sums = WaitDay.objects.count()
+    assert prune(now=NOW) == 2
+    assert not Episode.objects.filter(name="old").exists()
+    assert Episode.objects.filter(name="lasts").exists()
+    assert WaitDay.objects.count() == sums

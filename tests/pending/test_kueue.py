@@ -1,0 +1,322 @@
+"""Queues of Kueue: what a queue has left, who is in front, and what would admit a Workload."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from apps.clusters.domain.sightings import (
+    Condition,
+    FlavorQuota,
+    FlavorUse,
+    Kind,
+    PodSet,
+    SeenClusterQueue,
+    SeenCohort,
+    SeenLocalQueue,
+    SeenWorkload,
+    Sighting,
+)
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Action, Suggestion
+from apps.pending.domain.look import look
+from apps.pending.domain.queue_room import queues_of
+from apps.pending.domain.state import ClusterState
+from tests.pending.worlds import AT, GPU, only, pod, seen, world
+
+WAITING = Condition("QuotaReserved", "False", "WaitingForQuota", "insufficient unused quota")
+
+
+def queue(
+    name: str,
+    nominal: float,
+    used: float = 0,
+    *,
+    borrowing: float | None = None,
+    lending: float | None = None,
+    more: tuple[FlavorQuota, ...] = (),
+    **fields: Any,
+) -> Sighting:
+    quotas = (FlavorQuota("h100", GPU, nominal, borrowing, lending), *more)
+    body = SeenClusterQueue(quotas=quotas, reserved=(FlavorUse("h100", GPU, used),), **fields)
+    return seen(Kind.CLUSTER_QUEUE, name, body, namespace="")
+
+
+def local(name: str = "main", to: str = "cq", **fields: Any) -> Sighting:
+    return seen(Kind.LOCAL_QUEUE, name, SeenLocalQueue(cluster_queue=to, **fields))
+
+
+def workload(
+    name: str, gpus: float = 8, *conditions: Condition, count: int = 1, **fields: Any
+) -> Sighting:
+    values: dict[str, Any] = {"created": AT - 900, "queue": "main", "owner_kind": "Job"}
+    sets = (PodSet("main", count, {GPU: gpus, "cpu": 1.0}),)
+    values |= {"owner": name, "pod_sets": sets, "conditions": conditions or (WAITING,)}
+    return seen(Kind.KUEUE_WORKLOAD, name, SeenWorkload(**(values | fields)))
+
+
+@pytest.mark.parametrize(
+    ("queues", "free", "most"),
+    [
+        pytest.param([queue("cq", 8, 3)], 5.0, 8.0, id="alone"),
+        pytest.param(
+            [queue("cq", 8, 4, cohort="c", borrowing=4), queue("other", 8, 11, cohort="c")],
+            *(1.0, 12.0),
+            id="a cohort where the other has borrowed",
+        ),
+        pytest.param(
+            [queue("cq", 8, 4, cohort="c", borrowing=0), queue("other", 8, 0, cohort="c")],
+            *(4.0, 8.0),
+            id="may not borrow",
+        ),
+        pytest.param(
+            [queue("cq", 2, 2, cohort="c"), queue("other", 8, 0, cohort="c", lending=3)],
+            *(3.0, 5.0),
+            id="the other lends some",
+        ),
+        pytest.param(
+            [queue("cq", 8, 0, cohort="c", lending=2), queue("other", 8, 10, cohort="c")],
+            *(6.0, 16.0),
+            id="keeps what it does not lend",
+        ),
+        pytest.param(
+            [
+                queue("cq", 0, 0, cohort="a"),
+                queue("other", 8, 1, cohort="b"),
+                *(seen(Kind.COHORT, n, SeenCohort(parent="top"), "") for n in "ab"),
+                seen(Kind.COHORT, "top", SeenCohort(quotas=(FlavorQuota("h100", GPU, 4),)), ""),
+            ],
+            *(11.0, 12.0),
+            id="cohorts of one root",
+        ),
+    ],
+)
+def test_what_a_queue_has_left_counts_what_its_cohort_lends(
+    queues: list[Sighting], free: float, most: float
+) -> None:
+    (room,) = queues_of(world(*queues)).rooms("cq", GPU)
+    assert (room.free, room.most) == (free, most)
+
+
+def test_cohorts_in_a_circle_end_where_they_began() -> None:
+    around = [seen(Kind.COHORT, a, SeenCohort(parent=b), "") for a, b in ("xy", "yx")]
+    (room,) = queues_of(world(queue("cq", 8, 1, cohort="x"), *around)).rooms("cq", GPU)
+    assert room.free == 7.0
+
+
+@pytest.mark.parametrize(
+    ("sightings", "detail", "action", "change"),
+    [
+        pytest.param(
+            [queue("cq", 8, 6), local(), workload("w", 8)],
+            *("waiting-for-quota", Action.RAISE_QUEUE_QUOTA),
+            {"cluster_queue": "cq", "flavor": "h100", "resource": GPU, "from": 8, "to": 14.0},
+            id="waits for quota",
+        ),
+        pytest.param(
+            [
+                queue("cq", 8),
+                local(),
+                workload("w", 9, Condition("QuotaReserved", "False", "ExceedsMaxQuota", "x")),
+            ],
+            *("exceeds-max-quota", Action.RAISE_QUEUE_QUOTA),
+            {"cluster_queue": "cq", "flavor": "h100", "resource": GPU, "from": 8, "to": 9.0},
+            id="more than it can ever have",
+        ),
+        pytest.param(
+            [
+                queue("cq", 8),
+                local(),
+                workload(
+                    "w",
+                    9,
+                    Condition(
+                        *("QuotaReserved", "False", "Pending"),
+                        message="insufficient quota for x in flavor f, request > maximum capacity",
+                    ),
+                ),
+            ],
+            *("exceeds-max-quota", Action.RAISE_QUEUE_QUOTA),
+            {"cluster_queue": "cq", "flavor": "h100", "resource": GPU, "from": 8, "to": 9.0},
+            id="the words of older versions",
+        ),
+        pytest.param(
+            [
+                queue("cq", 8, 8),
+                local(),
+                workload("w", 1, Condition("QuotaReserved", "False", "Pending", WAITING.message)),
+            ],
+            *("waiting-for-quota", Action.RAISE_QUEUE_QUOTA),
+            {"cluster_queue": "cq", "flavor": "h100", "resource": GPU, "from": 8, "to": 9.0},
+            id="waiting, in older words",
+        ),
+        pytest.param(
+            [queue("cq", 8, stop_policy="HoldAndDrain"), local(), workload("w")],
+            *("queue-stopped", Action.RESUME_QUEUE, {"cluster_queue": "cq"}),
+            id="queue stopped",
+        ),
+        pytest.param(
+            [queue("cq", 8), local(stop_policy="Hold"), workload("w")],
+            *("queue-stopped", Action.RESUME_QUEUE, {"local_queue": "team/main"}),
+            id="local queue stopped",
+        ),
+        pytest.param(
+            [workload("w", 1, Condition("QuotaReserved", "False", "Suspended", "x is inactive"))],
+            *("queue-stopped", Action.RESUME_QUEUE, {"cluster_queue": ""}),
+            id="inactive, no queue seen",
+        ),
+        pytest.param(
+            [queue("cq", 8), local("other"), workload("w")],
+            *("queue-misconfigured", Action.CREATE_QUEUE, {"namespace": "team", "name": "main"}),
+            id="no local queue",
+        ),
+        pytest.param(
+            [
+                local(to="gone"),
+                workload("w", 1, Condition("QuotaReserved", "False", "Misconfigured", "no")),
+            ],
+            *("queue-misconfigured", Action.CREATE_QUEUE),
+            {"namespace": "team", "name": "main", "cluster_queue": "gone"},
+            id="no cluster queue",
+        ),
+        pytest.param(
+            [
+                queue("cq", 8, conditions=(Condition("Active", "False", "Stopped"),)),
+                local(),
+                workload("w"),
+            ],
+            *("queue-stopped", Action.RESUME_QUEUE, {"cluster_queue": "cq"}),
+            id="said to be stopped",
+        ),
+        pytest.param(
+            [
+                queue("cq", 8, 8),
+                local(),
+                workload("w", 1, Condition("QuotaReserved", "False", "Pending", "new words")),
+            ],
+            *("waiting-for-quota", Action.RAISE_QUEUE_QUOTA),
+            {"cluster_queue": "cq", "flavor": "h100", "resource": GPU, "from": 8, "to": 9.0},
+            id="words that nobody knows",
+        ),
+        pytest.param(
+            [queue("cq", 8), local(), workload("w", active=False)],
+            *("deactivated", Action.ACTIVATE, {"namespace": "team", "name": "w"}),
+            id="deactivated",
+        ),
+        pytest.param(
+            [queue("cq", 8), local(), workload("w", 8, Condition("QuotaReserved", "True"))],
+            *("admission-checks", Action.WAIT, {"what": "admission checks"}),
+            id="waits for checks",
+        ),
+        pytest.param(
+            [queue("cq", 8), local(), workload("w", 8, Condition("PodsReady", "False"))],
+            *("pending-evaluation", Action.WAIT, {"what": "admission"}),
+            id="not looked at",
+        ),
+    ],
+)
+def test_a_workload_waits_in_its_queue_with_what_would_admit_it(
+    sightings: list[Sighting], detail: str, action: Action, change: dict[str, Any]
+) -> None:
+    why = only(world(*sightings)).diagnosis
+    assert (why.cause, why.detail) == (Cause.QUEUE, detail)
+    assert (why.suggestions[0].action, dict(why.suggestions[0].change)) == (action, change)
+
+
+def raised(one: Suggestion, state: ClusterState) -> ClusterState:
+    """Return the state after a nominal quota was raised."""
+    change = one.change
+    by_kind = dict(state.sightings)
+    changed = []
+    for each in by_kind[Kind.CLUSTER_QUEUE]:
+        assert isinstance(each.body, SeenClusterQueue)
+        quotas = tuple(
+            FlavorQuota(q.flavor, q.resource, change["to"], q.borrowing_limit, q.lending_limit)
+            if (each.name, q.flavor, q.resource)
+            == (change["cluster_queue"], change["flavor"], change["resource"])
+            else q
+            for q in each.body.quotas
+        )
+        body = replace(each.body, quotas=quotas)
+        changed.append(seen(Kind.CLUSTER_QUEUE, each.name, body, namespace=""))
+    return ClusterState(state.at, by_kind | {Kind.CLUSTER_QUEUE: changed}, is_gpu=state.is_gpu)
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        pytest.param([queue("cq", 8, 6)], id="alone"),
+        pytest.param(
+            [queue("cq", 8, 4, cohort="c", borrowing=4), queue("b", 8, 11, cohort="c")],
+            id="in a cohort",
+        ),
+        pytest.param(
+            [queue("cq", 4, 4, cohort="c", borrowing=1, lending=1), queue("b", 8, 8, cohort="c")],
+            id="at its borrowing limit",
+        ),
+        pytest.param(
+            [queue("cq", 8, 8, more=(FlavorQuota("any", "cpu", 0.5),))],
+            id="another resource is short as well",
+        ),
+    ],
+)
+def test_the_quota_that_is_suggested_has_room_for_the_workload(queues: list[Sighting]) -> None:
+    state = world(*queues, local(), workload("w", 8))
+    steps = only(state).diagnosis.suggestions
+    for step in steps:
+        if step.action is Action.RAISE_QUEUE_QUOTA:
+            state = raised(step, state)
+    assert only(state).diagnosis.suggestions[0].action is Action.WAIT
+
+
+def test_behind_the_head_of_a_strict_queue_all_in_front_count() -> None:
+    strict = queue("cq", 2, 2, strategy="StrictFIFO")
+    head = workload("head", 2, created=AT - 99)
+    behind = workload("w", 1, Condition("PodsReady", "False"), created=AT - 9)
+    late = workload("urgent", 4, Condition("PodsReady", "False"), priority=9)
+    found = {w.name: w.diagnosis for w in look(world(strict, local(), head, behind, late))}
+    assert found["w"].detail == "queued-behind-head"
+    assert found["w"].suggestions[0].change["to"] == 9.0
+    assert "number 3 of 3 in queue cq" in found["w"].explanation
+    assert "number 1 of 3 in queue cq" in found["urgent"].explanation
+
+
+def test_a_preempted_workload_waits_again_since_it_lost_its_quota() -> None:
+    evicted = Condition("Evicted", "True", "Preempted", "to make room", AT - 30)
+    preempted = Condition("Preempted", "True", "InCohortReclamation", "", AT - 30)
+    waiting = only(world(queue("cq", 8, 8), local(), workload("w", 8, WAITING, evicted, preempted)))
+    assert (waiting.again, waiting.since) == (True, AT - 30)
+    assert waiting.diagnosis.detail == "preempted-requeued"
+
+
+def test_an_eviction_because_the_queue_stopped_is_no_preemption() -> None:
+    evicted = Condition("Evicted", "True", "ClusterQueueStopped", "", AT - 30)
+    waiting = only(world(queue("cq", 8, 8), local(), workload("w", 8, WAITING, evicted)))
+    assert (waiting.again, waiting.diagnosis.detail) == (False, "waiting-for-quota")
+
+
+def test_gated_pods_have_the_cause_of_their_workload_and_count_for_it() -> None:
+    owner: dict[str, Any] = {"owner_kind": "Job", "owner": "w"}
+    gated = [pod(f"p{i}", 4, gates=("kueue.x-k8s.io/admission",), **owner) for i in (1, 2)]
+    state = world(queue("cq", 8, 6), local(), workload("w", 4, count=3), *gated)
+    found = {w.name: w for w in look(state)}
+    assert found["p1"].diagnosis.detail == found["w"].diagnosis.detail == "waiting-for-quota"
+    assert found["w"].counts is Counts.SUPPRESSED
+    assert found["w"].share * 12 == pytest.approx(4.0)
+
+
+def test_workloads_without_gpus_wait_only_in_queues_of_gpus() -> None:
+    body = SeenWorkload(
+        created=AT, queue="main", owner="c", owner_kind="Job", conditions=(WAITING,)
+    )
+    other = seen(Kind.KUEUE_WORKLOAD, "c", body)
+    plain = SeenClusterQueue(quotas=(FlavorQuota("any", "cpu", 1),))
+    assert look(world(seen(Kind.CLUSTER_QUEUE, "cq", plain, ""), local(), other)) == []
+    waiting = only(world(queue("cq", 8), local(), other))
+    assert (waiting.counts, waiting.requests) == (Counts.NOTHING, {})
+
+
+def test_those_in_front_hold_quota_of_the_same_cohort() -> None:
+    queues = [queue(n, 8, 8, cohort=c) for n, c in (("cq", "c"), ("a", "c"), ("b", "x"), ("d", ""))]
+    why = only(world(*queues, local(), workload("w"))).diagnosis
+    assert why.in_front == ("cluster_queue:cq", "cluster_queue:a")

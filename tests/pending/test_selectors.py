@@ -1,0 +1,363 @@
+"""What readers get of waiting: who sees what, in which order, with how many queries."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.sightings import Body, Kind, SeenPodGroup, SeenWorkload
+from apps.clusters.domain.window import Window
+from apps.pending.selectors import (
+    By,
+    Order,
+    PendingFilters,
+    PendingRow,
+    episode,
+    episodes_of,
+    eviction_sums,
+    evictions,
+    find_waiting,
+    in_front,
+    looks,
+    partial_gangs,
+    pending_now,
+    pending_sums,
+    time_to_start,
+    typical_wait,
+)
+from apps.usage.domain.amounts import NANO
+from apps.usage.selectors import CursorRefused
+from tests.factories import Portal, make_pod, make_portal, make_workload
+from tests.pending.rows import (
+    make_episode,
+    make_eviction,
+    make_looked,
+    make_many_waiting,
+    see,
+)
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DAY = Window(NOW - 24 * HOUR, NOW)
+OUTSIDER = Visibility(everything=False)
+
+
+@pytest.fixture
+def portal(db: None) -> Portal:
+    """Return a portal where vision waits twice, speech is refused pods and one thing is over."""
+    portal = make_portal(since=NOW - 48 * HOUR)
+    west, east = portal.clusters
+    for cluster in portal.clusters:
+        make_looked(cluster, NOW)
+    train = make_workload(west, "vision", "train")
+    make_episode(
+        train,
+        "train-2",
+        since=NOW - 2 * HOUR,
+        units=4.0,
+        tier=portal.tiers[0],
+        detail="none free",
+        in_front=["node:west-1"],
+        suggestions=[{"action": "free", "text": "Free 4 GPUs.", "change": {"amount": 4}}],
+    )
+    make_episode(train, "late", since=NOW - HOUR, tier=portal.tiers[1], cause="taint")
+    notes = make_workload(east, "speech", "notes", "StatefulSet")
+    make_episode(
+        notes,
+        since=NOW - 3 * HOUR,
+        kind="StatefulSet",
+        cause="quota",
+        counts="suppressed",
+        units=2.0,
+    )
+    make_episode(train, "over", since=NOW - 5 * HOUR, until=NOW - 4 * HOUR)
+    return portal
+
+
+def of(*teams: object) -> Visibility:
+    return Visibility(everything=False, team_ids=frozenset(team.pk for team in teams))  # type: ignore[attr-defined]
+
+
+@contextmanager
+def at_most(queries: int) -> Iterator[None]:
+    with CaptureQueriesContext(connection) as captured:
+        yield
+    assert len(captured) <= queries, [q["sql"][:200] for q in captured]
+
+
+def test_what_waits_is_told_longest_first(portal: Portal) -> None:
+    with at_most(6):
+        page = pending_now(NOW, visibility=EVERYTHING)
+    assert [row.name for row in page.rows] == ["notes-2", "train-2", "late"]
+    row = page.rows[1]
+    assert (row.cluster, row.namespace, row.team, row.kind) == ("west", "vision", "vision", "Pod")
+    assert (row.tier, row.workload, row.wait_seconds) == ("gold", "Job/train", 7200.0)
+    assert (row.suggestion, row.stale) == ("Free 4 GPUs.", False)
+    assert page.rows[0].tier == "undetermined"
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        pytest.param(PendingFilters(team=("vision",)), ["train-2", "late"], id="team"),
+        pytest.param(PendingFilters(cause=("quota",)), ["notes-2"], id="cause"),
+        pytest.param(
+            PendingFilters(tier=("gold", "undetermined")), ["notes-2", "train-2"], id="tier"
+        ),
+        pytest.param(PendingFilters(cluster=("east",)), ["notes-2"], id="cluster"),
+        pytest.param(PendingFilters(kind=("Pod",)), ["train-2", "late"], id="kind"),
+        pytest.param(PendingFilters(namespace=("vision",)), ["train-2", "late"], id="namespace"),
+        pytest.param(PendingFilters(namespace=("nobody",)), [], id="unknown namespace"),
+    ],
+)  # fmt: skip
+def test_filters_narrow_what_waits(
+    portal: Portal, filters: PendingFilters, names: list[str]
+) -> None:
+    page = pending_now(NOW, filters=filters, visibility=EVERYTHING)
+    assert [row.name for row in page.rows] == names
+
+
+def test_others_see_no_things_of_a_team(portal: Portal) -> None:
+    assert pending_now(NOW, visibility=OUTSIDER).rows == ()
+    seen = pending_now(NOW, visibility=of(portal.speech)).rows
+    assert [row.team for row in seen] == ["speech"]
+    named = PendingFilters(team=("vision",))
+    assert pending_now(NOW, filters=named, visibility=of(portal.speech)).rows == ()
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_pages_follow_each_other_without_gap_or_repeat(portal: Portal, order: Order) -> None:
+    workload = make_workload(portal.clusters[0], "vision", "many")
+    make_many_waiting([workload], 7, since=NOW - HOUR, step=timedelta(0))
+    whole = pending_now(NOW, visibility=EVERYTHING, order=order)
+    found: list[PendingRow] = []
+    cursor = None
+    while True:
+        page = pending_now(NOW, visibility=EVERYTHING, order=order, cursor=cursor, page_size=3)
+        found += page.rows
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert found == list(whole.rows)
+    assert len({row.id for row in found}) == 10
+    if order is Order.MOST:
+        assert [row.gpu_equivalents for row in found] == sorted(
+            (row.gpu_equivalents for row in found), reverse=True
+        )
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "WyJwb2RzIiwgIngiXQ"])
+def test_a_strange_cursor_is_refused(portal: Portal, cursor: str) -> None:
+    with pytest.raises(CursorRefused):
+        pending_now(NOW, visibility=EVERYTHING, cursor=cursor)
+
+
+@pytest.mark.parametrize(
+    ("by", "found"),
+    [
+        pytest.param(
+            By.CAUSE, [("capacity", 4.0, 0.0), ("quota", 0.0, 2.0), ("taint", 1.0, 0.0)], id="cause"
+        ),
+        pytest.param(By.TEAM, [("vision", 5.0, 0.0), ("speech", 0.0, 2.0)], id="team"),
+        pytest.param(
+            By.TIER,
+            [("gold", 4.0, 0.0), ("undetermined", 0.0, 2.0), ("silver", 1.0, 0.0)],
+            id="tier",
+        ),
+        pytest.param(By.NAMESPACE, [], id="namespaces are not for outsiders"),
+    ],
+)
+def test_sums_of_gpus_are_for_everybody(
+    portal: Portal, by: By, found: list[tuple[str, float, float]]
+) -> None:
+    with at_most(4):
+        sums = pending_sums(NOW, by=by, visibility=OUTSIDER)
+    assert [(one.name, one.pending, one.suppressed) for one in sums] == found
+
+
+def test_what_nobody_watches_is_stale(portal: Portal) -> None:
+    later = NOW + timedelta(minutes=5)
+    rows = pending_now(later, visibility=EVERYTHING).rows
+    assert {(row.stale, row.as_of) for row in rows if row.cluster == "west"} == {(True, NOW)}
+    with at_most(3):
+        told = looks(NOW, visibility=OUTSIDER)
+    assert [(one.cluster, one.stale, one.error) for one in told] == [
+        ("east", False, ""),
+        ("west", False, ""),
+    ]
+
+
+def test_a_failed_look_shows_and_its_text_to_who_runs_the_portal(portal: Portal) -> None:
+    make_looked(portal.clusters[0], NOW, error="RuntimeError: no")
+    assert [(one.stale, one.error) for one in looks(NOW, visibility=EVERYTHING)] == [
+        (False, ""),
+        (True, "RuntimeError: no"),
+    ]
+    assert {one.error for one in looks(NOW, visibility=OUTSIDER)} == {""}
+
+
+def test_every_episode_of_a_thing_is_told_with_its_causes(portal: Portal) -> None:
+    train = make_workload(portal.clusters[0], "vision", "train")
+    make_episode(
+        train,
+        "again",
+        since=NOW - 9 * HOUR,
+        until=NOW - 8 * HOUR,
+        spells=[(NOW - 9 * HOUR, "taint", "pending"), (NOW - 8.5 * HOUR, "starting", "starting")],
+    )
+    make_episode(train, "again", since=NOW - HOUR, again=True)
+    with at_most(7):
+        found = episodes_of("west", "uid-again", at=NOW, visibility=of(portal.vision))
+    assert [(one.row.again, [spell.cause for spell in one.spells]) for one in found] == [
+        (True, ["capacity"]),
+        (False, ["taint", "starting"]),
+    ]
+    assert found[1].row.wait_seconds == 3600.0
+    assert episode(found[0].row.id, at=NOW, visibility=EVERYTHING) == found[0]
+    assert episodes_of("west", "uid-again", at=NOW, visibility=of(portal.speech)) == []
+    assert episode(found[0].row.id, at=NOW, visibility=OUTSIDER) is None
+
+
+def test_a_thing_is_found_by_its_name_or_its_controllers(portal: Portal) -> None:
+    with at_most(7):
+        found = find_waiting("vision", "train", at=NOW, visibility=EVERYTHING)
+    assert [one.row.name for one in found] == ["late", "train-2", "over"]
+    (one,) = find_waiting("vision", "train-2", at=NOW, visibility=EVERYTHING)
+    assert one.row.uid == "uid-train-2"
+    assert find_waiting("vision", "train-2", at=NOW, visibility=EVERYTHING, cluster="east") == []
+    assert find_waiting("vision", "train-2", at=NOW, visibility=OUTSIDER) == []
+
+
+def test_who_is_in_front_is_told_by_team_with_idle_holders_first(portal: Portal) -> None:
+    portal.collect(Window(NOW - 6 * HOUR, NOW))
+    row = pending_now(NOW, visibility=EVERYTHING).rows[1]
+    with at_most(7):
+        teams = in_front(row, NOW, visibility=of(portal.vision))
+    assert {team.team: (team.pods, team.gpu_equivalents) for team in teams} == {
+        "vision": (2, 5.0),
+        "speech": (1, 1.0),
+    }
+    known = [team.utilization for team in teams]
+    assert None not in known
+    assert known == sorted(known, key=lambda one: one or 0.0)
+    listed = {team.team: [pod.pod for pod in team.listed] for team in teams}
+    assert listed["speech"] == []
+    assert sorted(listed["vision"]) == ["serve-abc", "train-0"]
+    of_vision = next(team for team in teams if team.team == "vision")
+    used = [pod.utilization or 0.0 for pod in of_vision.listed]
+    assert used == sorted(used)
+
+
+@pytest.mark.parametrize(
+    ("queue", "kind", "body"),
+    [
+        pytest.param(
+            "cluster_queue:all",
+            Kind.KUEUE_WORKLOAD,
+            SeenWorkload(0.0, cluster_queue="all", owner_kind="Deployment", owner="serve"),
+            id="of Kueue",
+        ),
+        pytest.param(
+            "volcano_queue:all",
+            Kind.VOLCANO_POD_GROUP,
+            SeenPodGroup(0.0, queue="all", owner_kind="Deployment", owner="serve"),
+            id="of Volcano",
+        ),
+    ],
+)
+def test_what_waits_in_a_queue_waits_for_what_that_admitted(
+    portal: Portal, queue: str, kind: Kind, body: Body
+) -> None:
+    west = portal.clusters[0]
+    job = make_workload(west, "vision", "job")
+    make_episode(job, "w", since=NOW - HOUR, kind="Workload", in_front=[queue], resource="")
+    see(west, kind, "uid-serve", body, at=NOW, namespace="vision-prod")
+    row = find_waiting("vision", "w", at=NOW, visibility=EVERYTHING)[0].row
+    with at_most(8):
+        (team,) = in_front(row, NOW, visibility=EVERYTHING)
+    assert [pod.pod for pod in team.listed] == ["serve-abc"]
+    nobody = replace(row, in_front=(f"{queue}-other",))
+    assert in_front(nobody, NOW, visibility=EVERYTHING) == []
+
+
+def test_nobody_is_in_front_of_what_names_nobody(portal: Portal) -> None:
+    row = pending_now(NOW, visibility=EVERYTHING).rows[2]
+    assert in_front(row, NOW, visibility=EVERYTHING) == []
+
+
+def test_the_typical_wait_is_that_of_the_same_requests(portal: Portal) -> None:
+    train = make_workload(portal.clusters[0], "vision", "train")
+    for minutes in (1, 2, 3, 4, 60):
+        since = NOW - 10 * HOUR
+        make_episode(
+            train,
+            f"done-{minutes}",
+            since=since,
+            until=since + timedelta(minutes=minutes),
+            tier=portal.tiers[0],
+        )
+    with at_most(1):
+        found = typical_wait("gold", "nvidia.com/gpu", 1.0, NOW)
+    assert found is not None
+    assert (found.p50_seconds, found.p95_seconds, found.count) == (180.0, 3600.0, 5)
+    assert typical_wait("gold", "nvidia.com/gpu", 2.0, NOW) is None
+
+
+def test_times_to_start_are_told_by_team_and_tier(portal: Portal) -> None:
+    with at_most(4):
+        by_team = time_to_start(DAY, by=By.TEAM, visibility=OUTSIDER)
+    assert [(one.name, one.count, one.p50_seconds) for one in by_team] == [("vision", 1, 3600.0)]
+    by_tier = time_to_start(DAY, by=By.TIER, visibility=OUTSIDER)
+    assert [one.name for one in by_tier] == ["undetermined"]
+    with pytest.raises(ValueError, match="cannot be had"):
+        time_to_start(DAY, by=By.DAY, visibility=OUTSIDER)
+
+
+def test_jobs_that_hold_gpus_for_nothing_are_told_to_their_team(portal: Portal) -> None:
+    west = portal.clusters[0]
+    gang = make_workload(west, "vision", "gang")
+    make_pod(gang, "gang-0", created_at=NOW - 3 * HOUR, cards=portal.cards[0], units=2.0)
+    make_pod(gang, "gang-1", created_at=NOW - 2 * HOUR, units=2.0)
+    make_episode(gang, "gang-1", since=NOW - 2 * HOUR, units=2.0)
+    with at_most(7):
+        found = partial_gangs(NOW, visibility=of(portal.vision))
+    one = next(gang for gang in found if gang.workload == "Job/gang")
+    assert (one.holding, one.waiting, one.held, one.cause) == (1, 1, 4 * NANO, "capacity")
+    assert (one.pods, one.holding_gpu_equivalents) == (("gang-0",), 2.0)
+    assert partial_gangs(NOW, visibility=of(portal.speech)) == []
+
+
+def test_evictions_are_summed_and_rated(portal: Portal) -> None:
+    portal.collect(Window(NOW - 2 * HOUR, NOW))
+    train = make_workload(portal.clusters[0], "vision", "train")
+    gold = portal.tiers[0]
+    make_eviction(train, "uid-1", at=NOW - HOUR, held=3 * NANO, tier=gold, by="speech/notes-0")
+    make_eviction(train, "uid-2", at=NOW - 2 * HOUR, held=NANO, tier=gold, reclaimed=True)
+    make_eviction(train, "uid-3", at=NOW - 30 * HOUR, held=NANO, tier=gold)
+    with at_most(5):
+        (found,) = eviction_sums(DAY, by=By.TIER, visibility=OUTSIDER)
+    assert (found.name, found.pods, found.preempted, found.reclaimed) == ("gold", 2, 3 * NANO, NANO)
+    assert found.rate == pytest.approx(4 / 12)
+    (team,) = eviction_sums(DAY, by=By.TEAM, visibility=OUTSIDER)
+    assert team.name == "vision"
+    assert team.rate == pytest.approx(4 / 14)
+    with at_most(4):
+        rows = evictions(DAY, visibility=of(portal.vision))
+    assert [(row.uid, row.by) for row in rows] == [("uid-1", ""), ("uid-2", "")]
+    assert evictions(DAY, visibility=EVERYTHING)[0].by == "speech/notes-0"
+    assert evictions(DAY, visibility=OUTSIDER) == []
+
+
+def test_many_things_take_no_more_queries(portal: Portal) -> None:
+    workloads = [make_workload(portal.clusters[0], f"vision-{n}", "w") for n in range(10)]
+    make_many_waiting(workloads, 500, since=NOW - HOUR)
+    with at_most(6):
+        page = pending_now(NOW, visibility=of(portal.vision), page_size=50)
+    assert len(page.rows) == 50
+    with at_most(4):
+        pending_sums(NOW, by=By.TEAM, visibility=OUTSIDER)

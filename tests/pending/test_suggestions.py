@@ -1,0 +1,339 @@
+"""Each suggestion is enough: carried out, the pod starts."""
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from apps.clusters.domain.sightings import (
+    Expression,
+    Kind,
+    Placement,
+    SeenNode,
+    SeenPod,
+    Sighting,
+    Taint,
+    Toleration,
+)
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.diagnosis import Action
+from apps.pending.domain.look import look
+from apps.pending.domain.state import ClusterState
+from tests.pending.bound import applied, in_turn, nodes_of, starts_on
+from tests.pending.worlds import GPU, KUBE_LISTS, holder, node, only, pod, recorded, seen, world
+
+NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: not eligible due to"
+H100 = {"nvidia.com/gpu.product": "H100"}
+A100 = {"nvidia.com/gpu.product": "A100"}
+LLM = Taint("dedicated", "llm", "NoSchedule")
+MIG = "nvidia.com/mig-2g.20gb"
+
+
+def assert_enough(waiting: Sighting, state: ClusterState) -> None:
+    """Carry out each suggestion in its own copy of the world; the pod must start each time."""
+    body, nodes = waiting.body, nodes_of(state.of(Kind.NODE))
+    assert isinstance(body, SeenPod)
+    assert not starts_on(body, nodes)
+    found = next(one for one in look(state) if one.uid == waiting.uid)
+    groups = in_turn(found.diagnosis.suggestions)
+    assert groups
+    for group in groups:
+        asked, there = body, nodes
+        for step in group:
+            asked, there = applied(step, asked, there)
+        assert starts_on(asked, there), [step.text for step in group]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "nodes", "cause", "detail", "action", "change"),
+    [
+        pytest.param(
+            pod("p", 8, NO_NODE),
+            [node("a", 8, 3), node("b", 8, 6), node("c", 4, 0)],
+            *(Cause.CAPACITY, "none free", Action.FREE),
+            {"resource": GPU, "amount": 3.0, "nodes": ["a"]},
+            id="none free: the smallest number on the emptiest node",
+        ),
+        pytest.param(
+            pod("p", 8, NO_NODE),
+            [node("a", 8, 3), node("b", 8, 2), node("c", 8, 8)],
+            *(Cause.CAPACITY, "fragmented", Action.FREE),
+            {"resource": GPU, "amount": 2.0, "nodes": ["b"]},
+            id="fragmented: enough in all, on no single node",
+        ),
+        pytest.param(
+            pod("p", 2, NO_NODE),
+            [node("a", 8, 8), node("b", 8, 8)],
+            *(Cause.CAPACITY, "none free", Action.FREE),
+            {"resource": GPU, "amount": 2.0, "nodes": ["a", "b"]},
+            id="none free: any one of equal nodes",
+        ),
+        pytest.param(
+            pod("p", 3, NO_NODE, resource=MIG),
+            [node("a", 2, resource=MIG)],
+            *(Cause.CAPACITY, "none offered", Action.REQUEST),
+            {"resource": MIG, "from": 3.0, "to": 2.0},
+            id="none offered: more than any node has",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE, resource=MIG),
+            [node("a", 8, 8)],
+            *(Cause.CAPACITY, "none offered", Action.ADD_NODE),
+            {"resource": MIG, "amount": 1.0},
+            id="none offered: a resource that nobody has",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE, cpu=500),
+            [node("a", 8, 3, cpu_used=20)],
+            *(Cause.CAPACITY, "cpu short", Action.REQUEST),
+            {"resource": "cpu", "from": 500, "to": 76.0},
+            id="cpu: more than any node has",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE, cpu=50),
+            [node("a", 8, 3, cpu_used=60), node("b", 8, 8)],
+            *(Cause.CAPACITY, "cpu short", Action.FREE),
+            {"resource": "cpu", "amount": 14.0, "nodes": ["a"]},
+            id="cpu: GPUs are free where CPU is not",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE, select=A100),
+            [node("a", labels=H100)],
+            *(Cause.AFFINITY, "selector", Action.SELECT),
+            {"remove": A100, "add": H100, "nodes": ["a"]},
+            id="selector: the label value that a node with room has",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE, select={"zone": "x"}),
+            [node("a")],
+            *(Cause.AFFINITY, "selector", Action.SELECT),
+            {"remove": {"zone": "x"}, "nodes": ["a"]},
+            id="selector: a label that no node has",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE, select=H100),
+            [node("a", labels=H100, taints=(LLM,)), node("b", labels=A100)],
+            *(Cause.TAINT, "untolerated", Action.TOLERATE),
+            {"key": "dedicated", "value": "llm", "effect": "NoSchedule", "nodes": ["a"]},
+            id="taint",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE, select=H100),
+            [node("a", labels=H100, unschedulable=True), node("b", labels=A100)],
+            *(Cause.CORDON, "cordoned", Action.UNCORDON),
+            {"nodes": ["a"]},
+            id="cordon",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE),
+            [node("a", ready=False)],
+            *(Cause.TAINT, "node not ready", Action.LOOK_AT_NODE),
+            {"nodes": ["a"], "reason": "not-ready"},
+            id="node not ready",
+        ),
+    ],
+)
+def test_the_cause_comes_with_the_smallest_change_that_is_enough(
+    waiting: Sighting,
+    nodes: list[Sighting],
+    cause: Cause,
+    detail: str,
+    action: Action,
+    change: dict[str, Any],
+) -> None:
+    state = world(waiting, *nodes)
+    found = only(state).diagnosis
+    assert (found.cause, found.detail) == (cause, detail)
+    assert (found.suggestions[0].action, dict(found.suggestions[0].change)) == (action, change)
+    assert_enough(waiting, state)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "nodes", "action", "change"),
+    [
+        pytest.param(
+            pod("p", 8, NO_NODE),
+            [node("a", 8, 3)],
+            Action.REQUEST,
+            {"resource": GPU, "from": 8.0, "to": 5.0},
+            id="as many as are free",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE),
+            [node("a", 8, 8, more={MIG: 3.0})],
+            Action.REQUEST,
+            {"resource": GPU, "from": 1.0, "to": 1.0, "instead": MIG},
+            id="a slice that is free",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE),
+            [node("a", 8, 8), node("b", taints=(LLM,)), node("c", taints=(LLM,))],
+            Action.TOLERATE,
+            {"key": "dedicated", "value": "llm", "effect": "NoSchedule", "nodes": ["b", "c"]},
+            id="tainted nodes with room",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE),
+            [node("a", 8, 8), node("b", unschedulable=True)],
+            Action.UNCORDON,
+            {"nodes": ["b"]},
+            id="cordoned nodes with room",
+        ),
+        pytest.param(
+            pod("p", 1, NO_NODE, select=H100),
+            [node("a", 8, 8, labels=H100), node("b", labels=A100)],
+            Action.SELECT,
+            {"remove": H100, "add": A100, "nodes": ["b"]},
+            id="room on other nodes",
+        ),
+    ],
+)
+def test_what_would_do_as_well_comes_after(
+    waiting: Sighting, nodes: list[Sighting], action: Action, change: dict[str, Any]
+) -> None:
+    state = world(waiting, *nodes)
+    found = only(state).diagnosis.suggestions
+    assert found[0].action is Action.FREE
+    assert [dict(one.change) for one in found[1:] if one.action is action] == [change]
+    assert_enough(waiting, state)
+
+
+def test_two_obstacles_are_both_named() -> None:
+    waiting = pod("p", 2, NO_NODE, select=H100)
+    state = world(waiting, node("a", 8, 7, labels=H100, taints=(LLM,)))
+    first, second = only(state).diagnosis.suggestions
+    assert (first.action, second.action) == (Action.TOLERATE, Action.FREE)
+    assert second.text.startswith("Also needed: ")
+    assert_enough(waiting, state)
+
+
+def test_a_node_with_two_taints_is_not_opened_by_one_toleration() -> None:
+    both = (LLM, Taint("gpu", "", "NoExecute"))
+    state = world(pod("p", 1, NO_NODE), node("a", 8, 8), node("b", taints=both))
+    found = only(state).diagnosis.suggestions
+    assert [one.action for one in found] == [Action.FREE]
+
+
+@pytest.mark.parametrize(
+    ("holders", "named"),
+    [
+        pytest.param([holder("x", "a", 8)], ["others/x"], id="one that holds enough"),
+        pytest.param(
+            [holder("x", "a", 4), holder("y", "a", 4, running=False)],
+            ["others/y"],
+            id="one that does not run",
+        ),
+        pytest.param(
+            [holder(n, "a", 1) for n in "xyz"],
+            ["others/x", "others/y", "others/z"],
+            id="several together",
+        ),
+        pytest.param([holder("x", "a", 1)], None, id="not enough known"),
+    ],
+)
+def test_holders_are_named_only_when_they_are_enough(
+    holders: list[Any], named: list[str] | None
+) -> None:
+    state = world(pod("p", 8, NO_NODE), node("a", 8, 3), holders=holders)
+    assert only(state).diagnosis.suggestions[0].change.get("holders") == named
+
+
+RECORDED = recorded("kube-1.36.2", KUBE_LISTS)
+BY_NODES = (Cause.CAPACITY, Cause.AFFINITY, Cause.TAINT, Cause.CORDON)
+
+
+@pytest.mark.parametrize(
+    "uid",
+    [w.uid for w in look(RECORDED) if w.kind == "Pod" and w.diagnosis.cause in BY_NODES],
+)
+def test_suggestions_for_recorded_pods_are_enough(uid: str) -> None:
+    assert_enough(next(one for one in RECORDED.of(Kind.POD) if one.uid == uid), RECORDED)
+
+
+# ---------------------------------------------------------------- any cluster
+
+KEYS = st.sampled_from(["pool", "zone"])
+VALUES = st.sampled_from(["1", "2", "30"])
+TAINTS = st.sampled_from(
+    [
+        LLM,
+        Taint("gpu", "", "NoExecute"),
+        Taint("soft", "", "PreferNoSchedule"),
+        Taint("node.kubernetes.io/disk-pressure", "", "NoSchedule"),
+    ]
+)
+EXPRESSIONS = st.builds(
+    Expression,
+    key=KEYS,
+    operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
+    values=VALUES.map(lambda value: (value,)),
+)
+TOLERATIONS = st.builds(
+    Toleration,
+    key=st.sampled_from(["dedicated", "gpu", ""]),
+    operator=st.sampled_from(["Equal", "Exists"]),
+    value=st.sampled_from(["llm", ""]),
+    effect=st.sampled_from(["", "NoSchedule", "NoExecute"]),
+)
+PLACEMENTS = st.builds(
+    Placement,
+    node_selector=st.dictionaries(KEYS, VALUES, max_size=2),
+    affinity=st.lists(st.lists(EXPRESSIONS, min_size=1, max_size=2).map(tuple), max_size=2).map(
+        tuple
+    ),
+    tolerations=st.lists(TOLERATIONS, max_size=2).map(tuple),
+)
+
+
+@st.composite
+def any_node(draw: st.DrawFn) -> SeenNode:
+    size = {"cpu": 96.0, "memory": 1e12, "pods": 10.0}
+    size |= draw(st.dictionaries(st.sampled_from([GPU, MIG]), st.sampled_from([1.0, 4.0, 8.0])))
+    used = {
+        r: float(draw(st.integers(0, int(units)))) for r, units in size.items() if r != "memory"
+    }
+    return SeenNode(
+        labels=draw(st.dictionaries(KEYS, VALUES)),
+        taints=tuple(draw(st.lists(TAINTS, max_size=2, unique=True))),
+        allocatable=size,
+        used=used,
+        ready=draw(st.sampled_from([True, True, False])),
+        unschedulable=draw(st.booleans()),
+    )
+
+
+@st.composite
+def any_pod(draw: st.DrawFn) -> SeenPod:
+    cpu = float(draw(st.sampled_from([1, 40, 200])))
+    amount = float(draw(st.sampled_from([1, 2, 8, 16])))
+    one = pod("p", amount, NO_NODE, resource=draw(st.sampled_from([GPU, MIG])), cpu=cpu)
+    assert isinstance(one.body, SeenPod)
+    body = one.body
+    return SeenPod(
+        created=body.created,
+        phase="Pending",
+        scheduled=body.scheduled,
+        requests=body.requests,
+        placement=draw(PLACEMENTS),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(body=any_pod(), nodes=st.lists(any_node(), min_size=1, max_size=5))
+def test_in_any_cluster_every_suggestion_is_enough(body: SeenPod, nodes: list[SeenNode]) -> None:
+    there = [seen(Kind.NODE, f"n{i}", one, namespace="") for i, one in enumerate(nodes)]
+    assume(not starts_on(body, nodes_of(there)))
+    waiting = seen(Kind.POD, "p", body)
+    assert_enough(waiting, world(waiting, *there))
+
+
+@settings(max_examples=200, deadline=None)
+@given(body=any_pod(), nodes=st.lists(any_node(), min_size=1, max_size=5))
+def test_nodes_with_room_are_those_a_plain_scheduler_finds(
+    body: SeenPod, nodes: list[SeenNode]
+) -> None:
+    there = [seen(Kind.NODE, f"n{i}", one, namespace="") for i, one in enumerate(nodes)]
+    found = only(world(seen(Kind.POD, "p", body), *there)).diagnosis
+    waits = [s for s in found.suggestions if s.action is Action.WAIT]
+    assert bool(waits) == bool(starts_on(body, nodes_of(there)))

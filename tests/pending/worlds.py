@@ -1,0 +1,269 @@
+"""Clusters to look at: by hand, object by object, and from recorded answers of API servers."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from apps.clusters.domain.pod_claims import Ask, pod_claims
+from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.sighting import Beside, sighting_of, template_classes
+from apps.clusters.domain.sighting_fields import request
+from apps.clusters.domain.sightings import (
+    Body,
+    ClaimRequest,
+    Condition,
+    Kind,
+    Placement,
+    SeenClaim,
+    SeenNode,
+    SeenPod,
+    Sighting,
+    Toleration,
+)
+from apps.pending.domain.look import look
+from apps.pending.domain.state import ClusterState, Holder, Waiting
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
+AT = 1_800_000_000.0
+GPU = "nvidia.com/gpu"
+GIB = 2.0**30
+KUBE_LISTS = {
+    Kind.POD: "pods",
+    Kind.NODE: "nodes",
+    Kind.EVENT: "events",
+    Kind.REPLICA_SET: "replicasets",
+    Kind.JOB: "jobs",
+    Kind.STATEFUL_SET: "statefulsets",
+    Kind.RESOURCE_QUOTA: "resourcequotas",
+    Kind.RESOURCE_CLAIM: "resourceclaims",
+}
+DEFAULT_CLASSES = ("gpu.nvidia.com", "mig.nvidia.com")
+
+
+def is_gpu_name(name: str) -> bool:
+    """Say whether a resource or device class is one of GPUs."""
+    return is_gpu(name) or name in DEFAULT_CLASSES
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def world(*sightings: Sighting, holders: Iterable[Holder] = (), at: float = AT) -> ClusterState:
+    """Return a state of these objects."""
+    by_kind: dict[Kind, list[Sighting]] = defaultdict(list)
+    for one in sightings:
+        by_kind[one.kind].append(one)
+    return ClusterState(at, by_kind, holders=tuple(holders), is_gpu=is_gpu_name)
+
+
+def seen(kind: Kind, name: str, body: Body, namespace: str = "team", uid: str = "") -> Sighting:
+    """Return an object that was first seen an hour ago."""
+    made = AT - 3600
+    return Sighting(kind, uid or f"{namespace}-{name}", namespace, name, body, made, made)
+
+
+def node(
+    name: str,
+    gpus: float = 8,
+    used: float = 0,
+    *,
+    resource: str = GPU,
+    labels: Mapping[str, str] | None = None,
+    cpu: float = 96,
+    cpu_used: float = 0,
+    **fields: Any,
+) -> Sighting:
+    """Return a node with so many GPUs, and so many of them used."""
+    allocatable = {"cpu": cpu, "memory": 1000 * GIB, "pods": 110.0, resource: float(gpus)}
+    body = SeenNode(
+        labels={"kubernetes.io/hostname": name, **(labels or {})},
+        allocatable=allocatable | fields.pop("more", {}),
+        used={resource: float(used), "cpu": cpu_used} | fields.pop("more_used", {}),
+        **fields,
+    )
+    return seen(Kind.NODE, name, body, namespace="")
+
+
+def unschedulable(message: str) -> Condition:
+    """Return the condition of a pod that the scheduler could not place."""
+    return Condition("PodScheduled", "False", "Unschedulable", message, AT - 600)
+
+
+def pod(
+    name: str,
+    gpus: float = 1,
+    message: str = "",
+    *,
+    resource: str = GPU,
+    cpu: float = 4,
+    select: Mapping[str, str] | None = None,
+    tolerations: tuple[Toleration, ...] = (),
+    namespace: str = "team",
+    **fields: Any,
+) -> Sighting:
+    """Return a pod that waits for so many GPUs; `message` is the scheduler's."""
+    requests = {"cpu": cpu, "memory": 16 * GIB} | ({resource: float(gpus)} if gpus else {})
+    placement = fields.pop("placement", None) or Placement(
+        node_selector=select or {}, tolerations=tolerations
+    )
+    values: dict[str, Any] = {
+        "owner_kind": "Pod",
+        "owner": name,
+        "phase": "Pending",
+        "scheduled": unschedulable(message) if message else None,
+        "requests": requests,
+        "placement": placement,
+    }
+    body = SeenPod(created=AT - 1800, **(values | fields))
+    return seen(Kind.POD, name, body, namespace)
+
+
+def holder(name: str, on: str, gpus: float, *, running: bool = True, **fields: Any) -> Holder:
+    """Return a pod that holds GPUs on a node."""
+    return Holder(
+        uid=f"uid-{name}",
+        namespace="others",
+        name=name,
+        owner_kind="Pod",
+        owner=name,
+        node=on,
+        requests={GPU: float(gpus)},
+        running=running,
+        **fields,
+    )
+
+
+def claim(name: str, device_class: str = "gpu.nvidia.com", **fields: Any) -> Sighting:
+    """Return a ResourceClaim that is not allocated."""
+    wish = ClaimRequest("gpu", device_class, selectors=fields.pop("selectors", ()))
+    body = SeenClaim(created=AT - 1800, requests=(wish,), **fields)
+    return seen(Kind.RESOURCE_CLAIM, name, body)
+
+
+def only(state: ClusterState, name: str = "") -> Waiting:
+    """Return the one thing that waits, of this name where given."""
+    found = [one for one in look(state) if not name or one.name == name]
+    assert len(found) == 1, [f"{one.kind} {one.name}" for one in found]
+    return found[0]
+
+
+# ---------------------------------------------------------------- recorded
+
+
+def recorded(folder: str, lists: Mapping[Kind, str]) -> ClusterState:
+    """Return the state of a recorded cluster; `lists` names the file of each kind.
+
+    What the watch would add is added the same way: what pods hold of nodes, and free devices.
+    """
+    raw = {kind: _items(folder, name) for kind, name in lists.items()}
+    claims = raw.get(Kind.RESOURCE_CLAIM, [])
+    beside = _beside(folder, claims)
+    by_kind: dict[Kind, list[Sighting]] = {}
+    for kind, items in raw.items():
+        found = [_sighting(kind, item, beside(item)) for item in items]
+        by_kind[kind] = [one for one in found if one is not None]
+    pods = raw.get(Kind.POD, [])
+    by_kind[Kind.NODE] = [_as_used(one, pods, folder) for one in by_kind.get(Kind.NODE, [])]
+    newest = max((s.first for found in by_kind.values() for s in found), default=AT)
+    holders = [one for item in pods if (one := _holder(item)) is not None]
+    return ClusterState(newest + 900, by_kind, holders=holders, is_gpu=is_gpu_name)
+
+
+def expected(folder: str) -> dict[str, Any]:
+    """Return what is known of a recorded cluster by design."""
+    found: dict[str, Any] = json.loads((RECORDINGS / folder / "expected.json").read_text())
+    return found
+
+
+def _items(folder: str, name: str) -> list[dict[str, Any]]:
+    path = RECORDINGS / folder / "lists" / f"{name}.json"
+    return list(json.loads(path.read_text())["items"]) if path.exists() else []
+
+
+def _beside(folder: str, claims: list[dict[str, Any]]) -> Any:
+    templates = {
+        (one["metadata"]["namespace"], one["metadata"]["name"]): template_classes(one)
+        for one in _items(folder, "resourceclaimtemplates")
+    }
+    asks = {(one["metadata"]["namespace"], one["metadata"]["name"]): _ask(one) for one in claims}
+
+    def of(item: dict[str, Any]) -> Beside:
+        namespace = item["metadata"].get("namespace", "")
+        found = pod_claims(item, lambda name: asks.get((namespace, name)))
+        return Beside(claims=found, is_gpu_class=is_gpu_name, template_classes=templates)
+
+    return of
+
+
+def _ask(item: dict[str, Any]) -> Ask:
+    requests: dict[str, float] = defaultdict(float)
+    for one in item["spec"]["devices"]["requests"]:
+        wish = one.get("exactly") or one["firstAvailable"][0]
+        requests[wish["deviceClassName"]] += wish.get("count", 1)
+    return Ask(item["metadata"]["uid"], dict(requests))
+
+
+def _sighting(kind: Kind, item: dict[str, Any], beside: Beside) -> Sighting | None:
+    body = sighting_of(kind, item, beside)
+    if body is None:
+        return None
+    metadata = item["metadata"]
+    at = AT - 3600
+    return Sighting(
+        kind, metadata["uid"], metadata.get("namespace", ""), metadata["name"], body, at, at
+    )
+
+
+def _as_used(one: Sighting, pods: list[dict[str, Any]], folder: str) -> Sighting:
+    body = one.body
+    assert isinstance(body, SeenNode)
+    used: dict[str, float] = defaultdict(float)
+    for item in pods:
+        over = item["status"]["phase"] in ("Succeeded", "Failed")
+        if item["spec"].get("nodeName") != one.name or over:
+            continue
+        used["pods"] += 1
+        for resource, units in request(item["spec"]).items():
+            used[resource] += units
+    devices = _devices(folder, one.name)
+    taken = sum(_on(item, one.name) for item in _items(folder, "resourceclaims"))
+    free = {name: units - taken for name, units in devices.items()}
+    return Sighting(
+        *(one.kind, one.uid, one.namespace, one.name),
+        body=SeenNode(
+            *(body.labels, body.taints, body.allocatable, dict(used), devices, free),
+            *(body.ready, body.unschedulable),
+        ),
+        first=one.first,
+        changed=one.changed,
+    )
+
+
+def _devices(folder: str, name: str) -> dict[str, int]:
+    slices = [s for s in _items(folder, "resourceslices") if s["spec"].get("nodeName") == name]
+    count = sum(len(s["spec"]["devices"]) for s in slices)
+    return {"gpu.nvidia.com": count} if count else {}
+
+
+def _on(item: dict[str, Any], name: str) -> int:
+    results = (item.get("status") or {}).get("allocation", {}).get("devices", {})
+    return sum(one["pool"] == name for one in results.get("results", ()))
+
+
+def _holder(item: dict[str, Any]) -> Holder | None:
+    requests = {r: u for r, u in request(item["spec"]).items() if is_gpu_name(r)}
+    on = item["spec"].get("nodeName", "")
+    if not on or not requests or item["status"]["phase"] in ("Succeeded", "Failed"):
+        return None
+    metadata = item["metadata"]
+    return Holder(
+        metadata["uid"],
+        metadata["namespace"],
+        metadata["name"],
+        "Pod",
+        metadata["name"],
+        on,
+        requests,
+    )
