@@ -1,0 +1,149 @@
+"""A team's week in words and numbers, from the sums of its tier."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from apps.fairness.domain.arrays import Array
+from apps.fairness.domain.denied import idle_while_denied
+from apps.fairness.domain.integrate import Measured, Sums
+
+
+class Part(NamedTuple):
+    """Something of another team: GPU-hours where borrowed or lent, mean GPUs where idle."""
+
+    team: str
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class TeamFigures:
+    """One team in one tier over a window of `hours`; amounts in GPU-hours, largest part first.
+
+    The parts of `borrowed_from`, with `from_pool` and `overdrawn`, sum to what was borrowed;
+    those of `lent_to` to what was lent. `idle_beside` has the mean GPUs that other teams held
+    idle while this one was denied.
+    """
+
+    team: str
+    tier: str
+    hours: float
+    entitlement_gpu_hours: float
+    demand_gpu_hours: float
+    fair_share_gpu_hours: float
+    allocated_gpu_hours: float
+    borrowed_gpu_hours: float
+    lent_gpu_hours: float
+    denied_gpu_hours: float
+    from_pool_gpu_hours: float = 0.0
+    overdrawn_gpu_hours: float = 0.0
+    borrowed_from: Sequence[Part] = ()
+    lent_to: Sequence[Part] = ()
+    idle_beside: Sequence[Part] = ()
+
+
+def team_figures(
+    measured: Measured, sums: Sums, position: int, *, tier: str, teams: Sequence[str], idle: Array
+) -> TeamFigures:
+    """Return the figures of the team at `position` of `teams`.
+
+    `sums` are those of `measured`; `idle` is (slots, teams), the GPUs that each team held idle.
+    """
+    team, source, hours = teams[position], measured.borrowed_from, measured.slots.hours
+    own = measured.denied[:, position : position + 1]
+    beside = idle_while_denied(idle=idle, denied=own, hours=hours)[0]
+    return TeamFigures(
+        team=team,
+        tier=tier,
+        hours=float(hours.sum()),
+        entitlement_gpu_hours=float(sums.entitlement[position]),
+        demand_gpu_hours=float(sums.demand[position]),
+        fair_share_gpu_hours=float(sums.fair_share[position]),
+        allocated_gpu_hours=float(sums.allocated[position]),
+        borrowed_gpu_hours=float(sums.borrowed[position]),
+        lent_gpu_hours=float(sums.lent[position]),
+        denied_gpu_hours=float(sums.denied[position]),
+        from_pool_gpu_hours=float(source.pool[position]),
+        overdrawn_gpu_hours=float(source.overdrawn[position]),
+        borrowed_from=_parts(teams, source.lender[:, position]),
+        lent_to=_parts(teams, source.lender[position]),
+        idle_beside=[part for part in _parts(teams, beside) if part.team != team],
+    )
+
+
+def sentence(figures: TeamFigures) -> str:
+    """Return the week in one sentence, GPUs as means over the window.
+
+    "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech; denied 40 GPU-hours
+    while robotics held 6 GPUs idle". What rounds to 0 is left out.
+    """
+    if not figures.hours:
+        raise ValueError("a statement needs a window that is not empty")
+    words = [
+        f"entitled to {_bare(figures.entitlement_gpu_hours / figures.hours)}",
+        f"received {_mean(figures.allocated_gpu_hours, figures)}",
+        *_moved("borrowed", "from", figures.borrowed_gpu_hours, _sources(figures), figures),
+        *_moved("lent", "to", figures.lent_gpu_hours, figures.lent_to, figures),
+    ]
+    return f"{', '.join(words)}; {_denial(figures)}"
+
+
+def _parts(teams: Sequence[str], amounts: Array) -> list[Part]:
+    parts = [Part(t, float(a)) for t, a in zip(teams, amounts, strict=True) if a > 0]
+    return sorted(parts, key=lambda part: (-part.amount, part.team))
+
+
+def _sources(figures: TeamFigures) -> list[Part]:
+    """Return where borrowed GPUs came from: lending teams first, then what is no team's to lend."""
+    return [
+        *figures.borrowed_from,
+        Part("capacity nobody is entitled to", figures.from_pool_gpu_hours),
+        Part("what others were asking for", figures.overdrawn_gpu_hours),
+    ]
+
+
+def _moved(
+    verb: str, way: str, gpu_hours: float, parts: Sequence[Part], figures: TeamFigures
+) -> list[str]:
+    if not _shows(gpu_hours, figures):
+        return []
+    named = [
+        f"{_mean(part.amount, figures)} {way} {part.team}"
+        for part in parts
+        if _shows(part.amount, figures)
+    ]
+    return [
+        f"{verb} {_mean(gpu_hours, figures)}" + (f" of which {_listed(named)}" if named else "")
+    ]
+
+
+def _denial(figures: TeamFigures) -> str:
+    if round(figures.denied_gpu_hours, 1) <= 0:
+        return "denied nothing" if figures.demand_gpu_hours else "asked for nothing"
+    words = f"denied {_hours(figures.denied_gpu_hours)} GPU-hours"
+    if figures.idle_beside and round(figures.idle_beside[0].amount, 1) > 0:
+        team, gpus = figures.idle_beside[0]
+        number = _bare(gpus)
+        words += f" while {team} held {number} {'GPU' if number == '1' else 'GPUs'} idle"
+    return words
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _shows(gpu_hours: float, figures: TeamFigures) -> bool:
+    return round(gpu_hours / figures.hours, 1) > 0
+
+
+def _mean(gpu_hours: float, figures: TeamFigures) -> str:
+    return f"{gpu_hours / figures.hours:,.1f}"
+
+
+def _bare(number: float) -> str:
+    """Return a number with one decimal, and with none where that would be 0."""
+    return f"{number:,.1f}".removesuffix(".0")
+
+
+def _hours(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else _bare(number)
