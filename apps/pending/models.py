@@ -148,13 +148,21 @@ class Eviction(models.Model):
 
 
 class Refreshed(models.Model):
-    """When what waits in a cluster was last looked at, and whether that worked."""
+    """When what waits in a cluster was last looked at, and whether that worked.
+
+    `at` is the last refresh that worked, `error` what the one after it failed with.
+    `pods_to`: rows of the ledger up to this id have their episodes. `rolled_to`: the sums of
+    days are up to date until then; an older episode that is written moves it back. Who refreshes
+    holds `lease_until`.
+    """
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
-    at = models.DateTimeField()
+    at = models.DateTimeField(null=True, blank=True)
     waiting = models.IntegerField(default=0)
     error = models.TextField(blank=True)
     rolled_to = models.DateTimeField(null=True, blank=True)
+    pods_to = models.BigIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.cluster_id} at {self.at}"

@@ -1,0 +1,64 @@
+"""Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
+
+from apps.pending.selectors.episodes import episode, episodes_of, find_waiting
+from apps.pending.selectors.evictions import eviction_sums, evictions
+from apps.pending.selectors.freshness import freshness, looks
+from apps.pending.selectors.gangs import partial_gangs
+from apps.pending.selectors.history import pending_history
+from apps.pending.selectors.in_front import in_front
+from apps.pending.selectors.now import pending_now, pending_sums
+from apps.pending.selectors.rows import (
+    By,
+    EpisodeRow,
+    EvictionRow,
+    EvictionSum,
+    HistoryRow,
+    InFrontPod,
+    InFrontTeam,
+    LookRow,
+    Order,
+    PartialGang,
+    PendingFilters,
+    PendingRow,
+    PendingSum,
+    SpellRow,
+    StartTimes,
+    SuggestionRow,
+    WaitSums,
+)
+from apps.pending.selectors.waits import TypicalWait, time_to_start, typical_wait
+
+__all__ = [
+    "By",
+    "EpisodeRow",
+    "EvictionRow",
+    "EvictionSum",
+    "HistoryRow",
+    "InFrontPod",
+    "InFrontTeam",
+    "LookRow",
+    "Order",
+    "PartialGang",
+    "PendingFilters",
+    "PendingRow",
+    "PendingSum",
+    "SpellRow",
+    "StartTimes",
+    "SuggestionRow",
+    "TypicalWait",
+    "WaitSums",
+    "episode",
+    "episodes_of",
+    "eviction_sums",
+    "evictions",
+    "find_waiting",
+    "freshness",
+    "in_front",
+    "looks",
+    "partial_gangs",
+    "pending_history",
+    "pending_now",
+    "pending_sums",
+    "time_to_start",
+    "typical_wait",
+]

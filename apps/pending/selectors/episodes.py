@@ -1,0 +1,63 @@
+"""Episodes of one thing, for its page and for `why`."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db.models import Q
+
+from apps.accounts.permissions import Visibility
+from apps.pending.models import CauseSpell, Episode
+from apps.pending.selectors.freshness import freshness
+from apps.pending.selectors.now import COLUMNS, pending_row
+from apps.pending.selectors.rows import EpisodeRow, SpellRow
+from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+
+_MOST = 50
+
+
+def episodes_of(
+    cluster: str, uid: str, *, at: datetime, visibility: Visibility
+) -> list[EpisodeRow]:
+    """Return every episode of a thing with its spells, newest first, at most 50.
+
+    Empty where there is none, or where the reader does not see its namespace. Seven queries.
+    """
+    return _episodes(Q(cluster__name=cluster, uid=uid), at, visibility)
+
+
+def episode(pk: int, *, at: datetime, visibility: Visibility) -> EpisodeRow | None:
+    """Return one episode by its id; None where there is none that the reader sees."""
+    return next(iter(_episodes(Q(pk=pk), at, visibility)), None)
+
+
+def find_waiting(
+    namespace: str, name: str, *, at: datetime, visibility: Visibility, cluster: str = ""
+) -> list[EpisodeRow]:
+    """Return the episodes of what is called so, or is of a controller called so; newest first.
+
+    What waits at `at` comes before what is over; at most 50. Seven queries.
+    """
+    where = Q(workload__namespace__name=namespace) & (Q(name=name) | Q(workload__name=name))
+    if cluster:
+        where &= Q(cluster__name=cluster)
+    found = _episodes(where, at, visibility)
+    return sorted(found, key=lambda one: one.row.until is not None)
+
+
+def _episodes(where: Q, at: datetime, visibility: Visibility) -> list[EpisodeRow]:
+    scope = Scope(at, EVERYTHING_WAITING, visibility)
+    rows = Episode.objects.filter(where, scope.condition()).order_by("-since", "pk")
+    found = list(rows.values_list(*COLUMNS, named=True)[:_MOST])
+    fresh = freshness(at)
+    spells = _spells([row.pk for row in found])
+    return [EpisodeRow(pending_row(row, at, scope, fresh), tuple(spells[row.pk])) for row in found]
+
+
+def _spells(episodes: Sequence[int]) -> dict[int, list[SpellRow]]:
+    found: dict[int, list[SpellRow]] = defaultdict(list)
+    rows = CauseSpell.objects.filter(episode_id__in=episodes).order_by("start", "pk")
+    columns = ("start", "end", "cause", "detail", "message", "counts", "counted")
+    for episode_id, *values in rows.values_list("episode_id", *columns):
+        found[episode_id].append(SpellRow(*values))
+    return found

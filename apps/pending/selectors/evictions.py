@@ -1,0 +1,113 @@
+"""Pods that lost their GPUs to others: sums by tier and team, and one by one."""
+
+from collections import defaultdict
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Count, Q, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.tiers import UNDETERMINED
+from apps.clusters.domain.window import Window
+from apps.pending.models import Eviction
+from apps.pending.selectors.rows import By, EvictionRow, EvictionSum, PendingFilters
+from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope, tier_condition
+from apps.usage.models import TeamHour
+
+_INSTANT = timedelta(seconds=1)
+
+
+def eviction_sums(
+    window: Window,
+    *,
+    by: By,
+    visibility: Visibility,
+    filters: PendingFilters = EVERYTHING_WAITING,
+) -> list[EvictionSum]:
+    """Return what was preempted and reclaimed within the window by tier or team; by name.
+
+    What an evicted pod had held counts whole in the window of its end. The rate is that ÷ what
+    the same tier or team had allocated in the window's hours. Sums at the level of a team, which
+    everybody may see: `visibility` narrows nothing but named namespaces. A team is whose the
+    namespace is at the window's end. Five queries. Raises ValueError for other groups.
+    """
+    if by not in (By.TIER, By.TEAM):
+        raise ValueError(f"evictions cannot be summed by {by}")
+    scope = _scope(window, filters, visibility)
+    column = "tier__name" if by is By.TIER else "workload__namespace_id"
+    rows = Eviction.objects.filter(_within(window, scope, details=bool(filters.namespace)))
+    found = rows.order_by().values_list(column, "reclaimed").annotate(Count("pk"), Sum("held"))
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for value, reclaimed, pods, held in found:
+        name = scope.team_of(value) if by is By.TEAM else value or UNDETERMINED
+        sums[name][0] += pods
+        sums[name][2 if reclaimed else 1] += held
+    allocated = _allocated(window, by, filters)
+    return [
+        EvictionSum(name, pods, lost, back, _rate(lost + back, allocated.get(name, 0)))
+        for name, (pods, lost, back) in sorted(sums.items())
+    ]
+
+
+def evictions(
+    window: Window,
+    *,
+    visibility: Visibility,
+    filters: PendingFilters = EVERYTHING_WAITING,
+    limit: int = 100,
+) -> list[EvictionRow]:
+    """Return the pods that lost their GPUs within the window, newest first.
+
+    Of teams that the reader sees; `by` is told to who sees everything, for it names another's
+    pod. Four queries.
+    """
+    scope = _scope(window, filters, visibility)
+    rows = Eviction.objects.filter(_within(window, scope, details=True)).order_by("-at", "pk")
+    columns = (
+        *("cluster__name", "workload__namespace__name", "workload__namespace_id", "pod_uid"),
+        *("workload__kind", "workload__name", "tier__name", "at", "reclaimed", "by"),
+        *("gpu_equivalents", "held"),
+    )
+    return [_row(row, scope) for row in rows.values_list(*columns, named=True)[:limit]]
+
+
+def _scope(window: Window, filters: PendingFilters, visibility: Visibility) -> Scope:
+    # An eviction has neither cause nor kind.
+    return Scope(window.end - _INSTANT, replace(filters, cause=(), kind=()), visibility)
+
+
+def _row(row: Any, scope: Scope) -> EvictionRow:
+    return EvictionRow(
+        cluster=row.cluster__name,
+        namespace=row.workload__namespace__name,
+        team=scope.team_of(row.workload__namespace_id),
+        workload=f"{row.workload__kind}/{row.workload__name}",
+        uid=row.pod_uid,
+        tier=row.tier__name or UNDETERMINED,
+        at=row.at,
+        reclaimed=row.reclaimed,
+        by=row.by if scope.visibility.everything else "",
+        gpu_equivalents=row.gpu_equivalents,
+        held=row.held,
+    )
+
+
+def _within(window: Window, scope: Scope, *, details: bool) -> Q:
+    return Q(at__gte=window.start, at__lt=window.end) & scope.condition(details=details)
+
+
+def _allocated(window: Window, by: By, filters: PendingFilters) -> dict[str, int]:
+    """Return what was allocated by tier or team. One query."""
+    where = Q(hour__gte=window.start, hour__lt=window.end) & tier_condition(filters.tier)
+    if filters.cluster:
+        where &= Q(cluster__name__in=filters.cluster)
+    if filters.team:
+        where &= Q(team__name__in=filters.team)
+    column = "tier__name" if by is By.TIER else "team__name"
+    rows = TeamHour.objects.filter(where).order_by().values_list(column)
+    return dict(rows.annotate(Sum("allocated")))
+
+
+def _rate(held: int, allocated: int) -> float | None:
+    return held / allocated if allocated else None

@@ -1,0 +1,127 @@
+"""Who holds what something waits for, idle holders first."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.sightings import Kind
+from apps.clusters.domain.tiers import UNDETERMINED
+from apps.clusters.models import Pod, Sighting
+from apps.pending.selectors.rows import InFrontPod, InFrontTeam, PendingRow
+from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+from apps.pending.selectors.utilization import Used, used_by
+
+MOST_NODES = 500
+"""Of more nodes than this that could serve it, the holders of the first are told."""
+MOST_PODS = 5000
+_LISTED = 50
+_MOST_IN_QUEUE = 200
+_DAY = timedelta(hours=24)
+_NODE = "node:"
+_QUEUES = (
+    ("cluster_queue:", Kind.KUEUE_WORKLOAD, "body__cluster_queue__in"),
+    ("volcano_queue:", Kind.VOLCANO_POD_GROUP, "body__queue__in"),
+)
+"""How a queue is named, the objects in it, and where these name it."""
+_COLUMNS = (
+    *("pk", "uid", "name", "cluster__name", "workload__namespace_id", "node_name"),
+    *("workload__namespace__name", "workload__kind", "workload__name", "tier__name"),
+    *("gpu_equivalents", "bound_at"),
+)
+
+
+def in_front(waiting: PendingRow, at: datetime, *, visibility: Visibility) -> list[InFrontTeam]:
+    """Return whose pods hold at `at` what something waits for, the idlest team first.
+
+    Pods of the same resource on the nodes, or in the queue, that its episode names. Utilization
+    is of the last 24 hours of which facts are there; those without come last. At most 50 pods of
+    a team are listed, none of teams that the reader does not see. Eight queries at most.
+    """
+    where = _condition(waiting)
+    if where is None:
+        return []
+    pods = Pod.objects.filter(
+        where,
+        Q(ended_at__isnull=True) | Q(ended_at__gt=at),
+        cluster__name=waiting.cluster,
+        bound_at__lte=at,
+    ).exclude(uid=waiting.uid)
+    rows = list(pods.order_by("pk").values_list(*_COLUMNS, named=True)[:MOST_PODS])
+    used = used_by([row.pk for row in rows], start=at - _DAY, end=at)
+    scope = Scope(at, EVERYTHING_WAITING, visibility)
+    teams: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        teams[scope.team_of(row.workload__namespace_id)].append(row)
+    found = [_team(name, own, used, scope) for name, own in teams.items()]
+    return sorted(found, key=lambda one: (*_idleness(one.utilization), one.team))
+
+
+def _condition(waiting: PendingRow) -> Q | None:
+    """Return the condition on pods that hold what it waits for; None where nobody is named."""
+    named = waiting.in_front
+    nodes = [one.removeprefix(_NODE) for one in named if one.startswith(_NODE)]
+    owners = _admitted(waiting.cluster, named)
+    if not nodes and not owners:
+        return None
+    where = Q(node_name__in=nodes[:MOST_NODES]) if nodes else Q()
+    if waiting.resource and nodes:
+        where &= Q(resource=waiting.resource)
+    for space, kind, name in owners:
+        where |= Q(workload__namespace__name=space, workload__kind=kind, workload__name=name)
+    return where
+
+
+def _admitted(cluster: str, named: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return the top controllers of what is in the queues named. One query for each kind."""
+    found: list[tuple[str, str, str]] = []
+    for prefix, kind, path in _QUEUES:
+        queues = [one.removeprefix(prefix) for one in named if one.startswith(prefix)]
+        if not queues:
+            continue
+        rows = Sighting.objects.filter(
+            cluster__name=cluster, kind=kind.value, gone_at__isnull=True, **{path: queues}
+        )
+        for space, body in rows.order_by("pk").values_list("namespace", "body")[:_MOST_IN_QUEUE]:
+            found.append((space, body.get("owner_kind", ""), body.get("owner", "")))
+    return found
+
+
+def _team(name: str, rows: Sequence[Any], used: dict[int, Used], scope: Scope) -> InFrontTeam:
+    none = Used()
+    measured = sum(used.get(row.pk, none).measured for row in rows)
+    busy = sum(used.get(row.pk, none).busy for row in rows)
+    listed = [
+        _pod(row, used.get(row.pk, none)) for row in rows if scope.seen(row.workload__namespace_id)
+    ]
+    listed.sort(key=lambda pod: (*_idleness(pod.utilization), -pod.gpu_equivalents, pod.uid))
+    return InFrontTeam(
+        team=name,
+        pods=len(rows),
+        gpu_equivalents=sum(row.gpu_equivalents for row in rows),
+        utilization=busy / measured if measured else None,
+        listed=tuple(listed[:_LISTED]),
+    )
+
+
+def _pod(row: Any, used: Used) -> InFrontPod:
+    return InFrontPod(
+        cluster=row.cluster__name,
+        namespace=row.workload__namespace__name,
+        pod=row.name,
+        uid=row.uid,
+        workload=f"{row.workload__kind}/{row.workload__name}",
+        node=row.node_name,
+        tier=row.tier__name or UNDETERMINED,
+        gpu_equivalents=row.gpu_equivalents,
+        bound_at=row.bound_at,
+        utilization=used.utilization,
+    )
+
+
+def _idleness(utilization: float | None) -> tuple[bool, float]:
+    """Order the idlest first, what nobody measured last."""
+    return (utilization is None, utilization or 0.0)

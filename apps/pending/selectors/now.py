@@ -1,0 +1,199 @@
+"""What waits at a moment: things one by one, and their sums."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Min, Q, QuerySet, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.tiers import UNDETERMINED
+from apps.pending.domain.causes import Counts
+from apps.pending.models import Episode
+from apps.pending.selectors.freshness import Freshness, freshness
+from apps.pending.selectors.rows import (
+    By,
+    Order,
+    PendingFilters,
+    PendingRow,
+    PendingSum,
+    SuggestionRow,
+)
+from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+from apps.usage.domain.rows import Page
+from apps.usage.selectors import CursorRefused, cursors
+
+_KIND = "pending"
+_SUMMED = (Counts.PENDING.value, Counts.SUPPRESSED.value, Counts.STARTING.value)
+COLUMNS = (
+    *("pk", "cluster_id", "cluster__name", "workload__namespace_id", "kind", "name", "uid"),
+    *("workload__namespace__name", "workload__kind", "workload__name", "tier__name", "resource"),
+    *("units", "gpu_equivalents", "since", "bound_at", "until", "outcome", "again", "cause"),
+    *("detail", "explanation", "message", "node_reasons", "context", "suggestions", "in_front"),
+    *("counts", "counted", "queue", "priority"),
+)
+
+
+def waiting_at(at: datetime) -> QuerySet[Episode]:
+    """Return the episodes that last at `at`."""
+    return Episode.objects.filter(Q(until__isnull=True) | Q(until__gt=at), since__lte=at)
+
+
+def pending_now(
+    at: datetime,
+    *,
+    filters: PendingFilters = EVERYTHING_WAITING,
+    visibility: Visibility,
+    cursor: str | None = None,
+    page_size: int = 100,
+    order: Order = Order.LONGEST,
+) -> Page[PendingRow]:
+    """Return what waits at `at`, what has waited longest first, or what asks for most.
+
+    Only of teams that the reader sees. Causes are as last seen. Six queries, at most. Raises
+    CursorRefused.
+    """
+    scope = Scope(at, filters, visibility)
+    kind = f"{_KIND}-{order.value}"
+    rows = waiting_at(at).filter(scope.condition())
+    if cursor is not None:
+        rows = rows.filter(_after(kind, cursor, order))
+    first = "since" if order is Order.LONGEST else "-gpu_equivalents"
+    found = list(rows.order_by(first, "pk").values_list(*COLUMNS, named=True)[: page_size + 1])
+    shown, fresh = found[:page_size], freshness(at)
+    last = shown[-1] if len(found) > page_size else None
+    return Page(
+        rows=tuple(pending_row(row, at, scope, fresh) for row in shown),
+        next_cursor=None if last is None else cursors.encode(kind, _key(last, order)),
+    )
+
+
+def _key(row: Any, order: Order) -> tuple[str, int]:
+    first = row.since.isoformat() if order is Order.LONGEST else repr(row.gpu_equivalents)
+    return (first, row.pk)
+
+
+def _after(kind: str, cursor: str, order: Order) -> Q:
+    text, pk = cursors.decode(kind, cursor, (str, int))
+    if order is Order.LONGEST:
+        at = cursors.moment(text)
+        return Q(since__gt=at) | Q(since=at, pk__gt=pk)
+    try:
+        most = float(text)
+    except ValueError as error:
+        raise CursorRefused("this cursor does not belong to this list") from error
+    return Q(gpu_equivalents__lt=most) | Q(gpu_equivalents=most, pk__gt=pk)
+
+
+def pending_row(row: Any, at: datetime, scope: Scope, fresh: Mapping[int, Freshness]) -> PendingRow:
+    """Return an episode's columns (COLUMNS) as a row at `at`."""
+    known = fresh.get(row.cluster_id) or Freshness(None, stale=True)
+    suggestions = tuple(_suggestion(one) for one in row.suggestions)
+    is_open = row.until is None or row.until > at
+    return PendingRow(
+        id=row.pk,
+        cluster=row.cluster__name,
+        namespace=row.workload__namespace__name,
+        team=scope.team_of(row.workload__namespace_id),
+        kind=row.kind,
+        name=row.name,
+        uid=row.uid,
+        workload=f"{row.workload__kind}/{row.workload__name}",
+        tier=row.tier__name or UNDETERMINED,
+        resource=row.resource,
+        units=row.units,
+        gpu_equivalents=row.gpu_equivalents,
+        since=row.since,
+        bound_at=row.bound_at,
+        until=row.until,
+        outcome=row.outcome,
+        again=row.again,
+        wait_seconds=max(0.0, ((at if is_open else row.until) - row.since).total_seconds()),
+        cause=row.cause,
+        detail=row.detail,
+        explanation=row.explanation,
+        message=row.message,
+        node_reasons=row.node_reasons,
+        context=tuple(row.context),
+        suggestion=suggestions[0].text if suggestions else None,
+        suggestions=suggestions,
+        in_front=tuple(row.in_front),
+        counts=row.counts,
+        counted=row.counted,
+        queue=row.queue,
+        priority=row.priority,
+        stale=is_open and known.stale,
+        as_of=known.as_of,
+    )
+
+
+def _suggestion(given: Mapping[str, Any]) -> SuggestionRow:
+    return SuggestionRow(
+        str(given.get("action", "")), str(given.get("text", "")), given.get("change") or {}
+    )
+
+
+_GROUPS = {
+    By.CAUSE: "cause",
+    By.TIER: "tier__name",
+    By.TEAM: "workload__namespace_id",
+    By.NAMESPACE: "workload__namespace_id",
+    By.CLUSTER: "cluster__name",
+}
+
+
+def pending_sums(
+    at: datetime,
+    *,
+    by: By,
+    visibility: Visibility,
+    filters: PendingFilters = EVERYTHING_WAITING,
+) -> list[PendingSum]:
+    """Return GPU-equivalents that wait, are suppressed or start at `at`, the most first.
+
+    GPU sums of all teams, which everybody may see; namespaces only of teams that the reader
+    sees. What counts as nothing is left out. Four queries. Raises ValueError for `by` day.
+    """
+    if by not in _GROUPS:
+        raise ValueError(f"what waits at a moment cannot be summed by {by}")
+    scope = Scope(at, filters, visibility)
+    details = by is By.NAMESPACE or bool(filters.namespace)
+    rows = waiting_at(at).filter(scope.condition(details=details), counts__in=_SUMMED)
+    column = _GROUPS[by]
+    sums = rows.order_by().values(column, "counts")
+    found = sums.annotate(gpus=Sum("counted"), things=Count("pk"), oldest=Min("since"))
+    named = ((_group_name(by, row[column], scope), row) for row in found)
+    return sorted(_joined(named), key=lambda one: (-(one.pending + one.suppressed), one.name))
+
+
+def _group_name(by: By, value: Any, scope: Scope) -> str:
+    if by is By.TEAM:
+        return scope.team_of(value)
+    if by is By.NAMESPACE:
+        owned = scope.namespaces.get(value)
+        return "" if owned is None else f"{owned.cluster}/{owned.name}"
+    return str(value or UNDETERMINED) if by is By.TIER else str(value)
+
+
+def _joined(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[PendingSum]:
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for name, row in rows:
+        groups[name].append(row)
+    return [_sum(name, own) for name, own in groups.items()]
+
+
+def _sum(name: str, rows: Sequence[Mapping[str, Any]]) -> PendingSum:
+    gpus = {
+        counts: math.fsum(row["gpus"] for row in rows if row["counts"] == counts)
+        for counts in _SUMMED
+    }
+    return PendingSum(
+        name=name,
+        pending=gpus[Counts.PENDING.value],
+        suppressed=gpus[Counts.SUPPRESSED.value],
+        starting=gpus[Counts.STARTING.value],
+        things=sum(row["things"] for row in rows),
+        oldest_at=min(row["oldest"] for row in rows),
+    )

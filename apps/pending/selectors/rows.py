@@ -1,0 +1,300 @@
+"""What the read side of waiting hands to pages, API and commands: frozen rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from enum import StrEnum
+from typing import Any
+
+from apps.usage.domain.amounts import hours
+
+
+@dataclass(frozen=True, slots=True)
+class PendingFilters:
+    """Narrow a reading to these names; empty means all. `kind` is that of Kubernetes (Pod, Job)."""
+
+    cluster: tuple[str, ...] = ()
+    team: tuple[str, ...] = ()
+    tier: tuple[str, ...] = ()
+    namespace: tuple[str, ...] = ()
+    cause: tuple[str, ...] = ()
+    kind: tuple[str, ...] = ()
+
+
+class Order(StrEnum):
+    """What comes first: what has waited longest, or what asks for most GPU-equivalents."""
+
+    LONGEST = "longest"
+    MOST = "most"
+
+
+class By(StrEnum):
+    """What sums of waiting can be taken by; `day` is local to the report zone."""
+
+    DAY = "day"
+    CAUSE = "cause"
+    TIER = "tier"
+    TEAM = "team"
+    CLUSTER = "cluster"
+    NAMESPACE = "namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestionRow:
+    """The smallest change that would unblock it; `change` is as `diagnosis.Action` says."""
+
+    action: str
+    text: str
+    change: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SpellRow:
+    """A span of an episode with one cause; `end` None while it lasts."""
+
+    start: datetime
+    end: datetime | None
+    cause: str
+    detail: str
+    message: str
+    counts: str
+    counted: float
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRow:
+    """One episode of waiting. Open: `until` None, `outcome` empty, `wait_seconds` until now.
+
+    `kind` and `name` are of what waits, `workload` is its top controller (`Kind/name`);
+    `gpu_equivalents` is what it asks for, `counted` what of that counts in sums, as what `counts`
+    says (pending, suppressed, starting, nothing). `suggestion` is the text of the best of
+    `suggestions`, None where there is none. `stale`: nobody watches the cluster at present;
+    `as_of` is until when this is known, else None. `id` is for cursors and links.
+    """
+
+    id: int
+    cluster: str
+    namespace: str
+    team: str
+    kind: str
+    name: str
+    uid: str
+    workload: str
+    tier: str
+    resource: str
+    units: float
+    gpu_equivalents: float
+    since: datetime
+    bound_at: datetime | None
+    until: datetime | None
+    outcome: str
+    again: bool
+    wait_seconds: float
+    cause: str
+    detail: str
+    explanation: str
+    message: str
+    node_reasons: Mapping[str, int]
+    context: tuple[str, ...]
+    suggestion: str | None
+    suggestions: tuple[SuggestionRow, ...]
+    in_front: tuple[str, ...]
+    counts: str
+    counted: float
+    queue: str
+    priority: int
+    stale: bool
+    as_of: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRow:
+    """An episode with every change of its cause, oldest first."""
+
+    row: PendingRow
+    spells: tuple[SpellRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSum:
+    """What waits now of one cause, tier or team: GPU-equivalents, and how many things.
+
+    `oldest_at` is since when the oldest of them waits.
+    """
+
+    name: str
+    pending: float
+    suppressed: float
+    starting: float
+    things: int
+    oldest_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LookRow:
+    """How fresh a cluster's waiting is: `at` is the last look that worked, None before it.
+
+    `as_of` is until when `watch` vouches for it; `stale` when that is too long ago, or where the
+    last look failed. `error` is for who sees how the portal runs.
+    """
+
+    cluster: str
+    at: datetime | None
+    as_of: datetime | None
+    stale: bool
+    waiting: int
+    error: str
+
+
+@dataclass(slots=True)
+class WaitSums:
+    """Nano-GPU-hours waited, suppressed and starting; episodes that began and ended."""
+
+    waited: int = 0
+    suppressed: int = 0
+    starting: int = 0
+    began: int = 0
+    ended: int = 0
+
+    def add(self, other: "WaitSums") -> None:
+        """Add another row to this one in place."""
+        self.waited += other.waited
+        self.suppressed += other.suppressed
+        self.starting += other.starting
+        self.began += other.began
+        self.ended += other.ended
+
+    @property
+    def waiting_gpu_hours(self) -> float:
+        return hours(self.waited)
+
+    @property
+    def suppressed_gpu_hours(self) -> float:
+        return hours(self.suppressed)
+
+    @property
+    def starting_gpu_hours(self) -> float:
+        return hours(self.starting)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """What waited within a window, of one group: `groups` has the names asked for, in order.
+
+    `day` is the local day where days were asked for, else None.
+    """
+
+    day: date | None
+    groups: Mapping[str, str]
+    sums: WaitSums
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimes:
+    """How long it took things that started, from first wait to start; nearest rank."""
+
+    name: str
+    count: int
+    p50_seconds: float
+    p95_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class InFrontPod:
+    """A pod that holds what something waits for; `utilization` of the last closed 24 hours.
+
+    None where nothing of it was measured.
+    """
+
+    cluster: str
+    namespace: str
+    pod: str
+    uid: str
+    workload: str
+    node: str
+    tier: str
+    gpu_equivalents: float
+    bound_at: datetime
+    utilization: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class InFrontTeam:
+    """What the pods of a team hold of what something waits for; idlest pods first.
+
+    `listed` is empty for teams that the reader does not see.
+    """
+
+    team: str
+    pods: int
+    gpu_equivalents: float
+    utilization: float | None
+    listed: tuple[InFrontPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartialGang:
+    """A job of which some pods hold GPUs while others wait; see docs/definitions.md.
+
+    `holding` and `waiting` count pods, `since` is when the first of those that wait now began
+    to. `held` is in nano-GPU-hours: what was held for nothing since then. `utilization` is that
+    of the holders since then, None where nothing was measured.
+    """
+
+    cluster: str
+    namespace: str
+    team: str
+    workload: str
+    tier: str
+    holding: int
+    waiting: int
+    holding_gpu_equivalents: float
+    waiting_gpu_equivalents: float
+    since: datetime
+    held: int
+    utilization: float | None
+    cause: str
+    pods: tuple[str, ...]
+
+    @property
+    def held_gpu_hours(self) -> float:
+        return hours(self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionSum:
+    """What was lost to others within a window, by tier or team; amounts in nano-GPU-hours.
+
+    `rate` is what evicted pods had held ÷ all that was allocated in the window; None without.
+    """
+
+    name: str
+    pods: int
+    preempted: int
+    reclaimed: int
+    rate: float | None
+
+    @property
+    def preempted_gpu_hours(self) -> float:
+        return hours(self.preempted)
+
+    @property
+    def reclaimed_gpu_hours(self) -> float:
+        return hours(self.reclaimed)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRow:
+    """One pod that lost its GPUs: `held` of them in nano-GPU-hours, `by` whom where known."""
+
+    cluster: str
+    namespace: str
+    team: str
+    workload: str
+    uid: str
+    tier: str
+    at: datetime
+    reclaimed: bool
+    by: str
+    gpu_equivalents: float
+    held: int

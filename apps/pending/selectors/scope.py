@@ -1,0 +1,102 @@
+"""Whose waiting is read: namespaces, the teams they belong to, and what filters ask."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Namespace
+from apps.clusters.selectors import team_spans
+from apps.pending.selectors.rows import PendingFilters
+
+EVERYTHING_WAITING = PendingFilters()
+_INSTANT = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A namespace and whose it is."""
+
+    cluster: str
+    name: str
+    team_id: int
+    team: str
+
+
+class Scope:
+    """The namespaces of active clusters, whose they are at a moment, and which may be read.
+
+    Three queries when made.
+    """
+
+    def __init__(self, at: datetime, filters: PendingFilters, visibility: Visibility) -> None:
+        self.filters = filters
+        self.visibility = visibility
+        rows = Namespace.objects.filter(cluster__active=True).order_by("pk")
+        found = list(rows.values_list("pk", "cluster__name", "name"))
+        spans = team_spans(Window(at, at + _INSTANT), {name for _, _, name in found})
+        self.namespaces = {
+            pk: Owned(cluster, name, spans[name][0].team_id, spans[name][0].team)
+            for pk, cluster, name in found
+        }
+
+    def team_of(self, namespace_id: int) -> str:
+        owned = self.namespaces.get(namespace_id)
+        return UNASSIGNED if owned is None else owned.team
+
+    def seen(self, namespace_id: int) -> bool:
+        """Say whether the reader may see what is in a namespace."""
+        if self.visibility.everything:
+            return True
+        owned = self.namespaces.get(namespace_id)
+        return owned is not None and self.visibility.sees(owned.team_id)
+
+    def condition(self, path: str = "", *, details: bool = True) -> Q:
+        """Return what rows must meet that have the columns of an episode, at `path`.
+
+        `details`: only what the reader may see in detail. Adds no query.
+        """
+        asked = self.filters
+        where = Q(**{f"{path}cluster__active": True})
+        if asked.cluster:
+            where &= Q(**{f"{path}cluster__name__in": asked.cluster})
+        if asked.cause:
+            where &= Q(**{f"{path}cause__in": asked.cause})
+        if asked.kind:
+            where &= Q(**{f"{path}kind__in": asked.kind})
+        where &= tier_condition(asked.tier, path)
+        spaces = self._spaces(details=details)
+        if spaces is not None:
+            where &= Q(**{f"{path}workload__namespace_id__in": spaces})
+        return where
+
+    def _spaces(self, *, details: bool) -> list[int] | None:
+        """Return the namespaces that may be read; None where nothing narrows them."""
+        narrowed = details and not self.visibility.everything
+        if not (narrowed or self.filters.team or self.filters.namespace):
+            return None
+        return [
+            pk
+            for pk, owned in self.namespaces.items()
+            if (not narrowed or self.visibility.sees(owned.team_id))
+            and _among(owned.team, self.filters.team)
+            and _among(owned.name, self.filters.namespace)
+        ]
+
+
+def tier_condition(tiers: Collection[str], path: str = "") -> Q:
+    """Return the condition of being in one of these tiers; `undetermined` also means in none."""
+    if not tiers:
+        return Q()
+    where = Q(**{f"{path}tier__name__in": list(tiers)})
+    if UNDETERMINED in tiers:
+        where |= Q(**{f"{path}tier__isnull": True})
+    return where
+
+
+def _among(name: str, asked: Collection[str]) -> bool:
+    return not asked or name in asked

@@ -1,0 +1,47 @@
+"""What a waiting thing asks for: its tier, its main resource, and how much that is in GPUs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from apps.clusters.domain.kube_objects import main_resource
+from apps.clusters.domain.places import Place, Places
+from apps.clusters.domain.sightings import SeenNode, Sighting
+from apps.clusters.domain.tiers import UNMATCHED, tier_before_binding
+from apps.clusters.models import Tier
+from apps.clusters.services.tier_history import TierHistory
+from apps.pending.domain.state import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a thing asks for; `resource` is empty and `units` 0 where that is no GPU any more."""
+
+    tier_id: int | None
+    resource: str
+    units: float
+    gpu_equivalents: float
+
+
+class Weights:
+    """The catalog's rules of one time and the nodes there are; one query, when it is made."""
+
+    def __init__(self, catalog: TierHistory, now: float, nodes: Iterable[Sighting] = ()) -> None:
+        self._rules = catalog.at(now)
+        self._places = Places([_place(one.body) for one in nodes if isinstance(one.body, SeenNode)])
+        self._tiers = dict(Tier.objects.order_by("pk").values_list("name", "pk"))
+
+    def asked(self, waiting: Waiting) -> Asked:
+        """Return what it asks for before any node holds it: as it weighs where it could come to."""
+        if not waiting.requests:
+            return Asked(self._tiers.get(UNMATCHED), "", 0.0, 0.0)
+        resource, units = main_resource(waiting.requests)
+        tier = tier_before_binding(resource, waiting.node_selector, self._rules)
+        total = sum(
+            n * self._places.weight(name, waiting.node_selector, tier, self._rules)
+            for name, n in waiting.requests.items()
+        )
+        return Asked(self._tiers.get(tier), resource, units, total)
+
+
+def _place(node: SeenNode) -> Place:
+    return Place(node.labels, {*node.allocatable, *node.devices})

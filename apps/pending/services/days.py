@@ -1,0 +1,92 @@
+"""Sums of waiting by day, and forgetting what is past its retention."""
+
+from datetime import date, datetime, timedelta
+from functools import partial
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Min, Q
+
+from apps.clusters.domain.calendar import day_window, days_in
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.pending.models import CauseSpell, Episode, Eviction, Refreshed, WaitDay
+from apps.pending.selectors.spell_sums import spell_sums
+
+_MARGIN = timedelta(minutes=10)
+"""What a refresh writes while days are rolled is no older than that, or moves the mark back."""
+_AT_ONCE = 2000
+
+
+def roll_days(*, now: datetime) -> int:
+    """Sum the days of every cluster whose episodes changed since the last time; return how many."""
+    zone = report().zone
+    rows = Refreshed.objects.order_by("pk").values_list("pk", flat=True)
+    return sum(_roll(pk, now, zone) for pk in list(rows))
+
+
+def _roll(pk: int, now: datetime, zone: ZoneInfo) -> int:
+    row = Refreshed.objects.get(pk=pk)
+    if row.rolled_to is None:
+        first = Episode.objects.filter(cluster_id=row.cluster_id).aggregate(Min("since"))
+        row.rolled_to = min(first["since__min"] or now, now)
+        # From now on a refresh that writes something older moves the mark back.
+        Refreshed.objects.filter(pk=pk, rolled_to__isnull=True).update(rolled_to=row.rolled_to)
+    start = min(row.rolled_to, now - timedelta(seconds=1))
+    days = list(days_in(Window(start, now), zone))
+    for day in days:
+        roll_day(row.cluster_id, day, now=now, zone=zone)
+    # A mark that was moved meanwhile stays: those days are summed the next time.
+    mine = Refreshed.objects.filter(pk=pk, rolled_to=row.rolled_to)
+    mine.update(rolled_to=max(row.rolled_to, now - _MARGIN))
+    return len(days)
+
+
+@transaction.atomic
+def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> int:
+    """Sum one day of a cluster anew; the same any number of times. Returns how many rows."""
+    Refreshed.objects.select_for_update().filter(cluster_id=cluster_id).first()
+    window = day_window(day, zone)
+    sums = spell_sums(window, partial(_of_cluster, cluster_id), now=min(now, window.end), zone=zone)
+    WaitDay.objects.filter(cluster_id=cluster_id, day=day).delete()
+    rows = [
+        WaitDay(
+            cluster_id=key.cluster_id,
+            day=key.day,
+            namespace_id=key.namespace_id,
+            team_id=key.team_id or None,
+            tier_id=key.tier_id,
+            cause=key.cause,
+            waited=own.waited,
+            suppressed=own.suppressed,
+            starting=own.starting,
+            began=own.began,
+            ended=own.ended,
+        )
+        for key, own in sorted(sums.items(), key=lambda item: item[0][2:4])
+    ]
+    WaitDay.objects.bulk_create(rows, batch_size=_AT_ONCE)
+    return len(rows)
+
+
+def _of_cluster(cluster_id: int, path: str) -> Q:
+    return Q(**{f"{path}cluster_id": cluster_id})
+
+
+def prune(*, now: datetime) -> int:
+    """Delete episodes, their spells, and evictions past the ledger's retention; return how many.
+
+    Some thousands at a time, each in a short transaction. Sums of days are kept for good.
+    """
+    horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
+    deleted = 0
+    while True:
+        old = Episode.objects.filter(until__lt=horizon).order_by("pk")
+        ids = list(old.values_list("pk", flat=True)[:_AT_ONCE])
+        if not ids:
+            break
+        with transaction.atomic():
+            CauseSpell.objects.filter(episode_id__in=ids).delete()
+            deleted += Episode.objects.filter(pk__in=ids).delete()[0]
+    return deleted + Eviction.objects.filter(at__lt=horizon).delete()[0]

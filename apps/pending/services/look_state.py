@@ -1,0 +1,65 @@
+"""What is known of a cluster at one moment, read from the sightings and the pod ledger."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+
+from apps.clusters.domain.dra import is_gpu_class
+from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.sightings import CONTROLLERS, POD_GROUPS, Kind, SeenPod, Sighting
+from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.tier_history import TierHistory
+from apps.pending.domain.state import ClusterState
+from apps.pending.services.ledger import LedgerPod, holders
+
+_WAITING_KINDS = frozenset(
+    {Kind.POD, *CONTROLLERS, *POD_GROUPS, Kind.KUEUE_WORKLOAD, Kind.RESOURCE_CLAIM}
+)
+
+
+def read_state(
+    cluster_id: int,
+    pods: Sequence[LedgerPod],
+    *,
+    now: datetime,
+    gone_since: datetime,
+    catalog: TierHistory,
+) -> ClusterState:
+    """Return the state at `now`; `pods` are the ledger's rows of those there. One query."""
+    there: dict[Kind, list[Sighting]] = defaultdict(list)
+    gone = []
+    for one in sightings(cluster_id, list(Kind), gone_since=gone_since):
+        if one.gone is None:
+            there[one.kind].append(one)
+        elif one.kind in _WAITING_KINDS:
+            gone.append(one)
+    return ClusterState(
+        at=now.timestamp(),
+        sightings=there,
+        holders=holders(pods),
+        gone=gone,
+        is_gpu=_gpu_finder(catalog),
+    )
+
+
+def came_and_went(state: ClusterState, known: Collection[str]) -> list[Sighting]:
+    """Return pods that went, last seen unbound, which are not among the `known` uids."""
+    return [
+        one
+        for one in state.gone
+        if isinstance(one.body, SeenPod) and one.body.bound is None and one.uid not in known
+    ]
+
+
+def _gpu_finder(catalog: TierHistory) -> Callable[[str], bool]:
+    resources, classes = catalog.resources, catalog.device_classes
+    known: dict[str, bool] = {}
+
+    def is_one_of_gpus(name: str) -> bool:
+        found = known.get(name)
+        if found is None:
+            found = is_gpu(name, resources) or name in classes or is_gpu_class(name, None)
+            known[name] = found
+        return found
+
+    return is_one_of_gpus

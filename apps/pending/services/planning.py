@@ -1,0 +1,367 @@
+"""What becomes of each thing that waits or waited: its episode as it is to be kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from apps.clusters.domain.sightings import Sighting
+from apps.clusters.domain.window import from_seconds
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Diagnosis
+from apps.pending.domain.episodes import (
+    Course,
+    Life,
+    Recording,
+    Spell,
+    SpellChanges,
+    changed_at,
+    exact,
+    pod_course,
+    pod_times,
+    rescaled,
+    spell_changes,
+    thing_course,
+)
+from apps.pending.domain.state import Waiting
+from apps.pending.models import Episode
+from apps.pending.services.appearance import SHOWN, clean, named, shown
+from apps.pending.services.asking import Asked, Weights
+from apps.pending.services.endings import ending
+from apps.pending.services.ledger import LedgerPod
+
+POD = "Pod"
+Key = tuple[str, str]
+"""Kind and uid of a thing."""
+Owned = tuple[str, str, str]
+"""Namespace, kind and name of a top controller."""
+
+_AGAIN_SECONDS = 900.0
+"""A pod that is made so soon after one of its workload lost its GPUs takes that one's place."""
+_YOUNG_SECONDS = 60.0
+"""So long a pod may be there before it is taken for one that nobody sees waiting."""
+
+
+@dataclass(slots=True)
+class Thing:
+    """A thing and all that is known of it: how it waits now, its ledger row, its last episode.
+
+    `past`: it was seen to wait, and has gone since.
+    """
+
+    key: Key
+    waiting: Waiting | None = None
+    pod: LedgerPod | None = None
+    row: Episode | None = None
+    past: bool = False
+
+    @property
+    def is_pod(self) -> bool:
+        return self.key[0] == POD
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a refresh knows apart from the things; times in Unix seconds.
+
+    `before` is when the last look was, `certain` whether this one saw all that waits, so that
+    what it did not see does not wait. `objects` are by kind and uid; `newest_pods` is when the
+    newest pod of a top controller was made, `evicted` when pods of a workload (by id) last lost
+    their GPUs to others.
+    """
+
+    now: float
+    before: float | None
+    certain: bool
+    recording: Recording
+    weights: Weights
+    objects: Mapping[Key, Sighting] = field(default_factory=dict)
+    newest_pods: Mapping[Owned, float] = field(default_factory=dict)
+    evicted: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """An episode to be written: its fields and the changes of its spells.
+
+    `owned` names its top controller where the row of that is not known yet. `touched` is the
+    earliest time (Unix seconds) whose sums change; None where none do.
+    """
+
+    fields: dict[str, Any]
+    changes: SpellChanges
+    owned: Owned | None
+    touched: float | None
+
+
+def must_wait(thing: Thing, looked: Looked) -> bool:
+    """Say whether a pod is so new that what it waits for may be seen only next time."""
+    pod = thing.pod
+    if pod is None or thing.row is not None or thing.waiting is not None:
+        return False
+    over = pod.bound is not None or pod.ended is not None
+    return not over and looked.certain and looked.now - pod.created < _YOUNG_SECONDS
+
+
+def is_as_kept(thing: Thing, looked: Looked) -> bool:
+    """Say whether the episode of a thing already says all that is known of it."""
+    row, waiting = thing.row, thing.waiting
+    if row is None or (row.until is not None and not thing.is_pod):
+        return False
+    if row.until is not None and thing.pod is None and waiting is None:
+        return True
+    if thing.is_pod:
+        return _is_pod_as_kept(thing, row)
+    return waiting is not None and _shows(row, waiting, looked.weights.asked(waiting))
+
+
+def _is_pod_as_kept(thing: Thing, row: Episode) -> bool:
+    pod, waiting = thing.pod, thing.waiting
+    if pod is None:
+        return False
+    bound, until, outcome = pod_times(_life(thing))
+    known = (row.bound_at, row.until, row.outcome)
+    same = known == (_moment(bound), _moment(until), "" if outcome is None else outcome.value)
+    if not same or row.tier_id != pod.tier_id or row.gpu_equivalents != pod.gpu_equivalents:
+        return False
+    return waiting is None or row.until is not None or _shows(row, waiting, _asked_by(pod))
+
+
+def _shows(row: Episode, waiting: Waiting, asked: Asked) -> bool:
+    given = shown(waiting.diagnosis)
+    return (
+        row.counts == waiting.counts.value
+        and row.counted == asked.gpu_equivalents * waiting.share
+        and (row.tier_id, row.gpu_equivalents) == (asked.tier_id, asked.gpu_equivalents)
+        and (row.queue, row.priority) == (named(waiting.queue), waiting.priority)
+        and all(getattr(row, name) == given[name] for name in SHOWN)
+    )
+
+
+def plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | None:
+    """Return what to write of a thing; `known` are the spells of its row. None: nothing to.
+
+    A new episode of what had one before begins no sooner than that ended.
+    """
+    row = thing.row
+    if known and row is not None and known[-1].cause.value == row.cause:
+        # While a spell lasts its newest text is kept with the episode alone.
+        known = [*known[:-1], replace(known[-1], message=row.message)]
+    if thing.is_pod:
+        return _pod_plan(thing, known, looked)
+    return _thing_plan(thing, known, looked)
+
+
+def _pod_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | None:
+    pod, row = thing.pod, thing.row
+    asked = _asked(thing, looked)
+    if asked is None:
+        return None
+    created = _created(thing)
+    detail = looked.recording.unseen(created, inferred=pod is not None and pod.inferred)
+    before = asked.gpu_equivalents if row is None else row.gpu_equivalents
+    marks = rescaled(known, before, asked.gpu_equivalents)
+    marks += _new_marks(thing, asked, looked, created)
+    course = pod_course(_life(thing), marks, counted=asked.gpu_equivalents, detail=detail)
+    if pod is None and thing.waiting is None and row is not None:
+        # It never came into the ledger: its object tells when it went.
+        at, outcome = ending(
+            looked.objects.get(thing.key), Cause(row.cause), before=looked.before, now=looked.now
+        )
+        course = thing_course(created, marks, until=at, outcome=outcome)
+    return _plan(thing, asked, course, known, looked)
+
+
+def _thing_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | None:
+    row, waiting = thing.row, thing.waiting
+    if waiting is None:
+        if row is None or row.until is not None:
+            return None
+        asked = Asked(row.tier_id, row.resource, row.units, row.gpu_equivalents)
+        newest = looked.newest_pods.get(_owned_by(row))
+        at, outcome = ending(
+            looked.objects.get(thing.key),
+            Cause(row.cause),
+            before=looked.before,
+            now=looked.now,
+            newest_pod=newest,
+        )
+        course = thing_course(row.since.timestamp(), known, until=at, outcome=outcome)
+        return _plan(thing, asked, course, known, looked)
+    asked = looked.weights.asked(waiting)
+    since = min(exact(waiting.since), looked.now)
+    if row is not None and row.until is not None:
+        # It waits again: since it says so, unless that was said before the last end too.
+        ended = row.until.timestamp()
+        if since <= ended:
+            since = max(ended, looked.now if looked.before is None else looked.before)
+        thing.row, known = None, ()
+    elif row is not None:
+        since = row.since.timestamp()
+    before = asked.gpu_equivalents if thing.row is None else thing.row.gpu_equivalents
+    marks = rescaled(known, before, asked.gpu_equivalents)
+    marks += _new_marks(thing, asked, looked, since)
+    return _plan(thing, asked, thing_course(since, marks), known, looked)
+
+
+def _asked(thing: Thing, looked: Looked) -> Asked | None:
+    if thing.pod is not None:
+        return _asked_by(thing.pod)
+    if thing.waiting is not None:
+        return looked.weights.asked(thing.waiting)
+    row = thing.row
+    if row is None or not looked.certain:
+        return None
+    return Asked(row.tier_id, row.resource, row.units, row.gpu_equivalents)
+
+
+def _asked_by(pod: LedgerPod) -> Asked:
+    return Asked(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
+
+
+def _created(thing: Thing) -> float:
+    if thing.row is not None:
+        return thing.row.since.timestamp()
+    if thing.pod is not None:
+        return thing.pod.created
+    return 0.0 if thing.waiting is None else exact(thing.waiting.since)
+
+
+def _life(thing: Thing) -> Life:
+    seen = None if thing.waiting is None or thing.past else thing.waiting.bound
+    seen = None if seen is None else exact(seen)
+    pod = thing.pod
+    life = Life(_created(thing), seen) if pod is None else pod.life(bound=seen)
+    # An episode keeps its beginning, by which it is found.
+    created = _created(thing)
+    return life if life.created == created else replace(life, created=created)
+
+
+def _new_marks(thing: Thing, asked: Asked, looked: Looked, since: float) -> list[Spell]:
+    """Return what a look adds to what is known of the causes of a thing."""
+    waiting, row = thing.waiting, thing.row
+    if waiting is None:
+        return []
+    mark = _mark(thing, waiting, asked, since)
+    start = looked.recording.start
+    if row is not None:
+        seen = looked.objects.get(thing.key)
+        changed = None if seen is None else exact(seen.changed)
+        return [replace(mark, start=changed_at(changed, before=looked.before, now=looked.now))]
+    if thing.is_pod and start is not None and since < start:
+        unseen = looked.recording.unseen(since)
+        earlier = Spell(since, Cause.OTHER, Counts.PENDING, mark.counted, unseen)
+        return [earlier, replace(mark, start=start)]
+    return [mark]
+
+
+def _mark(thing: Thing, waiting: Waiting, asked: Asked, since: float) -> Spell:
+    diagnosis, counts = waiting.diagnosis, waiting.counts
+    counted = asked.gpu_equivalents * waiting.share
+    pod = thing.pod
+    if counts is Counts.NOTHING and pod is not None and pod.bound is not None:
+        # A kubelet turned it away: it asks for nothing more, and until then it held its GPUs.
+        counts, counted = Counts.STARTING, asked.gpu_equivalents
+    return Spell(
+        start=since,
+        cause=diagnosis.cause,
+        counts=counts,
+        counted=counted,
+        detail=named(diagnosis.detail, 120),
+        message=clean(diagnosis.message),
+    )
+
+
+def _plan(
+    thing: Thing, asked: Asked, course: Course, known: Sequence[Spell], looked: Looked
+) -> Plan:
+    row, waiting = thing.row, thing.waiting
+    since, bound, until, outcome = _times(course)
+    fields: dict[str, Any] = {
+        "since": since,
+        "bound_at": bound,
+        "until": until,
+        "outcome": outcome,
+        "tier_id": asked.tier_id,
+        "resource": asked.resource,
+        "units": asked.units,
+        "gpu_equivalents": asked.gpu_equivalents,
+        **_identity(thing, looked),
+        **_appearance(thing, course),
+    }
+    fields["kind"], fields["uid"] = thing.key
+    changes = spell_changes(known, course.spells)
+    touched = changes.touched
+    if row is None or row.tier_id != asked.tier_id:
+        touched = course.since
+    elif row.until != until:
+        ends = [end.timestamp() for end in (row.until, until) if end is not None]
+        touched = min([*ends, *([] if touched is None else [touched])])
+    owned = None
+    if "workload_id" not in fields and waiting is not None:
+        owned = _owner_of(waiting)
+    return Plan(fields, changes, owned, touched)
+
+
+def _identity(thing: Thing, looked: Looked) -> dict[str, Any]:
+    row, pod, waiting = thing.row, thing.pod, thing.waiting
+    found: dict[str, Any] = {"queue": "", "priority": 0, "again": False}
+    if row is not None:
+        found |= {n: getattr(row, n) for n in ("name", "workload_id", "queue", "priority", "again")}
+    if pod is not None:
+        found |= {"name": pod.name, "workload_id": pod.workload_id}
+        lost = looked.evicted.get(pod.workload_id)
+        if row is None and lost is not None:
+            found["again"] = 0.0 <= pod.created - lost <= _AGAIN_SECONDS
+    if waiting is not None:
+        found.setdefault("name", named(waiting.name))
+        found["queue"] = named(waiting.queue)
+        found["priority"] = waiting.priority
+        found["again"] = found["again"] or waiting.again
+    return found
+
+
+def _appearance(thing: Thing, course: Course) -> dict[str, Any]:
+    """Return how an episode shows itself: as last seen, else as its last spell says."""
+    row, waiting = thing.row, thing.waiting
+    last = course.spells[-1] if course.spells else None
+    if waiting is not None:
+        found = shown(waiting.diagnosis)
+    elif row is not None:
+        found = {name: getattr(row, name) for name in SHOWN}
+    else:
+        found = shown(Diagnosis(Cause.OTHER))
+    counts = Counts.PENDING.value if row is None else row.counts
+    counted = 0.0 if row is None else row.counted
+    if last is not None:
+        counts, counted = last.counts.value, last.counted
+    is_other = last is not None and last.cause.value != found["cause"]
+    unseen = waiting is None and (row is None or course.until is None)
+    if last is not None and unseen and is_other:
+        found = shown(Diagnosis(last.cause, last.detail))
+    elif last is not None and row is None and waiting is None:
+        found["detail"] = last.detail
+    return found | {"counts": counts, "counted": counted}
+
+
+def _times(course: Course) -> tuple[Any, Any, Any, str]:
+    return (
+        from_seconds(course.since),
+        _moment(course.bound),
+        _moment(course.until),
+        "" if course.outcome is None else course.outcome.value,
+    )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else from_seconds(seconds)
+
+
+def _owner_of(waiting: Waiting) -> Owned:
+    if waiting.owner:
+        return (waiting.namespace, named(waiting.owner_kind, 63), named(waiting.owner))
+    return (waiting.namespace, named(waiting.kind, 63), named(waiting.name))
+
+
+def _owned_by(row: Episode) -> Owned:
+    return (row.workload.namespace.name, row.workload.kind, row.workload.name)

@@ -1,0 +1,235 @@
+"""Looking at what waits in a cluster, and keeping the episodes of it."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.db.models import Exists, OuterRef, Q
+
+from apps.clusters.domain.sightings import Kind, Sighting
+from apps.clusters.models import Cluster, WatchSpan
+from apps.clusters.services.names import chunks
+from apps.clusters.services.tier_history import TierHistory
+from apps.pending.domain.causes import Outcome
+from apps.pending.domain.episodes import Recording, Spell
+from apps.pending.domain.state import ClusterState, Waiting
+from apps.pending.models import CauseSpell, Episode, Refreshed
+from apps.pending.selectors.freshness import STALE
+from apps.pending.services.asking import Weights
+from apps.pending.services.evictions import lately_evicted, note_evictions
+from apps.pending.services.ledger import LedgerPod, ledger_pods, pods_of
+from apps.pending.services.look_state import came_and_went, read_state
+from apps.pending.services.planning import (
+    POD,
+    Key,
+    Looked,
+    Owned,
+    Thing,
+    is_as_kept,
+    must_wait,
+    plan,
+)
+from apps.pending.services.store import LeaseLost, claim, release, spell_of, store
+
+Look = Callable[[ClusterState], Sequence[Waiting]]
+
+_GONE_FOR = timedelta(minutes=10)
+"""What went so long before the last look is seen again: it may be written later than it went."""
+_REVISED = timedelta(hours=3)
+"""A pod that seemed to be over may turn out to live: its later hours, or a new list, tell."""
+_LATE_ROWS = 5000
+"""Rows of the ledger are looked through again for those with lower ids that were written later."""
+_MOST_NEW = 20_000
+"""So many pods without an episode are taken in at a time; the next refresh goes on."""
+
+
+def refresh(cluster_id: int, *, now: datetime, look: Look) -> int:
+    """Look at what waits in a cluster and bring its episodes up to date; return how many wait.
+
+    Times are the ledger's, where it knows them. While nobody watches the cluster nothing is
+    looked at, and only what the ledger tells ends an episode. Does nothing while another process
+    refreshes the cluster. What fails is kept in `Refreshed.error`, and raised.
+    """
+    held = claim(cluster_id, now)
+    if held is None:
+        return 0
+    try:
+        return _refresh(held, now, look)
+    except LeaseLost:
+        return 0
+    except Exception as error:
+        release(held, error=f"{type(error).__name__}: {error}".replace("\0", "")[:2000])
+        raise
+
+
+def _refresh(held: Refreshed, now: datetime, look: Look) -> int:
+    cluster = Cluster.objects.get(pk=held.cluster_id)
+    since = min(now, held.at or now) - _GONE_FOR
+    pods = ledger_pods(cluster.pk, Q(ended_at__isnull=True) | Q(ended_at__gte=since))
+    rows = _open_rows(cluster.pk, now)
+    note_evictions(cluster.pk, now=now, since=held.at)
+    spans = _watched(cluster)
+    state: ClusterState | None = None
+    waiting: list[tuple[Waiting, bool]] = []
+    catalog = TierHistory.load()
+    if cluster.kubernetes is not None and _is_watched(spans, now):
+        state = read_state(cluster.pk, pods, now=now, gone_since=since, catalog=catalog)
+        waiting = _look(cluster.pk, state, look, rows)
+    looked = Looked(
+        now=now.timestamp(),
+        before=None if held.at is None else held.at.timestamp(),
+        certain=state is not None,
+        recording=Recording(spans),
+        weights=Weights(catalog, now.timestamp(), state.of(Kind.NODE) if state else ()),
+        objects=_objects(state) if state else {},
+        newest_pods=_newest_pods(pods),
+        evicted=lately_evicted(cluster.pk, now),
+    )
+    things = _things(cluster.pk, waiting, rows)
+    to = _with_pods(cluster.pk, things, pods, held)
+    young = _plan_and_store(held, things, looked)
+    to = min([to, *(pk - 1 for pk in young)])
+    count = Episode.objects.filter(cluster=cluster, until__isnull=True).count()
+    release(held, at=now, error="", waiting=count, pods_to=max(held.pods_to, to))
+    return count
+
+
+def _is_watched(spans: Sequence[tuple[float, float]], now: datetime) -> bool:
+    return bool(spans) and now.timestamp() - spans[-1][1] <= STALE.total_seconds()
+
+
+def _watched(cluster: Cluster) -> tuple[tuple[float, float], ...]:
+    rows = WatchSpan.objects.filter(cluster=cluster).order_by("start", "pk")
+    return tuple((row.start.timestamp(), row.end.timestamp()) for row in rows)
+
+
+def _open_rows(cluster_id: int, now: datetime) -> dict[Key, Episode]:
+    """Return the episodes that last, and those that ended lately as pods that never started."""
+    lately = Q(kind=POD, outcome=Outcome.GAVE_UP.value, until__gte=now - _REVISED)
+    found = Episode.objects.filter(Q(until__isnull=True) | lately, cluster_id=cluster_id)
+    rows = found.select_related("workload__namespace").order_by("since", "pk")
+    return {(row.kind, row.uid): row for row in rows}
+
+
+def _look(
+    cluster_id: int, state: ClusterState, look: Look, rows: dict[Key, Episode]
+) -> list[tuple[Waiting, bool]]:
+    """Return what waits, and whether it has gone since.
+
+    Pods that came and went between two looks are looked at too, for what they last waited for.
+    """
+    known = {uid for kind, uid in rows if kind == POD}
+    gone = came_and_went(state, known)
+    if gone:
+        kept = {row.uid for row in _rows_of(cluster_id, [one.uid for one in gone])}
+        gone = [one for one in gone if one.uid not in kept]
+    past = {one.uid for one in gone}
+    seen = dict(state.sightings)
+    seen[Kind.POD] = [*seen.get(Kind.POD, ()), *gone]
+    found = look(replace(state, sightings=seen) if gone else state)
+    return [(one, one.kind == POD and one.uid in past) for one in found]
+
+
+def _objects(state: ClusterState) -> dict[Key, Sighting]:
+    """Return objects as they were seen last, by kind and uid."""
+    objects = {(one.kind.short, one.uid): one for one in state.gone}
+    for group in state.sightings.values():
+        objects.update({(one.kind.short, one.uid): one for one in group if one.gone is None})
+    return objects
+
+
+def _newest_pods(pods: Iterable[LedgerPod]) -> dict[Owned, float]:
+    """Return when the newest pod of each top controller was made."""
+    newest: dict[Owned, float] = defaultdict(float)
+    for pod in pods:
+        owned = (pod.namespace, pod.owner_kind, pod.owner)
+        newest[owned] = max(newest[owned], pod.created)
+    return dict(newest)
+
+
+def _things(
+    cluster_id: int, waiting: Sequence[tuple[Waiting, bool]], rows: dict[Key, Episode]
+) -> dict[Key, Thing]:
+    things = {key: Thing(key, row=row) for key, row in rows.items()}
+    new = []
+    for one, past in waiting:
+        key = (one.kind, one.uid)
+        if key not in things:
+            new.append(one.uid)
+        thing = things.setdefault(key, Thing(key))
+        thing.waiting, thing.past = one, past
+    for row in _rows_of(cluster_id, new):
+        thing = things.get((row.kind, row.uid), Thing((row.kind, row.uid)))
+        if thing.row is None or row.since > thing.row.since:
+            thing.row = row
+    return things
+
+
+def _rows_of(cluster_id: int, uids: Collection[str]) -> list[Episode]:
+    found: list[Episode] = []
+    for part in chunks(sorted(set(uids))):
+        rows = Episode.objects.filter(cluster_id=cluster_id, uid__in=list(part))
+        found += rows.select_related("workload__namespace").order_by("since", "pk")
+    return found
+
+
+def _with_pods(
+    cluster_id: int, things: dict[Key, Thing], pods: Sequence[LedgerPod], held: Refreshed
+) -> int:
+    """Give things their ledger rows; return up to which id the ledger was looked through."""
+    new = _without_episode(cluster_id, held.pods_to)
+    for pod in new:
+        if not pod.is_claim:
+            things.setdefault((POD, pod.uid), Thing((POD, pod.uid)))
+    known = {pod.uid: pod for pod in [*pods, *new] if not pod.is_claim}
+    missing = [uid for kind, uid in things if kind == POD and uid not in known]
+    known.update(pods_of(cluster_id, missing))
+    for (kind, uid), thing in things.items():
+        if kind == POD:
+            thing.pod = known.get(uid)
+    if len(new) == _MOST_NEW:
+        return new[-1].id
+    return max((pod.id for pod in (*pods, *new)), default=held.pods_to)
+
+
+def _without_episode(cluster_id: int, pods_to: int) -> list[LedgerPod]:
+    episodes = Episode.objects.filter(cluster_id=cluster_id, kind=POD, uid=OuterRef("uid"))
+    where = Q(pk__gt=pods_to - _LATE_ROWS) & Q(~Exists(episodes))
+    return ledger_pods(cluster_id, where, limit=_MOST_NEW)
+
+
+def _plan_and_store(held: Refreshed, things: dict[Key, Thing], looked: Looked) -> list[int]:
+    """Write what changed; return the ids of pods that are left for the next time."""
+    young, due = [], []
+    for thing in things.values():
+        if must_wait(thing, looked):
+            young += [] if thing.pod is None else [thing.pod.id]
+        elif not is_as_kept(thing, looked) and not _is_unknown(thing, looked):
+            due.append(thing)
+    spells = _spells([thing.row.pk for thing in due if thing.row is not None])
+    plans = [
+        found
+        for thing in due
+        if (found := plan(thing, spells.get(_pk(thing), []), looked)) is not None
+    ]
+    store(held, plans)
+    return young
+
+
+def _is_unknown(thing: Thing, looked: Looked) -> bool:
+    """Say whether nothing can be said of a thing now, for nobody looked."""
+    return thing.waiting is None and thing.pod is None and not looked.certain
+
+
+def _pk(thing: Thing) -> int:
+    return 0 if thing.row is None else thing.row.pk
+
+
+def _spells(episodes: Sequence[int]) -> dict[int, list[Spell]]:
+    found: dict[int, list[Spell]] = defaultdict(list)
+    for start in range(0, len(episodes), 500):
+        rows = CauseSpell.objects.filter(episode_id__in=episodes[start : start + 500])
+        for row in rows.order_by("episode_id", "start", "pk"):
+            found[row.episode_id].append(spell_of(row))
+    return found

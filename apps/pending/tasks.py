@@ -1,0 +1,33 @@
+"""Celery entry points: primitives in, one service call, a count out."""
+
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from apps.pending import services
+from apps.pending.domain.look import look
+
+
+@shared_task(name="pending.schedule_refreshes")
+def schedule_refreshes(**_: object) -> int:
+    return services.schedule_refreshes()
+
+
+@shared_task(name="pending.refresh_cluster")
+def refresh_cluster(*, cluster_id: int, **_: object) -> int:
+    """Look at what waits in a cluster; a failure is kept with the cluster, and beat comes again."""
+    return services.refresh(cluster_id, now=_now(), look=look)
+
+
+@shared_task(name="pending.roll_days")
+def roll_days(**_: object) -> int:
+    return services.roll_days(now=_now())
+
+
+@shared_task(name="pending.prune")
+def prune(**_: object) -> int:
+    return services.prune(now=_now())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
