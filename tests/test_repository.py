@@ -19,6 +19,7 @@ from apps.clusters.domain.owners import PLURALS
 from apps.clusters.ports import Listing, SourceHealth
 from apps.clusters.services.owner_lookup import LIST_FROM, OwnerLookup
 from apps.clusters.services.recorder import COLLECTIONS
+from apps.clusters.services.sighting_sources import rights
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_BYTES = 1_000_000
@@ -416,7 +417,14 @@ def test_the_reader_may_read_owners_as_the_portal_does(
 def test_the_reader_may_get_and_list_every_kind_of_owner() -> None:
     kinds = reader_may().keys() - {path.removeprefix("/api/v1/") for path in COLLECTIONS}
     assert set(PLURALS.values()) <= {kind.partition(".")[0] for kind in kinds}
-    assert [kind for kind in sorted(kinds) if reader_may()[kind] != {"get", "list"}] == []
+    watched = {f"{plural}.{group}".rstrip(".") for group, plural in rights()}
+    alone = sorted(kinds - watched)
+    assert [kind for kind in alone if reader_may()[kind] != {"get", "list"}] == []
+
+
+@pytest.mark.parametrize(("group", "plural"), sorted(rights()))
+def test_the_reader_may_follow_what_explains_waiting(group: str, plural: str) -> None:
+    assert reader_may()[f"{plural}.{group}".rstrip(".")] == {"get", "list", "watch"}
 
 
 def test_a_token_that_does_not_expire_is_made_only_where_asked_for() -> None:
