@@ -1,20 +1,94 @@
 """An HTTP server on 127.0.0.1 that replays recorded answers of an API server, or bad ones."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-RECORDINGS = Path(__file__).parent / "recordings" / "kube-1.36.2"
+import orjson
+
+RECORDED = Path(__file__).parent / "recordings"
+RECORDINGS = RECORDED / "kube-1.36.2"
+KUEUE, VOLCANO = RECORDED / "kueue-v0.19", RECORDED / "volcano"
 JSON = "application/json"
+
+# Where the lists of a recording belong, by the name of their file.
+_BASES = {
+    "/api/v1": ("pods", "nodes", "namespaces", "events", "resourcequotas"),
+    "/apis/apps/v1": ("replicasets", "statefulsets", "deployments"),
+    "/apis/batch/v1": ("jobs",),
+    "/apis/resource.k8s.io/v1": (
+        *("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates"),
+    ),
+}
+_KUEUE_PLURALS = ("workloads", "clusterqueues", "localqueues", "cohorts", "resourceflavors")
 
 
 def recorded(name: str) -> bytes:
     """Return the body recorded under `name`, as `lists/pods.json`."""
     return (RECORDINGS / name).read_bytes()
+
+
+def group_document(name: str, *versions: str) -> bytes:
+    """Return an API group's document as a server gives it."""
+    served = [{"groupVersion": f"{name}/{v}", "version": v} for v in versions]
+    return orjson.dumps({"kind": "APIGroup", "name": name, "versions": served})
+
+
+def list_bodies(
+    recording: Path = RECORDINGS, *, kueue: Sequence[str] = ("v1beta2", "v1beta1")
+) -> dict[str, bytes]:
+    """Return the bodies of a recording's lists by path, with the groups that these are of.
+
+    `kueue` are the versions that are served of its group.
+    """
+    files = {
+        f"{base}/{plural}": f"{plural}.json" for base, names in _BASES.items() for plural in names
+    }
+    groups = {"resource.k8s.io": ("v1",), "kueue.x-k8s.io": tuple(kueue)}
+    for version in kueue:
+        for plural in _KUEUE_PLURALS:
+            files[f"/apis/kueue.x-k8s.io/{version}/{plural}"] = f"kueue-{version}-{plural}.json"
+    groups["scheduling.volcano.sh"] = ("v1beta1",)
+    for plural in ("podgroups", "queues"):
+        files[f"/apis/scheduling.volcano.sh/v1beta1/{plural}"] = f"volcano-{plural}.json"
+    lists = recording / "lists"
+    if (lists / "volcano-pods.json").exists():
+        files["/api/v1/pods"] = "volcano-pods.json"
+    found = {p: (lists / f).read_bytes() for p, f in files.items() if (lists / f).exists()}
+    for name, versions in groups.items():
+        for version in versions:
+            base = f"/apis/{name}/{version}"
+            plurals = [path.rpartition("/")[2] for path in found if path.startswith(f"{base}/")]
+            if plurals:
+                found[base] = orjson.dumps({"resources": [{"name": one} for one in plurals]})
+                found[f"/apis/{name}"] = group_document(name, *versions)
+    # Every server has these, whether the recording kept them or not.
+    for path in ("/api/v1/nodes", "/api/v1/namespaces", "/api/v1/pods"):
+        found.setdefault(path, b'{"kind":"List","metadata":{"resourceVersion":"1"},"items":[]}')
+    return found
+
+
+def list_answers(
+    bodies: Mapping[str, bytes], *, denied: Collection[str] = ()
+) -> Callable[["Request"], "Answer"]:
+    """Return who answers with these bodies; `denied` are plurals that nobody may list."""
+
+    def answer(request: "Request") -> "Answer":
+        if request.path.rpartition("/")[2] in denied:
+            return Answer(_forbidden(request.path), 403)
+        body = bodies.get(request.path)
+        return Answer(b"404 page not found", 404) if body is None else Answer(body)
+
+    return answer
+
+
+def _forbidden(path: str) -> bytes:
+    plural = path.rpartition("/")[2]
+    return recorded("errors/403-sa-nodes.json").replace(b"nodes", plural.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ def test_only_the_fields_that_are_read_are_decoded() -> None:
     with serving(_always(Answer(recorded("lists/pods.json")))) as server:
         pod = _api(server.url).list(PODS).items[0]
     assert "managedFields" not in pod["metadata"]
-    assert "volumes" not in pod["spec"]
+    assert "terminationGracePeriodSeconds" not in pod["spec"]
+    assert {key for volume in pod["spec"]["volumes"] for key in volume} == {"name"}
 
 
 def _pages(request: Request) -> Answer:

@@ -11,6 +11,8 @@ from kubernetes.config.config_exception import ConfigException
 from apps.clusters.ports import SourceRejected
 from gpuportal import env
 
+_CONNECTIONS = 32
+
 
 def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
     """Return the official client for `{kubeconfig, context}`, `{in_cluster}` or `{api_server}`.
@@ -18,9 +20,10 @@ def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
     Raises SourceRejected, with what to mend, when the entry or what it points to cannot be used.
     """
     configuration = client.Configuration()
+    # Each collection that is watched keeps one open.
+    configuration.connection_pool_maxsize = _CONNECTIONS
     # Retrying is for the caller, who waits longer and can be stopped.
     configuration.retries = False
-    configuration.connection_pool_maxsize = 8
     try:
         if entry.get("kubeconfig"):
             _from_kubeconfig(entry, configuration)

@@ -32,6 +32,24 @@ class MetaShape(TypedDict, total=False):
     ownerReferences: list[OwnerShape] | None
 
 
+Annotations = TypedDict(
+    "Annotations",
+    {
+        "scheduling.k8s.io/group-name": str,
+        "scheduling.volcano.sh/group-name": str,
+        "scheduling.volcano.sh/queue-name": str,
+        "volcano.sh/queue-name": str,
+    },
+    total=False,
+)
+
+
+class MarkedMetaShape(MetaShape, total=False):
+    """Metadata with those annotations that name a gang or a queue; the others are long."""
+
+    annotations: Annotations | None
+
+
 class ConditionShape(TypedDict, total=False):
     type: str
     status: str
@@ -51,10 +69,15 @@ class ResourcesShape(TypedDict, total=False):
     claims: list[ClaimUseShape] | None
 
 
+class PortShape(TypedDict, total=False):
+    hostPort: int | None
+
+
 class ContainerShape(TypedDict, total=False):
     name: str
     restartPolicy: str | None
     resources: ResourcesShape | None
+    ports: list[PortShape] | None
 
 
 class ExpressionShape(TypedDict, total=False):
@@ -65,6 +88,7 @@ class ExpressionShape(TypedDict, total=False):
 
 class TermShape(TypedDict, total=False):
     matchExpressions: list[ExpressionShape] | None
+    matchFields: list[ExpressionShape] | None
 
 
 class RequiredShape(TypedDict, total=False):
@@ -75,8 +99,55 @@ class NodeAffinityShape(TypedDict, total=False):
     requiredDuringSchedulingIgnoredDuringExecution: RequiredShape | None
 
 
+class PodTermShape(TypedDict, total=False):
+    topologyKey: str
+
+
+class PodAffinityShape(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: list[PodTermShape] | None
+
+
 class AffinityShape(TypedDict, total=False):
     nodeAffinity: NodeAffinityShape | None
+    podAffinity: PodAffinityShape | None
+    podAntiAffinity: PodAffinityShape | None
+
+
+class TolerationShape(TypedDict, total=False):
+    key: str | None
+    operator: str | None
+    value: str | None
+    effect: str | None
+
+
+class SpreadShape(TypedDict, total=False):
+    whenUnsatisfiable: str
+
+
+class GateShape(TypedDict, total=False):
+    name: str
+
+
+class VolumeClaimShape(TypedDict, total=False):
+    claimName: str
+
+
+class EphemeralShape(TypedDict, total=False):
+    volumeClaimTemplate: dict[str, Any] | None
+
+
+class VolumeShape(TypedDict, total=False):
+    name: str
+    persistentVolumeClaim: VolumeClaimShape | None
+    ephemeral: EphemeralShape | None
+
+
+class SchedulingGroupShape(TypedDict, total=False):
+    podGroupName: str | None
+
+
+class WorkloadRefShape(TypedDict, total=False):
+    name: str | None
 
 
 class PodClaimShape(TypedDict, total=False):
@@ -109,6 +180,17 @@ class PodSpecShape(TypedDict, total=False):
     initContainers: list[ContainerShape] | None
     affinity: AffinityShape | None
     resourceClaims: list[PodClaimShape] | None
+    tolerations: list[TolerationShape] | None
+    topologySpreadConstraints: list[SpreadShape] | None
+    schedulingGates: list[GateShape] | None
+    schedulerName: str | None
+    priority: int | None
+    preemptionPolicy: str | None
+    volumes: list[VolumeShape] | None
+    overhead: _Amounts
+    resources: ResourcesShape | None
+    schedulingGroup: SchedulingGroupShape | None
+    workloadRef: WorkloadRefShape | None
 
 
 class RunningShape(TypedDict, total=False):
@@ -124,6 +206,7 @@ class TerminatedShape(TypedDict, total=False):
 
 class WaitingShape(TypedDict, total=False):
     reason: str | None
+    message: str | None
 
 
 class StateShape(TypedDict, total=False):
@@ -144,6 +227,7 @@ class PodStatusShape(TypedDict, total=False):
     reason: str | None
     message: str | None
     startTime: str | None
+    nominatedNodeName: str | None
     conditions: list[ConditionShape] | None
     containerStatuses: list[ContainerStatusShape] | None
     initContainerStatuses: list[ContainerStatusShape] | None
@@ -152,13 +236,20 @@ class PodStatusShape(TypedDict, total=False):
 
 
 class PodShape(TypedDict):
-    metadata: MetaShape
+    metadata: MarkedMetaShape
     spec: NotRequired[PodSpecShape | None]
     status: NotRequired[PodStatusShape | None]
 
 
+class TaintShape(TypedDict, total=False):
+    key: str
+    value: str | None
+    effect: str
+
+
 class NodeSpecShape(TypedDict, total=False):
     unschedulable: bool | None
+    taints: list[TaintShape] | None
 
 
 class NodeStatusShape(TypedDict, total=False):
@@ -173,6 +264,65 @@ class NodeShape(TypedDict):
     status: NotRequired[NodeStatusShape | None]
 
 
+class TemplateShape(TypedDict, total=False):
+    spec: PodSpecShape | None
+
+
+class ControllerSpecShape(TypedDict, total=False):
+    replicas: int | None
+    parallelism: int | None
+    completions: int | None
+    suspend: bool | None
+    template: TemplateShape | None
+
+
+class ControllerStatusShape(TypedDict, total=False):
+    replicas: int | None
+    active: int | None
+    succeeded: int | None
+    conditions: list[ConditionShape] | None
+
+
+class ControllerShape(TypedDict):
+    """A ReplicaSet, StatefulSet or Job: how many pods it wants, what each asks for, how it is."""
+
+    metadata: MarkedMetaShape
+    spec: NotRequired[ControllerSpecShape | None]
+    status: NotRequired[ControllerStatusShape | None]
+
+
+class AboutShape(TypedDict, total=False):
+    kind: str
+    name: str
+    uid: str
+
+
+class EventSourceShape(TypedDict, total=False):
+    component: str | None
+
+
+class SeriesShape(TypedDict, total=False):
+    count: int | None
+    lastObservedTime: str | None
+
+
+class EventShape(TypedDict, total=False):
+    """An event of the core group."""
+
+    metadata: MetaShape
+    involvedObject: AboutShape | None
+    reason: str | None
+    message: str | None
+    type: str | None
+    source: EventSourceShape | None
+    reportingComponent: str | None
+    count: int | None
+    series: SeriesShape | None
+    firstTimestamp: str | None
+    lastTimestamp: str | None
+    eventTime: str | None
+
+
 class MetadataShape(TypedDict):
     """All that is read of namespaces, and of the controllers between a pod and its top owner."""
 
@@ -185,10 +335,11 @@ SHAPES: dict[str, Any] = {
     "pods": PodShape,
     "nodes": NodeShape,
     "namespaces": MetadataShape,
-    "replicasets": MetadataShape,
+    "replicasets": ControllerShape,
     "deployments": MetadataShape,
-    "statefulsets": MetadataShape,
-    "jobs": MetadataShape,
+    "statefulsets": ControllerShape,
+    "jobs": ControllerShape,
+    "events": EventShape,
     "cronjobs": MetadataShape,
 }
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
+from apps.clusters.domain.json_fields import mapping
 from apps.clusters.domain.ledger import OfferedDevice, Owner, PodRecord, Source
 from apps.clusters.domain.pod_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
@@ -150,7 +151,7 @@ def pod_record(
         *_statuses(status, "initContainerStatuses"),
         *_statuses(status, "containerStatuses"),
     ]
-    runs = tidy_runs(_runs(statuses, _gpu_containers(_containers(spec), named, claims)))
+    runs = tidy_runs(_runs(statuses, gpu_containers(_containers(spec), named, claims)))
     finished = _finished(status, created, gone=deleted is not None)
     return PodRecord(
         uid=str(metadata["uid"]),
@@ -178,7 +179,7 @@ def lacks_finish(
 ) -> bool:
     """Say whether a pod is over and nobody knows when a GPU container of it was."""
     spec, status = pod["spec"], pod.get("status") or {}
-    names = _gpu_containers(_containers(spec), named, claims)
+    names = gpu_containers(_containers(spec), named, claims)
     statuses = (
         *_statuses(status, "initContainerStatuses"),
         *_statuses(status, "containerStatuses"),
@@ -214,7 +215,7 @@ def assumed_runs(
     """
     spec, status = pod["spec"], pod.get("status") or {}
     start = seconds(status.get("startTime"))
-    names = _gpu_containers(spec.get("containers") or (), named, claims)
+    names = gpu_containers(spec.get("containers") or (), named, claims)
     statuses = [s for s in _statuses(status, "containerStatuses") if s.get("name") in names]
     known = [run[0] for run in _runs(statuses, names)]
     hidden = any((s.get("restartCount") or 0) > 1 for s in statuses)
@@ -275,15 +276,16 @@ def _without(
     return {**container, "resources": left}
 
 
-def _gpu_containers(
+def gpu_containers(
     containers: Iterable[Mapping[str, Any]], named: Collection[str], claims: PodClaims
 ) -> frozenset[str]:
+    """Return the names of the containers that ask for GPU, by resource or by claim."""
     return claims.containers | frozenset(
-        str(container["name"])
+        str(container.get("name"))
         for container in containers
         if any(
             is_gpu(resource, named)
-            for amounts in (container.get("resources") or {}).values()
+            for amounts in mapping(container, "resources").values()
             if isinstance(amounts, Mapping)
             for resource in amounts
         )

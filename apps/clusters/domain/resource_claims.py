@@ -27,7 +27,8 @@ IsGpuClass = Callable[[str], bool]
 class DeviceRequest:
     """One request of a claim, or one alternative of it; `count` None asks for all there are.
 
-    `name` is how results refer to it, `of` the request that it is an alternative of.
+    `name` is how results refer to it, `of` the request that it is an alternative of. `selectors`
+    are its own CEL expressions, beside those of its class.
     """
 
     name: str
@@ -35,6 +36,7 @@ class DeviceRequest:
     count: int | None = 1
     admin: bool = False
     of: str = ""
+    selectors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,9 @@ def _request(body: Mapping[str, Any], name: str, *, of: str) -> DeviceRequest:
         count=None if every else max(1, whole(body.get("count"), 1)),
         admin=body.get("adminAccess") is True,
         of=of,
+        selectors=tuple(
+            text(mapping(one, "cel").get("expression")) for one in items(body.get("selectors"))
+        ),
     )
 
 

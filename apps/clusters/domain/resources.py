@@ -1,7 +1,9 @@
 """Names and amounts of GPU resources as Kubernetes and kube-state-metrics write them."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import isfinite, nan
 from typing import Any
 
 PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-", "amd.com/gpu", "gpu.intel.com/")
@@ -19,11 +21,19 @@ _SUFFIXES = {
     "k": 1e3,
     "M": 1e6,
     "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
     "Ki": 2.0**10,
     "Mi": 2.0**20,
     "Gi": 2.0**30,
+    "Ti": 2.0**40,
+    "Pi": 2.0**50,
+    "Ei": 2.0**60,
+    "u": 1e-6,
+    "n": 1e-9,
 }
-_QUANTITY = re.compile(r"^([0-9.]+(?:[eE][+-]?[0-9]+)?)(m|k|M|G|Ki|Mi|Gi)?$")
+_QUANTITY = re.compile(r"^([0-9.]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?$")
 
 
 def is_gpu(resource: str, named: Collection[str] = ()) -> bool:
@@ -38,10 +48,16 @@ def quantity(text: object) -> float:
 
     Raises ValueError for anything else.
     """
-    match = _QUANTITY.match(str(text))
-    if match is None:
+    return _number(str(text))
+
+
+@lru_cache(maxsize=10_000)
+def _number(text: str) -> float:
+    match = _QUANTITY.match(text)
+    found = float(match[1]) * _SUFFIXES.get(match[2] or "", 1.0) if match else nan
+    if not isfinite(found):
         raise ValueError(f"not a quantity: {text!r}")
-    return float(match[1]) * _SUFFIXES.get(match[2] or "", 1.0)
+    return found
 
 
 def gpu_amounts(amounts: Mapping[str, object], named: Collection[str] = ()) -> dict[str, float]:
@@ -60,21 +76,60 @@ def gpu_amounts(amounts: Mapping[str, object], named: Collection[str] = ()) -> d
     return found
 
 
+def all_amounts(amounts: Mapping[str, object]) -> dict[str, float]:
+    """Return every amount that can be read: CPU in cores, memory in bytes, GPUs in units."""
+    found = {}
+    for resource, amount in amounts.items():
+        try:
+            found[resource] = quantity(amount)
+        except ValueError:
+            continue
+    return found
+
+
 def effective_request(
     containers: Sequence[Mapping[str, Any]],
     init_containers: Sequence[Mapping[str, Any]] = (),
     named: Collection[str] = (),
 ) -> dict[str, float]:
-    """Return resource → units that a pod holds: max(sum of containers, each init step).
+    """Return GPU resource → units that a pod holds: max(sum of containers, each init step).
 
     A sidecar (an init container with restartPolicy Always) keeps running: it adds to the
     containers and to every init step after it (facts, section 3.1). Zero units are left out.
     """
-    total = _sum(_container_request(c, named) for c in containers)
+    return _effective(containers, init_containers, lambda amounts: gpu_amounts(amounts, named))
+
+
+def whole_request(spec: Mapping[str, Any]) -> dict[str, float]:
+    """Return resource → amount that a pod of this spec holds, CPU and memory too.
+
+    What the pod asks for as a whole (`spec.resources`) stands for what its containers do, and the
+    overhead of its runtime class comes on top.
+    """
+    containers, inits = spec.get("containers") or (), spec.get("initContainers") or ()
+    found = _effective(containers, inits, all_amounts)
+    whole = spec.get("resources")
+    if whole:
+        found |= {r: n for r, n in _container_request(spec, all_amounts).items() if n > 0}
+    overhead = spec.get("overhead")
+    return _sum((found, all_amounts(overhead))) if overhead else found
+
+
+_Read = Callable[[Mapping[str, object]], dict[str, float]]
+
+
+def _effective(
+    containers: Sequence[Mapping[str, Any]],
+    init_containers: Sequence[Mapping[str, Any]],
+    read: _Read,
+) -> dict[str, float]:
+    total = _sum(_container_request(c, read) for c in containers)
+    if not init_containers:
+        return {r: units for r, units in sorted(total.items()) if units > 0}
     sidecars: dict[str, float] = {}
     peak: dict[str, float] = {}
     for container in init_containers:
-        request = _container_request(container, named)
+        request = _container_request(container, read)
         step = _sum((sidecars, request))
         peak = {r: max(peak.get(r, 0.0), step.get(r, 0.0)) for r in peak.keys() | step.keys()}
         if container.get("restartPolicy") == "Always":
@@ -84,11 +139,9 @@ def effective_request(
     return {r: units for r, units in sorted(both.items()) if units > 0}
 
 
-def _container_request(container: Mapping[str, Any], named: Collection[str]) -> dict[str, float]:
+def _container_request(container: Mapping[str, Any], read: _Read) -> dict[str, float]:
     resources = container.get("resources") or {}
-    return gpu_amounts(
-        {**(resources.get("limits") or {}), **(resources.get("requests") or {})}, named
-    )
+    return read({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
 def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:

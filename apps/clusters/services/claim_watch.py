@@ -77,7 +77,7 @@ class ClaimWatch:
             self._nodes = None
         else:
             found = [claim for claim in map(claim_state, items) if claim is not None]
-            self.claims.listed(found, at, last, self.devices.find, self._is_gpu)
+            self.claims.listed(found, at, last, self.devices.find, self.is_gpu)
 
     def changed(self, path: str, item: Object, at: float, gone: float | None) -> None:
         """Take in one object; `gone` is when it went, None while it is there."""
@@ -94,7 +94,7 @@ class ClaimWatch:
         else:
             claim = claim_state(item)
             if claim is not None:
-                self.claims.seen(claim, at, self.devices.find, self._is_gpu)
+                self.claims.seen(claim, at, self.devices.find, self.is_gpu)
 
     def refused(self, path: str, why: str) -> None:
         """Take in that a collection may not be read."""
@@ -105,9 +105,10 @@ class ClaimWatch:
         classes = self.devices.gpu_classes
         if (named, classes) != (self._named, self._gpu_classes):
             self._named, self._gpu_classes, self._everything = named, classes, True
-        self.claims.resolve(at, self.devices.find, self._is_gpu, everything=self._everything)
+        self.claims.resolve(at, self.devices.find, self.is_gpu, everything=self._everything)
 
-    def _is_gpu(self, device_class: str) -> bool:
+    def is_gpu(self, device_class: str) -> bool:
+        """Say whether a device class is one of GPUs, as far as is known now."""
         return self.devices.is_gpu_class(device_class, self._named)
 
     # ------------------------------------------------------------ nodes
@@ -133,7 +134,7 @@ class ClaimWatch:
         namespace = str(pod["metadata"].get("namespace", ""))
 
         def find(name: str) -> Ask | None:
-            return self.claims.ask(namespace, name, self.devices.find, self._is_gpu)
+            return self.claims.ask(namespace, name, self.devices.find, self.is_gpu)
 
         return pod_claims(pod, find, remembered=remembered)
 

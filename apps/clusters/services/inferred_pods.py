@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from apps.clusters.domain.ledger import PodRecord, Source
+from apps.clusters.domain.places import Place, Places
 from apps.clusters.domain.pod_history import closed_runs, merged_inferred, reopened
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, TierRule, model_key
 from apps.clusters.models import Cluster, Pod
@@ -33,10 +34,11 @@ def store_inferred_pods(
     (`merged_inferred`). `rules` are those of the hour, `node_labels` the labels by node.
     """
     names = Names(cluster.pk)
+    places = Places([Place(labels) for _, labels in sorted(node_labels.items())])
     found = {
         record.uid: TrackedPod(
             replace(merged_inferred(record, record), source=Source.METRICS),
-            assign(record, node_labels.get(record.node), list(rules)),
+            assign(record, node_labels.get(record.node), list(rules), (), places),
         )
         for record in records
     }

@@ -1,11 +1,12 @@
 """From what the API server shows, in whatever order it arrives, to the rows of the ledger."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db import IntegrityError
+from django.db import DataError, IntegrityError
 
 from apps.clusters.domain.kube_objects import (
     NodeState,
@@ -17,19 +18,26 @@ from apps.clusters.domain.kube_objects import (
     pod_record,
     ready_since,
 )
-from apps.clusters.domain.ledger import ClaimRecord, Owner
+from apps.clusters.domain.ledger import ClaimedDevice, ClaimRecord, OfferedDevice, Owner
 from apps.clusters.domain.owners import nearest_owner
-from apps.clusters.domain.pod_claims import PodClaims
+from apps.clusters.domain.places import Place, Places
+from apps.clusters.domain.pod_claims import NO_CLAIMS, PodClaims
+from apps.clusters.domain.sighting import Beside
+from apps.clusters.domain.sightings import Kind, Sighting
 from apps.clusters.ports import Change, ClusterSource
-from apps.clusters.services import claim_writer, ledger_writer
-from apps.clusters.services.claim_watch import ClaimWatch
+from apps.clusters.services import claim_writer, ledger_writer, sighting_writer
+from apps.clusters.services.claim_watch import CLAIMS, ClaimWatch
 from apps.clusters.services.coverage import Coverage
 from apps.clusters.services.names import Names
 from apps.clusters.services.node_book import NodeBook
 from apps.clusters.services.owner_lookup import OwnerLookup
 from apps.clusters.services.pod_book import Look, PodBook, TrackedPod
+from apps.clusters.services.sighting_sources import NO_SOURCES, Sources
+from apps.clusters.services.sighting_watch import SightingWatch, Surroundings
 from apps.clusters.services.tier_history import Assigned, TierHistory
 from apps.clusters.services.versions import Versions
+
+logger = logging.getLogger(__name__)
 
 NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
@@ -100,10 +108,17 @@ class Recorder:
 
     `take` reads in a batch and `write` stores what changed; either may be called again after a
     database error and then does what it would have done. Only one thread may use it. `claims`
-    are the collections of dynamic resource allocation that the server has.
+    are the collections of dynamic resource allocation that the server has, `sources` those that
+    tell why things wait.
     """
 
-    def __init__(self, cluster_id: int, source: ClusterSource, claims: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        cluster_id: int,
+        source: ClusterSource,
+        claims: Sequence[str] = (),
+        sources: Sources = NO_SOURCES,
+    ) -> None:
         self._cluster = cluster_id
         self._owners = OwnerLookup(source)
         self._names = Names(cluster_id)
@@ -120,6 +135,18 @@ class Recorder:
         self._relist = False
         self._namespaces: set[str] = set()
         self._now = 0.0
+        self._nodes_known: Places | None = None
+        self._gpu_classes: frozenset[str] = frozenset()
+        self._tops: dict[str, Owner] = {}
+        around = Surroundings(
+            beside=self._beside,
+            owners=self._owners.top_owners,
+            offered=self._devices_offered,
+            held=self._devices_held,
+            is_ledger_pod=lambda uid: uid in self._pods.pods,
+        )
+        present = sighting_writer.present_sightings(cluster_id)
+        self._seen = SightingWatch(sources, around, present)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -143,12 +170,22 @@ class Recorder:
         for item in sorted(ours, key=lambda item: self._dra.place(item.path)):
             self._take_claims(item)
         self._dra.settle(self._tiers.device_classes, now)
-        batch = [item for item in batch if not self._dra.follows(item.path)]
+        beside = [item for item in batch if self._seen.follows(item.path)]
+        for item in beside:
+            if self._seen.is_of_templates(item.path):
+                self._take_seen(item)
+        batch = [
+            item
+            for item in batch
+            if not self._dra.follows(item.path) and not self._seen.follows(item.path)
+        ]
         pods = self._prepared(batch)
         for item, looks in zip(batch, pods.of_item, strict=True):
             self._take_item(item, looks, pods.assumed)
         self._now = max(self._now, now)
-        self._look_again(pods, now)
+        naming = {str(pod["metadata"]["uid"]) for pod in self._dra.pods_to_see()}
+        touched = self._look_again(pods, now)
+        self._take_sightings(beside, naming, touched, now)
         relist, self._relist = self._relist, False
         return relist
 
@@ -171,6 +208,9 @@ class Recorder:
             self._versions[path].listed(item.items)
             last_seen = self._last_watched if proof is None else proof
             self._dra.listed(path, item.items, item.at, last_seen)
+            if path.endswith(CLAIMS):
+                self._seen.objects(Kind.RESOURCE_CLAIM, item.items, item.at)
+                self._seen.keep_only(Kind.RESOURCE_CLAIM, _uids(item.items), item.at)
         elif isinstance(item, Seen) and item.change.type != "BOOKMARK":
             late = self._coverage.arrived(path, item.at, item.asked)
             thing, deleted = item.change.object, item.change.type == "DELETED"
@@ -179,18 +219,26 @@ class Recorder:
             after = item.at if proof is None else proof
             gone = deletion_time(thing, after=after, at=item.at) if late else item.at
             self._dra.changed(path, thing, item.at, gone if deleted else None)
+            if path.endswith(CLAIMS):
+                self._see(Kind.RESOURCE_CLAIM, thing, item.at, deleted=deleted)
         else:
             self._coverage.caught_up(path, item.at, item.asked)
 
-    def _look_again(self, pods: _Pods, at: float) -> None:
-        """See nodes whose devices changed and pods whose claims did."""
-        for name in self._dra.nodes_to_see(self._states.keys()):
+    def _look_again(self, pods: _Pods, at: float) -> set[str]:
+        """See nodes whose devices changed, which are returned, and pods whose claims did."""
+        touched = set(self._dra.nodes_to_see(self._states.keys()))
+        for name in sorted(touched):
             self._nodes.seen(self._offering(self._states[name]), at)
+        if self._nodes.changed:
+            # What waits weighs what it would on the nodes there are.
+            self._nodes_known = None
+            self._pods.look_again({""})
         for look in pods.again:
             if self._dra.is_there(look.record.uid):
                 self._pods.seen(look, at, assumed=pods.assumed.get(look.record.uid, ()))
         self._pods.doubt({look.record.uid for look in pods.again})
         self._dra.pods_seen()
+        return touched
 
     def _refresh_tiers(self, now: float) -> None:
         """Read the catalog's rules now and then; note when everything must be listed anew.
@@ -258,11 +306,14 @@ class Recorder:
             states = [self._state(item) for item in listed.items]
             self._nodes.listed(states, listed.at, last_seen)
             self._pods.look_again({state.name for state in states})
+            self._seen.objects(Kind.NODE, listed.items, listed.at)
+            self._seen.keep_only(Kind.NODE, _uids(listed.items), listed.at)
         elif listed.path == PODS:
             for look in looks:
                 self._pods.seen(look, listed.at, assumed=assumed.get(look.record.uid, ()))
             self._pods.listed({look.record.uid for look in looks}, listed.at, last_seen)
-            self._dra.keep_only({str(item["metadata"]["uid"]) for item in listed.items})
+            self._dra.keep_only(_uids(listed.items))
+            self._see_pods(listed, looks)
         else:
             self._namespaces.update(str(i["metadata"]["name"]) for i in listed.items)
 
@@ -284,6 +335,8 @@ class Recorder:
                 self._pods.seen(look._replace(record=record), seen.at, assumed=runs)
             if deleted:
                 self._dra.forget(str(item["metadata"]["uid"]))
+            self._tops = {look.record.uid: look.record.owner for look in looks}
+            self._see(Kind.POD, item, seen.at, deleted=deleted)
         elif not deleted:
             self._namespaces.add(str(item["metadata"]["name"]))
 
@@ -291,6 +344,7 @@ class Recorder:
         self, item: Mapping[str, Any], at: float, after: float, gone: float | None
     ) -> None:
         state = self._state(item)
+        self._see(Kind.NODE, item, at, deleted=gone is not None)
         if gone is not None:
             self._nodes.gone(state.name, gone)
             self._states.pop(state.name, None)
@@ -315,19 +369,104 @@ class Recorder:
             devices = () if spell is None else spell.state.devices
         return replace(state, devices=devices)
 
+    # ------------------------------------------------------------ what explains waiting
+
+    def _see_pods(self, listed: Listed, looks: list[Look]) -> None:
+        uids = _uids(listed.items)
+        self._tops = {look.record.uid: look.record.owner for look in looks}
+        for pod in listed.items:
+            self._seen.use.seen(pod)
+        self._seen.use.keep_only(uids)
+        self._seen.objects(Kind.POD, listed.items, listed.at)
+        self._seen.keep_only(Kind.POD, uids, listed.at)
+
+    def _see(self, kind: Kind, item: Mapping[str, Any], at: float, *, deleted: bool) -> None:
+        uid = str(item["metadata"].get("uid", ""))
+        if deleted:
+            self._seen.gone(kind, uid, at)
+        else:
+            self._seen.objects(kind, [item], at)
+        if kind is Kind.POD and deleted:
+            self._seen.use.gone(uid)
+        elif kind is Kind.POD:
+            self._seen.use.seen(item)
+
+    def _take_sightings(
+        self, items: Sequence[Item], naming: set[str], touched: set[str], at: float
+    ) -> None:
+        """Take in what is read to explain waiting, and what follows for nodes and claims.
+
+        `naming` are pods whose claims were seen differently, `touched` nodes whose devices were.
+        None of this counts for the span watched.
+        """
+        for item in items:
+            if not self._seen.is_of_templates(item.path):
+                self._take_seen(item)
+        classes = self._dra.devices.gpu_classes | self._tiers.device_classes
+        other, self._gpu_classes = classes != self._gpu_classes, classes
+        self._seen.claims_changed(at, everything=other, pods=naming)
+        holders = {record.node for record in self._dra.claims.changed.values()}
+        self._seen.settle(at, self._states.keys() if "" in holders else touched | holders)
+
+    def _take_seen(self, item: Item) -> None:
+        if isinstance(item, Listed):
+            self._versions[item.path].listed(item.items)
+            self._seen.listed(item.path, item.items, item.at)
+        elif isinstance(item, Refused):
+            self._seen.refused(item.path, item.why)
+        elif isinstance(item, Seen) and item.change.type in _KINDS:
+            deleted = item.change.type == "DELETED"
+            if not self._versions[item.path].is_stale(item.change.object, gone=deleted):
+                self._seen.changed(item.path, item.change.object, item.at, gone=deleted)
+
+    def _beside(self, kind: Kind, item: Mapping[str, Any]) -> Beside:
+        is_pod = kind is Kind.POD
+        return Beside(
+            named=self._tiers.resources,
+            owner=self._tops.get(str(item["metadata"].get("uid", ""))) if is_pod else None,
+            claims=self._claims(item) if is_pod else NO_CLAIMS,
+            is_gpu_class=self._dra.is_gpu,
+            template_classes=self._seen.templates,
+        )
+
+    def _devices_offered(self, node: str) -> tuple[OfferedDevice, ...]:
+        return self._dra.of_node(node) or ()
+
+    def _devices_held(self) -> Iterator[ClaimedDevice]:
+        return (d for record in self._dra.claims.open.values() for d in record.devices)
+
     # ------------------------------------------------------------ writing
 
     def write(self) -> int:
-        """Write what changed; return how many rows that were. Nothing changed: no query.
+        """Write what changed; return how many rows of the ledger that were. Else no query.
 
-        The span watched is written last: it never vouches for what is not in the database.
+        The span watched is written after the ledger: it never vouches for what is not in the
+        database. What explains waiting comes last, and holds up nothing.
         """
         try:
-            return self._write()
+            rows = self._write()
         except IntegrityError:
             # A namespace or workload was deleted beside us: its id must be made anew.
             self._names = Names(self._cluster)
-            return self._write()
+            rows = self._write()
+        self._write_sightings()
+        return rows
+
+    def _write_sightings(self) -> None:
+        book = self._seen.book
+        try:
+            sighting_writer.write_sightings(self._cluster, list(book.changed.values()))
+        except (DataError, IntegrityError):
+            # One that no database takes must neither stop the others nor come back for ever.
+            for one in book.changed.values():
+                self._write_alone(one)
+        book.written()
+
+    def _write_alone(self, one: Sighting) -> None:
+        try:
+            sighting_writer.write_sightings(self._cluster, [one])
+        except (DataError, IntegrityError):
+            logger.exception("what was seen of %s %s is not written", one.kind, one.uid)
 
     def _write(self) -> int:
         self._pods.assign(self._assigned)
@@ -338,7 +477,7 @@ class Recorder:
         claims = list(self._dra.claims.changed.values())
         if claims:
             claim_writer.write_claims(self._cluster, claims, self._names, self._assigned_claim)
-        notes = self._dra.notes()
+        notes = {**self._dra.notes(), **self._seen.notes()}
         if notes != self._notes:
             claim_writer.write_notes(self._cluster, notes, self._now)
         spells = dict(self._nodes.changed)
@@ -363,13 +502,32 @@ class Recorder:
             return None
         labels = None if spell is None else spell.state.labels
         devices = self._dra.devices_of(tracked.record.claims)
-        return self._tiers.assign(tracked.record, labels, self._now, devices)
+        places = self._places() if tracked.record.bound is None else None
+        return self._tiers.assign(tracked.record, labels, self._now, devices, places)
+
+    def _places(self) -> Places:
+        """Return the nodes that pods may come to, made anew when one of them changed."""
+        if self._nodes_known is None:
+            self._nodes_known = Places(
+                [_place(spell.state) for _, spell in sorted(self._nodes.open.items())]
+            )
+        return self._nodes_known
 
     def _assigned_claim(self, tracked: TrackedPod, claim: ClaimRecord) -> Assigned:
         """Return what a claim counts as that no pod uses."""
         spell = self._nodes.open.get(claim.node)
         labels = None if spell is None else spell.state.labels
         return self._tiers.assign(tracked.record, labels, self._now, claim.devices)
+
+
+def _place(state: NodeState) -> Place:
+    amounts = (*state.capacity.items(), *state.allocatable.items())
+    offers = {resource for resource, units in amounts if units > 0}
+    return Place(state.labels, offers | {n for device in state.devices for n in device.classes})
+
+
+def _uids(items: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {str(item["metadata"].get("uid", "")) for item in items}
 
 
 def _owned(look: Look, tops: Mapping[str, Owner]) -> Look:

@@ -1,10 +1,15 @@
 """Forgetting what existed so long ago that nothing refers to it any more."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
-from apps.clusters.models import ClaimSpell, Device, NodeSpell, Pod, WatchSpan
+from apps.clusters.domain.sightings import WITH_HISTORY
+from apps.clusters.models import ClaimSpell, Device, NodeSpell, Pod, Sighting, WatchSpan
+
+SIGHTINGS_KEPT = timedelta(hours=48)
+"""How long is kept, after it went, what is read to explain waiting alone."""
 
 _AT_A_TIME = 5000
 
@@ -27,3 +32,21 @@ def forget_ledger(*, before: datetime) -> int:
     deleted += ClaimSpell.objects.filter(released_at__lt=before).delete()[0]
     deleted += Device.objects.filter(last_seen__lt=before).delete()[0]
     return deleted
+
+
+def forget_sightings(*, now: datetime, history_before: datetime) -> int:
+    """Delete what was seen to go two days ago; return how many rows.
+
+    Of quotas and queues every setting is kept until `history_before`: they are history too.
+    """
+    kinds = [kind.value for kind in WITH_HISTORY]
+    recent = Q(gone_at__lt=now - SIGHTINGS_KEPT) & ~Q(kind__in=kinds)
+    deleted = 0
+    while True:
+        old = Sighting.objects.filter(recent | Q(gone_at__lt=history_before)).order_by("pk")
+        with transaction.atomic():
+            chosen = list(old.values_list("pk", flat=True)[:_AT_A_TIME])
+            count, _ = Sighting.objects.filter(pk__in=chosen).delete()
+        if not count:
+            return deleted
+        deleted += count

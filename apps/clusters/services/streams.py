@@ -3,9 +3,10 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable, WatchExpired
 from apps.clusters.services.recorder import Followed, Item, Listed, Refused, Seen
@@ -29,6 +30,7 @@ class Stream:
     `wait` sleeps for a number of seconds or until the stop. The inbox is bounded: when the
     database is away, reading stops too, and the server cuts the connection when it likes. What
     is `optional` may be refused: that is handed on and logged once, and asked again now and then.
+    `keep` says which objects are of interest at all: others never reach the inbox.
     """
 
     cluster: str
@@ -41,6 +43,7 @@ class Stream:
     relist: threading.Event
     put_seconds: float = _PUT_SECONDS
     optional: bool = False
+    keep: Callable[[Mapping[str, Any]], bool] | None = None
     _version: str = ""
     _delay: float = 0.0
     _refused: bool = False
@@ -75,7 +78,9 @@ class Stream:
         asked = self._now()
         for change in self.source.watch(self.path, resource_version=self._version):
             changes += 1
-            at_once = self._put(Seen(self.path, change, self._now(), asked))
+            at_once = True
+            if change.type == "BOOKMARK" or self.keep is None or self.keep(change.object):
+                at_once = self._put(Seen(self.path, change, self._now(), asked))
             self._version = change.resource_version or self._version
             self._delay = 0.0
             if self.stopped():
@@ -98,7 +103,8 @@ class Stream:
             self.path,
             listing.resource_version,
         )
-        self._put(Listed(self.path, listing.items, at))
+        items = listing.items if self.keep is None else list(filter(self.keep, listing.items))
+        self._put(Listed(self.path, items, at))
         self._version = listing.resource_version
         self._delay = 0.0
         self._refused = False

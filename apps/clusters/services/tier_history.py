@@ -1,12 +1,13 @@
 """The tier rules of the catalog at any time, held in memory by what runs for long."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from apps.clusters.domain.kube_objects import main_resource
 from apps.clusters.domain.ledger import ClaimedDevice, PodRecord
 from apps.clusters.domain.mig import mig_part
+from apps.clusters.domain.places import Places
 from apps.clusters.domain.tiers import (
     Sharing,
     TierRule,
@@ -65,14 +66,15 @@ class TierHistory:
         labels: Mapping[str, str] | None,
         now: float,
         devices: Sequence[ClaimedDevice] = (),
+        places: Places | None = None,
     ) -> Assigned:
         """Return what a pod counts as, by the rules valid when it was bound (until then: `now`).
 
         `labels` are those of its node; None while it has none, or none that is known. `devices`
-        are what its claims were given.
+        are what its claims were given, `places` the nodes it may come to.
         """
         rules = self.at(now if pod.bound is None else pod.bound)
-        return assign(pod, labels, rules, devices)
+        return assign(pod, labels, rules, devices, places)
 
 
 def assign(
@@ -80,6 +82,7 @@ def assign(
     labels: Mapping[str, str] | None,
     rules: list[TierRule],
     devices: Sequence[ClaimedDevice] = (),
+    places: Places | None = None,
 ) -> Assigned:
     """Return what a pod counts as under `rules`; the rest as in TierHistory.assign.
 
@@ -88,19 +91,28 @@ def assign(
     resource, _ = main_resource(pod.requests)
     if pod.bound is None or labels is None:
         tier = tier_before_binding(resource, pod.node_selector, rules)
-        return Assigned(tier, None, _weigh(pod, {}, devices))
+        nodes = Places() if places is None else places
+
+        def weigh(resource: str) -> float:
+            return nodes.weight(resource, pod.node_selector, tier, rules)
+
+        return Assigned(tier, None, _weigh(pod, weigh, devices))
     tier = tier_of(resource, labels, rules)
     models = {device.model for device in devices if device.device_class == resource} - {""}
     model = models.pop() if len(models) == 1 else gpu_model(labels)
-    return Assigned(tier, model, _weigh(pod, labels, devices))
+    return Assigned(tier, model, _weigh(pod, partial(_weight_on, labels), devices))
 
 
-def _weigh(pod: PodRecord, labels: Mapping[str, str], devices: Sequence[ClaimedDevice]) -> float:
+def _weight_on(labels: Mapping[str, str], resource: str) -> float:
+    return unit_weight(resource, labels)
+
+
+def _weigh(
+    pod: PodRecord, weigh: Callable[[str], float], devices: Sequence[ClaimedDevice]
+) -> float:
     given = {device.device_class for device in devices}
     return sum(mig_part(d.profile, d.model) * d.share for d in devices) + sum(
-        units * unit_weight(resource, labels)
-        for resource, units in pod.requests.items()
-        if resource not in given
+        units * weigh(resource) for resource, units in pod.requests.items() if resource not in given
     )
 
 

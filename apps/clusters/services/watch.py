@@ -4,17 +4,19 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from django.db import InterfaceError, OperationalError, connection
 
+from apps.clusters.domain.sighting_events import tells_of_waiting
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable
-from apps.clusters.services import claim_watch
+from apps.clusters.services import claim_watch, sighting_sources
 from apps.clusters.services.recorder import COLLECTIONS, Item, Listed, Recorder, Refused
+from apps.clusters.services.sighting_sources import EVENTS, Sources
 from apps.clusters.services.streams import (
     FIRST_DELAY_SECONDS,
     LONGEST_DELAY_SECONDS,
@@ -45,30 +47,46 @@ def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot
     """Write one whole look at a cluster, taken at `now`; the same look twice changes nothing.
 
     Raises SourceUnavailable or SourceRejected before anything is written. ResourceClaims and
-    what belongs to them may be refused: that is noted, and the rest is written.
+    what belongs to them, and what only explains waiting, may be refused: that is noted, and the
+    rest is written.
     """
     at = now.timestamp()
-    claims, items = _discovered(source, at)
+    found, items = _discovered(source, at)
     # Before the lists: what another process writes after them is newer than they are.
-    recorder = Recorder(cluster.pk, source, claims)
-    items += [_looked_at(source, path, at) for path in claims]
+    recorder = Recorder(cluster.pk, source, found.claims, found.sources)
+    items += [_looked_at(source, path, at) for path in found.claims]
     items += [Listed(path, source.list(path).items, at) for path in COLLECTIONS]
+    items += _explained(source, found.sources, at)
     recorder.take(items)
     rows = recorder.write()
     nodes, pods = recorder.counts
     return Snapshot(nodes=nodes, pods=pods, rows=rows)
 
 
-def _discovered(source: ClusterSource, at: float) -> tuple[tuple[str, ...], list[Item]]:
-    """Return the collections of claims that the server has; what is refused, as what is to note.
+class _Found(NamedTuple):
+    """The optional collections that a server has: of claims, and of what explains waiting."""
+
+    claims: tuple[str, ...]
+    sources: Sources
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        return (*self.claims, *self.sources.paths)
+
+
+def _discovered(source: ClusterSource, at: float) -> tuple[_Found, list[Item]]:
+    """Return the optional collections that the server has; what is refused, as what is to note.
 
     Raises SourceUnavailable.
     """
+    claims: tuple[str, ...] = ()
+    refused: list[Item] = []
     try:
-        return claim_watch.discovered(source), []
+        claims = claim_watch.discovered(source)
     except SourceRejected as error:
         logger.warning("whether there are ResourceClaims cannot be asked: %s", error)
-        return (), [Refused(claim_watch.GROUP, at, str(error))]
+        refused = [Refused(claim_watch.GROUP, at, str(error))]
+    return _Found(claims, sighting_sources.discovered(source, claims)), refused
 
 
 def _looked_at(source: ClusterSource, path: str, at: float) -> Item:
@@ -77,6 +95,19 @@ def _looked_at(source: ClusterSource, path: str, at: float) -> Item:
     except SourceRejected as error:
         logger.warning("%s is left out: %s", path, error)
         return Refused(path, at, str(error))
+
+
+def _explained(source: ClusterSource, sources: Sources, at: float) -> Iterator[Item]:
+    """Yield what explains waiting; what cannot be had now is left out, as nothing rests on it."""
+    for path in sources.paths:
+        try:
+            item = _looked_at(source, path, at)
+        except SourceUnavailable as error:
+            logger.warning("%s is left out: %s", path, error)
+            continue
+        if path == EVENTS and isinstance(item, Listed):
+            item = replace(item, items=[one for one in item.items if tells_of_waiting(one)])
+        yield item
 
 
 def follow(
@@ -93,7 +124,7 @@ def follow(
     One thread reads each collection, this one writes: what arrived within `flush_seconds`, or
     1000 changes, at once. An outage of the API server or of the database is waited out for
     ever (`wait` sleeps so many seconds or until the stop). It then ends within seconds, with
-    all that had arrived written. It also ends when the server has other collections of claims
+    all that had arrived written. It also ends when the server has other optional collections
     than before, as after an upgrade: whoever called it begins anew.
     """
     wait = wait or stop.wait
@@ -101,7 +132,7 @@ def follow(
     if found is None:
         source.close()
         return
-    claims, refused = found
+    collections, refused = found
     inbox: queue.Queue[Item] = queue.Queue(maxsize=_INBOX)
     ended = threading.Event()
 
@@ -111,14 +142,19 @@ def follow(
     streams = [
         Stream(
             *(cluster.name, path, source, inbox, clock, stopped, wait, threading.Event()),
-            optional=path in claims,
+            optional=path in collections.optional,
+            keep=tells_of_waiting if path == EVENTS else None,
         )
-        for path in (*claims, *COLLECTIONS)
+        for path in (*COLLECTIONS, *collections.optional)
     ]
     due = clock().timestamp() + DISCOVER_SECONDS
     threads = [_thread(stream) for stream in streams]
     try:
-        recorder = _persist(lambda: Recorder(cluster.pk, source, claims), stop, wait)
+        recorder = _persist(
+            lambda: Recorder(cluster.pk, source, collections.claims, collections.sources),
+            stop,
+            wait,
+        )
         if recorder is None:
             return
         _record(recorder, refused, streams, stop, wait)
@@ -130,7 +166,7 @@ def follow(
             _check_alive(threads, stop)
             if clock().timestamp() >= due:
                 due += DISCOVER_SECONDS
-                if _is_outdated(claims, source, cluster.name):
+                if _is_outdated(collections, source, cluster.name):
                     break
         _record(recorder, _arrived(inbox), streams, stop, wait)
     finally:
@@ -151,7 +187,7 @@ def _await_discovery(
     clock: Callable[[], datetime],
     stop: threading.Event,
     wait: Callable[[float], object],
-) -> tuple[tuple[str, ...], list[Item]] | None:
+) -> tuple[_Found, list[Item]] | None:
     """Return what `_discovered` does as soon as the server answers; None when stopped before."""
     delay = FIRST_DELAY_SECONDS
     while not stop.is_set():
@@ -164,16 +200,18 @@ def _await_discovery(
     return None
 
 
-def _is_outdated(claims: tuple[str, ...], source: ClusterSource, cluster: str) -> bool:
-    """Say whether the server has other collections of claims now; no where it does not tell."""
+def _is_outdated(before: _Found, source: ClusterSource, cluster: str) -> bool:
+    """Say whether the server has other optional collections now; no where it does not tell."""
     try:
-        found = claim_watch.discovered(source)
+        claims = claim_watch.discovered(source)
+        found = _Found(claims, sighting_sources.discovered(source, claims))
     except (SourceRejected, SourceUnavailable) as error:
         logger.debug("cluster %s: not discovered: %s", cluster, error)
         return False
-    if found != claims:
-        logger.info("cluster %s: other ResourceClaims are served; beginning anew", cluster)
-    return found != claims
+    if set(found.optional) != set(before.optional):
+        logger.info("cluster %s: other collections are served; beginning anew", cluster)
+        return True
+    return False
 
 
 def _record(
