@@ -129,6 +129,9 @@ FAULTS = [
     pytest.param(
         lambda w: deny(w, ("get", "apps", "replicasets")), "owners-unreadable", id="no-replicasets"
     ),
+    pytest.param(
+        lambda w: deny(w, ("watch", "", "events")), "waiting-unreadable", id="no-watch-events"
+    ),
     pytest.param(lambda w: WatchSpan.objects.all().delete(), "watch-not-running", id="no-watch"),
     pytest.param(
         lambda w: WatchSpan.objects.update(end=NOW - timedelta(hours=1)), "watch-behind", id="late"

@@ -126,6 +126,11 @@ FAULTS = [
         "slices-unreadable",
         id="no-watch-slices",
     ),
+    pytest.param(
+        lambda: with_api(unexplained=(Right("watch", "", "events"),)),
+        "waiting-unreadable",
+        id="no-watch-events",
+    ),
     pytest.param(lambda: with_api(watched_until=None), "watch-not-running", id="no-watch"),
     pytest.param(
         lambda: with_api(watched_until=NOW - timedelta(hours=2)), "watch-behind", id="watch-stopped"

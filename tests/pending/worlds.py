@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -152,14 +152,18 @@ def only(state: ClusterState, name: str = "") -> Waiting:
 # ---------------------------------------------------------------- recorded
 
 
-def recorded(folder: str, lists: Mapping[Kind, str]) -> ClusterState:
+def recorded(
+    folder: str, lists: Mapping[Kind, str], *, named: Collection[str] = ()
+) -> ClusterState:
     """Return the state of a recorded cluster; `lists` names the file of each kind.
+
+    `named` are resources that tiers name beside those of GPUs.
 
     What the watch would add is added the same way: what pods hold of nodes, and free devices.
     """
     raw = {kind: _items(folder, name) for kind, name in lists.items()}
     claims = raw.get(Kind.RESOURCE_CLAIM, [])
-    beside = _beside(folder, claims)
+    beside = _beside(folder, claims, named)
     by_kind: dict[Kind, list[Sighting]] = {}
     for kind, items in raw.items():
         found = [_sighting(kind, item, beside(item)) for item in items]
@@ -182,7 +186,7 @@ def _items(folder: str, name: str) -> list[dict[str, Any]]:
     return list(json.loads(path.read_text())["items"]) if path.exists() else []
 
 
-def _beside(folder: str, claims: list[dict[str, Any]]) -> Any:
+def _beside(folder: str, claims: list[dict[str, Any]], named: Collection[str]) -> Any:
     templates = {
         (one["metadata"]["namespace"], one["metadata"]["name"]): template_classes(one)
         for one in _items(folder, "resourceclaimtemplates")
@@ -192,7 +196,7 @@ def _beside(folder: str, claims: list[dict[str, Any]]) -> Any:
     def of(item: dict[str, Any]) -> Beside:
         namespace = item["metadata"].get("namespace", "")
         found = pod_claims(item, lambda name: asks.get((namespace, name)))
-        return Beside(claims=found, is_gpu_class=is_gpu_name, template_classes=templates)
+        return Beside(named, None, found, is_gpu_name, templates)
 
     return of
 

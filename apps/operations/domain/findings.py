@@ -49,6 +49,7 @@ KINDS: dict[str, Kind] = {
     "clock-skew": Kind("Clocks differ", _W),
     "rbac-missing": Kind("A right to read is missing", _E),
     "owners-unreadable": Kind("Controllers of pods cannot be read", _N),
+    "waiting-unreadable": Kind("What explains waiting cannot be read", _W),
     "slices-unreadable": Kind("DRA objects cannot be read", _E),
     "watch-not-running": Kind("Nobody watches the Kubernetes API", _E),
     "watch-behind": Kind("The watch is behind", _E),

@@ -110,13 +110,15 @@ class Right(NamedTuple):
 class ApiLook:
     """What the Kubernetes API shows.
 
-    `denied` are needed rights that the account lacks. `labels` are those of nodes as they are now:
+    `denied` are needed rights that the account lacks, `unexplained` those to follow what explains
+    waiting. `labels` are those of nodes as they are now:
     the ledger keeps only what capacity and tiers follow from.
     """
 
     trouble: Trouble | None = None
     version: str = ""
     denied: tuple[Right, ...] = ()
+    unexplained: tuple[Right, ...] = ()
     watched_until: datetime | None = None
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

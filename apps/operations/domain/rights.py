@@ -14,6 +14,14 @@ _GROUPS = {"Job": "batch", "CronJob": "batch", "ReplicationController": ""}
 OWNERS = tuple((_GROUPS.get(kind, "apps"), plural) for kind, plural in PLURALS.items())
 
 
+def explaining(collections: Iterable[str]) -> Iterator[Right]:
+    """Yield the rights to follow collections, given by their paths, that explain waiting."""
+    for path in collections:
+        group = path.split("/")[2] if path.startswith("/apis/") else ""
+        for verb in _FOLLOWED:
+            yield Right(verb, group, path.rpartition("/")[2])
+
+
 def needed(rules: Iterable[TierRule]) -> Iterator[Right]:
     """Yield the rights that watch and collect use; those on DRA objects where a tier is of DRA."""
     with_claims = any(rule.device_classes for rule in rules)

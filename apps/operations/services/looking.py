@@ -22,9 +22,10 @@ from apps.clusters.ports import (
     SourceRejected,
     SourceUnavailable,
 )
+from apps.clusters.services.sighting_sources import discovered
 from apps.operations.adapters.questions import answers
 from apps.operations.domain.looks import ApiLook, Card, MetricsLook, QuotaRow, Right, Trouble
-from apps.operations.domain.rights import needed
+from apps.operations.domain.rights import explaining, needed
 from apps.operations.ports import ReviewsAccess, TakesQuestions
 
 DEADLINE_SECONDS = 45.0
@@ -205,10 +206,12 @@ def _api(source: ClusterSource | None, rules: Sequence[TierRule]) -> ApiLook | N
     try:
         version = source.health().version
         denied = tuple(right for right in needed(rules) if not _may(source, right))
+        follow = explaining(discovered(source, ()).kinds)
+        unexplained = tuple(right for right in follow if not _may(source, right))
         labels = {} if any(right.resource == "nodes" for right in denied) else _labels(source)
     finally:
         source.close()
-    return ApiLook(version=version, denied=denied, labels=labels)
+    return ApiLook(version=version, denied=denied, unexplained=unexplained, labels=labels)
 
 
 def _labels(source: ClusterSource) -> dict[str, Mapping[str, str]]:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from apps.clusters.services.retention import forget_ledger
+from apps.clusters.services.retention import forget_ledger, forget_sightings
 from apps.usage.models import CollectionWindow, Day, ExporterSetUp, NodeHour, PodHour, WorkloadDay
 from apps.usage.services.fact_store import HELD_COLUMNS, day_value, insert
 from apps.usage.services.write import day_sums
@@ -66,9 +66,11 @@ def _prune_day(day_id: int) -> bool:
 def forget(*, now: datetime) -> int:
     """Delete data health, pods, node spells and devices past the ledger's retention.
 
-    Returns how many rows.
+    What was seen to go two days ago goes too, but for the settings of quotas and queues. Returns
+    how many rows.
     """
     horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     deleted, _ = CollectionWindow.objects.filter(hour__lt=horizon).delete()
     ExporterSetUp.objects.filter(collectionwindow__isnull=True).delete()
+    deleted += forget_sightings(now=now, history_before=horizon)
     return deleted + forget_ledger(before=horizon)

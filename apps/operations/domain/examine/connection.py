@@ -129,6 +129,15 @@ def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
             "the nearest controller that can be read, and a retried Job counts as several.",
             _grant(owners),
         )
+    if api.unexplained:
+        yield Finding(
+            "waiting-unreadable",
+            look.cluster,
+            "",
+            f"The portal's account may not {_words(list(api.unexplained))}: why things wait is "
+            "told from what is left, and work that was refused before a pod existed is not seen.",
+            _grant(list(api.unexplained)),
+        )
     if dra and any(rule.device_classes for rule in look.rules):
         tiers = [rule.tier for rule in look.rules if rule.device_classes]
         yield Finding(
