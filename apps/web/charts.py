@@ -142,6 +142,32 @@ def ledger(
     )
 
 
+def stacked(
+    by_period: Mapping[datetime, object],
+    *,
+    title: str,
+    axis: Axis,
+    classes: Sequence[LedgerClass],
+    table: Table,
+    empty: str,
+) -> Chart:
+    """Return amounts over time that no ledger line holds: a stacked bar per period.
+
+    The amounts of a period have nano-GPU-hours under the keys of `classes`. Nothing drawn:
+    `empty` says why. The chart is called as its table.
+    """
+    drawn = any(getattr(own, cls.key) for own in by_period.values() for cls in classes)
+    return Chart(
+        id=table.id,
+        title=title,
+        caption=f"{title}, {axis.unit}. {axis.label}.",
+        unit=axis.unit,
+        figure=_ledger_figure(by_period, axis, classes) if drawn else None,
+        table=table,
+        empty="" if drawn else empty,
+    )
+
+
 def _lost(axis: Axis) -> str:
     count = sum(axis.missing.values())
     return f" {count} hour{'' if count == 1 else 's'} not collected." if count else ""
@@ -157,7 +183,7 @@ def _why_empty(axis: Axis) -> str:
 
 
 def _ledger_figure(
-    by_period: Mapping[datetime, Amounts], axis: Axis, classes: Sequence[LedgerClass]
+    by_period: Mapping[datetime, object], axis: Axis, classes: Sequence[LedgerClass]
 ) -> Figure:
     drawn = [by_period.get(period) for period in axis.periods]
     traces = [_bars(c, drawn) for c in classes]
@@ -181,7 +207,7 @@ def _ledger_figure(
     }
 
 
-def _bars(cls: LedgerClass, drawn: Sequence[Amounts | None]) -> Figure:
+def _bars(cls: LedgerClass, drawn: Sequence[object | None]) -> Figure:
     """Return the bars of one class, one for each period: None, not zero, where there is no row."""
     trace: Figure = {
         "type": "bar",
@@ -295,7 +321,7 @@ def _gap_notes(gaps: Sequence[tuple[int, int]], axis: Axis) -> list[Figure]:
 
 
 def _short_notes(
-    by_period: Mapping[datetime, Amounts], axis: Axis, classes: Sequence[LedgerClass]
+    by_period: Mapping[datetime, object], axis: Axis, classes: Sequence[LedgerClass]
 ) -> list[Figure]:
     """Return notes over bars that are short because hours are missing or yet to come."""
     if len(axis.periods) > _MOST_NOTED:

@@ -20,6 +20,7 @@ from tests import factories
 from tests.factories import Portal
 from tests.programs import find
 from tests.web.devices import make_devices
+from tests.web.waiting import look, make_waiting
 
 # Four local days of Berlin; the 26th has 25 hours. Long past, so that no test waits for a clock.
 FIRST, LAST = date(2025, 10, 24), date(2025, 10, 27)
@@ -41,6 +42,8 @@ def make_filled_portal() -> Portal:
     for cluster in portal.clusters:
         factories.note_collection(cluster, FAILED, state="failed", error=ERROR, attempts=3)
     make_devices(portal, LOOKED)
+    make_waiting(portal, LOOKED)
+    look(portal.clusters, LOOKED)
     return portal
 
 

@@ -10,11 +10,11 @@ from django.test import Client
 
 # Page → the most queries that it may need, signing in and report settings included.
 PAGES = {
-    "/": 46,
-    "/tiers/gold/": 41,
+    "/": 52,
+    "/tiers/gold/": 47,
     "/teams/": 20,
-    "/teams/vision/": 47,
-    "/workloads/west/vision/Job/train/": 30,
+    "/teams/vision/": 53,
+    "/workloads/west/vision/Job/train/": 36,
     "/pods/west/uid-train-0/": 20,
     "/health/data/": 24,
     "/explain/": 32,
@@ -23,6 +23,8 @@ PAGES = {
 # The same of pages that show no window of time, or mostly what is now.
 STANDING = {
     "/tiers/": 26,
+    "/pending/": 48,
+    "/pending/west/uid-train-2/": 20,
     "/devices/": 26,
     "/devices/west/GPU-00000000-0000-0000-0000-000000000001/": 18,
     "/search/": 16,

@@ -25,6 +25,8 @@ ADDRESSES = {
     "team": "/teams/vision/",
     "workload": "/workloads/west/vision/Job/train/",
     "pod": "/pods/west/uid-train-0/",
+    "pending": "/pending/",
+    "waiting": "/pending/west/uid-train-2/",
     "devices": "/devices/",
     "device": "/devices/west/GPU-00000000-0000-0000-0000-000000000001/",
     "data-health": "/health/data/",
@@ -44,7 +46,7 @@ ADDRESSES = {
 OPEN = {"sign-in", "healthz", "readyz"}
 DEVELOPMENT = {"styleguide"}
 CHANGES = {"save-view": 400, "delete-view": 404}
-OF_TEAM_VISION = {"workload", "pod", "device"}
+OF_TEAM_VISION = {"workload", "pod", "device", "waiting"}
 
 
 def expected(page: str, verb: str, role: str) -> int:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from apps.clusters.domain.window import Window
+from apps.pending.selectors.now import pending_now
+from apps.pending.selectors.rows import PendingFilters, PendingRow
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.selectors import Waiting, WaitingPod, WasteRow
 from apps.usage.selectors.choices import waiting_of
 from apps.web.formats import duration
@@ -15,11 +17,13 @@ from apps.web.links import href
 from apps.web.reading import Reading, of_page, usage_of
 from apps.web.summaries.cards import rows_by
 from apps.web.summaries.sparkline import Sparkline, days_until, sparkline
+from apps.web.waiting.causes import Badge, badge
 
 TOP = 5
 _LONGEST_WASTE = 62 * DAY
 _RECENT_WASTE = 30 * DAY
 _CAUSES = (IDLE, UNDERUSED, NOT_RUNNING)
+_EPISODES = 4  # read for each line shown: what is bound and starts waits too, and longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +58,18 @@ class Waste:
 
 @dataclass(frozen=True, slots=True)
 class WaitLine:
-    """One pod that waits, for how long in words, and its link."""
+    """One pod that waits, for how long in words, and its link.
+
+    `cause` says why and `cause_href` more of it; None before the pod was looked at.
+    """
 
     row: WaitingPod
     age: str
     href: str | None
     team_href: str | None
     tier_href: str | None
+    cause: Badge | None = None
+    cause_href: str | None = None
 
 
 def sparklines(reading: Reading, *, tier: str = "") -> dict[str, Sparkline | None]:
@@ -124,7 +133,27 @@ def wait_lines(
         visibility=reading.visibility,
         limit=limit,
     )
-    return [_wait_line(row, reading) for row in rows]
+    if not rows:
+        return []
+    episodes = _episodes(own, reading, _EPISODES * limit)
+    return [_wait_line(row, episodes.get((row.cluster, row.uid)), reading) for row in rows]
+
+
+def _episodes(own: Filters, reading: Reading, limit: int) -> dict[tuple[str, str], PendingRow]:
+    """Return why pods wait, of those that have waited longest."""
+    found = pending_now(
+        reading.now,
+        filters=PendingFilters(
+            cluster=own.cluster,
+            team=own.team,
+            tier=own.tier,
+            namespace=own.namespace,
+            kind=("Pod",),
+        ),
+        visibility=reading.visibility,
+        page_size=limit,
+    )
+    return {(row.cluster, row.uid): row for row in found.rows}
 
 
 def _waste_line(row: WasteRow, most: int, reading: Reading) -> WasteLine:
@@ -148,11 +177,15 @@ def _waste_line(row: WasteRow, most: int, reading: Reading) -> WasteLine:
     )
 
 
-def _wait_line(row: WaitingPod, reading: Reading) -> WaitLine:
+def _wait_line(row: WaitingPod, why: PendingRow | None, reading: Reading) -> WaitLine:
     return WaitLine(
         row=row,
         age=duration((reading.now - row.since).total_seconds()),
         href=href("pod", reading.query, cluster=row.cluster, uid=row.uid),
         team_href=href("team", reading.query, name=row.team),
         tier_href=href("tier", reading.query, name=row.tier),
+        cause=badge(why.cause, why.detail) if why else None,
+        cause_href=(
+            href("waiting", reading.query, cluster=row.cluster, uid=row.uid) if why else None
+        ),
     )

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.http import Http404, HttpResponseBase
 
+from apps.pending.selectors.episodes import episodes_of
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import PodRow
 from apps.usage.selectors.cotenants import CoTenants, co_tenants
@@ -16,6 +17,7 @@ from apps.web.links import href
 from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, Reading, freshness_of, on_cluster, quality_of, reading_of
 from apps.web.tables import Column, Row, Table
+from apps.web.waiting.thing import Why, why
 
 MOST_BESIDE = 50
 
@@ -50,11 +52,20 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
         ],
         beside=beside,
         pod=row,
+        why=_why(row, reading),
         links=_links(row, reading),
         strip=strip(row.amounts, ALLOCATED_CLASSES),
         classes=ALLOCATED_CLASSES,
         quality=quality_of(reading, freshness_of(reading), row.amounts),
     )
+
+
+def _why(row: PodRow, reading: Reading) -> Why | None:
+    """Return why it waits, or does not start; asked of none that runs or is over."""
+    if row.started_at is not None or row.end is not None:
+        return None
+    episodes = episodes_of(row.cluster, row.uid, at=reading.now, visibility=reading.visibility)
+    return why([one.row for one in episodes if one.row.until is None], reading)
 
 
 def _links(row: PodRow, reading: Reading) -> dict[str, str | None]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
+from apps.pending.selectors.episodes import find_waiting
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
 from apps.web import charts, listings, tables
@@ -26,6 +27,7 @@ from apps.web.reading import (
 )
 from apps.web.summaries.cards import Known, holding, rows_by
 from apps.web.summaries.comparison import compared
+from apps.web.waiting.thing import Why, why
 
 _TAKES = ("tier", "gpu_model")  # its pods have no capacity type before they are bound
 PER_PAGE = 100
@@ -73,12 +75,27 @@ def workload(
             for n, (tier, of_tier) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
         ],
         workload=newest,
+        why=_why(whole, reading),
         comparison=comparison,
         holding=holding(known, _explained(reading)) if rows else None,
         nothing=_nothing(pods, reading),
         classes=ALLOCATED_CLASSES,
         quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
     )
+
+
+def _why(whole: Filters, reading: Reading) -> Why | None:
+    """Return why what of it has waited longest does."""
+    (cluster,), (namespace,), (workload,) = whole.cluster, whole.namespace, whole.workload
+    found = find_waiting(
+        namespace,
+        workload.partition("/")[2],
+        at=reading.now,
+        visibility=reading.visibility,
+        cluster=cluster,
+    )
+    own = [one.row for one in found if one.row.until is None and one.row.workload == workload]
+    return why(own, reading)
 
 
 def _explained(reading: Reading) -> Query:

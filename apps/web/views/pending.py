@@ -1,0 +1,193 @@
+"""What waits and why: the list with its sums and history, and the page of one waiting thing."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from django.http import Http404, HttpResponseBase
+
+from apps.clusters.domain.window import Window
+from apps.pending.selectors.episodes import episodes_of
+from apps.pending.selectors.freshness import looks
+from apps.pending.selectors.gangs import partial_gangs
+from apps.pending.selectors.in_front import in_front
+from apps.pending.selectors.now import pending_now, pending_sums
+from apps.pending.selectors.rows import By, PendingRow
+from apps.pending.selectors.waits import typical_wait
+from apps.usage import selectors as usage
+from apps.usage.domain.rows import Filters, Page
+from apps.web import listings
+from apps.web.links import path_of, with_query
+from apps.web.pages import page, respond
+from apps.web.reading import PageRequest, Reading, every_row, on_cluster, reading_of
+from apps.web.tables import Table
+from apps.web.waiting import suggestions, sums, thing
+from apps.web.waiting.asked import KINDS, TAKES, Asked, asked_of
+from apps.web.waiting.causes import badge, of_asker
+from apps.web.waiting.gangs import gangs_table
+from apps.web.waiting.history import history_of
+from apps.web.waiting.lines import waiting_table
+from apps.web.waiting.sums import Looked
+
+PER_PAGE = 50
+PER_FILE_READ = 1000
+_MOST_PODS = 20
+_RECENT = timedelta(days=7)
+_MINUTE = timedelta(minutes=1)
+
+
+@page
+def waiting_list(request: PageRequest) -> HttpResponseBase:
+    reading = reading_of(request, takes=TAKES)
+    asked = asked_of(request.GET)
+    filters = asked.filters(reading)
+    everywhere = pending_sums(
+        reading.now,
+        by=By.CAUSE,
+        visibility=reading.visibility,
+        filters=asked.filters(reading, every=True),
+    )
+    shown = [one for one in everywhere if not asked.causes or one.name in asked.causes]
+    looked = sums.looked(looks(reading.now, visibility=reading.visibility), reading)
+    gangs = partial_gangs(reading.now, visibility=reading.visibility, filters=filters)
+    past = history_of(reading, filters)
+    table = _table(request, reading, asked, looked)
+    return respond(
+        request,
+        reading,
+        "pending",
+        tables=[table, *([gangs_table(gangs, reading)] if gangs else []), *past.tables],
+        charts=past.charts,
+        asked=asked,
+        looked=looked,
+        total=sums.total_of(shown, reading.now),
+        causes=sums.cause_links(everywhere, path_of(request), reading, asked),
+        orders=_orders(request, reading, asked),
+        kinds=KINDS,
+        kind_chips=_kind_chips(request, reading, asked),
+        hidden=[*reading.query, *asked.without("kind")],
+        classes=past.classes,
+    )
+
+
+def _table(request: PageRequest, reading: Reading, asked: Asked, looked: Looked) -> Table:
+    found = _page(reading, asked, request.GET.get("cursor") or None)
+    return waiting_table(
+        found.rows,
+        reading,
+        empty=_nothing(reading, asked, looked),
+        next_href=_next(request, reading, asked, found),
+        every=lambda: every_row(lambda at: _page(reading, asked, at, PER_FILE_READ)),
+    )
+
+
+def _page(
+    reading: Reading, asked: Asked, cursor: str | None, size: int = PER_PAGE
+) -> Page[PendingRow]:
+    return pending_now(
+        reading.now,
+        filters=asked.filters(reading),
+        visibility=reading.visibility,
+        cursor=cursor,
+        page_size=size,
+        order=asked.order,
+    )
+
+
+def _next(
+    request: PageRequest, reading: Reading, asked: Asked, found: Page[PendingRow]
+) -> str | None:
+    if found.next_cursor is None:
+        return None
+    query = (*reading.query, *asked.query, ("cursor", found.next_cursor))
+    return f"{with_query(path_of(request), query)}#waiting"
+
+
+def _nothing(reading: Reading, asked: Asked, looked: Looked) -> str:
+    """Return what to say of an empty list; never that nobody waits where that is not known."""
+    own = reading.filters
+    narrowed = asked.narrows or own.tier or own.team or own.namespace or own.cluster
+    if not looked.is_known:
+        return "Nothing is known to wait; that does not say that nobody does. See above."
+    if narrowed:
+        return "Nothing that you may see and that waits is like that. Take off a filter."
+    if not reading.visibility.everything:
+        return "Nothing of your teams waits."
+    return "Nobody waits."
+
+
+def _orders(request: PageRequest, reading: Reading, asked: Asked) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of each order."""
+    kept = [*reading.query, *asked.without("order")]
+    path = path_of(request)
+    return [
+        ("longest wait", f"{with_query(path, kept)}#waiting", asked.order == "longest"),
+        (
+            "most GPUs",
+            f"{with_query(path, [*kept, ('order', 'most')])}#waiting",
+            asked.order == "most",
+        ),
+    ]
+
+
+def _kind_chips(request: PageRequest, reading: Reading, asked: Asked) -> list[tuple[str, str]]:
+    """Return (kind, address without it) of the kinds that the list is narrowed to."""
+    query = (*reading.query, *asked.query)
+    return [
+        (kind, with_query(path_of(request), [pair for pair in query if pair != ("kind", kind)]))
+        for kind in asked.kinds
+    ]
+
+
+@page
+def waiting(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
+    reading = on_cluster(reading_of(request), cluster)
+    episodes = episodes_of(cluster, uid, at=reading.now, visibility=reading.visibility)
+    if not episodes:
+        raise Http404("Nothing of that name waits or waited, or you may not see it.")
+    newest = episodes[0]
+    row = newest.row
+    front = in_front(row, reading.now, visibility=reading.visibility) if not row.until else []
+    tables = [thing.timeline(newest, reading)]
+    if front:
+        tables += [thing.teams_in_front(front, reading), thing.pods_in_front(front, reading)]
+    if row.kind != "Pod":
+        tables.append(_pods(row, reading))
+    if len(episodes) > 1:
+        tables.append(thing.earlier(episodes[1:], reading))
+    return respond(
+        request,
+        reading,
+        "waiting",
+        tables=tables,
+        row=row,
+        headline=thing.headline(row, reading),
+        badge=badge(row.cause, row.detail),
+        of_asker=of_asker(row.cause),
+        links=thing.links_of(row, reading),
+        helps=suggestions.help_of(row) if not row.until else (),
+        reasons=thing.reasons(row),
+        front=front,
+        typical=_typical(row, reading),
+        address=request.build_absolute_uri(path_of(request)),
+    )
+
+
+def _typical(row: PendingRow, reading: Reading) -> str:
+    """Return how long pods wait that ask for the same; empty where that says nothing."""
+    if row.kind != "Pod" or not row.resource:
+        return ""
+    found = typical_wait(row.tier, row.resource, row.units, reading.now, cluster=row.cluster)
+    return thing.typical_words(found, row)
+
+
+def _pods(row: PendingRow, reading: Reading) -> Table:
+    """Return the pods of the last days of what waits as a whole."""
+    kind, _, name = row.workload.partition("/")
+    own = Filters(cluster=(row.cluster,), namespace=(row.namespace,), workload=(f"{kind}/{name}",))
+    window = Window(reading.now - _RECENT, reading.now + _MINUTE)
+    found = usage.pod_page(
+        window, filters=own, visibility=reading.visibility, cursor=None, page_size=_MOST_PODS
+    )
+    table = listings.pods(found.rows, reading, next_query=None, every=lambda: found.rows)
+    title = f"Its pods of the last {_RECENT.days} days"
+    return replace(table, title=title, empty="It has no pods yet.")

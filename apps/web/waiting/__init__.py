@@ -1,0 +1,1 @@
+"""What waits, as pages show it: causes in words, lines of the list, sums, history, one thing."""

@@ -1,0 +1,415 @@
+"""The waiting page: what waits and why, in what order, who may see it, and how fresh it is."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from html import unescape
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from apps.accounts.models import User
+from apps.clusters.models import Pod
+from apps.pending.models import Episode, Eviction, Refreshed
+from tests.factories import Portal, make_workload
+from tests.web.conftest import LOOKED
+from tests.web.pages import records_of, text_of
+from tests.web.shown import tables_of
+from tests.web.test_devices_page import words
+from tests.web.waiting import HOUR, look_now, make_episode, make_waiting
+
+SignIn = Callable[[User], Client]
+LIST = "/pending/"
+
+
+@pytest.fixture
+def now(portal: Portal) -> datetime:
+    """Let what waits wait now, looked at now."""
+    Episode.objects.all().delete()
+    at = look_now(portal)
+    make_waiting(portal, at)
+    return at
+
+
+def lines(page: str) -> dict[str, str]:
+    """Return the lines of the list by the name of what waits, in their order, as text."""
+    rows = re.findall(r'<tr role="row">\s*<td(.*?)</tr>', page, re.DOTALL)
+    told = [words(f"<td{row}").strip() for row in rows]
+    return {line.split(" ")[0]: line for line in told}
+
+
+def chips(page: str) -> dict[str, str]:
+    """Return what the links of causes say, by their ids."""
+    found = re.findall(r'<a class="preset" id="cause-([\w-]+)"(.*?)</a>', page, re.DOTALL)
+    return {name: words(f"<a{text}").strip() for name, text in found}
+
+
+def test_everything_that_waits_is_there_the_oldest_first(now: datetime, admin: Client) -> None:
+    assert list(lines(text_of(admin, LIST))) == [
+        *("train-2", "serve-pull", "serve", "notes-1", "notes-gang"),
+    ]
+
+
+def test_a_line_says_what_it_asks_for_why_it_waits_and_what_would_help(
+    now: datetime, admin: Client
+) -> None:
+    shown = lines(text_of(admin, LIST))
+    assert "Pod of Job/train west/vision vision gold 4 GPUs 4 × nvidia.com/gpu" in shown["train-2"]
+    assert "capacity none free 12 nodes offer nvidia.com/gpu" in shown["train-2"]
+    assert "Would help: Free 2 nvidia.com/gpu on west-1. and 1 more" in shown["train-2"]
+    assert "ReplicaSet of Deployment/serve" in shown["serve"]
+    assert "2 h 0 min quota gpu-quota held back before a pod existed" in shown["serve"]
+    assert "starting ImagePullBackOff bound, not running yet" in shown["serve-pull"]
+    assert "Nothing was said yet." in shown["notes-gang"]
+
+
+def test_sums_tell_what_waits_what_is_held_back_and_what_starts(
+    now: datetime, admin: Client
+) -> None:
+    page = text_of(admin, LIST)
+    told = words(page)
+    assert "Wait for a node 13 GPUs" in told
+    assert "Held back before a pod existed 2 GPUs" in told
+    assert "Bound, not running yet 1 GPU " in told
+    assert "In 5 things" in told
+    assert chips(page) == {
+        "all": "all 16 GPUs · 5",
+        "gang": "gang 8 GPUs · 1",
+        "capacity": "capacity 4 GPUs · 1",
+        "quota": "quota 2 GPUs · 1",
+        "affinity": "affinity 1 GPU · 1",
+        "starting": "starting 1 GPU · 1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        pytest.param("cause=quota", ["serve"], id="cause"),
+        pytest.param("cause=quota&cause=gang", ["serve", "notes-gang"], id="two causes"),
+        pytest.param("kind=PodGroup", ["notes-gang"], id="kind"),
+        pytest.param("cluster=east", ["notes-1", "notes-gang"], id="cluster"),
+        pytest.param("team=speech&cause=affinity", ["notes-1"], id="team and cause"),
+        pytest.param("tier=gold", ["train-2"], id="tier"),
+        pytest.param("namespace=vision-prod", ["serve-pull", "serve"], id="namespace"),
+        pytest.param("cause=volume", [], id="none"),
+    ],
+)
+def test_filters_narrow_the_list(query: str, left: list[str], now: datetime, admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?{query}")
+    assert list(lines(page)) == left
+    if not left:
+        assert "Nothing that you may see and that waits is like that." in page
+
+
+def test_a_chosen_cause_can_be_taken_off_where_nothing_waits_for_it(
+    now: datetime, admin: Client
+) -> None:
+    page = text_of(admin, f"{LIST}?cause=volume")
+    assert chips(page)["volume"] == "volume 0 GPUs · 0"
+    assert 'href="/pending/?window=7d"' in page
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("cause=hunger", "There is no cause “hunger”"),
+        ("kind=%3Cb%3E", "“<b>” is no kind of Kubernetes such as Pod or Job."),
+        ("order=best", "There is no order “best”; there are: longest, most."),
+    ],
+)
+def test_what_makes_no_sense_is_said_and_narrows_nothing(
+    query: str, said: str, now: datetime, admin: Client
+) -> None:
+    page = text_of(admin, f"{LIST}?{query}")
+    assert said in unescape(page)
+    assert len(lines(page)) == 5
+    assert "<b>”" not in page
+
+
+def test_what_asks_for_most_comes_first_on_demand(now: datetime, admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?order=most")
+    assert list(lines(page))[:3] == ["notes-gang", "train-2", "serve"]
+    assert re.search(r'id="order-2"[^>]*aria-current="true"', page)
+
+
+def test_a_cursor_that_is_none_is_refused_with_words(now: datetime, admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?cursor=nonsense")
+    assert "points into a list that is no longer there" in page
+
+
+def test_pages_follow_each_other_and_the_file_has_all(now: datetime, portal: Portal) -> None:
+    client = Client()
+    client.force_login(portal.cleo)
+    train = make_workload(portal.clusters[0], "vision", "train")
+    for n in range(60):
+        make_episode(train, f"many-{n:02}", since=now - n * HOUR, tier=portal.tiers[0])
+    first = text_of(client, LIST)
+    (link,) = re.findall(r'href="([^"]+)" rel="next"', first)
+    second = text_of(client, unescape(link))
+    names = [*lines(first), *lines(second)]
+    assert len(names) == len(set(names)) == 65
+    rows = records_of(client, f"{LIST}?format=csv&table=waiting")
+    assert [row["name"] for row in rows] == names
+
+
+def test_the_file_says_what_the_list_says(now: datetime, admin: Client) -> None:
+    rows = records_of(admin, f"{LIST}?format=csv&table=waiting")
+    (row,) = [row for row in rows if row["name"] == "train-2"]
+    assert (row["cause"], row["detail"], row["gpu_equivalents"]) == ("capacity", "none free", "4")
+    assert row["suggestion"] == "Free 2 nvidia.com/gpu on west-1."
+    assert row["message"].startswith("0/12 nodes are available")
+    assert row["counts"] == "pending"
+
+
+# ---------------------------------------------------------------- how fresh it is
+
+
+def test_nobody_waits_is_said_only_where_that_is_known(portal: Portal, admin: Client) -> None:
+    Episode.objects.all().delete()
+    outage = text_of(admin, LIST)
+    assert "Nobody waits." not in outage
+    assert "that does not say that nobody does" in outage
+    look_now(portal)
+    assert "Nobody waits." in text_of(admin, LIST)
+
+
+def test_an_outage_of_the_watch_looks_like_an_outage(portal: Portal, admin: Client) -> None:
+    page = text_of(admin, LIST)
+    assert "What waits on west is known only up to" in page
+    assert "(2025-10-27 23:55:00)" in page
+    assert page.count("not watched now") == len(lines(page)) > 0
+
+
+def test_a_look_that_failed_is_told_and_its_error_is_for_admins(
+    now: datetime, portal: Portal, signed_in: SignIn
+) -> None:
+    Refreshed.objects.filter(cluster=portal.clusters[0]).update(error="a table is <locked>")
+    shown = text_of(signed_in(portal.cleo), LIST)
+    assert "a table is &lt;locked&gt;" in shown
+    assert "What waits on west is known only up to" in shown
+    assert "What waits on east" not in shown
+    assert "locked" not in text_of(signed_in(portal.ada), LIST)
+
+
+def test_a_cluster_that_was_never_looked_at_is_told(now: datetime, portal: Portal) -> None:
+    Refreshed.objects.filter(cluster=portal.clusters[1]).delete()
+    client = Client()
+    client.force_login(portal.cleo)
+    page = text_of(client, LIST)
+    assert "Nothing is known yet of what waits on east" in page
+    assert "on east" not in text_of(client, f"{LIST}?cluster=west")
+
+
+# ---------------------------------------------------------------- who sees what
+
+
+def test_who_is_on_a_team_sees_what_waits_of_it_and_sums_of_others(
+    now: datetime, portal: Portal, signed_in: SignIn
+) -> None:
+    page = text_of(signed_in(portal.dan), LIST)
+    assert list(lines(page)) == ["notes-1", "notes-gang"]
+    assert chips(page)["capacity"] == "capacity 4 GPUs · 1"
+    assert "of other teams you see GPU sums only" in page
+    for hidden in ("train-2", "vision-prod", "gpu-quota", "uid-train", "Job/train", "west-1"):
+        assert hidden not in page
+    rows = records_of(signed_in(portal.dan), f"{LIST}?format=csv&table=waiting")
+    names = {row["name"] for row in rows}
+    assert names == {"notes-1", "notes-gang"}
+
+
+def test_a_namespace_of_others_gives_no_sums(
+    now: datetime, portal: Portal, signed_in: SignIn
+) -> None:
+    page = text_of(signed_in(portal.dan), f"{LIST}?namespace=vision-prod")
+    assert "There is no namespace “vision-prod” that you may see." in page
+
+
+def test_who_has_nothing_that_waits_is_told_so(
+    now: datetime, portal: Portal, signed_in: SignIn
+) -> None:
+    Episode.objects.filter(workload__namespace__name="speech").delete()
+    page = text_of(signed_in(portal.dan), LIST)
+    assert "Nothing of your teams waits." in page
+    assert "capacity 4 GPUs" in words(page)
+
+
+def test_hostile_texts_are_shown_as_text(now: datetime, portal: Portal, admin: Client) -> None:
+    bad = '<img src=x onerror="alert(1)">'
+    train = make_workload(portal.clusters[0], "vision", "train")
+    make_episode(
+        train,
+        "evil",
+        uid="evil",
+        since=now - HOUR,
+        cause="other",
+        detail=bad,
+        message=bad,
+        explanation=bad,
+        resource=bad,
+        queue=bad,
+        context=[bad],
+        node_reasons={bad: 3},
+        suggestions=[{"action": "tolerate", "text": bad, "change": {"key": bad, "value": bad}}],
+    )
+    for address in (LIST, "/pending/west/evil/", "/workloads/west/vision/Job/train/"):
+        page = text_of(admin, address)
+        assert "<img" not in page
+    assert "&lt;img" in text_of(admin, LIST)
+
+
+# ---------------------------------------------------------------- the past
+
+
+def test_the_past_is_told_by_day_cause_and_tier(
+    now: datetime, portal: Portal, admin: Client
+) -> None:
+    Episode.objects.all().delete()
+    west, gold = portal.clusters[0], portal.tiers[0]
+    train = make_workload(west, "vision", "train")
+    day = datetime(2025, 10, 25, 8, tzinfo=LOOKED.tzinfo)
+    for n in range(4):
+        make_episode(
+            train,
+            f"past-{n}",
+            since=day,
+            until=day + (n + 1) * HOUR,
+            outcome="started",
+            tier=gold,
+            units=2.0,
+            cause=("capacity", "taint", "volume", "capacity")[n],
+        )
+    make_episode(
+        train, "held", kind="Job", since=day, until=day + HOUR, cause="quota", counts="suppressed"
+    )
+    page = text_of(admin, f"{LIST}?first=2025-10-24&last=2025-10-26")
+    tables = tables_of(page)
+    by_cause = {row[0].text: [c.text for c in row[1:]] for row in tables["causes"].rows[1:]}
+    assert by_cause["capacity"] == ["capacity", "10.0", "0.0", "0.0", "2", "2"]
+    assert by_cause["taint"][:2] == ["to mend", "4.0"]
+    assert by_cause["quota"] == ["quota", "0.0", "1.0", "0.0", "1", "1"]
+    assert by_cause["Total"][1] == "20.0"
+    (tier,) = [row for row in tables["tiers"].rows if row[0].text == "gold"]
+    assert [cell.text for cell in tier][6:9] == ["4", "2 h 0 min", "4 h 0 min"]
+    days = {row[0].text: [c.text for c in row[1:]] for row in tables["history"].rows[1:]}
+    assert days["Sat 25 Oct 2025"] == ["10.0", "10.0"]
+    assert days["Fri 24 Oct 2025"] == ["0.0", "0.0"]
+    assert 'id="held-back"' in page
+
+
+def test_evicted_hours_stand_beside_with_their_rate(portal: Portal, admin: Client) -> None:
+    pod = Pod.objects.get(name="train-0")
+    Eviction.objects.create(
+        cluster=pod.cluster,
+        pod_uid="gone",
+        workload=pod.workload,
+        tier=pod.tier,
+        at=LOOKED - timedelta(days=1),
+        gpu_equivalents=4.0,
+        held=36_000_000_000,
+    )
+    rows = records_of(admin, f"{LIST}?first=2025-10-26&last=2025-10-26&format=csv&table=tiers")
+    (gold,) = [row for row in rows if row["tier"] == "gold"]
+    assert (gold["evicted_pods"], gold["preempted_gpu_hours"]) == ("1", "36")
+    assert 0 < float(gold["eviction_rate_ratio"]) < 1
+
+
+def test_a_window_in_which_nothing_waited_says_so(now: datetime, admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?first=2025-01-01&last=2025-01-03")
+    assert "Nothing waited in this window, as far as is known." in page
+    assert len(lines(page)) == 5
+
+
+def test_jobs_that_hold_gpus_for_nothing_are_told_only_where_there_are_any(
+    portal: Portal, admin: Client
+) -> None:
+    assert 'id="gangs"' not in text_of(admin, LIST)
+    at = look_now(portal)
+    gang = make_workload(portal.clusters[0], "vision", "halved")
+    for n, bound in enumerate((at - 3 * HOUR, None)):
+        Pod.objects.create(
+            cluster=portal.clusters[0],
+            workload=gang,
+            name=f"halved-{n}",
+            uid=f"uid-halved-{n}",
+            resource="nvidia.com/gpu",
+            units=2.0,
+            gpu_equivalents=2.0,
+            source="api",
+            tier=portal.tiers[0],
+            created_at=at - 4 * HOUR,
+            bound_at=bound,
+            node_name="west-1" if bound else "",
+        )
+    make_episode(gang, "halved-1", since=at - 4 * HOUR, tier=portal.tiers[0], units=2.0)
+    page = text_of(admin, LIST)
+    (row,) = tables_of(page)["gangs"].rows[1:]
+    assert [cell.text for cell in row][:9] == [
+        *("Job/halved", "west", "vision", "vision", "gold", "1", "2", "1", "2"),
+    ]
+
+
+# ---------------------------------------------------------------- how it is served
+
+
+def test_more_that_waits_needs_no_more_queries(
+    now: datetime, portal: Portal, admin: Client
+) -> None:
+    with CaptureQueriesContext(connection) as before:
+        text_of(admin, LIST)
+    for n in range(30):
+        space = make_workload(portal.clusters[n % 2], f"vision-{n}", f"job-{n}")
+        make_episode(space, f"more-{n}", since=now - HOUR, tier=portal.tiers[n % 2])
+    with CaptureQueriesContext(connection) as after:
+        text_of(admin, LIST)
+    assert len(after) == len(before)
+
+
+def test_five_thousand_things_are_listed_fifty_at_a_time(
+    now: datetime, portal: Portal, admin: Client
+) -> None:
+    train = make_workload(portal.clusters[0], "vision", "train")
+    Episode.objects.bulk_create(
+        Episode(
+            cluster=portal.clusters[0],
+            workload=train,
+            kind="Pod",
+            uid=f"uid-{n}",
+            name=f"pod-{n}",
+            since=now - n * timedelta(seconds=1),
+            cause="capacity",
+            counts="pending",
+            gpu_equivalents=1.0,
+            counted=1.0,
+        )
+        for n in range(5000)
+    )
+    page = text_of(admin, LIST)
+    assert len(lines(page)) == 50
+    assert chips(page)["capacity"] == "capacity 5,004 GPUs · 5001"
+    assert len(records_of(admin, f"{LIST}?format=csv&table=waiting")) == 5005
+
+
+def test_htmx_gets_the_results_alone(now: datetime, admin: Client) -> None:
+    page = admin.get(LIST, headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in page
+    assert "Pod of" in words(page)
+
+
+def test_what_is_narrowed_here_stays_in_the_links_of_the_page(now: datetime, admin: Client) -> None:
+    page = unescape(text_of(admin, f"{LIST}?window=30d&team=vision&cause=quota"))
+    assert "/pending/?window=30d&team=vision&cause=gang" not in page  # nothing of vision
+    assert "/pending/?window=30d&team=vision&cause=capacity" in page
+    assert "/pending/west/uid-serve/?window=30d&team=vision" in page
+    assert "/pending/?window=30d&team=vision&cause=quota&order=most#waiting" in page
+
+
+def test_the_lists_of_oldest_waits_tell_the_cause(
+    now: datetime, portal: Portal, admin: Client
+) -> None:
+    for path in ("/", "/tiers/gold/", "/teams/vision/"):
+        page = text_of(admin, path)
+        assert "capacity none free Why" in words(page), path
+        assert '/pending/west/uid-train-2/?window=7d"' in page, path
