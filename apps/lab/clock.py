@@ -10,6 +10,7 @@ class Clock:
     def __init__(self) -> None:
         self._changed = Condition()
         self._closed = False
+        self._nudges = 0
 
     @property
     def closed(self) -> bool:
@@ -19,11 +20,29 @@ class Clock:
         """Return the time in Unix milliseconds."""
         return time.time_ns() // 1_000_000
 
-    def wait(self, until_ms: int | None, at_most_seconds: float) -> None:
-        """Return at `until_ms`, after `at_most_seconds` of real time, or when the clock closes."""
+    @property
+    def nudges(self) -> int:
+        """How often something happened that no clock foretells."""
+        return self._nudges
+
+    def nudge(self) -> None:
+        """Wake those who wait for a moment: something has happened now."""
+        with self._changed:
+            self._nudges += 1
+            self._changed.notify_all()
+
+    def wait(
+        self, until_ms: int | None, at_most_seconds: float, *, nudges: int | None = None
+    ) -> None:
+        """Return at `until_ms`, after `at_most_seconds` of real time, or when the clock closes.
+
+        Given the `nudges` of a moment ago, it returns as well when there are more.
+        """
         deadline = time.monotonic() + at_most_seconds
         with self._changed:
             while not self._closed and not self._reached(until_ms):
+                if nudges is not None and self._nudges != nudges:
+                    return
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return

@@ -24,8 +24,14 @@ class Name(NamedTuple):
     value: float | None = None
 
     @property
-    def key(self) -> str:
-        return self.pod.uid if self.pod else ""
+    def key(self) -> tuple[str, ...]:
+        """What tells its series from others: a pod's name, and its uid only where that is shown."""
+        pod = self.pod
+        if pod is None:
+            return ()
+        shown = pod.uid if self.with_uid else ""
+        claim = pod.claim.name if pod.claim else ""
+        return (pod.namespace, pod.name, self.vgpu, shown, claim)
 
 
 _NOBODY = (Name(None),)

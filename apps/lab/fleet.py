@@ -7,7 +7,7 @@ from its times. Nothing here reads a clock.
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 GPU = "nvidia.com/gpu"
@@ -148,6 +148,7 @@ class Node:
 
     `replicas` are those of each card of a shared node; `renamed` says that they are offered as
     `nvidia.com/gpu.shared`. `states` are in the order of time; before the first all is well.
+    With `repeats` their times count from the start of each stretch of so many seconds.
     `cpu_cores` and `memory_gib` 0 stand for the usual amount. Of a second exporter pod, address
     and phase follow from its job.
     """
@@ -173,6 +174,7 @@ class Node:
     taints: tuple[tuple[str, str, str], ...] = ()
     cpu_cores: int = 0
     memory_gib: int = 0
+    repeats: int = 0
 
     @property
     def resource(self) -> str:
@@ -182,8 +184,30 @@ class Node:
         return GPU_SHARED if self.renamed else GPU
 
     def state(self, at: int) -> NodeState:
+        if self.repeats:
+            return self._repeated(at)
         place = bisect_right(self.states, at, key=lambda state: state.since)
         return self.states[place - 1] if place else NodeState(self.created)
+
+    def _repeated(self, at: int) -> NodeState:
+        into = (at - self.created) % self.repeats
+        place = bisect_right(self.states, into, key=lambda state: state.since)
+        found = self.states[place - 1]
+        return replace(found, since=at - into + found.since)
+
+    def turns(self, start: int, end: int) -> list[int]:
+        """Return when it begins to be otherwise, in start..end (both included), oldest first."""
+        if not self.repeats:
+            return [state.since for state in self.states if start <= state.since <= end]
+        first = (
+            self.created + (max(start, self.created) - self.created) // self.repeats * self.repeats
+        )
+        return [
+            at
+            for base in range(first, end + 1, self.repeats)
+            for state in self.states
+            if start <= (at := base + state.since) <= end
+        ]
 
     def labels_at(self, at: int) -> Mapping[str, str]:
         extra = self.state(at).labels
@@ -237,6 +261,9 @@ class Pod:
 
     Its signals do not change while it runs: `activity` (0..1 of each device or instance it is
     on), memory and power are what it adds to each. `cpu_cores` 0 asks for the usual amount.
+
+    One that a kubelet turned away `failed`; one that is `crashing` counts as running and never
+    does; one of which no scheduler says that it cannot be placed is not `unschedulable`.
     """
 
     uid: str
@@ -264,6 +291,9 @@ class Pod:
     cpu_cores: int = 0
     memory_gib: int = 0
     tolerates_gpu: bool = False
+    failed: bool = False
+    crashing: bool = False
+    unschedulable: bool = True
 
     @property
     def released(self) -> int:

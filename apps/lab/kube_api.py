@@ -1,24 +1,37 @@
-"""The Kubernetes API over a scenario: read only, with chunked lists and watches.
+"""The Kubernetes API over a scenario: chunked lists and watches, and changes of the course.
 
 A resourceVersion is a time in Unix milliseconds, so a list can be given as of any version of the
-last minutes, and a watch from a version gives exactly the changes after it.
+last minutes, and a watch from a version gives exactly the changes after it. What the scenario says
+changes at whole seconds; what somebody changed (`course.live`) has versions of its own.
 """
 
-import base64
-import binascii
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from apps.lab.answers import Answer, Parameters, Stream, json_answer, json_bytes, one, text_answer
 from apps.lab.clock import Clock
+from apps.lab.course.cycle import gone_at, times_of
+from apps.lab.course.live import Live
 from apps.lab.kube_discovery import documents
 from apps.lab.kube_entities import Collection, Entity, collections
 from apps.lab.kube_objects import Object, strip_kind
+from apps.lab.kube_paging import continue_token, key_of, read_token, version_of, whole_number
 from apps.lab.kube_selectors import BadSelector, Selectors
-from apps.lab.kube_status import Refused, expired, invalid, missing, not_found, too_large
+from apps.lab.kube_status import (
+    Refused,
+    expired,
+    invalid,
+    missing,
+    not_allowed,
+    not_found,
+    too_large,
+)
+from apps.lab.kube_writes import Asked, Writes
 from apps.lab.scenarios.base import Scenario
+from apps.lab.scheduler.store import Life, copied
 
 HISTORY_MS = 600_000
 """How far back versions are known, as if etcd were compacted every ten minutes."""
@@ -40,7 +53,7 @@ _ByPrefix = dict[tuple[str, str], Collection]
 
 
 class KubernetesApi:
-    """Answers GETs by path; raises nothing, for every refusal is a Status."""
+    """Answers requests by path; raises nothing, for every refusal is a Status."""
 
     def __init__(self, scenario: Scenario, clock: Clock) -> None:
         self._scenario = scenario
@@ -48,6 +61,8 @@ class KubernetesApi:
         served = collections(scenario)
         self._by_prefix: _ByPrefix = {(c.prefix, c.plural): c for c in served}
         self._documents = documents(served)
+        self._live = Live(scenario.course, clock) if scenario.course else None
+        self._writes = Writes(self._live, clock) if self._live else None
 
     def answer(self, path: str, parameters: Parameters) -> Answer | Stream:
         """Return the answer to a GET."""
@@ -70,14 +85,38 @@ class KubernetesApi:
         except BadSelector as error:
             return invalid(str(error)).answer
 
+    def write(
+        self, method: str, path: str, parameters: Parameters, content_type: str, body: bytes
+    ) -> Answer:
+        """Return the answer to a POST, PUT, PATCH or DELETE."""
+        try:
+            place = _place(path, self._by_prefix)
+            if place is None or self._writes is None:
+                return not_allowed()
+            return self._writes.answer(Asked(
+                method, place.collection, place.namespace, place.name, parameters, content_type,
+                body,
+            ))  # fmt: skip
+        except Refused as refusal:
+            return refusal.answer
+
+    def _now_ms(self) -> int:
+        """Return the version of now."""
+        now_ms = self._clock.now_ms()
+        return self._live.version(now_ms) if self._live else now_ms
+
+    def _played(self, version: int) -> Live | None:
+        """Return what shows the course at a version instead of the scenario, if anything."""
+        return self._live if self._live and self._live.covers(version) else None
+
     # ------------------------------------------------------------ one object
 
     def _get(self, place: _Place) -> Answer:
-        at = self._clock.now_ms() // 1000
-        for entity in place.collection.source(self._scenario, at, at):
-            here = (entity.name, entity.namespace) == (place.name, place.namespace)
-            if here and entity.created <= at < entity.deleted:
-                return json_answer(entity.render(at))
+        at_ms = self._now_ms()
+        key = f"{place.namespace}/{place.name}" if place.namespace else place.name
+        for found, render in self._existing(place, at_ms):
+            if found == key:
+                return json_answer(render())
         raise not_found(place.collection.plural, place.name)
 
     # ------------------------------------------------------------ lists
@@ -86,14 +125,13 @@ class KubernetesApi:
         selectors = Selectors.of(parameters)
         token = one(parameters, "continue")
         at_ms, after = self._continued(token) if token else (self._asked(parameters), "")
-        at = at_ms // 1000
-        entities = [e for e in self._existing(place, at) if e.key > after]
-        found = [item for e in entities if selectors.match(item := e.render(at))]
-        limit = _whole(parameters, "limit") or len(found)
+        existing = [render for key, render in self._existing(place, at_ms) if key > after]
+        found = [item for render in existing if selectors.match(item := render())]
+        limit = whole_number(parameters, "limit") or len(found)
         metadata: dict[str, Any] = {"resourceVersion": str(at_ms)}
         if len(found) > limit:
             last = found[limit - 1]["metadata"]
-            metadata["continue"] = _token(at_ms, _key(last))
+            metadata["continue"] = continue_token(at_ms, key_of(last))
             if selectors.empty:
                 metadata["remainingItemCount"] = len(found) - limit
         return json_answer(
@@ -105,19 +143,26 @@ class KubernetesApi:
             }
         )
 
-    def _existing(self, place: _Place, at: int) -> list[Entity]:
-        found = [
-            entity
+    def _existing(self, place: _Place, at_ms: int) -> list[tuple[str, Callable[[], Object]]]:
+        """Return (key, how it looks) of what is there at a version, in the order of keys."""
+        at, live = at_ms // 1000, self._played(at_ms)
+        found: list[tuple[str, Callable[[], Object]]] = [
+            (entity.key, partial(entity.render, at))
             for entity in place.collection.source(self._scenario, at, at)
             if entity.created <= at < entity.deleted
             and (not place.namespace or entity.namespace == place.namespace)
+            and not (live and entity.course)
         ]
-        return sorted(found, key=lambda entity: entity.key)
+        for life in live.lives(place.collection.plural) if live else ():
+            item = life.at(at_ms) if (gone_at(life) or at_ms + 1) > at_ms else None
+            if item is not None and (not place.namespace or life.namespace == place.namespace):
+                found.append((life.key, partial(_same, item)))
+        return sorted(found, key=lambda one: one[0])
 
     def _asked(self, parameters: Parameters) -> int:
         """Return the version, in milliseconds, of which a new list is wanted."""
-        now_ms = self._clock.now_ms()
-        version = _version(one(parameters, "resourceVersion"))
+        now_ms = self._now_ms()
+        version = version_of(one(parameters, "resourceVersion"))
         if version > now_ms:
             raise too_large(version, now_ms)
         if one(parameters, "resourceVersionMatch") != "Exact":
@@ -128,8 +173,8 @@ class KubernetesApi:
 
     def _continued(self, token: str) -> tuple[int, str]:
         """Return (version in milliseconds, key after which to go on) of a continue token."""
-        version, after = _read_token(token)
-        now_ms = self._clock.now_ms()
+        version, after = read_token(token)
+        now_ms = self._now_ms()
         if version < 0:
             return now_ms, after
         if version < now_ms - HISTORY_MS:
@@ -140,7 +185,7 @@ class KubernetesApi:
                 "the provided token results in an inconsistent list - objects that were created, "
                 "modified, or deleted between the time the first chunk was returned and now may "
                 "show up in the list.",
-                token=_token(-1, after),
+                token=continue_token(-1, after),
             )
         return version, after
 
@@ -149,11 +194,11 @@ class KubernetesApi:
     def _watch(self, place: _Place, parameters: Parameters) -> Iterator[bytes]:
         """Return the lines of a watch; what is refused before it starts is raised here."""
         selectors = Selectors.of(parameters)
-        now_ms = self._clock.now_ms()
-        version = _version(one(parameters, "resourceVersion"))
+        now_ms = self._now_ms()
+        version = version_of(one(parameters, "resourceVersion"))
         if version > now_ms:
             raise too_large(version, now_ms)
-        seconds = _whole(parameters, "timeoutSeconds") or _DEFAULT_WATCH_SECONDS
+        seconds = whole_number(parameters, "timeoutSeconds") or _DEFAULT_WATCH_SECONDS
         initial = one(parameters, "sendInitialEvents") == "true" or not version
         if version and version < now_ms - HISTORY_MS:
             return iter([_line("ERROR", _too_old(version, now_ms))])
@@ -180,8 +225,8 @@ class KubernetesApi:
     ) -> Iterator[bytes]:
         """Yield what is there if `initial`, then every change, until the time is up."""
         if initial:
-            for entity in self._existing(place, since_ms // 1000):
-                item = entity.render(since_ms // 1000)
+            for _, render in self._existing(place, since_ms):
+                item = render()
                 if selectors.match(item):
                     yield _line("ADDED", item)
             if announce:
@@ -189,7 +234,8 @@ class KubernetesApi:
         ends = time.monotonic() + seconds
         bookmark_at = time.monotonic() + BOOKMARK_SECONDS
         while True:
-            now_ms = self._clock.now_ms()
+            nudges = self._clock.nudges
+            now_ms = self._now_ms()
             yield from self._changes(place, selectors, since_ms, now_ms)
             since_ms, real = now_ms, time.monotonic()
             over = real >= ends or self._clock.closed
@@ -198,30 +244,54 @@ class KubernetesApi:
                 bookmark_at = real + BOOKMARK_SECONDS
             if over:
                 return
-            self._clock.wait(self._next_ms(now_ms), max(0.0, min(ends - real, _POLL_SECONDS)))
+            at_most = max(0.0, min(ends - real, _POLL_SECONDS))
+            self._clock.wait(self._next_ms(now_ms), at_most, nudges=nudges)
 
     def _changes(
         self, place: _Place, selectors: Selectors, after_ms: int, until_ms: int
     ) -> Iterator[bytes]:
-        after, until = after_ms // 1000, until_ms // 1000
+        live = self._played(until_ms)
+        found = list(self._told(place, selectors, after_ms // 1000, until_ms // 1000))
+        if live:
+            found += self._lived(live, place, selectors, after_ms, until_ms)
+        for _, _, kind, item in sorted(found, key=lambda change: change[:2]):
+            yield _line(kind, item)
+
+    def _told(
+        self, place: _Place, selectors: Selectors, after: int, until: int
+    ) -> Iterator[tuple[int, str, str, Object]]:
+        """Yield (version, key, kind of change, object) of what the scenario says."""
         if until <= after:
             return
-        found: list[tuple[int, str, str, Object]] = []
+        live = self._played(until * 1000)
         for entity in place.collection.source(self._scenario, after, until):
             if place.namespace and entity.namespace != place.namespace:
                 continue
             for at in entity.changes:
-                if after < at <= until:
+                played = live and entity.course and at * 1000 >= live.since_ms
+                if after < at <= until and not played:
                     kind, item = _change(entity, at, selectors)
                     if kind:
-                        found.append((at, entity.key, kind, item))
-        for _, _, kind, item in sorted(found, key=lambda change: change[:2]):
-            yield _line(kind, item)
+                        yield at * 1000, entity.key, kind, item
+
+    def _lived(
+        self, live: Live, place: _Place, selectors: Selectors, after_ms: int, until_ms: int
+    ) -> Iterator[tuple[int, str, str, Object]]:
+        """Yield the same of what became of the course."""
+        for life in live.lives(place.collection.plural):
+            if place.namespace and life.namespace != place.namespace:
+                continue
+            for version in times_of(life):
+                if max(after_ms, live.since_ms - 1) < version <= until_ms:
+                    kind, item = _step(life, version, selectors)
+                    if kind:
+                        yield version, life.key, kind, item
 
     def _next_ms(self, now_ms: int) -> int | None:
-        lap = self._scenario.lap_at(now_ms // 1000)
-        at = lap.next_change(now_ms // 1000) if lap else None
-        return None if at is None else at * 1000
+        now = now_ms // 1000
+        lap, course = self._scenario.lap_at(now), self._scenario.course
+        times = [lap.next_change(now) if lap else None, course.next_change(now) if course else None]
+        return min((at * 1000 for at in times if at is not None), default=None)
 
 
 def _change(entity: Entity, at: int, selectors: Selectors) -> tuple[str, Object]:
@@ -235,6 +305,23 @@ def _change(entity: Entity, at: int, selectors: Selectors) -> tuple[str, Object]
     if now:
         return ("MODIFIED" if before else "ADDED"), item
     return ("DELETED" if before else ""), item
+
+
+def _step(life: Life, version: int, selectors: Selectors) -> tuple[str, Object]:
+    """Return how a watch with these selectors tells a change of an object; "" when it does not."""
+    before, now = life.at(version - 1), life.at(version)
+    if version == gone_at(life) or now is None:
+        gone = copied(life.latest)
+        gone["metadata"]["resourceVersion"] = str(version)
+        return ("DELETED" if selectors.match(gone) else ""), gone
+    held, holds = before is not None and selectors.match(before), selectors.match(now)
+    if holds:
+        return ("MODIFIED" if held else "ADDED"), now
+    return ("DELETED" if held else ""), now
+
+
+def _same(item: Object) -> Object:
+    return item
 
 
 def _place(path: str, collections: _ByPrefix) -> _Place | None:
@@ -256,38 +343,6 @@ def _place(path: str, collections: _ByPrefix) -> _Place | None:
     if name and collection.namespaced and not namespace:
         raise not_found("", "")
     return _Place(collection, namespace, name)
-
-
-def _key(metadata: Object) -> str:
-    namespace, name = metadata.get("namespace", ""), metadata["name"]
-    return f"{namespace}/{name}" if namespace else str(name)
-
-
-def _token(version: int, after: str) -> str:
-    text = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": f"{after}\u0000"})
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _read_token(token: str) -> tuple[int, str]:
-    try:
-        padded = token + "=" * (-len(token) % 4)
-        found = json.loads(base64.urlsafe_b64decode(padded.encode()))
-        return int(found["rv"]), str(found["start"]).rstrip("\u0000")
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        raise invalid(f"invalid continue token: continue key is not valid: {error}") from error
-
-
-def _version(text: str) -> int:
-    if text and not text.isdecimal():
-        raise invalid(f'resourceVersion: Invalid value: "{text}": not a whole number')
-    return int(text or 0)
-
-
-def _whole(parameters: Parameters, name: str) -> int:
-    text = one(parameters, name)
-    if text and not text.isdecimal():
-        raise invalid(f'{name}: Invalid value: "{text}": not a whole number')
-    return int(text or 0)
 
 
 def _line(kind: str, item: Object) -> bytes:

@@ -20,16 +20,16 @@ _VERSION = {
 def documents(collections: Sequence[Collection]) -> Mapping[str, object]:
     """Return the discovery document of each path of a server with these collections."""
     versions = dict.fromkeys(collection.group_version for collection in collections)
-    groups = [version.partition("/")[0] for version in versions if "/" in version]
+    groups = [version for version in versions if "/" in version]
     return {
         "/version": _VERSION,
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
         "/apis": {
             "kind": "APIGroupList",
             "apiVersion": "v1",
-            "groups": [_group(name) for name in groups],
+            "groups": [_group(version) for version in groups],
         },
-        **{f"/apis/{name}": _group_document(name) for name in groups},
+        **{f"/apis/{one.partition('/')[0]}": _group_document(one) for one in groups},
         **{
             ("/api/v1" if version == "v1" else f"/apis/{version}"): _resources(version, collections)
             for version in versions
@@ -37,8 +37,9 @@ def documents(collections: Sequence[Collection]) -> Mapping[str, object]:
     }
 
 
-def _group(name: str) -> dict[str, object]:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+def _group(group_version: str) -> dict[str, object]:
+    name, _, short = group_version.partition("/")
+    version = {"groupVersion": group_version, "version": short}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
@@ -61,5 +62,5 @@ def _resources(group_version: str, collections: Sequence[Collection]) -> dict[st
     }
 
 
-def _group_document(name: str) -> dict[str, object]:
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
+def _group_document(group_version: str) -> dict[str, object]:
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group_version)}

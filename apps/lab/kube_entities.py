@@ -1,10 +1,11 @@
 """The collections of the Kubernetes API: what is in each, when it changes, how it looks then."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from apps.lab import kube_claims
+from apps.lab.course.cycle import gone_at, times_of
 from apps.lab.fleet import FOREVER, Claim, Controller, Pod
 from apps.lab.kube_objects import (
     Object,
@@ -18,6 +19,9 @@ from apps.lab.kube_objects import (
 from apps.lab.kube_pods import pod_object
 from apps.lab.laps import NEVER, Lap
 from apps.lab.scenarios.base import Quota, Scenario
+from apps.lab.scheduler.gangs import API_VERSION as VOLCANO
+from apps.lab.scheduler.kueue import API_VERSION as KUEUE
+from apps.lab.scheduler.store import Life
 
 EVENT_SECONDS = 3600
 """How long an event is kept (the API server's default)."""
@@ -27,7 +31,8 @@ EVENT_SECONDS = 3600
 class Entity:
     """One object over its life; `changes` are the times, in order, at which it is another.
 
-    `render` returns it as of a time from `created` up to and including `deleted`.
+    `render` returns it as of a time from `created` up to and including `deleted`. `course` marks
+    what the obstacle course shows as it would be, had nobody changed anything.
     """
 
     namespace: str
@@ -36,6 +41,7 @@ class Entity:
     deleted: int
     changes: Sequence[int]
     render: Callable[[int], Object]
+    course: bool = False
 
     @property
     def key(self) -> str:
@@ -62,9 +68,11 @@ class Collection:
 
 
 def _pods(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    elsewhere = _of_course(scenario)
     for lap in scenario.laps(start, end):
         for pod in lap.pods_between(start, end):
-            yield _pod(pod)
+            if pod.namespace not in elsewhere:
+                yield _pod(pod)
 
 
 def _pod(pod: Pod) -> Entity:
@@ -76,8 +84,11 @@ def _pod(pod: Pod) -> Entity:
 
 
 def _events(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    elsewhere = _of_course(scenario)
     for lap in scenario.laps(start - EVENT_SECONDS, end):
         for pod in lap.pods_between(start - EVENT_SECONDS, end):
+            if pod.namespace in elsewhere:
+                continue
             for at in event_times(pod):
                 gone = at + EVENT_SECONDS
                 if at <= end and gone > start:
@@ -173,7 +184,7 @@ def _controller_at(scenario: Scenario, controller: Controller, uid: str, at: int
 
 
 def _device_classes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
-    if scenario.claims_served:
+    if scenario.claims_served and scenario.course is None:
         for name in sorted(kube_claims.CLASSES):
             found = kube_claims.class_object(name, scenario.begins)
             yield _lasting("", name, scenario.begins, found)
@@ -217,6 +228,58 @@ def _always(found: Object) -> Callable[[int], Object]:
     return lambda _: found
 
 
+def _of_course(scenario: Scenario) -> frozenset[str]:
+    """Return the namespaces of the obstacle course, if there is one."""
+    return scenario.course.namespaces if scenario.course else frozenset()
+
+
+def _with_course(collection: Collection) -> Collection:
+    """Return a collection with what the course has of its kind, in place of what stands for it."""
+
+    def entities(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+        course = scenario.course
+        if course is None:
+            return
+        names = {*course.namespaces, *course.node_names}
+        for entity in collection.source(scenario, start, end):
+            if entity.namespace not in course.namespaces and entity.name not in names:
+                yield entity
+        yield from _course(collection.plural, scenario, start, end)
+
+    return replace(collection, source=entities)
+
+
+def _course(plural: str, scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    if scenario.course is not None:
+        for _, life in scenario.course.seen(plural, start, end):
+            times = times_of(life)
+            gone = gone_at(life)
+            yield Entity(
+                life.namespace,
+                life.name,
+                life.created,
+                FOREVER if gone is None else gone // 1000,
+                sorted({at // 1000 for at in times}),
+                partial(_life_at, life),
+                course=True,
+            )
+
+
+def _life_at(life: Life, at: int) -> Object:
+    found = life.at(at * 1000)
+    if found is not None:
+        return found
+    if at <= life.created:
+        return life.versions[0][1]
+    metadata = {**life.latest["metadata"], "resourceVersion": str(at * 1000)}
+    return {**life.latest, "metadata": metadata}
+
+
+def _nothing(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    """Yield what there is of kinds that only the course has."""
+    return iter(())
+
+
 COLLECTIONS: Sequence[Collection] = (
     Collection("v1", "nodes", "Node", namespaced=False, source=_nodes),
     Collection("v1", "namespaces", "Namespace", namespaced=False, source=_namespaces),
@@ -245,6 +308,27 @@ CLAIM_COLLECTIONS: Sequence[Collection] = tuple(
 """Those that a cluster has whose nodes offer devices by claim."""
 
 
+COURSE_COLLECTIONS: Sequence[Collection] = tuple(
+    Collection(version, plural, kind, namespaced=namespaced, source=_nothing)
+    for version, plural, kind, namespaced in (
+        ("v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
+        ("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", False),
+        (KUEUE, "workloads", "Workload", True),
+        (KUEUE, "clusterqueues", "ClusterQueue", False),
+        (KUEUE, "localqueues", "LocalQueue", True),
+        (KUEUE, "cohorts", "Cohort", False),
+        (KUEUE, "resourceflavors", "ResourceFlavor", False),
+        (KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", False),
+        (VOLCANO, "podgroups", "PodGroup", True),
+        (VOLCANO, "queues", "Queue", False),
+    )
+)
+"""Those that a cluster has in which queues and gangs are at home."""
+
+
 def collections(scenario: Scenario) -> Sequence[Collection]:
     """Return what the API server of a scenario serves."""
-    return (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS
+    served = (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS
+    if scenario.course is None:
+        return served
+    return [_with_course(one) for one in (*served, *COURSE_COLLECTIONS)]

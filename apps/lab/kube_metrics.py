@@ -75,7 +75,7 @@ def _owner(pod: Pod) -> Iterator[_Row]:
         **_pod_labels(pod),
         "owner_kind": pod.owner.kind,
         "owner_name": pod.owner.name,
-        "owner_is_controller": "true",
+        "owner_is_controller": "true" if pod.owner.kind else "",
     }
     yield labels, pod.created, pod.deleted, 1.0
 
@@ -110,10 +110,11 @@ def _running(pod: Pod) -> Iterator[_Row]:
 
 
 def _phase(pod: Pod) -> Iterator[_Row]:
+    started = min(pod.bound if pod.crashing else pod.started, pod.released)
     spells = (
-        ("Pending", pod.created, min(pod.started, pod.deleted)),
-        ("Running", pod.started, pod.released),
-        ("Succeeded", pod.finished, pod.deleted),
+        ("Pending", pod.created, started),
+        ("Running", started, pod.released),
+        ("Failed" if pod.failed else "Succeeded", pod.finished, pod.deleted),
     )
     for now, start, end in spells:
         if end > start:
@@ -134,7 +135,7 @@ def _claims(pod: Pod) -> Iterator[_Row]:
 
 def _unschedulable(pod: Pod) -> Iterator[_Row]:
     end = min(pod.bound, pod.deleted)
-    if end > pod.created:
+    if end > pod.created and pod.unschedulable:
         yield _pod_labels(pod), pod.created, end, 1.0
 
 
@@ -146,7 +147,7 @@ PODS: Mapping[str, Callable[[Pod], Iterator[_Row]]] = {
     "kube_pod_created": _time_from(lambda pod: pod.created),
     "kube_pod_status_scheduled_time": _time_from(lambda pod: pod.bound),
     "kube_pod_start_time": _time_from(lambda pod: pod.bound),
-    "kube_pod_completion_time": _time_from(lambda pod: pod.finished),
+    "kube_pod_completion_time": _time_from(lambda pod: FOREVER if pod.failed else pod.finished),
     "kube_pod_info": _info,
     "kube_pod_owner": _owner,
     "kube_pod_resourceclaim_info": _claims,
@@ -178,20 +179,28 @@ CONTROLLERS: Mapping[str, Callable[[Controller], Iterator[_Row]]] = {
 }
 
 
-def _node_states(node: Node) -> Iterator[tuple[NodeState, int, int]]:
-    """Yield (state, from, to): what the node is like over time."""
-    starts = [node.created, *(state.since for state in node.states if state.since > node.created)]
+def _node_states(node: Node, low: int, high: int) -> Iterator[tuple[NodeState, int, int]]:
+    """Yield (state, from, to): what the node is like in low..high."""
+    starts = [max(node.created, node.state(low).since)]
+    starts += [at for at in node.turns(low, high) if at > starts[0]]
     for place, start in enumerate(starts):
-        end = starts[place + 1] if place + 1 < len(starts) else FOREVER
+        end = starts[place + 1] if place + 1 < len(starts) else _after(node, high)
         yield node.state(start), start, end
 
 
-def _node_capacity(node: Node) -> Iterator[_Row]:
+def _after(node: Node, at: int) -> int:
+    """Return until when a node is as it is at a time."""
+    if not node.repeats:
+        return min((state.since for state in node.states if state.since > at), default=FOREVER)
+    return node.turns(at + 1, at + node.repeats)[0]
+
+
+def _node_capacity(node: Node, low: int, high: int) -> Iterator[_Row]:
     yield from _amounts(node, (), node.created, FOREVER)
 
 
-def _node_allocatable(node: Node) -> Iterator[_Row]:
-    for state, start, end in _node_states(node):
+def _node_allocatable(node: Node, low: int, high: int) -> Iterator[_Row]:
+    for state, start, end in _node_states(node, low, high):
         yield from _amounts(node, state.unhealthy, start, end)
 
 
@@ -201,37 +210,37 @@ def _amounts(node: Node, unhealthy: tuple[int, ...], start: int, end: int) -> It
         yield labels, start, end, value
 
 
-def _node_labels(node: Node) -> Iterator[_Row]:
-    for _, start, end in _node_states(node):
+def _node_labels(node: Node, low: int, high: int) -> Iterator[_Row]:
+    for _, start, end in _node_states(node, low, high):
         found = sorted(node.labels_at(start).items())
         labels = {f"label_{sanitise(key)}": value for key, value in found}
         yield {"node": node.name, **labels}, start, end, 1.0
 
 
-def _node_created(node: Node) -> Iterator[_Row]:
+def _node_created(node: Node, low: int, high: int) -> Iterator[_Row]:
     yield {"node": node.name}, node.created, FOREVER, float(node.created)
 
 
-def _node_cordoned(node: Node) -> Iterator[_Row]:
-    for state, start, end in _node_states(node):
+def _node_cordoned(node: Node, low: int, high: int) -> Iterator[_Row]:
+    for state, start, end in _node_states(node, low, high):
         yield {"node": node.name}, start, end, float(state.cordoned)
 
 
-def _node_ready(node: Node) -> Iterator[_Row]:
-    for state, start, end in _node_states(node):
+def _node_ready(node: Node, low: int, high: int) -> Iterator[_Row]:
+    for state, start, end in _node_states(node, low, high):
         now = "true" if state.ready else "false"
         for status in ("true", "false", "unknown"):
             labels = {"node": node.name, "condition": "Ready", "status": status}
             yield labels, start, end, float(status == now)
 
 
-def _node_taints(node: Node) -> Iterator[_Row]:
+def _node_taints(node: Node, low: int, high: int) -> Iterator[_Row]:
     for key, value, effect in node.taints:
         labels = {"node": node.name, "key": key, "value": value, "effect": effect}
         yield labels, node.created, FOREVER, 1.0
 
 
-def _node_info(node: Node) -> Iterator[_Row]:
+def _node_info(node: Node, low: int, high: int) -> Iterator[_Row]:
     labels = {
         "node": node.name,
         "kernel_version": "6.8.0-79-generic",
@@ -243,7 +252,7 @@ def _node_info(node: Node) -> Iterator[_Row]:
     yield labels, node.created, FOREVER, 1.0
 
 
-NODES: Mapping[str, Callable[[Node], Iterator[_Row]]] = {
+NODES: Mapping[str, Callable[[Node, int, int], Iterator[_Row]]] = {
     "kube_node_created": _node_created,
     "kube_node_info": _node_info,
     "kube_node_labels": _node_labels,
@@ -297,7 +306,7 @@ def _rows(scenario: Scenario, metric: str, low: int, high: int) -> Iterator[_Row
             yield from CONTROLLERS[metric](controller)
     elif metric in NODES:
         for node in scenario.nodes:
-            yield from NODES[metric](node)
+            yield from NODES[metric](node, low, high)
     elif metric == QUOTA:
         yield from _quota_rows(scenario, low, high)
     else:
@@ -319,7 +328,7 @@ def _quota_rows(scenario: Scenario, low: int, high: int) -> Iterator[_Row]:
                 "resource": key,
             }
             for lap in scenario.laps(low, high):
-                start, end = max(low, lap.start), min(high + 1, lap.end)
+                start, end = max(low, lap.start, quota.created), min(high + 1, lap.end)
                 for kind, steps in quota.counts(lap, key):
                     for begin, stop, value in steps.spells(start, end):
                         yield {**labels, "type": kind}, begin, stop, float(value)

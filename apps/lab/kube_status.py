@@ -45,6 +45,55 @@ def invalid(message: str) -> Refused:
     return _refused(400, "BadRequest", message)
 
 
+def forbidden(message: str, name: str, plural: str) -> Refused:
+    return _refused(403, "Forbidden", message, details={"name": name, "kind": plural})
+
+
+def already_exists(plural: str, name: str) -> Refused:
+    text = f'{plural} "{name}" already exists'
+    return _refused(409, "AlreadyExists", text, details={"name": name, "kind": plural})
+
+
+def conflict(plural: str, name: str) -> Refused:
+    """Return the refusal of a change of a version that is not the latest."""
+    text = (
+        f'Operation cannot be fulfilled on {plural} "{name}": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+    return _refused(409, "Conflict", text, details={"name": name, "kind": plural})
+
+
+def rejected() -> Refused:
+    """Return what the server says when a patch does not fit, or a test in it fails."""
+    text = "the server rejected our request due to an error in our request"
+    return _refused(422, "Invalid", text, details={})
+
+
+_CAUSES = {
+    "Invalid value": "FieldValueInvalid",
+    "Required value": "FieldValueRequired",
+    "Forbidden": "FieldValueForbidden",
+}
+
+
+def unprocessable(kind: str, name: str, field: str, what: str, text: str) -> Refused:
+    """Return the refusal of one field's value; `what` as `Invalid value: "-1"`."""
+    message = f"{what}: {text}"
+    cause = {"reason": _CAUSES[what.partition(":")[0]], "message": message, "field": field}
+    details = {"name": name, "kind": kind, "causes": [cause]}
+    return _refused(
+        422, "Invalid", f'{kind} "{name}" is invalid: {field}: {message}', details=details
+    )
+
+
+def unsupported(accepted: tuple[str, ...]) -> Refused:
+    text = (
+        "the body of the request was in an unknown format - accepted media types include: "
+        f"{', '.join(accepted)}"
+    )
+    return _refused(415, "UnsupportedMediaType", text)
+
+
 def expired(message: str, *, token: str = "") -> Refused:
     return _refused(410, "Expired", message, token=token)
 
@@ -59,6 +108,6 @@ def too_large(version: int, current: int) -> Refused:
 
 
 def not_allowed() -> Answer:
-    """Return the answer to anything that would write."""
+    """Return the answer to what cannot be written."""
     text = "the server does not allow this method on the requested resource"
     return _refused(405, "MethodNotAllowed", text, details={}).answer

@@ -59,26 +59,45 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond({})
 
     def do_POST(self) -> None:
+        body = self._body()
+        if body is None:
+            return
+        kind = self.headers.get("Content-Type", "").partition(";")[0]
+        if kind == "application/json":
+            self._write(body)
+            return
+        form = body.decode("utf-8", "replace")
+        self._respond(parse_qs(form, keep_blank_values=True))
+
+    def do_PUT(self) -> None:
+        self._change()
+
+    def do_PATCH(self) -> None:
+        self._change()
+
+    def do_DELETE(self) -> None:
+        self._change()
+
+    def _change(self) -> None:
+        body = self._body()
+        if body is not None:
+            self._write(body)
+
+    def _body(self) -> bytes | None:
+        """Return what was sent; None when it is too much, which has been answered then."""
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or int(length) > _MOST_BODY:
             self.close_connection = True
             self._send(text_answer("request body too large or of unknown length\n", 413))
-            return
-        form = self.rfile.read(int(length)).decode("utf-8", "replace")
-        self._respond(parse_qs(form, keep_blank_values=True))
+            return None
+        return self.rfile.read(int(length))
 
-    def do_PUT(self) -> None:
-        self._refuse()
-
-    def do_PATCH(self) -> None:
-        self._refuse()
-
-    def do_DELETE(self) -> None:
-        self._refuse()
-
-    def _refuse(self) -> None:
-        self.close_connection = True
-        self._send(not_allowed())
+    def _write(self, body: bytes) -> None:
+        parts = urlsplit(self.path)
+        query = parse_qs(parts.query, keep_blank_values=True)
+        kind = self.headers.get("Content-Type", "")
+        path = unquote(parts.path)
+        self._send(self.server.kubernetes.write(self.command, path, query, kind, body))
 
     def _respond(self, form: Mapping[str, list[str]]) -> None:
         parts = urlsplit(self.path)

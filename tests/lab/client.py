@@ -20,14 +20,18 @@ class Client:
     """Asks one server; an error status is an answer too."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._place = urllib.parse.urlsplit(url).netloc
 
     @contextmanager
-    def open(self, path: str, *, method: str = "GET", body: str = "") -> Iterator[HTTPResponse]:
+    def open(
+        self, path: str, *, method: str = "GET", body: str = "", content_type: str = ""
+    ) -> Iterator[HTTPResponse]:
         """Yield the answer before its body is read."""
         connection = HTTPConnection(self._place, timeout=DEADLINE_SECONDS)
         try:
-            connection.request(method, path, body=body, headers=_FORM)
+            headers = {"Content-Type": content_type} if content_type else _FORM
+            connection.request(method, path, body=body, headers=headers)
             with connection.getresponse() as response:
                 yield response
         finally:

@@ -41,7 +41,7 @@ def test_it_has_every_kind_of_tier_and_16_teams(campus: Scenario) -> None:
     assert kinds == {"exclusive", "mig", "time-sliced", "mps", "dra"}
     assert len(campus.teams) == 16
     assert campus.begins == MIDNIGHT - 36 * DAY
-    assert sum(len(node.devices) for node in campus.nodes) == 240
+    assert sum(len(node.devices) for node in campus.nodes) == 240 + 36 + 2
 
 
 def test_no_card_or_instance_is_held_more_than_once_over(campus: Scenario) -> None:
@@ -64,7 +64,8 @@ def test_pools_are_as_busy_as_they_should_be(campus: Scenario) -> None:
         held[one.node.labels["node-pool"]] += one.gpu_hours
     cards: dict[str, int] = defaultdict(int)
     for node in campus.nodes:
-        cards[node.labels["node-pool"]] += len(node.devices)
+        if node.labels["node-pool"] not in {"a10", "claims"}:  # where things are made to wait
+            cards[node.labels["node-pool"]] += len(node.devices)
     shares = {pool: held[pool] / (cards[pool] * 36 * 24) for pool in cards}
 
     assert 0.85 < shares["a100"] < 0.98
@@ -163,7 +164,7 @@ def test_claims_hold_devices_that_slices_offer(campus: Scenario) -> None:
         for result in one["status"].get("allocation", {}).get("devices", {}).get("results", [])
     ]
 
-    assert len(offered) == 2 * (6 + 2 * 2)
+    assert len(offered) == 2 * (6 + 2 * 2) + 2
     assert len(given) == len(set(given))
     assert set(given) <= offered
     assert len(claims["eval-gpu"]["status"]["reservedFor"]) == 3

@@ -5,9 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from apps.lab.fleet import GPU, Controller, Node, Sharing
 from apps.lab.laps import NEVER, Lap, Steps
+
+if TYPE_CHECKING:
+    from apps.lab.course.cycle import Course
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,8 @@ class Scenario(ABC):
 
     `begins` is when its nodes, namespaces and lasting controllers were made, `seed` what every
     name and chance is derived from. `prices` are in USD by model; of scenarios without tiers the
-    catalog has the one tier of the worked example.
+    catalog has the one tier of the worked example. `course` is its obstacle course, if it has one:
+    nodes and namespaces among its own of which the API shows what happened there.
     """
 
     name: str
@@ -97,6 +102,7 @@ class Scenario(ABC):
     teams: Sequence[Team]
     tiers: Sequence[Tier] = ()
     prices: Mapping[str, str] = {}
+    course: "Course | None" = None
 
     @property
     def claims_served(self) -> bool:

@@ -1,20 +1,22 @@
 """`campus`: a university's cluster with every way to share a GPU, and things out of order.
 
-240 GPUs of six models in ten tiers, 16 teams. What teams want over time is the Helios trace,
+278 GPUs of seven models in eleven tiers, 16 teams. What teams want over time is the Helios trace,
 scaled to each pool; who is there first keeps what it has, the others wait. What GPUs do is drawn
-from the Acme distributions. `campus_pools` says what there is, this module who uses it.
+from the Acme distributions. `campus_pools` says what there is, this module who uses it; on some
+nodes is the obstacle course (`apps.lab.course`), where everything waits that can wait.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
 
 from apps.clusters.domain.mig import mig_part
 from apps.lab import identity
+from apps.lab.course import site
+from apps.lab.course.cycle import Course
+from apps.lab.course.pods import CoursePods, controllers_of, limits_of
 from apps.lab.fleet import (
     DAY,
-    FOREVER,
     GPU,
     LINGER_SECONDS,
     Claim,
@@ -23,10 +25,12 @@ from apps.lab.fleet import (
     Pod,
     Sharing,
 )
+from apps.lab.kube_objects import node_object
 from apps.lab.laps import Lap, Steps
 from apps.lab.machines import H100
 from apps.lab.scenarios.base import Namespace, Quota, Scenario, Team, hard_key
 from apps.lab.scenarios.campus_demand import Draws, demand
+from apps.lab.scenarios.campus_pods import PodMaker, User
 from apps.lab.scenarios.campus_pools import (
     PARKED_CLAIM,
     PRICES,
@@ -39,9 +43,8 @@ from apps.lab.scenarios.campus_pools import (
 )
 from apps.lab.scenarios.distributions import CLUSTERS, Signal, distributions
 from apps.lab.scenarios.helios import passing, waiting_message
-from apps.lab.scenarios.packing import Draft
 from apps.lab.scenarios.trace import MINUTE, Trace
-from apps.lab.scenarios.workloads import Counts, Workloads, team_workloads
+from apps.lab.scenarios.workloads import Counts, team_workloads
 
 DAYS = 35
 """How much history there is before now."""
@@ -61,21 +64,14 @@ _BEYOND = 0.2
 _FILLED = 0.9
 """The part of its memory that a card's pods can fill: an instance has less than its share."""
 _HOURS_A_MONTH = 730
+_COURSE_DAY = 28
+"""The day of the history on which the obstacle course is opened: a week of it is enough."""
 _UNLIMITED = "games-dev"
 """A namespace with GPUs and no quota."""
 _INERT = "chemistry"
 """A namespace whose quota has a key that limits nothing."""
 _SHARERS = ("eval-a", "eval-b", "eval-c")
 _CLAIM_SPACE = "robotics"
-
-
-@dataclass(frozen=True, slots=True)
-class _User:
-    """A team in a pool: where its pods are and what controls them."""
-
-    number: int
-    namespace: str
-    workloads: Workloads
 
 
 class Campus(Scenario):
@@ -86,14 +82,23 @@ class Campus(Scenario):
     """
 
     name = "campus"
-    title = "240 GPUs of six models shared in every way by 16 teams, 35 days, live from now"
+    title = "278 GPUs of seven models shared in every way by 16 teams, 35 days, live from now"
 
     def __init__(self, *, seed: int, origin: int, trace: Trace) -> None:
         self.seed = f"{self.name}/{seed}/{origin}"
         self.begins = begins = origin - _BEFORE
         self._origin = origin
-        self.nodes = make_nodes(self.seed, begins, origin)
-        self._pools = make_pools(self.nodes)
+        own = make_nodes(self.seed, begins, origin)
+        opened = origin + _COURSE_DAY * DAY
+        ground = site.nodes(self.seed, opened, len(own) + 1)
+        self.nodes = [*own, *ground]
+        self._course = self.course = Course(
+            seed=f"{self.seed}/course",
+            begins=opened,
+            ground=ground,
+            others=lambda at: [node_object(node, at) for node in own],
+        )
+        self._pools = make_pools(own)
         self._draws = Draws(trace, len(TEAMS), ends=origin + DAYS * DAY, begins=begins)
         self._users = {pool.tag: self._make_users(pool) for pool in self._pools}
         spaces = sorted({user.namespace for users in self._users.values() for user in users})
@@ -101,11 +106,13 @@ class Campus(Scenario):
             Namespace(name, identity.uid(self.seed, "namespace", name), begins)
             for name in ("default", "gpu-operator", "kube-system", "monitoring", *spaces)
         ]
+        self.namespaces += site.namespaces(self.course.seed, opened)
         self._limits = self._make_limits()
         self.quotas = [
             Quota(space, "gpus", identity.uid(self.seed, "quota", space), begins, tuple(limits))
             for space, limits in sorted(self._limits.items())
         ]
+        self.quotas += site.quotas(self.course.seed, opened)
         self._eval = Controller(
             "Job", "policy-eval", _CLAIM_SPACE, identity.uid(self.seed, "Job", "eval"), begins
         )
@@ -113,9 +120,10 @@ class Campus(Scenario):
             *(c for users in self._users.values() for u in users for c in u.workloads.lasting),
             self._eval,
         ]
-        self.tiers = [pool.tier for pool in self._pools]
-        self.prices = PRICES
+        self.tiers = [*(pool.tier for pool in self._pools), site.TIER]
+        self.prices = {**PRICES, site.A10.product: site.PRICE}
         self.teams = [self._team(number) for number in range(len(TEAMS))]
+        self._course_pods = CoursePods(self.course)
         self._distributions = distributions()
         self._lap = lru_cache(maxsize=_LAPS_KEPT)(self._make_lap)
         self._lock = Lock()
@@ -142,7 +150,7 @@ class Campus(Scenario):
 
     # ------------------------------------------------------------ the fixed parts
 
-    def _make_users(self, pool: Pool) -> list[_User]:
+    def _make_users(self, pool: Pool) -> list[User]:
         found = []
         for number in pool.teams:
             whole = pool.largest > 1
@@ -154,7 +162,7 @@ class Campus(Scenario):
                 tag=pool.tag,
                 counts=_MANY if whole else _FEW,
             )
-            found.append(_User(number, namespace, workloads))
+            found.append(User(number, namespace, workloads))
         return found
 
     def _make_limits(self) -> dict[str, dict[str, int]]:
@@ -180,6 +188,8 @@ class Campus(Scenario):
             if number in pool.teams
         }
         name = TEAMS[number]
+        if name in site.ENTITLED:
+            entitlements[site.TIER.name] = site.ENTITLED[name]
         return Team(
             name=name,
             namespaces=(name, f"{name}-*"),
@@ -205,12 +215,13 @@ class Campus(Scenario):
             for space, limits in self._limits.items()
             for key, limit in limits.items()
         }
+        on_course = list(self._course_pods.between(start, end))
         return Lap(
             start,
             end,
-            pods=pods,
-            hard=hard,
-            controllers=passing(pods),
+            pods=[*pods, *on_course],
+            hard={**hard, **limits_of(max(start, self._course.begins), end)},
+            controllers=[*passing(pods), *controllers_of(on_course)],
             claims=[*claims, *lasting],
             strays=[self._stray(start, end)],
         )
@@ -219,7 +230,7 @@ class Campus(Scenario):
         message = _message(pool, len(self.nodes))
         packed = demand(self._draws, pool, start, end)
         for user, drafts in zip(self._users[pool.tag], packed, strict=True):
-            maker = _PodMaker(self, pool, user, f"{self.seed}/{number}/{pool.tag}", message)
+            maker = PodMaker(self.signal, pool, user, f"{self.seed}/{number}/{pool.tag}", message)
             yield from map(maker.pod, drafts)
 
     def signal(self, pod_uid: str, node: Node, part: float) -> Signal:
@@ -302,87 +313,6 @@ class Campus(Scenario):
             activity=0.87,
             memory_mib=31_000,
             power_watts=322.0,
-        )
-
-
-class _PodMaker:
-    """Makes the pods of one team in one pool."""
-
-    def __init__(self, campus: Campus, pool: Pool, user: _User, seed: str, message: str) -> None:
-        self._campus = campus
-        self._pool = pool
-        self._user = user
-        self._seed = f"{seed}/{user.namespace}"
-        self._message = message
-
-    def pod(self, draft: Draft) -> Pod:
-        family = f"{self._seed}/{draft.family}"
-        owner = self._user.workloads.owner(family, units=draft.units, created=draft.created)
-        uid = identity.uid(self._seed, "pod", draft.number)
-        pool = self._pool
-        pod = Pod(
-            uid=uid,
-            name=f"{owner.name}-{identity.suffix(5, uid)}",
-            namespace=owner.namespace,
-            owner=owner,
-            units=draft.units,
-            created=draft.created,
-            deleted=draft.ended,
-            node_selector=pool.tier.node_selector,
-            waiting_message=self._message,
-            resource=pool.resource,
-            tolerates_gpu=True,
-            cpu_cores=4 * draft.units if pool.largest > 1 else 2,
-            memory_gib=32 * draft.units if pool.largest > 1 else 8,
-        )
-        if draft.bound < FOREVER:
-            pod = self._bound(pod, draft)
-        return replace(pod, claim=self._claim(pod, owner)) if pool.device_class else pod
-
-    def _bound(self, pod: Pod, draft: Draft) -> Pod:
-        node = self._pool.nodes[draft.node]
-        places = [self._pool.places[draft.node][slot] for slot in draft.devices]
-        instances = tuple(instance for _, instance in places)
-        signal = self._campus.signal(pod.uid, node, self._part(node))
-        return replace(
-            pod,
-            bound=draft.bound,
-            started=draft.bound + 2 + identity.below(24, pod.uid, "start"),
-            finished=draft.ended,
-            deleted=draft.ended + LINGER_SECONDS,
-            node=node.name,
-            host_ip=node.ip,
-            devices=tuple(index for index, _ in places),
-            instances=instances if self._pool.profile else (),
-            activity=signal.activity,
-            memory_mib=signal.memory_mib,
-            power_watts=signal.power_watts,
-            sm_active=signal.sm_active,
-        )
-
-    def _part(self, node: Node) -> float:
-        """Return the part of a card that one unit of the pool is."""
-        if self._pool.profile:
-            return mig_part(self._pool.profile, node.model)
-        return 1.0 / node.replicas
-
-    def _claim(self, pod: Pod, owner: Controller) -> Claim:
-        """Return the claim that was made for a pod from a template; it goes with the pod."""
-        uid = identity.uid(pod.uid, "claim")
-        return Claim(
-            name=f"{pod.name}-gpu-{identity.suffix(5, uid)}",
-            namespace=pod.namespace,
-            uid=uid,
-            device_class=self._pool.device_class,
-            created=pod.created,
-            template=f"{owner.name}-gpu",
-            allocated=pod.bound,
-            released=pod.released,
-            deleted=pod.released,
-            node=pod.node,
-            devices=pod.devices,
-            instances=pod.instances,
-            count=pod.units,
         )
 
 

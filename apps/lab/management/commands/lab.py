@@ -33,7 +33,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        serve = actions.add_parser("serve", help="serve both APIs until stopped")
+        serve = actions.add_parser(
+            "serve",
+            help="serve both APIs until stopped",
+            description=(
+                "Serve both APIs until stopped. What is on the obstacle course of `campus` can be "
+                "changed through the Kubernetes API (PATCH, POST, PUT, DELETE): quotas, queues, "
+                "nodes, pods, claims. Changes are kept in memory: after a restart they are gone. "
+                "Metrics show the course as it would be without them."
+            ),
+        )
         _scenario_arguments(serve)
         _port_argument(serve)
         serve.add_argument("--now", type=_time, help="pin the clock to this time (RFC 3339)")
