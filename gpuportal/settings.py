@@ -147,6 +147,7 @@ CELERY_WORKER_CONCURRENCY = env.whole("GPUPORTAL_WORKER_CONCURRENCY", 1, least=1
 CELERY_TASK_ACKS_LATE = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
+WAITING_SECONDS = env.whole("GPUPORTAL_WAITING_SECONDS", 15, least=1)
 CELERY_BEAT_SCHEDULE = {
     "schedule-collections": {
         "task": "usage.schedule_collections",
@@ -157,9 +158,9 @@ CELERY_BEAT_SCHEDULE = {
     "look-at-devices": {"task": "clusters.schedule_looks", "schedule": timedelta(minutes=5)},
     "look-at-waiting": {
         "task": "pending.schedule_refreshes",
-        "schedule": timedelta(seconds=env.whole("GPUPORTAL_WAITING_SECONDS", 15, least=1)),
+        "schedule": timedelta(seconds=WAITING_SECONDS),
         # One that no worker had time for is not worth doing beside the next.
-        "options": {"expires": 15},
+        "options": {"expires": WAITING_SECONDS},
     },
     "roll-waiting-days": {"task": "pending.roll_days", "schedule": timedelta(minutes=5)},
     "prune-waiting": {"task": "pending.prune", "schedule": timedelta(hours=24)},

@@ -17,8 +17,11 @@ from apps.clusters.services.watch_clusters import (
     snapshot_cluster,
     watch_cluster,
 )
+from apps.operations.services.waiting import WaitingLooks
 
 logger = logging.getLogger(__name__)
+
+_JOIN_SECONDS = 10.0
 
 
 def _watch(name: str, stop: threading.Event) -> None:
@@ -72,9 +75,12 @@ class Command(BaseCommand):
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         for number in before:
             signal.signal(number, lambda *_: stop.set())
+        looks = WaitingLooks(stop, name).start()
         try:
             Watchers(_watch, stop, name).run()
         finally:
+            stop.set()
+            looks.join(_JOIN_SECONDS)
             for number, handler in before.items():
                 signal.signal(number, handler)
         logger.info("watch has ended")

@@ -1,0 +1,57 @@
+"""Beside the watch somebody looks at what waits, whatever else fails."""
+
+import threading
+
+import pytest
+from django.db import OperationalError
+
+from apps.operations.services.waiting import WaitingLooks, clusters_to_look_at
+from tests.factories import make_cluster
+
+DEADLINE_SECONDS = 10.0
+
+
+class Looked:
+    """Notes which clusters are looked at, fails as told, and stops after so many looks."""
+
+    def __init__(self, stop: threading.Event, after: int, **failures: Exception) -> None:
+        self.seen: list[int] = []
+        self._stop, self._after, self._failures = stop, after, failures
+
+    def __call__(self, pk: int) -> int:
+        self.seen.append(pk)
+        if len(self.seen) >= self._after:
+            self._stop.set()
+        if f"c{pk}" in self._failures:
+            raise self._failures[f"c{pk}"]
+        return 0
+
+
+def run(looked: Looked, stop: threading.Event) -> list[int]:
+    thread = WaitingLooks(stop, None, lambda name: [1, 2], looked, seconds=0.001).start()
+    thread.join(DEADLINE_SECONDS)
+    assert not thread.is_alive()
+    return looked.seen
+
+
+def test_it_looks_at_every_cluster_again_and_again_until_told_to_end() -> None:
+    stop = threading.Event()
+    assert run(Looked(stop, 4), stop) == [1, 2, 1, 2]
+
+
+def test_a_cluster_that_fails_keeps_no_other_from_being_looked_at() -> None:
+    stop = threading.Event()
+    assert run(Looked(stop, 4, c1=ValueError("broken")), stop) == [1, 2, 1, 2]
+
+
+def test_while_the_database_is_away_it_comes_again() -> None:
+    stop = threading.Event()
+    assert run(Looked(stop, 3, c1=OperationalError("away")), stop) == [1, 1, 1]
+
+
+@pytest.mark.django_db
+def test_inactive_clusters_and_others_are_left_alone() -> None:
+    west, east = make_cluster("west"), make_cluster("east")
+    make_cluster("gone", active=False)
+    assert clusters_to_look_at() == [west.pk, east.pk]
+    assert clusters_to_look_at("east") == [east.pk]
