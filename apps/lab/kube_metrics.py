@@ -192,7 +192,8 @@ def _after(node: Node, at: int) -> int:
     """Return until when a node is as it is at a time."""
     if not node.repeats:
         return min((state.since for state in node.states if state.since > at), default=FOREVER)
-    return node.turns(at + 1, at + node.repeats)[0]
+    after = max(at, node.created - 1) + 1
+    return node.turns(after, after + node.repeats)[0]
 
 
 def _node_capacity(node: Node, low: int, high: int) -> Iterator[_Row]:

@@ -309,6 +309,17 @@ def test_a_cordon_is_the_same_in_both(on_course: OnCourse) -> None:
         assert shown["spec"].get("unschedulable", False) == node.state(at).cordoned
 
 
+def test_before_the_course_is_there_nothing_of_it_is_shown(on_course: OnCourse) -> None:
+    day = range((ORIGIN - 7200) * 1000, (ORIGIN - 60) * 1000)
+    shown = Signals(on_course).select(
+        ["kube_node_spec_unschedulable", "kube_node_status_condition"],
+        lambda labels: True,
+        day.start,
+        day.stop,
+    )
+    assert list(shown) == []
+
+
 def test_events_go_after_an_hour(on_course: OnCourse) -> None:
     then, uid = at_minute(12), ""
     for event in items(on_course, "/api/v1/events", then):
