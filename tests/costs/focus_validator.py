@@ -10,8 +10,7 @@ PYTHON = Path(
     os.environ.get("GPUPORTAL_FOCUS_PYTHON")
     or Path(__file__).parents[2] / "var" / "focus-validator" / "bin" / "python"
 )
-MISSING = not PYTHON.exists()
-needs_validator = pytest.mark.skipif(MISSING, reason=f"no FOCUS validator at {PYTHON}")
+needs_validator = pytest.mark.usefixtures("focus_validator")
 
 # The rule set of 1.0 asks for five columns by the names that they had before 1.0; under these it
 # refuses every file that keeps to the specification.
