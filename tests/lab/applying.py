@@ -9,6 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from apps.lab.scheduler.filters import VETO
+from apps.lab.scheduler.gangs import GROUP
+from apps.lab.scheduler.kubelet import MOUNT, REFUSES
 from tests.lab.client import Client
 
 Object = dict[str, Any]
@@ -26,13 +29,13 @@ _PATHS = {
     "StatefulSet": "/apis/apps/v1/namespaces/{0}/statefulsets/{1}",
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{0}/resourceclaims/{1}",
     "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses/{1}",
+    "PodGroup": "/apis/scheduling.volcano.sh/v1beta1/namespaces/{0}/podgroups/{1}",
     "Workload": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{0}/workloads/{1}",
     "ClusterQueue": "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{1}",
     "LocalQueue": "/apis/kueue.x-k8s.io/v1beta2/namespaces/{0}/localqueues/{1}",
     "ResourceFlavor": "/apis/kueue.x-k8s.io/v1beta2/resourceflavors/{1}",
 }
 _OWN_METADATA = ("name", "namespace", "labels", "annotations")
-_REFUSES, _VETO = "lab.example/refuses", "lab.example/veto"
 
 
 class NotApplied(Exception):
@@ -163,12 +166,14 @@ def _add_node(kube: Kube, change: Change, thing: _Thing) -> None:
         n for n in nodes if all(n["metadata"]["labels"].get(k) == v for k, v in wanted.items())
     ]
     node = _own(copy.deepcopy((alike or nodes)[0]))
-    node["metadata"] |= {"name": "added-01", "labels": {**node["metadata"]["labels"], **wanted}}
+    node["metadata"]["labels"] = {**node["metadata"]["labels"], **wanted}
     node["status"]["allocatable"][change["resource"]] = str(change["amount"])
     node["status"]["capacity"][change["resource"]] = str(change["amount"])
     node["spec"].pop("unschedulable", None)
     node["spec"].pop("taints", None)
-    kube.create("Node", node)
+    for number in range(int(change.get("count", 1))):
+        name = f"added-{len(nodes) + number}"
+        kube.create("Node", {**node, "metadata": {**node["metadata"], "name": name}})
 
 
 def _raise_quota(kube: Kube, change: Change, thing: _Thing) -> None:
@@ -334,11 +339,22 @@ def _resolved(kube: Kube, thing: _Thing) -> _Thing:
     if kind == "Workload":
         owner = kube.get(kind, namespace, name)["metadata"]["ownerReferences"][0]
         return owner["kind"], namespace, owner["name"]
+    if kind == "PodGroup":
+        return "Job", namespace, _job_of(kube, namespace, name)
     if kind == "ReplicaSet":
         owners = kube.get(kind, namespace, name)["metadata"].get("ownerReferences")
         if owners:
             return owners[0]["kind"], namespace, owners[0]["name"]
     return thing
+
+
+def _job_of(kube: Kube, namespace: str, group: str) -> str:
+    """Return the name of the Job whose pods are of a group."""
+    for job in kube.items(f"/apis/batch/v1/namespaces/{namespace}/jobs"):
+        annotations = job["spec"]["template"]["metadata"].get("annotations", {})
+        if annotations.get(GROUP) == group:
+            return str(job["metadata"]["name"])
+    raise NotApplied(f"no Job has pods of the group {group}")
 
 
 def _template(kube: Kube, thing: _Thing) -> Object:
@@ -407,6 +423,15 @@ def _create_volume(kube: Kube, change: Change, thing: _Thing) -> None:
     kube.create("PersistentVolumeClaim", {"metadata": meta, "spec": spec})
 
 
+def _mend_volume(kube: Kube, change: Change, thing: _Thing) -> None:
+    """Mend what keeps the volume from being mounted."""
+    _, namespace, name = thing
+    text = kube.get("Pod", namespace, name)["spec"].get("nodeName")
+    if text != change["node"]:
+        raise NotApplied(f"the pod is on {text}, not on {change['node']}")
+    kube.merge("Pod", namespace, name, {"metadata": {"annotations": {MOUNT: None}}})
+
+
 def _uncordon(kube: Kube, change: Change, thing: _Thing) -> None:
     for name in change["nodes"]:
         taints = [
@@ -419,7 +444,7 @@ def _uncordon(kube: Kube, change: Change, thing: _Thing) -> None:
 
 def _look_at_node(kube: Kube, change: Change, thing: _Thing) -> None:
     for name in change["nodes"]:
-        cured = {"annotations": {_REFUSES: None, _VETO: None}}
+        cured = {"annotations": {REFUSES: None, VETO: None}}
         kube.merge("Node", "", name, {"metadata": cured})
 
 
@@ -465,6 +490,7 @@ _ACTS: Mapping[str, Callable[[Kube, Change, _Thing], None]] = {
     "change_claim": _change_claim,
     "create_class": _create_class,
     "create_volume": _create_volume,
+    "mend_volume": _mend_volume,
     "mend_image": _mend_image,
     "look_at_container": _look_at_container,
     "set_scheduler": _set_scheduler,

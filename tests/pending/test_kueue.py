@@ -10,9 +10,12 @@ from apps.clusters.domain.sightings import (
     FlavorQuota,
     FlavorUse,
     Kind,
+    Placement,
     PodSet,
     SeenClusterQueue,
     SeenCohort,
+    SeenController,
+    SeenFlavor,
     SeenLocalQueue,
     SeenWorkload,
     Sighting,
@@ -22,7 +25,7 @@ from apps.pending.domain.diagnosis import Action, Suggestion
 from apps.pending.domain.look import look
 from apps.pending.domain.queue_room import queues_of
 from apps.pending.domain.state import ClusterState
-from tests.pending.worlds import AT, GPU, only, pod, seen, world
+from tests.pending.worlds import AT, GPU, holder, node, only, pod, seen, world
 
 WAITING = Condition("QuotaReserved", "False", "WaitingForQuota", "insufficient unused quota")
 
@@ -320,3 +323,130 @@ def test_those_in_front_hold_quota_of_the_same_cohort() -> None:
     queues = [queue(n, 8, 8, cohort=c) for n, c in (("cq", "c"), ("a", "c"), ("b", "x"), ("d", ""))]
     why = only(world(*queues, local(), workload("w"))).diagnosis
     assert why.in_front == ("cluster_queue:cq", "cluster_queue:a")
+
+
+# ---------------------------------------------------------------- the nodes of a flavor
+
+POOL = {"pool": "h100"}
+ELSEWHERE = [node(f"other{i}", 8) for i in range(3)]
+
+
+def flavor(name: str = "h100", **fields: Any) -> Sighting:
+    values: dict[str, Any] = {"node_labels": POOL}
+    return seen(Kind.RESOURCE_FLAVOR, name, SeenFlavor(**(values | fields)), "")
+
+
+def texts(*sightings: Sighting, name: str = "w", **more: Any) -> list[str]:
+    """Return the steps of the best suggestion for a Workload."""
+    state = world(local(), *sightings, *ELSEWHERE, **more)
+    first, *rest = only(state, name).diagnosis.suggestions
+    also = [one.text for one in rest if one.text.startswith("Also needed: ")]
+    return [first.text, *also]
+
+
+def test_a_quota_alone_is_raised_where_the_nodes_of_the_flavor_have_room() -> None:
+    assert texts(queue("cq", 8, 8), workload("w", 8), flavor(), node("a", labels=POOL)) == [
+        "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 8 to 16."
+    ]
+
+
+def test_what_no_node_of_the_flavor_could_hold_is_to_be_asked_for_smaller() -> None:
+    found = texts(queue("cq", 16, 4), workload("w", 16), flavor(), node("a", 4, labels=POOL))
+    assert found == [
+        "Ask for at most 4 nvidia.com/gpu a pod: more neither its queue"
+        " nor the nodes of its flavor can give."
+    ]
+
+
+def test_no_more_is_asked_for_than_the_queue_may_ever_give() -> None:
+    wide = [node(n, 8, labels=POOL) for n in "ab"]
+    change = (
+        only(world(local(), queue("cq", 6), workload("w", 16, count=2), flavor(), *wide), "w")
+        .diagnosis.suggestions[0]
+        .change
+    )
+    assert change == {"resource": GPU, "from": 16, "to": 3.0}
+
+
+def test_nodes_are_added_where_not_even_one_gpu_each_has_a_place() -> None:
+    small = node("a", 2, labels=POOL)
+    found = texts(queue("cq", 4, 2), workload("w", 1, count=4), flavor(), small)
+    assert found == [
+        "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 4 to 6.",
+        "Also needed: add 2 nodes of its flavor with 1 nvidia.com/gpu: there is none.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "step"),
+    [
+        pytest.param(
+            [node("a", 8, 6, labels=POOL), node("b", 8, 8, labels=POOL)],
+            *(1, "free 2 nvidia.com/gpu on a, held by others/x"),
+            id="on the node where least is missing",
+        ),
+        pytest.param(
+            [node(n, 4, 4, labels=POOL) for n in "abcde"],
+            *(5, "make room for 5 more pods on nodes of its flavor"),
+            id="on more nodes than one cares to read of",
+        ),
+        pytest.param(
+            [node("a", 8, labels=POOL, unschedulable=True), node("b", 8, 8, labels=POOL)],
+            *(1, "free 4 nvidia.com/gpu on b"),
+            id="not on a node that is cordoned",
+        ),
+        pytest.param(
+            [node("a", 8, 0, cpu=4, cpu_used=4, labels=POOL)],
+            *(1, "free 1 CPU on a"),
+            id="of what else is short there",
+        ),
+    ],
+)
+def test_what_the_nodes_of_the_flavor_lack_is_needed_as_well(
+    nodes: list[Sighting], count: int, step: str
+) -> None:
+    more = [queue("cq", 20, 20), workload("w", 4, count=count), flavor()]
+    first, second = texts(*more, *nodes, holders=[holder("x", "a", 2)])
+    assert first.startswith("Raise the nominal quota of cq")
+    assert second.startswith(f"Also needed: {step}")
+
+
+def test_those_in_front_that_the_raised_quota_lets_in_are_counted_too() -> None:
+    small = workload("first", 2, created=AT - 1000)
+    large = workload("huge", 64, created=AT - 1000)
+    there = [node("a", 8, 4, labels=POOL), node("b", 8, 8, labels=POOL)]
+    found = texts(queue("cq", 4, 4), small, large, workload("w", 4), flavor(), *there)
+    # Of four more the first would take two, and with them two of the four on the node.
+    assert found == [
+        "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 4 to 10.",
+        "Also needed: free 2 nvidia.com/gpu on a.",
+    ]
+
+
+def test_what_its_own_pods_still_hold_comes_back_to_a_workload_that_lost_its_quota() -> None:
+    going = replace(
+        holder("w-1", "a", 8), namespace="team", owner_kind="Job", owner="w", running=True
+    )
+    there = node("a", 8, 8, labels=POOL)
+    assert texts(queue("cq", 8, 8), workload("w", 8), flavor(), there, holders=[going]) == [
+        "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 8 to 16."
+    ]
+
+
+def test_the_flavor_whose_nodes_could_hold_it_is_raised() -> None:
+    two = queue("cq", 8, 1, more=(FlavorQuota("a100", GPU, 6),))
+    flavors = [flavor(), flavor("a100", node_labels={"pool": "a100"})]
+    there = [node("a", 4, labels=POOL), node("b", 8, labels={"pool": "a100"})]
+    assert texts(two, workload("w", 8), *flavors, *there) == [
+        "Raise the nominal quota of cq for nvidia.com/gpu in flavor a100 from 6 to 8."
+    ]
+
+
+def test_pods_go_where_their_owner_and_their_flavor_say() -> None:
+    job = SeenController(
+        AT - 900, 1, 0, suspended=True, queue="main",
+        placement=Placement(node_selector={"zone": "x"}),
+    )  # fmt: skip
+    there = [node("a", labels=POOL), node("b", 8, 8, labels={**POOL, "zone": "x"})]
+    found = texts(queue("cq", 8, 8), workload("w", 8), flavor(), seen(Kind.JOB, "w", job), *there)
+    assert found[1] == "Also needed: free 8 nvidia.com/gpu on b."

@@ -157,7 +157,7 @@ def found(state_of: list[Sighting], **fields: Any) -> tuple[Cause, str]:
         ),
         pytest.param(
             [pod("p", 1, ZERO + "1 strange. persistentvolumeclaim", nominated_node=""), node("a")],
-            *(Cause.OTHER, ""),
+            *(Cause.OTHER, "unknown verdict"),
             id="strange reason",
         ),
         pytest.param(
@@ -471,6 +471,11 @@ def group(name: str, kind: Kind = Kind.VOLCANO_POD_GROUP, **fields: Any) -> Sigh
     return seen(kind, name, SeenPodGroup(**(values | fields)))
 
 
+def of_group(message: str) -> Sighting:
+    """Return what Volcano says of the group `g`."""
+    return event("Unschedulable", group("g"), message)
+
+
 @pytest.mark.parametrize(
     ("sightings", "cause", "detail", "action"),
     [
@@ -499,6 +504,39 @@ def group(name: str, kind: Kind = Kind.VOLCANO_POD_GROUP, **fields: Any) -> Sigh
             ],
             *(Cause.QUEUE, "queue-over-capability", Action.RAISE_QUEUE_QUOTA),
             id="queue overused",
+        ),
+        pytest.param(
+            [
+                group("g", phase="Pending", queue="q"),
+                *(
+                    seen(Kind.VOLCANO_QUEUE, name, body, "")
+                    for name, body in (
+                        ("q", SeenVolcanoQueue("Open", parent="top")),
+                        (
+                            "top",
+                            SeenVolcanoQueue("Open", capability={GPU: 20.0}, allocated={GPU: 8.0}),
+                        ),
+                    )
+                ),
+            ],
+            *(Cause.QUEUE, "queue-over-capability", Action.RAISE_QUEUE_QUOTA),
+            id="the queue above it overused",
+        ),
+        pytest.param(
+            [
+                group("g", phase="Pending"),
+                of_group("queue resource quota insufficient: insufficient nvidia.com/gpu"),
+            ],
+            *(Cause.QUEUE, "queue-over-capability", Action.WAIT),
+            id="said of a queue that is not seen",
+        ),
+        pytest.param(
+            [
+                group("g", phase="Pending"),
+                of_group("resource in cluster is overused: overused nvidia.com/gpu"),
+            ],
+            *(Cause.QUEUE, "cluster-overused", Action.COMPLETE_GANG),
+            id="the cluster is overused",
         ),
         pytest.param(
             [group("g", phase="Pending")],
@@ -571,8 +609,15 @@ def test_a_claim_waits_with_its_pod_and_adds_nothing() -> None:
     assert (one.counts, one.share, one.requests) == (Counts.NOTHING, 0.0, {CLASS: 1.0})
 
 
-def test_a_claim_that_is_allocated_does_not_wait() -> None:
-    assert look(world(claim("mine", allocated=AT - 5))) == []
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(claim("mine", allocated=AT - 5), id="allocated"),
+        pytest.param(claim("mine"), id="of no pod"),
+    ],
+)
+def test_a_claim_that_no_pod_waits_for_does_not_wait(one: Sighting) -> None:
+    assert look(world(one)) == []
 
 
 # ---------------------------------------------------------------- waiting again
@@ -713,7 +758,8 @@ def test_a_workload_and_a_gang_of_one_job_count_once() -> None:
 def test_a_claim_of_all_devices_counts_one_and_monitoring_none() -> None:
     wishes = (ClaimRequest("all", CLASS, None), ClaimRequest("look", CLASS, 8, admin=True))
     one = seen(Kind.RESOURCE_CLAIM, "c", SeenClaim(created=AT, requests=wishes))
-    assert only(world(one)).requests == {CLASS: 1.0}
+    waiting = pod("p", 1, resource=CLASS, claims=(ClaimUse("gpu", "c"),))
+    assert only(world(one, waiting), "c").requests == {CLASS: 1.0}
 
 
 def test_a_refusal_by_a_kubelet_with_odd_figures_is_looked_into_on_the_node() -> None:

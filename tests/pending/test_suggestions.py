@@ -1,5 +1,6 @@
 """Each suggestion is enough: carried out, the pod starts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from apps.clusters.domain.sightings import (
     Expression,
     Kind,
     Placement,
+    SeenController,
+    SeenEvent,
     SeenNode,
     SeenPod,
+    SeenQuota,
     Sighting,
     Taint,
     Toleration,
@@ -19,9 +23,9 @@ from apps.clusters.domain.sightings import (
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action
 from apps.pending.domain.look import look
-from apps.pending.domain.state import ClusterState
+from apps.pending.domain.state import ClusterState, Holder
 from tests.pending.bound import applied, in_turn, nodes_of, starts_on
-from tests.pending.worlds import GPU, KUBE_LISTS, holder, node, only, pod, recorded, seen, world
+from tests.pending.worlds import AT, GPU, KUBE_LISTS, holder, node, only, pod, recorded, seen, world
 
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: not eligible due to"
 H100 = {"nvidia.com/gpu.product": "H100"}
@@ -237,6 +241,181 @@ def test_holders_are_named_only_when_they_are_enough(
 ) -> None:
     state = world(pod("p", 8, NO_NODE), node("a", 8, 3), holders=holders)
     assert only(state).diagnosis.suggestions[0].change.get("holders") == named
+
+
+def mine(name: str, on: str, gpus: float, **fields: Any) -> Holder:
+    """Return a pod of the Job `ddp` that holds GPUs."""
+    return replace(holder(name, on, gpus, **fields), namespace="team", owner_kind="Job")
+
+
+@pytest.mark.parametrize(
+    ("holders", "change"),
+    [
+        pytest.param(
+            [mine("ddp-1", "a", 2), holder("x", "a", 6), holder("y", "b", 8)],
+            {"resource": GPU, "amount": 4.0, "nodes": ["a", "b"], "holders": ["others/x"]},
+            id="what others hold beside it",
+        ),
+        pytest.param(
+            [mine("ddp-1", "a", 8), holder("y", "b", 8)],
+            {"resource": GPU, "amount": 4.0, "nodes": ["b"], "holders": ["others/y"]},
+            id="another node, where its own hold all",
+        ),
+        pytest.param(
+            [mine("ddp-1", "a", 8), mine("ddp-2", "b", 6), holder("y", "b", 2)],
+            {"resource": GPU, "amount": 4.0},
+            id="a new node, where its own hold too much of every one",
+        ),
+        pytest.param(
+            [replace(mine("ddp-1", "a", 8, group="g"), owner="other"), holder("y", "b", 8)],
+            {"resource": GPU, "amount": 4.0, "nodes": ["b"], "holders": ["others/y"]},
+            id="pods of its group are its own",
+        ),
+    ],
+)
+def test_no_job_is_asked_to_let_go_of_its_own_pods(
+    holders: list[Holder], change: dict[str, Any]
+) -> None:
+    held = [one if one.owner != one.name else replace(one, owner="ddp") for one in holders]
+    held = [h if h.namespace == "team" else replace(h, owner=h.name) for h in held]
+    waiting = pod("ddp-9", 4, NO_NODE, owner_kind="Job", owner="ddp", group="g")
+    state = world(waiting, node("a", 8, 8), node("b", 8, 8), holders=held)
+    assert dict(only(state).diagnosis.suggestions[0].change) == change
+
+
+def test_the_node_that_misses_one_label_alone_comes_before_those_that_miss_more() -> None:
+    near = node("z", labels={"rack": "r9", "memory": "23028"})
+    far = [node(n, labels={"rack": "r6", "memory": "23028"}) for n in "ab"]
+    large = Placement({"rack": "r9"}, ((Expression("memory", "Gt", ("100000",)),),))
+    waiting = pod("p", 1, NO_NODE, placement=large)
+    state = world(waiting, *far, near)
+    step = only(state).diagnosis.suggestions[0]
+    assert step.change == {
+        "remove": ["memory Gt 100000"],
+        "add": {"memory": "23028"},
+        "nodes": ["z"],
+    }
+    assert_enough(waiting, state)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text", "cause", "names"),
+    [
+        pytest.param(
+            [node("a"), node("b", labels=A100)],
+            "2 node(s) didn't match Pod's node affinity/selector, 1 node(s) had a bad day",
+            *(Cause.OTHER, ["a"]),
+            id="what fits was refused in words nobody knows",
+        ),
+        pytest.param(
+            [node("a", 8, 8)],
+            "2 Insufficient nvidia.com/gpu, 1 node(s) had a bad day",
+            *(Cause.CAPACITY, ["a"]),
+            id="nothing fits: the words do not matter",
+        ),
+        pytest.param(
+            [node("a"), node("b"), node("c")],
+            "1 Insufficient nvidia.com/gpu, 1 node(s) had a bad day",
+            *(Cause.CAPACITY, None),
+            id="more fit than were refused so: the text is from before",
+        ),
+    ],
+)
+def test_words_that_nobody_knows_are_looked_into_where_it_would_fit(
+    nodes: list[Sighting], text: str, cause: Cause, names: list[str] | None
+) -> None:
+    kept = [
+        replace(n, body=replace(n.body, labels={**n.body.labels, "x": "y"}))
+        if isinstance(n.body, SeenNode) and n.name != "b"
+        else n
+        for n in nodes
+    ]
+    message = f"0/3 nodes are available: {text}."
+    why = only(world(pod("p", 2, message, select={"x": "y"}), *kept)).diagnosis
+    assert (why.cause, why.message) == (cause, message)
+    assert why.suggestions[0].change.get("nodes") == names
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "change", "said"),
+    [
+        pytest.param(
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "data" : rpc error: code = DeadlineExceeded '
+            "desc = context deadline exceeded",
+            {"node": "a", "what": "volume not mounted", "volume": "data"},
+            "context deadline exceeded",
+            id="a volume",
+        ),
+        pytest.param(
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "settings" : configmap "train" not found',
+            {"node": "a", "what": "volume not mounted", "volume": "settings"},
+            'configmap "train" not found',
+            id="what it is made from is not there",
+        ),
+        pytest.param(
+            "FailedAttachVolume",
+            'AttachVolume.Attach failed for volume "pvc-1" : timed out',
+            {"node": "a", "what": "volume not attached", "volume": "pvc-1"},
+            "timed out",
+            id="not attached",
+        ),
+        pytest.param(
+            "FailedMount",
+            "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[]: "
+            "timed out waiting for the condition",
+            {"node": "a", "what": "volume not mounted", "volume": "data"},
+            "timed out waiting for the condition",
+            id="as older kubelets say it",
+        ),
+        pytest.param(
+            "FailedMount",
+            'MountVolume.MountDevice failed for volume "pvc-1" : kubernetes.io/csi: driver name '
+            "nfs.csi.k8s.io not found in the list of registered CSI drivers",
+            {
+                "node": "a",
+                "what": "volume not mounted",
+                "volume": "pvc-1",
+                "driver": "nfs.csi.k8s.io",
+            },
+            "driver nfs.csi.k8s.io",
+            id="a driver",
+        ),
+    ],
+)
+def test_a_volume_that_is_not_mounted_is_named_with_what_keeps_it(
+    reason: str, message: str, change: dict[str, str], said: str
+) -> None:
+    waiting = pod("p", 1, node="a", bound=AT - 60)
+    told = SeenEvent("Pod", "p", waiting.uid, reason, message, last=AT - 30)
+    (step,) = only(world(waiting, seen(Kind.EVENT, "e", told))).diagnosis.suggestions
+    assert (step.action, dict(step.change)) == (Action.MEND_VOLUME, change)
+    assert said in step.text
+
+
+def test_a_quota_that_refused_several_is_raised_for_all_of_them() -> None:
+    key = f"requests.{GPU}"
+    limits = SeenQuota(hard={key: 4.0}, observed_hard={key: 4.0}, used={key: 4.0})
+    refusal = (
+        f'pods "x" is forbidden: exceeded quota: gpus, requested: {key}=2, used: {key}=4, '
+        f"limited: {key}=4"
+    )
+    jobs = [
+        seen(Kind.JOB, name, SeenController(AT - 900, wanted, 0, requests={GPU: 2.0}))
+        for name, wanted in (("one", 1), ("two", 3))
+    ]
+    events = [
+        SeenEvent("Job", one.name, one.uid, "FailedCreate", refusal, last=AT - 9) for one in jobs
+    ]
+    state = world(
+        *jobs,
+        *(seen(Kind.EVENT, f"e{i}", one) for i, one in enumerate(events)),
+        seen(Kind.RESOURCE_QUOTA, "gpus", limits),
+    )
+    steps = {w.name: w.diagnosis.suggestions[0] for w in look(state)}
+    assert {name: step.change["to"] for name, step in steps.items()} == {"one": 12.0, "two": 12.0}
+    assert "8 nvidia.com/gpu more, 6 of it for others" in steps["one"].text
 
 
 RECORDED = recorded("kube-1.36.2", KUBE_LISTS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from apps.clusters.domain.sightings import Kind, Scope, SeenController, SeenQuota, Sighting
 from apps.pending.domain.causes import Cause
@@ -22,13 +23,18 @@ _SETTLE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A key of a quota that does not let all the missing pods in; `to` would."""
+    """A key of a quota that does not let all the missing pods in; `to` would.
+
+    `others` is what of that is for other controllers that the same quota refused: they try again
+    as soon as there is room, whoever comes first.
+    """
 
     quota: str
     key: str
     limit: float
     used: float
     to: float
+    others: float = 0.0
 
 
 class Blocked:
@@ -37,8 +43,29 @@ class Blocked:
     def __init__(self, world: World) -> None:
         self._world = world
         self._quotas: dict[str, list[tuple[str, SeenQuota]]] = {}
+        self._sums: dict[tuple[str, str], float] = {}
         for seen, quota in bodies(world.state.of(Kind.RESOURCE_QUOTA), SeenQuota):
             self._quotas.setdefault(seen.namespace, []).append((seen.name, quota))
+
+    @cached_property
+    def _in_want(self) -> dict[str, dict[str, SeenController]]:
+        """Return by namespace the controllers, by uid, that a quota refused pods of."""
+        found: dict[str, dict[str, SeenController]] = {}
+        for seen, body in self._world.controllers.values():
+            if body.wanted > body.pods and not body.suspended:
+                why = refusal(self._message(seen, body))
+                if why.cause is Cause.QUOTA:
+                    found.setdefault(seen.namespace, {})[seen.uid] = body
+        return found
+
+    def _of_others(self, seen: Sighting, key: str) -> float:
+        """Return what refused pods of other controllers of the namespace add to a key."""
+        refused = self._in_want.get(seen.namespace, {})
+        place = (seen.namespace, key)
+        if place not in self._sums:
+            self._sums[place] = sum(_lacks(key, body) for body in refused.values())
+        mine = refused.get(seen.uid)
+        return self._sums[place] - (_lacks(key, mine) if mine is not None else 0.0)
 
     def refused(self, seen: Sighting, body: SeenController) -> Diagnosis | None:
         """Return why pods of a controller were refused; None when none were."""
@@ -47,7 +74,7 @@ class Blocked:
             return None
         message = self._message(seen, body)
         why = refusal(message)
-        short = self._shortfalls(seen.namespace, body, missing, why.quota)
+        short = self._shortfalls(seen, body, missing, why.quota)
         if not message:
             settled = self._world.state.at - seen.changed >= _SETTLE_SECONDS
             return self._by_quota(seen, body, missing, short, "") if short and settled else None
@@ -107,14 +134,14 @@ class Blocked:
         return Diagnosis(Cause.ADMISSION, why.detail, text, message, suggestions=steps)
 
     def _shortfalls(
-        self, namespace: str, body: SeenController, missing: int, named: str
+        self, seen: Sighting, body: SeenController, missing: int, named: str
     ) -> list[Shortfall]:
         """Return every key of every quota of the namespace that does not let all of them in.
 
         Of quotas with scopes that pods need not have, only the one that the refusal names.
         """
         found = []
-        for name, quota in sorted(self._quotas.get(namespace, ()), key=lambda q: q[0]):
+        for name, quota in sorted(self._quotas.get(seen.namespace, ()), key=lambda q: q[0]):
             if name != named and not _counts(quota.scopes):
                 continue
             for key, limit in sorted(quota.hard.items()):
@@ -124,8 +151,13 @@ class Blocked:
                     continue
                 to = used + each * missing
                 if to > limit + EPSILON:
-                    found.append(Shortfall(name, key, limit, used, to))
+                    others = self._of_others(seen, key)
+                    found.append(Shortfall(name, key, limit, used, to + others, others))
         return found
+
+
+def _lacks(key: str, body: SeenController) -> float:
+    return _asked(key, body.requests) * (body.wanted - body.pods)
 
 
 def _asked(key: str, requests: Mapping[str, float]) -> float:
@@ -157,11 +189,13 @@ def _told(why: Refusal, missing: int) -> list[Shortfall]:
 
 
 def _raise(namespace: str, one: Shortfall) -> Suggestion:
-    more = amount(one.key, one.to - one.limit)
+    more = f"{amount(one.key, one.to - one.limit)} more"
+    if one.others > 0:
+        more += f", {number(one.others)} of it for others that it refused"
     return Suggestion(
         Action.RAISE_QUOTA,
         f"Raise {one.key} of quota {one.quota} from {number(one.limit)} to {number(one.to)}"
-        f" ({more} more).",
+        f" ({more}).",
         {
             "namespace": namespace,
             "quota": one.quota,

@@ -24,14 +24,14 @@ class Action(StrEnum):
     ungate: gate
     create_claim: namespace, name ; change_claim: namespace, name, device_class
     create_class: device_class
-    create_volume: namespace, name
+    create_volume: namespace, name ; mend_volume: node, what (words), volume?, driver?
     mend_image: container, reason ; look_at_container: container, reason
     set_scheduler: from, to
     relax: what (anti-affinity, pod-affinity, topology-spread, host-port), nodes
     complete_gang: group, missing (pods), amount?, resource?
     wait: what (as preemption, start, binding), on?
     look_at_node: nodes, reason
-    add_node: resource, amount (on one node)
+    add_node: resource, amount (on one node), count? (nodes, 1 where it is not there)
     create_flavor: cluster_queue, flavor ; allow_namespace: cluster_queue, namespace
     activate: namespace, name (a Kueue Workload) ; unsuspend: kind, namespace, name
     specify: keys (requests or limits that a quota asks every pod to state)
@@ -53,6 +53,7 @@ class Action(StrEnum):
     CHANGE_CLAIM = "change_claim"
     CREATE_CLASS = "create_class"
     CREATE_VOLUME = "create_volume"
+    MEND_VOLUME = "mend_volume"
     MEND_IMAGE = "mend_image"
     LOOK_AT_CONTAINER = "look_at_container"
     SET_SCHEDULER = "set_scheduler"

@@ -66,6 +66,7 @@ class Nodes:
         self.seen: list[SeenNode] = [s.body for s in known if isinstance(s.body, SeenNode)]
         self.every = (1 << len(self.names)) - 1
         self.gpu_resources = sorted({r for n in self.seen for r in n.allocatable if is_gpu(r)})
+        self._places = {name: i for i, name in enumerate(self.names)}
         self._labels: dict[str, dict[str, int]] = {}
         self._offered: dict[str, Levels] = {}
         self._free: dict[str, Levels] = {}
@@ -76,6 +77,10 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def place_of(self, name: str) -> int | None:
+        """Return the position of a node's bit; None for a node that is not known."""
+        return self._places.get(name)
 
     def selected(self, placement: Placement) -> int:
         """Return the nodes that node selector and required affinity allow."""

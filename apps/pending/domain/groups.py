@@ -14,12 +14,16 @@ from apps.clusters.domain.sightings import (
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
 from apps.pending.domain.fits import EPSILON, bits, free
+from apps.pending.domain.steps import together
 from apps.pending.domain.unplaced import Placer
 from apps.pending.domain.wording import amount, amounts, count, number
 from apps.pending.domain.world import World, bodies, plain
 
 CLOSED = "queue-closed"
 OVER_CAPABILITY = "queue-over-capability"
+OVERUSED = "cluster-overused"
+_INSUFFICIENT = "queue resource quota insufficient"
+_OVERUSED = "resource in cluster is overused"
 NOT_ENQUEUED = "not-enqueued"
 TOO_FEW_PODS = "too few pods"
 NOT_ENOUGH = "not all can start"
@@ -104,7 +108,12 @@ class Gangs:
                 Cause.QUEUE, CLOSED, text, message, suggestions=(step, *over), in_front=front
             )
         over = self._over(gang, name, queue) if queue is not None else []
-        if over:
+        if _OVERUSED in message:
+            text = f"{asks}; Volcano lets nothing more in while the cluster is overused."
+            room = (self._make_room(gang, gang.body.min_member),)
+            return Diagnosis(Cause.QUEUE, OVERUSED, text, message, suggestions=room)
+        if over or _INSUFFICIENT in message:
+            over = over or [_wait_for_queue(name)]
             text = f"{asks}; that is more than the queue {name} has left of its capability."
             return Diagnosis(
                 Cause.QUEUE,
@@ -114,15 +123,22 @@ class Gangs:
                 suggestions=tuple(over),
                 in_front=front,
             )
-        step = Suggestion(
-            Action.WAIT, f"Wait until Volcano lets it into the queue {name}.", {"what": "queue"}
-        )
+        step = _wait_for_queue(name)
         text = f"{asks}; not let into the queue {name} yet."
         return Diagnosis(
             Cause.QUEUE, NOT_ENQUEUED, text, message, suggestions=(step,), in_front=front
         )
 
     def _over(self, gang: Gang, name: str, queue: SeenVolcanoQueue) -> list[Suggestion]:
+        """Return the capabilities to raise: of the queue, and of those above it."""
+        steps, known = self._over_one(gang, name, queue), {name}
+        while queue.parent in self._queues and queue.parent not in known:
+            name, queue = queue.parent, self._queues[queue.parent]
+            known.add(name)
+            steps += self._over_one(gang, name, queue)
+        return together(steps)
+
+    def _over_one(self, gang: Gang, name: str, queue: SeenVolcanoQueue) -> list[Suggestion]:
         steps = []
         for resource, units in self.total(gang).items():
             limit = queue.capability.get(resource)
@@ -157,15 +173,7 @@ class Gangs:
         wanted = max(gang.body.min_member - self._bound_pods(gang), 1)
         could, blocked = self._startable(gang)
         missing = max(1, wanted - could)
-        requests = self._one(gang)
-        steps: list[Suggestion] = []
-        change: dict[str, object] = {"group": gang.seen.name, "missing": missing}
-        text = f"Make room for {count(missing, 'more pod')} of the gang"
-        if requests:
-            resource, units = next(iter(requests.items()))
-            change |= {"amount": units * missing, "resource": resource}
-            text += f": {amount(resource, units * missing)} more, {number(units)} on one node each"
-        steps.append(Suggestion(Action.COMPLETE_GANG, f"{text}.", change))
+        steps = [self._make_room(gang, missing)]
         explanation = (
             f"Starts only when {gang.body.min_member or wanted} pods can start together:"
             f" asks for {amounts(sorted(self.total(gang).items()))},"
@@ -185,6 +193,16 @@ class Gangs:
             in_front=blocked.in_front if blocked is not None else (),
         )
 
+    def _make_room(self, gang: Gang, missing: int) -> Suggestion:
+        requests = self._one(gang)
+        change: dict[str, object] = {"group": gang.seen.name, "missing": missing}
+        text = f"Make room for {count(missing, 'more pod')} of the gang"
+        if requests:
+            resource, units = next(iter(requests.items()))
+            change |= {"amount": units * missing, "resource": resource}
+            text += f": {amount(resource, units * missing)} more, {number(units)} on one node each"
+        return Suggestion(Action.COMPLETE_GANG, f"{text}.", change)
+
     def _one(self, gang: Gang) -> dict[str, float]:
         """Return what one pod of a gang asks for; an even share where no pod is there."""
         if gang.pods:
@@ -196,7 +214,7 @@ class Gangs:
         """Return how many pods like the first could start now, and why the next could not."""
         if not gang.pods:
             return 0, None
-        pod = gang.pods[0][1]
+        seen, pod = gang.pods[0]
         fitting = self._placer.fit_of(pod.requests, pod.placement)
         nodes = self.world.nodes
         asked = [(r, units) for r, units in pod.requests.items() if units > 0]
@@ -204,7 +222,8 @@ class Gangs:
             min((_times(free(nodes.seen[i], r), units) for r, units in asked), default=0)
             for i in bits(fitting.now)
         )
-        return int(sum(fits)), self._placer.by_state(pod.requests, pod.placement)
+        mine = self.world.mine(seen.namespace, pod)
+        return int(sum(fits)), self._placer.by_state(pod.requests, pod.placement, mine)
 
 
 def waits(kind: Kind, body: SeenPodGroup) -> bool:
@@ -213,6 +232,11 @@ def waits(kind: Kind, body: SeenPodGroup) -> bool:
         done = [c for c in body.conditions if c.type in ("PodGroupScheduled", "Scheduled")]
         return not any(c.status == "True" for c in done)
     return body.phase in _WAITING_PHASES
+
+
+def _wait_for_queue(name: str) -> Suggestion:
+    text = f"Wait until Volcano lets it into the queue {name}."
+    return Suggestion(Action.WAIT, text, {"what": "queue"})
 
 
 def _blocks(one: Condition) -> bool:

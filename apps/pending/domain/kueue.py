@@ -2,8 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from apps.clusters.domain.sightings import (
     Condition,
@@ -13,11 +12,14 @@ from apps.clusters.domain.sightings import (
     SeenWorkload,
     Sighting,
 )
+from apps.pending.domain.admitting import Admitting
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
-from apps.pending.domain.fits import EPSILON
-from apps.pending.domain.queue_room import Queues, Room, queues_of
+from apps.pending.domain.flavor_nodes import FlavorNodes
+from apps.pending.domain.queue_room import Queues, queues_of
+from apps.pending.domain.queued import Queued, condition, lined_up, total, waits, was_evicted
 from apps.pending.domain.steps import together
+from apps.pending.domain.unplaced import Placer
 from apps.pending.domain.wording import amount, amounts, number
 from apps.pending.domain.world import World, bodies
 
@@ -49,29 +51,13 @@ _DETAILS = {
 _FRESH = frozenset({WAITING, EVALUATION, BEHIND, "waiting-for-preempted"})
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A Workload in a queue: `cluster_queue` is empty where the queue leads nowhere.
-
-    `place` counts those in front of it, of `of` in all; `with_ahead` is what it and they ask for,
-    `of_gpus` says whether the queue gives GPUs.
-    """
-
-    seen: Sighting
-    body: SeenWorkload
-    cluster_queue: str
-    place: int = 0
-    of: int = 1
-    with_ahead: Mapping[str, float] = field(default_factory=dict)
-    of_gpus: bool = False
-
-
 class Kueue:
     """The queues of a cluster and who waits in them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, placer: Placer) -> None:
         self._is_gpu = world.is_gpu
         self.queues: Queues = queues_of(world.state)
+        self._admitting = Admitting(self.queues, FlavorNodes(world, placer), world.is_gpu)
         found = bodies(world.state.of(Kind.LOCAL_QUEUE), SeenLocalQueue)
         self._local = {(s.namespace, s.name): body for s, body in found}
         workloads = bodies(world.state.of(Kind.KUEUE_WORKLOAD), SeenWorkload)
@@ -79,7 +65,7 @@ class Kueue:
 
     def why(self, one: Queued) -> Diagnosis:
         """Return why a Workload waits, its place in the queue and what would admit it."""
-        state = _condition(one.body, "QuotaReserved")
+        state = condition(one.body, "QuotaReserved")
         message = state.message if state is not None and state.status == "False" else ""
         detail = self._detail(one, state, message)
         found = Diagnosis(
@@ -99,7 +85,7 @@ class Kueue:
         return [
             replace(one, of_gpus=self._of_gpus(queue))
             for queue in by_queue
-            for one in _lined_up(queue, by_queue[queue])
+            for one in lined_up(queue, by_queue[queue])
         ]
 
     def _of_gpus(self, queue: str) -> bool:
@@ -194,7 +180,7 @@ class Kueue:
                 text = "Wait for the admission checks of the queue."
                 return [Suggestion(Action.WAIT, text, {"what": "admission checks"})]
         in_line = detail == BEHIND or self._body(one).strategy == _STRICT
-        return self._raise(one, one.with_ahead if in_line else total(one.body))
+        return self._admitting.suggestions(one, in_line=in_line)
 
     def _resume(self, one: Queued) -> list[Suggestion]:
         local = self._local.get((one.seen.namespace, one.body.queue))
@@ -232,91 +218,6 @@ class Kueue:
         change = {"cluster_queue": local.cluster_queue, "namespace": namespace}
         return [Suggestion(Action.ALLOW_NAMESPACE, text, change)]
 
-    def _raise(self, one: Queued, wanted: Mapping[str, float]) -> list[Suggestion]:
-        """Suggest the quotas to raise, of each resource in the flavor that lacks least."""
-        needed: list[tuple[Room, float]] = []
-        for resource, units in sorted(wanted.items(), key=lambda w: not self._is_gpu(w[0])):
-            rooms = self.queues.rooms(one.cluster_queue, resource)
-            # Resources that one group covers come from the same flavor.
-            same = [room for room in rooms if room.flavor in [need[0].flavor for need in needed]]
-            best = max(same or rooms, key=lambda room: room.free, default=None)
-            if best is not None and units > best.free + EPSILON:
-                needed.append((best, units - best.free))
-        steps = together([_raise_nominal(one.cluster_queue, *need) for need in needed])
-        if len(needed) == 1 and needed[0][1] <= needed[0][0].most + EPSILON:
-            steps += self._free(one, *needed[0])
-        if not steps:
-            text = "Wait: its queue has room, Kueue will look at it again."
-            steps.append(Suggestion(Action.WAIT, text, {"what": "admission"}))
-        return steps
-
-    def _free(self, one: Queued, room: Room, short: float) -> list[Suggestion]:
-        if short + room.free > room.most + EPSILON:
-            return []
-        cohort = self.queues.cohort_of(one.cluster_queue)
-        where = f"the cohort {cohort}" if cohort else f"the queue {one.cluster_queue}"
-        change = {
-            "resource": room.resource,
-            "amount": short,
-            "nodes": [],
-            "cluster_queue": one.cluster_queue,
-            "flavor": room.flavor,
-        }
-        text = f"Or free {amount(room.resource, short)} of flavor {room.flavor} in {where}."
-        return [Suggestion(Action.FREE, text, change)]
-
-
-def waits(body: SeenWorkload) -> bool:
-    """Say whether a Workload is neither over nor admitted."""
-    done = [_condition(body, name) for name in ("Finished", "Admitted")]
-    return not any(one is not None and one.status == "True" for one in done)
-
-
-def was_evicted(body: SeenWorkload) -> bool:
-    """Say whether a Workload that waits was admitted once and lost its quota to others."""
-    evicted = _condition(body, "Evicted")
-    preempted = _condition(body, "Preempted")
-    if preempted is not None and preempted.status == "True":
-        return True
-    return evicted is not None and evicted.status == "True" and evicted.reason not in _STOPPED_BY
-
-
-def since(body: SeenWorkload) -> float:
-    """Return since when a Workload waits: when it was made, or when it lost its quota again."""
-    evicted = _condition(body, "Evicted")
-    if was_evicted(body) and evicted is not None and evicted.since is not None:
-        return max(body.created, evicted.since)
-    return body.created
-
-
-def total(body: SeenWorkload) -> dict[str, float]:
-    """Return what all pods of a Workload ask for together."""
-    found: dict[str, float] = {}
-    for one in body.pod_sets:
-        for resource, units in one.requests.items():
-            found[resource] = found.get(resource, 0.0) + units * one.count
-    return found
-
-
-def _lined_up(queue: str, waiting: list[tuple[Sighting, SeenWorkload]]) -> list[Queued]:
-    """Return the Workloads of one queue by priority, then age; deactivated ones stand in none."""
-    line = sorted(waiting, key=lambda w: (-w[1].priority, w[1].created, w[0].uid))
-    length = sum(body.active for _, body in line) if queue else 1
-    found, place, sums = [], 0, dict[str, float]()
-    for seen, body in line:
-        if not queue or not body.active:
-            found.append(Queued(seen, body, queue, 0, length, total(body)))
-            continue
-        for resource, units in total(body).items():
-            sums[resource] = sums.get(resource, 0.0) + units
-        found.append(Queued(seen, body, queue, place, length, dict(sums)))
-        place += 1
-    return found
-
-
-def _condition(body: SeenWorkload, name: str) -> Condition | None:
-    return next((one for one in body.conditions if one.type == name), None)
-
 
 def _active(queue: SeenClusterQueue) -> Condition | None:
     """Return the condition that says a queue does not work; None while it does."""
@@ -333,19 +234,3 @@ def _activate(seen: Sighting) -> Suggestion:
 def _flavor(queue: str, flavor: str) -> Suggestion:
     text = f"Create the ResourceFlavor {flavor}, which the ClusterQueue {queue} names."
     return Suggestion(Action.CREATE_FLAVOR, text, {"cluster_queue": queue, "flavor": flavor})
-
-
-def _raise_nominal(queue: str, room: Room, short: float) -> Suggestion:
-    to = room.nominal + short
-    text = (
-        f"Raise the nominal quota of {queue} for {room.resource} in flavor {room.flavor}"
-        f" from {number(room.nominal)} to {number(to)}."
-    )
-    change = {
-        "cluster_queue": queue,
-        "flavor": room.flavor,
-        "resource": room.resource,
-        "from": room.nominal,
-        "to": to,
-    }
-    return Suggestion(Action.RAISE_QUEUE_QUOTA, text, change)

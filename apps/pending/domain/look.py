@@ -20,15 +20,15 @@ from apps.pending.domain.claims import NOT_ALLOCATABLE, Claims, claims_of
 from apps.pending.domain.diagnosis import Diagnosis
 from apps.pending.domain.fits import EPSILON
 from apps.pending.domain.groups import Gang, Gangs
-from apps.pending.domain.kueue import Kueue, Queued, since, total, was_evicted
+from apps.pending.domain.kueue import Kueue
 from apps.pending.domain.pods import Pods, selector
+from apps.pending.domain.queued import Queued, since, total, was_evicted
 from apps.pending.domain.rejected import turned_away
 from apps.pending.domain.state import ClusterState, Waiting
 from apps.pending.domain.unplaced import Placer
 from apps.pending.domain.wording import amounts
-from apps.pending.domain.world import World, bodies
+from apps.pending.domain.world import Owner, World, bodies
 
-Owner = tuple[str, str, str]
 _NOTHING = Counts.NOTHING
 
 
@@ -37,7 +37,7 @@ def look(state: ClusterState) -> list[Waiting]:
     world = World(state)
     claims = claims_of(world)
     placer = Placer(world, claims)
-    kueue, gangs = Kueue(world), Gangs(world, placer)
+    kueue, gangs = Kueue(world, placer), Gangs(world, placer)
     queued = [(one, kueue.why(one)) for one in kueue.waiting]
     waiting_gangs = [(one, gangs.why(one)) for one in gangs.waiting]
     pods = Pods(world, placer, claims, queued, waiting_gangs)
@@ -204,7 +204,10 @@ def _since(seen: Sighting, body: SeenController) -> float:
 
 
 def _claims(world: World, claims: Claims, pods: list[Waiting]) -> Iterable[Waiting]:
-    """Yield claims that are not allocated; they count nothing, their pods do."""
+    """Yield claims that a pod waits for; they count nothing, their pods do.
+
+    A claim is allocated for a pod: one that no pod names waits for nothing.
+    """
     by_claim: dict[tuple[str, str], Diagnosis] = {}
     why = {w.uid: w.diagnosis for w in pods}
     for seen, pod in world.pods:
@@ -213,21 +216,20 @@ def _claims(world: World, claims: Claims, pods: list[Waiting]) -> Iterable[Waiti
                 by_claim.setdefault((seen.namespace, use.claim), why[seen.uid])
     for seen, body in bodies(world.state.of(Kind.RESOURCE_CLAIM), SeenClaim):
         if body.allocated is None and body.deleting is None:
-            yield _claim(world, seen, body, by_claim.get((seen.namespace, seen.name)))
+            of_pod = by_claim.get((seen.namespace, seen.name))
+            if of_pod is not None:
+                yield _claim(world, seen, body, of_pod)
 
 
-def _claim(world: World, seen: Sighting, body: SeenClaim, of_pod: Diagnosis | None) -> Waiting:
+def _claim(world: World, seen: Sighting, body: SeenClaim, of_pod: Diagnosis) -> Waiting:
     requests: dict[str, float] = {}
     for one in body.requests:
         if not one.admin and world.is_gpu(one.device_class):
             units = float(one.count if one.count is not None else 1)
             requests[one.device_class] = requests.get(one.device_class, 0.0) + units
-    asks = f"Asks for {amounts(sorted(requests.items()))}"
-    if of_pod is None:
-        why = Diagnosis(Cause.CLAIM, "no pod", f"{asks}; no pod uses it, so it is not allocated.")
-    elif of_pod.cause is Cause.CLAIM:
-        why = of_pod
-    else:
+    why = of_pod
+    if of_pod.cause is not Cause.CLAIM:
+        asks = f"Asks for {amounts(sorted(requests.items()))}"
         text = f"{asks}; its pod waits: {of_pod.explanation}"
         why = replace(of_pod, cause=Cause.CLAIM, detail=NOT_ALLOCATABLE, explanation=text)
     return Waiting(

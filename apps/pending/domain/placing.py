@@ -15,6 +15,7 @@ from apps.pending.domain.fits import (
     offered,
     untolerated,
 )
+from apps.pending.domain.matching import Fit, almost, cause_of
 from apps.pending.domain.state import Holder
 from apps.pending.domain.steps import (
     Wish,
@@ -37,75 +38,27 @@ _NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """Sets of nodes as to one pod (bits, see `Nodes`).
+class Surroundings:
+    """What besides the nodes a suggestion may name: who holds what, by node.
 
-    `selected`, `tolerated` and `open` each by one condition alone; `offering` are large enough
-    when empty, `room` have it free now; `gpu_offering` and `gpu_room` as to GPUs alone.
+    `own` is what the owner of the pod itself holds, by node and resource: that is not among the
+    holders, for it would help nobody to free it.
     """
 
-    nodes: Nodes
-    wish: Wish
-    selected: int
-    tolerated: int
-    open: int
-    offering: int
-    room: int
-    gpu_offering: int
-    gpu_room: int
-
-    @property
-    def allowed(self) -> int:
-        """Nodes that the pod may go to, large enough or not."""
-        return self.selected & self.tolerated & self.open
-
-    @property
-    def could(self) -> int:
-        """Nodes that could hold it at all."""
-        return self.allowed & self.offering
-
-    @property
-    def now(self) -> int:
-        """Nodes that have room for it now."""
-        return self.could & self.room
-
-
-def fit(nodes: Nodes, wish: Wish) -> Fit:
-    """Return which nodes fit a pod in which respect."""
-    gpus, tolerations = wish.gpus, wish.placement.tolerations
-    return Fit(
-        nodes=nodes,
-        wish=wish,
-        selected=nodes.selected(wish.placement),
-        tolerated=nodes.tolerated(tolerations),
-        open=nodes.uncordoned(tolerations),
-        offering=nodes.offering(wish.requests),
-        room=nodes.room(wish.requests),
-        gpu_offering=nodes.offering(gpus),
-        gpu_room=nodes.room(gpus),
-    )
-
-
-def cause_of(found: Fit) -> Cause | None:
-    """Return why no node takes the pod; None when one has room for it."""
-    if found.now:
-        return None
-    wished = found.selected & found.offering
-    if found.could or not found.offering:
-        return Cause.CAPACITY
-    if not wished:
-        return Cause.CAPACITY if found.selected else Cause.AFFINITY
-    only_cordoned, only_tainted = wished & found.tolerated, wished & found.open
-    if only_cordoned & found.room or not only_tainted & found.room:
-        return Cause.CORDON if only_cordoned else Cause.TAINT
-    return Cause.TAINT
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What besides the nodes a suggestion may name: who holds what, by node."""
-
     holders: Mapping[str, Sequence[Holder]] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def kept(self, nodes: Nodes, requests: Mapping[str, float]) -> int:
+        """Return the nodes that would not have room even if all others let go of them."""
+        mask = 0
+        for name, held in self.own.items():
+            at = nodes.place_of(name)
+            if at is not None and any(
+                offered(nodes.seen[at], r) - units < requests.get(r, 0.0) - EPSILON
+                for r, units in held.items()
+            ):
+                mask |= 1 << at
+        return mask
 
 
 def diagnose(found: Fit, around: Surroundings) -> Diagnosis | None:
@@ -227,39 +180,41 @@ def _suggestions(found: Fit, cause: Cause, around: Surroundings) -> list[Suggest
 
 def _main(found: Fit, cause: Cause, around: Surroundings) -> list[Suggestion]:
     """Return the steps on the one node where least must be done."""
-    at = _nearest(found, cause)
+    kept = around.kept(found.nodes, found.wish.requests)
+    at = _nearest(found, cause, kept)
     if at is None:
         resource, wanted = _asked(found.wish)[0]
-        text = f"Add a node that it may go to with {amount(resource, wanted)}: there is none."
+        why = "there is none" if not kept else "its own pods hold what there is"
+        text = f"Add a node that it may go to with {amount(resource, wanted)}: {why}."
         return [Suggestion(Action.ADD_NODE, text, {"resource": resource, "amount": wanted})]
     steps = steps_on(found.nodes, at, found.wish, around.holders)
     if len(steps) == 1 and steps[0].action is Action.FREE:
-        return [_anywhere(found, at, steps[0], around)]
+        return [_anywhere(found, at, steps[0], around, kept)]
     return together(steps)
 
 
-def _anywhere(found: Fit, at: int, step: Suggestion, around: Surroundings) -> Suggestion:
+def _anywhere(found: Fit, at: int, step: Suggestion, around: Surroundings, kept: int) -> Suggestion:
     """Name all nodes on which freeing the same amount is enough, the nearest first."""
     resource, short = step.change["resource"], step.change["amount"]
     wanted = found.wish.requests[resource]
     others = {r: a for r, a in found.wish.requests.items() if r != resource}
-    like = found.could & found.nodes.room({**others, resource: wanted - short}) & ~(1 << at)
+    like = found.could & found.nodes.room({**others, resource: wanted - short}) & ~(1 << at | kept)
     names = [found.nodes.names[at], *found.nodes.names_of(like, _NAMED - 1)]
     if len(names) == 1:
         return step
     return free_some(resource, short, names, around.holders.get(names[0], ()))
 
 
-def _nearest(found: Fit, cause: Cause) -> int | None:
+def _nearest(found: Fit, cause: Cause, kept: int) -> int | None:
     """Return the node where least must be done, None where none offers what is asked for."""
     resource = _asked(found.wish)[0][0]
     rest = found.nodes.room(found.wish.rest)
-    with_gpus = found.could & found.gpu_room
+    with_gpus = found.could & found.gpu_room & ~kept
     if lacking := _short(found, with_gpus):
         return found.nodes.most_free(with_gpus, lacking[0])
     for mask in _candidates(found, cause):
         for nearer in (mask & found.room, mask & rest, mask):
-            at = found.nodes.most_free(nearer, resource)
+            at = found.nodes.most_free(nearer & ~kept, resource)
             if at is not None:
                 return at
     return None
@@ -273,7 +228,9 @@ def _candidates(found: Fit, cause: Cause) -> list[int]:
     by_cause = {
         Cause.CORDON: [wished & found.tolerated],
         Cause.TAINT: [wished & found.open],
-        Cause.AFFINITY: [unselected & found.tolerated & found.open & found.room],
+        Cause.AFFINITY: [
+            almost(found) & found.tolerated & found.open & found.offering & found.room
+        ],
     }
     return [
         found.could,

@@ -8,7 +8,7 @@ from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.claims import Claims, unmade
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
 from apps.pending.domain.groups import Gang
-from apps.pending.domain.kueue import Queued
+from apps.pending.domain.queued import Queued
 from apps.pending.domain.starting import why_not_running
 from apps.pending.domain.state import Waiting
 from apps.pending.domain.steps import together

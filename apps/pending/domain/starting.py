@@ -1,5 +1,8 @@
 """Why a pod that is bound does not run: images, containers, volumes, the node's own work."""
 
+import re
+from typing import Any
+
 from apps.clusters.domain.sightings import ContainerWait, SeenEvent, SeenPod
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
@@ -16,6 +19,10 @@ _CRASH = frozenset(
         *("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError"),
         *("RunContainerError", "PreCreateHookError", "PreStartHookError", "PostStartHookError"),
     }
+)
+_DRIVER = re.compile(r"driver(?: name)? \"?(?P<name>[\w.-]+)\"? not found", re.ASCII)
+_VOLUME = re.compile(
+    r"(?:\w+\.\w+ failed for volume \"|unmounted volumes=\[)(?P<name>[\w.-]+)[^:]*", re.ASCII
 )
 _EVENTS = {
     "FailedMount": "volume not mounted",
@@ -42,13 +49,7 @@ def why_not_running(pod: SeenPod, events: list[SeenEvent]) -> Diagnosis:
             detail,
             f"Bound to {pod.node}, but {detail}; it holds its GPUs meanwhile.",
             plain(told.message),
-            suggestions=(
-                Suggestion(
-                    Action.LOOK_AT_NODE,
-                    f"Look at {pod.node}: {detail}.",
-                    {"nodes": [pod.node], "reason": told.reason},
-                ),
-            ),
+            suggestions=(_to_mend(pod, told, detail),),
         )
     doing = said.reason if said is not None and said.reason else "Bound"
     return Diagnosis(
@@ -60,6 +61,26 @@ def why_not_running(pod: SeenPod, events: list[SeenEvent]) -> Diagnosis:
             Suggestion(Action.WAIT, f"Wait: {pod.node} is starting it.", {"what": "start"}),
         ),
     )
+
+
+def _to_mend(pod: SeenPod, told: SeenEvent, detail: str) -> Suggestion:
+    """Suggest what the event names: a driver or a volume, else its node."""
+    text = plain(told.message)
+    driver, volume = _DRIVER.search(text), _VOLUME.search(text)
+    if driver is None and volume is None:
+        change: dict[str, Any] = {"nodes": [pod.node], "reason": told.reason}
+        return Suggestion(Action.LOOK_AT_NODE, f"Look at {pod.node}: {detail}.", change)
+    change = {"node": pod.node, "what": detail}
+    if volume is not None:
+        change["volume"] = volume["name"]
+    why = text.rpartition("desc = ")[2] or text
+    if driver is not None:
+        change["driver"] = driver["name"]
+        doing = f"See that the driver {driver['name']} runs on {pod.node}"
+    else:
+        doing = f"Mend the volume {change['volume']}, or its driver on {pod.node}"
+        why = why.removeprefix(volume[0] if volume else "").lstrip(" :")
+    return Suggestion(Action.MEND_VOLUME, f"{doing}: {why.rstrip('.')}.", change)
 
 
 def _of_container(pod: SeenPod, said: ContainerWait, events: list[SeenEvent]) -> Diagnosis:

@@ -7,12 +7,14 @@ from apps.clusters.domain.sightings import Placement, SeenPod, Sighting
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.claims import Claims, unallocated
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.matching import Fit, fit
 from apps.pending.domain.messages import LATE, Verdict, cause_of, insufficient, parse
-from apps.pending.domain.placing import NONE_FREE, Fit, diagnose, fit
+from apps.pending.domain.placing import NONE_FREE, diagnose
 from apps.pending.domain.steps import wish_for
 from apps.pending.domain.wording import amounts, count, listed
-from apps.pending.domain.world import World
+from apps.pending.domain.world import Owner, World
 
+UNKNOWN = "unknown verdict"
 _BY_COUNT = (Cause.AFFINITY, Cause.TAINT, Cause.CORDON)
 _SPREAD = (
     ("anti-affinity", "anti-affinity"),
@@ -38,26 +40,36 @@ class Placer:
         verdict = self._verdict(message)
         found = (
             self._said_apart(seen, pod, verdict)
-            or self._by_nodes(pod, verdict)
+            or self._refused_otherwise(pod, verdict)
+            or self._by_nodes(seen, pod, verdict)
             or self._by_text(seen, pod, verdict)
         )
         return replace(found, message=message, node_reasons=dict(verdict.reasons))
 
     def fit_of(self, requests: Mapping[str, float], placement: Placement) -> Fit:
         """Return which nodes fit a shape of pods."""
-        key = _key(requests, placement)
+        key = key_of(requests, placement)
         if key not in self._fits:
             wish = wish_for(requests, placement, self._world.is_gpu)
             self._fits[key] = fit(self._world.nodes, wish)
         return self._fits[key]
 
-    def by_state(self, requests: Mapping[str, float], placement: Placement) -> Diagnosis | None:
-        """Return what the nodes alone tell; None where one has room, or no node is known."""
-        key = _key(requests, placement)
+    def by_state(
+        self,
+        requests: Mapping[str, float],
+        placement: Placement,
+        mine: tuple[Owner, ...] = (),
+    ) -> Diagnosis | None:
+        """Return what the nodes alone tell; None where one has room, or no node is known.
+
+        `mine` are those whose holdings are the pod's own, see `World.mine`.
+        """
+        key = (*key_of(requests, placement), mine)
         if key not in self._by_state:
             known = len(self._world.nodes) > 0
             found = self.fit_of(requests, placement)
-            self._by_state[key] = diagnose(found, self._world.around) if known else None
+            around = self._world.around_of(mine)
+            self._by_state[key] = diagnose(found, around) if known else None
         return self._by_state[key]
 
     def _verdict(self, message: str) -> Verdict:
@@ -80,14 +92,36 @@ class Placer:
             return _volume(seen.namespace, pod, verdict.tail)
         return None
 
-    def _by_nodes(self, pod: SeenPod, verdict: Verdict) -> Diagnosis | None:
+    def _by_nodes(self, seen: Sighting, pod: SeenPod, verdict: Verdict) -> Diagnosis | None:
         """Return what the nodes tell, unless the scheduler found room and turned it down later."""
         late = [c for c in LATE if verdict.caused_by(c)]
         if late and not insufficient(verdict.reasons) and Cause.CLAIM not in late:
             return None
         if Cause.CLAIM in late and self._picky(pod, verdict):
             return None
-        return self.by_state(pod.requests, pod.placement)
+        mine = self._world.mine(seen.namespace, pod)
+        return self.by_state(pod.requests, pod.placement, mine)
+
+    def _refused_otherwise(self, pod: SeenPod, verdict: Verdict) -> Diagnosis | None:
+        """Return that nodes which fit by all that is known were refused in words nobody knows."""
+        unknown = {t: n for t, n in verdict.reasons.items() if cause_of(t) is None}
+        if not unknown or any(verdict.caused_by(cause) for cause in LATE):
+            return None
+        fitting = self.fit_of(pod.requests, pod.placement).now
+        # More that fit than were so refused: the rest of the text may be from before.
+        known_too = bool(insufficient(verdict.reasons))
+        if not fitting or (known_too and fitting.bit_count() > sum(unknown.values())):
+            return None
+        names = self._world.nodes.names_of(fitting, 10)
+        reason = listed(list(unknown))
+        fits = f"{listed(names)} {'fits' if len(names) == 1 else 'fit'} by all that is known"
+        step = Suggestion(
+            Action.LOOK_AT_NODE,
+            f"See what refuses {listed(names)}: {reason}.",
+            {"nodes": names, "reason": reason},
+        )
+        text = f"{fits}, but the scheduler refuses with: {reason}."
+        return Diagnosis(Cause.OTHER, UNKNOWN, text, suggestions=(step,))
 
     def _picky(self, pod: SeenPod, verdict: Verdict) -> bool:
         """Say whether no device would do although some are free, or there is no such class."""
@@ -159,7 +193,8 @@ def preempting(pod: SeenPod) -> Diagnosis:
     )
 
 
-def _key(requests: Mapping[str, float], placement: Placement) -> Key:
+def key_of(requests: Mapping[str, float], placement: Placement) -> Key:
+    """Return what pods of one shape have in common."""
     return (
         tuple(sorted(requests.items())),
         tuple(sorted(placement.node_selector.items())),

@@ -1,7 +1,7 @@
 """A cluster's state with what the look asks of it again and again, found at once."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -19,6 +19,8 @@ from apps.pending.domain.placing import Surroundings
 from apps.pending.domain.state import ClusterState, Holder
 
 B = TypeVar("B", bound=Body)
+Owner = tuple[str, str, str]
+"""Namespace, kind and name of a top controller; of a group its name, of kind ""."""
 SIMILAR = "(combined from similar events): "
 _AUTOSCALERS = frozenset({"NotTriggerScaleUp", "TriggeredScaleUp", "Nominated"})
 _KARPENTER = "karpenter"
@@ -36,6 +38,8 @@ class World:
             seen.uid: (seen, body) for seen, body in bodies(state.of(*CONTROLLERS), SeenController)
         }
         self.around = Surroundings(self._holders())
+        self._held_by = self._by_owner()
+        self._around: dict[tuple[Owner, ...], Surroundings] = {(): self.around}
         self._events = self._by_uid()
         self.preempted = self._preempted()
         self.waiting_of = Counter(pod.controller for _, pod in self.pods if pod.phase != "Failed")
@@ -66,6 +70,40 @@ class World:
         """Return when a pod of the same controller lost its GPUs, before this one was made."""
         times = self.preempted.get(pod.controller, ()) if pod.controller else ()
         return max((at for at in times if at <= pod.created + 5.0), default=None)
+
+    def mine(self, namespace: str, pod: SeenPod) -> tuple[Owner, ...]:
+        """Return of the owner and the group of a pod those that hold something already."""
+        keys = [(namespace, pod.owner_kind, pod.owner), (namespace, "", pod.group)]
+        return tuple(key for key in keys if key[2] and key in self._held_by)
+
+    def held_by(self, owner: Owner) -> Sequence[Holder]:
+        """Return the pods of an owner that hold something already."""
+        return self._held_by.get(owner, ())
+
+    def around_of(self, mine: tuple[Owner, ...]) -> Surroundings:
+        """Return who holds what besides these owners: none is asked to let go of its own."""
+        if mine not in self._around:
+            own = {holder.uid: holder for key in mine for holder in self._held_by[key]}
+            nodes = {holder.node for holder in own.values()}
+            others = {
+                node: [h for h in self.around.holders.get(node, ()) if h.uid not in own]
+                for node in nodes
+            }
+            held: dict[str, dict[str, float]] = {node: {} for node in nodes}
+            for holder in own.values():
+                on = held[holder.node]
+                for resource, units in holder.requests.items():
+                    on[resource] = on.get(resource, 0.0) + units
+            self._around[mine] = Surroundings({**self.around.holders, **others}, held)
+        return self._around[mine]
+
+    def _by_owner(self) -> dict[Owner, list[Holder]]:
+        found: dict[Owner, list[Holder]] = defaultdict(list)
+        for one in self.state.holders:
+            found[one.namespace, one.owner_kind, one.owner].append(one)
+            if one.group:
+                found[one.namespace, "", one.group].append(one)
+        return dict(found)
 
     def _holders(self) -> dict[str, list[Holder]]:
         found: dict[str, list[Holder]] = defaultdict(list)

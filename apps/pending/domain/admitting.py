@@ -1,0 +1,192 @@
+"""What lets a Kueue Workload in and gives its pods a place: to ask for less, quota, nodes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from apps.pending.domain.diagnosis import Action, Suggestion
+from apps.pending.domain.fits import EPSILON
+from apps.pending.domain.flavor_nodes import FlavorNodes, Shape
+from apps.pending.domain.queue_room import Queues, Room
+from apps.pending.domain.queued import NEAR, Queued, total
+from apps.pending.domain.steps import together
+from apps.pending.domain.wording import amount, number
+
+
+class Admitting:
+    """Finds the smallest change that starts a Workload whose queue works."""
+
+    def __init__(self, queues: Queues, nodes: FlavorNodes, is_gpu: Callable[[str], bool]) -> None:
+        self.queues = queues
+        self._nodes = nodes
+        self._is_gpu = is_gpu
+
+    def suggestions(self, one: Queued, *, in_line: bool) -> list[Suggestion]:
+        """Suggest what admits it and gives its pods a place: to ask for less, quota, nodes."""
+        wanted = total(one.body)
+        chosen = self._rooms(one, wanted)
+        flavors = {r: room.flavor for r, room in chosen.items() if self._is_gpu(r)}
+        flavor = next(iter(flavors.values()), "")
+        if not flavor or not self._nodes.known(flavor):
+            return self._raise(one, wanted, chosen, in_line=in_line)
+        shapes = self._nodes.shapes((one.seen, one.body), flavor)
+        first, last = [], []
+        if not self._nodes.could_hold(shapes):
+            if smaller := self._smaller(shapes, chosen):
+                shape, resource, to = smaller
+                first.append(_ask_less(resource, shapes[0].requests[resource], to))
+                wanted = {**wanted, resource: to * shape.count}
+                shapes = [shape]
+            else:
+                last = self._more_nodes(shapes)
+        quota = self._needed(one, wanted, chosen, in_line=in_line)
+        if not first and not last and not quota:
+            return self._raise(one, wanted, chosen, in_line=in_line)
+        if not last and one.place < NEAR:
+            before = [self._nodes.shapes(w, flavor) for w in one.ahead]
+            last = self._nodes.make_room((one.seen, one.body), shapes, before)
+        raised = [_raise_nominal(one.cluster_queue, *need) for need in quota]
+        return together([*first, *raised, *last]) + self._instead(one, quota)
+
+    def _smaller(
+        self, shapes: Sequence[Shape], chosen: Mapping[str, Room]
+    ) -> tuple[Shape, str, float] | None:
+        """Return the pods with as many GPUs as queue and nodes can give; None when not even one."""
+        if len(shapes) != 1:
+            return None
+        gpus = [r for r in shapes[0].requests if self._is_gpu(r) and r in chosen]
+        if len(gpus) != 1:
+            return None
+        (resource,), shape = gpus, shapes[0]
+        most = self._nodes.most_each(shape, resource, chosen[resource].most / shape.count)
+        if most < 1:
+            return None
+        return replace(shape, requests={**shape.requests, resource: most}), resource, most
+
+    def _more_nodes(self, shapes: Sequence[Shape]) -> list[Suggestion]:
+        steps = []
+        for shape in shapes:
+            if (lacking := self._nodes.lacking(shape)) > 0:
+                resource = next(r for r in sorted(shape.requests) if self._is_gpu(r))
+                each = shape.requests[resource]
+                change = {"resource": resource, "amount": each, "count": lacking}
+                nodes = "a node" if lacking == 1 else f"{lacking} nodes"
+                text = f"Add {nodes} of its flavor with {amount(resource, each)}: there is none."
+                steps.append(Suggestion(Action.ADD_NODE, text, change))
+        return steps
+
+    def _rooms(self, one: Queued, wanted: Mapping[str, float]) -> dict[str, Room]:
+        """Return for each resource the flavor with most left, one whose nodes could hold it."""
+        chosen: dict[str, Room] = {}
+        for resource in sorted(wanted, key=lambda r: not self._is_gpu(r)):
+            rooms = self.queues.rooms(one.cluster_queue, resource)
+            # Resources that one group covers come from the same flavor.
+            same = [room for room in rooms if room.flavor in {c.flavor for c in chosen.values()}]
+            if best := max(
+                same or rooms, key=lambda r: (self._holds(one, r), r.free), default=None
+            ):
+                chosen[resource] = best
+        return chosen
+
+    def _holds(self, one: Queued, room: Room) -> bool:
+        """Say whether the nodes of a flavor could hold a Workload; not known counts as yes."""
+        if not self._is_gpu(room.resource) or not self._nodes.known(room.flavor):
+            return True
+        return self._nodes.could_hold(self._nodes.shapes((one.seen, one.body), room.flavor))
+
+    def _needed(
+        self,
+        one: Queued,
+        wanted: Mapping[str, float],
+        chosen: Mapping[str, Room],
+        *,
+        in_line: bool,
+    ) -> list[tuple[Room, float]]:
+        """Return the quotas that are too small and by how much, with those in front let in."""
+        needed = []
+        own = total(one.body)
+        for resource, room in chosen.items():
+            units = wanted[resource]
+            if in_line:
+                # Nobody is passed over in a strict queue: all in front go first.
+                short = one.with_ahead[resource] - own[resource] + units - room.free
+            else:
+                ahead = [total(body).get(resource, 0.0) for _, body in one.ahead]
+                short = _short_of(units, room.free, ahead)
+            if short > EPSILON:
+                needed.append((room, short))
+        return needed
+
+    def _raise(
+        self,
+        one: Queued,
+        wanted: Mapping[str, float],
+        chosen: Mapping[str, Room],
+        *,
+        in_line: bool,
+    ) -> list[Suggestion]:
+        """Suggest the quotas to raise, of each resource in the flavor that lacks least."""
+        needed = self._needed(one, wanted, chosen, in_line=in_line)
+        steps = together([_raise_nominal(one.cluster_queue, *need) for need in needed])
+        steps += self._instead(one, needed)
+        if not steps:
+            text = "Wait: its queue has room, Kueue will look at it again."
+            steps.append(Suggestion(Action.WAIT, text, {"what": "admission"}))
+        return steps
+
+    def _instead(self, one: Queued, needed: list[tuple[Room, float]]) -> list[Suggestion]:
+        alone = len(needed) == 1 and needed[0][1] <= needed[0][0].most + EPSILON
+        return self._free(one, *needed[0]) if alone else []
+
+    def _free(self, one: Queued, room: Room, short: float) -> list[Suggestion]:
+        if short + room.free > room.most + EPSILON:
+            return []
+        cohort = self.queues.cohort_of(one.cluster_queue)
+        where = f"the cohort {cohort}" if cohort else f"the queue {one.cluster_queue}"
+        change = {
+            "resource": room.resource,
+            "amount": short,
+            "nodes": [],
+            "cluster_queue": one.cluster_queue,
+            "flavor": room.flavor,
+        }
+        text = f"Or free {amount(room.resource, short)} of flavor {room.flavor} in {where}."
+        return [Suggestion(Action.FREE, text, change)]
+
+
+def _ask_less(resource: str, wanted: float, to: float) -> Suggestion:
+    text = (
+        f"Ask for at most {amount(resource, to)} a pod: more neither its queue"
+        " nor the nodes of its flavor can give."
+    )
+    return Suggestion(Action.REQUEST, text, {"resource": resource, "from": wanted, "to": to})
+
+
+def _short_of(wanted: float, room: float, ahead: Sequence[float]) -> float:
+    """Return how much more room lets something in after those in front that it lets in too."""
+    short = max(0.0, wanted - room)
+    if short <= EPSILON:
+        return 0.0
+    for _ in range(len(ahead) + 1):
+        left = room + short
+        for units in ahead:
+            left -= units if units <= left + EPSILON else 0.0
+        if wanted <= left + EPSILON:
+            return short
+        short += wanted - left
+    return wanted + sum(ahead) - room
+
+
+def _raise_nominal(queue: str, room: Room, short: float) -> Suggestion:
+    to = room.nominal + short
+    text = (
+        f"Raise the nominal quota of {queue} for {room.resource} in flavor {room.flavor}"
+        f" from {number(room.nominal)} to {number(to)}."
+    )
+    change = {
+        "cluster_queue": queue,
+        "flavor": room.flavor,
+        "resource": room.resource,
+        "from": room.nominal,
+        "to": to,
+    }
+    return Suggestion(Action.RAISE_QUEUE_QUOTA, text, change)

@@ -1,0 +1,82 @@
+"""Workloads of Kueue that wait: in which order, since when, and for how much."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apps.clusters.domain.sightings import Condition, SeenWorkload, Sighting
+
+NEAR = 10
+"""How far from the head of a queue it is worth to tell exactly what would happen."""
+_STOPPED_BY = ("ClusterQueueStopped", "LocalQueueStopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A Workload in a queue: `cluster_queue` is empty where the queue leads nowhere.
+
+    `place` counts those in front of it, of `of` in all; `with_ahead` is what it and they ask for,
+    `of_gpus` says whether the queue gives GPUs. `ahead` are those in front of it, of the first
+    few of a queue alone: further back, what it takes is too far off to be told exactly.
+    """
+
+    seen: Sighting
+    body: SeenWorkload
+    cluster_queue: str
+    place: int = 0
+    of: int = 1
+    with_ahead: Mapping[str, float] = field(default_factory=dict)
+    of_gpus: bool = False
+    ahead: Sequence[tuple[Sighting, SeenWorkload]] = ()
+
+
+def waits(body: SeenWorkload) -> bool:
+    """Say whether a Workload is neither over nor admitted."""
+    done = [condition(body, name) for name in ("Finished", "Admitted")]
+    return not any(one is not None and one.status == "True" for one in done)
+
+
+def was_evicted(body: SeenWorkload) -> bool:
+    """Say whether a Workload that waits was admitted once and lost its quota to others."""
+    evicted = condition(body, "Evicted")
+    preempted = condition(body, "Preempted")
+    if preempted is not None and preempted.status == "True":
+        return True
+    return evicted is not None and evicted.status == "True" and evicted.reason not in _STOPPED_BY
+
+
+def since(body: SeenWorkload) -> float:
+    """Return since when a Workload waits: when it was made, or when it lost its quota again."""
+    evicted = condition(body, "Evicted")
+    if was_evicted(body) and evicted is not None and evicted.since is not None:
+        return max(body.created, evicted.since)
+    return body.created
+
+
+def total(body: SeenWorkload) -> dict[str, float]:
+    """Return what all pods of a Workload ask for together."""
+    found: dict[str, float] = {}
+    for one in body.pod_sets:
+        for resource, units in one.requests.items():
+            found[resource] = found.get(resource, 0.0) + units * one.count
+    return found
+
+
+def lined_up(queue: str, waiting: list[tuple[Sighting, SeenWorkload]]) -> list[Queued]:
+    """Return the Workloads of one queue by priority, then age; deactivated ones stand in none."""
+    line = sorted(waiting, key=lambda w: (-w[1].priority, w[1].created, w[0].uid))
+    length = sum(body.active for _, body in line) if queue else 1
+    found, place, sums = [], 0, dict[str, float]()
+    for seen, body in line:
+        if not queue or not body.active:
+            found.append(Queued(seen, body, queue, 0, length, total(body)))
+            continue
+        for resource, units in total(body).items():
+            sums[resource] = sums.get(resource, 0.0) + units
+        ahead = tuple(w for w in line[:NEAR] if w[1].active)[:place] if place < NEAR else ()
+        found.append(Queued(seen, body, queue, place, length, dict(sums), ahead=ahead))
+        place += 1
+    return found
+
+
+def condition(body: SeenWorkload, name: str) -> Condition | None:
+    return next((one for one in body.conditions if one.type == name), None)
