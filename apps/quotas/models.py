@@ -1,9 +1,12 @@
-"""What was promised: entitlements and GPU-hour or money budgets of the catalog."""
+"""What was promised, how full the quotas were in each hour, and what budgets were alerted of."""
 
 from django.db import models
 from django.db.models import F, Q
 
 from apps.clusters.models import Valid
+from apps.quotas.domain.keys import Source
+
+SOURCES = [(s.value, s.value) for s in Source]
 
 
 class Entitlement(Valid):
@@ -63,3 +66,116 @@ class Budget(Valid):
 
     def __str__(self) -> str:
         return f"{self.team_id} per {self.period}"
+
+
+class QuotaKey(models.Model):
+    """One key of a quota, known by names: a quota made again under its name is the same one.
+
+    `key` is that of a ResourceQuota's `spec.hard`, of a ClusterQueue `flavor/resource`, of a
+    Volcano Queue `capability/resource` or `deserved/resource`. Queues have no namespace.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    source = models.CharField(max_length=16, choices=SOURCES)
+    namespace = models.CharField(max_length=253, blank=True)
+    name = models.CharField(max_length=253)
+    key = models.CharField(max_length=530)
+
+    class Meta:
+        ordering = ["cluster", "source", "namespace", "name", "key"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "source", "namespace", "name", "key"], name="quota_key_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.source} {self.namespace}/{self.name}"
+
+
+class QuotaKeyHour(models.Model):
+    """How full a quota key was in one hour, in unit-hours; null where that is not known.
+
+    `seconds` is how long the quota was there in the hour: amounts × 3600 ÷ seconds are means of
+    that time. `used` counts bound pods and waiting ones, `held` the bound alone; `suppressed` was
+    refused before a pod existed, beside `used`. `team` is whose the namespace was in the hour;
+    null of a queue that several teams use. Written by `quotas.services` only.
+    """
+
+    key = models.ForeignKey(
+        QuotaKey, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    cluster = models.ForeignKey(
+        "clusters.Cluster", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    team = models.ForeignKey(
+        "accounts.Team", null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    hour = models.DateTimeField()
+    seconds = models.FloatField()
+    hard = models.FloatField()
+    used = models.FloatField(null=True)
+    held = models.FloatField(null=True)
+    pending = models.FloatField(null=True)
+    suppressed = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["hour", "key"]
+        constraints = [models.UniqueConstraint(fields=["key", "hour"], name="quota_key_hour_once")]
+        indexes = [models.Index(fields=["cluster", "hour"], name="quota_key_hour_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.key_id} {self.hour}"
+
+
+class QuotaHour(models.Model):
+    """That the quotas of a cluster's hour were summed, and from which collection of the hour."""
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    hour = models.DateTimeField()
+    collected_at = models.DateTimeField()
+    keys = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["cluster", "hour"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "hour"], name="quota_hour_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}"
+
+
+class BudgetAlert(models.Model):
+    """A budget that reached a share of its allowance, or is going to be used up too soon.
+
+    Once for each team, unit and period, kind and threshold. `unit` is `gpu_hours` or a currency;
+    `used` and `allowance` are as they were then, `exhausted_at` as it was projected then.
+    """
+
+    USED, PROJECTED = "used", "projected"
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE)
+    unit = models.CharField(max_length=9)
+    period = models.CharField(max_length=8)
+    period_start = models.DateTimeField()
+    period_end = models.DateTimeField()
+    kind = models.CharField(max_length=9, choices=[(USED, USED), (PROJECTED, PROJECTED)])
+    threshold = models.FloatField()
+    at = models.DateTimeField()
+    used = models.FloatField()
+    allowance = models.FloatField()
+    exhausted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-at", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["team", "unit", "period", "period_start", "kind", "threshold"],
+                name="budget_alert_once",
+            )
+        ]
+        indexes = [models.Index(fields=["-at"], name="budget_alert_at")]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} {self.kind} {self.threshold} of {self.period_start}"

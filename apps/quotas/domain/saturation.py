@@ -1,0 +1,199 @@
+"""How full quotas were over time: what they allowed, and what was used, held and waited for.
+
+Amounts are unit-hours: units of the key's resource integrated over the time in which the quota was
+there. Times are Unix seconds (docs/definitions.md#quota-burn).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from typing import NamedTuple
+
+from apps.clusters.domain.sightings import Scope
+from apps.quotas.domain.headroom import Asking, counts
+from apps.quotas.domain.keys import Counting
+
+_HOUR = 3600.0
+_DIGITS = 9
+
+
+class KeyId(NamedTuple):
+    """A quota key by names; a quota deleted and made again under its name is the same one."""
+
+    source: str
+    namespace: str
+    name: str
+    key: str
+
+
+class Spell(NamedTuple):
+    """A span in which a key was set to `hard`, in a quota with these scopes."""
+
+    start: float
+    end: float
+    hard: float
+    scopes: tuple[Scope, ...] = ()
+
+
+@dataclass(slots=True)
+class KeySpells:
+    """All settings of one key in a window, disjoint and the oldest first."""
+
+    id: KeyId
+    resource: str
+    counting: Counting
+    effective: bool = True
+    spells: list[Spell] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What asked for units: a pod, or a ResourceClaim; None: not yet.
+
+    Between `created` and `ended` a ResourceQuota counts it, bound or not. `bound` spans are when
+    it held them (a claim may be allocated more than once).
+    """
+
+    amounts: Mapping[str, float]
+    created: float
+    ended: float | None
+    bound: tuple[tuple[float, float | None], ...] = ()
+    priority_class: str = ""
+    counting: Counting = Counting.REQUESTS
+
+
+class Refused(NamedTuple):
+    """A span in which a quota kept `units` of a resource from being asked for.
+
+    `quotas` are the names of those that refused them; empty where that is not known.
+    """
+
+    resource: str
+    units: float
+    start: float
+    end: float | None
+    quotas: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Filled:
+    """One key in one hour, in unit-hours; None for what is not known.
+
+    `seconds` is how long the key was there: amounts × 3600 ÷ seconds are means of that time.
+    """
+
+    seconds: float
+    hard: float
+    used: float | None = None
+    held: float | None = None
+    pending: float | None = None
+    suppressed: float | None = None
+
+
+def fill(
+    key: KeySpells,
+    hour: float,
+    lives: Iterable[Life],
+    refused: Iterable[Refused] = (),
+    *,
+    known: bool = True,
+) -> Filled | None:
+    """Return how full a ResourceQuota's key was in the hour from `hour` on; None: not there.
+
+    Where `known` is False nobody could tell what was there, and the amounts are None. A key that
+    is not effective uses nothing, as in the status of its quota. What scopes do not tell
+    (deadlines, quality of service) counts.
+    """
+    spells = _within(key.spells, hour, hour + _HOUR)
+    if not spells:
+        return None
+    there = fsum(s.end - s.start for s in spells)
+    filled = Filled(there, _hours(s.hard * (s.end - s.start) for s in spells))
+    if not known:
+        return filled
+    used: list[float] = []
+    held: list[float] = []
+    if key.effective:
+        for life in lives:
+            units = life.amounts.get(key.resource, 0.0)
+            if units <= 0 or life.counting is not key.counting:
+                continue
+            _count(life, units, spells, used, held)
+    filled.used, filled.held = _hours(used), _hours(held)
+    filled.pending = max(0.0, round(filled.used - filled.held, _DIGITS))
+    filled.suppressed = _hours(
+        one.units * _overlap(spell, one.start, one.end)
+        for one in refused
+        if one.resource == key.resource and _is_by(one, key.id.name)
+        for spell in spells
+    )
+    return filled
+
+
+def fill_queue(
+    key: KeySpells,
+    hour: float,
+    taken: Iterable[tuple[float, float, float | None]],
+    held: Iterable[tuple[float, float, float | None]],
+    waiting: Iterable[tuple[float, float, float | None]],
+    *,
+    known: bool = True,
+) -> Filled | None:
+    """Return how full a queue's key was; what was taken, held and waited for is
+    (units, start, end), each of this key alone. None: it was not there.
+
+    Work that waits for a queue mostly has no pods: it is `suppressed`, and `pending` is what is
+    admitted and not bound.
+    """
+    spells = _within(key.spells, hour, hour + _HOUR)
+    if not spells:
+        return None
+    there = fsum(s.end - s.start for s in spells)
+    filled = Filled(there, _hours(s.hard * (s.end - s.start) for s in spells))
+    if known:
+        filled.used = _spanned(spells, taken)
+        filled.held = _spanned(spells, held)
+        filled.pending = max(0.0, round(filled.used - filled.held, _DIGITS))
+        filled.suppressed = _spanned(spells, waiting)
+    return filled
+
+
+def _count(
+    life: Life, units: float, spells: Sequence[Spell], used: list[float], held: list[float]
+) -> None:
+    for spell in spells:
+        there = _overlap(spell, life.created, life.ended)
+        if there <= 0 or not _counts(spell, life):
+            continue
+        used.append(units * there)
+        held.extend(units * _overlap(spell, start, end) for start, end in life.bound)
+
+
+def _counts(spell: Spell, life: Life) -> bool:
+    if not spell.scopes:
+        return True
+    return counts(spell.scopes, Asking(priority_class=life.priority_class)) is not False
+
+
+def _is_by(one: Refused, name: str) -> bool:
+    return not one.quotas or name in one.quotas
+
+
+def _within(spells: Iterable[Spell], start: float, end: float) -> list[Spell]:
+    cut = (Spell(max(s.start, start), min(s.end, end), s.hard, s.scopes) for s in spells)
+    return [spell for spell in cut if spell.end > spell.start]
+
+
+def _overlap(spell: Spell, start: float, end: float | None) -> float:
+    until = spell.end if end is None else min(spell.end, end)
+    return max(0.0, until - max(spell.start, start))
+
+
+def _spanned(spells: Sequence[Spell], spans: Iterable[tuple[float, float, float | None]]) -> float:
+    return _hours(
+        units * _overlap(spell, start, end) for units, start, end in spans for spell in spells
+    )
+
+
+def _hours(unit_seconds: Iterable[float]) -> float:
+    return round(fsum(unit_seconds) / _HOUR, _DIGITS)

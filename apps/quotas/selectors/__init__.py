@@ -1,0 +1,40 @@
+"""Reads of quotas: what was promised, how full they are and were, and how budgets burn."""
+
+from apps.quotas.selectors.budgets import budget_alerts, budget_rows, burn_rows
+from apps.quotas.selectors.entitled import Entitled, entitled_teams
+from apps.quotas.selectors.history import held_but_unused, quota_history
+from apps.quotas.selectors.now import quota_rows, quota_sums
+from apps.quotas.selectors.rows import (
+    BudgetAlertRow,
+    BudgetRow,
+    BurnPoint,
+    Order,
+    QuotaFilters,
+    QuotaPoint,
+    QuotaRow,
+    QuotaSum,
+    UnusedRow,
+)
+from apps.quotas.selectors.settings import quota_spells
+
+__all__ = [
+    "BudgetAlertRow",
+    "BudgetRow",
+    "BurnPoint",
+    "Entitled",
+    "Order",
+    "QuotaFilters",
+    "QuotaPoint",
+    "QuotaRow",
+    "QuotaSum",
+    "UnusedRow",
+    "budget_alerts",
+    "budget_rows",
+    "burn_rows",
+    "entitled_teams",
+    "held_but_unused",
+    "quota_history",
+    "quota_rows",
+    "quota_spells",
+    "quota_sums",
+]

@@ -1,0 +1,160 @@
+"""Quotas as they were: how full over time, and what was held for nothing."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+from math import fsum
+from typing import Any
+
+from django.db.models import F, FloatField, Max, QuerySet, Sum
+from django.db.models.functions import Greatest
+
+from apps.accounts.permissions import Visibility
+from apps.accounts.selectors import team_names
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.clusters.services.tier_history import TierHistory
+from apps.quotas.domain.keys import KeyMeaning, Source, meaning_of, reachable_tiers
+from apps.quotas.models import QuotaKeyHour
+from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
+from apps.quotas.selectors.settings import named_by_tiers
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.periods import Periods
+from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.selectors import usage_rows
+
+ALL_QUOTAS = QuotaFilters()
+_FLOAT = FloatField()
+_AMOUNTS = ("used", "held", "pending", "suppressed")
+_KEY = ("cluster__name", "key__namespace", "key__source", "key__name", "key__key")
+
+
+def quota_history(
+    window: Window,
+    *,
+    cluster: str,
+    source: str,
+    namespace: str,
+    name: str,
+    key: str,
+    visibility: Visibility,
+    interval: Interval = Interval.HOUR,
+) -> list[QuotaPoint]:
+    """Return how full a quota key was, period by period; one it was not there in has no point.
+
+    Only hours in which it belonged to a team that the reader sees (a queue of several teams: only
+    for who sees everything), so that a namespace that moved shows each team its own part. Three
+    queries.
+    """
+    rows = _visible(window, visibility).filter(
+        cluster__name=cluster,
+        key__source=source,
+        key__namespace=namespace,
+        key__name=name,
+        key__key=key,
+    )
+    teams = team_names()
+    periods = Periods(interval, report().zone)
+    found = rows.order_by("hour").values_list("hour", "team_id", "seconds", "hard", *_AMOUNTS)
+    return [
+        _point(periods, start, list(own), teams)
+        for start, own in groupby(found, key=lambda row: periods.start_of(row[0]))
+    ]
+
+
+def _point(
+    periods: Periods, start: datetime, rows: Sequence[Sequence[Any]], teams: dict[int, str]
+) -> QuotaPoint:
+    seconds = fsum(row[2] for row in rows)
+    known: list[float | None] = []
+    for column in range(4, 8):
+        there = [row for row in rows if row[column] is not None]
+        span = fsum(row[2] for row in there)
+        known.append(fsum(row[column] for row in there) * 3600 / span if span else None)
+    used, held, pending, suppressed = known
+    return QuotaPoint(
+        period=periods.label(start) or start,
+        team=teams.get(rows[-1][1]),
+        seconds=seconds,
+        hard=fsum(row[3] for row in rows) * 3600 / seconds if seconds else 0.0,
+        used=used,
+        held=held,
+        pending=pending,
+        suppressed=suppressed,
+    )
+
+
+def held_but_unused(
+    window: Window, *, filters: QuotaFilters = ALL_QUOTAS, visibility: Visibility
+) -> list[UnusedRow]:
+    """Return what quotas allowed and nobody asked for in a window, the most first.
+
+    Only of namespaces and queues of teams that the reader sees. A namespace that moved has a row
+    for each team. Keys that limit nothing are left out. Ten queries, at most.
+    """
+    rows = _visible(window, visibility).filter(used__isnull=False)
+    if filters.cluster:
+        rows = rows.filter(cluster__name__in=filters.cluster)
+    if filters.team:
+        rows = rows.filter(team__name__in=filters.team)
+    if filters.namespace:
+        rows = rows.filter(key__namespace__in=filters.namespace)
+    if filters.source:
+        rows = rows.filter(key__source__in=filters.source)
+    left = Greatest(F("hard") - F("used"), 0.0, output_field=_FLOAT)
+    sums = (
+        rows.order_by()
+        .values_list(*_KEY, "team__name")
+        .annotate(allowed=Sum("hard"), taken=Sum("used"), left=Sum(left), last=Max("hour"))
+    )
+    history = TierHistory.load()
+    rules, named = history.at(window.end_seconds - 1), named_by_tiers(history)
+    idle = _idle(window, filters, visibility)
+    found = []
+    for cluster, namespace, source, name, key, team, allowed, taken, unused, _ in sums:
+        means = _meaning(source, key, named)
+        tiers = reachable_tiers(means.resource, rules)
+        if not means.effective or (filters.tier and not set(filters.tier) & set(tiers)):
+            continue
+        of_tiers = (idle.get((cluster, namespace, team, tier), 0.0) for tier in tiers)
+        found.append(
+            UnusedRow(
+                *(cluster, namespace, source, name, key, means.unit, tiers, team),
+                *(allowed, taken, unused),
+                fsum(of_tiers) if namespace else None,
+            )
+        )
+    return sorted(found, key=lambda one: (-one.unused, one.cluster, one.namespace, one.key))
+
+
+def _meaning(source: str, key: str, named: frozenset[str]) -> KeyMeaning:
+    if source == Source.RESOURCE_QUOTA:
+        return meaning_of(key, named=named)
+    resource = key.partition("/")[2]
+    return meaning_of(f"requests.{resource}", named={*named, resource})
+
+
+def _idle(
+    window: Window, filters: QuotaFilters, visibility: Visibility
+) -> dict[tuple[str, ...], float]:
+    """Return idle GPU-hours by cluster, namespace, team and tier, as the facts have them."""
+    by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TEAM, Grouping.TIER)
+    rows = usage_rows(
+        window,
+        interval=Interval.TOTAL,
+        group_by=by,
+        filters=Filters(cluster=filters.cluster, team=filters.team, namespace=filters.namespace),
+        visibility=visibility,
+    )
+    found: dict[tuple[str, ...], float] = defaultdict(float)
+    for row in rows:
+        found[tuple(row.groups[one.value] for one in by)] += row.amounts.idle / NANO
+    return found
+
+
+def _visible(window: Window, visibility: Visibility) -> QuerySet[QuotaKeyHour]:
+    rows = QuotaKeyHour.objects.filter(hour__gte=window.start, hour__lt=window.end)
+    if visibility.everything:
+        return rows
+    return rows.filter(team_id__in=visibility.team_ids)

@@ -1,0 +1,380 @@
+"""Quotas as they are: how much they allow, what is used of it, and when they will be full."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from math import fsum, inf
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.sightings import Kind, SeenClusterQueue
+from apps.clusters.domain.tiers import UNASSIGNED, TierRule
+from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.selectors import TeamSpan, team_spans
+from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.tier_history import TierHistory
+from apps.quotas.domain.asked import QueueUse, kueue_use, volcano_use
+from apps.quotas.domain.headroom import Asking, Limit, counts, headroom, scope_words
+from apps.quotas.domain.keys import Counting, Source, reachable_tiers
+from apps.quotas.domain.limits import QueueLimit
+from apps.quotas.domain.saturation import KeyId
+from apps.quotas.domain.trend import full_at
+from apps.quotas.selectors.held import OpenPods, lives_by_owner, open_pods
+from apps.quotas.selectors.observed import Observed, Present, present
+from apps.quotas.selectors.rows import Order, QuotaFilters, QuotaRow, QuotaSum
+from apps.quotas.selectors.settings import named_by_tiers, queue_users
+from apps.quotas.selectors.trends import trends
+from apps.quotas.selectors.waits import Waits, waits_in
+from apps.usage.domain.rows import Page
+from apps.usage.selectors import CursorRefused, cursors
+
+ALL_QUOTAS = QuotaFilters()
+_INSTANT = timedelta(seconds=1)
+_KIND = "quotas"
+_NO_WAITS = Waits()
+_NO_LIMIT = QueueLimit("", "", "", 0.0, None)
+_SHAPE = (str, str, str, str, str, str)
+_SortKey = tuple[float, str, str, str, str, str]
+
+
+def quota_rows(
+    at: datetime,
+    *,
+    filters: QuotaFilters = ALL_QUOTAS,
+    visibility: Visibility,
+    cursor: str | None = None,
+    page_size: int = 100,
+    order: Order = Order.NAME,
+) -> Page[QuotaRow]:
+    """Return the GPU keys of all quotas and queues that are there, one row each.
+
+    Of namespaces only those of teams that the reader sees; a queue is shown to who sees a team
+    whose namespaces use it. Everybody may read `quota_sums`. Ten queries and one for each cluster,
+    at most; one more for each cluster that has queues of Volcano or queues on the page. Raises
+    CursorRefused.
+
+    `exhausted_at` of a row: when what is used reaches `hard` along the straight line through the
+    hourly means of the last seven days; `at` where it is full, None where that takes more than
+    30 days.
+    """
+    world = _world(at, filters, visibility)
+    keyed = sorted((_sort_key(one, order), n) for n, one in enumerate(world.shown))
+    if cursor is not None:
+        after = _after(cursor, order)
+        keyed = [one for one in keyed if one[0] > after]
+    page = [world.shown[n] for _, n in keyed[:page_size]]
+    world.look_closer(page)
+    last = keyed[page_size - 1][0] if len(keyed) > page_size else None
+    return Page(
+        rows=tuple(_rows(world, page)),
+        next_cursor=None if last is None else cursors.encode(_kind(order), _encoded(last)),
+    )
+
+
+def quota_sums(at: datetime, *, visibility: Visibility) -> list[QuotaSum]:
+    """Return what ResourceQuotas allow and count of each resource by team, by team and resource.
+
+    Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
+    Of several quotas on one resource of a namespace the least counts; those with scopes, which
+    limit some pods only, and those that limit nothing are left out.
+    """
+    world = _world(at, ALL_QUOTAS, Visibility(everything=True))
+    least: dict[tuple[int, str, str, Counting], Observed] = {}
+    for one in world.shown:
+        if one.source != Source.RESOURCE_QUOTA or one.scopes or not one.meaning.effective:
+            continue
+        place = (one.cluster_id, one.namespace, one.meaning.resource, one.meaning.counting)
+        if place not in least or one.hard < least[place].hard:
+            least[place] = one
+    world.look_closer(list(least.values()))
+    groups: dict[tuple[str, str, Counting], list[Observed]] = defaultdict(list)
+    for (_, _, resource, counting), one in least.items():
+        groups[world.team(one) or UNASSIGNED, resource, counting].append(one)
+    return [
+        _sum(world, team, resource, rows) for (team, resource, _), rows in sorted(groups.items())
+    ]
+
+
+def _sum(world: "_World", team: str, resource: str, rows: Sequence[Observed]) -> QuotaSum:
+    return QuotaSum(
+        team=team,
+        resource=resource,
+        unit=rows[0].meaning.unit,
+        tiers=world.tiers(rows[0]),
+        hard=fsum(one.hard for one in rows),
+        used=fsum(one.used or 0.0 for one in rows),
+        held=fsum(world.asked(one)[0] or 0.0 for one in rows),
+        suppressed=fsum(world.suppressed(one) for one in rows),
+    )
+
+
+# ---------------------------------------------------------------- what is there
+
+
+@dataclass(slots=True)
+class _World:
+    """What is known at a moment, and the keys of it that are shown.
+
+    Whose namespaces are, what is open in them and what waits is known of what was looked at.
+    """
+
+    at: datetime
+    there: Present
+    rules: Sequence[TierRule]
+    users: dict[int, dict[tuple[str, str], set[str]]]
+    spans: dict[str, tuple[TeamSpan, ...]] = field(default_factory=dict)
+    open: OpenPods = field(default_factory=OpenPods)
+    waits: dict[int, Waits] = field(default_factory=dict)
+    shown: list[Observed] = field(default_factory=list)
+    _tiers: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
+
+    def find_teams(self, keys: Iterable[Observed]) -> None:
+        """Read whose the namespaces of keys are. Two queries where some are not known yet."""
+        names: set[str] = set()
+        for one in keys:
+            names.update([one.namespace] if one.namespace else self._users_of(one))
+        if names - self.spans.keys():
+            self.spans.update(team_spans(Window(self.at, self.at + _INSTANT), names))
+
+    def look_closer(self, keys: Sequence[Observed]) -> None:
+        """Read what is open in the namespaces of keys, and what waits. Four queries, at most."""
+        self.find_teams(keys)
+        window = Window(self.at, self.at + _INSTANT)
+        self.open = open_pods(self.at, {one.namespace for one in keys if one.namespace})
+        self.waits = waits_in(window, self.there.local, clusters=list(self.there.clusters))
+
+    def _users_of(self, one: Observed) -> Collection[str]:
+        return self.users.get(one.cluster_id, {}).get((one.source, one.name), ())
+
+    def teams(self, one: Observed) -> list[TeamSpan]:
+        """Return whose a key is; of a queue all whose namespaces use it."""
+        if one.namespace:
+            return [self.spans[one.namespace][0]]
+        spans = (self.spans[name][0] for name in self._users_of(one))
+        return list({span.team_id: span for span in spans}.values())
+
+    def team(self, one: Observed) -> str | None:
+        teams = self.teams(one)
+        return teams[0].team if len(teams) == 1 else None
+
+    def tiers(self, one: Observed) -> tuple[str, ...]:
+        flavor = one.key.partition("/")[0] if one.source == Source.CLUSTER_QUEUE else ""
+        place = (one.cluster_id if flavor else 0, flavor, one.meaning.resource)
+        if place not in self._tiers:
+            labels = self.there.flavors.get(one.cluster_id, {}).get(flavor)
+            self._tiers[place] = reachable_tiers(one.meaning.resource, self.rules, labels)
+        return self._tiers[place]
+
+    def asked(self, one: Observed) -> tuple[float | None, float | None]:
+        """Return what is held and what is pending of a ResourceQuota's key, by the ledger."""
+        if not one.meaning.effective:
+            return 0.0, 0.0
+        place = (one.cluster_id, one.namespace, one.meaning.resource, one.meaning.counting)
+        by_class = self.open.asked.get(place, {})
+        matching = [
+            asked
+            for priority, asked in by_class.items()
+            if counts(one.scopes, Asking(priority_class=priority)) is not False
+        ]
+        held = fsum(asked.held for asked in matching)
+        if one.meaning.counting is Counting.CLAIMS:
+            # The ledger knows allocated claims; the others are what the quota counts beside.
+            return held, None if one.used is None else max(0.0, one.used - held)
+        return held, fsum(asked.pending for asked in matching)
+
+    def suppressed(self, one: Observed) -> float:
+        waits = self.waits.get(one.cluster_id, _NO_WAITS)
+        if not one.namespace:
+            spans = waits.queued.get((one.name, one.meaning.resource), ())
+            return fsum(units for units, _, _ in spans)
+        return fsum(
+            refused.units
+            for refused in waits.refused.get(one.namespace, ())
+            if refused.resource == one.meaning.resource
+            and (not refused.quotas or one.name in refused.quotas)
+        )
+
+
+def _world(at: datetime, filters: QuotaFilters, visibility: Visibility) -> _World:
+    history = TierHistory.load()
+    there = present(at, named=named_by_tiers(history), clusters=filters.cluster)
+    world = _World(at, there, history.at(at.timestamp()), _queue_users(there))
+    if filters.team or not visibility.everything:
+        world.find_teams(there.keys)
+    world.shown = [one for one in there.keys if _is_shown(world, one, filters, visibility)]
+    return world
+
+
+def _queue_users(there: Present) -> dict[int, dict[tuple[str, str], set[str]]]:
+    """Return which namespaces use which queues. One query for each cluster with Volcano."""
+    return {
+        pk: queue_users(
+            there.local.get(pk, {}),
+            sightings(pk, [Kind.VOLCANO_POD_GROUP]) if pk in there.with_volcano else (),
+        )
+        for pk in there.with_queues | there.with_volcano
+    }
+
+
+def _is_shown(world: _World, one: Observed, filters: QuotaFilters, visibility: Visibility) -> bool:
+    if filters.source and one.source not in filters.source:
+        return False
+    if filters.namespace and one.namespace not in filters.namespace:
+        return False
+    if filters.effective is not None and one.meaning.effective is not filters.effective:
+        return False
+    if filters.tier and not set(filters.tier) & set(world.tiers(one)):
+        return False
+    if visibility.everything and not filters.team:
+        return True
+    teams = world.teams(one)
+    if filters.team and not any(span.team in filters.team for span in teams):
+        return False
+    return visibility.everything or any(visibility.sees(span.team_id) for span in teams)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
+    use = _queue_use(world, page)
+    ids = {n: (one.cluster_id, _id(one)) for n, one in enumerate(page) if one.meaning.effective}
+    sums = trends(world.at, ids.values()) if ids else {}
+    room = _Room(world, page)
+    for n, one in enumerate(page):
+        held, pending, suppressed = _amounts(world, one, use)
+        trend = sums.get(ids[n]) if n in ids else None
+        limit, quota = one.limit or _NO_LIMIT, one.quota
+        observed = None if quota is None else quota.observed_hard.get(one.key)
+        yield QuotaRow(
+            cluster=one.cluster,
+            namespace=one.namespace,
+            source=one.source,
+            name=one.name,
+            key=one.key,
+            resource=one.meaning.resource,
+            tiers=world.tiers(one),
+            team=world.team(one),
+            unit=one.meaning.unit,
+            hard=one.hard,
+            used=one.used,
+            held=held,
+            pending=pending,
+            suppressed=suppressed,
+            saturation_ratio=one.saturation,
+            effective=one.meaning.effective,
+            exhausted_at=None
+            if one.used is None
+            else full_at(world.at, hard=one.hard, used=one.used, sums=trend),
+            scopes=tuple(scope_words(scope) for scope in one.scopes),
+            finding=one.meaning.finding,
+            fix=one.meaning.fix,
+            instead=one.meaning.instead,
+            observed_hard=None if observed == one.hard else observed,
+            headroom=room.left(one),
+            reserved=limit.reserved,
+            borrowed=limit.borrowed,
+            borrowing_limit=limit.borrowing_limit,
+            lending_limit=limit.lending_limit,
+            ceiling=None if limit.ceiling == inf else limit.ceiling,
+            guarantee=limit.guarantee,
+            weight=limit.weight,
+            cohort=limit.cohort,
+            set_at=None if one.set_at is None else from_seconds(one.set_at),
+            as_of=one.as_of,
+        )
+
+
+def _amounts(
+    world: _World, one: Observed, use: dict[int, QueueUse]
+) -> tuple[float | None, float | None, float | None]:
+    """Return what is held, pending and suppressed of a key."""
+    if one.as_of is not None:
+        _, held, pending, suppressed = one.amounts
+        return held, pending, suppressed
+    if one.namespace:
+        return (*world.asked(one), world.suppressed(one))
+    flavor = one.key.partition("/")[0] if one.source == Source.CLUSTER_QUEUE else ""
+    spans = use[one.cluster_id].held.get((one.name, flavor, one.meaning.resource), ())
+    held = fsum(units for units, _, _ in spans)
+    pending = None if one.used is None else max(0.0, one.used - held)
+    return held, pending, world.suppressed(one)
+
+
+def _queue_use(world: _World, page: Sequence[Observed]) -> dict[int, QueueUse]:
+    """Return what pods hold of the queues of each cluster on the page. Two queries for each."""
+    clusters = {one.cluster_id for one in page if one.limit is not None}
+    if not clusters:
+        return {}
+    lives = lives_by_owner(world.at, clusters)
+    found = {}
+    for pk in clusters:
+        seen = sightings(pk, (Kind.KUEUE_WORKLOAD, Kind.VOLCANO_POD_GROUP, Kind.CLUSTER_QUEUE))
+        queues = {one.name: one.body for one in seen if isinstance(one.body, SeenClusterQueue)}
+        use = kueue_use(seen, queues, world.there.local.get(pk, {}), lives[pk])
+        of_volcano = volcano_use(seen, lives[pk])
+        use.held.update(of_volcano.held)
+        found[pk] = use
+    return found
+
+
+class _Room:
+    """What all quotas of a namespace leave of a resource, worked out once."""
+
+    def __init__(self, world: _World, page: Sequence[Observed]) -> None:
+        named = frozenset(one.meaning.resource for one in world.there.keys)
+        places = {(one.cluster_id, one.namespace) for one in page}
+        quotas: dict[tuple[int, str], dict[str, Limit]] = defaultdict(dict)
+        for one in world.there.keys:
+            if one.quota is not None and (one.cluster_id, one.namespace) in places:
+                limit = Limit(one.name, one.quota.hard, one.quota.used, one.quota.scopes)
+                quotas[one.cluster_id, one.namespace][one.name] = limit
+
+        @cache
+        def left(place: tuple[int, str], resource: str, counting: Counting) -> float | None:
+            found = headroom(
+                resource, Asking(), quotas[place].values(), named=named, counting=counting
+            )
+            return None if found is None else found.units
+
+        self._left = left
+
+    def left(self, one: Observed) -> float | None:
+        if one.quota is None:
+            return None
+        return self._left(
+            (one.cluster_id, one.namespace), one.meaning.resource, one.meaning.counting
+        )
+
+
+def _id(one: Observed) -> KeyId:
+    return KeyId(one.source, one.namespace, one.name, one.key)
+
+
+# ---------------------------------------------------------------- order
+
+
+def _sort_key(one: Observed, order: Order) -> _SortKey:
+    first = 0.0
+    if order is Order.FULLEST:
+        first = inf if one.saturation is None else -one.saturation
+    return (first, one.cluster, one.namespace, one.source, one.name, one.key)
+
+
+def _kind(order: Order) -> str:
+    return f"{_KIND}-{order.value}"
+
+
+def _encoded(key: _SortKey) -> list[str]:
+    return [repr(key[0]), *key[1:]]
+
+
+def _after(cursor: str, order: Order) -> _SortKey:
+    first, *rest = cursors.decode(_kind(order), cursor, _SHAPE)
+    try:
+        ratio = float(first)
+    except ValueError as error:
+        raise CursorRefused("this cursor does not belong to this list") from error
+    cluster, namespace, source, name, key = (str(part) for part in rest)
+    return (ratio, cluster, namespace, source, name, key)

@@ -1,0 +1,187 @@
+"""What the read side of quotas hands to pages, API and files."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Order(StrEnum):
+    """How quota rows are ordered; ties by cluster, namespace, source, name and key."""
+
+    NAME = "name"
+    FULLEST = "fullest"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFilters:
+    """Narrow rows to these names; empty means all. `effective` None means both."""
+
+    cluster: tuple[str, ...] = ()
+    team: tuple[str, ...] = ()
+    namespace: tuple[str, ...] = ()
+    tier: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    effective: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRow:
+    """One GPU key of a quota as it is; amounts in units of its resource, `unit` says of what.
+
+    `hard` is the limit (of Kueue the nominal quota), `used` what the quota counts: of a
+    ResourceQuota pods and claims from creation on, bound (`held`) or not (`pending`). `suppressed`
+    was refused before a pod existed and is beside `used`. A key that is not `effective` limits
+    nothing: `finding` says so, `fix` what to do, `instead` the key to write; its `used` is None.
+    `observed_hard` is what the status still says where it differs from what is set. `headroom` is
+    what all quotas of the namespace leave for a pod that no scope selects or excludes. `ceiling`
+    is the most that a queue can hold, None for no limit. `team` is None of a queue that several
+    share. `as_of`: amounts come from the hour that ended then, for nobody watches the cluster.
+    """
+
+    cluster: str
+    namespace: str
+    source: str
+    name: str
+    key: str
+    resource: str
+    tiers: tuple[str, ...]
+    team: str | None
+    unit: str
+    hard: float
+    used: float | None
+    held: float | None
+    pending: float | None
+    suppressed: float | None
+    saturation_ratio: float | None
+    effective: bool
+    exhausted_at: datetime | None
+    scopes: tuple[str, ...] = ()
+    finding: str = ""
+    fix: str = ""
+    instead: str = ""
+    observed_hard: float | None = None
+    headroom: float | None = None
+    reserved: float | None = None
+    borrowed: float | None = None
+    borrowing_limit: float | None = None
+    lending_limit: float | None = None
+    ceiling: float | None = None
+    guarantee: float | None = None
+    weight: float | None = None
+    cohort: str = ""
+    set_at: datetime | None = None
+    as_of: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSum:
+    """What the ResourceQuotas of a team's namespaces allow of a resource, and what they count."""
+
+    team: str
+    resource: str
+    unit: str
+    tiers: tuple[str, ...]
+    hard: float
+    used: float
+    held: float
+    suppressed: float
+
+    @property
+    def saturation_ratio(self) -> float | None:
+        return self.used / self.hard if self.hard > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPoint:
+    """A quota key over one period: means, in units, of the time that it was there (`seconds`).
+
+    Amounts are None where no part of the period is known; `unit_hours` of `hard` are hard ×
+    seconds ÷ 3600. `team` is whose it was at the period's end.
+    """
+
+    period: datetime
+    team: str | None
+    seconds: float
+    hard: float
+    used: float | None
+    held: float | None
+    pending: float | None
+    suppressed: float | None
+
+    @property
+    def saturation_ratio(self) -> float | None:
+        if self.used is None or self.hard <= 0:
+            return None
+        return self.used / self.hard
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedRow:
+    """What a quota allowed over a window and nobody asked for, and what was held for nothing.
+
+    `hard`, `used` and `unused` are unit-hours, of hours in which `used` is known; `unused` sums
+    hours in which less was used than allowed. `idle_gpu_hours` is what pods of the namespace held
+    idle on the tiers that the key can reach (None of a queue).
+    """
+
+    cluster: str
+    namespace: str
+    source: str
+    name: str
+    key: str
+    unit: str
+    tiers: tuple[str, ...]
+    team: str | None
+    hard: float
+    used: float
+    unused: float
+    idle_gpu_hours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BurnPoint:
+    """What of a period's allowance was used by the time `at`."""
+
+    at: datetime
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRow:
+    """A budget in its running period; `unit` is gpu_hours or a currency.
+
+    Rates are against an even pace: 1.0 lands exactly on the allowance; None before the first
+    closed hour. `points` is the burn-down by local day, `as_of` the end of the last closed hour.
+    """
+
+    team: str
+    period: str
+    period_start: datetime
+    period_end: datetime
+    unit: str
+    allowance: float
+    used: float
+    burn_rate: float | None
+    burn_rate_1d: float | None
+    burn_rate_7d: float | None
+    exhausted_at: datetime | None
+    exhausted_at_early: datetime | None
+    exhausted_at_late: datetime | None
+    as_of: datetime | None = None
+    points: tuple[BurnPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetAlertRow:
+    """That a budget reached a share of its allowance (`used`), or will before its end."""
+
+    team: str
+    unit: str
+    period_start: datetime
+    period_end: datetime
+    kind: str
+    threshold: float
+    at: datetime
+    used: float
+    allowance: float
+    exhausted_at: datetime | None

@@ -1,0 +1,67 @@
+"""What quotas and queues were set to, and when."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.sightings import Kind, SeenLocalQueue, SeenPodGroup, Sighting
+from apps.clusters.domain.window import Window
+from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.tier_history import TierHistory
+from apps.quotas.domain.history import QUOTA_KINDS, seen_spells
+from apps.quotas.domain.keys import Source
+from apps.quotas.domain.saturation import KeyId, KeySpells
+
+LocalQueues = Mapping[tuple[str, str], str]
+"""(namespace, LocalQueue) → ClusterQueue."""
+
+BESIDE_QUEUES = (Kind.LOCAL_QUEUE, Kind.COHORT)
+
+
+def named_by_tiers(history: TierHistory) -> frozenset[str]:
+    """Return the resources and device classes that any tier names or named."""
+    return history.resources | history.device_classes
+
+
+def settings_in(cluster_id: int, window: Window) -> list[Sighting]:
+    """Return every setting of quotas and queues that held within a window. One query."""
+    seen = sightings(cluster_id, (*QUOTA_KINDS, *BESIDE_QUEUES), gone_since=window.start)
+    return [one for one in seen if one.first < window.end_seconds]
+
+
+def quota_spells(
+    cluster_id: int, window: Window, *, visibility: Visibility
+) -> dict[KeyId, KeySpells]:
+    """Return what each GPU key was set to within a window, as `watch` saw it. Two queries.
+
+    Names of quotas and their namespaces: only for who sees everything; others read
+    `quota_history`, which narrows.
+    """
+    if not visibility.everything:
+        return {}
+    named = named_by_tiers(TierHistory.load())
+    seen = settings_in(cluster_id, window)
+    return seen_spells(seen, window.start_seconds, window.end_seconds, named=named)
+
+
+def local_queues(seen: Iterable[Sighting]) -> dict[tuple[str, str], str]:
+    """Return (namespace, LocalQueue) → ClusterQueue; of several settings the newest."""
+    ordered = sorted(seen, key=lambda one: one.first)
+    return {
+        (one.namespace, one.name): one.body.cluster_queue
+        for one in ordered
+        if isinstance(one.body, SeenLocalQueue)
+    }
+
+
+def queue_users(
+    local: Mapping[tuple[str, str], str], asking: Iterable[Sighting]
+) -> dict[tuple[str, str], set[str]]:
+    """Return the namespaces that use a queue, by its source and name."""
+    users: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for (namespace, _), queue in local.items():
+        users[Source.CLUSTER_QUEUE.value, queue].add(namespace)
+    for one in asking:
+        if isinstance(one.body, SeenPodGroup):
+            users[Source.VOLCANO_QUEUE.value, one.body.queue].add(one.namespace)
+    return users

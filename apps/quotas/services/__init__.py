@@ -1,0 +1,29 @@
+"""Writes of what was promised, of how full quotas were, and of alerts on budgets."""
+
+from apps.quotas.services.alerts import note_alerts, note_budget_alerts
+from apps.quotas.services.promises import (
+    BudgetRecord,
+    EntitlementRecord,
+    loaded_budgets,
+    loaded_entitlements,
+    write_budgets,
+    write_entitlements,
+)
+from apps.quotas.services.retention import prune
+from apps.quotas.services.rolls import due_windows, roll_hour, roll_hours, roll_window
+
+__all__ = [
+    "BudgetRecord",
+    "EntitlementRecord",
+    "due_windows",
+    "loaded_budgets",
+    "loaded_entitlements",
+    "note_alerts",
+    "note_budget_alerts",
+    "prune",
+    "roll_hour",
+    "roll_hours",
+    "roll_window",
+    "write_budgets",
+    "write_entitlements",
+]

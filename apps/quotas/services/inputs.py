@@ -1,0 +1,184 @@
+"""Everything that the quotas of some hours are summed from, read once for all of them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apps.clusters.domain.ledger import PodRecord
+from apps.clusters.domain.resource_claims import CLAIM_KIND
+from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.sightings import (
+    Kind,
+    SeenClusterQueue,
+    Sighting,
+)
+from apps.clusters.domain.spans import Span, clip, seconds
+from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.models import Cluster
+from apps.clusters.ports import MetricsSource
+from apps.clusters.services.ledger_reader import (
+    recorded_claims,
+    recorded_pod_rows,
+    watched_spans,
+)
+from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.tier_history import TierHistory
+from apps.quotas.domain.asked import (
+    Owner,
+    QueueUse,
+    Taken,
+    claim_lives,
+    kueue_use,
+    volcano_use,
+)
+from apps.quotas.domain.history import ShownQuota, seen_spells, with_shown
+from apps.quotas.domain.keys import IMPLICIT, Source
+from apps.quotas.domain.saturation import KeyId, KeySpells, Life, Refused
+from apps.quotas.selectors.settings import (
+    local_queues,
+    named_by_tiers,
+    queue_users,
+    settings_in,
+)
+from apps.quotas.selectors.waits import Waits, waits_in
+
+_GAP_SECONDS = 90.0
+ByHour = dict[tuple[int, str], list[Life]]
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What was set, asked for, held and refused in a window; times in Unix seconds.
+
+    `lives` are by hour's start and namespace. `watched` are the slots in which every change was
+    seen. `shown_used` is what series show as used of a key in a slot.
+    """
+
+    keys: dict[KeyId, KeySpells]
+    lives: ByHour
+    refused: Mapping[str, Sequence[Refused]]
+    queue_use: QueueUse
+    queue_waits: Mapping[tuple[str, str], Sequence[Taken]]
+    users: Mapping[tuple[str, str], Collection[str]]
+    watched: frozenset[int]
+    shown_used: Mapping[KeyId, Mapping[int, float]] = field(default_factory=dict)
+
+
+def read_inputs(cluster: Cluster, window: Window, source: Callable[[], MetricsSource]) -> Inputs:
+    """Return the inputs of a window of at most a day.
+
+    The source is asked only where somebody did not watch all of it; raises what it raises.
+    Seven queries.
+    """
+    start, end = window.start_seconds, window.end_seconds
+    watched = _watched_slots(watched_spans(cluster, window), window)
+    unwatched = [slot for slot in window.slots() if slot not in watched]
+    named = named_by_tiers(TierHistory.load())
+    seen = settings_in(cluster.pk, window)
+    keys = seen_spells(seen, start, end, named=named)
+    shown: list[ShownQuota] = []
+    if unwatched:
+        shown = [ShownQuota(*one) for one in source().quotas(window)]
+        keys = with_shown(keys, shown, unwatched, named=named)
+    records = [row.record for row in recorded_pod_rows(cluster, window, source=None)]
+    pods = [(pod, _life(pod, end, named)) for pod in records if pod.owner.kind != CLAIM_KIND]
+    waiting_kinds = (Kind.RESOURCE_CLAIM, Kind.KUEUE_WORKLOAD, Kind.VOLCANO_POD_GROUP)
+    asking = [
+        one
+        for one in sightings(cluster.pk, waiting_kinds, gone_since=window.start)
+        if one.first < end
+    ]
+    claims = claim_lives(asking, recorded_claims(cluster, window))
+    lives = [(pod.namespace, life) for pod, life in pods] + claims
+    local = local_queues(seen)
+    waits = waits_in(window, {cluster.pk: local}, clusters=[cluster.pk]).get(cluster.pk, Waits())
+    return Inputs(
+        keys=keys,
+        lives=_by_hour(lives, window),
+        refused=waits.refused,
+        queue_use=_queue_use(seen, asking, pods, local),
+        queue_waits=waits.queued,
+        users=queue_users(local, asking),
+        watched=watched,
+        shown_used=_shown_used(shown, unwatched),
+    )
+
+
+def _watched_slots(spans: Sequence[Span], window: Window) -> frozenset[int]:
+    """Return the slots that were watched but for a pause that changes nothing."""
+    return frozenset(
+        slot
+        for slot in window.slots()
+        if seconds(clip(spans, slot, slot + SLOT_SECONDS)) >= SLOT_SECONDS - _GAP_SECONDS
+    )
+
+
+def _life(pod: PodRecord, until: float, named: Collection[str]) -> Life:
+    """Return a pod as a quota sees it: what claims serve is counted by the claims."""
+    held = pod.held(until)
+    bound = () if held is None else ((held[0], pod.ended),)
+    if not pod.claims and not any(r.startswith(IMPLICIT) for r in pod.requests):
+        amounts: Mapping[str, float] = pod.requests
+    else:
+        amounts = _requested(pod, named)
+    return Life(amounts, pod.created, pod.ended, bound, pod.priority_class)
+
+
+def _requested(pod: PodRecord, named: Collection[str]) -> dict[str, float]:
+    return {
+        resource.removeprefix(IMPLICIT): units
+        for resource, units in pod.requests.items()
+        if not pod.claims or resource.startswith(IMPLICIT) or _is_extended(resource, named)
+    }
+
+
+def _is_extended(resource: str, named: Collection[str]) -> bool:
+    """Say whether a name is that of an extended resource, which has a slash, not of a class."""
+    return "/" in resource and is_gpu(resource, named)
+
+
+def _by_hour(lives: Iterable[tuple[str, Life]], window: Window) -> ByHour:
+    """Return the lives that reach into each hour, by its start and their namespace."""
+    first, last = int(window.start_seconds), int(window.end_seconds)
+    found: ByHour = defaultdict(list)
+    for namespace, life in lives:
+        start = max(first, life.created)
+        end = last if life.ended is None else min(last, life.ended)
+        hour = first + int(start - first) // 3600 * 3600
+        while hour < end:
+            found[hour, namespace].append(life)
+            hour += 3600
+    return found
+
+
+def _queue_use(
+    seen: Iterable[Sighting],
+    asking: Sequence[Sighting],
+    pods: Iterable[tuple[PodRecord, Life]],
+    local: Mapping[tuple[str, str], str],
+) -> QueueUse:
+    workloads = [one for one in asking if one.kind is Kind.KUEUE_WORKLOAD]
+    groups = [one for one in asking if one.kind is Kind.VOLCANO_POD_GROUP]
+    if not workloads and not groups:
+        return QueueUse()
+    by_owner: dict[Owner, list[Life]] = defaultdict(list)
+    for pod, life in pods:
+        by_owner[pod.namespace, pod.owner.kind, pod.owner.name].append(life)
+    queues = {one.name: one.body for one in seen if isinstance(one.body, SeenClusterQueue)}
+    use = kueue_use(workloads, queues, local, by_owner)
+    of_volcano = volcano_use(groups, by_owner)
+    use.taken.update(of_volcano.taken)
+    use.held.update(of_volcano.held)
+    return use
+
+
+def _shown_used(
+    shown: Iterable[ShownQuota], unwatched: Collection[int]
+) -> dict[KeyId, dict[int, float]]:
+    found: dict[KeyId, dict[int, float]] = defaultdict(dict)
+    slots = set(unwatched)
+    for one in shown:
+        if one.used is not None and one.slot in slots:
+            id_ = KeyId(Source.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
+            found[id_][one.slot] = one.used
+    return found

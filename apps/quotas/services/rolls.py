@@ -1,0 +1,245 @@
+"""How full every quota key was in each closed hour: from the ledger into rows."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, OuterRef, Q, Subquery
+
+from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.gateways import metrics_source
+from apps.clusters.models import Cluster
+from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
+from apps.clusters.services.catalog import team_finder_at
+from apps.clusters.services.retention import SIGHTINGS_KEPT
+from apps.quotas.domain.keys import Counting, Source
+from apps.quotas.domain.saturation import Filled, KeyId, KeySpells, fill, fill_queue
+from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
+from apps.quotas.services.inputs import Inputs, read_inputs
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow
+from apps.usage.services.fact_store import insert, instant
+
+logger = logging.getLogger(__name__)
+
+_COLUMNS = (
+    *("key_id", "cluster_id", "team_id", "hour", "seconds"),
+    *("hard", "used", "held", "pending", "suppressed"),
+)
+_KEY_FIELDS = ["cluster", "source", "namespace", "name", "key"]
+_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
+_DAY = timedelta(hours=24)
+_WINDOWS_AT_A_TIME = 4
+_HOUR = timedelta(hours=1)
+
+_Users = Mapping[tuple[str, str], Collection[str]]
+
+
+def roll_hour(
+    cluster_id: int, hour: datetime, *, now: datetime, source: MetricsSource | None = None
+) -> int:
+    """Sum one collected hour of a cluster by quota key; return how many keys it has.
+
+    Once more gives the same rows. What is no longer known of an old hour, as who was admitted by
+    a queue, stays as it was summed when it was. Raises SourceUnavailable and SourceRejected where
+    nobody watched and the metrics source does not answer.
+    """
+    return roll_window(cluster_id, Window.hour(hour), now=now, source=source)
+
+
+def roll_window(
+    cluster_id: int, window: Window, *, now: datetime, source: MetricsSource | None = None
+) -> int:
+    """Sum the collected hours of a window of at most a day; return how many rows were written."""
+    cluster = Cluster.objects.get(pk=cluster_id)
+    collected = _collected(cluster_id, window)
+    if not collected:
+        return 0
+    ask = partial(metrics_source, cluster) if source is None else lambda: source
+    inputs = read_inputs(cluster, window, ask)
+    ids = _key_ids(cluster_id, inputs.keys)
+    written = 0
+    for hour in window.hours():
+        if hour.start in collected:
+            recent = now - hour.start < SIGHTINGS_KEPT
+            rows = list(_rows(hour, inputs, recent=recent))
+            _write(cluster_id, hour, rows, ids, inputs.users, collected[hour.start])
+            written += len(rows)
+    return written
+
+
+def roll_hours(*, now: datetime, source: MetricsSource | None = None) -> int:
+    """Sum the hours that were collected and not summed since, newest first; return how many.
+
+    Some days of each cluster at a time. A cluster whose source does not answer is left for the
+    next time.
+    """
+    rolled = 0
+    for cluster_id in (
+        Cluster.objects.filter(active=True).order_by("pk").values_list("pk", flat=True)
+    ):
+        for window in due_windows(cluster_id)[:_WINDOWS_AT_A_TIME]:
+            try:
+                roll_window(cluster_id, window, now=now, source=source)
+            except (SourceUnavailable, SourceRejected) as error:
+                logger.warning("quotas of cluster %s at %s: %s", cluster_id, window.start, error)
+                break
+            rolled += round(window.seconds / 3600)
+    return rolled
+
+
+def due_windows(cluster_id: int) -> list[Window]:
+    """Return what is to be summed: runs of hours of at most a day, the newest first. One query."""
+    summed = QuotaHour.objects.filter(cluster_id=OuterRef("cluster_id"), hour=OuterRef("hour"))
+    hours = CollectionWindow.objects.filter(
+        cluster_id=cluster_id, state__in=_WITH_FACTS, collected_at__isnull=False
+    ).annotate(summed=Subquery(summed.values("collected_at")[:1]))
+    due = hours.filter(Q(summed__isnull=True) | ~Q(summed=F("collected_at")))
+    windows: list[Window] = []
+    for hour in due.order_by("-hour").values_list("hour", flat=True):
+        last = windows[-1] if windows else None
+        if last is not None and last.start == hour + _HOUR and last.end - hour <= _DAY:
+            windows[-1] = Window(hour, last.end)
+        else:
+            windows.append(Window(hour, hour + _HOUR))
+    return windows
+
+
+def _collected(cluster_id: int, window: Window) -> dict[datetime, datetime]:
+    """Return hour → when it was collected, of those that have facts. One query."""
+    rows = CollectionWindow.objects.filter(
+        cluster_id=cluster_id,
+        hour__gte=window.start,
+        hour__lt=window.end,
+        state__in=_WITH_FACTS,
+        collected_at__isnull=False,
+    )
+    found = rows.order_by("hour").values_list("hour", "collected_at")
+    return {hour: at for hour, at in found if at is not None}
+
+
+# ---------------------------------------------------------------- one hour, by key
+
+_Row = tuple[KeyId, Filled, bool]
+"""A key, how full it was, and whether what is not known is to be kept as it was."""
+
+
+def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_Row]:
+    watched = all(slot in inputs.watched for slot in hour.slots())
+    start = hour.start_seconds
+    for id_, key in sorted(inputs.keys.items()):
+        if id_.source == Source.RESOURCE_QUOTA:
+            filled = _quota(key, hour, inputs, watched=watched)
+            kept = False
+        else:
+            filled = _queue(key, start, inputs, known=watched and recent)
+            kept = not recent
+        if filled is not None:
+            yield id_, filled, kept
+
+
+def _quota(key: KeySpells, hour: Window, inputs: Inputs, *, watched: bool) -> Filled | None:
+    at = int(hour.start_seconds)
+    known = watched or key.counting is not Counting.CLAIMS
+    filled = fill(
+        key,
+        at,
+        inputs.lives.get((at, key.id.namespace), ()),
+        inputs.refused.get(key.id.namespace, ()),
+        known=known,
+    )
+    if filled is not None and not known:
+        # Nobody saw the claims; what was used of them is what the series say.
+        slots = inputs.shown_used.get(key.id, {})
+        shown = [slots[slot] for slot in hour.slots() if slot in slots]
+        if shown:
+            filled.used = sum(shown) * SLOT_SECONDS / 3600
+    return filled
+
+
+def _queue(key: KeySpells, start: float, inputs: Inputs, *, known: bool) -> Filled | None:
+    part = key.id.key.partition("/")[0]
+    flavor = part if key.id.source == Source.CLUSTER_QUEUE else ""
+    cell = (key.id.name, flavor, key.resource)
+    return fill_queue(
+        key,
+        start,
+        inputs.queue_use.taken.get(cell, ()),
+        inputs.queue_use.held.get(cell, ()),
+        inputs.queue_waits.get((key.id.name, key.resource), ()),
+        known=known,
+    )
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _key_ids(cluster_id: int, keys: Iterable[KeyId]) -> dict[KeyId, int]:
+    """Return the ids of keys; those that are new are made, also where another does so at once."""
+    wanted = set(keys)
+    known = _known_ids(cluster_id)
+    new = sorted(wanted - known.keys())
+    if new:
+        rows = [QuotaKey(cluster_id=cluster_id, **one._asdict()) for one in new]
+        QuotaKey.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
+        known = _known_ids(cluster_id)
+    return {id_: known[id_] for id_ in wanted}
+
+
+def _known_ids(cluster_id: int) -> dict[KeyId, int]:
+    rows = QuotaKey.objects.filter(cluster_id=cluster_id).order_by("pk")
+    return {KeyId(*rest): pk for pk, *rest in rows.values_list("pk", *_KEY_FIELDS[1:])}
+
+
+def _write(
+    cluster_id: int,
+    hour: Window,
+    rows: Sequence[_Row],
+    ids: Mapping[KeyId, int],
+    users: _Users,
+    collected_at: datetime,
+) -> None:
+    team_of = team_finder_at(hour.start)
+    at = instant(hour.start)
+    with transaction.atomic():
+        # One writer of a cluster's hours at a time.
+        list(Cluster.objects.filter(pk=cluster_id).select_for_update(no_key=True))
+        there = QuotaKeyHour.objects.filter(cluster_id=cluster_id, hour=hour.start)
+        before = _before(there) if any(kept for _, _, kept in rows) else {}
+        there.delete()
+        insert(
+            QuotaKeyHour,
+            _COLUMNS,
+            (
+                (ids[id_], cluster_id, _team(id_, users, team_of), at, *_values(filled, known))
+                for id_, filled, kept in rows
+                for known in [before.get(ids[id_]) if kept else None]
+            ),
+        )
+        QuotaHour.objects.update_or_create(
+            cluster_id=cluster_id,
+            hour=hour.start,
+            defaults={"collected_at": collected_at, "keys": len(rows)},
+        )
+
+
+def _before(there: Any) -> dict[int, Sequence[float | None]]:
+    return {pk: rest for pk, *rest in there.values_list("key_id", *_COLUMNS[6:])}
+
+
+def _values(filled: Filled, before: Sequence[float | None] | None) -> tuple[float | None, ...]:
+    amounts = (filled.used, filled.held, filled.pending, filled.suppressed)
+    if before is not None and filled.used is None:
+        amounts = tuple(before)  # type: ignore[assignment]
+    return (filled.seconds, filled.hard, *amounts)
+
+
+def _team(id_: KeyId, users: _Users, team_of: Callable[[str], int]) -> int | None:
+    """Return whose a key is: of a queue the one team whose namespaces use it, if it is one."""
+    if id_.namespace:
+        return team_of(id_.namespace)
+    teams = {team_of(namespace) for namespace in users.get((id_.source, id_.name), ())}
+    return teams.pop() if len(teams) == 1 else None

@@ -1,0 +1,138 @@
+"""What claims are charged, and what queues gave."""
+
+import pytest
+
+from apps.clusters.domain.ledger import ClaimedDevice, ClaimRecord
+from apps.clusters.domain.sightings import (
+    ClaimRequest,
+    Condition,
+    FlavorQuota,
+    Kind,
+    PodSet,
+    SeenClaim,
+    SeenClusterQueue,
+    SeenPodGroup,
+    SeenWorkload,
+    Sighting,
+)
+from apps.quotas.domain.asked import Owner, charged, claim_lives, kueue_use, volcano_use
+from apps.quotas.domain.keys import Counting
+from apps.quotas.domain.saturation import Life
+
+GPU, CLASS = "nvidia.com/gpu", "gpu.nvidia.com"
+ONE_FLAVOR = SeenClusterQueue(quotas=(FlavorQuota("a100", GPU, 8),))
+TWO_FLAVORS = SeenClusterQueue(quotas=(FlavorQuota("a100", GPU, 8), FlavorQuota("h100", GPU, 8)))
+TRAIN: Owner = ("vision", "Job", "train")
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ([ClaimRequest("a", CLASS, 2), ClaimRequest("b", CLASS, 1)], {CLASS: 3}),
+        ([ClaimRequest("a", CLASS, None)], {CLASS: 32}),
+        (
+            [
+                ClaimRequest("big", "h100", 1, of="a"),
+                ClaimRequest("many", "a100", 2, of="a"),
+                ClaimRequest("more", "a100", 4, of="a"),
+            ],
+            {"h100": 1, "a100": 4},
+        ),
+        ([ClaimRequest("a", CLASS, 1, admin=True)], {}),
+    ],
+    ids=["sum", "all devices", "the most of alternatives", "administration"],
+)
+def test_what_a_claim_is_charged(requests: list[ClaimRequest], expected: dict[str, float]) -> None:
+    assert charged(requests) == expected
+
+
+def allocation(uid: str, start: float, end: float | None) -> ClaimRecord:
+    device = ClaimedDevice(CLASS, "GPU-1", "", "A100")
+    return ClaimRecord(uid, "vision", uid, "node", start, end, (device, device))
+
+
+def test_a_claim_is_charged_from_its_creation_and_held_while_it_is_allocated() -> None:
+    body = SeenClaim(10, (ClaimRequest("a", CLASS, 2),))
+    seen = Sighting(Kind.RESOURCE_CLAIM, "c", "vision", "c", body, 11, 11, 90)
+    spells = [allocation("c", 20, 40), allocation("c", 60, None)]
+    assert claim_lives([seen], spells) == [
+        ("vision", Life({CLASS: 2}, 10, 90, ((20, 40), (60, None)), "", Counting.CLAIMS))
+    ]
+
+
+def test_of_a_claim_that_nobody_remembers_the_allocations_tell() -> None:
+    found = claim_lives([], [allocation("c", 20, 40), allocation("c", 60, 80)])
+    assert found == [
+        ("vision", Life({CLASS: 2}, 20, 80, ((20, 40), (60, 80)), "", Counting.CLAIMS))
+    ]
+
+
+def workload(
+    *, reserved: float | None, queue: str = "q", flavor: str = "a100", gone: float | None = None
+) -> Sighting:
+    waits = Condition("PodsReady", "False")
+    conditions: tuple[Condition, ...] = (waits, Condition("QuotaReserved", "False"))
+    if reserved is not None:
+        conditions = (waits, Condition("QuotaReserved", "True", since=reserved))
+    flavors = {} if reserved is None else {GPU: flavor}
+    body = SeenWorkload(
+        created=10,
+        queue="local",
+        cluster_queue="" if reserved is None else queue,
+        owner_kind="Job",
+        owner="train",
+        pod_sets=(PodSet("main", 2, {GPU: 2.0, "cpu": 1.0}, flavors),),
+        conditions=conditions,
+    )
+    return Sighting(Kind.KUEUE_WORKLOAD, "w", "vision", "train", body, 10, 10, gone)
+
+
+def pods(*bound: tuple[float, float | None]) -> dict[Owner, list[Life]]:
+    return {TRAIN: [Life({GPU: 2.0}, start - 1, end, ((start, end),)) for start, end in bound]}
+
+
+def test_an_admitted_workload_takes_its_quota_until_it_is_gone() -> None:
+    local = {("vision", "local"): "q"}
+    seen = [workload(reserved=20, gone=90)]
+    use = kueue_use(seen, {"q": TWO_FLAVORS}, local, pods((25, 80), (30, 85)))
+    assert dict(use.taken) == {("q", "a100", GPU): [(4, 20, 90)]}
+    assert dict(use.held) == {("q", "a100", GPU): [(2, 25, 80), (2, 30, 85)]}
+
+
+def test_what_it_held_before_it_was_evicted_is_known_by_its_pods() -> None:
+    local = {("vision", "local"): "q"}
+    again = kueue_use([workload(reserved=50)], {"q": ONE_FLAVOR}, local, pods((25, 40), (60, None)))
+    assert dict(again.taken) == {("q", "a100", GPU): [(4, 50, None), (2, 25, 40)]}
+    lost = kueue_use([workload(reserved=None)], {"q": ONE_FLAVOR}, local, pods((25, 40)))
+    assert dict(lost.taken) == {("q", "a100", GPU): [(2, 25, 40)]}
+
+
+def test_what_cannot_be_told_is_not_guessed() -> None:
+    local = {("vision", "local"): "q"}
+    several = kueue_use([workload(reserved=None)], {"q": TWO_FLAVORS}, local, pods((25, 40)))
+    unknown = kueue_use([workload(reserved=20, queue="other")], {"q": ONE_FLAVOR}, local, {})
+    nowhere = kueue_use([workload(reserved=None)], {"q": ONE_FLAVOR}, {}, {})
+    assert not several.taken
+    assert not unknown.taken
+    assert not nowhere.taken
+
+
+def test_a_volcano_queue_is_held_by_the_pods_of_its_groups_once() -> None:
+    body = SeenPodGroup(created=0, queue="q", owner_kind="Job", owner="train")
+    groups = [
+        Sighting(Kind.VOLCANO_POD_GROUP, uid, "vision", uid, body, 0, 0) for uid in ("a", "b")
+    ]
+    none = Sighting(Kind.VOLCANO_POD_GROUP, "c", "vision", "c", SeenPodGroup(created=0), 0, 0)
+    use = volcano_use([*groups, none], pods((25, None)))
+    assert dict(use.taken) == {("q", "", GPU): [(2, 25, None)]}
+    assert use.held == use.taken
+
+
+def test_pods_that_ask_for_something_else_hold_nothing_of_the_queue() -> None:
+    local = {("vision", "local"): "q"}
+    other = {TRAIN: [Life({"cpu": 2.0}, 24, 40, ((25, 40),))]}
+    use = kueue_use([workload(reserved=20)], {"q": ONE_FLAVOR}, local, other)
+    assert not use.held
+    of_other_kind = Sighting(Kind.CLUSTER_QUEUE, "q", "", "q", ONE_FLAVOR, 0, 0)
+    assert claim_lives([of_other_kind], []) == []
+    assert not kueue_use([of_other_kind], {"q": ONE_FLAVOR}, local, other).taken

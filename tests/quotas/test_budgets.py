@@ -1,0 +1,207 @@
+"""Budgets in their running period: burn-down, rates, when they end, and what is alerted."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.window import Window
+from apps.quotas.domain.periods import period_at
+from apps.quotas.models import Budget, BudgetAlert
+from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows
+from apps.quotas.selectors.budgets import Allowance, Closed, Spending, money_allowances
+from apps.quotas.services import note_alerts, note_budget_alerts
+from tests.factories import Portal, make_portal
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = START + timedelta(days=10, hours=1, minutes=20)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+OUTSIDER = Visibility(everything=False)
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("period", "start", "end"),
+    [
+        ("week", (2026, 3, 23), (2026, 3, 30)),
+        ("month", (2026, 3, 1), (2026, 4, 1)),
+        ("quarter", (2026, 1, 1), (2026, 4, 1)),
+        ("year", (2026, 1, 1), (2027, 1, 1)),
+    ],
+    ids=str,
+)
+def test_periods_are_local_to_the_report(
+    period: str, start: tuple[int, int, int], end: tuple[int, int, int]
+) -> None:
+    at = datetime(2026, 3, 29, 20, tzinfo=UTC)
+    found = period_at(period, at, BERLIN)
+    assert found.start == datetime(*start, tzinfo=BERLIN)
+    assert found.end == datetime(*end, tzinfo=BERLIN)
+
+
+def test_a_december_ends_with_its_year_and_other_periods_are_refused() -> None:
+    at = datetime(2026, 12, 31, 12, tzinfo=UTC)
+    assert period_at("month", at, BERLIN).end == datetime(2027, 1, 1, tzinfo=BERLIN)
+    assert period_at("quarter", at, BERLIN).start == datetime(2026, 10, 1, tzinfo=BERLIN)
+    with pytest.raises(ValueError, match="fortnight"):
+        period_at("fortnight", at, BERLIN)
+
+
+@pytest.fixture
+def portal(db: None) -> Portal:
+    """Vision holds 7 GPUs from the first hour of the year on, in every hour."""
+    portal = make_portal("UTC", since=START)
+    portal.collect(Window(START, START + timedelta(days=10, hours=1)))
+    return portal
+
+
+def budget(team: Team, gpu_hours: float, period: str = "month") -> None:
+    Budget.objects.create(team=team, period=period, gpu_hours=gpu_hours, valid_from=START)
+
+
+def only(rows: list[BudgetRow]) -> BudgetRow:
+    (row,) = rows
+    return row
+
+
+def test_a_steady_team_burns_its_budget_evenly(portal: Portal) -> None:
+    budget(portal.vision, 7 * 744)
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert (row.team, row.unit, row.period) == ("vision", "gpu_hours", "month")
+    assert (row.period_start, row.period_end) == (START, datetime(2026, 2, 1, tzinfo=UTC))
+    assert row.used == pytest.approx(7 * 241)
+    assert row.burn_rate == pytest.approx(1.0)
+    assert row.burn_rate_1d == pytest.approx(1.0)
+    assert row.burn_rate_7d == pytest.approx(1.0)
+    assert row.as_of == START + timedelta(days=10, hours=1)
+
+
+def test_a_small_budget_ends_before_its_period(portal: Portal) -> None:
+    budget(portal.vision, 7 * 372)
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    expected = START + timedelta(hours=372)
+    for found in (row.exhausted_at, row.exhausted_at_early, row.exhausted_at_late):
+        assert found is not None
+        assert abs(found - expected) < timedelta(seconds=5)
+    assert row.burn_rate == pytest.approx(2.0)
+
+
+def test_a_budget_that_is_used_up_tells_when(portal: Portal) -> None:
+    budget(portal.vision, 7 * 30.5)
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert row.exhausted_at is not None
+    assert abs(row.exhausted_at - (START + timedelta(hours=30.5))) < timedelta(seconds=5)
+
+
+def test_the_burn_down_has_a_point_at_the_end_of_each_day(portal: Portal) -> None:
+    budget(portal.vision, 7 * 744)
+    points = only(budget_rows(NOW, visibility=OUTSIDER)).points
+    assert points[0].at == START
+    assert points[0].used == 0
+    assert [point.at for point in points[1:11]] == [START + n * DAY for n in range(1, 11)]
+    assert [point.used for point in points[1:11]] == pytest.approx([168 * n for n in range(1, 11)])
+    assert points[-1].at == START + timedelta(days=10, hours=1)
+    assert points[-1].used == pytest.approx(7 * 241)
+
+
+def test_before_the_first_closed_hour_nothing_is_known(db: None) -> None:
+    portal = make_portal("UTC", since=START)
+    budget(portal.vision, 100)
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert (row.used, row.burn_rate, row.exhausted_at, row.as_of) == (0, None, None, None)
+    assert row.points == ()
+
+
+def test_a_period_that_has_just_begun_has_no_rate_and_the_last_week_all_the_same(
+    portal: Portal,
+) -> None:
+    budget(portal.vision, 700, "week")
+    at = datetime(2026, 1, 12, 0, 10, tzinfo=UTC)
+    row = only(budget_rows(at, visibility=OUTSIDER))
+    assert row.period_start == datetime(2026, 1, 12, tzinfo=UTC)
+    assert (row.used, row.burn_rate) == (0, None)
+    assert row.burn_rate_7d is not None
+
+
+def test_only_budgets_that_hold_are_shown(portal: Portal) -> None:
+    budget(portal.vision, 100)
+    Budget.objects.update(valid_to=NOW)
+    assert budget_rows(NOW, visibility=EVERYTHING) == []
+
+
+def test_more_budgets_need_no_more_queries(
+    portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for team in (portal.vision, portal.speech, portal.unassigned):
+        for period in ("week", "month", "year"):
+            budget(team, 10_000, period)
+    with django_assert_max_num_queries(20):
+        assert len(budget_rows(NOW, visibility=OUTSIDER)) == 9
+
+
+def test_money_burns_by_the_amounts_that_costs_hand_over(portal: Portal) -> None:
+    Budget.objects.create(
+        team=portal.vision, period="month", money="3100", currency="USD", valid_from=START
+    )
+    assert budget_rows(NOW, visibility=EVERYTHING) == []
+    zone = ZoneInfo("UTC")
+    days = {(START + n * DAY).date(): 200.0 for n in range(10)}
+    spending = Spending({"vision": days}, {"vision": 200.0}, {"vision": 1400.0})
+    closed = Closed(START + 10 * DAY, 24, 168)
+    allowances = money_allowances(NOW, zone)
+    row = only(burn_rows(allowances, spending, closed, at=NOW, zone=zone, hours_of=lambda *_: {}))
+    assert (row.unit, row.allowance, row.used) == ("USD", 3100, 2000)
+    assert row.burn_rate == pytest.approx(2.0)
+    assert row.exhausted_at == START + timedelta(days=15.5)
+
+
+def test_an_alert_is_noted_once_for_each_threshold_and_period(portal: Portal) -> None:
+    budget(portal.vision, 7 * 300)
+    assert note_budget_alerts(now=NOW) == 3
+    assert note_budget_alerts(now=NOW + HOUR) == 0
+    found = budget_alerts(Window(NOW, NOW + HOUR), visibility=OUTSIDER)
+    assert [(a.kind, a.threshold) for a in found] == [
+        ("used", 0.5), ("used", 0.8), ("projected", 1.0),
+    ]  # fmt: skip
+    assert all(a.team == "vision" and a.allowance == 2100 for a in found)
+
+
+def row_of(used: float, *, start: datetime = START, ends: datetime | None = None) -> BudgetRow:
+    return BudgetRow(
+        "vision", "month", start, start + 31 * DAY, "USD", 100.0, used, None, None, None, ends,
+        None, None,
+    )  # fmt: skip
+
+
+def test_a_later_threshold_and_a_later_period_are_alerted_anew(portal: Portal) -> None:
+    assert note_alerts([row_of(50)], now=NOW) == 1
+    assert note_alerts([row_of(101, ends=NOW)], now=NOW) == 2
+    assert note_alerts([row_of(51, start=START + 31 * DAY)], now=NOW) == 1
+    assert not BudgetAlert.objects.filter(kind="projected").exists()
+
+
+def test_alerts_on_money_are_for_who_sees_the_team(portal: Portal) -> None:
+    note_alerts([row_of(50)], now=NOW)
+    window = Window(NOW, NOW + HOUR)
+    assert budget_alerts(window, visibility=OUTSIDER) == []
+    own = Visibility(everything=False, team_ids=frozenset([portal.vision.pk]))
+    assert len(budget_alerts(window, visibility=own)) == 1
+
+
+def test_allowances_are_sorted_by_team_and_period() -> None:
+    zone = ZoneInfo("UTC")
+    rows = burn_rows(
+        [
+            Allowance(team, "month", period_at("month", NOW, zone), "gpu_hours", 10.0)
+            for team in ("b", "a")
+        ],
+        Spending(),
+        None,
+        at=NOW,
+        zone=zone,
+        hours_of=lambda *_: {},
+    )
+    assert [row.team for row in rows] == ["a", "b"]

@@ -1,0 +1,89 @@
+"""Quotas of the campus: what is summed from the ledger is what its own series count."""
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.window import Window
+from apps.clusters.gateways import cluster_source, metrics_source
+from apps.clusters.models import Cluster
+from apps.clusters.services.watch import snapshot
+from apps.lab.catalog import catalog_yaml
+from apps.lab.scenarios.base import Scenario
+from apps.lab.scenarios.registry import load
+from apps.operations.services import load_catalog
+from apps.quotas.domain.keys import Counting, meaning_of
+from apps.quotas.models import QuotaKeyHour
+from apps.quotas.selectors import quota_rows
+from apps.quotas.services import roll_hours
+from apps.usage.services import collect_window
+from tests.lab.conftest import NOW
+from tests.served_lab import served_lab
+
+pytestmark = pytest.mark.django_db
+
+HOURS = 2
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return load("campus", now=NOW)
+
+
+def test_quotas_of_the_campus_are_as_it_counts_them_itself(scenario: Scenario) -> None:
+    now = datetime.fromtimestamp(NOW, UTC)
+    end = now.replace(minute=0, second=0, microsecond=0)
+    window = Window(end - timedelta(hours=HOURS), end)
+    with served_lab(scenario, NOW) as url:
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
+        cluster = Cluster.objects.get()
+        collect_window(cluster.name, window, now=now)
+        assert roll_hours(now=now) == HOURS
+        shown: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+        for slot in metrics_source(cluster).quotas(window):
+            shown[slot.namespace, slot.quota, slot.key].append((slot.hard or 0.0, slot.used or 0.0))
+        source = cluster_source(cluster)
+        assert source is not None
+        snapshot(cluster, source, now)
+        source.close()
+    rows = QuotaKeyHour.objects.order_by("hour", "key")
+    columns = ("key__namespace", "key__name", "key__key", "hard", "used")
+    summed: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+    for namespace, name, key, hard, used in rows.values_list(*columns):
+        summed[namespace, name, key].append((hard, used or 0.0))
+    compared = 0
+    for place, hours in summed.items():
+        means = [sum(column) / len(shown[place]) for column in zip(*shown[place], strict=True)]
+        found = [sum(column) / HOURS for column in zip(*hours, strict=True)]
+        assert found[0] == pytest.approx(means[0]), place
+        if meaning_of(place[2]).counting is Counting.REQUESTS:
+            # Series are sampled twice a minute: a pod that comes between counts half a minute less.
+            assert found[1] == pytest.approx(means[1], rel=0.01, abs=0.2), place
+            compared += 1
+    assert compared > len(scenario.teams)
+
+
+def test_what_the_quotas_count_is_what_the_ledger_has(scenario: Scenario) -> None:
+    now = datetime.fromtimestamp(NOW, UTC)
+    with served_lab(scenario, NOW) as url:
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
+        cluster = Cluster.objects.get()
+        source = cluster_source(cluster)
+        assert source is not None
+        snapshot(cluster, source, now)
+        source.close()
+    rows = quota_rows(now, visibility=EVERYTHING, page_size=500).rows
+    inert = [row for row in rows if not row.effective]
+    assert inert
+    assert all(row.finding and row.fix for row in inert)
+    of_pods = [
+        row
+        for row in rows
+        if row.source == "ResourceQuota" and row.effective and not row.unit.startswith("devices")
+    ]
+    assert len(of_pods) > len(scenario.teams)
+    for row in of_pods:
+        assert row.used == pytest.approx((row.held or 0) + (row.pending or 0)), row
+        assert row.tiers, row

@@ -1,0 +1,106 @@
+"""What quota keys limit, and which tiers they reach."""
+
+import pytest
+
+from apps.clusters.domain.sightings import Scope
+from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.quotas.domain.keys import Counting, KeyMeaning, meaning_of, reachable_tiers, unit_of
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+NPU, CLASS = "acme.example/npu", "gpu.nvidia.com"
+_PODS = Counting.REQUESTS
+DEVICES = ".deviceclass.resource.k8s.io/devices"
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+
+
+@pytest.mark.parametrize(
+    ("key", "resource", "counting", "unit"),
+    [
+        (f"requests.{GPU}", GPU, _PODS, "GPUs"),
+        (f"requests.{MIG}", MIG, _PODS, "1g.10gb MIG devices"),
+        (f"requests.{MIG}.shared", f"{MIG}.shared", _PODS, "shared 1g.10gb MIG devices"),
+        (f"requests.{GPU}.shared", f"{GPU}.shared", _PODS, "shared GPUs"),
+        (f"requests.{NPU}", NPU, _PODS, f"units of {NPU}"),
+        (f"{CLASS}{DEVICES}", CLASS, Counting.CLAIMS, f"devices of {CLASS}"),
+        (f"fast{DEVICES}", "fast", Counting.CLAIMS, "devices of fast"),
+        (f"requests.{IMPLICIT}{CLASS}", CLASS, _PODS, f"units of {CLASS}"),
+    ],
+)
+def test_keys_that_limit_gpus(key: str, resource: str, counting: Counting, unit: str) -> None:
+    meaning = meaning_of(key, named={NPU, "fast"})
+    assert meaning == KeyMeaning(key, resource, counting, of_gpus=True)
+    assert meaning.unit == unit
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        (GPU, f"requests.{GPU}"),
+        (f"limits.{GPU}", f"requests.{GPU}"),
+        (MIG, f"requests.{MIG}"),
+        (f"limits.{MIG}", f"requests.{MIG}"),
+        (f"{IMPLICIT}gpu.nvidia.com", f"requests.{IMPLICIT}gpu.nvidia.com"),
+    ],
+)
+def test_keys_that_kubernetes_accepts_and_never_counts(key: str, instead: str) -> None:
+    meaning = meaning_of(key)
+    assert meaning.of_gpus
+    assert not meaning.effective
+    assert meaning.instead == instead
+    assert key in meaning.finding
+    assert instead in meaning.fix
+
+
+def test_claims_match_no_scope_so_a_quota_with_scopes_counts_no_devices() -> None:
+    key, scopes = f"gpu.nvidia.com{DEVICES}", (Scope("PriorityClass", "In", ("high",)),)
+    assert not meaning_of(key, scopes=scopes).effective
+    assert meaning_of(key).effective
+    assert meaning_of(f"requests.{GPU}", scopes=scopes).effective
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "requests.cpu", "limits.memory", "pods", "count/pods", "persistentvolumeclaims",
+        "count/resourceclaims.resource.k8s.io", f"net.example.com{DEVICES}",
+        f"requests.{IMPLICIT}net.example.com",
+    ],
+)  # fmt: skip
+def test_other_keys_are_not_of_gpus_and_no_finding(key: str) -> None:
+    meaning = meaning_of(key)
+    assert not meaning.of_gpus
+    assert meaning.effective
+    assert not meaning.finding
+
+
+def test_objects_are_counted_as_objects() -> None:
+    assert meaning_of("count/pods").unit == "objects"
+    assert unit_of("amd.com/gpu") == "GPUs"
+
+
+RULES = [
+    TierRule("a100", Sharing.EXCLUSIVE, (GPU,), node_selector={"model": "a100"}),
+    TierRule("h100", Sharing.EXCLUSIVE, (GPU,), node_selector={"model": "h100", "pool": "big"}),
+    TierRule("any", Sharing.EXCLUSIVE, (GPU,)),
+    TierRule("small", Sharing.MIG, (MIG,)),
+    TierRule("dra", Sharing.DRA, device_classes=("gpu.nvidia.com",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("resource", "flavor", "tiers"),
+    [
+        (GPU, None, ("a100", "h100", "any")),
+        (GPU, {"model": "a100"}, ("a100", "any")),
+        (GPU, {"pool": "big"}, ("a100", "h100", "any")),
+        (GPU, {"model": "t4"}, ("any",)),
+        (MIG, None, ("small",)),
+        ("gpu.nvidia.com", None, ("dra",)),
+        ("amd.com/gpu", None, ()),
+    ],
+    ids=str,
+)
+def test_a_key_reaches_every_tier_that_its_nodes_do_not_exclude(
+    resource: str, flavor: dict[str, str] | None, tiers: tuple[str, ...]
+) -> None:
+    assert reachable_tiers(resource, RULES, flavor) == tiers

@@ -1,0 +1,108 @@
+"""What queues may hold, with what others lend."""
+
+from math import inf
+
+import pytest
+
+from apps.clusters.domain.sightings import (
+    FlavorQuota,
+    FlavorUse,
+    Kind,
+    SeenClusterQueue,
+    SeenCohort,
+    SeenLocalQueue,
+    SeenVolcanoQueue,
+    Sighting,
+)
+from apps.quotas.domain.limits import kueue_limits, set_limits, volcano_limits
+
+GPU = "nvidia.com/gpu"
+
+
+def queue(
+    name: str,
+    nominal: float,
+    *,
+    cohort: str = "lab",
+    borrowing: float | None = None,
+    lending: float | None = None,
+    used: float = 0.0,
+) -> Sighting:
+    body = SeenClusterQueue(
+        cohort=cohort,
+        quotas=(FlavorQuota("a100", GPU, nominal, borrowing, lending),),
+        reserved=(FlavorUse("a100", GPU, used + 1),),
+        used=(FlavorUse("a100", GPU, used, max(0.0, used - nominal)),),
+        weight=2.0,
+    )
+    return Sighting(Kind.CLUSTER_QUEUE, f"uid-{name}", "", name, body, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ceiling"),
+    [
+        (queue("one", 8), queue("two", 4), 12),
+        (queue("one", 8, borrowing=2), queue("two", 4), 10),
+        (queue("one", 8, borrowing=0), queue("two", 4), 8),
+        (queue("one", 8), queue("two", 4, lending=1), 9),
+        (queue("one", 8, borrowing=3), queue("two", 4, lending=1), 9),
+        (queue("one", 8), queue("two", 4, lending=0), 8),
+        (queue("one", 8), queue("two", 4, cohort="other"), 8),
+        (queue("one", 8, cohort=""), queue("two", 4), 8),
+    ],
+    ids=[
+        "all that the other has", "its borrowing limit", "may not borrow", "the lending limit",
+        "the lesser of both", "nothing lent", "another cohort", "no cohort",
+    ],
+)  # fmt: skip
+def test_the_ceiling_is_nominal_and_what_may_be_borrowed(
+    first: Sighting, second: Sighting, ceiling: float
+) -> None:
+    found = {limit.name: limit for limit in kueue_limits([first, second])}
+    assert found["one"].hard == 8
+    assert found["one"].ceiling == ceiling
+
+
+def test_a_cohort_lends_its_own_quota_too() -> None:
+    own = SeenCohort(quotas=(FlavorQuota("a100", GPU, 5),))
+    cohort = Sighting(Kind.COHORT, "uid-lab", "", "lab", own, 0, 0)
+    assert kueue_limits([queue("one", 8), cohort])[0].ceiling == 13
+
+
+def test_reserved_used_and_borrowed_are_told_apart() -> None:
+    one = kueue_limits([queue("one", 8, used=10), queue("two", 4)])[0]
+    assert (one.used, one.reserved, one.borrowed) == (10, 11, 2)
+    assert (one.key, one.cohort, one.weight) == ("a100/nvidia.com/gpu", "lab", 2)
+
+
+def test_a_queue_without_status_has_no_use_to_tell() -> None:
+    body = SeenClusterQueue(quotas=(FlavorQuota("a100", GPU, 8), FlavorQuota("a100", "cpu", 1)))
+    found = kueue_limits([Sighting(Kind.CLUSTER_QUEUE, "u", "", "one", body, 0, 0)])
+    assert [(one.resource, one.used, one.borrowed) for one in found] == [
+        (GPU, None, None),
+        ("cpu", None, None),
+    ]
+
+
+def test_volcano_queues_have_a_capability_and_a_deserved_share() -> None:
+    body = SeenVolcanoQueue(
+        capability={GPU: 8}, deserved={GPU: 4}, guarantee={GPU: 2}, allocated={GPU: 5}, weight=3
+    )
+    found = volcano_limits("vision", body)
+    assert [(one.key, one.hard, one.used, one.ceiling, one.guarantee) for one in found] == [
+        ("capability/nvidia.com/gpu", 8, 5, 8, 2),
+        ("deserved/nvidia.com/gpu", 4, 5, 8, 2),
+    ]
+    open_ended = volcano_limits("open", SeenVolcanoQueue(deserved={GPU: 4}))
+    assert [(one.ceiling, one.used) for one in open_ended] == [(None, 0)]
+
+
+def test_what_queues_set_by_themselves() -> None:
+    volcano = SeenVolcanoQueue(capability={GPU: 8})
+    assert set_limits(queue("one", 8)) == [("a100", GPU, "a100/nvidia.com/gpu", 8)]
+    assert set_limits(Sighting(Kind.VOLCANO_QUEUE, "u", "", "v", volcano, 0, 0)) == [
+        ("capability", GPU, "capability/nvidia.com/gpu", 8)
+    ]
+    local = Sighting(Kind.LOCAL_QUEUE, "u", "a", "l", SeenLocalQueue(), 0, 0)
+    assert set_limits(local) == []
+    assert inf not in [one[3] for one in set_limits(queue("one", 8))]

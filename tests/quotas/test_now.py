@@ -1,0 +1,294 @@
+"""Quotas as they are, to each reader what the reader may see."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.sightings import (
+    Condition,
+    FlavorQuota,
+    FlavorUse,
+    Kind,
+    PodSet,
+    Scope,
+    SeenClusterQueue,
+    SeenFlavor,
+    SeenLocalQueue,
+    SeenPodGroup,
+    SeenQuota,
+    SeenVolcanoQueue,
+    SeenWorkload,
+)
+from apps.clusters.models import Cluster
+from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
+from apps.quotas.selectors import Order, QuotaFilters, QuotaRow, quota_rows, quota_sums
+from apps.usage.selectors import CursorRefused
+from tests.factories import (
+    A100,
+    H100,
+    ensure_builtin,
+    make_cluster,
+    make_pod,
+    make_team,
+    make_tier,
+    make_workload,
+)
+from tests.quotas.worlds import GPU, HOUR, KEY, NOON, NOW, refuse, see, see_quota
+
+pytestmark = pytest.mark.django_db
+
+ALL = Visibility(everything=True)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    ensure_builtin()
+    for team in ("vision", "speech"):
+        make_team(team, team, f"{team}-*")
+    make_tier("a100", position=0, model=A100)
+    make_tier("h100", position=1, model=H100)
+    return make_cluster("west", kubernetes={"in_cluster": True})
+
+
+def team_of(name: str) -> Visibility:
+    return Visibility(everything=False, team_ids=frozenset([Team.objects.get(name=name).pk]))
+
+
+def read(**values: Any) -> list[QuotaRow]:
+    return list(quota_rows(NOW, **{"visibility": ALL, **values}).rows)
+
+
+def run(cluster: Cluster, units: float, namespace: str = "vision", **values: Any) -> None:
+    given: dict[str, Any] = {"created_at": NOON, "bound_at": NOON, "units": units}
+    given |= {"requests": {GPU: units}}
+    make_pod(make_workload(cluster, namespace, "train"), **(given | values))
+
+
+def test_a_row_says_what_is_allowed_used_held_waited_for_and_refused(cluster: Cluster) -> None:
+    see_quota(cluster, "vision", 8, used=6)
+    run(cluster, 4)
+    run(cluster, 2, bound_at=None)
+    run(cluster, 9, ended_at=NOON + HOUR)
+    run(cluster, 9, namespace="vision-prod")
+    refuse(cluster, "vision", 3, since=NOON, detail="gpus")
+    refuse(cluster, "vision", 3, since=NOON - HOUR, until=NOON, detail="gpus")
+    (row,) = read()
+    assert (row.cluster, row.namespace, row.source, row.name, row.key) == (
+        "west", "vision", "ResourceQuota", "gpus", KEY,
+    )  # fmt: skip
+    assert (row.tiers, row.team, row.unit) == (("a100", "h100"), "vision", "GPUs")
+    assert (row.hard, row.used, row.held, row.pending, row.suppressed) == (8, 6, 4, 2, 3)
+    assert (row.saturation_ratio, row.effective, row.headroom) == (0.75, True, 2)
+    assert row.exhausted_at is None
+
+
+def test_a_key_that_limits_nothing_comes_with_its_fix(cluster: Cluster) -> None:
+    see_quota(cluster, "vision", 8, key=GPU)
+    (row,) = read()
+    assert (row.effective, row.instead, row.used, row.saturation_ratio) == (False, KEY, None, None)
+    assert "neither counts nor enforces" in row.finding
+    assert row.headroom is None
+    assert read(filters=QuotaFilters(effective=True)) == []
+
+
+def test_all_matching_quotas_are_listed_and_the_least_of_them_is_the_headroom(
+    cluster: Cluster,
+) -> None:
+    high = (Scope("PriorityClass", "In", ("high",)),)
+    see_quota(cluster, "vision", 8, used=6, name="all")
+    see_quota(cluster, "vision", 7, used=6, name="less")
+    see_quota(cluster, "vision", 1, used=1, name="high", scopes=high)
+    run(cluster, 1, priority_class="high")
+    run(cluster, 5, priority_class="low")
+    rows = {row.name: row for row in read()}
+    assert {name: row.headroom for name, row in rows.items()} == {"all": 1, "less": 1, "high": 1}
+    assert {name: row.held for name, row in rows.items()} == {"all": 6, "less": 6, "high": 1}
+    assert rows["high"].scopes == ("PriorityClass In high",)
+
+
+def test_a_status_that_lags_behind_is_told(cluster: Cluster) -> None:
+    body = SeenQuota(hard={KEY: 8}, observed_hard={KEY: 4}, used={KEY: 2})
+    see(cluster, Kind.RESOURCE_QUOTA, body, namespace="vision")
+    (row,) = read()
+    assert (row.hard, row.observed_hard) == (8, 4)
+
+
+def queues(cluster: Cluster) -> None:
+    shared = SeenClusterQueue(
+        cohort="lab",
+        quotas=(FlavorQuota("a100", GPU, 8, borrowing_limit=2),),
+        used=(FlavorUse("a100", GPU, 9, 1),),
+        reserved=(FlavorUse("a100", GPU, 10, 2),),
+    )
+    other = SeenClusterQueue(cohort="lab", quotas=(FlavorQuota("a100", GPU, 4),))
+    see(cluster, Kind.CLUSTER_QUEUE, shared, name="shared")
+    see(cluster, Kind.CLUSTER_QUEUE, other, name="other")
+    see(cluster, Kind.RESOURCE_FLAVOR, SeenFlavor({"nvidia.com/gpu.product": A100}), name="a100")
+    local = SeenLocalQueue(cluster_queue="shared")
+    see(cluster, Kind.LOCAL_QUEUE, local, name="local", namespace="vision")
+    body = SeenWorkload(
+        created=NOON.timestamp(), queue="local", cluster_queue="shared", owner_kind="Job",
+        owner="train", pod_sets=(PodSet("main", 1, {GPU: 5.0}, {GPU: "a100"}),),
+        conditions=(Condition("QuotaReserved", "True", since=NOON.timestamp()),),
+    )  # fmt: skip
+    see(cluster, Kind.KUEUE_WORKLOAD, body, name="train", namespace="vision")
+    run(cluster, 5)
+    refuse(cluster, "vision", 6, since=NOON, cause="queue", kind="Workload", queue="local")
+
+
+def test_a_cluster_queue_reaches_the_tiers_of_its_flavor(cluster: Cluster) -> None:
+    queues(cluster)
+    row = read(filters=QuotaFilters(source=("ClusterQueue",), team=("vision",)))[0]
+    assert (row.name, row.key, row.tiers) == ("shared", f"a100/{GPU}", ("a100",))
+    assert (row.hard, row.ceiling, row.borrowing_limit) == (8, 10, 2)
+    assert (row.used, row.reserved, row.borrowed) == (9, 10, 1)
+    assert (row.held, row.pending, row.suppressed) == (5, 4, 6)
+    assert (row.namespace, row.team, row.cohort) == ("", "vision", "lab")
+
+
+def test_a_volcano_queue_has_its_three_amounts(cluster: Cluster) -> None:
+    body = SeenVolcanoQueue(
+        capability={GPU: 8}, deserved={GPU: 4}, guarantee={GPU: 1}, allocated={GPU: 5}
+    )
+    see(cluster, Kind.VOLCANO_QUEUE, body, name="batch")
+    group = SeenPodGroup(created=0, queue="batch", owner_kind="Job", owner="train")
+    see(cluster, Kind.VOLCANO_POD_GROUP, group, name="g", namespace="speech")
+    run(cluster, 5, namespace="speech")
+    capability, deserved = read()
+    assert (capability.key, capability.hard) == (f"capability/{GPU}", 8)
+    assert (deserved.key, deserved.hard, deserved.ceiling) == (f"deserved/{GPU}", 4, 8)
+    assert (deserved.saturation_ratio, deserved.guarantee, deserved.held) == (1.25, 1, 5)
+    assert deserved.team == "speech"
+
+
+def test_readers_see_the_quotas_of_their_teams_alone(cluster: Cluster) -> None:
+    for namespace in ("vision", "speech", "stray"):
+        see_quota(cluster, namespace, 8)
+    queues(cluster)
+    seen = {(row.namespace, row.name) for row in read(visibility=team_of("vision"))}
+    assert seen == {("vision", "gpus"), ("", "shared")}
+    seen = {(row.namespace, row.name) for row in read(visibility=team_of("speech"))}
+    assert seen == {("speech", "gpus")}
+    assert read(visibility=Visibility(everything=False)) == []
+
+
+def test_everybody_sees_the_sums_of_teams_and_no_namespace(cluster: Cluster) -> None:
+    high = (Scope("PriorityClass", "In", ("high",)),)
+    see_quota(cluster, "vision", 8, used=4)
+    see_quota(cluster, "vision", 6, used=4, name="less")
+    see_quota(cluster, "vision", 1, used=1, name="high", scopes=high)
+    see_quota(cluster, "vision-prod", 2, used=1)
+    see_quota(cluster, "vision-dev", 9, key=GPU)
+    see_quota(cluster, "stray", 3)
+    run(cluster, 4)
+    sums = quota_sums(NOW, visibility=Visibility(everything=False))
+    assert [(s.team, s.unit, s.hard, s.used, s.held) for s in sums] == [
+        ("unassigned", "GPUs", 3, 0, 0),
+        ("vision", "GPUs", 8, 5, 4),
+    ]
+    assert sums[1].saturation_ratio == 5 / 8
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        (QuotaFilters(team=("speech",)), ["speech"]),
+        (QuotaFilters(namespace=("vision",)), ["vision"]),
+        (QuotaFilters(tier=("h100",)), ["speech", "vision"]),
+        (QuotaFilters(tier=("none",)), []),
+        (QuotaFilters(cluster=("east",)), []),
+        (QuotaFilters(source=("Queue",)), []),
+    ],
+    ids=str,
+)
+def test_filters_narrow(cluster: Cluster, filters: QuotaFilters, names: list[str]) -> None:
+    see_quota(cluster, "vision", 8)
+    see_quota(cluster, "speech", 8)
+    assert [row.namespace for row in read(filters=filters)] == names
+
+
+def test_pages_follow_one_another_without_a_gap(cluster: Cluster) -> None:
+    for number in range(5):
+        see_quota(cluster, f"vision-{number}", 8, used=float(number % 3))
+    see_quota(cluster, "vision", 8, key=GPU)
+    for order in Order:
+        found, cursor = [], None
+        for _ in range(3):
+            page = quota_rows(NOW, visibility=ALL, order=order, cursor=cursor, page_size=2)
+            found += [row.namespace for row in page.rows]
+            cursor = page.next_cursor
+        assert cursor is None
+        assert found == [row.namespace for row in read(order=order)]
+        assert len(set(found)) == 6
+    fullest = [row.namespace for row in read(order=Order.FULLEST)]
+    assert fullest == ["vision-2", "vision-1", "vision-4", "vision-0", "vision-3", "vision"]
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "WyJxdW90YXMtbmFtZSIsImEiLCIiLCIiLCIiLCIiLCIiXQ"])
+def test_a_cursor_of_another_list_is_refused(cluster: Cluster, cursor: str) -> None:
+    with pytest.raises(CursorRefused):
+        read(cursor=cursor)
+
+
+def test_the_trend_of_a_week_tells_when_a_quota_is_full(cluster: Cluster) -> None:
+    see_quota(cluster, "vision", 8, used=4)
+    see_quota(cluster, "speech", 8, used=8)
+    key = QuotaKey.objects.create(
+        cluster=cluster, source="ResourceQuota", namespace="vision", name="gpus", key=KEY
+    )
+    QuotaKeyHour.objects.bulk_create(
+        QuotaKeyHour(
+            key=key, cluster=cluster, hour=NOW - n * HOUR, seconds=1800, hard=4,
+            used=(4 - 0.02 * n) / 2,
+        )
+        for n in range(1, 169)
+    )  # fmt: skip
+    speech, vision = read()
+    assert vision.exhausted_at is not None
+    assert abs(vision.exhausted_at - (NOW + 200 * HOUR)) < timedelta(seconds=5)
+    assert speech.exhausted_at == NOW
+
+
+def test_a_cluster_that_nobody_watches_shows_its_last_summed_hour(cluster: Cluster) -> None:
+    key = QuotaKey.objects.create(
+        cluster=cluster, source="ResourceQuota", namespace="vision", name="gpus", key=KEY
+    )
+    for hour, used in ((NOON - HOUR, 1.0), (NOON, 2.0)):
+        QuotaHour.objects.create(cluster=cluster, hour=hour, collected_at=NOW, keys=1)
+        QuotaKeyHour.objects.create(
+            key=key, cluster=cluster, hour=hour, seconds=1800, hard=4, used=used, held=1,
+            pending=0, suppressed=0,
+        )  # fmt: skip
+    (row,) = read()
+    assert (row.hard, row.used, row.held, row.as_of) == (8, 4, 2, NOON + HOUR)
+    assert row.team == "vision"
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_longer_list_needs_no_more_queries(
+    cluster: Cluster, django_assert_num_queries: DjangoAssertNumQueries, count: int
+) -> None:
+    for number in range(count):
+        see_quota(cluster, f"vision-{number}", 8)
+    key = QuotaKey.objects.create(
+        cluster=cluster, source="ResourceQuota", namespace="vision-0", name="gpus", key=KEY
+    )
+    QuotaKeyHour.objects.create(key=key, cluster=cluster, hour=NOON, seconds=1, hard=1, used=1)
+    own = team_of("vision")
+    for visibility in (ALL, own):
+        with django_assert_num_queries(9):
+            assert len(read(visibility=visibility)) == count
+
+
+def test_queues_cost_two_queries_more_for_each_cluster(
+    cluster: Cluster, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    queues(cluster)
+    see_quota(cluster, "vision", 8)
+    with django_assert_num_queries(10):
+        assert len(read()) == 3

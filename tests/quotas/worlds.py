@@ -1,0 +1,121 @@
+"""A cluster with quotas, for the tests of what is summed and read of them."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from apps.clusters.domain.sightings import Body, Kind, Scope, SeenQuota
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, WatchSpan
+from apps.clusters.models import Sighting as SightingRow
+from apps.clusters.ports import QuotaSlot
+from apps.pending.models import CauseSpell, Episode
+from tests.factories import make_workload, note_collection
+
+GPU = "nvidia.com/gpu"
+KEY = f"requests.{GPU}"
+HOUR = timedelta(hours=1)
+NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
+NOW = NOON + 2 * HOUR
+
+
+def see(
+    cluster: Cluster,
+    kind: Kind,
+    body: Body,
+    *,
+    name: str = "gpus",
+    namespace: str = "",
+    since: datetime = NOON - 48 * HOUR,
+    gone: datetime | None = None,
+    uid: str = "",
+) -> None:
+    """Note an object as `watch` would."""
+    SightingRow.objects.create(
+        cluster=cluster,
+        kind=kind.value,
+        uid=uid or f"{kind.value}/{namespace}/{name}",
+        namespace=namespace,
+        name=name,
+        first_at=since,
+        changed_at=since,
+        gone_at=gone,
+        body=msgspec.to_builtins(body),
+    )
+
+
+def see_quota(
+    cluster: Cluster,
+    namespace: str,
+    hard: float,
+    *,
+    used: float = 0.0,
+    key: str = KEY,
+    scopes: tuple[Scope, ...] = (),
+    **values: Any,
+) -> None:
+    amounts = {key: hard}
+    body = SeenQuota(hard=amounts, observed_hard=amounts, used={key: used}, scopes=scopes)
+    see(cluster, Kind.RESOURCE_QUOTA, body, namespace=namespace, **values)
+
+
+def watch(cluster: Cluster, start: datetime = NOON - 48 * HOUR, end: datetime = NOW) -> None:
+    WatchSpan.objects.create(cluster=cluster, start=start, end=end)
+
+
+def collected(cluster: Cluster, *hours: datetime, at: datetime = NOW) -> None:
+    for hour in hours:
+        note_collection(cluster, hour, collected_at=at)
+
+
+def refuse(
+    cluster: Cluster,
+    namespace: str,
+    units: float,
+    *,
+    since: datetime,
+    until: datetime | None = None,
+    **values: Any,
+) -> None:
+    """Note work that a quota refused, or (by `cause` and `queue`) that waits for a queue."""
+    spell = {"cause": values.pop("cause", "quota"), "counts": values.pop("counts", "suppressed")}
+    episode = Episode.objects.create(
+        cluster=cluster,
+        kind=values.pop("kind", "Job"),
+        uid=f"{namespace}-{since}-{units}-{spell['cause']}",
+        name="job",
+        workload=make_workload(cluster, namespace, "job"),
+        resource=GPU,
+        units=units,
+        gpu_equivalents=units,
+        counted=units,
+        since=since,
+        until=until,
+        **spell,
+        **values,
+    )
+    detail = values.get("detail", "")
+    CauseSpell.objects.create(
+        episode=episode, start=since, end=until, counted=units, detail=detail, **spell
+    )
+
+
+class ScriptedMetrics:
+    """A metrics source of which only quotas are asked; it counts how often."""
+
+    def __init__(self, slots: Sequence[QuotaSlot] = (), error: Exception | None = None) -> None:
+        self.slots = list(slots)
+        self.error = error
+        self.asked = 0
+
+    def quotas(self, window: Window) -> list[QuotaSlot]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        inside = range(int(window.start_seconds), int(window.end_seconds))
+        return [slot for slot in self.slots if slot.slot in inside]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} is not asked for quotas")
