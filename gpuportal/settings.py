@@ -58,6 +58,7 @@ INSTALLED_APPS = [
     "apps.usage",
     "apps.pending",
     "apps.quotas",
+    "apps.fairness",
     "apps.costs",
     "apps.operations",
     "apps.web",
@@ -164,6 +165,15 @@ CELERY_BEAT_SCHEDULE = {
     },
     "roll-waiting-days": {"task": "pending.roll_days", "schedule": timedelta(minutes=5)},
     "prune-waiting": {"task": "pending.prune", "schedule": timedelta(hours=24)},
+    "roll-quota-hours": {"task": "quotas.roll_hours", "schedule": timedelta(minutes=1)},
+    "note-budget-alerts": {
+        "task": "quotas.note_budget_alerts",
+        "schedule": timedelta(minutes=10),
+    },
+    "prune-quotas": {"task": "quotas.prune", "schedule": timedelta(hours=24)},
+    "compute-fairness": {"task": "fairness.compute_hours", "schedule": timedelta(minutes=5)},
+    "roll-fairness-days": {"task": "fairness.roll_days", "schedule": timedelta(minutes=10)},
+    "prune-fairness": {"task": "fairness.prune", "schedule": timedelta(hours=24)},
     "doctor": {"task": "operations.run_doctor", "schedule": timedelta(minutes=15)},
 }
 

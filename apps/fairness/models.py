@@ -1,0 +1,216 @@
+"""Fairness by closed hour and by local day, of all clusters together: whole nano-GPU-hours.
+
+Dimensions are ids without database constraints, as those of facts (`usage.models`): rows are
+written by the ten thousand and only by `fairness.services`.
+"""
+
+from typing import Any
+
+from django.db import models
+from django.db.models import F, Q
+
+from apps.fairness.domain.hour_state import HourState
+
+
+def _dimension(to: str) -> Any:
+    return models.ForeignKey(
+        to, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+
+
+class OfTeam(models.Model):
+    """A team in a tier; a row is there only where something is not 0.
+
+    `from_pool` and `overdrawn` are parts of `borrowed`; what is left of it is what others lent.
+    `idle` is what it held idle, as the ledger has it.
+    """
+
+    tier = _dimension("clusters.Tier")
+    team = _dimension("accounts.Team")
+    entitlement = models.BigIntegerField(default=0)
+    weight = models.BigIntegerField(default=0)
+    demand = models.BigIntegerField(default=0)
+    fair_share = models.BigIntegerField(default=0)
+    allocated = models.BigIntegerField(default=0)
+    borrowed = models.BigIntegerField(default=0)
+    lent = models.BigIntegerField(default=0)
+    denied = models.BigIntegerField(default=0)
+    from_pool = models.BigIntegerField(default=0)
+    overdrawn = models.BigIntegerField(default=0)
+    idle = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class OfTier(models.Model):
+    """A tier: Σ lent of its teams = Σ borrowed − `from_pool` − `overdrawn`."""
+
+    tier = _dimension("clusters.Tier")
+    capacity = models.BigIntegerField(default=0)
+    from_pool = models.BigIntegerField(default=0)
+    overdrawn = models.BigIntegerField(default=0)
+    borrowable = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class Loan(models.Model):
+    """What one team held of another's entitlement; only the largest of a tier are told apart."""
+
+    tier = _dimension("clusters.Tier")
+    lender = _dimension("accounts.Team")
+    borrower = _dimension("accounts.Team")
+    amount = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class FairHour(OfTeam):
+    """Kept for the hourly retention."""
+
+    hour = models.DateTimeField()
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["tier", "hour", "team"], name="fair_hour_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} in {self.tier_id} {self.hour}"
+
+
+class FairTierHour(OfTier):
+    """A tier in an hour; where facts are `missing` all else is 0, and no team has a row.
+
+    `watched`: who waited was watched all the hour in all clusters of the tier; else what was
+    denied is not known, or only a part of it. Kept for the hourly retention.
+    """
+
+    hour = models.DateTimeField()
+    state = models.CharField(max_length=10, choices=[(s.value, s.value) for s in HourState])
+    watched = models.BooleanField()
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        constraints = [models.UniqueConstraint(fields=["tier", "hour"], name="fair_tier_hour_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.hour}"
+
+
+class FairLoan(Loan):
+    """Kept for the hourly retention."""
+
+    hour = models.DateTimeField()
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tier", "hour", "lender", "borrower"], name="fair_loan_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.lender_id} to {self.borrower_id} {self.hour}"
+
+
+class FairDay(OfTeam):
+    """The sum of a local day's hours; kept for good."""
+
+    day = models.DateField()
+
+    class Meta:
+        ordering = ["day", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["tier", "day", "team"], name="fair_day_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} in {self.tier_id} {self.day}"
+
+
+class FairTierDay(OfTier):
+    """The sum of a local day's hours; kept for good.
+
+    `hours` are those that are summed; beside them those `missing`.
+    """
+
+    day = models.DateField()
+    hours = models.PositiveIntegerField()
+    hours_missing = models.PositiveIntegerField()
+    hours_partial = models.PositiveIntegerField()
+    hours_watched = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["day", "pk"]
+        constraints = [models.UniqueConstraint(fields=["tier", "day"], name="fair_tier_day_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.day}"
+
+
+class FairLoanDay(Loan):
+    """The sum of a local day's loans; kept for good."""
+
+    day = models.DateField()
+
+    class Meta:
+        ordering = ["day", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tier", "day", "lender", "borrower"], name="fair_loan_day_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.lender_id} to {self.borrower_id} {self.day}"
+
+
+class FairWindow(models.Model):
+    """An hour that was computed, and from what: it is computed again where that has changed.
+
+    `facts` tells the state of the collections that were used, `waits` what had waited (digests).
+    """
+
+    hour = models.DateTimeField(unique=True)
+    facts = models.CharField(max_length=64)
+    waits = models.CharField(max_length=64)
+    computed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-hour"]
+
+    def __str__(self) -> str:
+        return f"{self.hour}"
+
+
+class FairDate(models.Model):
+    """A local day and its UTC span.
+
+    `rolled`: the sums of the day are those of its hours. `pruned`: its hours are gone. `waited`:
+    the sum of what waited in the day when its hours were computed last, once it is some days old.
+    `held` maps team ids to the nano-GPU-hours that each held of all tiers together: usage factors
+    need ten weeks of these at a time, and a row for each would take longer to read than to add.
+    """
+
+    day = models.DateField(unique=True)
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    rolled = models.BooleanField(default=False)
+    pruned = models.BooleanField(default=False)
+    waited = models.BigIntegerField(null=True, blank=True)
+    held = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["-day"]
+        constraints = [
+            models.CheckConstraint(condition=Q(end__gt=F("start")), name="fair_date_forward")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day}"

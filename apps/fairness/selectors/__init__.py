@@ -1,0 +1,56 @@
+"""Reads of fairness: teams and tiers over a window, loans, statements, what-if.
+
+All of it is sums of GPUs of teams, which everybody may see; money and namespaces never appear.
+"""
+
+from apps.fairness.selectors.detail import tier_detail
+from apps.fairness.selectors.loans import borrow_matrix
+from apps.fairness.selectors.over_time import index_over_time
+from apps.fairness.selectors.rows import (
+    BorrowMatrix,
+    DominantShare,
+    FairnessFilters,
+    Hours,
+    Loaned,
+    Margin,
+    OutcomeRow,
+    Statement,
+    TeamFairness,
+    TierDayIndex,
+    TierDetail,
+    TierFairness,
+    TierOutcomeRow,
+    TierStatement,
+    WhatIfReport,
+)
+from apps.fairness.selectors.statements import UnknownTeam, statement
+from apps.fairness.selectors.tiers import EVERYTHING_FAIR, dominant_shares, fairness_rows
+from apps.fairness.selectors.what_if import WindowTooLong, what_if
+
+__all__ = [
+    "EVERYTHING_FAIR",
+    "BorrowMatrix",
+    "DominantShare",
+    "FairnessFilters",
+    "Hours",
+    "Loaned",
+    "Margin",
+    "OutcomeRow",
+    "Statement",
+    "TeamFairness",
+    "TierDayIndex",
+    "TierDetail",
+    "TierFairness",
+    "TierOutcomeRow",
+    "TierStatement",
+    "UnknownTeam",
+    "WhatIfReport",
+    "WindowTooLong",
+    "borrow_matrix",
+    "dominant_shares",
+    "fairness_rows",
+    "index_over_time",
+    "statement",
+    "tier_detail",
+    "what_if",
+]

@@ -1,0 +1,92 @@
+"""Who borrowed from whom."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+
+from django.db.models import Q, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.accounts.selectors import team_names
+from apps.clusters.domain.tiers import UNASSIGNED
+from apps.clusters.domain.window import Window
+from apps.fairness.models import FairLoan, FairLoanDay
+from apps.fairness.selectors.names import tier_names
+from apps.fairness.selectors.rows import BorrowMatrix, Loaned, Margin
+from apps.fairness.selectors.sums import Parts, TeamSums, parts_of, team_sums
+from apps.usage.domain.amounts import hours
+
+Loans = Mapping[tuple[int, int], int]
+"""(lender, borrower) → nano-GPU-hours."""
+_SMALLEST = 1000
+"""Nano-GPU-hours: what rounding may leave between the loans told and their sums."""
+
+
+def borrow_matrix(window: Window, tier: str, *, visibility: Visibility) -> BorrowMatrix:
+    """Return who borrowed from whom in a tier over the window, and all that each did so.
+
+    Of each hour and day only the largest loans are told apart. Everybody may see it:
+    `visibility` narrows nothing. At most seven queries.
+    """
+    tiers = tier_names((tier,))
+    if not tiers:
+        return BorrowMatrix(tier, (), ())
+    (pk,) = tiers
+    parts = parts_of(window)
+    return matrix_of(tier, loans_of(parts, tiers)[pk], team_sums(parts, tiers)[pk], team_names())
+
+
+def matrix_of(
+    tier: str, loans: Loans, sums: Mapping[int, TeamSums], names: Mapping[int, str]
+) -> BorrowMatrix:
+    """Return the matrix of loans and sums that were read already."""
+    rows = [
+        Loaned(names.get(lender, UNASSIGNED), names.get(borrower, UNASSIGNED), hours(amount))
+        for (lender, borrower), amount in loans.items()
+    ]
+    taken: Counter[int] = Counter()
+    given: Counter[int] = Counter()
+    for (lender, borrower), amount in loans.items():
+        given[lender] += amount
+        taken[borrower] += amount
+    margins = [
+        _margin(names.get(team, UNASSIGNED), own, (taken[team], given[team]))
+        for team, own in sums.items()
+        if own.borrowed or own.lent
+    ]
+    return BorrowMatrix(
+        tier=tier,
+        loans=tuple(sorted(rows, key=lambda row: (-row.gpu_hours, row.lender, row.borrower))),
+        teams=tuple(sorted(margins, key=lambda row: row.team)),
+    )
+
+
+def loans_of(parts: Parts, tiers: Collection[int], *, team: int | None = None) -> dict[int, Loans]:
+    """Return the loans of each tier, or those of one team. Two queries, at most."""
+    found: dict[int, dict[tuple[int, int], int]] = {tier: defaultdict(int) for tier in tiers}
+    keys = ("tier_id", "lender_id", "borrower_id")
+    of_team = Q() if team is None else Q(lender=team) | Q(borrower=team)
+    for where, model in ((parts.days, FairLoanDay), (parts.hours, FairLoan)):
+        if where is None:
+            continue
+        rows = model._default_manager.filter(where, of_team, tier__in=tiers).order_by()
+        for tier, lender, borrower, amount in rows.values_list(*keys).annotate(Sum("amount")):
+            found[tier][lender, borrower] += int(amount)
+    return {tier: dict(loans) for tier, loans in found.items()}
+
+
+def _margin(name: str, own: TeamSums, told: tuple[int, int]) -> Margin:
+    """Return what a team moved in all; `told` is what the loans say that it borrowed and lent."""
+    borrowed = own.borrowed - own.from_pool - own.overdrawn
+    return Margin(
+        team=name,
+        borrowed_gpu_hours=hours(own.borrowed),
+        lent_gpu_hours=hours(own.lent),
+        from_pool_gpu_hours=hours(own.from_pool),
+        overdrawn_gpu_hours=hours(own.overdrawn),
+        borrowed_of_others_gpu_hours=_rest(borrowed - told[0]),
+        lent_to_others_gpu_hours=_rest(own.lent - told[1]),
+    )
+
+
+def _rest(amount: int) -> float:
+    return hours(amount) if amount > _SMALLEST else 0.0

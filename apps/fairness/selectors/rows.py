@@ -1,0 +1,214 @@
+"""What the read side of fairness hands out: frozen rows, amounts in GPU-hours."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from apps.clusters.domain.window import Window
+from apps.fairness.domain.layout import Change
+from apps.fairness.domain.statement import TeamFigures
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessFilters:
+    """Narrow a reading to these names; empty means all. Indices are of all teams always."""
+
+    tier: tuple[str, ...] = ()
+    team: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TeamFairness:
+    """One team in one tier over a window; `entitlement_gpus` is the mean over its hours.
+
+    Waits are those of pods that started within the window, None where none did. `waiting_now`
+    counts what waits at the window's end (or now), `gave_up` what went within it without having
+    started. `usage_factor` is of all tiers together, at that time; None where nobody is entitled.
+    """
+
+    tier: str
+    team_id: int
+    team: str
+    entitlement_gpus: float
+    entitlement_gpu_hours: float
+    demand_gpu_hours: float
+    fair_share_gpu_hours: float
+    allocated_gpu_hours: float
+    borrowed_gpu_hours: float
+    lent_gpu_hours: float
+    denied_gpu_hours: float
+    from_pool_gpu_hours: float
+    overdrawn_gpu_hours: float
+    idle_gpu_hours: float
+    wait_p50_seconds: float | None
+    wait_p95_seconds: float | None
+    waits_ended: int
+    waiting_now: int
+    gave_up: int
+    usage_factor: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """How many hours are in a sum, and how good they are.
+
+    `missing` ones are in no sum: facts of a cluster are not there. In hours that were not
+    `watched` what waited, and so what was denied, is not known, or only a part of it.
+    """
+
+    known: int = 0
+    missing: int = 0
+    partial: int = 0
+    watched: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TierFairness:
+    """One tier over a window, with its teams by name."""
+
+    tier: str
+    hours: Hours
+    capacity_gpu_hours: float
+    from_pool_gpu_hours: float
+    overdrawn_gpu_hours: float
+    borrowable_gpu_hours: float
+    jain_index: float | None
+    jain_allocation_ratio: float | None
+    teams: tuple[TeamFairness, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TierDayIndex:
+    """A tier on one local day of a window; of days at its ends the part within it."""
+
+    day: date
+    hours: Hours
+    capacity_gpu_hours: float
+    allocated_gpu_hours: float
+    denied_gpu_hours: float
+    borrowable_gpu_hours: float
+    jain_index: float | None
+    jain_allocation_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaned:
+    """GPU-hours that `borrower` held of `lender`'s entitlement."""
+
+    lender: str
+    borrower: str
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """What a team borrowed and lent in all.
+
+    `borrowed` = Σ its loans + `from_pool` + `overdrawn` + `borrowed_of_others`; `lent` = Σ its
+    loans + `lent_to_others`: others are those too small to be told apart.
+    """
+
+    team: str
+    borrowed_gpu_hours: float
+    lent_gpu_hours: float
+    from_pool_gpu_hours: float
+    overdrawn_gpu_hours: float
+    borrowed_of_others_gpu_hours: float
+    lent_to_others_gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class BorrowMatrix:
+    """Who borrowed from whom in a tier: loans, the largest first, and the teams by name."""
+
+    tier: str
+    loans: tuple[Loaned, ...]
+    teams: tuple[Margin, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TierDetail:
+    """A tier over a window: its teams, who borrowed from whom, and its days, oldest first."""
+
+    fairness: TierFairness
+    matrix: BorrowMatrix
+    days: tuple[TierDayIndex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DominantShare:
+    """A team's largest part of any one tier, 0..1; `tier` is None for who held nothing."""
+
+    team_id: int
+    team: str
+    share: float
+    tier: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TierStatement:
+    """A team's week in one tier. `sentence` is None where none of the week's hours is known."""
+
+    tier: str
+    hours: Hours
+    figures: TeamFigures | None
+    sentence: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A team's week, from Monday to Monday of the report zone, and the weeks beside it.
+
+    `previous` and `next` are Mondays; None where there is nothing before, or it has not begun.
+    """
+
+    team_id: int
+    team: str
+    week: date
+    window: Window
+    tiers: tuple[TierStatement, ...]
+    previous: date | None
+    next: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """A team in a tier after a replay; GPU-hours over the window."""
+
+    tier: str
+    team: str
+    entitlement_gpu_hours: float
+    demand_gpu_hours: float
+    fair_share_gpu_hours: float
+    allocated_gpu_hours: float
+    borrowed_gpu_hours: float
+    denied_gpu_hours: float
+    wait_p50_seconds: float | None
+    wait_p95_seconds: float | None
+    waits_ended: int
+    waiting_now: int
+    gave_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierOutcomeRow:
+    """A tier after a replay, with its teams by name."""
+
+    tier: str
+    capacity_gpu_hours: float
+    allocated_gpu_hours: float
+    denied_gpu_hours: float
+    jain_index: float | None
+    teams: tuple[OutcomeRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfReport:
+    """Tiers before and after some changes, in the same order, and what that takes for granted."""
+
+    window: Window
+    changes: Sequence[Change]
+    told: tuple[str, ...]
+    before: tuple[TierOutcomeRow, ...]
+    after: tuple[TierOutcomeRow, ...]
+    assumptions: tuple[str, ...]

@@ -1,0 +1,134 @@
+"""A team's week in words and numbers."""
+
+from collections.abc import Collection, Mapping
+from datetime import date, datetime, timedelta
+
+from django.db.models import Count, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.accounts.selectors import team_names
+from apps.clusters.domain.calendar import day_of, day_start
+from apps.clusters.domain.tiers import UNASSIGNED
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.fairness.domain.statement import Part, TeamFigures, sentence
+from apps.fairness.models import FairDate, FairHour
+from apps.fairness.selectors.loans import Loans, loans_of
+from apps.fairness.selectors.names import tier_names
+from apps.fairness.selectors.rows import Statement, TierStatement
+from apps.fairness.selectors.sums import TeamSums, TierSums, parts_of, team_sums, tier_sums
+from apps.usage.domain.amounts import hours
+
+_WEEK = timedelta(days=7)
+_Idle = Mapping[int, list[Part]]
+
+
+class UnknownTeam(Exception):
+    """There is no team of that name."""
+
+
+def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -> Statement:
+    """Return a team's week: of each tier that it had to do with its figures and a sentence.
+
+    `week` is any day of it. Who held GPUs idle while the team was denied is told as long as hours
+    are kept. Sums of GPUs of teams, which everybody may see: `visibility` narrows nothing.
+    Raises UnknownTeam. At most 15 queries, and one for each tier in which it was denied anything.
+    """
+    names = team_names()
+    pk = next((pk for pk, name in names.items() if name == team), None)
+    if pk is None:
+        raise UnknownTeam(f"there is no team {team!r}")
+    zone = report().zone
+    monday = week - timedelta(days=week.weekday())
+    window = Window(day_start(monday, zone), day_start(monday + _WEEK, zone))
+    earlier = FairDate.objects.filter(day__lt=monday).exists()
+    return Statement(
+        team_id=pk,
+        team=team,
+        week=monday,
+        window=window,
+        tiers=tuple(_tiers(pk, names, window)),
+        previous=monday - _WEEK if earlier else None,
+        next=monday + _WEEK if monday + _WEEK <= day_of(now, zone) else None,
+    )
+
+
+def _tiers(team: int, names: Mapping[int, str], window: Window) -> list[TierStatement]:
+    tiers, parts = tier_names(), parts_of(window)
+    of_tiers, of_teams = tier_sums(parts, tiers), team_sums(parts, tiers, team=team)
+    concerned = [tier for tier in tiers if team in of_teams[tier]]
+    loans = loans_of(parts, concerned, team=team)
+    idle = _idle_beside(team, window, concerned, names)
+    found = []
+    for tier in concerned:
+        own = of_tiers.get(tier, TierSums())
+        figures = None
+        if own.known:
+            figures = _figures(
+                names[team],
+                tiers[tier],
+                own.known,
+                of_teams[tier][team],
+                _parts(team, loans[tier], names),
+                idle.get(tier, []),
+            )
+        words = None if figures is None else sentence(figures)
+        found.append(TierStatement(tiers[tier], own.hours(), figures, words))
+    return found
+
+
+def _figures(
+    team: str,
+    tier: str,
+    known: int,
+    sums: TeamSums,
+    loans: tuple[list[Part], list[Part]],
+    idle: list[Part],
+) -> TeamFigures:
+    borrowed_from, lent_to = loans
+    return TeamFigures(
+        team=team,
+        tier=tier,
+        hours=float(known),
+        entitlement_gpu_hours=hours(sums.entitlement),
+        demand_gpu_hours=hours(sums.demand),
+        fair_share_gpu_hours=hours(sums.fair_share),
+        allocated_gpu_hours=hours(sums.allocated),
+        borrowed_gpu_hours=hours(sums.borrowed),
+        lent_gpu_hours=hours(sums.lent),
+        denied_gpu_hours=hours(sums.denied),
+        from_pool_gpu_hours=hours(sums.from_pool),
+        overdrawn_gpu_hours=hours(sums.overdrawn),
+        borrowed_from=borrowed_from,
+        lent_to=lent_to,
+        idle_beside=idle,
+    )
+
+
+def _parts(team: int, loans: Loans, names: Mapping[int, str]) -> tuple[list[Part], list[Part]]:
+    """Return from whom the team borrowed, and to whom it lent, the largest first."""
+    taken = {lender: amount for (lender, borrower), amount in loans.items() if borrower == team}
+    given = {borrower: amount for (lender, borrower), amount in loans.items() if lender == team}
+    return _ordered(taken, names), _ordered(given, names)
+
+
+def _ordered(amounts: Mapping[int, int], names: Mapping[int, str]) -> list[Part]:
+    parts = [Part(names.get(team, UNASSIGNED), hours(amount)) for team, amount in amounts.items()]
+    return sorted(parts, key=lambda part: (-part.amount, part.team))
+
+
+def _idle_beside(
+    team: int, window: Window, tiers: Collection[int], names: Mapping[int, str]
+) -> _Idle:
+    """Return the mean GPUs that others held idle in the hours in which the team was denied."""
+    own = FairHour.objects.filter(
+        tier__in=tiers, team=team, hour__gte=window.start, hour__lt=window.end, denied__gt=0
+    )
+    counts = dict(own.order_by().values_list("tier_id").annotate(Count("pk")))
+    found = {}
+    for tier, count in sorted(counts.items()):
+        during = own.filter(tier=tier).order_by().values("hour")
+        others = FairHour.objects.filter(tier=tier, hour__in=during, idle__gt=0).exclude(team=team)
+        sums = others.order_by().values_list("team_id").annotate(Sum("idle"))
+        found[tier] = _ordered({who: int(idle) // count for who, idle in sums}, names)
+    return found

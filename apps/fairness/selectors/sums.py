@@ -1,0 +1,164 @@
+"""Sums over a window: of whole days that are rolled from their sums, of the rest from hours."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet, Sum
+
+from apps.clusters.domain.window import Window
+from apps.fairness.domain.hour_state import HourState
+from apps.fairness.models import (
+    FairDate,
+    FairDay,
+    FairHour,
+    FairTierDay,
+    FairTierHour,
+)
+from apps.fairness.selectors.rows import Hours
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(slots=True)
+class TeamSums:
+    """Nano-GPU-hours of a team in a tier."""
+
+    entitlement: int = 0
+    demand: int = 0
+    fair_share: int = 0
+    allocated: int = 0
+    borrowed: int = 0
+    lent: int = 0
+    denied: int = 0
+    from_pool: int = 0
+    overdrawn: int = 0
+    idle: int = 0
+
+
+@dataclass(slots=True)
+class TierSums:
+    """Nano-GPU-hours of a tier, and how many hours they are of."""
+
+    capacity: int = 0
+    from_pool: int = 0
+    overdrawn: int = 0
+    borrowable: int = 0
+    known: int = 0
+    missing: int = 0
+    partial: int = 0
+    watched: int = 0
+
+    def hours(self) -> Hours:
+        return Hours(self.known, self.missing, self.partial, self.watched)
+
+
+TEAM_COLUMNS = tuple(field.name for field in fields(TeamSums))
+_TIER_AMOUNTS = tuple(field.name for field in fields(TierSums))[:4]
+_COUNTED = ("hours", "hours_missing", "hours_partial", "hours_watched")
+_KNOWN = ~Q(state=HourState.MISSING.value)
+_HOUR_COUNTS = {
+    "in_known": Count("pk", filter=_KNOWN),
+    "in_missing": Count("pk", filter=~_KNOWN),
+    "in_partial": Count("pk", filter=Q(state=HourState.PARTIAL.value)),
+    "in_watched": Count("pk", filter=_KNOWN & Q(watched=True)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How a window is read: conditions on `day`, and on `hour`; None where there is nothing."""
+
+    days: Q | None
+    hours: Q | None
+
+
+def parts_of(window: Window) -> Parts:
+    """Return how to read a window. One query."""
+    rolled = FairDate.objects.filter(
+        rolled=True, start__gte=window.start, end__lte=window.end
+    ).order_by("day")
+    rows = list(rolled.values_list("day", "start", "end"))
+    gaps, at = [], window.start
+    for _, start, end in rows:
+        if start > at:
+            gaps.append((at, start))
+        at = end
+    if at < window.end:
+        gaps.append((at, window.end))
+    return Parts(
+        days=_any("day", _runs([day for day, _, _ in rows])),
+        hours=_any("hour", gaps),
+    )
+
+
+def _runs(days: Sequence[date]) -> list[tuple[date, date]]:
+    """Return runs of neighbouring days, each with the day after its last."""
+    runs: list[tuple[date, date]] = []
+    for day in days:
+        if runs and runs[-1][1] == day:
+            runs[-1] = (runs[-1][0], day + _DAY)
+        else:
+            runs.append((day, day + _DAY))
+    return runs
+
+
+def _any(column: str, spans: Iterable[tuple[date | datetime, date | datetime]]) -> Q | None:
+    found = None
+    for start, end in spans:
+        one = Q(**{f"{column}__gte": start, f"{column}__lt": end})
+        found = one if found is None else found | one
+    return found
+
+
+def team_sums(
+    parts: Parts,
+    tiers: Collection[int],
+    *,
+    team: int | None = None,
+    columns: Sequence[str] = TEAM_COLUMNS,
+) -> dict[int, dict[int, TeamSums]]:
+    """Return the sums of each tier and team, or of one team alone. Two queries, at most.
+
+    What is not of `columns` stays 0: half the time goes into adding up.
+    """
+    found: dict[int, dict[int, TeamSums]] = {tier: {} for tier in tiers}
+    sums = {f"sum_{column}": Sum(column) for column in columns}
+    of_team = Q() if team is None else Q(team=team)
+    for rows in _queries(parts, FairDay.objects, FairHour.objects, tiers):
+        keyed = rows.filter(of_team).values_list("tier_id", "team_id")
+        for tier, who, *amounts in keyed.annotate(**sums):
+            own = found[tier].setdefault(who, TeamSums())
+            for name, amount in zip(columns, amounts, strict=True):
+                setattr(own, name, getattr(own, name) + int(amount))
+    return found
+
+
+def tier_sums(parts: Parts, tiers: Collection[int]) -> dict[int, TierSums]:
+    """Return the sums of each tier that has any row. Two queries, at most."""
+    found: dict[int, TierSums] = defaultdict(TierSums)
+    sums = {f"sum_{column}": Sum(column) for column in _TIER_AMOUNTS}
+    counts: tuple[dict[str, Any], ...] = (
+        {f"in_{name}": Sum(name) for name in _COUNTED},
+        _HOUR_COUNTS,
+    )
+    sources = ((parts.days, FairTierDay.objects), (parts.hours, FairTierHour.objects))
+    for (where, manager), counted in zip(sources, counts, strict=True):
+        if where is None:
+            continue
+        rows: QuerySet[Any] = manager.filter(where, tier__in=tiers).order_by()
+        for tier, *values in rows.values_list("tier_id").annotate(**sums, **counted):
+            own = found[tier]
+            for field, value in zip(fields(TierSums), values, strict=True):
+                setattr(own, field.name, getattr(own, field.name) + int(value))
+    return dict(found)
+
+
+def _queries(
+    parts: Parts, days: Any, hours: Any, tiers: Collection[int]
+) -> Iterable[QuerySet[Any]]:
+    for where, manager in ((parts.days, days), (parts.hours, hours)):
+        if where is not None:
+            yield manager.filter(where, tier__in=tiers).order_by()

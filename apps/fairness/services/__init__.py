@@ -1,0 +1,7 @@
+"""Writes of fairness: closed hours, the sums of days, forgetting hours."""
+
+from apps.fairness.services.compute import HourForgotten, compute_hour
+from apps.fairness.services.days import prune, roll_days
+from apps.fairness.services.due import compute_hours, due_hours
+
+__all__ = ["HourForgotten", "compute_hour", "compute_hours", "due_hours", "prune", "roll_days"]

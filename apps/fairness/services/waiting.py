@@ -1,0 +1,96 @@
+"""What waited, in whole nano-GPU-hours by slot, tier and team, as far as it counts for fairness."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from django.db.models import Q
+
+from apps.clusters.domain.tiers import UNDETERMINED
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Namespace
+from apps.clusters.selectors import team_spans
+from apps.clusters.services.unix_seconds import UnixSeconds
+from apps.fairness.services.facts import digest
+from apps.pending.domain.causes import OF_DEMAND, Cause, Counts
+from apps.pending.domain.history import amount
+from apps.pending.domain.placing import NONE_OFFERED
+from apps.pending.models import CauseSpell
+
+_WAITS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
+_CAUSES = tuple(sorted(cause.value for cause in OF_DEMAND))
+_IMPOSSIBLE = Q(cause=Cause.CAPACITY.value, detail=NONE_OFFERED)
+"""No node offers it: nobody is denied what nobody could have."""
+
+
+class Who(NamedTuple):
+    """A team waiting for a tier in the slot of that number."""
+
+    slot: int
+    tier: int
+    team: int
+
+
+Waited = Mapping[Who, int]
+"""Nano-GPU-hours; each part of a spell within a slot and under one team is rounded once."""
+
+
+def counted_spells() -> Q:
+    """Return the condition on spells that count for fairness; a tier must be known."""
+    return (
+        Q(counts__in=_WAITS, cause__in=_CAUSES, counted__gt=0, episode__tier__isnull=False)
+        & ~_IMPOSSIBLE
+        & ~Q(episode__tier__name=UNDETERMINED)
+    )
+
+
+def read_waited(window: Window, edges: Sequence[float]) -> Waited:
+    """Return what waited between edges (Unix seconds, ascending) within a window. Four queries.
+
+    What still waits has waited until the last edge.
+    """
+    spans = _spans(window)
+    found: dict[Who, int] = defaultdict(int)
+    for tier, space, counted, start, end in _spells(window):
+        for first, last, team in spans[space]:
+            since = max(start, first, edges[0])
+            until = min(edges[-1] if end is None else end, last, edges[-1])
+            slot = max(0, bisect_right(edges, since) - 1)
+            while since < until:
+                stop = min(until, edges[slot + 1])
+                found[Who(slot, tier, team)] += amount(counted, stop - since)
+                since, slot = stop, slot + 1
+    return found
+
+
+def _spells(window: Window) -> Sequence[tuple[int, int, float, float, float | None]]:
+    rows = CauseSpell.objects.filter(
+        counted_spells(), Q(end__isnull=True) | Q(end__gt=window.start), start__lt=window.end
+    ).annotate(from_seconds=UnixSeconds("start"), to_seconds=UnixSeconds("end"))
+    columns = ("episode__tier_id", "episode__workload__namespace_id", "counted")
+    return list(rows.order_by("pk").values_list(*columns, "from_seconds", "to_seconds"))
+
+
+def _spans(window: Window) -> dict[int, list[tuple[float, float, int]]]:
+    """Return whose each namespace was: from and until (Unix seconds), team."""
+    spaces = dict(Namespace.objects.order_by("pk").values_list("pk", "name"))
+    by_name = {
+        name: [(span.start.timestamp(), span.end.timestamp(), span.team_id) for span in spans]
+        for name, spans in team_spans(window, set(spaces.values())).items()
+    }
+    return {pk: by_name[name] for pk, name in spaces.items()}
+
+
+def half_hours(window: Window) -> list[float]:
+    """Return the edges of a window's half-hour slots."""
+    return [*map(float, window.slots()), window.end_seconds]
+
+
+def waits_digests(waited: Waited, hours: int) -> list[str]:
+    """Return a digest for each hour of what waited in its two slots; `waited` by half hours."""
+    lines: list[list[str]] = [[] for _ in range(hours)]
+    for who in sorted(waited):
+        number, half = divmod(who.slot, 2)
+        lines[number].append(f"{half} {who.tier} {who.team} {waited[who]}")
+    return [digest(part) for part in lines]

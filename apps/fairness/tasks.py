@@ -1,0 +1,26 @@
+"""Celery entry points: primitives in, one service call, a count out."""
+
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from apps.fairness import services
+
+
+@shared_task(name="fairness.compute_hours")
+def compute_hours(**_: object) -> int:
+    return services.compute_hours(now=_now())
+
+
+@shared_task(name="fairness.roll_days")
+def roll_days(**_: object) -> int:
+    return services.roll_days(now=_now())
+
+
+@shared_task(name="fairness.prune")
+def prune(**_: object) -> int:
+    return services.prune(now=_now())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,95 @@
+"""A team's week in words, from what is stored."""
+
+from datetime import date, timedelta
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import Visibility
+from apps.fairness.selectors import Statement, UnknownTeam, statement
+from apps.fairness.services import compute_hours, prune, roll_days
+from tests.fairness.ledger import DAY, HOUR, START, World, make_world
+
+MONDAY = date(2026, 11, 16)
+WEEK = timedelta(days=7)
+NOW = START + 8 * DAY
+OUTSIDER = Visibility(everything=False)
+
+
+@pytest.fixture
+def world(db: None) -> World:
+    """Return a week of ten known hours, of which robotics held 2 GPUs idle."""
+    world = make_world()
+    world.entitle("robotics", 0.0, weight=0.0)
+    for number in range(10):
+        held = {"vision": 4.0, "speech": 1.0, "robotics": 3.0}
+        world.hour(START + DAY + number * HOUR, held=held, idle={"robotics": 2.0, "vision": 1.0})
+    world.waits("speech", 2.0, START + DAY + 5 * HOUR, START + DAY + 9 * HOUR)
+    compute_hours(now=NOW)
+    return world
+
+
+def read(team: str, week: date = MONDAY) -> Statement:
+    return statement(team, week, now=NOW, visibility=OUTSIDER)
+
+
+@pytest.mark.parametrize("rolled", [True, False], ids=["from sums of days", "from hours"])
+@pytest.mark.parametrize(
+    ("team", "sentence"),
+    [
+        (
+            "speech",
+            "entitled to 4, received 1.0, lent 2.2 of which 2.2 to robotics; "
+            "denied 8 GPU-hours while robotics held 2 GPUs idle",
+        ),
+        ("vision", "entitled to 4, received 4.0; denied nothing"),
+        (
+            "robotics",
+            "entitled to 0, received 3.0, borrowed 3.0 of which 2.2 from speech "
+            "and 0.8 from what others were asking for; denied nothing",
+        ),
+    ],
+    ids=["denied", "content", "borrowed"],
+)
+def test_a_week_is_told_in_a_sentence(
+    world: World, team: str, sentence: str, *, rolled: bool
+) -> None:
+    if rolled:
+        roll_days(now=NOW)
+    (tier,) = read(team).tiers
+    assert tier.sentence == sentence
+    assert tier.hours.known == 10
+
+
+def test_any_day_of_a_week_tells_it_and_the_weeks_beside(world: World) -> None:
+    found = read("speech", MONDAY + timedelta(days=3))
+    assert (found.week, found.previous, found.next) == (MONDAY, None, MONDAY + WEEK)
+    after = read("speech", MONDAY + WEEK)
+    assert (after.tiers, after.previous, after.next) == ((), MONDAY, None)
+    assert (found.window.start, found.window.end) == (START, START + WEEK)
+
+
+def test_a_tier_of_which_nothing_is_known_makes_no_sentence(world: World) -> None:
+    assert read("vision", MONDAY - WEEK).tiers == ()
+
+
+def test_once_hours_are_forgotten_nobody_is_said_to_have_held_idle(world: World) -> None:
+    roll_days(now=NOW)
+    prune(now=START + 100 * DAY)
+    (tier,) = read("speech").tiers
+    assert tier.sentence == (
+        "entitled to 4, received 1.0, lent 2.2 of which 2.2 to robotics; denied 8 GPU-hours"
+    )
+
+
+def test_a_team_that_there_is_not_is_refused(db: None) -> None:
+    with pytest.raises(UnknownTeam, match="no team 'nobody'"):
+        read("nobody")
+
+
+def test_a_statement_takes_a_known_number_of_queries(
+    world: World, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    roll_days(now=NOW)
+    with django_assert_max_num_queries(16):
+        read("speech")
