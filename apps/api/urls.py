@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
-from apps.api import pending, views
+from apps.api import fairness, pending, quotas, views
 
 app_name = "api"
 
@@ -16,6 +16,9 @@ _LISTS: dict[str, type[APIView]] = {
     "collections": views.CollectionsView,
     "pending": pending.PendingView,
     "pending/history": pending.PendingHistoryView,
+    "quotas": quotas.QuotasView,
+    "budgets": quotas.BudgetsView,
+    "fairness": fairness.FairnessView,
 }
 
 

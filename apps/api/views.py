@@ -29,7 +29,7 @@ from apps.usage.domain.columns import flat, ledger_record
 from apps.usage.domain.rows import Grouping, Interval
 
 LISTS = (
-    *("usage", "pods", "pending", "pending/history"),
+    *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
     *("tiers", "teams", "clusters", "collections"),
 )
 

@@ -11,7 +11,7 @@ from tests.factories import Portal
 VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
 ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
-    *("usage", "pods", "pending", "pending/history"),
+    *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
     *("tiers", "teams", "clusters", "collections"),
 )
 READ = {"get": 200, "head": 200, "options": 200}

@@ -1,0 +1,132 @@
+"""Fairness over a window: parameters, rows and the endpoint."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from apps.api import files, parameters
+from apps.api.documents import documented
+from apps.api.paging import page_of, page_response
+from apps.api.parameters import Names, choices, filters_of
+from apps.api.portal import PortalView, paging, visibility_in, window_in
+from apps.clusters import selectors as clusters
+from apps.fairness import selectors as fairness
+from apps.fairness.selectors import FairnessFilters, TeamFairness, TierFairness
+from apps.usage import selectors as usage
+
+_HOURS = "GPU-hours."
+
+
+class FairnessQuery(parameters.WindowQuery):
+    """Parameters of `fairness`."""
+
+    format = choices(
+        parameters.FORMATS, required=False, help_text="csv: a row for each tier and team."
+    )
+    tier = Names(help_text="Only these service tiers.")
+    team = Names(help_text="Only rows of these teams; indices are of all teams always.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return parameters.whole_file(attrs)
+
+
+def _hours(text: str) -> serializers.FloatField:
+    return serializers.FloatField(help_text=f"{_HOURS} {text}")
+
+
+class TeamFairnessSerializer(serializers.Serializer[Any]):
+    """One team in a tier."""
+
+    team = serializers.CharField()
+    entitlement_gpus = serializers.FloatField(help_text="Mean over the window's known hours.")
+    demand_gpu_hours = _hours("Held + what waits for causes that count, at most the capacity.")
+    fair_share_gpu_hours = _hours("By water-filling, slot by slot.")
+    allocated_gpu_hours = _hours("As in the ledger.")
+    borrowed_gpu_hours = _hours("Held above the entitlement.")
+    lent_gpu_hours = _hours("Of the entitlement, held by others.")
+    denied_gpu_hours = _hours("min(pending, fair share − held).")
+    wait_p50_seconds = serializers.FloatField(allow_null=True)
+    wait_p95_seconds = serializers.FloatField(allow_null=True)
+    waiting_now = serializers.IntegerField(help_text="At the window's end, or now.")
+    gave_up = serializers.IntegerField(help_text="Went without having started.")
+    usage_factor = serializers.FloatField(
+        allow_null=True, help_text="2^(−usage / share), half-life 7 days, over all tiers."
+    )
+
+
+class FairnessSerializer(serializers.Serializer[Any]):
+    """One tier with its teams."""
+
+    tier = serializers.CharField()
+    capacity_gpu_hours = _hours("")
+    borrowable_gpu_hours = _hours("Waited for while other teams' entitlements lay free.")
+    from_pool_gpu_hours = _hours("Borrowed from capacity that nobody is entitled to.")
+    overdrawn_gpu_hours = _hours("Borrowed although its owners asked for it.")
+    jain_index = serializers.FloatField(allow_null=True, help_text="Of allocated ÷ fair share.")
+    jain_allocation_ratio = serializers.FloatField(
+        allow_null=True, help_text="Of allocated ÷ entitlement."
+    )
+    known_hours = serializers.IntegerField(help_text="Hours that the sums are of.")
+    missing_hours = serializers.IntegerField(help_text="Hours that are in no sum.")
+    watched_hours = serializers.IntegerField(help_text="Hours of which what waited is known.")
+    teams = TeamFairnessSerializer(many=True)
+
+
+TEAM_COLUMNS = [str(name) for name in TeamFairnessSerializer().get_fields()]
+TIER_COLUMNS = [str(name) for name in FairnessSerializer().get_fields() if str(name) != "teams"]
+
+
+class FairnessView(PortalView):
+    """Shares against entitlement."""
+
+    @documented(
+        "fairness",
+        FairnessQuery,
+        FairnessSerializer,
+        summary="Shares, loans and denials by tier and team over the window.",
+        file=True,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = FairnessQuery.read(request.query_params)
+        zone = clusters.report().zone
+        window = window_in(query, zone)
+        usage.check_names(filters_of(query))
+        rows = fairness.fairness_rows(
+            window,
+            now=timezone.now(),
+            visibility=visibility_in(request),
+            filters=FairnessFilters(tuple(query.get("tier", ())), tuple(query.get("team", ()))),
+        )
+        records = [tier_record(row) for row in rows]
+        if query.get("format") == "csv":
+            columns = [*TIER_COLUMNS, *TEAM_COLUMNS]
+            parts = (list(_flat(record)) for record in records)
+            return files.csv_response(
+                parts, columns=columns, name="fairness", window=window, zone=zone
+            )
+        page = page_of(records, kind="fairness", name_of=lambda r: str(r["tier"]), **paging(query))
+        return page_response(request, page.rows, page.next_cursor, window=window)
+
+
+def tier_record(row: TierFairness) -> dict[str, Any]:
+    """Return what FairnessSerializer describes."""
+    hours = {
+        "known_hours": row.hours.known,
+        "missing_hours": row.hours.missing,
+        "watched_hours": row.hours.watched,
+    }
+    own = {name: getattr(row, name) for name in TIER_COLUMNS if name not in hours}
+    return {**own, **hours, "teams": [_team(team) for team in row.teams]}
+
+
+def _team(row: TeamFairness) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in TEAM_COLUMNS}
+
+
+def _flat(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    own = {name: record[name] for name in TIER_COLUMNS}
+    yield from ({**own, **team} for team in record["teams"])

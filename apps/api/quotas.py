@@ -1,0 +1,191 @@
+"""Quotas as they are, and how budgets burn: parameters, rows and endpoints."""
+
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from apps.api import files, parameters
+from apps.api.documents import documented
+from apps.api.paging import page_of, page_response, walk
+from apps.api.parameters import Names, choices, filters_of
+from apps.api.portal import PortalView, paging, visibility_in
+from apps.quotas import selectors as quotas
+from apps.quotas.selectors import BudgetRow, Order, QuotaFilters, QuotaRow
+from apps.usage import selectors as usage
+from apps.usage.domain.columns import utc_text
+
+_SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
+_FORMAT_HELP = "csv streams all rows, without pages."
+
+
+class QuotasQuery(parameters.PageQuery):
+    """Parameters of `quotas`."""
+
+    format = choices(parameters.FORMATS, required=False, help_text=_FORMAT_HELP)
+    cluster = Names(help_text="Only these clusters.")
+    tier = Names(help_text="Only keys that can reach these service tiers.")
+    team = Names(help_text="Only these teams.")
+    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
+    source = Names(child=choices(_SOURCES))
+    effective = serializers.BooleanField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="true: only keys that limit something; false: only those that limit nothing.",
+    )
+    order = choices(
+        [order.value for order in Order],
+        required=False,
+        help_text="name (unless told), or fullest: the most saturated first.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return parameters.whole_file(attrs)
+
+
+class BudgetsQuery(parameters.PageQuery):
+    """Parameters of `budgets`."""
+
+    team = Names(help_text="Only these teams.")
+
+
+def _amount(help_text: str = "") -> serializers.FloatField:
+    return serializers.FloatField(allow_null=True, help_text=help_text)
+
+
+class QuotaSerializer(serializers.Serializer[Any]):
+    """One GPU key of a quota."""
+
+    cluster = serializers.CharField()
+    namespace = serializers.CharField(help_text="Empty for queues of a whole cluster.")
+    source = serializers.ChoiceField(_SOURCES)
+    name = serializers.CharField()
+    key = serializers.CharField(help_text="Of queues flavor/resource.")
+    tiers = serializers.ListField(
+        child=serializers.CharField(), help_text="Every tier that the key can reach."
+    )
+    team = serializers.CharField(allow_null=True, help_text="Null where several share it.")
+    unit = serializers.CharField(help_text="What the amounts count.")
+    hard = _amount("The limit; of Kueue the nominal quota.")
+    used = _amount("What the quota counts: waiting pods too. Null where it counts nothing.")
+    held = _amount("Of pods that are bound.")
+    pending = _amount("Of pods that are not bound.")
+    suppressed = _amount("Refused before a pod existed; beside used.")
+    saturation_ratio = _amount("used / hard; null where hard is 0 or nothing is counted.")
+    effective = serializers.BooleanField(help_text="False: the key is accepted and limits nothing.")
+    exhausted_at = serializers.DateTimeField(
+        allow_null=True, help_text="Where the trend of seven days reaches hard within 30 days."
+    )
+    scopes = serializers.ListField(child=serializers.CharField())
+    finding = serializers.CharField(help_text="What is wrong with the key; empty where nothing is.")
+    fix = serializers.CharField(help_text="What to write instead.")
+    headroom = _amount("What all quotas of the namespace leave together.")
+    borrowed = _amount()
+    ceiling = _amount("The most that a queue can hold; null for no limit.")
+    cohort = serializers.CharField()
+
+
+class BudgetSerializer(serializers.Serializer[Any]):
+    """A budget in the period that runs."""
+
+    team = serializers.CharField()
+    period_start = serializers.DateTimeField()
+    period_end = serializers.DateTimeField()
+    unit = serializers.CharField(help_text="gpu_hours, or a currency.")
+    allowance = serializers.FloatField()
+    used = serializers.FloatField()
+    burn_rate = _amount("1.0 lands exactly on the allowance; null before the first closed hour.")
+    burn_rate_1d = _amount("Of the last 24 hours.")
+    burn_rate_7d = _amount("Of the last seven days.")
+    exhausted_at = serializers.DateTimeField(allow_null=True)
+    exhausted_at_early = serializers.DateTimeField(allow_null=True)
+    exhausted_at_late = serializers.DateTimeField(allow_null=True)
+    as_of = serializers.DateTimeField(allow_null=True, help_text="End of the last closed hour.")
+
+
+QUOTA_COLUMNS = [str(name) for name in QuotaSerializer().get_fields()]
+BUDGET_COLUMNS = [str(name) for name in BudgetSerializer().get_fields()]
+_LISTS = ("tiers", "scopes")
+
+
+class QuotasView(PortalView):
+    """Quotas as they are."""
+
+    @documented(
+        "quotas",
+        QuotasQuery,
+        QuotaSerializer,
+        summary="GPU keys of quotas and queues, of teams you see in detail.",
+        file=True,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = QuotasQuery.read(request.query_params)
+        now = timezone.now()
+        usage.check_names(filters_of(query))
+        page_at = partial(
+            quotas.quota_rows,
+            now,
+            filters=_filters(query),
+            visibility=visibility_in(request),
+            order=Order(query.get("order", Order.NAME.value)),
+        )
+        if query.get("format") == "csv":
+            pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
+            parts = ([_cells(quota_record(row)) for row in rows] for rows in pages)
+            return files.csv_now(parts, columns=QUOTA_COLUMNS, name="quotas", at=now)
+        page = page_at(**paging(query))
+        return page_response(request, [quota_record(row) for row in page.rows], page.next_cursor)
+
+
+class BudgetsView(PortalView):
+    """How budgets burn."""
+
+    @documented(
+        "budgets",
+        BudgetsQuery,
+        BudgetSerializer,
+        summary="Budgets in GPU-hours in the period that runs.",
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = BudgetsQuery.read(request.query_params)
+        usage.check_names(filters_of(query))
+        found = quotas.budget_rows(timezone.now(), visibility=visibility_in(request))
+        teams = query.get("team", ())
+        rows = [row for row in found if not teams or row.team in teams]
+        page = page_of(rows, kind="budgets", name_of=_budget_name, **paging(query))
+        return page_response(request, [budget_record(row) for row in page.rows], page.next_cursor)
+
+
+def _filters(query: dict[str, Any]) -> QuotaFilters:
+    names = [f.name for f in fields(QuotaFilters) if f.name != "effective"]
+    return QuotaFilters(
+        **{name: tuple(query.get(name, ())) for name in names}, effective=query.get("effective")
+    )
+
+
+def _budget_name(row: BudgetRow) -> str:
+    return f"{row.team}\n{row.period_start.isoformat()}\n{row.period}\n{row.unit}"
+
+
+def quota_record(row: QuotaRow) -> dict[str, Any]:
+    """Return what QuotaSerializer describes."""
+    record = {name: getattr(row, name) for name in QUOTA_COLUMNS}
+    record["exhausted_at"] = utc_text(row.exhausted_at)
+    return record | {name: list(record[name]) for name in _LISTS}
+
+
+def budget_record(row: BudgetRow) -> dict[str, Any]:
+    """Return what BudgetSerializer describes."""
+    times = ("period_start", "period_end", "as_of")
+    times += ("exhausted_at", "exhausted_at_early", "exhausted_at_late")
+    record = {name: getattr(row, name) for name in BUDGET_COLUMNS}
+    return record | {name: utc_text(record[name]) for name in times}
+
+
+def _cells(record: dict[str, Any]) -> dict[str, Any]:
+    return record | {name: " ".join(record[name]) for name in _LISTS}

@@ -1,0 +1,75 @@
+"""`fairness`: shares, loans and denials by tier and team."""
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from apps.accounts.models import User
+from apps.fairness.services import compute_hour
+from tests.api.conftest import client_of
+from tests.factories import make_user
+from tests.fairness.ledger import HOUR, START, World, make_world
+
+TEAM = (
+    *("entitlement_gpus", "demand_gpu_hours", "fair_share_gpu_hours", "allocated_gpu_hours"),
+    *("borrowed_gpu_hours", "lent_gpu_hours", "denied_gpu_hours", "wait_p50_seconds"),
+    *("wait_p95_seconds", "waiting_now", "gave_up", "usage_factor"),
+)
+WINDOW = {"start": START.isoformat(), "end": (START + 2 * HOUR).isoformat()}
+
+
+@pytest.fixture
+def world(db: None) -> World:
+    """Return a world in which vision held 6 GPUs of its 4, and speech 1, for two hours."""
+    world = make_world()
+    for number in range(2):
+        at = START + number * HOUR
+        world.hour(at, {"vision": 6.0, "speech": 1.0})
+        compute_hour(at, now=at + 4 * HOUR)
+    return world
+
+
+@pytest.fixture
+def reader(world: World) -> User:
+    return make_user("eve")
+
+
+def get(user: User, **params: str) -> Any:
+    response = client_of(user).get("/api/v1/fairness", {**WINDOW, **params})
+    assert response.status_code == 200, response.content
+    return response
+
+
+def test_tiers_and_teams_have_the_fields_of_the_contract(reader: User) -> None:
+    (tier,) = get(reader).json()["results"]
+    assert {"tier", "jain_index", "jain_allocation_ratio", "borrowable_gpu_hours"} <= tier.keys()
+    assert tier["tier"] == "gold"
+    assert tier["known_hours"] == 2
+    assert tier["missing_hours"] == 0
+    teams = {team["team"]: team for team in tier["teams"]}
+    assert all(set(TEAM) <= team.keys() for team in teams.values())
+    assert teams["vision"]["allocated_gpu_hours"] == 12.0
+    assert teams["vision"]["borrowed_gpu_hours"] == 4.0
+    assert teams["vision"]["entitlement_gpus"] == 4.0
+    assert teams["speech"]["lent_gpu_hours"] == 4.0
+
+
+def test_teams_can_be_picked_and_the_index_stays_that_of_all(reader: User) -> None:
+    (whole,) = get(reader).json()["results"]
+    (tier,) = get(reader, team="speech").json()["results"]
+    assert [team["team"] for team in tier["teams"]] == ["speech"]
+    assert tier["jain_index"] == whole["jain_index"]
+
+
+def test_a_file_has_a_row_for_each_team(reader: User) -> None:
+    text = b"".join(get(reader, format="csv").streaming_content).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["tier"], row["team"]) for row in rows] == [("gold", "speech"), ("gold", "vision")]
+
+
+def test_an_unknown_tier_is_named(reader: User) -> None:
+    response = client_of(reader).get("/api/v1/fairness", {**WINDOW, "tier": "lead"})
+    assert response.status_code == 400
+    assert "tier" in response.json()["errors"]

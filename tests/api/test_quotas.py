@@ -1,0 +1,103 @@
+"""`quotas` and `budgets`: what is set, how full it is, and for whom to see."""
+
+import csv
+import io
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from apps.quotas.models import Budget
+from tests.api.conftest import Read, client_of
+from tests.factories import BEGINNING, Portal
+from tests.quotas.worlds import see_quota
+
+QUOTA = (
+    *("cluster", "namespace", "source", "name", "key", "tiers", "team", "unit", "hard", "used"),
+    *("held", "pending", "suppressed", "saturation_ratio", "effective", "exhausted_at"),
+)
+BUDGET = (
+    *("team", "period_start", "period_end", "unit", "allowance", "used", "burn_rate"),
+    *("burn_rate_1d", "burn_rate_7d", "exhausted_at", "exhausted_at_early", "exhausted_at_late"),
+)
+
+
+@pytest.fixture
+def limited(portal: Portal) -> Portal:
+    """Return a portal where vision has a quota that counts and speech one that does not."""
+    west, _ = portal.clusters
+    since = timezone.now() - timedelta(days=3)
+    see_quota(west, "vision", 8.0, used=6.0, since=since)
+    see_quota(west, "speech", 2.0, key="nvidia.com/gpu", name="bare", since=since)
+    Budget.objects.create(
+        team=portal.vision, period="month", gpu_hours=1000.0, valid_from=BEGINNING
+    )
+    return portal
+
+
+def test_a_row_has_the_fields_of_the_contract(limited: Portal, read: Read) -> None:
+    rows = {row["namespace"]: row for row in read("quotas")["results"]}
+    vision, speech = rows["vision"], rows["speech"]
+    assert set(QUOTA) <= vision.keys()
+    assert (vision["source"], vision["hard"], vision["effective"]) == ("ResourceQuota", 8.0, True)
+    assert vision["team"] == "vision"
+    assert set(vision["tiers"]) == {"gold", "silver"}
+    assert speech["effective"] is False
+    assert speech["used"] is None
+    assert speech["saturation_ratio"] is None
+    assert "requests.nvidia.com/gpu" in speech["fix"] + speech["finding"]
+
+
+@pytest.mark.parametrize(
+    ("params", "namespaces"),
+    [
+        ({}, ["speech", "vision"]),
+        ({"team": "vision"}, ["vision"]),
+        ({"namespace": "speech"}, ["speech"]),
+        ({"effective": "true"}, ["vision"]),
+        ({"effective": "false"}, ["speech"]),
+        ({"source": "ClusterQueue"}, []),
+        ({"order": "fullest"}, ["vision", "speech"]),
+        ({"cluster": "east"}, []),
+    ],
+)
+def test_filters_narrow_the_quotas(
+    limited: Portal, read: Read, params: dict[str, str], namespaces: list[str]
+) -> None:
+    assert [row["namespace"] for row in read("quotas", params)["results"]] == namespaces
+
+
+def test_others_do_not_see_the_quotas_of_a_team(limited: Portal, read: Read) -> None:
+    assert [r["namespace"] for r in read("quotas", user=limited.ada)["results"]] == ["vision"]
+    assert [r["namespace"] for r in read("quotas", user=limited.dan)["results"]] == ["speech"]
+
+
+def test_a_file_has_the_rows_of_the_list(limited: Portal, read: Read) -> None:
+    response: Any = client_of(limited.cleo).get("/api/v1/quotas", {"format": "csv"})
+    text = b"".join(response.streaming_content).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["namespace"] for row in rows] == ["speech", "vision"]
+    assert rows[1]["tiers"] == "gold silver"
+
+
+def test_budgets_have_the_fields_of_the_contract(limited: Portal, read: Read) -> None:
+    (row,) = read("budgets")["results"]
+    assert set(BUDGET) <= row.keys()
+    assert (row["team"], row["unit"], row["allowance"]) == ("vision", "gpu_hours", 1000.0)
+    assert read("budgets", {"team": "speech"})["results"] == []
+
+
+@pytest.mark.parametrize(("path", "most"), [("quotas", 24), ("budgets", 26)])
+def test_a_list_takes_a_fixed_number_of_queries(limited: Portal, path: str, most: int) -> None:
+    client = client_of(limited.cleo)
+    counts = []
+    for more in range(2):
+        for number in range(more * 20):
+            see_quota(limited.clusters[0], f"vision-{number}", 1.0, name=f"q{number}")
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get(f"/api/v1/{path}").status_code == 200
+        counts.append(len(queries))
+    assert counts[0] == counts[1] <= most
