@@ -31,7 +31,8 @@ class QuotasQuery(parameters.PageQuery):
     tier = Names(help_text="Only keys that can reach these service tiers.")
     team = Names(help_text="Only these teams.")
     namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
-    source = Names(child=choices(_SOURCES))
+    # The contract's name; a field has an attribute of that name of its own, which this is not.
+    source = Names(child=choices(_SOURCES))  # type: ignore[assignment]
     effective = serializers.BooleanField(
         required=False,
         allow_null=True,
@@ -63,7 +64,7 @@ class QuotaSerializer(serializers.Serializer[Any]):
 
     cluster = serializers.CharField()
     namespace = serializers.CharField(help_text="Empty for queues of a whole cluster.")
-    source = serializers.ChoiceField(_SOURCES)
+    source = serializers.ChoiceField(_SOURCES)  # type: ignore[assignment]
     name = serializers.CharField()
     key = serializers.CharField(help_text="Of queues flavor/resource.")
     tiers = serializers.ListField(
@@ -181,8 +182,10 @@ def quota_record(row: QuotaRow) -> dict[str, Any]:
 
 def budget_record(row: BudgetRow) -> dict[str, Any]:
     """Return what BudgetSerializer describes."""
-    times = ("period_start", "period_end", "as_of")
-    times += ("exhausted_at", "exhausted_at_early", "exhausted_at_late")
+    times = (
+        *("period_start", "period_end", "as_of"),
+        *("exhausted_at", "exhausted_at_early", "exhausted_at_late"),
+    )
     record = {name: getattr(row, name) for name in BUDGET_COLUMNS}
     return record | {name: utc_text(record[name]) for name in times}
 
