@@ -30,7 +30,13 @@ from tests.servers import temporary_postgres
 
 SCOPES = {
     "quick": Scope(
-        sizes=(1_000,), rows=2_000, pods=1_000, history=(9, 2, 320), repetitions=1, timed=False
+        sizes=(1_000,),
+        rows=2_000,
+        pods=1_000,
+        history=(9, 2, 320),
+        waiting=(50, 600),
+        repetitions=1,
+        timed=False,
     ),
     "": Scope(sizes=(1_000, 10_000)),
     "full": Scope(sizes=(1_000, 10_000, 100_000)),

@@ -14,6 +14,7 @@ from tests.bench.fleet import Fleet
 from tests.bench.page_figures import paged
 from tests.bench.programs import BenchFailed, manage, prometheus, worker
 from tests.bench.shared_fleet import SharedFleet
+from tests.bench.waiting_figures import waited
 
 # From how many GPUs on the targets of one collected hour hold.
 TARGETED = 10_000
@@ -34,7 +35,7 @@ class Scope:
     """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list; how often.
 
     `history` is how many days pages look back on, how many of them by the pod, of how many
-    workloads.
+    workloads. `waiting` is how many nodes a cluster has in which how many pods wait.
 
     The targets of times are for what is large: with `timed` false they are stated only.
     """
@@ -43,6 +44,7 @@ class Scope:
     rows: int = 20_000
     pods: int = 20_000
     history: tuple[int, int, int] = (396, 30, 2_000)
+    waiting: tuple[int, int] = (2_000, 5_000)
     repetitions: int = 5
     timed: bool = True
 
@@ -86,6 +88,8 @@ def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
     yield from listed(worker("listing", scope.pods))
     say("pages over a long history")
     yield from paged(*scope.history, folder)
+    say("a cluster in which much waits")
+    yield from waited(*scope.waiting, folder)
 
 
 # ---------------------------------------------------------------- one hour collected

@@ -9,7 +9,7 @@ from tests.bench.programs import manage, worker
 from tests.servers import temporary_postgres
 
 MOST_SECONDS = 0.1
-_DATABASES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+DATABASES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
 def paged(days: int, pod_hour_days: int, workloads: int, folder: Path) -> Iterator[Figure]:
@@ -23,7 +23,7 @@ def paged(days: int, pod_hour_days: int, workloads: int, folder: Path) -> Iterat
 def _on(url: str, amount: tuple[int, int, int]) -> Iterator[Figure]:
     manage("migrate", "--verbosity", "0", DATABASE_URL=url)
     found = worker("pages", *amount, DATABASE_URL=url)
-    where = _DATABASES[found["database"]]
+    where = DATABASES[found["database"]]
     yield stated(
         f"{where}: facts of {amount[0]} days of {amount[2]:,} workloads", found["rows"], "rows"
     )

@@ -14,11 +14,11 @@ from urllib.parse import urlencode
 import msgspec
 from django.db import connection
 from django.test import Client
-from rest_framework.authtoken.models import Token
+from django.utils import timezone
 
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
-from apps.accounts.services import team_ids
+from apps.accounts.services import issue_token, team_ids
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.models import (
     Cluster,
@@ -56,7 +56,7 @@ def fill(pods: int) -> str:
     _fill_days([c.pk for c in clusters], [t.pk for t in tiers])
     _fill_pods(clusters[0].pk, tiers, pods)
     user = User.objects.get_or_create(username="bench", defaults={"role": Role.ADMIN.value})[0]
-    return str(Token.objects.get_or_create(user=user)[0].key)
+    return issue_token(user, name="bench", now=timezone.now()).key
 
 
 def _fill_days(clusters: Sequence[int], tiers: Sequence[int]) -> None:

@@ -33,6 +33,9 @@ MEASURED = (
     "PostgreSQL: page explain a team, server's time",
     "SQLite: chart of a tier",
     "PostgreSQL: chart of a team on a tier",
+    "600 pods wait on 50 nodes: waiting page",
+    "600 pods wait on 50 nodes: waiting refresh",
+    "600 pods wait on 50 nodes: waiting look",
 )
 
 

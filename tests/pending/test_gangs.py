@@ -2,54 +2,50 @@
 
 import pytest
 
-from apps.pending.domain.gangs import Member, partial_gangs
+from apps.pending.domain.gangs import Holder, partial_gangs
 from apps.pending.domain.history import nearest_rank
 from apps.usage.domain.amounts import NANO
 
 NOW = 7200.0
 
 
-def member(uid: str, **values: object) -> Member:
-    return Member(**{"group": 1, "uid": uid, "gpu_equivalents": 2.0, "created": 0.0, **values})  # type: ignore[arg-type]
+def holder(name: str, *, group: int = 1, bound: float = 0.0, busy: int = 0) -> Holder:
+    """Return a pod that holds 2 GPUs; where it was busy, 100 nano-GPU-hours were measured."""
+    return Holder(group, name, 2.0, bound, busy, 100 if busy else 0)
 
 
 def test_what_holders_held_since_the_others_wait_was_for_nothing() -> None:
-    members = [
-        member("a", bound=0.0, started=1.0),
-        member("b", bound=5400.0, started=None),
-        member("c", created=3600.0),
-    ]
-    (found,) = partial_gangs(members, now=NOW, idle_below=0.1)
-    assert found.since == 3600.0
-    assert [one.uid for one in found.holding] == ["a", "b"]
+    holders = [holder("a"), holder("b", bound=5400.0)]
+    (found,) = partial_gangs(holders, {1: 3600.0}, now=NOW, idle_below=0.1)
+    assert [one.name for one in found.holding] == ["a", "b"]
     assert found.held == 2 * NANO + NANO
+    assert (found.gpu_equivalents, found.utilization) == (4.0, None)
 
 
 @pytest.mark.parametrize(
-    "members",
+    ("holders", "since"),
     [
-        pytest.param([member("a", bound=0.0)], id="all hold"),
-        pytest.param([member("a")], id="all wait"),
-        pytest.param(
-            [member("a", bound=0.0, started=0.0, utilization=0.1), member("b")],
-            id="who holds is busy",
-        ),
-        pytest.param([member("a", bound=0.0), member("b", group=2)], id="of different jobs"),
+        pytest.param([holder("a")], {}, id="all hold"),
+        pytest.param([], {1: 0.0}, id="all wait"),
+        pytest.param([holder("a", busy=10)], {1: 0.0}, id="who holds is busy"),
+        pytest.param([holder("a")], {2: 0.0}, id="of different jobs"),
     ],
 )
-def test_these_are_no_partial_gangs(members: list[Member]) -> None:
-    assert partial_gangs(members, now=NOW, idle_below=0.1) == []
+def test_these_are_no_partial_gangs(holders: list[Holder], since: dict[int, float]) -> None:
+    assert partial_gangs(holders, since, now=NOW, idle_below=0.1) == []
 
 
 def test_a_busy_holder_is_left_out_of_what_is_held_for_nothing() -> None:
-    members = [
-        member("a", bound=0.0, started=0.0, utilization=0.9),
-        member("b", bound=0.0, started=0.0, utilization=0.02),
-        member("c"),
-    ]
-    (found,) = partial_gangs(members, now=NOW, idle_below=0.1)
-    assert [one.uid for one in found.holding] == ["b"]
-    assert found.held == 4 * NANO
+    holders = [holder("a", busy=90), holder("b", busy=2)]
+    (found,) = partial_gangs(holders, {1: 0.0}, now=NOW, idle_below=0.1)
+    assert [one.name for one in found.holding] == ["b"]
+    assert (found.held, found.utilization) == (4 * NANO, 0.02)
+
+
+def test_who_holds_most_for_nothing_comes_first() -> None:
+    holders = [holder("a", bound=3600.0), holder("b", group=2), holder("c", group=3)]
+    found = partial_gangs(holders, {1: 0.0, 2: 0.0, 3: 0.0}, now=NOW, idle_below=0.1)
+    assert [one.group for one in found] == [2, 3, 1]
 
 
 @pytest.mark.parametrize(

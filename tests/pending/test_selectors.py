@@ -12,11 +12,15 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.sightings import Body, Kind, SeenPodGroup, SeenWorkload
 from apps.clusters.domain.window import Window
+from apps.clusters.models import GpuModel, NamespaceClaim, Pod
 from apps.pending.selectors import (
     By,
+    Context,
     Order,
     PendingFilters,
     PendingRow,
+    PodCause,
+    causes_of,
     episode,
     episodes_of,
     eviction_sums,
@@ -25,12 +29,14 @@ from apps.pending.selectors import (
     in_front,
     looks,
     partial_gangs,
+    pending_history,
     pending_now,
     pending_sums,
     time_to_start,
     typical_wait,
 )
 from apps.usage.domain.amounts import NANO
+from apps.usage.models import PodHour
 from apps.usage.selectors import CursorRefused
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.pending.rows import (
@@ -324,12 +330,92 @@ def test_jobs_that_hold_gpus_for_nothing_are_told_to_their_team(portal: Portal) 
     make_pod(gang, "gang-0", created_at=NOW - 3 * HOUR, cards=portal.cards[0], units=2.0)
     make_pod(gang, "gang-1", created_at=NOW - 2 * HOUR, units=2.0)
     make_episode(gang, "gang-1", since=NOW - 2 * HOUR, units=2.0)
-    with at_most(7):
+    with at_most(11):
         found = partial_gangs(NOW, visibility=of(portal.vision))
     one = next(gang for gang in found if gang.workload == "Job/gang")
     assert (one.holding, one.waiting, one.held, one.cause) == (1, 1, 4 * NANO, "capacity")
     assert (one.pods, one.holding_gpu_equivalents) == (("gang-0",), 2.0)
     assert partial_gangs(NOW, visibility=of(portal.speech)) == []
+
+
+def test_a_job_that_is_busy_does_not_wait_for_its_other_pods(portal: Portal) -> None:
+    serve = make_workload(portal.clusters[0], "vision", "serve")
+    make_pod(serve, "serve-0", created_at=NOW - 3 * HOUR, cards=portal.cards[0], units=2.0)
+    make_pod(serve, "serve-1", created_at=NOW - 2 * HOUR, units=2.0)
+    make_episode(serve, "serve-1", since=NOW - 2 * HOUR, units=2.0)
+    PodHour.objects.create(
+        cluster=portal.clusters[0],
+        hour=NOW - HOUR,
+        pod=Pod.objects.get(name="serve-0"),
+        workload=serve,
+        namespace=serve.namespace,
+        team=portal.vision,
+        tier=portal.tiers[0],
+        gpu_model=GpuModel.objects.create(name="a model"),
+        allocated=2 * NANO,
+        busy=NANO,
+    )
+    jobs = [gang.workload for gang in partial_gangs(NOW, visibility=EVERYTHING)]
+    assert "Job/serve" not in jobs
+
+
+def test_why_pods_wait_is_told_in_one_query(portal: Portal) -> None:
+    pods = [("west", "uid-train-2"), ("west", "uid-late"), ("west", "uid-over"), ("east", "?")]
+    with at_most(1):
+        found = causes_of(pods, at=NOW, visibility=EVERYTHING)
+    assert found == {
+        ("west", "uid-train-2"): PodCause("capacity", "none free"),
+        ("west", "uid-late"): PodCause("taint", ""),
+    }
+    with at_most(4):
+        assert causes_of(pods, at=NOW, visibility=of(portal.vision)) == found
+    assert causes_of(pods, at=NOW, visibility=of(portal.speech)) == {}
+    with at_most(0):
+        assert causes_of([], at=NOW, visibility=of(portal.vision)) == {}
+
+
+def test_a_context_is_read_once_for_all_reads_of_a_page(portal: Portal) -> None:
+    with at_most(3):
+        context = Context.over(DAY, now=NOW)
+    reader = of(portal.vision)
+    with at_most(2):
+        page = pending_now(NOW, visibility=reader, context=context)
+    with at_most(1):
+        found = pending_sums(NOW, by=By.TEAM, visibility=reader, context=context)
+    with at_most(1):
+        time_to_start(DAY, by=By.TEAM, visibility=reader, context=context)
+    with at_most(2):
+        eviction_sums(DAY, by=By.TEAM, visibility=reader, context=context)
+    with at_most(8):
+        past = pending_history(DAY, now=NOW, visibility=reader, context=context)
+    assert page == pending_now(NOW, visibility=reader)
+    assert found == pending_sums(NOW, by=By.TEAM, visibility=reader)
+    assert past == pending_history(DAY, now=NOW, visibility=reader)
+
+
+def test_a_context_knows_whose_a_namespace_was_at_each_moment(portal: Portal) -> None:
+    NamespaceClaim.objects.filter(pattern="vision").update(valid_to=NOW - 6 * HOUR)
+    NamespaceClaim.objects.create(
+        team=portal.speech, pattern="vision", position=1, valid_from=NOW - 6 * HOUR
+    )
+    context = Context.over(DAY, now=NOW)
+    for at, team in ((NOW - 7 * HOUR, "vision"), (NOW - 6 * HOUR, "speech"), (NOW, "speech")):
+        owned = {(one.cluster, one.name): one.team for one in context.owned(at).values()}
+        assert owned["west", "vision"] == team
+    with pytest.raises(ValueError, match="is not within"):
+        context.owned(NOW + HOUR)
+
+
+def test_what_still_waits_is_found_before_any_number_that_is_over(portal: Portal) -> None:
+    train = make_workload(portal.clusters[0], "vision", "train")
+    for n in range(60):
+        make_episode(train, f"gone-{n}", since=NOW - HOUR / 2, until=NOW - HOUR / 4)
+    with at_most(6):
+        found = find_waiting("vision", "train", at=NOW, visibility=EVERYTHING)
+    assert [one.row.name for one in found[:3]] == ["late", "train-2", "gone-0"]
+    assert len(found) == 50
+    with at_most(1):
+        assert find_waiting("vision", "nobody", at=NOW, visibility=EVERYTHING) == []
 
 
 def test_evictions_are_summed_and_rated(portal: Portal) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from html import unescape
 
 import pytest
+from django.core.cache import cache
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -362,6 +363,7 @@ def test_more_that_waits_needs_no_more_queries(
     for n in range(30):
         space = make_workload(portal.clusters[n % 2], f"vision-{n}", f"job-{n}")
         make_episode(space, f"more-{n}", since=now - HOUR, tier=portal.tiers[n % 2])
+    cache.clear()  # what was remembered would hide how many queries it takes
     with CaptureQueriesContext(connection) as after:
         text_of(admin, LIST)
     assert len(after) == len(before)

@@ -3,83 +3,69 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from apps.pending.domain.history import amount
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A pod of a job that is there: times in Unix seconds, `bound` None while it waits.
+class Holder(NamedTuple):
+    """A pod that holds GPUs of a job not all of whose pods do; `bound` in Unix seconds.
 
-    `utilization` is that of its measured time, 0..1; None where nothing was measured.
+    `busy` and `measured` are nano-GPU-hours of its time since the first of the others waits;
+    nothing is measured of one that never ran. A tuple, for there are thousands.
     """
 
     group: int
-    uid: str
+    name: str
     gpu_equivalents: float
-    created: float
-    bound: float | None = None
-    started: float | None = None
-    utilization: float | None = None
+    bound: float
+    busy: int = 0
+    measured: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A job that is not whole: who holds, who waits, since when, and what that took so far.
+    """A job that is not whole: who holds for nothing, and what that took so far.
 
     `held` is in nano-GPU-hours: what the holders held since the first of those that still wait
-    began to.
+    began to. `utilization` is that of the holders, None where nothing was measured.
     """
 
     group: int
-    holding: tuple[Member, ...]
-    waiting: tuple[Member, ...]
-    since: float
+    holding: tuple[Holder, ...]
     held: int
+    utilization: float | None
+
+    @property
+    def gpu_equivalents(self) -> float:
+        return sum(one.gpu_equivalents for one in self.holding)
 
 
-def partial_gangs(members: Iterable[Member], *, now: float, idle_below: float) -> list[Partial]:
-    """Return the jobs of which some pods wait and others hold GPUs for nothing, most held first.
+def partial_gangs(
+    holders: Iterable[Holder], since: Mapping[int, float], *, now: float, idle_below: float
+) -> list[Partial]:
+    """Return the jobs that hold GPUs for nothing, the most held first.
 
-    A holder that is busy (its utilization at least `idle_below`) does not wait for the others:
-    it holds for something, and a job of such alone is left out. One that nobody measured may be.
+    `since` has the jobs of which some pods wait: when the first of these began to, in Unix
+    seconds. A holder that is busy (its utilization at least `idle_below`) does not wait for the
+    others: it holds for something, and a job of such alone is left out. One that nobody measured
+    may wait.
     """
-    groups: dict[int, list[Member]] = defaultdict(list)
-    for member in members:
-        groups[member.group].append(member)
-    found = [partial for group in groups if (partial := _partial(groups[group], now, idle_below))]
+    groups: dict[int, list[Holder]] = defaultdict(list)
+    for one in holders:
+        if one.group in since and (not one.measured or one.busy < idle_below * one.measured):
+            groups[one.group].append(one)
+    found = [_partial(own, since[group], now) for group, own in groups.items()]
     return sorted(found, key=lambda one: (-one.held, one.group))
 
 
-def _partial(members: Sequence[Member], now: float, idle_below: float) -> Partial | None:
-    waiting = tuple(m for m in members if m.bound is None)
-    holding = tuple(m for m in members if m.bound is not None and _is_idle(m, idle_below))
-    if not waiting or not holding:
-        return None
-    since = min(member.created for member in waiting)
-    held = sum(
-        amount(m.gpu_equivalents, max(0.0, now - max(since, m.bound or since))) for m in holding
-    )
-    return Partial(members[0].group, holding, waiting, since, held)
-
-
-def _is_idle(member: Member, idle_below: float) -> bool:
-    if member.started is None or member.utilization is None:
-        return True
-    return member.utilization < idle_below
-
-
-def mean(parts: Iterable[tuple[float, float]]) -> float | None:
-    """Return the mean of (value, weight); None without weight."""
-    total = weight = 0.0
-    for value, of in parts:
-        total += value * of
-        weight += of
-    return total / weight if weight else None
-
-
-def utilization_by_weight(members: Iterable[Member], measured: Mapping[str, float]) -> float | None:
-    """Return what several pods used of their measured hours; `measured` is by uid."""
-    return mean(
-        (m.utilization, measured.get(m.uid, 0.0)) for m in members if m.utilization is not None
+def _partial(holders: Sequence[Holder], since: float, now: float) -> Partial:
+    measured = sum(one.measured for one in holders)
+    return Partial(
+        group=holders[0].group,
+        holding=tuple(holders),
+        held=sum(
+            amount(one.gpu_equivalents, max(0.0, now - max(since, one.bound))) for one in holders
+        ),
+        utilization=sum(one.busy for one in holders) / measured if measured else None,
     )

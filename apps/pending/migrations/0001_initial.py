@@ -5,156 +5,359 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0001_initial'),
-        ('clusters', '0004_sightings'),
+        ("accounts", "0001_initial"),
+        ("clusters", "0004_sightings"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Episode',
+            name="Episode",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(max_length=63)),
-                ('uid', models.CharField(max_length=64)),
-                ('name', models.CharField(max_length=253)),
-                ('resource', models.CharField(blank=True, max_length=253)),
-                ('units', models.FloatField(default=0.0)),
-                ('gpu_equivalents', models.FloatField(default=0.0)),
-                ('counted', models.FloatField(default=0.0)),
-                ('counts', models.CharField(choices=[('pending', 'pending'), ('suppressed', 'suppressed'), ('starting', 'starting'), ('nothing', 'nothing')], max_length=10)),
-                ('queue', models.CharField(blank=True, max_length=253)),
-                ('priority', models.IntegerField(default=0)),
-                ('since', models.DateTimeField()),
-                ('bound_at', models.DateTimeField(blank=True, null=True)),
-                ('until', models.DateTimeField(blank=True, null=True)),
-                ('outcome', models.CharField(blank=True, choices=[('started', 'started'), ('gave_up', 'gave_up'), ('refused', 'refused'), ('settled', 'settled')], max_length=10)),
-                ('again', models.BooleanField(default=False)),
-                ('cause', models.CharField(choices=[('capacity', 'capacity'), ('quota', 'quota'), ('queue', 'queue'), ('affinity', 'affinity'), ('taint', 'taint'), ('cordon', 'cordon'), ('spread', 'spread'), ('topology', 'topology'), ('gang', 'gang'), ('claim', 'claim'), ('volume', 'volume'), ('preemption', 'preemption'), ('scheduler', 'scheduler'), ('admission', 'admission'), ('starting', 'starting'), ('other', 'other')], max_length=12)),
-                ('detail', models.CharField(blank=True, max_length=120)),
-                ('explanation', models.TextField(blank=True)),
-                ('message', models.TextField(blank=True)),
-                ('node_reasons', models.JSONField(default=dict)),
-                ('context', models.JSONField(default=list)),
-                ('suggestions', models.JSONField(default=list)),
-                ('in_front', models.JSONField(default=list)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
-                ('tier', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to='clusters.tier')),
-                ('workload', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.workload')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("kind", models.CharField(max_length=63)),
+                ("uid", models.CharField(max_length=64)),
+                ("name", models.CharField(max_length=253)),
+                ("resource", models.CharField(blank=True, max_length=253)),
+                ("units", models.FloatField(default=0.0)),
+                ("gpu_equivalents", models.FloatField(default=0.0)),
+                ("counted", models.FloatField(default=0.0)),
+                (
+                    "counts",
+                    models.CharField(
+                        choices=[
+                            ("pending", "pending"),
+                            ("suppressed", "suppressed"),
+                            ("starting", "starting"),
+                            ("nothing", "nothing"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("queue", models.CharField(blank=True, max_length=253)),
+                ("priority", models.IntegerField(default=0)),
+                ("since", models.DateTimeField()),
+                ("bound_at", models.DateTimeField(blank=True, null=True)),
+                ("until", models.DateTimeField(blank=True, null=True)),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("started", "started"),
+                            ("gave_up", "gave_up"),
+                            ("refused", "refused"),
+                            ("settled", "settled"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("again", models.BooleanField(default=False)),
+                (
+                    "cause",
+                    models.CharField(
+                        choices=[
+                            ("capacity", "capacity"),
+                            ("quota", "quota"),
+                            ("queue", "queue"),
+                            ("affinity", "affinity"),
+                            ("taint", "taint"),
+                            ("cordon", "cordon"),
+                            ("spread", "spread"),
+                            ("topology", "topology"),
+                            ("gang", "gang"),
+                            ("claim", "claim"),
+                            ("volume", "volume"),
+                            ("preemption", "preemption"),
+                            ("scheduler", "scheduler"),
+                            ("admission", "admission"),
+                            ("starting", "starting"),
+                            ("other", "other"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("detail", models.CharField(blank=True, max_length=120)),
+                ("explanation", models.TextField(blank=True)),
+                ("message", models.TextField(blank=True)),
+                ("node_reasons", models.JSONField(default=dict)),
+                ("context", models.JSONField(default=list)),
+                ("suggestions", models.JSONField(default=list)),
+                ("in_front", models.JSONField(default=list)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to="clusters.tier"
+                    ),
+                ),
+                (
+                    "workload",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.workload"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['since', 'pk'],
+                "ordering": ["since", "pk"],
             },
         ),
         migrations.CreateModel(
-            name='CauseSpell',
+            name="CauseSpell",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('start', models.DateTimeField()),
-                ('end', models.DateTimeField(blank=True, null=True)),
-                ('cause', models.CharField(choices=[('capacity', 'capacity'), ('quota', 'quota'), ('queue', 'queue'), ('affinity', 'affinity'), ('taint', 'taint'), ('cordon', 'cordon'), ('spread', 'spread'), ('topology', 'topology'), ('gang', 'gang'), ('claim', 'claim'), ('volume', 'volume'), ('preemption', 'preemption'), ('scheduler', 'scheduler'), ('admission', 'admission'), ('starting', 'starting'), ('other', 'other')], max_length=12)),
-                ('detail', models.CharField(blank=True, max_length=120)),
-                ('message', models.TextField(blank=True)),
-                ('counts', models.CharField(choices=[('pending', 'pending'), ('suppressed', 'suppressed'), ('starting', 'starting'), ('nothing', 'nothing')], max_length=10)),
-                ('counted', models.FloatField(default=0.0)),
-                ('episode', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='spells', to='pending.episode')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("start", models.DateTimeField()),
+                ("end", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cause",
+                    models.CharField(
+                        choices=[
+                            ("capacity", "capacity"),
+                            ("quota", "quota"),
+                            ("queue", "queue"),
+                            ("affinity", "affinity"),
+                            ("taint", "taint"),
+                            ("cordon", "cordon"),
+                            ("spread", "spread"),
+                            ("topology", "topology"),
+                            ("gang", "gang"),
+                            ("claim", "claim"),
+                            ("volume", "volume"),
+                            ("preemption", "preemption"),
+                            ("scheduler", "scheduler"),
+                            ("admission", "admission"),
+                            ("starting", "starting"),
+                            ("other", "other"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("detail", models.CharField(blank=True, max_length=120)),
+                ("message", models.TextField(blank=True)),
+                (
+                    "counts",
+                    models.CharField(
+                        choices=[
+                            ("pending", "pending"),
+                            ("suppressed", "suppressed"),
+                            ("starting", "starting"),
+                            ("nothing", "nothing"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("counted", models.FloatField(default=0.0)),
+                (
+                    "episode",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="spells",
+                        to="pending.episode",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['episode', 'start'],
+                "ordering": ["episode", "start"],
             },
         ),
         migrations.CreateModel(
-            name='Eviction',
+            name="Eviction",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('pod_uid', models.CharField(max_length=64)),
-                ('at', models.DateTimeField()),
-                ('reclaimed', models.BooleanField(default=False)),
-                ('by', models.CharField(blank=True, max_length=253)),
-                ('gpu_equivalents', models.FloatField(default=0.0)),
-                ('held', models.BigIntegerField(default=0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
-                ('tier', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to='clusters.tier')),
-                ('workload', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.workload')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("pod_uid", models.CharField(max_length=64)),
+                ("at", models.DateTimeField()),
+                ("reclaimed", models.BooleanField(default=False)),
+                ("by", models.CharField(blank=True, max_length=253)),
+                ("gpu_equivalents", models.FloatField(default=0.0)),
+                ("held", models.BigIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to="clusters.tier"
+                    ),
+                ),
+                (
+                    "workload",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.workload"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-at', 'pk'],
+                "ordering": ["-at", "pk"],
             },
         ),
         migrations.CreateModel(
-            name='Refreshed',
+            name="Refreshed",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField(blank=True, null=True)),
-                ('waiting', models.IntegerField(default=0)),
-                ('error', models.TextField(blank=True)),
-                ('rolled_to', models.DateTimeField(blank=True, null=True)),
-                ('pods_to', models.BigIntegerField(default=0)),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('cluster', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField(blank=True, null=True)),
+                ("waiting", models.IntegerField(default=0)),
+                ("error", models.TextField(blank=True)),
+                ("rolled_to", models.DateTimeField(blank=True, null=True)),
+                ("pods_to", models.BigIntegerField(default=0)),
+                ("lease_until", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cluster",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='WaitDay',
+            name="WaitDay",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('day', models.DateField()),
-                ('cause', models.CharField(choices=[('capacity', 'capacity'), ('quota', 'quota'), ('queue', 'queue'), ('affinity', 'affinity'), ('taint', 'taint'), ('cordon', 'cordon'), ('spread', 'spread'), ('topology', 'topology'), ('gang', 'gang'), ('claim', 'claim'), ('volume', 'volume'), ('preemption', 'preemption'), ('scheduler', 'scheduler'), ('admission', 'admission'), ('starting', 'starting'), ('other', 'other')], max_length=12)),
-                ('waited', models.BigIntegerField(default=0)),
-                ('suppressed', models.BigIntegerField(default=0)),
-                ('starting', models.BigIntegerField(default=0)),
-                ('began', models.IntegerField(default=0)),
-                ('ended', models.IntegerField(default=0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
-                ('namespace', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.namespace')),
-                ('team', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to='accounts.team')),
-                ('tier', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField()),
+                (
+                    "cause",
+                    models.CharField(
+                        choices=[
+                            ("capacity", "capacity"),
+                            ("quota", "quota"),
+                            ("queue", "queue"),
+                            ("affinity", "affinity"),
+                            ("taint", "taint"),
+                            ("cordon", "cordon"),
+                            ("spread", "spread"),
+                            ("topology", "topology"),
+                            ("gang", "gang"),
+                            ("claim", "claim"),
+                            ("volume", "volume"),
+                            ("preemption", "preemption"),
+                            ("scheduler", "scheduler"),
+                            ("admission", "admission"),
+                            ("starting", "starting"),
+                            ("other", "other"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("waited", models.BigIntegerField(default=0)),
+                ("suppressed", models.BigIntegerField(default=0)),
+                ("starting", models.BigIntegerField(default=0)),
+                ("began", models.IntegerField(default=0)),
+                ("ended", models.IntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
+                (
+                    "namespace",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.namespace"
+                    ),
+                ),
+                (
+                    "team",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to="accounts.team"
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to="clusters.tier"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['day', 'pk'],
+                "ordering": ["day", "pk"],
             },
         ),
         migrations.AddIndex(
-            model_name='episode',
-            index=models.Index(fields=['until', 'since'], name='episode_lifetime'),
+            model_name="episode",
+            index=models.Index(fields=["until", "since"], name="episode_lifetime"),
         ),
         migrations.AddIndex(
-            model_name='episode',
-            index=models.Index(fields=['workload', '-since'], name='episode_of_workload'),
+            model_name="episode",
+            index=models.Index(fields=["workload", "-since"], name="episode_of_workload"),
         ),
         migrations.AddConstraint(
-            model_name='episode',
-            constraint=models.UniqueConstraint(fields=('cluster', 'kind', 'uid', 'since'), name='episode_once'),
+            model_name="episode",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "kind", "uid", "since"), name="episode_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='episode',
-            constraint=models.CheckConstraint(condition=models.Q(('until__isnull', True), ('until__gte', models.F('since')), _connector='OR'), name='episode_forward'),
+            model_name="episode",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("until__isnull", True), ("until__gte", models.F("since")), _connector="OR"
+                ),
+                name="episode_forward",
+            ),
         ),
         migrations.AddIndex(
-            model_name='causespell',
-            index=models.Index(fields=['end', 'start'], name='cause_spell_lifetime'),
+            model_name="causespell",
+            index=models.Index(fields=["end", "start"], name="cause_spell_lifetime"),
         ),
         migrations.AddConstraint(
-            model_name='causespell',
-            constraint=models.UniqueConstraint(fields=('episode', 'start'), name='cause_spell_once'),
+            model_name="causespell",
+            constraint=models.UniqueConstraint(
+                fields=("episode", "start"), name="cause_spell_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='causespell',
-            constraint=models.CheckConstraint(condition=models.Q(('end__isnull', True), ('end__gte', models.F('start')), _connector='OR'), name='cause_spell_forward'),
+            model_name="causespell",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("end__isnull", True), ("end__gte", models.F("start")), _connector="OR"
+                ),
+                name="cause_spell_forward",
+            ),
         ),
         migrations.AddIndex(
-            model_name='eviction',
-            index=models.Index(fields=['at'], name='eviction_at'),
+            model_name="eviction",
+            index=models.Index(fields=["at"], name="eviction_at"),
         ),
         migrations.AddConstraint(
-            model_name='eviction',
-            constraint=models.UniqueConstraint(fields=('cluster', 'pod_uid'), name='eviction_once'),
+            model_name="eviction",
+            constraint=models.UniqueConstraint(fields=("cluster", "pod_uid"), name="eviction_once"),
         ),
         migrations.AddIndex(
-            model_name='waitday',
-            index=models.Index(fields=['day', 'cluster'], name='wait_day_day'),
+            model_name="waitday",
+            index=models.Index(fields=["day", "cluster"], name="wait_day_day"),
         ),
     ]

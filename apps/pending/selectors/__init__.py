@@ -1,5 +1,6 @@
 """Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
 
+from apps.pending.selectors.context import Context
 from apps.pending.selectors.episodes import episode, episodes_of, find_waiting
 from apps.pending.selectors.evictions import eviction_sums, evictions
 from apps.pending.selectors.freshness import freshness, looks
@@ -7,6 +8,7 @@ from apps.pending.selectors.gangs import partial_gangs
 from apps.pending.selectors.history import pending_history
 from apps.pending.selectors.in_front import in_front
 from apps.pending.selectors.now import pending_now, pending_sums
+from apps.pending.selectors.pod_causes import causes_of
 from apps.pending.selectors.rows import (
     By,
     EpisodeRow,
@@ -21,6 +23,7 @@ from apps.pending.selectors.rows import (
     PendingFilters,
     PendingRow,
     PendingSum,
+    PodCause,
     SpellRow,
     StartTimes,
     SuggestionRow,
@@ -30,6 +33,7 @@ from apps.pending.selectors.waits import TypicalWait, time_to_start, typical_wai
 
 __all__ = [
     "By",
+    "Context",
     "EpisodeRow",
     "EvictionRow",
     "EvictionSum",
@@ -42,11 +46,13 @@ __all__ = [
     "PendingFilters",
     "PendingRow",
     "PendingSum",
+    "PodCause",
     "SpellRow",
     "StartTimes",
     "SuggestionRow",
     "TypicalWait",
     "WaitSums",
+    "causes_of",
     "episode",
     "episodes_of",
     "eviction_sums",

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 
 from apps.accounts.permissions import Visibility
 from apps.pending.models import CauseSpell, Episode
-from apps.pending.selectors.freshness import freshness
+from apps.pending.selectors.context import Context
 from apps.pending.selectors.now import COLUMNS, pending_row
 from apps.pending.selectors.rows import EpisodeRow, SpellRow
 from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
@@ -17,13 +17,19 @@ _MOST = 50
 
 
 def episodes_of(
-    cluster: str, uid: str, *, at: datetime, visibility: Visibility
+    cluster: str,
+    uid: str,
+    *,
+    at: datetime,
+    visibility: Visibility,
+    context: Context | None = None,
 ) -> list[EpisodeRow]:
     """Return every episode of a thing with its spells, newest first, at most 50.
 
-    Empty where there is none, or where the reader does not see its namespace. Seven queries.
+    Empty where there is none, or where the reader does not see its namespace. Six queries, two with
+    a context that knows how fresh it is.
     """
-    return _episodes(Q(cluster__name=cluster, uid=uid), at, visibility)
+    return _episodes(Q(cluster__name=cluster, uid=uid), at, visibility, context)
 
 
 def episode(pk: int, *, at: datetime, visibility: Visibility) -> EpisodeRow | None:
@@ -36,22 +42,34 @@ def find_waiting(
 ) -> list[EpisodeRow]:
     """Return the episodes of what is called so, or is of a controller called so; newest first.
 
-    What waits at `at` comes before what is over; at most 50. Seven queries.
+    What waits at `at` comes before what is over; at most 50. Six queries, one or four
+    where nothing is found.
     """
     where = Q(workload__namespace__name=namespace) & (Q(name=name) | Q(workload__name=name))
     if cluster:
         where &= Q(cluster__name=cluster)
-    found = _episodes(where, at, visibility)
-    return sorted(found, key=lambda one: one.row.until is not None)
+    return _episodes(where, at, visibility, open_first=True)
 
 
-def _episodes(where: Q, at: datetime, visibility: Visibility) -> list[EpisodeRow]:
-    scope = Scope(at, EVERYTHING_WAITING, visibility)
+def _episodes(
+    where: Q,
+    at: datetime,
+    visibility: Visibility,
+    context: Context | None = None,
+    *,
+    open_first: bool = False,
+) -> list[EpisodeRow]:
+    scope = Scope(at, EVERYTHING_WAITING, visibility, context)
     rows = Episode.objects.filter(where, scope.condition()).order_by("-since", "pk")
+    if open_first:
+        is_open = Q(until__isnull=True) | Q(until__gt=at)
+        over = Case(When(is_open, then=Value(0)), default=Value(1))
+        rows = rows.order_by(over, "-since", "pk")
     found = list(rows.values_list(*COLUMNS, named=True)[:_MOST])
-    fresh = freshness(at)
+    if not found:
+        return []
     spells = _spells([row.pk for row in found])
-    return [EpisodeRow(pending_row(row, at, scope, fresh), tuple(spells[row.pk])) for row in found]
+    return [EpisodeRow(pending_row(row, at, scope), tuple(spells[row.pk])) for row in found]
 
 
 def _spells(episodes: Sequence[int]) -> dict[int, list[SpellRow]]:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from django.db.models import Count, Q, Sum
@@ -11,11 +10,10 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.pending.models import Eviction
+from apps.pending.selectors.context import INSTANT, Context
 from apps.pending.selectors.rows import By, EvictionRow, EvictionSum, PendingFilters
 from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope, tier_condition
 from apps.usage.models import TeamHour
-
-_INSTANT = timedelta(seconds=1)
 
 
 def eviction_sums(
@@ -24,17 +22,19 @@ def eviction_sums(
     by: By,
     visibility: Visibility,
     filters: PendingFilters = EVERYTHING_WAITING,
+    context: Context | None = None,
 ) -> list[EvictionSum]:
     """Return what was preempted and reclaimed within the window by tier or team; by name.
 
     What an evicted pod had held counts whole in the window of its end. The rate is that ÷ what
     the same tier or team had allocated in the window's hours. Sums at the level of a team, which
     everybody may see: `visibility` narrows nothing but named namespaces. A team is whose the
-    namespace is at the window's end. Five queries. Raises ValueError for other groups.
+    namespace is at the window's end. Five queries at most, two with a context. Raises ValueError
+    for other groups.
     """
     if by not in (By.TIER, By.TEAM):
         raise ValueError(f"evictions cannot be summed by {by}")
-    scope = _scope(window, filters, visibility)
+    scope = _scope(window, filters, visibility, context)
     column = "tier__name" if by is By.TIER else "workload__namespace_id"
     rows = Eviction.objects.filter(_within(window, scope, details=bool(filters.namespace)))
     found = rows.order_by().values_list(column, "reclaimed").annotate(Count("pk"), Sum("held"))
@@ -72,9 +72,14 @@ def evictions(
     return [_row(row, scope) for row in rows.values_list(*columns, named=True)[:limit]]
 
 
-def _scope(window: Window, filters: PendingFilters, visibility: Visibility) -> Scope:
+def _scope(
+    window: Window,
+    filters: PendingFilters,
+    visibility: Visibility,
+    context: Context | None = None,
+) -> Scope:
     # An eviction has neither cause nor kind.
-    return Scope(window.end - _INSTANT, replace(filters, cause=(), kind=()), visibility)
+    return Scope(window.end - INSTANT, replace(filters, cause=(), kind=()), visibility, context)
 
 
 def _row(row: Any, scope: Scope) -> EvictionRow:

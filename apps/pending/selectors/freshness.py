@@ -1,13 +1,13 @@
 """How fresh is what the portal knows of waiting, by cluster."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Max
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.models import Cluster, WatchSpan
-from apps.pending.models import Refreshed
+from apps.clusters.models import Cluster
 from apps.pending.selectors.rows import LookRow
 
 STALE = timedelta(seconds=90)
@@ -18,52 +18,82 @@ _LATE = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Until when a cluster's waiting is known; None: never was."""
+    """Until when a cluster's waiting is known; None: never was.
+
+    `looked` is when it was last looked at, None before a look worked; `waiting` how many things
+    waited then; `error` what the look after that failed with. `tried`: anything was ever noted.
+    """
 
     as_of: datetime | None
     stale: bool
+    cluster: str = ""
+    looked: datetime | None = None
+    waiting: int = 0
+    error: str = ""
+    tried: bool = False
 
 
 def freshness(at: datetime) -> dict[int, Freshness]:
-    """Return how fresh waiting is at `at`, by id of active clusters. Two queries.
+    """Return how fresh waiting is at `at`, by id of active clusters in order of name. One query.
 
     What is known of a cluster without API access comes from its metrics: as of the last refresh.
     """
-    ends = dict(
-        WatchSpan.objects.filter(cluster__active=True)
-        .order_by("cluster_id")
-        .values_list("cluster_id")
-        .annotate(Max("end"))
+    rows = Cluster.objects.filter(active=True).annotate(watched=Max("watchspan__end"))
+    columns = ("name", "kubernetes", "watched", "refreshed__pk")
+    own = ("refreshed__at", "refreshed__waiting", "refreshed__error")
+    return {
+        pk: _freshness(at, *values)
+        for pk, *values in rows.order_by("name", "pk").values_list("pk", *columns, *own)
+    }
+
+
+def _freshness(
+    at: datetime,
+    cluster: str,
+    kubernetes: object,
+    watched: datetime | None,
+    noted: int | None,
+    looked: datetime | None,
+    waiting: int | None,
+    error: str | None,
+) -> Freshness:
+    times = [looked] if kubernetes is None else [looked, watched]
+    known = [time for time in times if time is not None]
+    late = looked is None or at - looked > _LATE
+    unwatched = kubernetes is not None and (watched is None or at - watched > STALE)
+    return Freshness(
+        as_of=min(known) if len(known) == len(times) else None,
+        stale=late or unwatched,
+        cluster=cluster,
+        looked=looked,
+        waiting=waiting or 0,
+        error=error or "",
+        tried=noted is not None,
     )
-    rows = Cluster.objects.filter(active=True).order_by("pk")
-    found = {}
-    for pk, kubernetes, looked in rows.values_list("pk", "kubernetes", "refreshed__at"):
-        times = [looked] if kubernetes is None else [looked, ends.get(pk)]
-        known = [time for time in times if time is not None]
-        as_of = min(known) if len(known) == len(times) else None
-        late = looked is None or at - looked > _LATE
-        unwatched = kubernetes is not None and (pk not in ends or at - ends[pk] > STALE)
-        found[pk] = Freshness(as_of, late or unwatched)
-    return found
+
+
+def look_rows(known: Mapping[int, Freshness], *, visibility: Visibility) -> list[LookRow]:
+    """Return how fresh waiting is of the clusters that were ever looked at, or tried to be.
+
+    `error` is empty but for who sees how the portal runs. Adds no query.
+    """
+    return [
+        LookRow(
+            cluster=one.cluster,
+            at=one.looked,
+            as_of=one.as_of,
+            stale=one.stale or bool(one.error),
+            waiting=one.waiting,
+            error=one.error if visibility.operations else "",
+        )
+        for one in known.values()
+        if one.tried
+    ]
 
 
 def looks(at: datetime, *, visibility: Visibility) -> list[LookRow]:
-    """Return how fresh waiting is of every active cluster, by name. Three queries.
+    """Return how fresh waiting is of every active cluster that was looked at, by name. One query.
 
     `error` is empty but for who sees how the portal runs.
     """
-    known = freshness(at)
-    rows = Refreshed.objects.filter(cluster__active=True).order_by("cluster__name")
-    columns = ("cluster_id", "cluster__name", "at", "waiting", "error")
-    return [
-        LookRow(
-            cluster=name,
-            at=looked,
-            as_of=known[pk].as_of,
-            stale=known[pk].stale or bool(error),
-            waiting=waiting,
-            error=error if visibility.operations else "",
-        )
-        for pk, name, looked, waiting, error in rows.values_list(*columns)
-        if pk in known
-    ]
+    return look_rows(freshness(at), visibility=visibility)

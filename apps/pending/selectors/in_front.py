@@ -11,6 +11,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.sightings import Kind
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.models import Pod, Sighting
+from apps.pending.selectors.context import Context
 from apps.pending.selectors.rows import InFrontPod, InFrontTeam, PendingRow
 from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
 from apps.pending.selectors.utilization import Used, used_by
@@ -34,12 +35,19 @@ _COLUMNS = (
 )
 
 
-def in_front(waiting: PendingRow, at: datetime, *, visibility: Visibility) -> list[InFrontTeam]:
+def in_front(
+    waiting: PendingRow,
+    at: datetime,
+    *,
+    visibility: Visibility,
+    context: Context | None = None,
+) -> list[InFrontTeam]:
     """Return whose pods hold at `at` what something waits for, the idlest team first.
 
     Pods of the same resource on the nodes, or in the queue, that its episode names. Utilization
     is of the last 24 hours of which facts are there; those without come last. At most 50 pods of
-    a team are listed, none of teams that the reader does not see. Eight queries at most.
+    a team are listed, none of teams that the reader does not see. Eight queries at most, five
+    with a context.
     """
     where = _condition(waiting)
     if where is None:
@@ -52,7 +60,7 @@ def in_front(waiting: PendingRow, at: datetime, *, visibility: Visibility) -> li
     ).exclude(uid=waiting.uid)
     rows = list(pods.order_by("pk").values_list(*_COLUMNS, named=True)[:MOST_PODS])
     used = used_by([row.pk for row in rows], start=at - _DAY, end=at)
-    scope = Scope(at, EVERYTHING_WAITING, visibility)
+    scope = Scope(at, EVERYTHING_WAITING, visibility, context)
     teams: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         teams[scope.team_of(row.workload__namespace_id)].append(row)

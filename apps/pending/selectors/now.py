@@ -12,7 +12,8 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.pending.domain.causes import Counts
 from apps.pending.models import Episode
-from apps.pending.selectors.freshness import Freshness, freshness
+from apps.pending.selectors.context import Context
+from apps.pending.selectors.freshness import Freshness
 from apps.pending.selectors.rows import (
     By,
     Order,
@@ -49,23 +50,24 @@ def pending_now(
     cursor: str | None = None,
     page_size: int = 100,
     order: Order = Order.LONGEST,
+    context: Context | None = None,
 ) -> Page[PendingRow]:
     """Return what waits at `at`, what has waited longest first, or what asks for most.
 
-    Only of teams that the reader sees. Causes are as last seen. Six queries, at most. Raises
-    CursorRefused.
+    Only of teams that the reader sees. Causes are as last seen. Five queries at most, one
+    with a context that knows how fresh it is. Raises CursorRefused.
     """
-    scope = Scope(at, filters, visibility)
+    scope = Scope(at, filters, visibility, context)
     kind = f"{_KIND}-{order.value}"
     rows = waiting_at(at).filter(scope.condition())
     if cursor is not None:
         rows = rows.filter(_after(kind, cursor, order))
     first = "since" if order is Order.LONGEST else "-gpu_equivalents"
     found = list(rows.order_by(first, "pk").values_list(*COLUMNS, named=True)[: page_size + 1])
-    shown, fresh = found[:page_size], freshness(at)
+    shown = found[:page_size]
     last = shown[-1] if len(found) > page_size else None
     return Page(
-        rows=tuple(pending_row(row, at, scope, fresh) for row in shown),
+        rows=tuple(pending_row(row, at, scope) for row in shown),
         next_cursor=None if last is None else cursors.encode(kind, _key(last, order)),
     )
 
@@ -87,9 +89,9 @@ def _after(kind: str, cursor: str, order: Order) -> Q:
     return Q(gpu_equivalents__lt=most) | Q(gpu_equivalents=most, pk__gt=pk)
 
 
-def pending_row(row: Any, at: datetime, scope: Scope, fresh: Mapping[int, Freshness]) -> PendingRow:
+def pending_row(row: Any, at: datetime, scope: Scope) -> PendingRow:
     """Return an episode's columns (COLUMNS) as a row at `at`."""
-    known = fresh.get(row.cluster_id) or Freshness(None, stale=True)
+    known = scope.freshness().get(row.cluster_id) or Freshness(None, stale=True)
     suggestions = tuple(_suggestion(one) for one in row.suggestions)
     is_open = row.until is None or row.until > at
     return PendingRow(
@@ -150,15 +152,17 @@ def pending_sums(
     by: By,
     visibility: Visibility,
     filters: PendingFilters = EVERYTHING_WAITING,
+    context: Context | None = None,
 ) -> list[PendingSum]:
     """Return GPU-equivalents that wait, are suppressed or start at `at`, the most first.
 
     GPU sums of all teams, which everybody may see; namespaces only of teams that the reader
-    sees. What counts as nothing is left out. Four queries. Raises ValueError for `by` day.
+    sees. What counts as nothing is left out. Four queries at most, one with a context. Raises
+    ValueError for `by` day.
     """
     if by not in _GROUPS:
         raise ValueError(f"what waits at a moment cannot be summed by {by}")
-    scope = Scope(at, filters, visibility)
+    scope = Scope(at, filters, visibility, context)
     details = by is By.NAMESPACE or bool(filters.namespace)
     rows = waiting_at(at).filter(scope.condition(details=details), counts__in=_SUMMED)
     column = _GROUPS[by]

@@ -108,6 +108,14 @@ class PendingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PodCause:
+    """Why a pod waits, in short."""
+
+    cause: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class EpisodeRow:
     """An episode with every change of its cause, oldest first."""
 

@@ -1,48 +1,49 @@
 """Whose waiting is read: namespaces, the teams they belong to, and what filters ask."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from functools import cached_property
 
 from django.db.models import Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Namespace
-from apps.clusters.selectors import team_spans
+from apps.pending.selectors.context import Context, Owned
+from apps.pending.selectors.freshness import Freshness
 from apps.pending.selectors.rows import PendingFilters
 
 EVERYTHING_WAITING = PendingFilters()
-_INSTANT = timedelta(seconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """A namespace and whose it is."""
-
-    cluster: str
-    name: str
-    team_id: int
-    team: str
 
 
 class Scope:
     """The namespaces of active clusters, whose they are at a moment, and which may be read.
 
-    Three queries when made.
+    Three queries, when it is first asked for a namespace; none where a context is given.
     """
 
-    def __init__(self, at: datetime, filters: PendingFilters, visibility: Visibility) -> None:
+    def __init__(
+        self,
+        at: datetime,
+        filters: PendingFilters,
+        visibility: Visibility,
+        context: Context | None = None,
+    ) -> None:
+        self.at = at
         self.filters = filters
         self.visibility = visibility
-        rows = Namespace.objects.filter(cluster__active=True).order_by("pk")
-        found = list(rows.values_list("pk", "cluster__name", "name"))
-        spans = team_spans(Window(at, at + _INSTANT), {name for _, _, name in found})
-        self.namespaces = {
-            pk: Owned(cluster, name, spans[name][0].team_id, spans[name][0].team)
-            for pk, cluster, name in found
-        }
+        self._given = context
+
+    @cached_property
+    def context(self) -> Context:
+        return self._given or Context.at(self.at)
+
+    @cached_property
+    def namespaces(self) -> Mapping[int, Owned]:
+        return self.context.owned(self.at)
+
+    def freshness(self) -> Mapping[int, Freshness]:
+        """Return how fresh waiting is, by id of active clusters. One query, or the context's."""
+        return self.context.freshness(self.at)
 
     def team_of(self, namespace_id: int) -> str:
         owned = self.namespaces.get(namespace_id)
@@ -58,7 +59,8 @@ class Scope:
     def condition(self, path: str = "", *, details: bool = True) -> Q:
         """Return what rows must meet that have the columns of an episode, at `path`.
 
-        `details`: only what the reader may see in detail. Adds no query.
+        `details`: only what the reader may see in detail. Asks for namespaces only where the
+        reader, or a filter on teams or namespaces, is narrowed to some.
         """
         asked = self.filters
         where = Q(**{f"{path}cluster__active": True})

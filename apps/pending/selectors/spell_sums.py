@@ -10,11 +10,11 @@ from django.db.models import F, Q
 
 from apps.clusters.domain.calendar import day_window, days_in
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Namespace
-from apps.clusters.selectors import TeamSpan, team_spans
+from apps.clusters.selectors import TeamSpan
 from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.pending.domain.history import COLUMN, Stretch, Stretches, amount
 from apps.pending.models import CauseSpell, Episode
+from apps.pending.selectors.context import Context
 from apps.pending.selectors.rows import WaitSums
 
 _SPACE = "workload__namespace_id"
@@ -36,27 +36,30 @@ Where = Callable[[str], Q]
 
 
 def spell_sums(
-    window: Window, where: Where, *, now: datetime, zone: ZoneInfo
+    window: Window,
+    where: Where,
+    *,
+    now: datetime,
+    zone: ZoneInfo,
+    context: Context | None = None,
 ) -> dict[SumKey, WaitSums]:
-    """Return what waited within the window. Six queries.
+    """Return what waited within the window. Six queries, three with a context of the window.
 
     What still waits has waited until `now`. Each part of a spell within a day and under one team
     is rounded once. `began` and `ended` count episodes whose start or end lies in the window,
     by their last cause; what counts as nothing is not counted.
     """
-    spaces = dict(Namespace.objects.order_by("pk").values_list("pk", "name"))
-    stretches = _stretches(window, spaces, zone)
+    stretches = _stretches(window, context or Context(window), zone)
     sums: dict[SumKey, WaitSums] = defaultdict(WaitSums)
     _add_spells(sums, window, where, stretches, now)
     _add_episodes(sums, window, where, stretches)
     return dict(sums)
 
 
-def _stretches(window: Window, spaces: Mapping[int, str], zone: ZoneInfo) -> dict[int, Stretches]:
-    spans = team_spans(window, set(spaces.values()))
+def _stretches(window: Window, context: Context, zone: ZoneInfo) -> dict[int, Stretches]:
     days = [(day, day_window(day, zone)) for day in days_in(window, zone)]
-    by_name = {name: Stretches(_cut(window, days, spans[name])) for name in set(spaces.values())}
-    return {pk: by_name[name] for pk, name in spaces.items()}
+    by_name = {name: Stretches(_cut(window, days, spans)) for name, spans in context.spans.items()}
+    return {pk: by_name[space.name] for pk, space in context.spaces.items()}
 
 
 def _cut(

@@ -14,6 +14,7 @@ from apps.clusters.domain.window import Window
 from apps.pending.domain.causes import Outcome
 from apps.pending.domain.history import nearest_rank
 from apps.pending.models import Episode
+from apps.pending.selectors.context import INSTANT, Context
 from apps.pending.selectors.rows import By, PendingFilters, StartTimes
 from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope, tier_condition
 from apps.usage.selectors.plan import Seconds
@@ -61,18 +62,19 @@ def time_to_start(
     by: By,
     visibility: Visibility,
     filters: PendingFilters = EVERYTHING_WAITING,
+    context: Context | None = None,
 ) -> list[StartTimes]:
     """Return how long pods waited that started within the window, by tier, team or cluster.
 
     From creation to start, in whole seconds; by nearest rank. By name. All teams together, or
     each: sums at their level, which everybody may see; narrowed to namespaces only those of
     teams that the reader sees. A team is whose the namespace is at the window's end. Four
-    queries. Raises ValueError for other groups.
+    queries at most, one with a context. Raises ValueError for other groups.
     """
     column = _COLUMNS.get(by)
     if column is None:
         raise ValueError(f"times to start cannot be had by {by}")
-    scope = Scope(window.end - timedelta(seconds=1), filters, visibility)
+    scope = Scope(window.end - INSTANT, filters, visibility, context)
     rows = _started(window).filter(scope.condition(details=bool(filters.namespace)))
     groups: dict[str, Counter[float]] = defaultdict(Counter)
     for value, wait, count in _waits(rows).values_list(column, "wait").annotate(Count("pk")):

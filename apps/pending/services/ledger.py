@@ -87,14 +87,14 @@ class LedgerPod:
         return Life(self.created, known, self.started, self.ended, refused)
 
 
-def ledger_pods(cluster_id: int, where: Q, *, limit: int | None = None) -> list[LedgerPod]:
-    """Return the rows of a cluster that meet a condition, by id; no more than `limit`. One query.
+def ledger_pods(cluster_id: int, where: Q) -> list[LedgerPod]:
+    """Return the rows of a cluster that meet a condition, by id. One query.
 
     Times are in whole microseconds.
     """
     rows = Pod.objects.filter(where, cluster_id=cluster_id).order_by("pk")
     found = rows.annotate(**_TIMES, **_TEXTS).values_list(*_COLUMNS)
-    return [_pod(values) for values in (found if limit is None else found[:limit]).iterator()]
+    return [_pod(values) for values in found.iterator()]
 
 
 def pods_of(cluster_id: int, uids: Iterable[str]) -> dict[str, LedgerPod]:

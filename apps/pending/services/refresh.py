@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Q
 
 from apps.clusters.domain.sightings import Kind, Sighting
-from apps.clusters.models import Cluster, WatchSpan
+from apps.clusters.models import Cluster, Pod, WatchSpan
 from apps.clusters.services.names import chunks
 from apps.clusters.services.tier_history import TierHistory
 from apps.pending.domain.causes import Outcome
@@ -40,7 +40,7 @@ _REVISED = timedelta(hours=3)
 """A pod that seemed to be over may turn out to live: its later hours, or a new list, tell."""
 _LATE_ROWS = 5000
 """Rows of the ledger are looked through again for those with lower ids that were written later."""
-_MOST_NEW = 20_000
+_MOST_NEW = 5000
 """So many pods without an episode are taken in at a time; the next refresh goes on."""
 
 
@@ -178,7 +178,7 @@ def _with_pods(
     cluster_id: int, things: dict[Key, Thing], pods: Sequence[LedgerPod], held: Refreshed
 ) -> int:
     """Give things their ledger rows; return up to which id the ledger was looked through."""
-    new = _without_episode(cluster_id, held.pods_to)
+    new, to = _without_episode(cluster_id, held.pods_to)
     for pod in new:
         if not pod.is_claim:
             things.setdefault((POD, pod.uid), Thing((POD, pod.uid)))
@@ -188,15 +188,26 @@ def _with_pods(
     for (kind, uid), thing in things.items():
         if kind == POD:
             thing.pod = known.get(uid)
-    if len(new) == _MOST_NEW:
-        return new[-1].id
+    if to is not None:
+        return to
     return max((pod.id for pod in (*pods, *new)), default=held.pods_to)
 
 
-def _without_episode(cluster_id: int, pods_to: int) -> list[LedgerPod]:
-    episodes = Episode.objects.filter(cluster_id=cluster_id, kind=POD, uid=OuterRef("uid"))
-    where = Q(pk__gt=pods_to - _LATE_ROWS) & Q(~Exists(episodes))
-    return ledger_pods(cluster_id, where, limit=_MOST_NEW)
+def _without_episode(cluster_id: int, pods_to: int) -> tuple[list[LedgerPod], int | None]:
+    """Return pods of the ledger that have no episode, and up to which id there may be more.
+
+    The id is None where all were looked through. The two tables are not joined: as long as
+    PostgreSQL has no statistics of what a first look wrote, it takes the product of them.
+    """
+    most = _LATE_ROWS + _MOST_NEW
+    rows = Pod.objects.filter(cluster_id=cluster_id, pk__gt=pods_to - _LATE_ROWS).order_by("pk")
+    there = {uid: pk for pk, uid in rows.values_list("pk", "uid")[:most]}
+    to = max(there.values()) if len(there) == most else None
+    for part in chunks(sorted(there)):
+        kept = Episode.objects.filter(cluster_id=cluster_id, kind=POD, uid__in=list(part))
+        for uid in kept.order_by().values_list("uid", flat=True):
+            there.pop(uid, None)
+    return list(pods_of(cluster_id, there).values()), to
 
 
 def _plan_and_store(held: Refreshed, things: dict[Key, Thing], looked: Looked) -> list[int]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from apps.clusters.domain.window import Window
-from apps.pending.selectors.now import pending_now
-from apps.pending.selectors.rows import PendingFilters, PendingRow
+from apps.pending.selectors.pod_causes import causes_of
+from apps.pending.selectors.rows import PodCause
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Grouping, Interval
 from apps.usage.selectors import Waiting, WaitingPod, WasteRow
 from apps.usage.selectors.choices import waiting_of
 from apps.web.formats import duration
@@ -23,7 +23,6 @@ TOP = 5
 _LONGEST_WASTE = 62 * DAY
 _RECENT_WASTE = 30 * DAY
 _CAUSES = (IDLE, UNDERUSED, NOT_RUNNING)
-_EPISODES = 4  # read for each line shown: what is bound and starts waits too, and longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,27 +132,9 @@ def wait_lines(
         visibility=reading.visibility,
         limit=limit,
     )
-    if not rows:
-        return []
-    episodes = _episodes(own, reading, _EPISODES * limit)
-    return [_wait_line(row, episodes.get((row.cluster, row.uid)), reading) for row in rows]
-
-
-def _episodes(own: Filters, reading: Reading, limit: int) -> dict[tuple[str, str], PendingRow]:
-    """Return why pods wait, of those that have waited longest."""
-    found = pending_now(
-        reading.now,
-        filters=PendingFilters(
-            cluster=own.cluster,
-            team=own.team,
-            tier=own.tier,
-            namespace=own.namespace,
-            kind=("Pod",),
-        ),
-        visibility=reading.visibility,
-        page_size=limit,
-    )
-    return {(row.cluster, row.uid): row for row in found.rows}
+    pods = [(row.cluster, row.uid) for row in rows]
+    causes = causes_of(pods, at=reading.now, visibility=reading.visibility)
+    return [_wait_line(row, causes.get((row.cluster, row.uid)), reading) for row in rows]
 
 
 def _waste_line(row: WasteRow, most: int, reading: Reading) -> WasteLine:
@@ -177,7 +158,7 @@ def _waste_line(row: WasteRow, most: int, reading: Reading) -> WasteLine:
     )
 
 
-def _wait_line(row: WaitingPod, why: PendingRow | None, reading: Reading) -> WaitLine:
+def _wait_line(row: WaitingPod, why: PodCause | None, reading: Reading) -> WaitLine:
     return WaitLine(
         row=row,
         age=duration((reading.now - row.since).total_seconds()),

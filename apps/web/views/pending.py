@@ -6,8 +6,9 @@ from datetime import timedelta
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
+from apps.pending.selectors.context import Context
 from apps.pending.selectors.episodes import episodes_of
-from apps.pending.selectors.freshness import looks
+from apps.pending.selectors.freshness import look_rows
 from apps.pending.selectors.gangs import partial_gangs
 from apps.pending.selectors.in_front import in_front
 from apps.pending.selectors.now import pending_now, pending_sums
@@ -40,17 +41,22 @@ def waiting_list(request: PageRequest) -> HttpResponseBase:
     reading = reading_of(request, takes=TAKES)
     asked = asked_of(request.GET)
     filters = asked.filters(reading)
+    context = Context.over(reading.window, now=reading.now)
     everywhere = pending_sums(
         reading.now,
         by=By.CAUSE,
         visibility=reading.visibility,
         filters=asked.filters(reading, every=True),
+        context=context,
     )
     shown = [one for one in everywhere if not asked.causes or one.name in asked.causes]
-    looked = sums.looked(looks(reading.now, visibility=reading.visibility), reading)
-    gangs = partial_gangs(reading.now, visibility=reading.visibility, filters=filters)
-    past = history_of(reading, filters)
-    table = _table(request, reading, asked, looked)
+    fresh = look_rows(context.freshness(reading.now), visibility=reading.visibility)
+    looked = sums.looked(fresh, reading)
+    gangs = partial_gangs(
+        reading.now, visibility=reading.visibility, filters=filters, context=context
+    )
+    past = history_of(reading, filters, context)
+    table = _table(request, reading, asked, looked, context)
     return respond(
         request,
         reading,
@@ -69,19 +75,21 @@ def waiting_list(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _table(request: PageRequest, reading: Reading, asked: Asked, looked: Looked) -> Table:
-    found = _page(reading, asked, request.GET.get("cursor") or None)
+def _table(
+    request: PageRequest, reading: Reading, asked: Asked, looked: Looked, context: Context
+) -> Table:
+    found = _page(reading, asked, request.GET.get("cursor") or None, context)
     return waiting_table(
         found.rows,
         reading,
         empty=_nothing(reading, asked, looked),
         next_href=_next(request, reading, asked, found),
-        every=lambda: every_row(lambda at: _page(reading, asked, at, PER_FILE_READ)),
+        every=lambda: every_row(lambda at: _page(reading, asked, at, context, PER_FILE_READ)),
     )
 
 
 def _page(
-    reading: Reading, asked: Asked, cursor: str | None, size: int = PER_PAGE
+    reading: Reading, asked: Asked, cursor: str | None, context: Context, size: int = PER_PAGE
 ) -> Page[PendingRow]:
     return pending_now(
         reading.now,
@@ -90,6 +98,7 @@ def _page(
         cursor=cursor,
         page_size=size,
         order=asked.order,
+        context=context,
     )
 
 
@@ -141,12 +150,17 @@ def _kind_chips(request: PageRequest, reading: Reading, asked: Asked) -> list[tu
 @page
 def waiting(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     reading = on_cluster(reading_of(request), cluster)
-    episodes = episodes_of(cluster, uid, at=reading.now, visibility=reading.visibility)
+    context = Context.at(reading.now)
+    episodes = episodes_of(
+        cluster, uid, at=reading.now, visibility=reading.visibility, context=context
+    )
     if not episodes:
         raise Http404("Nothing of that name waits or waited, or you may not see it.")
     newest = episodes[0]
     row = newest.row
-    front = in_front(row, reading.now, visibility=reading.visibility) if not row.until else []
+    front = []
+    if not row.until:
+        front = in_front(row, reading.now, visibility=reading.visibility, context=context)
     tables = [thing.timeline(newest, reading)]
     if front:
         tables += [thing.teams_in_front(front, reading), thing.pods_in_front(front, reading)]

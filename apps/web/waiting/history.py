@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from apps.clusters.domain.calendar import day_start, days_in
+from apps.pending.selectors.context import Context
 from apps.pending.selectors.evictions import eviction_sums
 from apps.pending.selectors.history import pending_history
 from apps.pending.selectors.rows import (
@@ -73,20 +74,30 @@ class History:
     classes: Sequence[LedgerClass]
 
 
-def history_of(reading: Reading, filters: PendingFilters) -> History:
-    """Return what waited within the reading's window. Three dozen queries at most."""
+def history_of(reading: Reading, filters: PendingFilters, context: Context) -> History:
+    """Return what waited within the reading's window, of all kinds. 14 queries at most."""
+    filters = replace(filters, kind=())  # sums of days do not know kinds
     rows = pending_history(
         reading.window,
         now=reading.now,
         visibility=reading.visibility,
         by=(By.DAY, By.CAUSE, By.TIER),
         filters=filters,
+        context=context,
     )
     starts = time_to_start(
-        reading.window, by=By.TIER, visibility=reading.visibility, filters=filters
+        reading.window,
+        by=By.TIER,
+        visibility=reading.visibility,
+        filters=filters,
+        context=context,
     )
     evicted = eviction_sums(
-        reading.window, by=By.TIER, visibility=reading.visibility, filters=filters
+        reading.window,
+        by=By.TIER,
+        visibility=reading.visibility,
+        filters=filters,
+        context=context,
     )
     drawn = [_chart(rows, reading, "waited"), _chart(rows, reading, "suppressed")]
     return History(

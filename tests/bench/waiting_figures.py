@@ -1,0 +1,33 @@
+"""The figures of a large cluster in which much waits, on both databases."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.bench.figures import Figure, at_most, stated
+from tests.bench.page_figures import DATABASES
+from tests.bench.programs import manage, worker
+from tests.servers import temporary_postgres
+
+MOST_PAGE_SECONDS = 0.3
+MOST_REFRESH_SECONDS = 5.0
+
+
+def waited(nodes: int, waiting: int, folder: Path) -> Iterator[Figure]:
+    """Yield what looking at so many waiting pods takes, and showing them."""
+    yield from _on(f"sqlite:///{folder / 'waiting.db'}", nodes, waiting)
+    with temporary_postgres() as url:
+        yield from _on(url, nodes, waiting)
+
+
+def _on(url: str, nodes: int, waiting: int) -> Iterator[Figure]:
+    manage("migrate", "--verbosity", "0", DATABASE_URL=url)
+    found = worker("waiting", nodes, waiting, DATABASE_URL=url)
+    size = f"{DATABASES[found['database']]}: {waiting:,} pods wait on {nodes:,} nodes"
+    most = MOST_REFRESH_SECONDS
+    yield at_most(
+        f"{size}: waiting page, p95", found["page_seconds"] * 1000, MOST_PAGE_SECONDS * 1000, "ms"
+    )
+    yield at_most(f"{size}: waiting refresh, nothing new", found["same_seconds"], most, "s")
+    yield at_most(f"{size}: waiting refresh, 500 started", found["started_seconds"], most, "s")
+    yield at_most(f"{size}: waiting refresh, the first", found["first_seconds"], most, "s")
+    yield stated(f"{size}: waiting look", found["look_seconds"], "s")
