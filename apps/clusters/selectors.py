@@ -1,8 +1,8 @@
 """Reads of what exists: clusters, tiers, teams, nodes and the report's settings."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -156,25 +156,25 @@ class TeamSpan:
     end: datetime
 
 
+_NOBODY = 0
+"""No id of a team."""
+
+
 def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[TeamSpan, ...]]:
     """Return for each name of a namespace whose it was through the window, oldest first.
 
     The spans of a name cover the window without a gap; neighbours differ in their team. What
-    nobody claims belongs to `unassigned`. Two queries.
+    nobody claims belongs to `unassigned`. One query, two where something is not claimed.
     """
-    names = team_names()
-    unclaimed = next((pk for pk, name in names.items() if name == UNASSIGNED), 0)
-    claims = list(
-        NamespaceClaim.objects.filter(
-            Q(valid_to__isnull=True) | Q(valid_to__gt=window.start), valid_from__lt=window.end
-        ).order_by("position", "pk")
+    holding = NamespaceClaim.objects.filter(
+        Q(valid_to__isnull=True) | Q(valid_to__gt=window.start), valid_from__lt=window.end
     )
+    claims = list(holding.select_related("team").order_by("position", "pk"))
+    names = {claim.team_id: claim.team.name for claim in claims}
     times = {t for claim in claims for t in (claim.valid_from, claim.valid_to) if t is not None}
     edges = [window.start, *sorted(t for t in times if window.start < t < window.end), window.end]
     finders = [
-        claimant(
-            [Claim(c.team_id, c.pattern) for c in claims if _holds(c, at)], unclaimed=unclaimed
-        )
+        claimant([Claim(c.team_id, c.pattern) for c in claims if _holds(c, at)], unclaimed=_NOBODY)
         for at in edges[:-1]
     ]
     spans: dict[str, list[TeamSpan]] = {}
@@ -185,7 +185,21 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
             if found and found[-1].team_id == team:
                 start = found.pop().start
             found.append(TeamSpan(team, names.get(team, UNASSIGNED), start, end))
-    return {namespace: tuple(found) for namespace, found in spans.items()}
+    return _told(spans)
+
+
+def _told(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:
+    """Return the spans, those that nobody claims given to the team `unassigned`."""
+    if not any(span.team_id == _NOBODY for found in spans.values() for span in found):
+        return {namespace: tuple(found) for namespace, found in spans.items()}
+    known = {name: pk for pk, name in team_names().items()}
+    nobody = known.get(UNASSIGNED, _NOBODY)
+    return {
+        namespace: tuple(
+            span if span.team_id != _NOBODY else replace(span, team_id=nobody) for span in found
+        )
+        for namespace, found in spans.items()
+    }
 
 
 def _holds(claim: NamespaceClaim, at: datetime) -> bool:
