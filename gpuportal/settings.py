@@ -174,6 +174,8 @@ CELERY_BEAT_SCHEDULE = {
     "compute-fairness": {"task": "fairness.compute_hours", "schedule": timedelta(minutes=5)},
     "roll-fairness-days": {"task": "fairness.roll_days", "schedule": timedelta(minutes=10)},
     "prune-fairness": {"task": "fairness.prune", "schedule": timedelta(hours=24)},
+    "price-hours": {"task": "costs.price_hours", "schedule": timedelta(minutes=5)},
+    "prune-costs": {"task": "costs.prune", "schedule": timedelta(hours=24)},
     "doctor": {"task": "operations.run_doctor", "schedule": timedelta(minutes=15)},
 }
 
@@ -300,6 +302,11 @@ HOURLY_RETENTION_DAYS = env.whole("GPUPORTAL_HOURLY_RETENTION_DAYS", 90, least=1
 LEDGER_RETENTION_DAYS = env.whole("GPUPORTAL_LEDGER_RETENTION_DAYS", 400, least=1)
 GAP_FILL_DAYS = env.whole("GPUPORTAL_GAP_FILL_DAYS", 7)
 VISIBILITY = env.one_of("GPUPORTAL_VISIBILITY", "team", ("team", "open"))
+
+COST_BASIS = env.one_of("GPUPORTAL_COST_BASIS", "allocated", ("allocated", "used"))
+UNALLOCATED_POLICY = env.one_of(
+    "GPUPORTAL_UNALLOCATED_POLICY", "platform", ("platform", "entitlement", "use")
+)
 PROMETHEUS_TIMEOUT_SECONDS = env.whole("GPUPORTAL_PROMETHEUS_TIMEOUT_SECONDS", 120, least=1)
 PROMETHEUS_IN_FLIGHT = env.whole("GPUPORTAL_PROMETHEUS_IN_FLIGHT", 2, least=1)
 

@@ -1,34 +1,60 @@
-"""Prices of the catalog."""
+"""Prices, what hours and days cost at them, and months that are closed.
+
+Amounts of GPU are whole nano-GPU-hours, money whole units of 1e-8 of the row's currency
+(docs/adr/0001-amounts-are-integers.md). Dimensions of cost rows are ids without constraints, as
+those of facts are: only `costs.services` writes them, by the ten thousand.
+"""
 
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Coalesce
 
-from apps.clusters.models import CAPACITY_TYPES, Valid
+from apps.clusters.models import Valid
+from apps.costs.domain.costing import Basis, Cause
+from apps.costs.domain.prices import CAPACITY_TYPES, PriceKind
+from apps.costs.domain.unallocated import Policy
+from apps.usage.models import OfTier, OfWorkload
+
+_CAPACITY_TYPES = [(name, name) for name in (*CAPACITY_TYPES, "unknown")]
 
 
 class Price(Valid):
-    """What one GPU-hour of a model costs; `cluster` empty: on every cluster."""
+    """What one GPU-hour of a model costs, before `discount`; no `cluster` or `tier`: of any.
+
+    `example` marks a price that nobody has vouched for. `per_kwh` prices the measured energy, if
+    that is billed beside the hardware; `pue` is the site's energy ÷ that of its computers.
+    """
 
     cluster = models.ForeignKey("clusters.Cluster", null=True, blank=True, on_delete=models.CASCADE)
+    tier = models.ForeignKey("clusters.Tier", null=True, blank=True, on_delete=models.CASCADE)
     gpu_model = models.CharField(max_length=120)
-    capacity_type = models.CharField(max_length=10, choices=CAPACITY_TYPES)
+    capacity_type = models.CharField(max_length=10, choices=_CAPACITY_TYPES)
     per_gpu_hour = models.DecimalField(max_digits=20, decimal_places=8)
     currency = models.CharField(max_length=3)
+    discount = models.DecimalField(max_digits=9, decimal_places=8, default=0)
+    kind = models.CharField(
+        max_length=10, choices=[(k.value, k.value) for k in PriceKind], default=PriceKind.LIST.value
+    )
+    source = models.CharField(max_length=300, blank=True)
+    example = models.BooleanField(default=False)
+    per_kwh = models.DecimalField(max_digits=20, decimal_places=8, null=True, blank=True)
+    pue = models.DecimalField(max_digits=9, decimal_places=8, default=1)
 
     class Meta:
         ordering = ["gpu_model", "capacity_type", "valid_from", "pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=["cluster", "gpu_model", "capacity_type", "valid_from"],
-                condition=Q(cluster__isnull=False),
-                name="price_once_on_cluster",
-            ),
-            models.UniqueConstraint(
-                fields=["gpu_model", "capacity_type", "valid_from"],
-                condition=Q(cluster__isnull=True),
-                name="price_once_everywhere",
+                Coalesce("cluster", 0),
+                Coalesce("tier", 0),
+                "gpu_model",
+                "capacity_type",
+                "valid_from",
+                name="price_once",
             ),
             models.CheckConstraint(condition=Q(per_gpu_hour__gte=0), name="price_not_negative"),
+            models.CheckConstraint(
+                condition=Q(discount__gte=0, discount__lte=1), name="price_discount_fraction"
+            ),
             models.CheckConstraint(
                 condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
                 name="price_ends_after_start",
@@ -37,3 +63,286 @@ class Price(Valid):
 
     def __str__(self) -> str:
         return f"{self.gpu_model} {self.per_gpu_hour} {self.currency}"
+
+
+# ---------------------------------------------------------------- what hours and days cost
+
+
+class Costed(models.Model):
+    """What was held and what it cost, by cause, at the price of its hour, which is kept.
+
+    `price` and `list_price` are units of 1e-8 per GPU-hour, after and before the discount. Where
+    the price book has none they are null, `currency` is empty and all costs are 0: unpriced.
+    """
+
+    price = models.BigIntegerField(null=True)
+    list_price = models.BigIntegerField(null=True)
+    currency = models.CharField(max_length=3, blank=True)
+    busy = models.BigIntegerField(default=0)
+    unmeasured = models.BigIntegerField(default=0)
+    underused = models.BigIntegerField(default=0)
+    idle = models.BigIntegerField(default=0)
+    not_running = models.BigIntegerField(default=0)
+    cost_busy = models.BigIntegerField(default=0)
+    cost_unmeasured = models.BigIntegerField(default=0)
+    cost_underused = models.BigIntegerField(default=0)
+    cost_idle = models.BigIntegerField(default=0)
+    cost_not_running = models.BigIntegerField(default=0)
+    energy_mwh = models.BigIntegerField(default=0)
+    cost_energy = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class Shared(models.Model):
+    """A team's share of its pool's unallocated capacity by each policy that shares it.
+
+    By entitlement, by what it held (use on the allocated basis), and by what it used.
+    """
+
+    by_entitlement = models.BigIntegerField(default=0)
+    by_held = models.BigIntegerField(default=0)
+    by_used = models.BigIntegerField(default=0)
+    cost_by_entitlement = models.BigIntegerField(default=0)
+    cost_by_held = models.BigIntegerField(default=0)
+    cost_by_used = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class Free(models.Model):
+    """What nobody held; `burst` is what shared cards did beyond what their tenants held."""
+
+    unallocated = models.BigIntegerField(default=0)
+    unhealthy = models.BigIntegerField(default=0)
+    cost_unallocated = models.BigIntegerField(default=0)
+    cost_unhealthy = models.BigIntegerField(default=0)
+    burst = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class OfTeam(OfTier):
+    team = models.ForeignKey(
+        "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+
+    class Meta:
+        abstract = True
+
+
+class WorkloadCostHour(OfWorkload, Costed):
+    """One workload of a team on one pool in one hour; kept for the hourly retention."""
+
+    hour = models.DateTimeField()
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        indexes = [models.Index(fields=["cluster", "hour"], name="workload_cost_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.workload_id} {self.hour}"
+
+
+class WorkloadCostDay(OfWorkload, Costed):
+    """The sum of its hours of one price; kept for good, as all that follow."""
+
+    day = models.DateField()
+
+    class Meta:
+        ordering = ["day", "pk"]
+        indexes = [
+            models.Index(fields=["cluster", "day"], name="workload_cost_day"),
+            models.Index(fields=["team", "day"], name="workload_cost_team"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.workload_id} {self.day}"
+
+
+class TeamCostHour(OfTeam, Costed, Shared):
+    hour = models.DateTimeField()
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        indexes = [models.Index(fields=["cluster", "hour"], name="team_cost_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} {self.hour}"
+
+
+class TeamCostDay(OfTeam, Costed, Shared):
+    day = models.DateField()
+
+    class Meta:
+        ordering = ["day", "pk"]
+        indexes = [models.Index(fields=["cluster", "day"], name="team_cost_day")]
+
+    def __str__(self) -> str:
+        return f"{self.team_id} {self.day}"
+
+
+class PoolCostHour(OfTier, Costed, Free):
+    """The whole capacity of a pool (cluster × tier × model × capacity type) in one hour."""
+
+    hour = models.DateTimeField()
+
+    class Meta:
+        ordering = ["hour", "pk"]
+        indexes = [models.Index(fields=["cluster", "hour"], name="pool_cost_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.hour}"
+
+
+class PoolCostDay(OfTier, Costed, Free):
+    day = models.DateField()
+
+    class Meta:
+        ordering = ["day", "pk"]
+        indexes = [models.Index(fields=["day", "cluster"], name="pool_cost_day")]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.day}"
+
+
+class PricedHour(models.Model):
+    """An hour of a cluster whose facts were priced.
+
+    `facts_at` is when these were collected; `rates` a digest of the prices and entitlements that
+    held in the hour. An hour is priced again when either has changed.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    hour = models.DateTimeField()
+    facts_at = models.DateTimeField()
+    rates = models.CharField(max_length=16, blank=True)
+
+    class Meta:
+        ordering = ["cluster", "hour"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "hour"], name="priced_hour_once")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}"
+
+
+# ---------------------------------------------------------------- closed months
+
+
+class ClosedPeriod(models.Model):
+    """A month of the report zone that was closed; `reopened_at` null: it still is.
+
+    `files` maps each format to the SHA-256 of its file; one that could not be written (a workbook
+    of too many rows) is left out. `forced` is the reason why it was closed with gaps.
+    `cost_centers` (team → center) are those of then, so that its files stay what they are.
+    """
+
+    month = models.DateField()
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    time_zone = models.CharField(max_length=64)
+    currency = models.CharField(max_length=3)
+    basis = models.CharField(max_length=10, choices=[(b.value, b.value) for b in Basis])
+    policy = models.CharField(max_length=12, choices=[(p.value, p.value) for p in Policy])
+    price_book = models.CharField(max_length=12)
+    row_count = models.PositiveBigIntegerField(default=0)
+    rows_sha256 = models.CharField(max_length=64)
+    files = models.JSONField(default=dict)
+    cost_centers = models.JSONField(default=dict)
+    forced = models.TextField(blank=True)
+    closed_at = models.DateTimeField()
+    closed_by = models.CharField(max_length=150)
+    reopened_at = models.DateTimeField(null=True, blank=True)
+    reopened_by = models.CharField(max_length=150, blank=True)
+    reopen_reason = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-month", "-closed_at", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["month"], condition=Q(reopened_at__isnull=True), name="period_closed_once"
+            ),
+            models.CheckConstraint(condition=Q(end__gt=F("start")), name="period_forward"),
+            models.CheckConstraint(
+                condition=Q(reopened_at__isnull=True) | ~Q(reopen_reason=""),
+                name="period_reopened_for_a_reason",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m}"
+
+
+class Booked(models.Model):
+    """A line of a closed month: who pays for what. No team: the platform; no workload: nobody."""
+
+    day = models.DateField()
+    cluster = models.ForeignKey(
+        "clusters.Cluster", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    tier = models.ForeignKey(
+        "clusters.Tier", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    gpu_model = models.ForeignKey(
+        "clusters.GpuModel", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    capacity_type = models.CharField(max_length=10)
+    team = models.ForeignKey(
+        "accounts.Team", null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
+    namespace = models.ForeignKey(
+        "clusters.Namespace",
+        null=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+    )
+    workload = models.ForeignKey(
+        "clusters.Workload",
+        null=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+    )
+    cause = models.CharField(max_length=12, choices=[(c.value, c.value) for c in Cause])
+    currency = models.CharField(max_length=3, blank=True)
+    gpu_hours = models.BigIntegerField()
+    cost = models.BigIntegerField()
+    unpriced = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class ClosedAmount(Booked):
+    """What was frozen; kept for ever, and only written when its month is closed."""
+
+    period = models.ForeignKey("costs.ClosedPeriod", on_delete=models.PROTECT)
+
+    class Meta:
+        ordering = ["period", "day", "pk"]
+        indexes = [models.Index(fields=["period", "cluster", "day"], name="closed_amount_day")]
+
+    def __str__(self) -> str:
+        return f"{self.period_id} {self.day} {self.cause}"
+
+
+class Adjustment(Booked):
+    """A difference to a closed month, booked on a day of the month that was open then."""
+
+    period = models.ForeignKey("costs.ClosedPeriod", on_delete=models.PROTECT)
+    booked_on = models.DateField()
+    booked_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["booked_on", "pk"]
+        indexes = [
+            models.Index(fields=["booked_on"], name="adjustment_booked"),
+            models.Index(fields=["period", "cluster", "day"], name="adjustment_day"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.period_id} {self.day} booked {self.booked_on}"

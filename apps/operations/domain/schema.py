@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from apps.clusters.domain.tiers import CapacityType, Sharing
+from apps.clusters.domain.tiers import Sharing
+from apps.costs.domain.prices import PriceKind
 
 
 class Period(StrEnum):
@@ -17,6 +18,16 @@ class Period(StrEnum):
     MONTH = "month"
     QUARTER = "quarter"
     YEAR = "year"
+
+
+class PaidAs(StrEnum):
+    """How capacity is paid for; `unknown` prices nodes that say nothing of it."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    RESERVED = "reserved"
+    OWNED = "owned"
+    UNKNOWN = "unknown"
 
 
 def _text(pattern: str, description: str, *, longest: int = 253, private: bool = False) -> Any:
@@ -105,6 +116,14 @@ Amount = Annotated[
         longest=21,
     ),
 ]
+Fraction = Annotated[
+    str,
+    _text(
+        r"0(?:\.[0-9]{1,8})?|1(?:\.0{1,8})?",
+        'a fraction from 0 to 1 in quotes such as "0.15", with up to 8 digits after the point',
+        longest=10,
+    ),
+]
 Currency = Annotated[str, _text(r"[A-Z]{3}", "a currency code (ISO 4217) such as USD", longest=3)]
 Instant = Annotated[
     str,
@@ -118,6 +137,10 @@ Instant = Annotated[
 ZoneName = Annotated[
     str, _text(r"[A-Za-z0-9_+/-]+", "a time zone such as Europe/Berlin", longest=64)
 ]
+CardCount = Annotated[
+    int, Meta(description="a whole number of GPUs, 1 to 1,000,000", ge=1, le=1_000_000)
+]
+Years = Annotated[float, Meta(description="a number of years above 0, at most 30", gt=0.0, le=30.0)]
 Seconds = Annotated[
     float, Meta(description="a number of seconds above 0, at most 3600", gt=0.0, le=3600.0)
 ]
@@ -188,12 +211,42 @@ class Team(Struct, frozen=True, kw_only=True):
     valid_from: Instant | None = None
 
 
+class Owned(Struct, frozen=True, kw_only=True):
+    """Hardware that was bought: written off in a straight line, energy by what is measured.
+
+    `price` is that of the servers with all that belongs to them, in the price's currency;
+    `residual` what they are worth after `years`. `per_kwh` prices the measured energy of the
+    cards, times `pue` (the site's energy ÷ that of its computers); it is a line of its own.
+    """
+
+    price: Amount
+    gpus: CardCount
+    years: Years
+    residual: Amount = "0"
+    per_kwh: Amount | None = None
+    pue: Amount = "1"
+
+
 class Price(Struct, frozen=True, kw_only=True):
+    """What a GPU-hour costs: `per_gpu_hour` before `discount`, or what `owned` amounts to.
+
+    The most specific price wins: of cluster and tier, of the cluster, of the tier, of any.
+    `confirmed` lets a figure pass that looks like a typing error, such as one per month.
+    `source` says where it is from; `example` that nobody has vouched for it.
+    """
+
     gpu_model: GpuModel
-    capacity_type: CapacityType
-    per_gpu_hour: Amount
+    capacity_type: PaidAs
+    per_gpu_hour: Amount | None = None
     currency: Currency
     cluster: Name | None = None
+    tier: Name | None = None
+    discount: Fraction = "0"
+    kind: PriceKind | None = None
+    owned: Owned | None = None
+    source: Line = ""
+    example: bool = False
+    confirmed: bool = False
     valid_from: Instant | None = None
 
 

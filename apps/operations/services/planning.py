@@ -79,9 +79,13 @@ BUDGET: Kind[BudgetRecord] = Kind(
 # A price is told by the day from which it holds, so what it says of that day may be put right.
 PRICE: Kind[PriceRecord] = Kind(
     "price",
-    key=lambda r: (r.cluster, model_key(r.gpu_model), r.capacity_type),
-    name=lambda r: " ".join((r.gpu_model, r.capacity_type, *([r.cluster] if r.cluster else []))),
-    columns=("per_gpu_hour", "currency"),
+    key=lambda r: (r.cluster, r.tier, model_key(r.gpu_model), r.capacity_type),
+    name=lambda r: " ".join(filter(None, (r.gpu_model, r.capacity_type, r.cluster, r.tier))),
+    columns=(
+        *("per_gpu_hour", "currency", "discount", "kind", "source", "example"),
+        *("per_kwh", "pue"),
+    ),
+    quiet=frozenset({"discount", "kind", "example", "pue"}),
     corrects=True,
 )
 REPORT: Kind[ReportRecord] = Kind(

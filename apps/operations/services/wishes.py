@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -18,7 +19,8 @@ from apps.clusters.services.catalog import (
 from apps.costs.services import PriceRecord
 from apps.operations.domain.instants import instant
 from apps.operations.domain.located import Path
-from apps.operations.domain.schema import Budget, Catalog, Kubernetes, Prometheus
+from apps.operations.domain.priced import kind_of, per_gpu_hour, written_off
+from apps.operations.domain.schema import Budget, Catalog, Kubernetes, Price, Prometheus
 from apps.operations.domain.timeline import Wish
 from apps.quotas.services import BudgetRecord, EntitlementRecord
 
@@ -122,13 +124,25 @@ def prices(catalog: Catalog) -> Iterator[Wish[PriceRecord]]:
     for index, price in enumerate(catalog.prices):
         record = PriceRecord(
             cluster=price.cluster or "",
+            tier=price.tier or "",
             gpu_model=price.gpu_model,
             capacity_type=price.capacity_type.value,
-            per_gpu_hour=Decimal(price.per_gpu_hour),
+            per_gpu_hour=per_gpu_hour(price),
             currency=price.currency,
+            discount=Decimal(price.discount),
+            kind=kind_of(price).value,
+            source=price.source or written_off(price),
+            example=price.example,
             valid_from=since(price.valid_from),
+            **_energy(price),
         )
         yield Wish(record, _place(("prices", index), price.valid_from))
+
+
+def _energy(price: Price) -> dict[str, Any]:
+    if price.owned is None or price.owned.per_kwh is None:
+        return {}
+    return {"per_kwh": Decimal(price.owned.per_kwh), "pue": Decimal(price.owned.pue)}
 
 
 def report(catalog: Catalog) -> list[ReportRecord]:

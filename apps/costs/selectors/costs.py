@@ -1,0 +1,337 @@
+"""Costs and waste by period, group and cause; the waterfall; the worst workloads."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Max, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import WASTE, Basis, Cause, CostSums
+from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.waterfall import Step
+from apps.costs.domain.waterfall import waterfall as steps_of
+from apps.costs.models import PoolCostDay, PoolCostHour
+from apps.costs.selectors.reading import Line, LineKey, Reading
+from apps.costs.selectors.rows import CostRow, Question
+from apps.usage.domain.periods import Periods
+from apps.usage.domain.rows import Filters, Grouping, Interval, Page
+from apps.usage.selectors import cursors
+from apps.usage.selectors.plan import with_days
+from apps.usage.selectors.sources import condition, source_of
+
+_NO_FILTERS = Filters()
+_FEW_ROWS = 500
+_MOST_PERIODS = 2000
+
+
+def cost_rows(
+    window: Window,
+    *,
+    interval: Interval,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    visibility: Visibility,
+    basis: Basis = Basis.ALLOCATED,
+    policy: Policy = Policy.PLATFORM,
+    zone: ZoneInfo | None = None,
+) -> list[CostRow]:
+    """Return who pays how much for what, ordered by period, groups and cause.
+
+    Where `team` is grouped by it is the payer, empty for the platform: what the basis does not
+    charge, what is unhealthy, and what of the unallocated the policy leaves. All rows together
+    are the cost of the capacity, exactly, by every grouping, basis and policy; corrections of
+    closed months come on top, marked. Who does not see everything gets the rows of their teams,
+    and of the platform what nobody held.
+    At most nine queries, and one each for the names of namespaces and workloads. Raises
+    GroupingRefused.
+    """
+    asked = Question(window, interval, tuple(group_by), filters, basis, policy)
+    return Reading(asked, visibility=visibility, zone=zone).rows(window)
+
+
+def cost_page(
+    window: Window,
+    *,
+    interval: Interval,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    visibility: Visibility,
+    cursor: str | None,
+    page_size: int,
+    basis: Basis = Basis.ALLOCATED,
+    policy: Policy = Policy.PLATFORM,
+    waste: bool = False,
+    zone: ZoneInfo | None = None,
+) -> Page[CostRow]:
+    """Return one page of `cost_rows`, or with `waste` of `waste_rows`, in the same order.
+
+    Only the periods that the page needs are read, so pages of a long window cost alike. The
+    cursor tells how many rows of a period were shown: facts that arrive meanwhile may shift them.
+    Raises GroupingRefused and CursorRefused.
+    """
+    asked = Question(
+        *(window, interval, tuple(group_by), filters, basis, policy),
+        corrections=not waste,
+    )
+    reading = Reading(asked, visibility=visibility, zone=zone)
+    kind = "-".join(("costs", str(waste), interval, basis, policy, *group_by))
+    start, skipped = window.start, 0
+    if cursor is not None:
+        at, shown = cursors.decode(kind, cursor, (str, int))
+        start, skipped = max(window.start, cursors.moment(at)), int(shown)
+    if start >= window.end:
+        return Page((), None)
+    found: list[tuple[datetime, int, CostRow]] = []
+    for part in _parts(reading, Window(start, window.end), found):
+        found += _placed(reading, part, waste=waste)
+        del found[:skipped]
+        skipped = 0
+        if len(found) > page_size:
+            break
+    more = found[page_size:]
+    return Page(
+        rows=tuple(row for _, _, row in found[:page_size]),
+        next_cursor=cursors.encode(kind, (more[0][0].isoformat(), more[0][1])) if more else None,
+    )
+
+
+def _parts(reading: Reading, window: Window, found: Sequence[object]) -> Iterator[Window]:
+    """Yield parts of the window, of whole periods, larger ones while these give little."""
+    start, count = window.start, 1
+    while start < window.end:
+        had = len(found)
+        end = min(reading.periods.after(start, count) or window.end, window.end)
+        yield Window(start, end)
+        start = end
+        if len(found) - had < _FEW_ROWS:
+            count = min(count * 4, _MOST_PERIODS)
+
+
+def _placed(reading: Reading, part: Window, *, waste: bool) -> list[tuple[datetime, int, CostRow]]:
+    """Return rows with the start of their period within the part, and their place in it."""
+    placed: list[tuple[datetime, int, CostRow]] = []
+    for row in reading.rows(part):
+        if waste and row.cause not in WASTE:
+            continue
+        period = part.start if row.period is None else max(part.start, row.period)
+        same = placed and placed[-1][0] == period
+        placed.append((period, placed[-1][1] + 1 if same else 0, row))
+    return placed
+
+
+def waste_rows(
+    window: Window,
+    *,
+    interval: Interval,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    visibility: Visibility,
+    zone: ZoneInfo | None = None,
+) -> list[CostRow]:
+    """Return the rows of `cost_rows` that are waste, by who held them (nobody: no team).
+
+    Queries and errors as those of `cost_rows`.
+    """
+    asked = Question(window, interval, tuple(group_by), filters, corrections=False)
+    rows = Reading(asked, visibility=visibility, zone=zone).rows(window)
+    return [row for row in rows if row.cause in WASTE]
+
+
+# ---------------------------------------------------------------- the waterfall
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """The steps of one currency from the cost of all capacity down to what was busy.
+
+    `total` and `wasted` are units of 1e-8; the GPU-hours without any price are in the steps of
+    the report's currency. `energy` is the price of measured energy, beside the steps.
+    """
+
+    currency: str
+    total: int
+    wasted: int
+    total_before: int | None
+    steps: Sequence[Step]
+    energy: int = 0
+
+
+def waterfall(
+    window: Window,
+    *,
+    filters: Filters = _NO_FILTERS,
+    visibility: Visibility,
+    before: Window | None = None,
+    zone: ZoneInfo | None = None,
+) -> list[Waterfall]:
+    """Return the waste waterfall of a window, one for each currency, the report's first.
+
+    `before` is the window to compare with, usually `previous(window)`. A reader who does not see
+    everything gets that of their teams and of what nobody held. At most seven queries, and as
+    many again for the window before.
+    """
+    settings = report()
+    zone = zone or settings.zone
+    now = _sums(window, filters, visibility, zone, settings.currency)
+    then = None if before is None else _sums(before, filters, visibility, zone, settings.currency)
+    if visibility.everything and not (filters.team or filters.namespace or filters.workload):
+        for currency, (burst, energy) in _beside(window, filters, visibility, zone).items():
+            sums = now.setdefault(currency or settings.currency, CostSums())
+            sums.burst += burst
+            sums.energy += energy
+    order = sorted(now, key=lambda currency: (currency != settings.currency, currency))
+    return [_of_currency(c, now[c], None if then is None else then.get(c)) for c in order]
+
+
+def previous(window: Window, zone: ZoneInfo) -> Window:
+    """Return the window of the same length that ends where this one starts.
+
+    Of a whole local month it is the month before, however many days that has.
+    """
+    months = Periods(Interval.MONTH, zone)
+    if (
+        months.start_of(window.start) == window.start
+        and months.after(window.start, 1) == window.end
+    ):
+        start = months.after(window.start, -1)
+        return Window(start or window.start, window.start)
+    return Window(window.start - (window.end - window.start), window.start)
+
+
+def _of_currency(currency: str, now: CostSums, then: CostSums | None) -> Waterfall:
+    return Waterfall(
+        currency=currency,
+        total=now.total,
+        wasted=now.wasted,
+        total_before=None if then is None else then.total,
+        steps=steps_of(now, then),
+        energy=now.energy,
+    )
+
+
+def _sums(
+    window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo, currency: str
+) -> dict[str, CostSums]:
+    """Return sums by currency; what has no price is in those of the report's."""
+    asked = Question(window, Interval.TOTAL, (), filters, corrections=False)
+    found: dict[str, CostSums] = {currency: CostSums()}
+    for row in Reading(asked, visibility=visibility, zone=zone).rows(window):
+        sums = found.setdefault(row.currency or currency, CostSums())
+        sums.gpu_hours[row.cause] = sums.gpu_hours.get(row.cause, 0) + row.gpu_hours
+        if row.cost is None:
+            sums.unpriced[row.cause] = sums.unpriced.get(row.cause, 0) + row.gpu_hours
+        else:
+            sums.cost[row.cause] = sums.cost.get(row.cause, 0) + row.cost
+    return found
+
+
+def _beside(
+    window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo
+) -> dict[str, tuple[int, int]]:
+    """Return burst and the price of energy by currency."""
+    reading = Reading(
+        Question(window, Interval.TOTAL, (), filters), visibility=visibility, zone=zone
+    )
+    where = condition(source_of((Grouping.CLUSTER,), filters, visibility), filters, visibility)
+    plan = with_days(window, clusters=reading.clusters, periods=reading.periods, rolled=False)
+    found: dict[str, tuple[int, int]] = {}
+    parts: list[tuple[Any, Any]] = [(PoolCostDay, part) for part in plan.day_conditions()]
+    parts += [(PoolCostHour, part) for part in plan.hour_conditions()]
+    for table, part in parts:
+        rows = table._default_manager.order_by().filter(where & part).values("currency")
+        for currency, burst, energy in rows.annotate(
+            sum_burst=Sum("burst"), sum_energy=Sum("cost_energy")
+        ).values_list("currency", "sum_burst", "sum_energy"):
+            known = found.get(currency, (0, 0))
+            found[currency] = known[0] + int(burst), known[1] + int(energy)
+    return found
+
+
+# ---------------------------------------------------------------- the worst workloads
+
+
+@dataclass(frozen=True, slots=True)
+class WorstWorkload:
+    """What one workload wasted by a cause; `cost` None and no currency: unpriced."""
+
+    cluster: str
+    namespace: str
+    workload: str
+    team: str
+    tier: str
+    cause: Cause
+    gpu_hours: int
+    cost: int | None
+    currency: str | None
+
+
+_WORST_GROUPS = (
+    Grouping.CLUSTER,
+    Grouping.NAMESPACE,
+    Grouping.WORKLOAD,
+    Grouping.TEAM,
+    Grouping.TIER,
+)
+_HELD_WASTE = tuple(cause for cause in WASTE if cause not in (Cause.UNALLOCATED, Cause.UNHEALTHY))
+
+
+def worst_workloads(
+    window: Window,
+    *,
+    filters: Filters,
+    visibility: Visibility,
+    limit: int,
+    causes: Sequence[Cause] = _HELD_WASTE,
+    zone: ZoneInfo | None = None,
+) -> dict[Cause, list[WorstWorkload]]:
+    """Return for each cause the workloads that wasted most by it, dearest first.
+
+    Only workloads of teams that the reader sees; unpriced ones come last, by GPU-hours. Six
+    queries and those for names. Raises GroupingRefused.
+    """
+    asked = Question(window, Interval.TOTAL, _WORST_GROUPS, filters, corrections=False)
+    reading = Reading(asked, visibility=visibility, zone=zone)
+    lines = reading.lines(window)
+    found: dict[Cause, list[WorstWorkload]] = {}
+    for cause in causes:
+        ranked = [
+            (key, line)
+            for key, line in lines.items()
+            if key.cause is cause and key.ids[_WORST_GROUPS.index(Grouping.WORKLOAD)] is not None
+        ]
+        ranked.sort(key=lambda item: (-item[1].cost, -item[1].gpu_hours, item[0].ids))
+        names = reading.names_of({key.ids for key, _ in ranked[:limit]})
+        found[cause] = [_worst(names[key.ids], key, line) for key, line in ranked[:limit]]
+    return found
+
+
+def _worst(names: Sequence[str], key: LineKey, line: Line) -> WorstWorkload:
+    cluster, namespace, workload, team, tier = names
+    return WorstWorkload(
+        cluster=cluster,
+        namespace=namespace,
+        workload=workload,
+        team=team,
+        tier=tier,
+        cause=key.cause,
+        gpu_hours=line.gpu_hours,
+        cost=line.cost if key.currency else None,
+        currency=key.currency or None,
+    )
+
+
+# ---------------------------------------------------------------- how far it goes
+
+
+def priced_until(*, visibility: Visibility) -> datetime | None:
+    """Return the end of the newest hour that has a price; None before the first. One query.
+
+    It tells nothing of anybody: `visibility` narrows nothing.
+    """
+    newest: datetime | None = PoolCostHour.objects.aggregate(newest=Max("hour"))["newest"]
+    return None if newest is None else newest + timedelta(hours=1)

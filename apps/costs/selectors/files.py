@@ -1,0 +1,228 @@
+"""Cost files: the rows of the page, of any grouping, or a whole month as finance takes it home."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import date
+from zoneinfo import ZoneInfo
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import Basis, Cause
+from apps.costs.domain.files import (
+    Column,
+    CostFile,
+    FileFormat,
+    FileRow,
+    Kind,
+    Notes,
+    check_row_count,
+)
+from apps.costs.domain.focus import Charge, Issuer, focus_file, order
+from apps.costs.domain.money import units
+from apps.costs.domain.unallocated import Policy
+from apps.costs.models import ClosedPeriod, WorkloadCostDay
+from apps.costs.selectors.periods import closed_period, month_window
+from apps.costs.selectors.prices import price_book
+from apps.costs.selectors.reading import Reading
+from apps.costs.selectors.rows import CostRow, Question
+from apps.usage.domain.amounts import hours
+from apps.usage.domain.rows import Filters, Grouping, Interval
+
+EVERY_GROUP = (
+    Grouping.CLUSTER,
+    Grouping.TEAM,
+    Grouping.NAMESPACE,
+    Grouping.WORKLOAD,
+    Grouping.TIER,
+    Grouping.GPU_MODEL,
+    Grouping.CAPACITY_TYPE,
+)
+_AMOUNTS = (
+    Column("cause"),
+    Column("gpu_hours", Kind.SCALED, 9),
+    Column("cost", Kind.SCALED, 8),
+    Column("currency"),
+    Column("price_per_gpu_hour", Kind.SCALED, 8),
+    Column("unpriced", Kind.FLAG),
+    Column("correction", Kind.FLAG),
+)
+
+
+def period_file(
+    month: date,
+    format_: FileFormat,
+    *,
+    visibility: Visibility,
+    basis: Basis = Basis.ALLOCATED,
+    policy: Policy = Policy.PLATFORM,
+    issuer: Issuer | None = None,
+) -> CostFile:
+    """Return a month by day, workload and cause, to be streamed.
+
+    A closed month is charged as it was closed, whatever `basis` and `policy` say; so its file is
+    the same for ever. Some queries now, and at most nine for each day while it is read. Raises
+    TooManyRows before anything is read.
+    """
+    closed = closed_period(month)
+    zone = ZoneInfo(closed.time_zone) if closed else report().zone
+    if closed is not None:
+        basis, policy = Basis(closed.basis), Policy(closed.policy)
+    asked = Question(month_window(month, zone), Interval.DAY, EVERY_GROUP, Filters(), basis, policy)
+    return cost_file(asked, format_, visibility=visibility, issuer=issuer, zone=zone, closed=closed)
+
+
+def cost_file(
+    asked: Question,
+    format_: FileFormat,
+    *,
+    visibility: Visibility,
+    issuer: Issuer | None = None,
+    zone: ZoneInfo | None = None,
+    closed: ClosedPeriod | None = None,
+    causes: tuple[Cause, ...] = tuple(Cause),
+) -> CostFile:
+    """Return the rows of a question as a file; those of FOCUS are always by day and workload.
+
+    `causes` narrows it, to waste for one. Raises GroupingRefused and TooManyRows.
+    """
+    zone = zone or report().zone
+    notes = _notes(asked, visibility, zone, closed)
+    centers = closed.cost_centers if closed else cost_centers()
+    if format_.is_focus:
+        focus = replace(asked, interval=Interval.DAY, group_by=EVERY_GROUP, by_rate=True)
+        _check_length(focus, format_)
+        reading = Reading(focus, visibility=visibility, zone=zone)
+        charges = _charges(reading, causes, zone, centers, report().currency)
+        return focus_file(charges, issuer=issuer or Issuer(), notes=notes)
+    _check_length(asked, format_)
+    reading = Reading(asked, visibility=visibility, zone=zone)
+    return CostFile("Costs", _columns(asked), _file_rows(reading, asked, causes, centers), notes)
+
+
+def cost_centers() -> dict[str, str]:
+    """Return the cost center of each team that has one. One query."""
+    teams = Team.objects.exclude(cost_center="").order_by("name")
+    return dict(teams.values_list("name", "cost_center"))
+
+
+def _check_length(asked: Question, format_: FileFormat) -> None:
+    """Refuse a workbook that is sure to be too long: a row of a day is a line at least."""
+    by_day = asked.interval in (Interval.DAY, Interval.HOUR)
+    if format_ is FileFormat.XLSX and by_day and Grouping.WORKLOAD in asked.group_by:
+        first, last = asked.window.start.date(), asked.window.end.date()
+        rows = WorkloadCostDay.objects.filter(day__gt=first, day__lt=last)
+        check_row_count(format_, rows.count())
+
+
+def _columns(asked: Question) -> list[Column]:
+    center = [Column("cost_center")] if Grouping.TEAM in asked.group_by else []
+    groups = [Column(str(grouping)) for grouping in asked.group_by]
+    return [Column("period", Kind.INSTANT), *groups, *center, *_AMOUNTS]
+
+
+def _file_rows(
+    reading: Reading, asked: Question, causes: tuple[Cause, ...], centers: Mapping[str, str]
+) -> Iterator[FileRow]:
+    team = Grouping.TEAM in asked.group_by
+    for row in _rows(reading, causes):
+        price = row.price_per_gpu_hour
+        yield [
+            row.period,
+            *row.groups.values(),
+            *([centers.get(row.groups["team"], "")] if team else []),
+            row.cause.value,
+            row.gpu_hours,
+            row.cost,
+            row.currency,
+            None if price is None else units(price),
+            row.cost is None,
+            row.correction,
+        ]
+
+
+def _rows(reading: Reading, causes: tuple[Cause, ...]) -> Iterator[CostRow]:
+    """Yield rows in order, a part of the window at a time."""
+    for part in _parts(reading):
+        yield from (row for row in reading.rows(part) if row.cause in causes)
+
+
+def _parts(reading: Reading) -> Iterator[Window]:
+    """Yield the window by days, or by longer periods where that is the interval."""
+    window, periods = reading.asked.window, reading.periods
+    if periods.interval is Interval.HOUR:
+        periods = replace(periods, interval=Interval.DAY)
+    start = window.start
+    while start < window.end:
+        end = min(periods.after(start, 1) or window.end, window.end)
+        yield Window(start, end)
+        start = end
+
+
+def _charges(
+    reading: Reading,
+    causes: tuple[Cause, ...],
+    zone: ZoneInfo,
+    centers: Mapping[str, str],
+    currency: str,
+) -> Iterator[Charge]:
+    for part in _parts(reading):
+        rows = (row for row in reading.rows(part) if row.cause in causes)
+        charges = [_charge(row, part, zone, centers, currency) for row in rows]
+        yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))
+
+
+def _charge(
+    row: CostRow, day: Window, zone: ZoneInfo, centers: Mapping[str, str], currency: str
+) -> Charge:
+    billing = month_window(day.start.astimezone(zone).date(), zone)
+    groups = row.groups
+    return Charge(
+        start=day.start,
+        end=day.end,
+        billing_start=billing.start,
+        billing_end=billing.end,
+        cluster=groups["cluster"],
+        team=groups["team"],
+        tier=groups["tier"],
+        gpu_model=groups["gpu_model"],
+        capacity_type=groups["capacity_type"],
+        cause=row.cause,
+        gpu_hours=row.gpu_hours,
+        cost=row.cost,
+        currency=row.currency or currency,
+        list_price=row.list_price,
+        price=row.price,
+        namespace=groups["namespace"],
+        workload=groups["workload"],
+        cost_center=centers.get(groups["team"], ""),
+        correction=row.correction,
+    )
+
+
+def _notes(
+    asked: Question, visibility: Visibility, zone: ZoneInfo, closed: ClosedPeriod | None
+) -> Notes:
+    """Return what one has to know to read the figures. At most nine queries."""
+    whole = replace(asked, interval=Interval.TOTAL, group_by=(), by_rate=False)
+    rows = Reading(whole, visibility=visibility, zone=zone).rows(asked.window)
+    held: dict[Cause, int] = {}
+    for row in rows:
+        if not row.correction:
+            held[row.cause] = held.get(row.cause, 0) + row.gpu_hours
+    unmeasured = held.get(Cause.UNMEASURED, 0)
+    ran = unmeasured + sum(held.get(c, 0) for c in (Cause.BUSY, Cause.IDLE, Cause.UNDERUSED))
+    currencies = {row.currency for row in rows if row.currency} or {report().currency}
+    return Notes(
+        window_start=asked.window.start,
+        window_end=asked.window.end,
+        time_zone=zone.key,
+        currency=closed.currency if closed else " ".join(sorted(currencies)),
+        basis=asked.basis.value,
+        policy=asked.policy.value,
+        coverage_ratio=1 - unmeasured / ran if ran else None,
+        price_book=closed.price_book if closed else price_book().version,
+        unmeasured_gpu_hours=hours(unmeasured),
+        unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.cost is None)),
+    )

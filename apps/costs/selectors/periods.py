@@ -1,0 +1,230 @@
+"""Months of the report zone: which are closed, and what is missing in those that are not."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from django.db.models import Count, F, Min, Q, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.models import (
+    Adjustment,
+    ClosedPeriod,
+    PoolCostDay,
+    PricedHour,
+)
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.periods import day_start
+from apps.usage.models import CollectionWindow
+
+_HOUR = timedelta(hours=1)
+_THERE = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
+
+
+class State(StrEnum):
+    """`current` runs still; `open` is over and not closed; `reopened` was closed once."""
+
+    CURRENT = "current"
+    OPEN = "open"
+    REOPENED = "reopened"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What keeps a month from being closed.
+
+    `missing` counts hours by cluster that have no facts; `not_priced` hours whose facts have not
+    been priced as they are; `unpriced` is the nano-GPU-hours by GPU model and capacity type that
+    the price book has no price for.
+    """
+
+    missing: Mapping[str, int] = field(default_factory=dict)
+    not_priced: int = 0
+    unpriced: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.not_priced or self.unpriced)
+
+    def texts(self) -> list[str]:
+        """Return what is missing, for people."""
+        said = [f"{count} hours of {name} have no facts" for name, count in self.missing.items()]
+        if self.not_priced:
+            said.append(f"{self.not_priced} hours are not priced yet")
+        said += [
+            f"no price for {hours / 1e9:,.2f} GPU-hours of {model} ({kind})"
+            for (model, kind), hours in self.unpriced.items()
+        ]
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodState:
+    """A month; what was frozen is None unless it is closed, `gaps` None once it is."""
+
+    month: date
+    window: Window
+    state: State
+    gaps: Gaps | None
+    closed_at: datetime | None = None
+    closed_by: str = ""
+    basis: str = ""
+    policy: str = ""
+    price_book: str = ""
+    rows_sha256: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    forced: str = ""
+    adjustments: int = 0
+    reopen_reason: str = ""
+
+
+def month_window(month: date, zone: ZoneInfo) -> Window:
+    """Return the UTC window of the local month that begins on `month`."""
+    following = (month.replace(day=1) + timedelta(days=32)).replace(day=1)
+    return Window(day_start(month.replace(day=1), zone), day_start(following, zone))
+
+
+def closed_period(month: date) -> ClosedPeriod | None:
+    """Return the closing of a month that is in force, None where it is open. One query."""
+    return ClosedPeriod.objects.filter(month=month, reopened_at__isnull=True).first()
+
+
+def period_states(*, now: datetime, visibility: Visibility) -> list[PeriodState]:
+    """Return the months since the first priced day, newest first.
+
+    For who sees everything; others get none. Four queries, and four for each open month.
+    """
+    zone = report().zone
+    first = PoolCostDay.objects.aggregate(first=Min("day"))["first"]
+    if not visibility.everything or first is None:
+        return []
+    closings: dict[date, list[ClosedPeriod]] = {}
+    for period in ClosedPeriod.objects.annotate(lines=Count("adjustment")).order_by("-closed_at"):
+        closings.setdefault(period.month, []).append(period)
+    months = _months(first, now.astimezone(zone).date())
+    return [_state(month, closings.get(month, []), now, zone) for month in reversed(months)]
+
+
+def _months(first: date, last: date) -> list[date]:
+    months = [first.replace(day=1)]
+    while (following := (months[-1] + timedelta(days=32)).replace(day=1)) <= last:
+        months.append(following)
+    return months
+
+
+def _state(
+    month: date, closings: Sequence[ClosedPeriod], now: datetime, zone: ZoneInfo
+) -> PeriodState:
+    window = month_window(month, zone)
+    closed = next((c for c in closings if c.reopened_at is None), None)
+    if closed is not None:
+        return PeriodState(
+            month=month,
+            window=window,
+            state=State.CLOSED,
+            gaps=None,
+            closed_at=closed.closed_at,
+            closed_by=closed.closed_by,
+            basis=closed.basis,
+            policy=closed.policy,
+            price_book=closed.price_book,
+            rows_sha256=closed.rows_sha256,
+            files=closed.files,
+            forced=closed.forced,
+            adjustments=closed.lines,  # type: ignore[attr-defined] # annotated
+        )
+    if window.end > now:
+        return PeriodState(month, window, State.CURRENT, gaps=None)
+    state = State.REOPENED if closings else State.OPEN
+    reason = closings[0].reopen_reason if closings else ""
+    return PeriodState(month, window, state, gaps_of(window), reopen_reason=reason)
+
+
+def gaps_of(window: Window) -> Gaps:
+    """Return what is missing in a window. Four queries."""
+    of_window = {"hour__gte": window.start, "hour__lt": window.end}
+    collected = CollectionWindow.objects.filter(collected_at__isnull=False, **of_window)
+    priced = {
+        (cluster, hour): at
+        for cluster, hour, at in PricedHour.objects.filter(**of_window).values_list(
+            "cluster_id", "hour", "facts_at"
+        )
+    }
+    late = sum(
+        priced.get((cluster, hour)) != at
+        for cluster, hour, at in collected.values_list("cluster_id", "hour", "collected_at")
+    )
+    return Gaps(dict(_missing(window)), late, _unpriced(window))
+
+
+def _missing(window: Window) -> Iterator[tuple[str, int]]:
+    """Yield clusters and how many of their hours have no facts.
+
+    A cluster's hours are due from the first that was ever asked for.
+    """
+    there = Q(state__in=_THERE, hour__gte=window.start, hour__lt=window.end)
+    rows = CollectionWindow.objects.filter(cluster__active=True).values("cluster__name")
+    counted = rows.annotate(first=Min("hour"), there=Count("pk", filter=there))
+    for name, first, count in counted.order_by("cluster__name").values_list(
+        "cluster__name", "first", "there"
+    ):
+        start = max(first, window.start)
+        wanted = max(0, (window.end - start) // _HOUR)
+        if count < wanted:
+            yield name, wanted - count
+
+
+def _unpriced(window: Window) -> dict[tuple[str, str], int]:
+    """Return what has no price. The window is whole local days."""
+    zone = report().zone
+    first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
+    rows = PoolCostDay.objects.filter(day__gte=first, day__lt=last, price__isnull=True)
+    whole = Sum(
+        F("busy")
+        + F("unmeasured")
+        + F("underused")
+        + F("idle")
+        + F("not_running")
+        + F("unallocated")
+        + F("unhealthy")
+    )
+    found = rows.values("gpu_model__name", "capacity_type").annotate(whole=whole)
+    ordered = found.order_by("gpu_model__name", "capacity_type")
+    return {
+        (model, kind): int(hours)
+        for model, kind, hours in ordered.values_list("gpu_model__name", "capacity_type", "whole")
+        if hours
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class AdjustmentRow:
+    """What was booked against a closed month on a day, by currency; amounts may be negative."""
+
+    month: date
+    booked_on: date
+    currency: str | None
+    gpu_hours: int
+    cost: int
+    lines: int
+
+
+def adjustment_rows(*, visibility: Visibility) -> list[AdjustmentRow]:
+    """Return what was booked against closed months, newest first; for who sees everything.
+
+    One query.
+    """
+    if not visibility.everything:
+        return []
+    rows = Adjustment.objects.values_list("period__month", "booked_on", "currency")
+    summed = rows.annotate(hours=Sum("gpu_hours"), money=Sum("cost"), lines=Count("pk"))
+    return [
+        AdjustmentRow(month, booked, currency or None, int(hours), int(cost), lines)
+        for month, booked, currency, hours, cost, lines in summed.order_by(
+            "-booked_on", "-period__month", "currency"
+        )
+    ]

@@ -1,0 +1,76 @@
+"""What the read side of costs hands out: frozen rows, whole numbers, no ORM objects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+
+from apps.clusters.domain.window import Window
+from apps.costs.domain.costing import Basis, Cause
+from apps.costs.domain.money import money
+from apps.costs.domain.unallocated import Policy
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.rows import Filters, Grouping, Interval
+
+PLATFORM_NAME = ""
+"""The team of a row that the platform pays for; pages and API find their own word for it."""
+
+_STEP = Decimal("1e-8")
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """One period × group × cause. `gpu_hours` are nano, `cost` units of 1e-8 of `currency`.
+
+    `cost` and `currency` are None where the hours have no price: unpriced, not free. A
+    `correction` is a difference to a closed month, booked in this period; its amounts may be
+    negative. `period` carries the report zone's offset, None for a total.
+    """
+
+    period: datetime | None
+    groups: Mapping[str, str]
+    cause: Cause
+    gpu_hours: int
+    cost: int | None
+    currency: str | None
+    price: int | None = None
+    list_price: int | None = None
+    correction: bool = False
+
+    @property
+    def amount(self) -> Decimal | None:
+        """The cost in full, None where it is unpriced."""
+        return None if self.cost is None else money(self.cost)
+
+    @property
+    def gpu_hours_in_full(self) -> Decimal:
+        """The GPU-hours with all their digits."""
+        return Decimal(self.gpu_hours).scaleb(-9)
+
+    @property
+    def price_per_gpu_hour(self) -> Decimal | None:
+        """The price of these hours; where several held, the mean, to 1e-8. None: unpriced."""
+        if self.price is not None:
+            return money(self.price)
+        if self.cost is None or not self.gpu_hours:
+            return None
+        with localcontext(prec=40):
+            mean = money(self.cost) * NANO / self.gpu_hours
+            return mean.quantize(_STEP, ROUND_HALF_EVEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of costs. `team` in the filters is who pays; "" there is the platform.
+
+    `by_rate` keeps rows of different prices apart.
+    """
+
+    window: Window
+    interval: Interval
+    group_by: tuple[Grouping, ...]
+    filters: Filters
+    basis: Basis = Basis.ALLOCATED
+    policy: Policy = Policy.PLATFORM
+    by_rate: bool = False
+    corrections: bool = True

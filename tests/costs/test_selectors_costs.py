@@ -1,0 +1,353 @@
+"""Costs by period, group and payer: the same money, however it is cut, and to whom it is shown."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import pytest_django
+from django.db import transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
+from apps.clusters.domain.window import Window
+from apps.costs import selectors
+from apps.costs.domain.costing import FREE, HELD, WASTE, Basis, Cause
+from apps.costs.domain.money import money
+from apps.costs.domain.unallocated import Policy
+from apps.costs.models import Price
+from apps.costs.selectors import CostRow, cost_page, previous, waste_rows, waterfall
+from apps.costs.selectors import worst_workloads as worst
+from apps.costs.services import price_hours
+from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.selectors import CursorRefused, GroupingRefused
+from tests.costs.portal import (
+    CHARGINGS,
+    GROUPS,
+    NOW,
+    PRICES,
+    Priced,
+    by_cause,
+    make_priced,
+    rows,
+    total,
+)
+from tests.factories import A100
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+BY_TEAM = {"group_by": (Grouping.TEAM,)}
+NOBODY = Visibility(everything=False)
+
+
+@pytest.fixture(scope="module")
+def priced(
+    django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
+) -> Iterator[Priced]:
+    """Give two days that are priced; they are made once, for these tests only read them."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield make_priced(2)
+        transaction.set_rollback(True)
+
+
+def teams(found: Sequence[CostRow]) -> set[str]:
+    return {row.groups["team"] for row in found}
+
+
+def paid(found: Sequence[CostRow], team: str) -> int:
+    return total([row for row in found if row.groups["team"] == team])
+
+
+# ---------------------------------------------------------------- the same money
+
+
+def test_sums_are_exact_under_every_basis_policy_grouping_and_split(priced: Priced) -> None:
+    whole = by_cause(rows(priced.window))
+    hours = [hour.start for hour in priced.window.hours()]
+
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @given(
+        charging=st.sampled_from(CHARGINGS),
+        group_by=st.lists(st.sampled_from(GROUPS), unique=True).map(tuple),
+        interval=st.sampled_from(list(Interval)),
+        cuts=st.sets(st.sampled_from(hours[1:]), max_size=3),
+    )
+    def holds(charging: Any, group_by: Any, interval: Interval, cuts: set[Any]) -> None:
+        basis, policy = charging
+        edges = [priced.window.start, *sorted(cuts), priced.window.end]
+        found = [
+            row
+            for start, end in pairwise(edges)
+            for row in rows(
+                Window(start, end),
+                interval=interval,
+                group_by=group_by,
+                basis=basis,
+                policy=policy,
+            )
+        ]
+        assert by_cause(found) == whole
+
+    holds()
+
+
+@pytest.mark.parametrize(("basis", "policy"), CHARGINGS, ids=lambda value: str(value))
+def test_what_teams_do_not_pay_the_platform_pays(
+    priced: Priced, basis: Basis, policy: Policy
+) -> None:
+    found = rows(priced.window, basis=basis, policy=policy, **BY_TEAM)
+    platform = by_cause([row for row in found if row.groups["team"] == ""])
+    expected = {Cause.UNHEALTHY}
+    if policy is not Policy.ENTITLEMENT:
+        expected |= {Cause.UNALLOCATED} if policy is Policy.PLATFORM else set()
+    else:
+        # Pools of the tier silver on both clusters have an entitled team, and gold has two.
+        assert Cause.UNALLOCATED not in platform
+    if basis is Basis.USED:
+        expected |= {Cause.IDLE, Cause.UNDERUSED} & by_cause(found).keys()
+    assert platform.keys() == expected
+
+
+def test_a_team_pays_the_same_whether_all_or_it_alone_is_asked_for(priced: Priced) -> None:
+    for basis, policy in CHARGINGS:
+        every = rows(priced.window, basis=basis, policy=policy, **BY_TEAM)
+        for team in ("vision", "speech", "unassigned", ""):
+            alone = rows(priced.window, basis=basis, policy=policy, filters=Filters(team=(team,)))
+            assert total(alone) == paid(every, team), (basis, policy, team)
+
+
+def test_workloads_pay_what_their_team_does_but_for_its_share(priced: Priced) -> None:
+    found = rows(priced.window, group_by=(Grouping.TEAM, Grouping.WORKLOAD))
+    held = rows(priced.window, **BY_TEAM)
+    for team in ("vision", "speech"):
+        assert paid(found, team) == paid(held, team)
+    assert {row.groups["workload"] for row in found if row.cause in FREE} == {""}
+
+
+def test_days_are_the_sum_of_their_hours(priced: Priced) -> None:
+    by_hour = rows(priced.window, interval=Interval.HOUR, **BY_TEAM)
+    by_day = rows(priced.window, interval=Interval.DAY, **BY_TEAM)
+    assert by_cause(by_hour) == by_cause(by_day)
+    assert len({row.period for row in by_hour}) == 48
+    assert next(row.period.isoformat() for row in by_day if row.period).endswith("+01:00")
+
+
+def test_a_row_has_its_price_and_where_there_were_several_their_mean(priced: Priced) -> None:
+    one = rows(priced.window, group_by=(Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE))
+    assert {row.price_per_gpu_hour for row in one} == {Decimal(amount) for _, _, amount in PRICES}
+    several = rows(priced.window)
+    for row in several:
+        assert row.amount is not None
+        assert row.price_per_gpu_hour is not None
+        mean = row.amount / row.gpu_hours_in_full
+        assert abs(row.price_per_gpu_hour - mean) <= Decimal("1e-8")
+
+
+def test_two_currencies_are_never_added(priced: Priced) -> None:
+    Price.objects.filter(gpu_model=A100, capacity_type="on-demand").update(currency="EUR")
+    price_hours(now=NOW)
+    found = rows(priced.window)
+    assert {row.currency for row in found if row.cause is Cause.BUSY} == {"EUR", "USD"}
+    usd, eur = waterfall(priced.window, visibility=EVERYTHING)
+    assert (usd.currency, eur.currency) == ("USD", "EUR")
+    assert usd.total + eur.total == total(found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        pytest.param({"group_by": (Grouping.NODE,)}, "not kept by node", id="by node"),
+        pytest.param({"group_by": (Grouping.TEAM, Grouping.TEAM)}, "once", id="a group twice"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(priced: Priced, asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(GroupingRefused, match=said):
+        rows(priced.window, **asked)
+
+
+@pytest.mark.parametrize(
+    ("interval", "group_by", "said"),
+    [
+        pytest.param(Interval.HOUR, (), "hours can be had", id="hours"),
+        pytest.param(Interval.DAY, (Grouping.WORKLOAD,), "whole days", id="workloads"),
+    ],
+)
+def test_a_long_window_is_read_by_whole_days(
+    priced: Priced, interval: Interval, group_by: Any, said: str
+) -> None:
+    start = priced.window.start + HOUR
+    with pytest.raises(GroupingRefused, match=said):
+        rows(Window(start, start + timedelta(days=100)), interval=interval, group_by=group_by)
+
+
+# ---------------------------------------------------------------- who sees what
+
+
+@pytest.mark.parametrize(("basis", "policy"), CHARGINGS, ids=lambda value: str(value))
+def test_an_outsider_sees_no_money_of_others(priced: Priced, basis: Basis, policy: Policy) -> None:
+    dan = visibility_of(priced.portal.dan)
+    asked: dict[str, Any] = {"basis": basis, "policy": policy}
+    every = rows(priced.window, group_by=(Grouping.TEAM, Grouping.NAMESPACE), **asked)
+    seen = rows(
+        priced.window, group_by=(Grouping.TEAM, Grouping.NAMESPACE), visibility=dan, **asked
+    )
+    assert teams(seen) <= {"speech", ""}
+    assert {row.groups["namespace"] for row in seen} <= {"speech", ""}
+    assert paid(seen, "speech") == paid(every, "speech")
+    platform = [row for row in seen if not row.groups["team"] and not row.groups["namespace"]]
+    assert {row.cause for row in platform} <= set(FREE)
+    for group_by in [(g,) for g in GROUPS] + [()]:
+        alone = rows(priced.window, group_by=group_by, visibility=dan, **asked)
+        assert total(alone) == total(seen), group_by
+
+
+@pytest.mark.parametrize("wanted", ["vision", "unassigned"])
+def test_asking_for_a_team_that_is_not_ones_own_gives_nothing(priced: Priced, wanted: str) -> None:
+    dan = visibility_of(priced.portal.dan)
+    assert rows(priced.window, visibility=dan, filters=Filters(team=(wanted,))) == []
+    both = rows(priced.window, visibility=dan, filters=Filters(team=(wanted, "")), **BY_TEAM)
+    assert teams(both) == {""}
+    assert {row.cause for row in both} <= set(FREE)
+
+
+def test_who_is_on_no_team_sees_what_nobody_held_and_no_more(priced: Priced) -> None:
+    seen = rows(priced.window, visibility=NOBODY, policy=Policy.USE, **BY_TEAM)
+    assert teams(seen) == {""}
+    assert not {row.cause for row in seen} & set(HELD)
+    assert worst(priced.window, filters=Filters(), visibility=NOBODY, limit=5)[Cause.IDLE] == []
+
+
+def test_finance_and_admins_see_all(priced: Priced) -> None:
+    every = rows(priced.window, **BY_TEAM)
+    for user in (priced.portal.finn, priced.portal.cleo):
+        assert rows(priced.window, visibility=visibility_of(user), **BY_TEAM) == every
+
+
+# ---------------------------------------------------------------- waste
+
+
+def test_the_waterfall_falls_from_the_capacity_to_what_was_busy(priced: Priced) -> None:
+    (found,) = waterfall(priced.window, visibility=EVERYTHING)
+    whole = by_cause(rows(priced.window))
+    assert {step.cause: step.cost for step in found.steps if step.cost} == whole
+    assert found.total == sum(whole.values())
+    assert found.wasted == sum(whole.get(cause, 0) for cause in WASTE)
+    assert found.steps[-1].cause is Cause.BUSY
+
+
+def test_the_waterfall_is_compared_with_the_period_before(priced: Priced) -> None:
+    today = Window(priced.window.start + timedelta(days=1), priced.window.end)
+    yesterday = previous(today, priced.portal.zone)
+    (found,) = waterfall(today, visibility=EVERYTHING, before=yesterday)
+    (before,) = waterfall(yesterday, visibility=EVERYTHING)
+    assert found.total_before == before.total
+    assert [step.cost_before for step in found.steps] == [step.cost for step in before.steps]
+
+
+def test_a_month_is_compared_with_the_month_before_whatever_its_length(priced: Priced) -> None:
+    zone = priced.portal.zone
+    october = selectors.month_window(priced.window.start.date().replace(day=1), zone)
+    before = previous(october, zone)
+    assert before.start.astimezone(zone).isoformat() == "2026-09-01T00:00:00+02:00"
+    assert before.end == october.start
+
+
+def test_waste_rows_are_those_of_costs_that_are_waste(priced: Priced) -> None:
+    asked: dict[str, Any] = {
+        "interval": Interval.DAY,
+        "group_by": (Grouping.TIER, Grouping.TEAM),
+        "filters": Filters(),
+        "visibility": EVERYTHING,
+    }
+    every = rows(priced.window, **asked)
+    assert waste_rows(priced.window, **asked) == [row for row in every if row.cause in WASTE]
+
+
+def test_the_worst_workloads_come_first(priced: Priced) -> None:
+    found = worst(priced.window, filters=Filters(), visibility=EVERYTHING, limit=3)
+    for cause, workloads in found.items():
+        costs = [workload.cost or 0 for workload in workloads]
+        assert costs == sorted(costs, reverse=True)
+        assert len(workloads) <= 3
+        assert {workload.cause for workload in workloads} <= {cause}
+    whole = rows(priced.window, group_by=(Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD))
+    dearest = max(row.cost or 0 for row in whole if row.cause is Cause.UNDERUSED)
+    assert (found[Cause.UNDERUSED][0].cost or 0) <= dearest
+
+
+# ---------------------------------------------------------------- pages and queries
+
+
+@pytest.mark.parametrize("size", [1, 7, 500])
+@pytest.mark.parametrize("interval", list(Interval), ids=str)
+def test_pages_joined_are_the_whole_list(priced: Priced, interval: Interval, size: int) -> None:
+    asked: dict[str, Any] = {
+        "interval": interval,
+        "group_by": (Grouping.TEAM,) if interval is Interval.HOUR else (Grouping.TEAM, GROUPS[0]),
+        "filters": Filters(),
+        "visibility": EVERYTHING,
+    }
+    # Half a day at each end: periods that the window holds in part.
+    window = Window(priced.window.start + 30 * HOUR, priced.window.end - 11 * HOUR)
+    for waste, every in ((False, rows(window, **asked)), (True, waste_rows(window, **asked))):
+        joined: list[CostRow] = []
+        cursor = None
+        while True:
+            page = cost_page(window, cursor=cursor, page_size=size, waste=waste, **asked)
+            joined.extend(page.rows)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert joined == every
+
+
+def test_a_cursor_of_another_list_is_refused(priced: Priced) -> None:
+    asked: dict[str, Any] = {
+        "interval": Interval.DAY,
+        "group_by": (Grouping.TEAM,),
+        "filters": Filters(),
+        "visibility": EVERYTHING,
+    }
+    page = cost_page(priced.window, cursor=None, page_size=3, **asked)
+    for cursor, change in (("x", {}), (page.next_cursor, {"waste": True})):
+        with pytest.raises(CursorRefused):
+            cost_page(priced.window, cursor=cursor, page_size=3, **(asked | change))
+    later = Window(priced.window.start - 9 * HOUR, priced.window.start - 5 * HOUR)
+    assert cost_page(later, cursor=page.next_cursor, page_size=3, **asked).rows == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "most"),
+    [
+        pytest.param({}, 5, id="all"),
+        pytest.param({"group_by": (Grouping.TIER,), "interval": Interval.DAY}, 5, id="tiers"),
+        pytest.param({**BY_TEAM, "interval": Interval.DAY}, 6, id="teams"),
+        pytest.param({**BY_TEAM, "policy": Policy.USE}, 7, id="teams share"),
+        pytest.param(
+            {"group_by": (Grouping.NAMESPACE, Grouping.WORKLOAD), "policy": Policy.USE},
+            9,
+            id="workloads share",
+        ),
+        pytest.param({**BY_TEAM, "interval": Interval.HOUR}, 4, id="hours"),
+    ],
+)
+def test_a_reading_takes_a_known_number_of_queries(
+    priced: Priced,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+    asked: dict[str, Any],
+    most: int,
+) -> None:
+    with django_assert_max_num_queries(most):
+        rows(priced.window, **asked)
+
+
+def test_money_is_never_a_float(priced: Priced) -> None:
+    for row in rows(priced.window, **BY_TEAM):
+        assert isinstance(row.cost, int)
+        assert row.amount == money(row.cost)
+        assert isinstance(row.price_per_gpu_hour, Decimal)

@@ -1,0 +1,161 @@
+"""`export_costs` and `close_period`: what they write, what they say, what they refuse."""
+
+import csv
+import hashlib
+import sys
+from datetime import date
+from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+from django.core.management import CommandError, call_command
+
+from apps.costs.domain import files
+from apps.costs.domain.files import FileFormat
+from apps.costs.models import ClosedPeriod, Price
+from apps.costs.selectors import closed_period
+from apps.costs.services import price_hours
+from apps.usage.domain.rows import Grouping, Interval
+from tests.costs.portal import NOW, Priced, make_priced, rows, total
+from tests.factories import H100
+
+pytestmark = pytest.mark.django_db
+
+OCTOBER = "2026-10"
+
+
+@pytest.fixture
+def priced() -> Priced:
+    return make_priced(2)
+
+
+def export(path: Path, **options: Any) -> str:
+    out = StringIO()
+    given = {"period": OCTOBER, "format": "csv", "output": str(path), **options}
+    call_command("export_costs", stdout=out, **given)
+    return out.getvalue()
+
+
+def close(*arguments: str) -> str:
+    out = StringIO()
+    call_command("close_period", OCTOBER, *arguments, stdout=out)
+    return out.getvalue()
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(path.read_text(encoding="utf-8-sig"), newline="")))
+
+
+def cents(cost: int) -> str:
+    return f"{cost / 10**8:.8f}"
+
+
+def test_a_file_is_the_page_of_its_month(priced: Priced, tmp_path: Path) -> None:
+    path = tmp_path / "october.csv"
+    said = export(path)
+    found = lines(path)
+    assert sum(int(line["cost"].replace(".", "")) for line in found) == total(rows(priced.window))
+    page = rows(
+        priced.window,
+        interval=Interval.DAY,
+        group_by=(
+            *(Grouping.CLUSTER, Grouping.TEAM, Grouping.NAMESPACE, Grouping.WORKLOAD),
+            *(Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE),
+        ),
+    )
+    assert [(line["workload"], line["cause"], line["cost"]) for line in found] == [
+        (row.groups["workload"], row.cause.value, cents(row.cost or 0)) for row in page
+    ]
+    assert {line["cost_center"] for line in found if line["team"] == "vision"} == {"CC-100"}
+    assert {line["time_zone"] for line in found} == {"Europe/Berlin"}
+    assert f"SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}" in said
+    assert "The month is not closed" in said
+    assert "paid by the platform" in said
+
+
+@pytest.mark.parametrize("policy", ["entitlement", "use"])
+def test_the_policy_is_printed_and_in_the_file(priced: Priced, tmp_path: Path, policy: str) -> None:
+    path = tmp_path / "f.csv"
+    said = export(path, policy=policy)
+    assert f"shared by {policy}" in said
+    assert {line["unallocated_policy"] for line in lines(path)} == {policy}
+    assert total(rows(priced.window)) == sum(
+        int(line["cost"].replace(".", "")) for line in lines(path)
+    )
+
+
+def test_what_is_unpriced_is_said_and_has_no_amount(priced: Priced, tmp_path: Path) -> None:
+    Price.objects.filter(gpu_model=H100).delete()
+    price_hours(now=NOW)
+    path = tmp_path / "f.csv"
+    assert "384.00 GPU-hours are unpriced" in export(path)
+    unpriced = [line for line in lines(path) if line["unpriced"] == "true"]
+    assert {(line["cost"], line["currency"]) for line in unpriced} == {("", "")}
+
+
+@pytest.mark.parametrize("format_", [f.value for f in FileFormat])
+def test_the_files_of_a_closed_month_stay_what_they_were(
+    priced: Priced, tmp_path: Path, format_: str
+) -> None:
+    said = close("--policy", "entitlement", "--by", "finn")
+    closed = closed_period(date(2026, 10, 1))
+    assert closed is not None
+    assert f"{format_}: {closed.files[format_]}" in said
+    Price.objects.update(per_gpu_hour=9)
+    price_hours(now=NOW)
+    said = export(tmp_path / "f", format=format_, policy="use")
+    assert "this is as it was closed" in said
+    assert "shared by entitlement" in said
+    assert hashlib.sha256((tmp_path / "f").read_bytes()).hexdigest() == closed.files[format_]
+
+
+def test_a_workbook_has_its_notes(priced: Priced, tmp_path: Path) -> None:
+    path = tmp_path / "f.xlsx"
+    export(path, format="xlsx")
+    notes = dict(openpyxl.load_workbook(path)["notes"].values)
+    assert notes["window_start"] == "2026-09-30T22:00:00Z"
+    assert notes["unallocated_policy"] == "platform"
+
+
+def test_a_workbook_that_would_be_too_long_is_refused_and_nothing_is_left(
+    priced: Priced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_XLSX_ROWS", 3)
+    with pytest.raises(CommandError, match="Ask for CSV or Parquet"):
+        export(tmp_path / "f.xlsx", format="xlsx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format_", ["csv", "xlsx"])
+def test_a_dash_writes_to_standard_output(
+    priced: Priced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    octets = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(octets))
+    call_command("export_costs", period=OCTOBER, format=format_, output="-")
+    written = octets.getvalue()
+    monkeypatch.undo()
+    export(tmp_path / "f", format=format_)
+    assert written == (tmp_path / "f").read_bytes()
+
+
+def test_a_folder_that_is_not_there_is_told(priced: Priced, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="cannot be written: No such file"):
+        export(tmp_path / "nowhere" / "f.csv")
+
+
+@pytest.mark.parametrize("period", ["october", "2026-13", "2026", "2026-10-01"])
+def test_what_is_no_month_is_refused(period: str) -> None:
+    with pytest.raises(CommandError, match="is not a month such as 2026-10"):
+        call_command("close_period", period)
+
+
+def test_a_month_with_gaps_is_closed_with_a_reason(priced: Priced) -> None:
+    Price.objects.filter(gpu_model=H100).delete()
+    price_hours(now=NOW)
+    with pytest.raises(CommandError, match=r"no price for 384\.00 GPU-hours"):
+        close()
+    assert "2026-10 is closed" in close("--force", "H100 is a gift")
+    assert ClosedPeriod.objects.get().forced == "H100 is a gift"
