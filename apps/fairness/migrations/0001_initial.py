@@ -5,159 +5,336 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0002_keys_and_hours'),
-        ('clusters', '0004_sightings'),
+        ("accounts", "0001_initial"),
+        ("clusters", "0004_sightings"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='FairWindow',
+            name="FairWindow",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('hour', models.DateTimeField(unique=True)),
-                ('facts', models.CharField(max_length=64)),
-                ('waits', models.CharField(max_length=64)),
-                ('computed_at', models.DateTimeField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("hour", models.DateTimeField(unique=True)),
+                ("facts", models.CharField(max_length=64)),
+                ("waits", models.CharField(max_length=64)),
+                ("computed_at", models.DateTimeField()),
             ],
             options={
-                'ordering': ['-hour'],
+                "ordering": ["-hour"],
             },
         ),
         migrations.CreateModel(
-            name='FairDate',
+            name="FairDate",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('day', models.DateField(unique=True)),
-                ('start', models.DateTimeField()),
-                ('end', models.DateTimeField()),
-                ('rolled', models.BooleanField(default=False)),
-                ('pruned', models.BooleanField(default=False)),
-                ('waited', models.BigIntegerField(blank=True, null=True)),
-                ('held', models.JSONField(default=dict)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(unique=True)),
+                ("start", models.DateTimeField()),
+                ("end", models.DateTimeField()),
+                ("rolled", models.BooleanField(default=False)),
+                ("pruned", models.BooleanField(default=False)),
+                ("waited", models.BigIntegerField(blank=True, null=True)),
+                ("held", models.JSONField(default=dict)),
             ],
             options={
-                'ordering': ['-day'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('end__gt', models.F('start'))), name='fair_date_forward')],
+                "ordering": ["-day"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("end__gt", models.F("start"))), name="fair_date_forward"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='FairDay',
+            name="FairDay",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('entitlement', models.BigIntegerField(default=0)),
-                ('weight', models.BigIntegerField(default=0)),
-                ('demand', models.BigIntegerField(default=0)),
-                ('fair_share', models.BigIntegerField(default=0)),
-                ('allocated', models.BigIntegerField(default=0)),
-                ('borrowed', models.BigIntegerField(default=0)),
-                ('lent', models.BigIntegerField(default=0)),
-                ('denied', models.BigIntegerField(default=0)),
-                ('from_pool', models.BigIntegerField(default=0)),
-                ('overdrawn', models.BigIntegerField(default=0)),
-                ('idle', models.BigIntegerField(default=0)),
-                ('day', models.DateField()),
-                ('team', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='accounts.team')),
-                ('tier', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("entitlement", models.BigIntegerField(default=0)),
+                ("weight", models.BigIntegerField(default=0)),
+                ("demand", models.BigIntegerField(default=0)),
+                ("fair_share", models.BigIntegerField(default=0)),
+                ("allocated", models.BigIntegerField(default=0)),
+                ("borrowed", models.BigIntegerField(default=0)),
+                ("lent", models.BigIntegerField(default=0)),
+                ("denied", models.BigIntegerField(default=0)),
+                ("from_pool", models.BigIntegerField(default=0)),
+                ("overdrawn", models.BigIntegerField(default=0)),
+                ("idle", models.BigIntegerField(default=0)),
+                ("day", models.DateField()),
+                (
+                    "team",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['day', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('tier', 'day', 'team'), name='fair_day_once')],
+                "ordering": ["day", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("tier", "day", "team"), name="fair_day_once")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='FairHour',
+            name="FairHour",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('entitlement', models.BigIntegerField(default=0)),
-                ('weight', models.BigIntegerField(default=0)),
-                ('demand', models.BigIntegerField(default=0)),
-                ('fair_share', models.BigIntegerField(default=0)),
-                ('allocated', models.BigIntegerField(default=0)),
-                ('borrowed', models.BigIntegerField(default=0)),
-                ('lent', models.BigIntegerField(default=0)),
-                ('denied', models.BigIntegerField(default=0)),
-                ('from_pool', models.BigIntegerField(default=0)),
-                ('overdrawn', models.BigIntegerField(default=0)),
-                ('idle', models.BigIntegerField(default=0)),
-                ('hour', models.DateTimeField()),
-                ('team', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='accounts.team')),
-                ('tier', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("entitlement", models.BigIntegerField(default=0)),
+                ("weight", models.BigIntegerField(default=0)),
+                ("demand", models.BigIntegerField(default=0)),
+                ("fair_share", models.BigIntegerField(default=0)),
+                ("allocated", models.BigIntegerField(default=0)),
+                ("borrowed", models.BigIntegerField(default=0)),
+                ("lent", models.BigIntegerField(default=0)),
+                ("denied", models.BigIntegerField(default=0)),
+                ("from_pool", models.BigIntegerField(default=0)),
+                ("overdrawn", models.BigIntegerField(default=0)),
+                ("idle", models.BigIntegerField(default=0)),
+                ("hour", models.DateTimeField()),
+                (
+                    "team",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['hour', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('tier', 'hour', 'team'), name='fair_hour_once')],
+                "ordering": ["hour", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("tier", "hour", "team"), name="fair_hour_once")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='FairLoan',
+            name="FairLoan",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('amount', models.BigIntegerField()),
-                ('hour', models.DateTimeField()),
-                ('borrower', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='accounts.team')),
-                ('lender', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='accounts.team')),
-                ('tier', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("amount", models.BigIntegerField()),
+                ("hour", models.DateTimeField()),
+                (
+                    "borrower",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "lender",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['hour', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('tier', 'hour', 'lender', 'borrower'), name='fair_loan_once')],
+                "ordering": ["hour", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tier", "hour", "lender", "borrower"), name="fair_loan_once"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='FairLoanDay',
+            name="FairLoanDay",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('amount', models.BigIntegerField()),
-                ('day', models.DateField()),
-                ('borrower', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='accounts.team')),
-                ('lender', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='accounts.team')),
-                ('tier', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("amount", models.BigIntegerField()),
+                ("day", models.DateField()),
+                (
+                    "borrower",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "lender",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['day', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('tier', 'day', 'lender', 'borrower'), name='fair_loan_day_once')],
+                "ordering": ["day", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tier", "day", "lender", "borrower"), name="fair_loan_day_once"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='FairTierDay',
+            name="FairTierDay",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('capacity', models.BigIntegerField(default=0)),
-                ('from_pool', models.BigIntegerField(default=0)),
-                ('overdrawn', models.BigIntegerField(default=0)),
-                ('borrowable', models.BigIntegerField(default=0)),
-                ('day', models.DateField()),
-                ('hours', models.PositiveIntegerField()),
-                ('hours_missing', models.PositiveIntegerField()),
-                ('hours_partial', models.PositiveIntegerField()),
-                ('hours_watched', models.PositiveIntegerField()),
-                ('tier', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("capacity", models.BigIntegerField(default=0)),
+                ("from_pool", models.BigIntegerField(default=0)),
+                ("overdrawn", models.BigIntegerField(default=0)),
+                ("borrowable", models.BigIntegerField(default=0)),
+                ("day", models.DateField()),
+                ("hours", models.PositiveIntegerField()),
+                ("hours_missing", models.PositiveIntegerField()),
+                ("hours_partial", models.PositiveIntegerField()),
+                ("hours_watched", models.PositiveIntegerField()),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['day', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('tier', 'day'), name='fair_tier_day_once')],
+                "ordering": ["day", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("tier", "day"), name="fair_tier_day_once")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='FairTierHour',
+            name="FairTierHour",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('capacity', models.BigIntegerField(default=0)),
-                ('from_pool', models.BigIntegerField(default=0)),
-                ('overdrawn', models.BigIntegerField(default=0)),
-                ('borrowable', models.BigIntegerField(default=0)),
-                ('hour', models.DateTimeField()),
-                ('state', models.CharField(choices=[('complete', 'complete'), ('partial', 'partial'), ('missing', 'missing')], max_length=10)),
-                ('watched', models.BooleanField()),
-                ('tier', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='clusters.tier')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("capacity", models.BigIntegerField(default=0)),
+                ("from_pool", models.BigIntegerField(default=0)),
+                ("overdrawn", models.BigIntegerField(default=0)),
+                ("borrowable", models.BigIntegerField(default=0)),
+                ("hour", models.DateTimeField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("complete", "complete"),
+                            ("partial", "partial"),
+                            ("missing", "missing"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("watched", models.BooleanField()),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['hour', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('tier', 'hour'), name='fair_tier_hour_once')],
+                "ordering": ["hour", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("tier", "hour"), name="fair_tier_hour_once")
+                ],
             },
         ),
     ]

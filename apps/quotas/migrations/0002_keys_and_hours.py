@@ -5,93 +5,176 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0002_keys_and_hours'),
-        ('clusters', '0004_sightings'),
-        ('quotas', '0001_initial'),
+        ("accounts", "0001_initial"),
+        ("clusters", "0004_sightings"),
+        ("quotas", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='QuotaKey',
+            name="QuotaKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('source', models.CharField(choices=[('ResourceQuota', 'ResourceQuota'), ('ClusterQueue', 'ClusterQueue'), ('Queue', 'Queue')], max_length=16)),
-                ('namespace', models.CharField(blank=True, max_length=253)),
-                ('name', models.CharField(max_length=253)),
-                ('key', models.CharField(max_length=530)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[
+                            ("ResourceQuota", "ResourceQuota"),
+                            ("ClusterQueue", "ClusterQueue"),
+                            ("Queue", "Queue"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("namespace", models.CharField(blank=True, max_length=253)),
+                ("name", models.CharField(max_length=253)),
+                ("key", models.CharField(max_length=530)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'source', 'namespace', 'name', 'key'],
+                "ordering": ["cluster", "source", "namespace", "name", "key"],
             },
         ),
         migrations.CreateModel(
-            name='QuotaKeyHour',
+            name="QuotaKeyHour",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('hour', models.DateTimeField()),
-                ('seconds', models.FloatField()),
-                ('hard', models.FloatField()),
-                ('used', models.FloatField(null=True)),
-                ('held', models.FloatField(null=True)),
-                ('pending', models.FloatField(null=True)),
-                ('suppressed', models.FloatField(null=True)),
-                ('cluster', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, to='clusters.cluster')),
-                ('key', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, to='quotas.quotakey')),
-                ('team', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, to='accounts.team')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("hour", models.DateTimeField()),
+                ("seconds", models.FloatField()),
+                ("hard", models.FloatField()),
+                ("used", models.FloatField(null=True)),
+                ("held", models.FloatField(null=True)),
+                ("pending", models.FloatField(null=True)),
+                ("suppressed", models.FloatField(null=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="clusters.cluster",
+                    ),
+                ),
+                (
+                    "key",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="quotas.quotakey",
+                    ),
+                ),
+                (
+                    "team",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="accounts.team",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['hour', 'key'],
+                "ordering": ["hour", "key"],
             },
         ),
         migrations.CreateModel(
-            name='BudgetAlert',
+            name="BudgetAlert",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('unit', models.CharField(max_length=9)),
-                ('period', models.CharField(max_length=8)),
-                ('period_start', models.DateTimeField()),
-                ('period_end', models.DateTimeField()),
-                ('kind', models.CharField(choices=[('used', 'used'), ('projected', 'projected')], max_length=9)),
-                ('threshold', models.FloatField()),
-                ('at', models.DateTimeField()),
-                ('used', models.FloatField()),
-                ('allowance', models.FloatField()),
-                ('exhausted_at', models.DateTimeField(blank=True, null=True)),
-                ('team', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='accounts.team')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("unit", models.CharField(max_length=9)),
+                ("period", models.CharField(max_length=8)),
+                ("period_start", models.DateTimeField()),
+                ("period_end", models.DateTimeField()),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("used", "used"), ("projected", "projected")], max_length=9
+                    ),
+                ),
+                ("threshold", models.FloatField()),
+                ("at", models.DateTimeField()),
+                ("used", models.FloatField()),
+                ("allowance", models.FloatField()),
+                ("exhausted_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="accounts.team"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-at', 'pk'],
-                'indexes': [models.Index(fields=['-at'], name='budget_alert_at')],
-                'constraints': [models.UniqueConstraint(fields=('team', 'unit', 'period', 'period_start', 'kind', 'threshold'), name='budget_alert_once')],
+                "ordering": ["-at", "pk"],
+                "indexes": [models.Index(fields=["-at"], name="budget_alert_at")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("team", "unit", "period", "period_start", "kind", "threshold"),
+                        name="budget_alert_once",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='QuotaHour',
+            name="QuotaHour",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('hour', models.DateTimeField()),
-                ('collected_at', models.DateTimeField()),
-                ('keys', models.PositiveIntegerField(default=0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("hour", models.DateTimeField()),
+                ("collected_at", models.DateTimeField()),
+                ("keys", models.PositiveIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'hour'],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'hour'), name='quota_hour_once')],
+                "ordering": ["cluster", "hour"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster", "hour"), name="quota_hour_once")
+                ],
             },
         ),
         migrations.AddConstraint(
-            model_name='quotakey',
-            constraint=models.UniqueConstraint(fields=('cluster', 'source', 'namespace', 'name', 'key'), name='quota_key_once'),
+            model_name="quotakey",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "source", "namespace", "name", "key"), name="quota_key_once"
+            ),
         ),
         migrations.AddIndex(
-            model_name='quotakeyhour',
-            index=models.Index(fields=['cluster', 'hour'], name='quota_key_hour_hour'),
+            model_name="quotakeyhour",
+            index=models.Index(fields=["cluster", "hour"], name="quota_key_hour_hour"),
         ),
         migrations.AddConstraint(
-            model_name='quotakeyhour',
-            constraint=models.UniqueConstraint(fields=('key', 'hour'), name='quota_key_hour_once'),
+            model_name="quotakeyhour",
+            constraint=models.UniqueConstraint(fields=("key", "hour"), name="quota_key_hour_once"),
         ),
     ]
