@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from gpuportal import env
 from gpuportal.databases import database
+from gpuportal.single_sign_on import single_sign_on
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env.text("GPUPORTAL_VAR_DIR", str(BASE_DIR / "var")))
@@ -48,11 +49,12 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "gpuportal.static_files.PortalStaticFiles",
     "rest_framework",
-    "rest_framework.authtoken",
     "drf_spectacular",
     "django_htmx",
     "csp",
     "axes",
+    "allauth.account",
+    "allauth.socialaccount",
     "apps.accounts",
     "apps.clusters",
     "apps.usage",
@@ -82,6 +84,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     # Last, as it asks: the page for who failed too often takes the place of the view's.
     "axes.middleware.AxesMiddleware",
 ]
@@ -176,6 +179,7 @@ CELERY_BEAT_SCHEDULE = {
     "prune-fairness": {"task": "fairness.prune", "schedule": timedelta(hours=24)},
     "price-hours": {"task": "costs.price_hours", "schedule": timedelta(minutes=5)},
     "prune-costs": {"task": "costs.prune", "schedule": timedelta(hours=24)},
+    "clear-sessions": {"task": "operations.clear_sessions", "schedule": timedelta(hours=24)},
     "doctor": {"task": "operations.run_doctor", "schedule": timedelta(minutes=15)},
 }
 
@@ -203,15 +207,31 @@ AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "n
 AXES_DISABLE_ACCESS_LOG = True
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
+# Signing in through the organization's provider. Of allauth only the exchange with the provider is
+# used: it has no addresses, pages, sign-up and mails of its own here.
+SINGLE_SIGN_ON = single_sign_on(production=PRODUCTION)
+LOCAL_SIGN_IN = env.flag("GPUPORTAL_LOCAL_SIGN_IN", default=True)
+if not LOCAL_SIGN_IN and SINGLE_SIGN_ON is None:
+    raise ImproperlyConfigured(
+        "GPUPORTAL_LOCAL_SIGN_IN=no without GPUPORTAL_OIDC_ISSUER would let nobody sign in"
+    )
+ACCOUNT_ADAPTER = "apps.web.single_sign_on.QuietAccounts"
+ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+SOCIALACCOUNT_ADAPTER = "apps.web.single_sign_on.PortalSignIn"
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 5
 LOGIN_URL = "web:sign-in"
 LOGIN_REDIRECT_URL = "web:overview"
 LOGOUT_REDIRECT_URL = "web:sign-in"
 SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SAMESITE = "Lax"  # Strict would lose the session on the way back from the provider
+SESSION_COOKIE_AGE = 3600 * env.whole("GPUPORTAL_SESSION_HOURS", 12, least=1, most=8760)
+# No script of ours reads it: forms carry their token themselves.
+CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_SSL_REDIRECT = env.flag("GPUPORTAL_HTTPS", default=PRODUCTION)
 # Over plain HTTP a browser would not send a Secure cookie back, and nobody could sign in.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT
-SECURE_HSTS_SECONDS = 31_536_000 if SECURE_SSL_REDIRECT else 0
+SECURE_HSTS_SECONDS = env.whole("GPUPORTAL_HSTS_SECONDS", 31_536_000) if SECURE_SSL_REDIRECT else 0
 BEHIND_PROXY = env.flag("GPUPORTAL_BEHIND_PROXY", default=False)
 if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
@@ -275,7 +295,10 @@ REST_FRAMEWORK = {
         "apps.api.authentication.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "apps.api.authentication.WithinScope",
+    ],
     "DEFAULT_RENDERER_CLASSES": ["apps.api.renderers.ProblemOrJSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

@@ -7,10 +7,13 @@ from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from rest_framework.authtoken.models import Token
+from django.utils import timezone
 
 from apps.accounts.domain.roles import Role
-from apps.accounts.models import Membership, Team, User
+from apps.accounts.domain.scopes import Scope
+from apps.accounts.models import ApiToken, Membership, Team, User
+from apps.accounts.permissions import can_review
+from apps.accounts.services import digest_of, issue_token
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, UNMATCHED, model_key
 from apps.clusters.domain.window import Window
@@ -70,8 +73,13 @@ def make_user(
 
 
 def token_of(user: User) -> str:
-    """Return the API token of a person, made where there is none."""
-    return str(Token.objects.get_or_create(user=user)[0].key)
+    """Return a new API token of a person, with every scope that their role allows."""
+    scopes = [scope for scope in Scope if scope is not Scope.DECIDE or can_review(user)]
+    now = timezone.now()
+    key = issue_token(user, name="test", scopes=scopes, now=now).key
+    # As if it had been used in this minute: noting that is tested where tokens are.
+    ApiToken.objects.filter(digest=digest_of(key)).update(last_used_at=now)
+    return key
 
 
 def make_team(name: str, *patterns: str, since: datetime = BEGINNING, **values: Any) -> Team:

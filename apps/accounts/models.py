@@ -1,18 +1,29 @@
-"""People, their teams and their roles."""
+"""People, their teams, their roles and their API tokens."""
 
+from collections.abc import Iterator
+
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
+from django.utils.crypto import salted_hmac
 
 from apps.accounts.domain.roles import Role
+from apps.accounts.domain.scopes import SETS
 
 
 class User(AbstractUser):
-    """A person who signs in; `role` is for the whole portal, teams come by membership."""
+    """A person who signs in; `role` is for the whole portal, teams come by membership.
+
+    `role_from_groups` says that the sign-in provider's groups decide the role, anew at each
+    sign-in. `session_round` counts up when all sessions of the person shall end.
+    """
 
     role = models.CharField(
         max_length=16, choices=[(r.value, r.value) for r in Role], default=Role.VIEWER.value
     )
+    role_from_groups = models.BooleanField(default=False)
+    session_round = models.PositiveIntegerField(default=0)
 
     class Meta:
         constraints = [
@@ -23,6 +34,26 @@ class User(AbstractUser):
 
     def __str__(self) -> str:
         return self.username
+
+    def get_session_auth_hash(self) -> str:
+        """Return what a session must hold to be valid: it changes with password and round."""
+        return self._of_round(super().get_session_auth_hash(), secret=None)
+
+    def get_session_auth_fallback_hash(self) -> Iterator[str]:
+        """Yield the same for each former secret key, so that a change of key ends no session."""
+        fallbacks = zip(
+            settings.SECRET_KEY_FALLBACKS, super().get_session_auth_fallback_hash(), strict=True
+        )
+        for secret, made in fallbacks:
+            yield self._of_round(made, secret=secret)
+
+    def _of_round(self, made: str, *, secret: str | bytes | None) -> str:
+        """Return Django's hash, bound to the round; in the first, Django's own."""
+        if not self.session_round:
+            return made
+        value = f"{made}:{self.session_round}"
+        salt = "apps.accounts.models.User.session_round"
+        return salted_hmac(salt, value, secret=secret, algorithm="sha256").hexdigest()
 
 
 class Team(models.Model):
@@ -41,18 +72,33 @@ class Team(models.Model):
 
 
 class Membership(models.Model):
-    """A person on a team, as a lead or not.
+    """A person on a team, as a lead or not, by the catalog or by groups of the sign-in provider.
 
-    The catalog names leads by user name; the row waits for a person of that name to exist.
+    The catalog names leads by user name; the row waits for a person of that name to exist. What
+    groups give is kept beside it: neither may take away what the other gave.
     """
+
+    class Source(models.TextChoices):
+        CATALOG = "catalog"
+        GROUPS = "groups"
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="members")
     username = models.CharField(max_length=150, db_index=True)
     lead = models.BooleanField(default=False)
+    source = models.CharField(
+        max_length=8, choices=Source.choices, default=Source.CATALOG, db_default="catalog"
+    )
 
     class Meta:
-        ordering = ["team__name", "username"]
-        constraints = [models.UniqueConstraint(fields=["team", "username"], name="membership_once")]
+        ordering = ["team__name", "username", "source"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["team", "username", "source"], name="membership_once_by_source"
+            ),
+            models.CheckConstraint(
+                condition=Q(source__in=["catalog", "groups"]), name="membership_source_known"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.username} on {self.team_id}"
@@ -74,3 +120,34 @@ class SavedView(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ApiToken(models.Model):
+    """A key to the API with a part of a person's rights, for a time.
+
+    Only the SHA-256 of the key is kept: it is 256 random bits, so that nothing slower is needed,
+    and who reads the table cannot use it. `ending` are its last characters, to tell keys apart.
+    `last_used_at` is exact to the minute.
+    """
+
+    user = models.ForeignKey("accounts.User", on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=80)
+    digest = models.CharField(max_length=64, unique=True)
+    ending = models.CharField(max_length=4)
+    scopes = models.CharField(max_length=24)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.CheckConstraint(condition=Q(scopes__in=SETS), name="apitoken_scopes_known"),
+            models.CheckConstraint(
+                condition=Q(expires_at__gt=F("created_at")), name="apitoken_expires_later"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.user_id}"

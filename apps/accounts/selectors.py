@@ -1,28 +1,58 @@
-"""Reads of people and teams."""
+"""Reads of people, their tokens and teams."""
 
+import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-from apps.accounts.models import Membership, SavedView, Team, User
+from allauth.socialaccount.models import SocialAccount
+from django.db import connection
+from django.db.models import Count, Exists, OuterRef, Q
+
+from apps.accounts.domain.roles import Role
+from apps.accounts.domain.scopes import Scope, unpacked
+from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
 
 # Written out: every request to the API begins with it, and the mapper takes as long to write it
 # as the database to answer.
 _BEARER = """
-    SELECT person.id, person.username, person.role, person.is_superuser, person.is_active
-    FROM authtoken_token token JOIN accounts_user person ON person.id = token.user_id
-    WHERE token.key = %s
+    SELECT person.id, person.username, person.role, person.is_superuser, person.is_active,
+        token.id AS token_id, token.scopes AS token_scopes,
+        CASE WHEN token.revoked_at IS NOT NULL THEN 'revoked'
+             WHEN token.expires_at <= %s THEN 'expired' ELSE '' END AS token_refused,
+        CASE WHEN token.last_used_at >= %s THEN 0 ELSE 1 END AS token_use_unnoted
+    FROM accounts_apitoken token JOIN accounts_user person ON person.id = token.user_id
+    WHERE token.digest = %s
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Who sends an API token, and what the token may be used for.
+
+    `refused` is `revoked` or `expired` for one that is no longer good, else empty; whether the
+    person's account is active is for the caller to see. `unnoted`: its use in this minute is not
+    kept yet.
+    """
+
+    person: User
+    token_id: int
+    scopes: frozenset[Scope]
+    refused: str
+    unnoted: bool
 
 
 def leads_by_team() -> dict[int, tuple[str, ...]]:
     """Return team id → user names of its leads, in order; teams without one are left out.
 
-    A name is there as the catalog gives it, whether or not that person ever signed in. One query.
+    A name is there as the catalog or groups give it, whether or not that person ever signed in.
+    One query.
     """
-    leads: dict[int, list[str]] = defaultdict(list)
+    leads: dict[int, dict[str, None]] = defaultdict(dict)  # a set in order: two may name one
     rows = Membership.objects.filter(lead=True).order_by("username", "pk")
     for team, username in rows.values_list("team_id", "username"):
-        leads[team].append(username)
+        leads[team][username] = None
     return {team: tuple(names) for team, names in leads.items()}
 
 
@@ -31,12 +61,130 @@ def team_names() -> dict[int, str]:
     return dict(Team.objects.order_by("pk").values_list("pk", "name"))
 
 
-def bearer_of(token: str) -> User | None:
-    """Return whose API token this is, also where the account is not active; None for nobody's.
+def bearer_of(key: str, *, now: datetime) -> Bearer | None:
+    """Return who sends this API token; None for a text that never was one.
 
     What else the person's row holds is read when it is asked for. One query.
     """
-    return next(iter(User.objects.raw(_BEARER, [token])), None)
+    minute = now.replace(second=0, microsecond=0)
+    times = [connection.ops.adapt_datetimefield_value(at) for at in (now, minute)]
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    row: Any = next(iter(User.objects.raw(_BEARER, [*times, digest])), None)
+    if row is None:
+        return None
+    return Bearer(
+        person=row,
+        token_id=row.token_id,
+        scopes=unpacked(row.token_scopes),
+        refused=row.token_refused,
+        unnoted=bool(row.token_use_unnoted),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token as its person sees it; `state` is `live`, `expired` or `revoked`."""
+
+    pk: int
+    name: str
+    ending: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime
+    last_used_at: datetime | None
+    state: str
+
+
+def tokens_of(user: User, *, now: datetime) -> list[TokenRow]:
+    """Return the tokens of `user`, live ones first, then the latest. One query."""
+    rows = [
+        TokenRow(
+            pk=token.pk,
+            name=token.name,
+            ending=token.ending,
+            scopes=tuple(token.scopes.split(",")),
+            created_at=token.created_at,
+            expires_at=token.expires_at,
+            last_used_at=token.last_used_at,
+            state=_state(token, now),
+        )
+        for token in ApiToken.objects.filter(user=user).order_by("-created_at", "-pk")
+    ]
+    return sorted(rows, key=lambda row: row.state != "live")
+
+
+def _state(token: ApiToken, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "live" if token.expires_at > now else "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place on a team and who gave it: `catalog` or `groups`."""
+
+    team: str
+    lead: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersonRow:
+    """An account as administrators see it.
+
+    `role_from` is `groups` of the sign-in provider, `createsuperuser`, or `administrator`.
+    `signs_in` is `password`, `provider`, both joined by `, `, or empty for an account that waits
+    for its first sign-in through the provider. `tokens` counts live ones.
+    """
+
+    pk: int
+    username: str
+    email: str
+    role: str
+    role_from: str
+    places: tuple[Place, ...]
+    signs_in: str
+    last_sign_in_at: datetime | None
+    tokens: int
+    active: bool
+
+
+def people(*, now: datetime) -> list[PersonRow]:
+    """Return every account by user name; for administrators alone. Two queries."""
+    live = Q(tokens__revoked_at=None, tokens__expires_at__gt=now)
+    users = User.objects.annotate(
+        live_tokens=Count("tokens", filter=live),
+        by_provider=Exists(SocialAccount.objects.filter(user=OuterRef("pk"))),
+    ).order_by("username")
+    places = _places()
+    return [_person_row(user, places.get(user.username, ())) for user in users]
+
+
+def _places() -> dict[str, tuple[Place, ...]]:
+    found: dict[str, list[Place]] = defaultdict(list)
+    rows = Membership.objects.order_by("team__name", "source", "pk")
+    for username, team, lead, source in rows.values_list(
+        "username", "team__name", "lead", "source"
+    ):
+        found[username].append(Place(team, lead, source))
+    return {username: tuple(given) for username, given in found.items()}
+
+
+def _person_row(user: Any, places: tuple[Place, ...]) -> PersonRow:
+    ways = {"password": user.has_usable_password(), "provider": user.by_provider}
+    given_by = "groups" if user.role_from_groups else "administrator"
+    return PersonRow(
+        pk=user.pk,
+        username=user.username,
+        email=user.email,
+        role=Role.ADMIN.value if user.is_superuser else user.role,
+        role_from="createsuperuser" if user.is_superuser else given_by,
+        places=places,
+        signs_in=", ".join(way for way, used in ways.items() if used),
+        last_sign_in_at=user.last_login,
+        tokens=user.live_tokens,
+        active=user.is_active,
+    )
 
 
 @dataclass(frozen=True, slots=True)

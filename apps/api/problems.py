@@ -20,6 +20,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from apps.accounts.permissions import NotAllowed
 from apps.api.renderers import ProblemOrJSONRenderer
 from apps.usage.selectors import CursorRefused, GroupingRefused, NamesUnknown
 
@@ -140,13 +141,20 @@ def problem_of(error: Exception) -> Problem:
         case Http404():
             return _plain(HTTPStatus.NOT_FOUND)
         case PermissionDenied():
-            return _plain(HTTPStatus.FORBIDDEN)
+            return _forbidden(error)
         case OperationalError() | InterfaceError():
             return _plain(
                 HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": str(_RETRY_SECONDS)}
             )
         case _:
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _forbidden(error: PermissionDenied) -> Problem:
+    """Return why, where our own rules said so."""
+    if isinstance(error, NotAllowed):
+        return Problem(HTTPStatus.FORBIDDEN, str(error))
+    return _plain(HTTPStatus.FORBIDDEN)
 
 
 def _plain(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> Problem:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from celery import shared_task
+from django.core.management import call_command
 
 from apps.operations import services
 
@@ -11,3 +12,10 @@ from apps.operations import services
 def run_doctor(**_: object) -> int:
     """Examine all clusters and keep what was found; return how many findings there are."""
     return len(services.run_doctor(datetime.now(UTC)).findings)
+
+
+@shared_task(name="operations.clear_sessions")
+def clear_sessions(**_: object) -> int:
+    """Delete sessions that are over."""
+    call_command("clearsessions")
+    return 0

@@ -13,6 +13,8 @@ LONGEST = 2000
 _NOT_SAVED = frozenset(
     {"sign-in", "sign-out", "healthz", "readyz", "styleguide"}
     | {"views", "save-view", "delete-view", "first-run"}
+    | {"sign-in-provider", "sign-in-callback", "sign-out-everywhere"}
+    | {"tokens", "make-token", "revoke-token", "people", "disable-person", "enable-person"}
 )
 
 

@@ -1,7 +1,7 @@
 """What API tokens open, and when they no longer do."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 from django.test import Client
@@ -135,7 +135,7 @@ def test_a_token_is_used_for_its_scopes_alone_and_a_session_for_all(
     if scopes is not None:
         key = issue_token(make_user("root", Role.ADMIN), name="x", scopes=scopes, now=NOW).key
         bearer = bearer_of(key, now=NOW)
-    force_authenticate(request, user=ada, token=bearer)
+    force_authenticate(request, user=ada, token=cast("Any", bearer))
     answer = Writing.as_view()(request)
     assert answer.status_code == status
     if status == 403:

@@ -9,9 +9,9 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
-from rest_framework.authtoken.models import Token
 
 from apps.accounts.models import User
+from tests.factories import token_of
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a long password of mine"
@@ -70,13 +70,23 @@ def test_a_deactivated_person_does_not_sign_in_until_given_a_role_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     person(monkeypatch, "zoe", "--role", "finance")
-    Token.objects.create(user=account("zoe"))
+    token = token_of(account("zoe"))
     assert person(monkeypatch, "zoe", "--deactivate") == "Changed: zoe, finance, deactivated\n"
     assert not signs_in("zoe", PASSWORD)
-    headers = {"Authorization": f"Token {Token.objects.get().key}"}
+    headers = {"Authorization": f"Token {token}"}
     assert Client().get("/api/v1/tiers", headers=headers).status_code == 401
     assert person(monkeypatch, "zoe", "--role", "finance") == "Changed: zoe, finance\n"
     assert signs_in("zoe", PASSWORD)
+
+
+def test_an_account_without_a_password_waits_for_the_sign_in_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    person(monkeypatch, "zoe", "--role", "viewer", "--single-sign-on", text="")
+    assert not account("zoe").has_usable_password()
+    person(monkeypatch, "ben", "--role", "viewer")
+    person(monkeypatch, "ben", "--single-sign-on")
+    assert not signs_in("ben", PASSWORD)
 
 
 def test_a_role_holds_for_who_was_a_superuser_too(monkeypatch: pytest.MonkeyPatch) -> None:

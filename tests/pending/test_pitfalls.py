@@ -1,10 +1,11 @@
 """Pitfalls of naive readings of what waits (the numbered ones of the facts), each avoided."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from apps.clusters.domain.sightings import SeenPod
+from apps.clusters.domain.sightings import SeenEvent, SeenPod, Sighting
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.look import look
 from apps.pending.domain.messages import parse
@@ -59,7 +60,7 @@ def test_pitfall_26_a_wait_is_as_old_as_its_pod_not_as_its_newest_event() -> Non
     assert isinstance(told.body, SeenPod)
     waits = replace(told, body=replace(told.body, created=made))
     late = event("FailedScheduling", waits, "0/1 nodes are available: 1 Insufficient x.")
-    fresh = replace(late, body=replace(late.body, first=None, last=AT - 120))
+    fresh = _told(late, first=None, last=AT - 120)
     waiting = only(world(waits, fresh, node("a", 8, 8)))
     assert waiting.since == made
     assert GPU in waiting.diagnosis.message, "the condition comes before the event"
@@ -69,7 +70,7 @@ def test_pitfall_27_what_an_autoscaler_says_is_kept_though_it_is_no_warning() ->
     waits = pod("train", 1, f"0/1 nodes are available: 1 Insufficient {GPU}.")
     text = "pod didn't trigger scale-up: 1 max node group size reached"
     normal = event("NotTriggerScaleUp", waits, text)
-    normal = replace(normal, body=replace(normal.body, type="Normal"))
+    normal = _told(normal, type="Normal")
     waiting = only(world(waits, normal, node("a", 8, 8)))
     assert any("max node group size reached" in said for said in waiting.diagnosis.context)
 
@@ -83,3 +84,9 @@ def test_pitfall_28_pods_that_a_kubelet_turns_away_are_one_thing_that_waits() ->
     assert waiting.requests == {GPU: 1.0}
     assert waiting.diagnosis.cause is Cause.ADMISSION
     assert waiting.diagnosis.suggestions
+
+
+def _told(one: Sighting, **values: Any) -> Sighting:
+    """Return an event told otherwise."""
+    assert isinstance(one.body, SeenEvent)
+    return replace(one, body=replace(one.body, **values))

@@ -1,4 +1,4 @@
-"""`issue_token USER`: the API token of a person, alone on the last line."""
+"""`issue_token USER`: a new API token of a person, alone on the last line."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -6,16 +6,38 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
-from rest_framework.authtoken.models import Token
+from django.utils import timezone
+
+from apps.accounts import services
+from apps.accounts.domain.scopes import Scope
 
 
 class Command(BaseCommand):
-    help = "Print a person's API token, made where there is none: `Authorization: Token …`."
+    help = (
+        "Make an API token of a person and print it, alone on the last line: `Authorization: "
+        "Token …`. It cannot be printed again."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("user", help="the name to sign in with")
+        parser.add_argument("--name", default="issue_token", help="what it is for")
         parser.add_argument(
-            "--replace", action="store_true", help="make a new one; the old one stops working"
+            "--scope",
+            action="append",
+            choices=[scope.value for scope in Scope],
+            help="what it may be used for, each with an option of its own; reading always",
+        )
+        parser.add_argument(
+            "--days",
+            type=int,
+            default=services.USUAL_DAYS,
+            help=f"how long it holds; {services.USUAL_DAYS} unless given, "
+            f"{services.LONGEST_DAYS} at most",
+        )
+        parser.add_argument(
+            "--replace",
+            action="store_true",
+            help="revoke the person's other tokens of this name",
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -29,8 +51,25 @@ class Command(BaseCommand):
             ) from error
         if not person.is_active:
             raise CommandError(f"{name!r} is deactivated: the token would not be accepted")
-        with transaction.atomic():
-            if options["replace"]:
-                Token.objects.filter(user=person).delete()
-            token, _created = Token.objects.get_or_create(user=person)
-        self.stdout.write(token.key)
+        try:
+            issued = self._issue(person, options)
+        except services.TokenRefused as refusal:
+            raise CommandError(str(refusal)) from refusal
+        self.stdout.write(
+            f"“{issued.name}” of {name}, until {issued.expires_at:%Y-%m-%d %H:%M} UTC:"
+        )
+        self.stdout.write(issued.key)
+
+    @transaction.atomic
+    def _issue(self, person: Any, options: dict[str, Any]) -> services.IssuedToken:
+        now = timezone.now()
+        if options["replace"]:
+            services.revoke_named(person, options["name"], now=now)
+        return services.issue_token(
+            person,
+            name=options["name"],
+            scopes=[Scope(word) for word in options["scope"] or ()],
+            days=options["days"],
+            now=now,
+            limited=False,
+        )

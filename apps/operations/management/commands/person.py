@@ -28,7 +28,13 @@ class Command(BaseCommand):
         )
         parser.add_argument("--email", help="an address")
         parser.add_argument(
-            "--deactivate", action="store_true", help="refuse its sign-ins and its token"
+            "--single-sign-on",
+            action="store_true",
+            help="drop the password: it signs in through the sign-in provider, and belongs to "
+            "whom that first sends with its name",
+        )
+        parser.add_argument(
+            "--deactivate", action="store_true", help="refuse its sign-ins and its tokens"
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -37,6 +43,7 @@ class Command(BaseCommand):
             role=Role(role) if role else None,
             email=options["email"],
             active=_active(options),
+            drops_password=options["single_sign_on"],
         )
         try:
             if services.person_exists(name):
@@ -53,7 +60,8 @@ class Command(BaseCommand):
         if changes.active is False:
             raise CommandError(f"nobody is called {name!r}, so there is nobody to deactivate")
         services.check_new_person(name, changes)
-        return services.make_person(name, changes, password=_password(name))
+        password = None if changes.drops_password else _password(name)
+        return services.make_person(name, changes, password=password)
 
     def _tell(self, person: services.Person, verb: str) -> None:
         state = "" if person.active else ", deactivated"

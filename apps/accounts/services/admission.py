@@ -1,0 +1,159 @@
+"""Writes of a sign-in through the sign-in provider: whose account it is, and what groups give."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from allauth.socialaccount.models import SocialAccount
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from apps.accounts.domain.groups import Granted
+from apps.accounts.domain.roles import Role
+from apps.accounts.models import Membership, Team, User
+from apps.accounts.services.people import end_sessions
+from apps.accounts.services.tokens import revoke_all
+
+logger = logging.getLogger(__name__)
+
+_FOLLOWED = (
+    *("email", "first_name", "last_name"),
+    *("role", "role_from_groups", "is_superuser", "is_staff"),
+)
+
+
+class AdmissionRefused(ValueError):
+    """Somebody whom the provider knows may not come in; the text is for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who somebody is by the word of the provider; `issuer` and `subject` never change."""
+
+    issuer: str
+    subject: str
+    username: str
+    email: str = ""
+    first_name: str = ""
+    last_name: str = ""
+
+
+def admit(identity: Identity, gives: Granted) -> SocialAccount:
+    """Return the account of `identity`, made where there is none, with what its groups give now.
+
+    Role and places on teams that came from groups follow them; what the catalog gave stays.
+    Raises AdmissionRefused.
+    """
+    try:
+        with transaction.atomic():
+            account = _account_of(identity) or _new_account(identity)
+            user = User.objects.select_for_update().get(pk=account.user_id)
+            if not user.is_active:
+                raise AdmissionRefused(
+                    "This account is switched off. Ask an administrator to switch it on."
+                )
+            _follow(user, identity, gives)
+            _place(user, gives.teams)
+    except IntegrityError as error:
+        raise AdmissionRefused("Two sign-ins came at once: try again.") from error
+    account.user = user
+    return account
+
+
+@transaction.atomic
+def dismiss(identity: Identity, *, now: datetime) -> None:
+    """Take back what groups gave to somebody who is in none that may use the portal.
+
+    Their sessions end and their tokens are revoked: either would outlive the groups.
+    """
+    account = _account_of(identity)
+    if account is None:
+        return
+    user = User.objects.select_for_update().get(pk=account.user_id)
+    user.role, user.role_from_groups = Role.VIEWER.value, True
+    user.is_superuser = user.is_staff = False
+    user.save(update_fields=["role", "role_from_groups", "is_superuser", "is_staff"])
+    _place(user, {})
+    end_sessions(user)
+    revoke_all(user, now=now)
+
+
+def _account_of(identity: Identity) -> SocialAccount | None:
+    known: SocialAccount | None = SocialAccount.objects.filter(
+        provider=identity.issuer, uid=identity.subject
+    ).first()
+    return known
+
+
+def _new_account(identity: Identity) -> SocialAccount:
+    """Bind who comes for the first time to a new account, or to one that waits for them."""
+    namesake = User.objects.filter(username__iexact=identity.username).order_by("pk").first()
+    user = _new_user(identity) if namesake is None else _awaited(namesake, identity)
+    account: SocialAccount = SocialAccount.objects.create(
+        user=user, provider=identity.issuer, uid=identity.subject, extra_data={}
+    )
+    return account
+
+
+def _new_user(identity: Identity) -> User:
+    user = User(username=identity.username)
+    user.set_unusable_password()
+    try:
+        user.clean_fields(exclude=["password"])
+    except ValidationError as error:
+        raise AdmissionRefused(
+            "Your name at the provider cannot be a user name here: "
+            + " ".join(error.messages)
+            + " Ask an administrator which claim GPUPORTAL_OIDC_USERNAME_CLAIM names."
+        ) from error
+    user.save()
+    return user
+
+
+def _awaited(user: User, identity: Identity) -> User:
+    """Return an account that an administrator keeps ready for `identity`.
+
+    One with a password is somebody's already, and so is one that another subject signs in to:
+    taking it over by name alone would let whoever gets a name at the provider become its owner.
+    """
+    if (
+        user.username == identity.username
+        and not user.has_usable_password()
+        and not SocialAccount.objects.filter(user=user).exists()
+    ):
+        return user
+    raise AdmissionRefused(
+        f"There is an account “{user.username}” already, which does not sign in this way. If it "
+        "is yours, an administrator can hand it over with "
+        f"`manage.py person {user.username} --single-sign-on`."
+    )
+
+
+def _follow(user: User, identity: Identity, gives: Granted) -> None:
+    user.email = identity.email
+    user.first_name, user.last_name = identity.first_name, identity.last_name
+    if gives.role is not None:
+        user.role, user.role_from_groups = gives.role.value, True
+        user.is_superuser = user.is_staff = False
+    elif user.role_from_groups:  # no rule gives roles any more, so what one gave is gone
+        user.role, user.role_from_groups = Role.VIEWER.value, False
+    user.save(update_fields=_FOLLOWED)
+
+
+def _place(user: User, teams: Mapping[str, bool]) -> None:
+    """Let the places on teams that groups gave be these: team's name → whether it is led."""
+    ids = dict(
+        Team.objects.filter(name__in=teams, builtin=False).order_by("pk").values_list("name", "pk")
+    )
+    for name in sorted(teams.keys() - ids.keys()):
+        logger.warning("Groups put %s on team %r, which no catalog names", user.username, name)
+    by_groups = Membership.objects.filter(username=user.username, source=Membership.Source.GROUPS)
+    by_groups.exclude(team_id__in=ids.values()).delete()
+    for name, pk in ids.items():
+        Membership.objects.update_or_create(
+            team_id=pk,
+            username=user.username,
+            source=Membership.Source.GROUPS,
+            defaults={"lead": teams[name]},
+        )

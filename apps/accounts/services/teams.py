@@ -1,0 +1,85 @@
+"""Writes of teams and their people, as the catalog names them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apps.accounts.models import Membership, Team
+
+UNASSIGNED = "unassigned"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRecord:
+    """A team of the catalog; `pk` is None until it is stored."""
+
+    name: str
+    cost_center: str = ""
+    active: bool = True
+    pk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeadRecord:
+    """A person on a team, as a lead or not."""
+
+    team: str
+    username: str
+    lead: bool = True
+    pk: int | None = None
+
+
+def ensure_builtin() -> None:
+    """Create the team `unassigned` if it is missing. One query when it is there."""
+    if not Team.objects.filter(name=UNASSIGNED).exists():
+        Team.objects.bulk_create([Team(name=UNASSIGNED, builtin=True)], ignore_conflicts=True)
+
+
+def lock_catalog() -> None:
+    """Let one catalog be loaded at a time: wait here until this transaction may go on.
+
+    The row of `unassigned` stands for the catalog. On SQLite the transaction holds the database's
+    write lock from its beginning.
+    """
+    Team.objects.select_for_update(no_key=True).get(name=UNASSIGNED)
+
+
+def team_ids() -> dict[str, int]:
+    """Return every team's id by name. One query."""
+    return dict(Team.objects.order_by("name").values_list("name", "pk"))
+
+
+def loaded_teams() -> list[TeamRecord]:
+    """Return the teams that catalogs have named, by name. One query."""
+    rows = Team.objects.filter(builtin=False).order_by("name")
+    return [TeamRecord(t.name, t.cost_center, t.active, t.pk) for t in rows]
+
+
+def write_teams(records: Sequence[TeamRecord]) -> None:
+    """Insert the records without pk and update the others."""
+    rows = [Team(pk=r.pk, name=r.name, cost_center=r.cost_center, active=r.active) for r in records]
+    Team.objects.bulk_update([row for row in rows if row.pk], ["cost_center", "active"])
+    Team.objects.bulk_create([row for row in rows if not row.pk])
+
+
+def loaded_leads() -> list[LeadRecord]:
+    """Return everybody on the catalog's teams, leads and members. One query."""
+    rows = Membership.objects.filter(
+        team__builtin=False, source=Membership.Source.CATALOG
+    ).select_related("team")
+    return [
+        LeadRecord(m.team.name, m.username, m.lead, m.pk)
+        for m in rows.order_by("team__name", "username")
+    ]
+
+
+def write_leads(records: Sequence[LeadRecord]) -> None:
+    """Insert the records without pk and update whether the others lead."""
+    if not records:
+        return
+    teams = team_ids()
+    rows = [
+        Membership(pk=r.pk, team_id=teams[r.team], username=r.username, lead=r.lead)
+        for r in records
+    ]
+    Membership.objects.bulk_update([row for row in rows if row.pk], ["lead"])
+    Membership.objects.bulk_create([row for row in rows if not row.pk])

@@ -1,0 +1,92 @@
+"""The page of people and teams, and switching accounts off and on."""
+
+from collections.abc import Callable
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from apps.accounts.domain.roles import Role
+from apps.accounts.models import Membership, Team, User
+from tests.factories import Portal, make_user, token_of
+
+SignIn = Callable[[User], Client]
+
+
+def line_of(page: str, name: str) -> str:
+    """Return the line of the table that is about somebody, its words with single blanks."""
+    (line,) = [part for part in page.split("<tr>") if f"<td>{name}" in part]
+    return " ".join(line.split())
+
+
+def test_everybody_is_listed_with_what_they_may_and_why(portal: Portal, admin: Client) -> None:
+    token_of(portal.ada)
+    vision = Team.objects.get(name="vision")
+    Membership.objects.create(team=vision, username="dan", source="groups")
+    User.objects.filter(username="dan").update(role_from_groups=True, email="dan@example.org")
+    page = admin.get("/people/").content.decode()
+    ada, dan, finn = (line_of(page, name) for name in ("ada", "dan", "finn"))
+    assert 'vision <span class="subtle">(lead, from the catalog)</span>' in ada
+    assert '<td class="num">1</td>' in ada
+    assert 'viewer <span class="subtle">from groups</span>' in dan
+    assert 'vision <span class="subtle">(member, from groups)</span>' in dan
+    assert "dan@example.org" in dan
+    assert 'finance <span class="subtle">given here</span>' in finn
+    assert "<td>password</td>" in finn
+
+
+def test_a_name_finds_people(portal: Portal, admin: Client) -> None:
+    page = admin.get("/people/", {"name": "AD"}).content.decode()
+    assert "<td>ada" in page
+    assert "<td>finn" not in page
+    nobody = admin.get("/people/", {"name": "<b>zoe"}).content.decode()
+    assert "Nobody is called so" in nobody
+    assert "<b>zoe" not in nobody
+
+
+def test_more_people_need_no_more_queries(portal: Portal, admin: Client) -> None:
+    with CaptureQueriesContext(connection) as before:
+        admin.get("/people/")
+    for n in range(5):
+        make_user(f"person-{n}", teams=[Team.objects.get(name="vision")])
+    with CaptureQueriesContext(connection) as after:
+        admin.get("/people/")
+    assert len(after) == len(before)
+
+
+def test_switching_an_account_off_ends_its_sessions_and_refuses_its_tokens(
+    portal: Portal, admin: Client, signed_in: SignIn
+) -> None:
+    session, key = signed_in(portal.ada), token_of(portal.ada)
+    reader = Client(headers={"Authorization": f"Token {key}"})
+    form = {"username": "ada", "password": "ada"}
+    response = admin.post(f"/people/{portal.ada.pk}/disable")
+    assert (response.status_code, response["Location"]) == (302, "/people/")
+    assert session.get("/views/").status_code == 302
+    assert reader.get("/api/v1/tiers").status_code == 401
+    assert Client().post("/sign-in/", form).status_code == 200
+    assert "Switch on" in line_of(admin.get("/people/").content.decode(), "ada")
+    admin.post(f"/people/{portal.ada.pk}/enable")
+    assert session.get("/views/").status_code == 302  # what ended stays ended
+    assert reader.get("/api/v1/tiers").status_code == 200
+    assert Client().post("/sign-in/", form).status_code == 302
+
+
+@pytest.mark.parametrize("verb", ["disable", "enable"])
+def test_only_administrators_switch_accounts_and_never_their_own(
+    verb: str, portal: Portal, signed_in: SignIn
+) -> None:
+    for person in (portal.ada, portal.dan, portal.finn):
+        assert signed_in(person).post(f"/people/{portal.ben.pk}/{verb}").status_code == 404
+    assert signed_in(portal.cleo).post(f"/people/{portal.cleo.pk}/{verb}").status_code == 404
+    assert not User.objects.filter(is_active=False).exists()
+
+
+def test_the_menu_leads_administrators_here_and_nobody_else(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    for person in (portal.ada, portal.cleo, portal.finn):
+        menu = signed_in(person).get("/views/").content.decode()
+        assert ("People and teams" in menu) == (person.role == Role.ADMIN)
+        assert "Your tokens" in menu
