@@ -239,8 +239,41 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """How a pod is let to the scheduler: it has the scheduling gate `gate` until `at`.
+
+    By a queue of Kueue: its `workload` (a uid) is looked at from `looked_at` on, quota is reserved
+    for it at `reserved`, and its pod gets the node labels `adds` when it is let go. `queue` is the
+    ClusterQueue, `local` the LocalQueue; both are empty where another gate holds it.
+    """
+
+    gate: str
+    at: int = FOREVER
+    queue: str = ""
+    local: str = ""
+    looked_at: int = FOREVER
+    reserved: int = FOREVER
+    workload: str = ""
+    adds: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Pods that a controller wants and a quota refuses, of `units` each; `message` says so."""
+
+    wanted: int
+    units: int
+    resource: str
+    node_selector: Mapping[str, str]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Controller:
-    """A Deployment, ReplicaSet, StatefulSet, Job or CronJob; `parent` is what controls it."""
+    """A Deployment, ReplicaSet, StatefulSet, Job or CronJob; `parent` is what controls it.
+
+    One with a `refusal` has none of the pods that it wants.
+    """
 
     kind: str
     name: str
@@ -249,6 +282,7 @@ class Controller:
     created: int
     deleted: int = FOREVER
     parent: "Controller | None" = None
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +298,8 @@ class Pod:
 
     One that a kubelet turned away `failed`; one that is `crashing` counts as running and never
     does; one of which no scheduler says that it cannot be placed is not `unschedulable`.
+    `attempts` are (time, what the scheduler said) while it waited, instead of `waiting_message`
+    alone; before its `admission` no scheduler looks at it.
     """
 
     uid: str
@@ -294,6 +330,29 @@ class Pod:
     failed: bool = False
     crashing: bool = False
     unschedulable: bool = True
+    admission: Admission | None = None
+    attempts: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def admitted(self) -> int:
+        """When schedulers began to look at it."""
+        return self.created if self.admission is None else self.admission.at
+
+    @property
+    def tried(self) -> tuple[tuple[int, str], ...]:
+        """When a scheduler looked at it in vain, and what it said."""
+        if self.attempts or self.admission is not None:
+            return self.attempts
+        return ((self.created, self.waiting_message),) if self.bound != self.created else ()
+
+    @property
+    def times(self) -> set[int]:
+        """When it becomes another: all that happens to it as long as it is there."""
+        found = {self.created, self.bound, self.started, self.finished, self.deleted}
+        if self.admission is not None:
+            found.add(self.admission.at)
+            found.update(at for at, _ in self.attempts)
+        return {at for at in found if at < FOREVER and self.created <= at <= self.deleted}
 
     @property
     def released(self) -> int:
@@ -305,5 +364,4 @@ class Pod:
 
     def changed(self, at: int) -> int:
         """Return the time of its last change up to `at`."""
-        times = (self.created, self.bound, self.started, self.finished, self.deleted)
-        return max(t for t in times if t <= at)
+        return max(t for t in self.times if t <= at)

@@ -15,8 +15,9 @@ from apps.lab.answers import Answer, Parameters, Stream, json_answer, json_bytes
 from apps.lab.clock import Clock
 from apps.lab.course.cycle import gone_at, times_of
 from apps.lab.course.live import Live
+from apps.lab.entity import Entity
 from apps.lab.kube_discovery import documents
-from apps.lab.kube_entities import Collection, Entity, collections
+from apps.lab.kube_entities import Collection, collections
 from apps.lab.kube_objects import Object, strip_kind
 from apps.lab.kube_paging import continue_token, key_of, read_token, version_of, whole_number
 from apps.lab.kube_selectors import BadSelector, Selectors

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from apps.lab import kube_claims
+from apps.lab import kube_claims, kube_queue_entities
 from apps.lab.course.cycle import gone_at, times_of
+from apps.lab.entity import Entity
 from apps.lab.fleet import FOREVER, Claim, Controller, Pod
 from apps.lab.kube_objects import (
     Object,
@@ -25,28 +26,6 @@ from apps.lab.scheduler.store import Life
 
 EVENT_SECONDS = 3600
 """How long an event is kept (the API server's default)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entity:
-    """One object over its life; `changes` are the times, in order, at which it is another.
-
-    `render` returns it as of a time from `created` up to and including `deleted`. `course` marks
-    what the obstacle course shows as it would be, had nobody changed anything.
-    """
-
-    namespace: str
-    name: str
-    created: int
-    deleted: int
-    changes: Sequence[int]
-    render: Callable[[int], Object]
-    course: bool = False
-
-    @property
-    def key(self) -> str:
-        """The name by which lists are ordered and continued."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 Source = Callable[[Scenario, int, int], Iterator[Entity]]
@@ -76,11 +55,8 @@ def _pods(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
 
 
 def _pod(pod: Pod) -> Entity:
-    times = {pod.created, pod.bound, pod.started, pod.finished, pod.deleted} - {FOREVER}
-    changes = sorted(at for at in times if at <= pod.deleted)
-    return Entity(
-        pod.namespace, pod.name, pod.created, pod.deleted, changes, partial(pod_object, pod)
-    )
+    changes, render = sorted(pod.times), partial(pod_object, pod)
+    return Entity(pod.namespace, pod.name, pod.created, pod.deleted, changes, render)
 
 
 def _events(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
@@ -107,7 +83,7 @@ def _nodes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
 def _namespaces(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
     for namespace in scenario.namespaces:
         found = namespace_object(namespace)
-        yield _lasting("", namespace.name, namespace.created, found)
+        yield Entity.lasting(found, namespace.created)
 
 
 def _quotas(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
@@ -187,7 +163,7 @@ def _device_classes(scenario: Scenario, start: int, end: int) -> Iterator[Entity
     if scenario.claims_served and scenario.course is None:
         for name in sorted(kube_claims.CLASSES):
             found = kube_claims.class_object(name, scenario.begins)
-            yield _lasting("", name, scenario.begins, found)
+            yield Entity.lasting(found, scenario.begins)
 
 
 def _resource_slices(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
@@ -218,10 +194,6 @@ def _claim(scenario: Scenario, lap: Lap, claim: Claim) -> Entity:
         sorted(at for at in times - {FOREVER} if claim.created <= at <= claim.deleted),
         lambda at: kube_claims.claim_object(claim, node, pods, at),
     )
-
-
-def _lasting(namespace: str, name: str, created: int, found: Object) -> Entity:
-    return Entity(namespace, name, created, FOREVER, (created,), _always(found))
 
 
 def _always(found: Object) -> Callable[[int], Object]:
@@ -313,17 +285,24 @@ COURSE_COLLECTIONS: Sequence[Collection] = tuple(
     for version, plural, kind, namespaced in (
         ("v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
         ("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", False),
-        (KUEUE, "workloads", "Workload", True),
-        (KUEUE, "clusterqueues", "ClusterQueue", False),
-        (KUEUE, "localqueues", "LocalQueue", True),
-        (KUEUE, "cohorts", "Cohort", False),
-        (KUEUE, "resourceflavors", "ResourceFlavor", False),
         (KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", False),
         (VOLCANO, "podgroups", "PodGroup", True),
         (VOLCANO, "queues", "Queue", False),
     )
 )
 """Those that a cluster has in which queues and gangs are at home."""
+QUEUE_COLLECTIONS: Sequence[Collection] = tuple(
+    Collection(KUEUE, f"{kind.lower()}s", kind, namespaced=namespaced, source=source)
+    for kind, namespaced, source in (
+        ("Workload", True, kube_queue_entities.workloads),
+        ("ClusterQueue", False, kube_queue_entities.cluster_queues),
+        ("LocalQueue", True, kube_queue_entities.local_queues),
+        ("Cohort", False, kube_queue_entities.cohorts),
+        ("ResourceFlavor", False, kube_queue_entities.flavors),
+        ("AdmissionCheck", False, kube_queue_entities.checks),
+    )
+)
+"""Those of Kueue, which the pods of a scenario may go through as those of the course do."""
 
 
 def collections(scenario: Scenario) -> Sequence[Collection]:
@@ -331,4 +310,4 @@ def collections(scenario: Scenario) -> Sequence[Collection]:
     served = (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS
     if scenario.course is None:
         return served
-    return [_with_course(one) for one in (*served, *COURSE_COLLECTIONS)]
+    return [_with_course(one) for one in (*served, *COURSE_COLLECTIONS, *QUEUE_COLLECTIONS)]

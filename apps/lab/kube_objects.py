@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apps.lab import identity
-from apps.lab.fleet import FOREVER, Controller, Node, NodeState, Pod
-from apps.lab.kube_specs import node_resources
+from apps.lab.fleet import FOREVER, GPU, Controller, Node, NodeState, Pod, Refusal
+from apps.lab.kube_specs import CONTAINER, IMAGE, node_resources
 from apps.lab.scenarios.base import Namespace, Quota
 
 Object = dict[str, Any]
@@ -188,6 +188,8 @@ def controller_object(
 
 
 def _controller_spec(controller: Controller, replicas: int) -> Object:
+    if controller.refusal is not None:
+        return _refused_spec(controller, controller.refusal)
     if controller.kind == "CronJob":
         return {"schedule": "0 * * * *", "suspend": False, "concurrencyPolicy": "Allow"}
     if controller.kind == "Job":
@@ -205,14 +207,45 @@ def _controller_status(controller: Controller, replicas: int, succeeded: int) ->
             "ready": replicas,
             "succeeded": succeeded,
         }
-    return {"replicas": replicas, "observedGeneration": 1}
+    status: Object = {"replicas": replicas, "observedGeneration": 1}
+    if controller.refusal is None:
+        return status
+    failed = {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "lastTransitionTime": rfc3339(controller.created),
+        "reason": "FailedCreate",
+        "message": controller.refusal.message,
+    }
+    return {**status, "conditions": [failed]}
+
+
+def _refused_spec(controller: Controller, refusal: Refusal) -> Object:
+    labels = {"app": controller.name}
+    amounts = {"cpu": str(4 * refusal.units), "memory": f"{32 * refusal.units}Gi"}
+    gpus = {refusal.resource: str(refusal.units)}
+    container = {
+        "name": CONTAINER,
+        "image": IMAGE,
+        "resources": {"limits": gpus, "requests": {**amounts, **gpus}},
+    }
+    spec: Object = {
+        "containers": [container],
+        "nodeSelector": dict(refusal.node_selector),
+        "tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    return {
+        "replicas": refusal.wanted,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": spec},
+    }
 
 
 # ---------------------------------------------------------------- events
 
 
 def scheduling_event(pod: Pod, at: int) -> Object:
-    """Return the scheduler's event on a pod: refused at its creation, or bound at `at`."""
+    """Return the scheduler's event on a pod: refused or bound at `at`."""
     bound = at == pod.bound
     name = f"{pod.name}.{identity.uid('event', pod.uid, at).replace('-', '')[:16]}"
     return {
@@ -234,7 +267,7 @@ def scheduling_event(pod: Pod, at: int) -> Object:
             "resourceVersion": version(pod.created),
         },
         "reason": "Scheduled" if bound else "FailedScheduling",
-        "message": _event_message(pod, bound=bound),
+        "message": _event_message(pod, at, bound=bound),
         "source": {},
         "firstTimestamp": None,
         "lastTimestamp": None,
@@ -246,15 +279,15 @@ def scheduling_event(pod: Pod, at: int) -> Object:
     }
 
 
-def _event_message(pod: Pod, *, bound: bool) -> str:
+def _event_message(pod: Pod, at: int, *, bound: bool) -> str:
     if bound:
         return f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
-    return pod.waiting_message
+    return next(text for looked, text in reversed(pod.tried) if looked <= at)
 
 
 def event_times(pod: Pod) -> list[int]:
     """Return when the scheduler said something about a pod."""
-    refused = [] if pod.bound == pod.created else [pod.created]
+    refused = [at for at, _ in pod.tried]
     return [*refused, *([pod.bound] if pod.bound < FOREVER else [])]
 
 

@@ -4,6 +4,8 @@ from apps.lab import identity
 from apps.lab.fleet import Claim, Controller, Pod
 from apps.lab.kube_objects import Object, owner_reference, rfc3339, version
 from apps.lab.kube_specs import CONTAINER, IMAGE, pod_ip, pod_requests
+from apps.lab.scheduler.kueue import MANAGED, POD_GROUP, POD_GROUP_SIZE, QUEUE
+from apps.lab.scheduler.placing import GATED
 
 _CLAIM = "gpu"
 _GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -46,6 +48,13 @@ def _pod_metadata(pod: Pod, at: int) -> Object:
         "labels": {"app": owner.name, **_owner_labels(owner)},
         "ownerReferences": [owner_reference(owner)],
     }
+    if pod.admission is not None and pod.admission.queue:
+        metadata["labels"] |= {
+            QUEUE: pod.admission.local,
+            MANAGED: "true",
+            POD_GROUP: workload_name(pod),
+        }
+        metadata["annotations"] = {POD_GROUP_SIZE: "1"}
     if owner.kind == "StatefulSet":
         metadata["labels"]["statefulset.kubernetes.io/pod-name"] = pod.name
     if owner.kind == "Job":
@@ -72,19 +81,37 @@ def _owner_labels(owner: Controller) -> dict[str, str]:
 
 
 def _pod_spec(pod: Pod, at: int) -> Object:
-    spec = _template_spec(pod, "Never" if pod.owner.kind == "Job" else "Always")
+    spec = asked_spec(pod)
     spec |= {
         "serviceAccountName": "default",
         "serviceAccount": "default",
-        "tolerations": [*_TOLERATIONS, *([_GPU_TOLERATION] if pod.tolerates_gpu else [])],
         "priority": 0,
         "enableServiceLinks": True,
         "preemptionPolicy": "PreemptLowerPriority",
     }
-    if pod.node_selector:
-        spec["nodeSelector"] = dict(pod.node_selector)
+    selector = dict(pod.node_selector)
+    if pod.admission is not None and at < pod.admission.at:
+        spec["schedulingGates"] = [{"name": pod.admission.gate}]
+    elif pod.admission is not None:
+        selector |= pod.admission.adds
+    if selector:
+        spec["nodeSelector"] = selector
     if pod.bound <= at:
         spec["nodeName"] = pod.node
+    return spec
+
+
+def workload_name(pod: Pod) -> str:
+    """Return the name of the Workload of a pod that goes through a queue, a group of one."""
+    return f"{pod.owner.name}-{identity.suffix(8, pod.uid, 'workload')}"
+
+
+def asked_spec(pod: Pod) -> Object:
+    """Return the spec of a pod as its user wrote it, as far as scheduling goes."""
+    spec = _template_spec(pod, "Never" if pod.owner.kind == "Job" else "Always")
+    spec["tolerations"] = [*_TOLERATIONS, *([_GPU_TOLERATION] if pod.tolerates_gpu else [])]
+    if pod.node_selector:
+        spec["nodeSelector"] = dict(pod.node_selector)
     return spec
 
 
@@ -130,17 +157,7 @@ def _pod_status(pod: Pod, at: int) -> Object:
     if pod.bound > at:
         return {
             "phase": "Pending",
-            "conditions": [
-                {
-                    "type": "PodScheduled",
-                    "observedGeneration": 1,
-                    "status": "False",
-                    "lastProbeTime": None,
-                    "lastTransitionTime": rfc3339(pod.created),
-                    "reason": "Unschedulable",
-                    "message": pod.waiting_message,
-                }
-            ],
+            "conditions": [_unscheduled(pod, at)],
             "qosClass": "Burstable",
             **_claim_statuses(pod),
         }
@@ -158,6 +175,24 @@ def _pod_status(pod: Pod, at: int) -> Object:
         status["podIP"] = pod_ip(pod)
         status["podIPs"] = [{"ip": pod_ip(pod)}]
     return status
+
+
+def _unscheduled(pod: Pod, at: int) -> Object:
+    """Return why a pod is on no node: it is held back, or what the scheduler said last."""
+    if at < pod.admitted:
+        reason, message = "SchedulingGated", GATED
+    else:
+        said = [text for looked, text in pod.tried if looked <= at]
+        reason, message = "Unschedulable", said[-1] if said else pod.waiting_message
+    return {
+        "type": "PodScheduled",
+        "observedGeneration": 1,
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": rfc3339(pod.created),
+        "reason": reason,
+        "message": message,
+    }
 
 
 def _phase(pod: Pod, at: int) -> str:

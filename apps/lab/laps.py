@@ -61,6 +61,52 @@ NEVER = Steps((), ())
 """A count that stays 0."""
 
 
+class QueueSteps(NamedTuple):
+    """What is in a queue over time: Workloads that wait, hold quota, are admitted; units of both.
+
+    All Workloads of a pod each; what holds quota is what is admitted, too.
+    """
+
+    pending: Steps
+    reserving: Steps
+    admitted: Steps
+    reserved_units: Steps
+    used_units: Steps
+
+    @classmethod
+    def of(cls, pods: Iterable[Pod]) -> "QueueSteps":
+        """Count the Workloads of these pods."""
+        waits: list[tuple[int, int]] = []
+        holds: dict[tuple[str, bool], list[tuple[int, int]]] = defaultdict(list)
+        for pod in pods:
+            if pod.admission is None:
+                continue
+            left, quota = pod.released, pod.admission.reserved
+            waits += [(pod.created, 1), (min(quota, left), -1)]
+            for kind, since in (("reserved", quota), ("used", pod.admission.at)):
+                if since < left:
+                    holds[kind, False] += [(since, 1), (left, -1)]
+                    holds[kind, True] += [(since, pod.units), (left, -pod.units)]
+        return cls(
+            Steps.of(waits),
+            Steps.of(holds["reserved", False]),
+            Steps.of(holds["used", False]),
+            Steps.of(holds["reserved", True]),
+            Steps.of(holds["used", True]),
+        )
+
+    def changed(self, at: int) -> int:
+        """Return the time of the last change up to `at`, 0 when there was none."""
+        return max(steps.changed(at) or 0 for steps in self)
+
+    def between(self, start: int, end: int) -> set[int]:
+        """Return the times of change after `start`, up to and including `end`."""
+        return {at for steps in self for at in steps.between(start, end)}
+
+
+EMPTY = QueueSteps(NEVER, NEVER, NEVER, NEVER, NEVER)
+
+
 class Run(NamedTuple):
     """Pods together on a device or instance, in milliseconds, with its energy counter at the start.
 
@@ -157,6 +203,15 @@ class Lap:
     def used_of(self, namespace: str, resource: str) -> Steps:
         """Units of one resource that the pods of a namespace ask for or hold."""
         return self._used_by_resource.get((namespace, resource), NEVER)
+
+    @cached_property
+    def queues(self) -> Mapping[str, "QueueSteps"]:
+        """What is in each ClusterQueue, by its name."""
+        pods: dict[str, list[Pod]] = defaultdict(list)
+        for pod in self.pods:
+            if pod.admission is not None and pod.admission.queue:
+                pods[pod.admission.queue].append(pod)
+        return {name: QueueSteps.of(found) for name, found in pods.items()}
 
     @cached_property
     def claimants(self) -> Mapping[str, Sequence[Pod]]:
@@ -261,12 +316,7 @@ class Lap:
 
     @cached_property
     def _changes(self) -> Sequence[int]:
-        times = {
-            at
-            for pod in self.pods
-            for at in (pod.created, pod.bound, pod.started, pod.finished, pod.deleted)
-        }
-        return sorted(times - {FOREVER})
+        return sorted({at for pod in self.pods for at in pod.times})
 
 
 def _is_on(pod: Pod, index: int, instance: int) -> bool:

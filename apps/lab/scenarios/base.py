@@ -69,6 +69,24 @@ class Quota:
             yield "used", lap.used_of(self.namespace, resource) if lap else NEVER
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A ClusterQueue and the LocalQueue that leads to it from the namespace of a team.
+
+    `nominal` is the team's share of a resource on the nodes of a flavor. In a `strict` one nobody
+    is passed over.
+    """
+
+    name: str
+    local: str
+    namespace: str
+    flavor: str
+    resource: str
+    nominal: int
+    created: int
+    strict: bool = False
+
+
 def hard_key(namespace: str, key: str) -> str:
     """Return under what a lap has the limit of a key."""
     return namespace if key == GPU_KEY else f"{namespace}/{key}"
@@ -88,7 +106,8 @@ class Scenario(ABC):
     `begins` is when its nodes, namespaces and lasting controllers were made, `seed` what every
     name and chance is derived from. `prices` are in USD by model; of scenarios without tiers the
     catalog has the one tier of the worked example. `course` is its obstacle course, if it has one:
-    nodes and namespaces among its own of which the API shows what happened there.
+    nodes and namespaces among its own of which the API shows what happened there. `queues` are
+    those that its pods go through, `flavors` the node labels of what these give out by name.
     """
 
     name: str
@@ -103,6 +122,8 @@ class Scenario(ABC):
     tiers: Sequence[Tier] = ()
     prices: Mapping[str, str] = {}
     course: "Course | None" = None
+    queues: Sequence[Queue] = ()
+    flavors: Mapping[str, Mapping[str, str]] = {}
 
     @property
     def claims_served(self) -> bool:

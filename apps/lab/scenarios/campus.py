@@ -2,7 +2,8 @@
 
 278 GPUs of seven models in eleven tiers, 16 teams. What teams want over time is the Helios trace,
 scaled to each pool; who is there first keeps what it has, the others wait. What GPUs do is drawn
-from the Acme distributions. `campus_pools` says what there is, this module who uses it; on some
+from the Acme distributions. `campus_pools` says what there is, this module who uses it,
+`campus_queues` why others wait: their team's share is taken (Kueue), or no node has room. On some
 nodes is the obstacle course (`apps.lab.course`), where everything waits that can wait.
 """
 
@@ -41,8 +42,11 @@ from apps.lab.scenarios.campus_pools import (
     make_nodes,
     make_pools,
 )
+from apps.lab.scenarios.campus_queues import admissions, flavors_of, queue_of
+from apps.lab.scenarios.campus_refused import refused
+from apps.lab.scenarios.campus_room import Room, Verdicts
 from apps.lab.scenarios.distributions import CLUSTERS, Signal, distributions
-from apps.lab.scenarios.helios import passing, waiting_message
+from apps.lab.scenarios.helios import passing
 from apps.lab.scenarios.trace import MINUTE, Trace
 from apps.lab.scenarios.workloads import Counts, team_workloads
 
@@ -101,6 +105,17 @@ class Campus(Scenario):
         self._pools = make_pools(own)
         self._draws = Draws(trace, len(TEAMS), ends=origin + DAYS * DAY, begins=begins)
         self._users = {pool.tag: self._make_users(pool) for pool in self._pools}
+        self._verdicts = Verdicts(self.nodes)
+        self._queue_of = {
+            (pool.tag, user.number): queue_of(
+                self._draws, pool, user.number, TEAMS[user.number], user.namespace, begins
+            )
+            for pool in self._pools
+            for user in self._users[pool.tag]
+            if not pool.device_class
+        }
+        self.queues = list(self._queue_of.values())
+        self.flavors = flavors_of(self._pools)
         spaces = sorted({user.namespace for users in self._users.values() for user in users})
         self.namespaces = [
             Namespace(name, identity.uid(self.seed, "namespace", name), begins)
@@ -215,23 +230,27 @@ class Campus(Scenario):
             for space, limits in self._limits.items()
             for key, limit in limits.items()
         }
+        turned_down = refused(self.seed, pods, self._limits, start, end)
         on_course = list(self._course_pods.between(start, end))
         return Lap(
             start,
             end,
             pods=[*pods, *on_course],
             hard={**hard, **limits_of(max(start, self._course.begins), end)},
-            controllers=[*passing(pods), *controllers_of(on_course)],
+            controllers=[*passing(pods), *turned_down, *controllers_of(on_course)],
             claims=[*claims, *lasting],
             strays=[self._stray(start, end)],
         )
 
     def _pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
-        message = _message(pool, len(self.nodes))
         packed = demand(self._draws, pool, start, end)
+        room = Room(pool, packed, start)
         for user, drafts in zip(self._users[pool.tag], packed, strict=True):
-            maker = PodMaker(self.signal, pool, user, f"{self.seed}/{number}/{pool.tag}", message)
-            yield from map(maker.pod, drafts)
+            seed = f"{self.seed}/{number}/{pool.tag}"
+            maker = PodMaker(self.signal, pool, user, seed, self._verdicts)
+            queue = self._queue_of.get((pool.tag, user.number))
+            let = admissions(drafts, pool, queue, room, f"{seed}/{user.namespace}")
+            yield from map(maker.pod, drafts, let)
 
     def signal(self, pod_uid: str, node: Node, part: float) -> Signal:
         """Return what a pod adds to the card it has `part` of."""
@@ -322,9 +341,3 @@ def _gpus(pool: Pool) -> float:
     if pool.profile:
         return pool.size * mig_part(pool.profile, node.model)
     return pool.size / node.replicas
-
-
-def _message(pool: Pool, all_nodes: int) -> str:
-    if pool.device_class:
-        return waiting_message(len(pool.nodes), all_nodes, "cannot allocate all claims")
-    return waiting_message(len(pool.nodes), all_nodes, f"Insufficient {pool.resource}")

@@ -45,6 +45,13 @@ class Draws:
         quotas = [self._quota(team) for team in pool.teams]
         return self._quota(number) / sum(quotas)
 
+    def share(self, pool: Pool, number: int) -> int:
+        """Return how many units of a pool a team may hold: its quota in the trace, scaled.
+
+        It never holds more.
+        """
+        return round(self._scale(pool) * self._quota(number)) if number in pool.teams else 0
+
     def wants(self, pool: Pool, start: int, end: int) -> Iterator[Want]:
         """Yield changes of what teams want in start..end; `team` is their place in the pool."""
         scale = self._scale(pool)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from apps.clusters.domain.mig import mig_part
 from apps.lab import identity
-from apps.lab.fleet import FOREVER, LINGER_SECONDS, Claim, Controller, Node, Pod
+from apps.lab.fleet import FOREVER, LINGER_SECONDS, Admission, Claim, Controller, Node, Pod
 from apps.lab.scenarios.campus_pools import Pool
+from apps.lab.scenarios.campus_room import Verdicts
 from apps.lab.scenarios.distributions import Signal
 from apps.lab.scenarios.packing import Draft
 from apps.lab.scenarios.workloads import Workloads
@@ -27,14 +28,16 @@ class User:
 class PodMaker:
     """Makes the pods of one team in one pool."""
 
-    def __init__(self, signal: SignalOf, pool: Pool, user: User, seed: str, message: str) -> None:
+    def __init__(
+        self, signal: SignalOf, pool: Pool, user: User, seed: str, verdicts: Verdicts
+    ) -> None:
         self._signal = signal
         self._pool = pool
         self._user = user
         self._seed = f"{seed}/{user.namespace}"
-        self._message = message
+        self._verdicts = verdicts
 
-    def pod(self, draft: Draft) -> Pod:
+    def pod(self, draft: Draft, admission: Admission) -> Pod:
         family = f"{self._seed}/{draft.family}"
         owner = self._user.workloads.owner(family, units=draft.units, created=draft.created)
         uid = identity.uid(self._seed, "pod", draft.number)
@@ -48,7 +51,8 @@ class PodMaker:
             created=draft.created,
             deleted=draft.ended,
             node_selector=pool.tier.node_selector,
-            waiting_message=self._message,
+            admission=admission,
+            attempts=self._attempts(draft, admission),
             resource=pool.resource,
             tolerates_gpu=True,
             cpu_cores=4 * draft.units if pool.largest > 1 else 2,
@@ -57,6 +61,14 @@ class PodMaker:
         if draft.bound < FOREVER:
             pod = self._bound(pod, draft)
         return replace(pod, claim=self._claim(pod, owner)) if pool.device_class else pod
+
+    def _attempts(self, draft: Draft, admission: Admission) -> tuple[tuple[int, str], ...]:
+        """Return when the scheduler looks at a pod in vain, and what it says."""
+        left = min(draft.bound, draft.ended)
+        if admission.at >= left:
+            return ()
+        selector = {**self._pool.tier.node_selector, **admission.adds}
+        return tuple(self._verdicts.attempts(self._pool, selector, admission.at, left))
 
     def _bound(self, pod: Pod, draft: Draft) -> Pod:
         node = self._pool.nodes[draft.node]

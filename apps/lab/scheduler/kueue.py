@@ -13,6 +13,9 @@ from apps.lab.scheduler.store import Object, Store, copied
 QUEUE = "kueue.x-k8s.io/queue-name"
 GATE = "kueue.x-k8s.io/admission"
 PRIORITY = "kueue.x-k8s.io/priority-class"
+POD_GROUP = "kueue.x-k8s.io/pod-group-name"
+POD_GROUP_SIZE = "kueue.x-k8s.io/pod-group-total-count"
+MANAGED = "kueue.x-k8s.io/managed"
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 _BY = "kueue-admission"
 

@@ -1,0 +1,94 @@
+"""What there is of Kueue's kinds in a scenario whose pods go through queues."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from apps.lab.entity import Entity
+from apps.lab.fleet import FOREVER, Pod
+from apps.lab.kube_objects import Object
+from apps.lab.kube_pods import workload_name
+from apps.lab.kube_queues import (
+    check_object,
+    cluster_queue_object,
+    cohort_object,
+    flavor_object,
+    local_queue_object,
+    workload_changes,
+    workload_object,
+)
+from apps.lab.laps import EMPTY, Lap, QueueSteps
+from apps.lab.scenarios.base import Queue, Scenario
+
+_Render = Callable[[Queue, QueueSteps, int], Object]
+
+
+def flavors(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for name, labels in scenario.flavors.items():
+        yield Entity.lasting(flavor_object(name, labels, scenario.begins), scenario.begins)
+
+
+def cohorts(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    if scenario.queues:
+        yield Entity.lasting(cohort_object(scenario.begins), scenario.begins)
+
+
+def checks(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    if scenario.queues:
+        yield Entity.lasting(check_object(scenario.begins), scenario.begins)
+
+
+def cluster_queues(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    laps = list(scenario.laps(start, end))
+    for queue in scenario.queues:
+        yield _queue(scenario, queue, laps, start, end, cluster_queue_object)
+
+
+def local_queues(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    laps = list(scenario.laps(start, end))
+    for queue in scenario.queues:
+        yield _queue(scenario, queue, laps, start, end, local_queue_object)
+
+
+def _queue(
+    scenario: Scenario, queue: Queue, laps: Iterable[Lap], start: int, end: int, render: _Render
+) -> Entity:
+    changes = {queue.created}
+    for lap in laps:
+        changes |= lap.queues.get(queue.name, EMPTY).between(start, end)
+
+    def at(when: int) -> Object:
+        lap = scenario.lap_at(when)
+        steps = lap.queues.get(queue.name, EMPTY) if lap else EMPTY
+        return render(queue, steps, when)
+
+    local = render is local_queue_object
+    return Entity(
+        queue.namespace if local else "",
+        queue.local if local else queue.name,
+        queue.created,
+        FOREVER,
+        sorted(changes),
+        at,
+    )
+
+
+def workloads(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    """Yield the Workload of every pod that goes through a queue."""
+    queues = {queue.name: queue for queue in scenario.queues}
+    for lap in scenario.laps(start, end) if queues else ():
+        for pod in lap.pods_between(start, end):
+            if pod.admission is not None and pod.admission.queue:
+                yield _workload(pod, queues[pod.admission.queue], lap)
+
+
+def _workload(pod: Pod, queue: Queue, lap: Lap) -> Entity:
+    steps = lap.queues[queue.name]
+    times = set(workload_changes(pod, pod.admission, steps)) if pod.admission else set()
+    return Entity(
+        pod.namespace,
+        workload_name(pod),
+        pod.created,
+        pod.deleted,
+        sorted(at for at in times if pod.created <= at <= pod.deleted),
+        partial(workload_object, pod, queue, steps),
+    )
