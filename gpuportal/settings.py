@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "apps.quotas",
     "apps.fairness",
     "apps.costs",
+    "apps.changes",
     "apps.operations",
     "apps.web",
     "apps.api",
@@ -179,6 +180,15 @@ CELERY_BEAT_SCHEDULE = {
     "prune-fairness": {"task": "fairness.prune", "schedule": timedelta(hours=24)},
     "price-hours": {"task": "costs.price_hours", "schedule": timedelta(minutes=5)},
     "prune-costs": {"task": "costs.prune", "schedule": timedelta(hours=24)},
+    "carry-out-changes": {
+        "task": "changes.schedule_executions",
+        "schedule": timedelta(seconds=15),
+        "options": {"expires": 15},
+    },
+    "watch-gitops": {"task": "changes.watch_gitops", "schedule": timedelta(seconds=30)},
+    "revert-due-changes": {"task": "changes.revert_due", "schedule": timedelta(minutes=1)},
+    "look-for-drift": {"task": "changes.look_for_drift", "schedule": timedelta(minutes=1)},
+    "expire-changes": {"task": "changes.expire", "schedule": timedelta(hours=1)},
     "clear-sessions": {"task": "operations.clear_sessions", "schedule": timedelta(hours=24)},
     "doctor": {"task": "operations.run_doctor", "schedule": timedelta(minutes=15)},
 }

@@ -8,6 +8,7 @@ from functools import lru_cache
 from django.conf import settings
 
 from apps.clusters.adapters.kubernetes import KubernetesApi
+from apps.clusters.adapters.kubernetes_writer import KubernetesWriter
 from apps.clusters.adapters.prometheus import PrometheusSource
 from apps.clusters.adapters.prometheus_config import PrometheusConfig
 from apps.clusters.adapters.prometheus_shown import (
@@ -16,7 +17,13 @@ from apps.clusters.adapters.prometheus_shown import (
     holding_queries,
 )
 from apps.clusters.models import Cluster
-from apps.clusters.ports import ClusterSource, MetricsSource, ShownQuery, SourceRejected
+from apps.clusters.ports import (
+    ClusterSource,
+    MetricsSource,
+    QuotaWriter,
+    ShownQuery,
+    SourceRejected,
+)
 from gpuportal import env
 
 
@@ -41,6 +48,16 @@ def cluster_source(cluster: Cluster) -> ClusterSource | None:
     if not cluster.kubernetes:
         return None
     return KubernetesApi.from_config(cluster.kubernetes)
+
+
+def quota_writer(cluster: Cluster) -> QuotaWriter | None:
+    """Return the way to change quotas of a cluster, under an account of its own.
+
+    None where the catalog's `kubernetes` entry has no `writer`: what watches may only read, and
+    changes are made by GitOps. Raises SourceRejected where the entry cannot be used.
+    """
+    entry = (cluster.kubernetes or {}).get("writer")
+    return KubernetesWriter.from_config(entry) if entry else None
 
 
 def shown_queries(
@@ -72,6 +89,7 @@ class Doorway:
 
     metrics: Callable[[Cluster], MetricsSource] = metrics_source
     kubernetes: Callable[[Cluster], ClusterSource | None] = cluster_source
+    writer: Callable[[Cluster], QuotaWriter | None] = quota_writer
 
 
 @lru_cache(maxsize=64)

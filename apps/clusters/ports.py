@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from apps.clusters.domain.device_state import DeviceState
@@ -22,10 +23,13 @@ __all__ = [
     "Listing",
     "MetricsSource",
     "QuotaSlot",
+    "QuotaWriter",
+    "Reply",
     "ShownQuery",
     "SourceHealth",
     "SourceRejected",
     "SourceUnavailable",
+    "Unanswered",
     "WatchExpired",
 ]
 
@@ -185,3 +189,45 @@ class ClusterSource(Protocol):
 
     def close(self) -> None:
         """Let go of the connections; streams that are open end."""
+
+
+class Unanswered(StrEnum):
+    """Why a request has no answer. UNSENT: certainly nothing reached the server."""
+
+    UNSENT = "not sent"
+    LOST = "sent, no answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an API server answered: `body` is decoded JSON, None where it was none.
+
+    Without an answer `status` is 0 and `unanswered` says why. `retry_after` is the header.
+    """
+
+    status: int = 0
+    body: object = None
+    retry_after: str | None = None
+    unanswered: Unanswered | None = None
+
+
+class QuotaWriter(Protocol):
+    """A Kubernetes API server under the account that may change quotas.
+
+    Nothing is raised for what a server answers or for one that is away: each request is sent at
+    most once, and what is known of its fate is the answer.
+    """
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes = b"",
+    ) -> Reply:
+        """Send one request, to its end or to its time-out."""
+
+    def close(self) -> None:
+        """Let go of the connections."""

@@ -1,0 +1,92 @@
+"""Who may ask for changes, see requests and comment on them.
+
+What a person may do with a request in its state is the table in `domain.states`.
+"""
+
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from apps.accounts.models import Membership, User
+from apps.accounts.permissions import (
+    NotAllowed,
+    Visibility,
+    can_administer,
+    check_request,
+    visibility_of,
+)
+from apps.changes.domain.states import Person, Standing, State
+from apps.changes.models import ChangeRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts and from where; `person` and `user` None are the portal itself.
+
+    `origin` is an address or the name of a process, for the audit.
+    """
+
+    name: str
+    origin: str
+    person: Person | None
+    visibility: Visibility
+    user: User | None = None
+
+
+def actor_of(user: User, *, origin: str) -> Actor:
+    """Return a signed-in person as the one who acts. At most one query."""
+    person = Person(user.username, admin=can_administer(user))
+    return Actor(user.username, origin, person, visibility_of(user), user)
+
+
+def portal(origin: str = "portal") -> Actor:
+    """Return the portal itself as the one who acts."""
+    return Actor("portal", origin, None, Visibility(everything=True, operations=True))
+
+
+def leads_of(team_id: int) -> frozenset[str]:
+    """Return the user names of who leads a team now. One query."""
+    rows = Membership.objects.filter(team_id=team_id, lead=True).order_by("username")
+    return frozenset(rows.values_list("username", flat=True))
+
+
+def check_create(actor: Actor, team_id: int) -> None:
+    """Let pass who leads the team and platform admins. Raises NotAllowed."""
+    if actor.user is None:
+        raise NotAllowed("The portal asks for nothing by itself.")
+    check_request(actor.user, team_id)
+
+
+def can_create(actor: Actor, team_id: int) -> bool:
+    try:
+        check_create(actor, team_id)
+    except NotAllowed:
+        return False
+    return True
+
+
+def seen_by(visibility: Visibility) -> Q:
+    """Return which requests a reader may know of: those of teams that they see in detail."""
+    if visibility.everything:
+        return Q()
+    return Q(team__in=visibility.team_ids)
+
+
+def check_comment(actor: Actor, request: ChangeRequest) -> None:
+    """Raise NotAllowed unless the actor is an admin, on the team, or wrote the request."""
+    if actor.person is not None and actor.person.admin:
+        return
+    on_team = Membership.objects.filter(team_id=request.team_id, username=actor.name).exists()
+    if not on_team and actor.name not in request.authors:
+        raise NotAllowed("Only the team and the platform admins can comment on its requests.")
+
+
+def standing_of(request: ChangeRequest) -> Standing:
+    """Return where a request stands, with who leads its team now. One query."""
+    return Standing(
+        state=State(request.state),
+        authors=frozenset(request.authors),
+        leads=leads_of(request.team_id),
+        approvals=tuple(request.approvals),
+        approvals_needed=request.approvals_needed,
+    )

@@ -1,0 +1,158 @@
+"""What the read side of quota changes hands to pages, API and commands: frozen rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Which(StrEnum):
+    """Which requests: what a person wrote, what waits for a decision of theirs, or all."""
+
+    MINE = "mine"
+    QUEUE = "queue"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFilters:
+    """Narrow a list to these names; empty means all."""
+
+    state: tuple[str, ...] = ()
+    team: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
+    namespace: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """A request in a list; `before` and `after` are texts of quantities, in units of the key."""
+
+    id: int
+    cluster: str
+    team: str
+    source: str
+    namespace: str
+    name: str
+    key: str
+    tiers: tuple[str, ...]
+    before: str
+    after: str
+    reason: str
+    needed_by: datetime | None
+    until: datetime | None
+    state: str
+    version: int
+    authors: tuple[str, ...]
+    approvals: tuple[str, ...]
+    approvals_needed: int
+    by_rule: bool
+    reviewer: str
+    created_at: datetime
+    changed_at: datetime
+    changed_by: str
+    submitted_at: datetime | None
+    decided_at: datetime | None
+    applied_at: datetime | None
+    reverts_at: datetime | None
+    outcome: str
+    drift: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommentRow:
+    """What somebody said; `offer` is the amount of a counter-offer, else empty."""
+
+    at: datetime
+    author: str
+    text: str
+    offer: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    """An order that is or was carried out; `end` empty while it lasts, `sentence` how it stands.
+
+    `cluster_before` and `cluster_after` are the values that the cluster had. `patch_file` has
+    name, text and how it is put to use, in GitOps mode.
+    """
+
+    id: int
+    order: str
+    mode: str
+    reviewed: str
+    wanted: str
+    started_by: str
+    started_at: datetime
+    mark: str
+    sent: int
+    sentence: str
+    next_at: datetime
+    end: str
+    ended_at: datetime | None
+    written: bool
+    drifted: bool
+    cluster_before: str | None
+    cluster_after: str | None
+    confirmed: tuple[str, ...]
+    patch_file: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One line of the audit; `before` and `after` hold what changed, None for nothing."""
+
+    number: int
+    at: datetime
+    actor: str
+    origin: str
+    action: str
+    subject: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    note: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    """A span in which the cluster showed something else than was approved; `live` "": gone."""
+
+    request_id: int
+    cluster: str
+    team: str
+    source: str
+    namespace: str
+    name: str
+    key: str
+    kind: str
+    approved: str
+    live: str
+    sentence: str
+    found_at: datetime
+    ended_at: datetime | None
+    accepted_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDetail:
+    """A request with all that one screen shows of it.
+
+    `evidence`, `preview` and `ruling` are as frozen at submission (empty before). `actions` are
+    what the reader may do now, by the names of `domain.states.Action`; `may_comment` beside.
+    `can_write`: the portal has an account that may change quotas in this cluster.
+    """
+
+    row: RequestRow
+    evidence: Mapping[str, Any]
+    preview: Mapping[str, Any]
+    ruling: Mapping[str, Any]
+    comments: tuple[CommentRow, ...]
+    executions: tuple[ExecutionRow, ...]
+    history: tuple[AuditRow, ...]
+    drifts: tuple[DriftRow, ...]
+    actions: tuple[str, ...]
+    may_comment: bool
+    can_write: bool

@@ -1,0 +1,56 @@
+"""Writes of quota changes: asking, deciding, carrying out, watching; each with its audit entry."""
+
+from apps.changes.services.audit_log import NoHead, read_head, verify
+from apps.changes.services.audit_log import head as audit_head
+from apps.changes.services.carrying import carry_out
+from apps.changes.services.drifting import accept_drift, look_for_drift
+from apps.changes.services.gitops import give_up, watch_gitops
+from apps.changes.services.moves import Conflict, KeyTaken, UnknownRequest
+from apps.changes.services.requests import (
+    Asked,
+    Edited,
+    RequestRefused,
+    comment,
+    create,
+    edit,
+    submit,
+    withdraw,
+)
+from apps.changes.services.review import approve, ask_changes, reject, release, reopen, take
+from apps.changes.services.starting import NotConfirmed, revert, schedule_executions, start
+from apps.changes.services.timing import expire, revert_due
+
+__all__ = [
+    "Asked",
+    "Conflict",
+    "Edited",
+    "KeyTaken",
+    "NoHead",
+    "NotConfirmed",
+    "RequestRefused",
+    "UnknownRequest",
+    "accept_drift",
+    "approve",
+    "ask_changes",
+    "audit_head",
+    "carry_out",
+    "comment",
+    "create",
+    "edit",
+    "expire",
+    "give_up",
+    "look_for_drift",
+    "read_head",
+    "reject",
+    "release",
+    "reopen",
+    "revert",
+    "revert_due",
+    "schedule_executions",
+    "start",
+    "submit",
+    "take",
+    "verify",
+    "watch_gitops",
+    "withdraw",
+]

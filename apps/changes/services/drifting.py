@@ -1,0 +1,159 @@
+"""Drift: where clusters no longer show what was approved, kept as spells and audited."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.permissions import NotAllowed
+from apps.changes.domain.drift import Applied, Drift, Key, Shown, drifts
+from apps.changes.domain.quantities import quantity
+from apps.changes.domain.states import TransitionDenied
+from apps.changes.models import ChangeRequest, DriftSpell, Execution
+from apps.changes.permissions import Actor, portal
+from apps.changes.services.audit_log import record, subject_of
+from apps.changes.services.known_quotas import target_of_request
+from apps.changes.services.moves import found
+from apps.changes.services.shown import shown_now
+from apps.clusters.models import Cluster
+
+
+def look_for_drift(*, now: datetime) -> int:
+    """Compare what was applied last with what clusters show; return how many drifts are open.
+
+    A drift that is found, that changes or that ends is written to the audit, once each.
+    """
+    changes = list(_applied())
+    shown = _shown(changes)
+    for key in _being_changed():
+        # Between the write and its record the cluster shows what is only about to be applied.
+        shown.pop(key, None)
+    there = {one.request_id: one for one in drifts(changes, shown)}
+    kept = {
+        row.request_id: row
+        for row in DriftSpell.objects.filter(ended_at__isnull=True).order_by("pk")
+    }
+    known = _known_requests(changes, shown)
+    for pk in sorted({*there, *kept}):
+        _bring_up_to_date(pk, there.get(pk), kept.get(pk), now, known=pk in known)
+    return DriftSpell.objects.filter(ended_at__isnull=True, accepted_by="").count()
+
+
+def _applied() -> Iterable[Applied]:
+    """Yield every order that took effect in an active cluster, whether apply or revert."""
+    rows = Execution.objects.filter(end="applied", request__cluster__active=True)
+    for row in rows.select_related("request__cluster").order_by("pk"):
+        if row.ended_at is not None:
+            yield Applied(
+                row.request_id,
+                row.request.cluster.name,
+                target_of_request(row.request),
+                quantity(row.wanted),
+                row.ended_at,
+            )
+
+
+def _being_changed() -> Iterable[Key]:
+    rows = Execution.objects.filter(ended_at__isnull=True).select_related("request__cluster")
+    for row in rows.order_by("pk"):
+        yield row.request.cluster.name, target_of_request(row.request)
+
+
+def _shown(changes: Iterable[Applied]) -> dict[Key, Shown]:
+    targets = defaultdict(set)
+    for change in changes:
+        targets[change.cluster].add(change.target)
+    ids = dict(Cluster.objects.filter(name__in=targets).values_list("name", "pk"))
+    return {
+        (name, target): shown
+        for name, of_cluster in targets.items()
+        for target, shown in shown_now(ids[name], of_cluster).items()
+    }
+
+
+def _known_requests(changes: Iterable[Applied], shown: dict[Key, Shown]) -> set[int]:
+    """Return the requests whose target was seen since their change: only these can be judged."""
+    latest: dict[Key, datetime] = {}
+    listed = list(changes)
+    for change in listed:
+        key = (change.cluster, change.target)
+        latest[key] = max(change.at, latest.get(key, change.at))
+    return {
+        change.request_id
+        for change in listed
+        if (key := (change.cluster, change.target)) in shown and shown[key].at >= latest[key]
+    }
+
+
+def _bring_up_to_date(
+    pk: int, drift: Drift | None, kept: DriftSpell | None, now: datetime, *, known: bool
+) -> None:
+    if kept is not None and (drift is None or not _is_same(drift, kept)):
+        if drift is None and not known:
+            return
+        _close(kept, now)
+        kept = None
+    if drift is not None and kept is None:
+        _open(drift, now)
+
+
+def _is_same(drift: Drift, kept: DriftSpell) -> bool:
+    return (drift.kind.value, drift.approved.text, _live(drift)) == (
+        kept.kind,
+        kept.approved,
+        kept.live,
+    )
+
+
+def _live(drift: Drift) -> str:
+    return "" if drift.live is None else drift.live.text
+
+
+@transaction.atomic
+def _open(drift: Drift, now: datetime) -> None:
+    request = ChangeRequest.objects.select_for_update().get(pk=drift.request_id)
+    _, made = DriftSpell.objects.get_or_create(
+        request=request,
+        ended_at__isnull=True,
+        defaults={
+            "kind": drift.kind.value,
+            "approved": drift.approved.text,
+            "live": _live(drift),
+            "sentence": drift.sentence,
+            "found_at": now,
+        },
+    )
+    if made:
+        after = {"approved": drift.approved.text, "live": _live(drift), "kind": drift.kind.value}
+        subject = subject_of(request)
+        record(portal("beat"), "drift", subject, at=now, after=after, note=drift.sentence)
+
+
+@transaction.atomic
+def _close(kept: DriftSpell, now: datetime) -> None:
+    request = ChangeRequest.objects.select_for_update().get(pk=kept.request_id)
+    if DriftSpell.objects.filter(pk=kept.pk, ended_at__isnull=True).update(ended_at=now):
+        before = {"approved": kept.approved, "live": kept.live, "kind": kept.kind}
+        record(portal("beat"), "drift_ended", subject_of(request), at=now, before=before)
+
+
+def accept_drift(pk: int, *, by: Actor, now: datetime, note: str = "") -> None:
+    """Take what the cluster shows for right: the drift of a request no longer alerts.
+
+    Only for platform admins. Raises UnknownRequest, NotAllowed, TransitionDenied.
+    """
+    request = found(pk, by)
+    if by.person is None or not by.person.admin:
+        raise NotAllowed("Only platform admins can accept a drift.")
+    with transaction.atomic():
+        row = DriftSpell.objects.select_for_update().filter(
+            request=request, ended_at__isnull=True, accepted_by=""
+        )
+        spell = row.first()
+        if spell is None:
+            raise TransitionDenied("The cluster shows what was approved, or it was accepted.")
+        spell.accepted_by = by.name
+        spell.save(update_fields=["accepted_by"])
+        after = {"approved": spell.approved, "live": spell.live}
+        record(by, "accept_drift", subject_of(request), at=now, after=after, note=note)

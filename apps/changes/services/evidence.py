@@ -1,0 +1,233 @@
+"""The evidence of a request: what its team held, wasted, waited for and was entitled to.
+
+Taken from the rooms that know, over 30 days, and frozen with the request. What is not known is
+named in `missing`, never left blank without a word.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from math import fsum
+from typing import Any, Final
+
+from apps.accounts.permissions import Visibility
+from apps.changes.models import ChangeRequest
+from apps.changes.services.exact import figure, moment
+from apps.changes.services.known_quotas import observed, target_of_request
+from apps.clusters.domain.calendar import hour_floor
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import WASTE, Cause
+from apps.costs.selectors import cost_rows, money_budget_rows
+from apps.fairness.selectors import FairnessFilters, TeamFairness, fairness_rows
+from apps.quotas.selectors import QuotaPoint, budget_rows, quota_history
+from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.selectors import GroupingRefused, usage_rows
+from apps.usage.selectors.refusals import NamesUnknown
+
+DAYS: Final = 30
+_EVERYTHING = Visibility(everything=True)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is frozen, and what of it rules are held against; None is not known.
+
+    `burn_rate` is the worst of the team's budgets, `no_budget` says that it has none.
+    """
+
+    frozen: dict[str, Any] = field(default_factory=dict)
+    fair_share_gpus: float | None = None
+    burn_rate: float | None = None
+    no_budget: bool = False
+
+    def miss(self, what: str) -> None:
+        self.frozen.setdefault("missing", []).append(what)
+
+
+def evidence_of(request: ChangeRequest, *, now: datetime) -> Evidence:
+    """Gather the evidence of a request as of `now`; the last whole hour ends it."""
+    zone = report().zone
+    end = hour_floor(now, zone)
+    window = Window(end - timedelta(days=DAYS), end)
+    found = Evidence({"window": {"start": moment(window.start), "end": moment(window.end)}})
+    for part in (_usage, _money, _saturation, _fairness, _budgets):
+        part(found, request, window, now)
+    return found
+
+
+_Part = Callable[[Evidence, ChangeRequest, Window, datetime], None]
+
+
+def _filters(request: ChangeRequest) -> Filters:
+    """Return what the team held where the key can reach, on the request's cluster."""
+    return Filters(
+        cluster=(request.cluster.name,),
+        tier=tuple(request.tiers),
+        team=(request.team.name,),
+    )
+
+
+def _usage(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
+    try:
+        rows = usage_rows(
+            window,
+            interval=Interval.TOTAL,
+            group_by=(Grouping.TIER,),
+            filters=_filters(request),
+            visibility=_EVERYTHING,
+        )
+    except (GroupingRefused, NamesUnknown) as refused:
+        return found.miss(f"usage: {refused}")
+    if not rows:
+        found.miss("usage: nothing was held in these days, or it was not collected")
+    found.frozen["usage"] = [{"tier": row.groups["tier"], **_amounts(row.amounts)} for row in rows]
+    return None
+
+
+def _amounts(row: Amounts) -> dict[str, Any]:
+    return {
+        "allocated_gpu_hours": figure(hours(row.allocated)),
+        "busy_gpu_hours": figure(hours(row.busy)),
+        "idle_gpu_hours": figure(hours(row.idle)),
+        "underused_gpu_hours": figure(hours(row.underused)),
+        "not_running_gpu_hours": figure(hours(row.not_running)),
+        "unmeasured_gpu_hours": figure(hours(row.unmeasured)),
+        "utilization_ratio": figure(row.busy / row.measured if row.measured else None),
+    }
+
+
+def _money(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
+    """Sum what the team's GPUs cost by currency, and what of it was idle or else wasted."""
+    try:
+        rows = cost_rows(
+            window,
+            interval=Interval.TOTAL,
+            group_by=(Grouping.TEAM,),
+            filters=_filters(request),
+            visibility=_EVERYTHING,
+        )
+    except (GroupingRefused, NamesUnknown) as refused:
+        return found.miss(f"money: {refused}")
+    sums: dict[str, dict[str, Decimal]] = {}
+    for row in rows:
+        if row.amount is None or row.currency is None:
+            continue
+        own = sums.setdefault(row.currency, dict.fromkeys(("cost", "idle", "wasted"), Decimal(0)))
+        own["cost"] += row.amount
+        own["idle"] += row.amount if row.cause is Cause.IDLE else 0
+        own["wasted"] += row.amount if row.cause in WASTE else 0
+    if not sums:
+        found.miss("money: no prices, or no costs yet")
+    found.frozen["money"] = [
+        {"currency": currency, **{name: figure(own[name]) for name in own}}
+        for currency, own in sorted(sums.items())
+    ]
+    return None
+
+
+def _saturation(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
+    """Tell how full the key was, and what of it waits or was refused."""
+    points = quota_history(
+        window,
+        cluster=request.cluster.name,
+        source=request.source,
+        namespace=request.namespace,
+        name=request.name,
+        key=request.key,
+        visibility=_EVERYTHING,
+    )
+    if not points:
+        found.miss("saturation: no hours of this quota are known yet")
+    row = observed(request.cluster.name, target_of_request(request), at=now, visibility=_EVERYTHING)
+    if row is None:
+        found.miss("quota: the portal does not see it now")
+    ratios = [p.saturation_ratio for p in points if p.saturation_ratio is not None]
+    found.frozen["quota"] = {
+        "hours": len(points),
+        "saturation_mean": figure(fsum(ratios) / len(ratios) if ratios else None),
+        "saturation_peak": figure(max(ratios, default=None)),
+        "full_hours": sum(ratio >= 1.0 - 1e-9 for ratio in ratios),
+        "pending_unit_hours": figure(_unit_hours(points, "pending")),
+        "suppressed_unit_hours": figure(_unit_hours(points, "suppressed")),
+        "unit": row.unit if row else None,
+        "hard": figure(row.hard) if row else None,
+        "used": figure(row.used) if row else None,
+        "held": figure(row.held) if row else None,
+        "pending": figure(row.pending) if row else None,
+        "suppressed": figure(row.suppressed) if row else None,
+        "exhausted_at": moment(row.exhausted_at) if row else None,
+    }
+
+
+def _unit_hours(points: Sequence[QuotaPoint], name: str) -> float | None:
+    known = [(getattr(p, name), p.seconds) for p in points if getattr(p, name) is not None]
+    return fsum(amount * seconds / 3600 for amount, seconds in known) if known else None
+
+
+def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
+    own: list[TeamFairness] = []
+    if request.tiers:
+        filters = FairnessFilters(tier=tuple(request.tiers), team=(request.team.name,))
+        tiers = fairness_rows(window, now=now, visibility=_EVERYTHING, filters=filters)
+        own = [row for tier in tiers for row in tier.teams]
+        known = {tier.tier: tier.hours.known for tier in tiers}
+        shares = [row.fair_share_gpu_hours / known[row.tier] for row in own if known.get(row.tier)]
+        found.fair_share_gpus = min(shares, default=None)
+    if not own:
+        found.miss("fairness: nothing is known of the team in these tiers yet")
+    found.frozen["fairness"] = [
+        {
+            "tier": row.tier,
+            "entitlement_gpus": figure(row.entitlement_gpus),
+            "demand_gpu_hours": figure(row.demand_gpu_hours),
+            "fair_share_gpu_hours": figure(row.fair_share_gpu_hours),
+            "allocated_gpu_hours": figure(row.allocated_gpu_hours),
+            "borrowed_gpu_hours": figure(row.borrowed_gpu_hours),
+            "lent_gpu_hours": figure(row.lent_gpu_hours),
+            "denied_gpu_hours": figure(row.denied_gpu_hours),
+            "wait_p50_seconds": figure(row.wait_p50_seconds),
+            "wait_p95_seconds": figure(row.wait_p95_seconds),
+            "waiting_now": row.waiting_now,
+            "usage_factor": figure(row.usage_factor),
+        }
+        for row in own
+    ]
+
+
+def _budgets(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
+    team = request.team.name
+    shown = []
+    rates: list[float | None] = []
+    for row in budget_rows(now, visibility=_EVERYTHING):
+        if row.team == team:
+            rates.append(row.burn_rate)
+            shown.append(
+                _budget(row.unit, row.period, row.allowance, row.used, row.burn_rate)
+                | {"exhausted_at": moment(row.exhausted_at)}
+            )
+    for money in money_budget_rows(now, visibility=_EVERYTHING):
+        if money.team == team:
+            rates.append(money.burn_rate)
+            shown.append(
+                _budget(money.unit, money.period, money.allowance, money.used, money.burn_rate)
+                | {"exhausted_at": moment(money.exhausted_at)}
+            )
+    found.no_budget = not rates
+    if rates and None not in rates:
+        found.burn_rate = max(rate for rate in rates if rate is not None)
+    found.frozen["budgets"] = shown
+
+
+def _budget(
+    unit: str, period: str, allowance: float | Decimal, used: float | Decimal, rate: float | None
+) -> dict[str, Any]:
+    return {
+        "unit": unit,
+        "period": period,
+        "allowance": figure(allowance),
+        "used": figure(used),
+        "burn_rate": figure(rate),
+    }

@@ -1,0 +1,84 @@
+"""GitOps mode: people commit the patch file, and the portal watches until the cluster shows it."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+
+from apps.accounts.permissions import NotAllowed
+from apps.changes.domain.carrying_out import Decision, Do
+from apps.changes.domain.drift import Shown
+from apps.changes.domain.quantities import quantity
+from apps.changes.domain.states import TransitionDenied
+from apps.changes.models import Execution
+from apps.changes.permissions import Actor, portal
+from apps.changes.services.endings import finish
+from apps.changes.services.known_quotas import target_of_request
+from apps.changes.services.moves import found
+from apps.changes.services.shown import shown_now
+
+DAYS_TO_COMMIT: Final = 14
+
+
+def watch_gitops(*, now: datetime) -> int:
+    """End the orders whose commit the cluster shows, or that something came in between of.
+
+    Returns how many ended. What `watch` saw since an order began decides; where nobody watches the
+    cluster nothing is decided but that the time is over.
+    """
+    rows = Execution.objects.filter(mode=Execution.GITOPS, ended_at__isnull=True)
+    ended = 0
+    for execution in rows.select_related("request__cluster").order_by("pk"):
+        decision = _decision(execution, now)
+        if decision is not None:
+            ended += _finish(execution, decision, portal("beat"), now)
+    return ended
+
+
+def give_up(pk: int, *, by: Actor, now: datetime) -> None:
+    """End an order in GitOps mode that nobody is going to commit; the cluster stays as it is.
+
+    Only for platform admins. Raises UnknownRequest, NotAllowed, TransitionDenied.
+    """
+    request = found(pk, by)
+    if by.person is None or not by.person.admin:
+        raise NotAllowed("Only platform admins can give a change up that waits for its commit.")
+    execution = request.executions.filter(mode=Execution.GITOPS, ended_at__isnull=True).first()
+    if execution is None:
+        raise TransitionDenied("Nothing waits for a commit here.")
+    words = f"Nothing was committed; {by.name} gave it up."
+    _finish(execution, Decision(Do.FAILED, words), portal(f"for {by.name}"), now)
+
+
+def _finish(execution: Execution, decision: Decision, by: Actor, now: datetime) -> bool:
+    shown = None if decision.do is not Do.APPLIED else execution.wanted
+    return finish(execution, decision, after_raw=shown, by=by, now=now)
+
+
+def _decision(execution: Execution, now: datetime) -> Decision | None:
+    target = target_of_request(execution.request)
+    shown = shown_now(execution.request.cluster_id, [target]).get(target)
+    if shown is not None and shown.at >= execution.started_at:
+        decision = _by_sight(execution, shown)
+        if decision is not None:
+            return decision
+    days = getattr(settings, "CHANGES_DAYS_TO_COMMIT", DAYS_TO_COMMIT)
+    if now - execution.started_at >= timedelta(days=days):
+        words = f"The cluster did not show {execution.wanted} within {days} days."
+        return Decision(Do.FAILED, words)
+    return None
+
+
+def _by_sight(execution: Execution, shown: Shown) -> Decision | None:
+    if shown.amount is None:
+        gone = "no longer has this limit" if shown.exists else "no longer has the quota"
+        return Decision(Do.FAILED, f"Nothing was changed: the cluster {gone}.")
+    if shown.amount == quantity(execution.wanted):
+        return Decision(Do.APPLIED, f"The cluster shows {execution.wanted}, by commit.")
+    if shown.amount != quantity(execution.reviewed):
+        return Decision(
+            Do.BACK_TO_REVIEW,
+            f"The cluster shows {shown.amount}, neither {execution.reviewed} that was reviewed "
+            f"nor {execution.wanted}.",
+        )
+    return None

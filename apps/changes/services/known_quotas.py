@@ -1,0 +1,116 @@
+"""The quota key that a request is about, as the portal knows it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import Visibility
+from apps.changes.domain.quantities import Quantity, quantity
+from apps.changes.domain.targets import Target, TargetRefused, target_of
+from apps.changes.models import ChangeRequest
+from apps.clusters.models import Cluster
+from apps.clusters.services.tier_history import TierHistory
+from apps.quotas.selectors import QuotaFilters, QuotaRow, quota_rows
+
+_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A target in its cluster; `row` is its quota as observed, None where there is none."""
+
+    cluster: Cluster
+    target: Target
+    row: QuotaRow | None
+
+    @property
+    def amount(self) -> Quantity | None:
+        return None if self.row is None else amount_of(self.row.hard)
+
+
+def amount_of(units: float) -> Quantity:
+    """Return an observed amount as an exact one; Kubernetes keeps billionths."""
+    return Quantity(round(units * 10**9))
+
+
+def target_of_request(request: ChangeRequest) -> Target:
+    """Return what a stored request is about; it was checked when it was made."""
+    return target_of(
+        source=request.source,
+        namespace=request.namespace,
+        name=request.name,
+        key=request.key,
+        named=_named(),
+    )
+
+
+def reviewed(request: ChangeRequest) -> Quantity:
+    return quantity(request.before)
+
+
+def wanted(request: ChangeRequest) -> Quantity:
+    return quantity(request.after)
+
+
+def known_quota(
+    cluster: str,
+    source: str,
+    namespace: str,
+    name: str,
+    key: str,
+    *,
+    at: datetime,
+    visibility: Visibility,
+) -> Known:
+    """Return what the reader may see of a quota key. Raises TargetRefused.
+
+    Twelve queries, whatever there is.
+    """
+    of = Cluster.objects.filter(name=cluster, active=True).first()
+    if of is None:
+        raise TargetRefused(f"There is no cluster {cluster}.")
+    target = target_of(source=source, namespace=namespace, name=name, key=key, named=_named())
+    return Known(of, target, observed(cluster, target, at=at, visibility=visibility))
+
+
+def observed(
+    cluster: str, target: Target, *, at: datetime, visibility: Visibility
+) -> QuotaRow | None:
+    """Return the row of a quota key, None where there is none or the reader may not see it."""
+    filters = QuotaFilters(
+        cluster=(cluster,),
+        namespace=(target.namespace,) if target.namespace else (),
+        source=(target.source.value,),
+    )
+    page = quota_rows(at, filters=filters, visibility=visibility, page_size=_MOST)
+    return next(
+        (row for row in page.rows if (row.name, row.key) == (target.name, target.key)), None
+    )
+
+
+def team_asking(known: Known, team: str | None, *, at: datetime) -> Team:
+    """Return whose request it is: who claims the namespace, or, of a queue, one who uses it.
+
+    `team` has to be named where several use a queue. Raises TargetRefused.
+    """
+    row = known.row
+    if row is None:
+        raise TargetRefused(
+            f"The portal does not see {known.target} in {known.cluster.name}.",
+            fix="Check its name; a quota made just now is there within half a minute.",
+        )
+    name = team or row.team
+    if name is None:
+        raise TargetRefused("Several teams use this queue.", fix="Name the team that asks.")
+    found = Team.objects.filter(name=name, active=True).first()
+    if found is None:
+        raise TargetRefused(f"There is no team {name}.")
+    own = Visibility(everything=False, team_ids=frozenset({found.pk}))
+    if observed(known.cluster.name, known.target, at=at, visibility=own) is None:
+        raise TargetRefused(f"{name} does not use {known.target}.")
+    return found
+
+
+def _named() -> frozenset[str]:
+    history = TierHistory.load()
+    return history.resources | history.device_classes

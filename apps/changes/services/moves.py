@@ -1,0 +1,158 @@
+"""Moving a request from state to state: one lock, one check of the version, one audit entry."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from apps.changes.domain.states import Action, TransitionDenied, moved
+from apps.changes.models import OPEN_STATES, TARGET, Author, ChangeRequest
+from apps.changes.permissions import Actor, seen_by, standing_of
+from apps.changes.services.audit_log import record, subject_of
+
+_ALWAYS = frozenset({"cluster", "source", "namespace", "name", "key", "tiers", "state"})
+"""Said in every entry, so that each can be read alone."""
+
+
+class UnknownRequest(LookupError):
+    """There is no such request, or the actor may not know of it."""
+
+
+class Conflict(Exception):
+    """Somebody changed the request since it was read; the message says who and when."""
+
+
+class KeyTaken(TransitionDenied):
+    """Another request for the same quota key is open; `number` is it."""
+
+    def __init__(self, number: int | None) -> None:
+        which = f"Request {number}" if number else "Another request"
+        super().__init__(f"{which} for the same quota key is open: one at a time.")
+        self.number = number
+
+
+@dataclass(slots=True)
+class Moving:
+    """A locked request that is being changed; what `note` and `beside` say goes to the audit."""
+
+    request: ChangeRequest
+    actor: Actor
+    now: datetime
+    note: str = ""
+    beside: dict[str, Any] = field(default_factory=dict)
+
+    def act(self, action: Action, actor: Actor | None = None) -> None:
+        """Take the step in the table of states. Raises TransitionDenied."""
+        who = self.actor if actor is None else actor
+        after = moved(standing_of(self.request), action, who.person)
+        self.request.state = after.state.value
+        self.request.authors = sorted(after.authors)
+        self.request.approvals = list(after.approvals)
+
+
+def found(pk: int, actor: Actor) -> ChangeRequest:
+    """Return a request that the actor may know of. Raises UnknownRequest."""
+    request = ChangeRequest.objects.filter(seen_by(actor.visibility), pk=pk).first()
+    if request is None:
+        raise UnknownRequest(f"There is no quota request {pk}.")
+    return request
+
+
+@contextmanager
+def moving(
+    pk: int, actor: Actor, action: str, *, now: datetime, version: int | None = None
+) -> Iterator[Moving]:
+    """Lock a request, let it be changed, and save it with its audit entry: one transaction.
+
+    With `version` only if nobody changed it since. Raises UnknownRequest, Conflict, KeyTaken and
+    whatever is raised inside; then nothing is changed.
+    """
+    target: Mapping[str, Any] = {}
+    try:
+        with transaction.atomic():
+            request = _locked(pk, actor)
+            target = {name: getattr(request, name) for name in TARGET}
+            if version is not None and version != request.version:
+                raise Conflict(
+                    f"{request.changed_by} changed this request at "
+                    f"{request.changed_at:%Y-%m-%d %H:%M} UTC, after you read it: look at it again."
+                )
+            before = told(request)
+            step = Moving(request, actor, now)
+            yield step
+            _save(step, action, before)
+    except IntegrityError as error:
+        taken = open_request(target) if target else None
+        if taken is None or taken == pk:
+            raise
+        raise KeyTaken(taken) from error
+
+
+def _locked(pk: int, actor: Actor) -> ChangeRequest:
+    rows = ChangeRequest.objects.select_for_update(of=("self",)).select_related("cluster", "team")
+    request = rows.filter(seen_by(actor.visibility), pk=pk).first()
+    if request is None:
+        raise UnknownRequest(f"There is no quota request {pk}.")
+    return request
+
+
+def _save(step: Moving, action: str, before: Mapping[str, Any]) -> None:
+    request = step.request
+    request.version += 1
+    request.changed_at, request.changed_by = step.now, step.actor.name
+    request.save()
+    note_authors(request)
+    after = {**told(request), **step.beside}
+    changed = {k for k in {*before, *after} if k in _ALWAYS or before.get(k) != after.get(k)}
+    record(
+        step.actor,
+        action,
+        subject_of(request),
+        at=step.now,
+        before={k: v for k, v in before.items() if k in changed},
+        after={k: v for k, v in after.items() if k in changed},
+        note=step.note,
+    )
+
+
+def note_authors(request: ChangeRequest) -> None:
+    """Keep the table by which a person's requests are found in step with the request."""
+    rows = [Author(request=request, username=name) for name in request.authors]
+    Author.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def told(request: ChangeRequest) -> dict[str, Any]:
+    """Return what the audit says of a request: no floats, times as text."""
+    return {
+        "cluster": request.cluster.name,
+        "team": request.team.name,
+        "source": request.source,
+        "namespace": request.namespace,
+        "name": request.name,
+        "key": request.key,
+        "from": request.before,
+        "to": request.after,
+        "tiers": list(request.tiers),
+        "reason": request.reason,
+        "needed_by": _time(request.needed_by),
+        "until": _time(request.until),
+        "state": request.state,
+        "authors": list(request.authors),
+        "approvals": list(request.approvals),
+        "approvals_needed": request.approvals_needed,
+        "reviewer": request.reviewer,
+        "version": request.version,
+    }
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+def open_request(target: Mapping[str, Any]) -> int | None:
+    """Return the request that is open for a quota key. One query."""
+    rows = ChangeRequest.objects.filter(**target, state__in=OPEN_STATES).order_by("pk")
+    return rows.values_list("pk", flat=True).first()

@@ -1,0 +1,304 @@
+"""What the asking side does: create, edit, submit, withdraw, comment."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from apps.changes.domain.quantities import quantity
+from apps.changes.domain.states import Action, State, TransitionDenied, moved
+from apps.changes.domain.targets import TargetRefused, amount_for, check_change
+from apps.changes.models import ChangeRequest, Comment
+from apps.changes.permissions import Actor, check_comment, check_create, portal, standing_of
+from apps.changes.services.audit_log import record, subject_of
+from apps.changes.services.evidence import Evidence, evidence_of
+from apps.changes.services.known_quotas import Known, known_quota, target_of_request, team_asking
+from apps.changes.services.moves import (
+    Conflict,
+    KeyTaken,
+    Moving,
+    found,
+    moving,
+    note_authors,
+    open_request,
+    told,
+)
+from apps.changes.services.previews import Previewed, preview_of
+from apps.changes.services.ruling import Ruled, ruled
+from apps.changes.services.starting import start
+from apps.clusters.gateways import Doorway
+
+LONGEST_TEXT = 10_000
+
+
+class RequestRefused(ValueError):
+    """What is asked for cannot be taken; the message is for the person, `fix` what to do."""
+
+    def __init__(self, reason: str, *, fix: str = "") -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as a person writes it; `before` and `after` are amounts such as 8.
+
+    `team` is needed where several teams use a queue.
+    """
+
+    cluster: str
+    source: str
+    namespace: str
+    name: str
+    key: str
+    before: str
+    after: str
+    reason: str
+    needed_by: datetime | None = None
+    until: datetime | None = None
+    team: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What may be changed until it is taken for review; None leaves a thing as it is.
+
+    `clear` names what is to be emptied: needed_by, until.
+    """
+
+    before: str | None = None
+    after: str | None = None
+    reason: str | None = None
+    needed_by: datetime | None = None
+    until: datetime | None = None
+    clear: frozenset[str] = frozenset()
+
+
+def create(asked: Asked, *, by: Actor, now: datetime) -> int:
+    """Write a draft and return its number.
+
+    Raises TargetRefused, RequestRefused, NotAllowed, and KeyTaken where another request for the
+    key is open.
+    """
+    known = known_quota(
+        *(asked.cluster, asked.source, asked.namespace, asked.name, asked.key),
+        at=now,
+        visibility=by.visibility,
+    )
+    team = team_asking(known, asked.team, at=now)
+    check_create(by, team.pk)
+    before, after = _amounts(known, asked.before, asked.after)
+    request = ChangeRequest(
+        cluster=known.cluster,
+        team=team,
+        source=asked.source,
+        namespace=asked.namespace if known.target.namespace else "",
+        name=asked.name,
+        key=asked.key,
+        before=before,
+        after=after,
+        tiers=list(known.row.tiers) if known.row else [],
+        reason=_reason(asked.reason),
+        needed_by=asked.needed_by,
+        until=_end(asked.until, now),
+        authors=[by.name],
+        created_at=now,
+        changed_at=now,
+        changed_by=by.name,
+    )
+    _insert(request, by, now)
+    return request.pk
+
+
+def _insert(request: ChangeRequest, by: Actor, now: datetime) -> None:
+    target = {
+        "cluster": request.cluster,
+        "source": request.source,
+        "namespace": request.namespace,
+        "name": request.name,
+        "key": request.key,
+    }
+    try:
+        with transaction.atomic():
+            request.save()
+            note_authors(request)
+            record(by, "create", subject_of(request), at=now, after=told(request))
+    except IntegrityError as error:
+        taken = open_request(target)
+        if taken is None:
+            raise
+        raise KeyTaken(taken) from error
+
+
+def edit(
+    pk: int,
+    edited: Edited,
+    *,
+    by: Actor,
+    version: int,
+    now: datetime,
+    doorway: Doorway | None = None,
+) -> int:
+    """Change a request that nobody has taken for review; return its new version.
+
+    Of one that is handed in already evidence, preview and ruling are taken anew, for they were of
+    another text. Raises UnknownRequest, Conflict where somebody else was faster,
+    TransitionDenied, TargetRefused, RequestRefused.
+    """
+    request = found(pk, by)
+    moved(standing_of(request), Action.EDIT, by.person)
+    _take_over(request, edited, now)
+    frozen = None
+    if request.state == State.SUBMITTED.value:
+        frozen = _Frozen.of(request, now, doorway)
+    with moving(pk, by, "edit", now=now, version=version) as step:
+        step.act(Action.EDIT)
+        _take_over(step.request, edited, now)
+        if frozen is not None:
+            frozen.write(step)
+    if frozen is not None and frozen.ruling.by_rule:
+        return _approve_by_rule(step, now)
+    return step.request.version
+
+
+def _take_over(request: ChangeRequest, edited: Edited, now: datetime) -> None:
+    before = request.before if edited.before is None else edited.before
+    after = request.after if edited.after is None else edited.after
+    request.before, request.after = _checked(request, before, after)
+    if edited.reason is not None:
+        request.reason = _reason(edited.reason)
+    if edited.needed_by is not None or "needed_by" in edited.clear:
+        request.needed_by = edited.needed_by
+    if edited.until is not None or "until" in edited.clear:
+        request.until = _end(edited.until, now)
+
+
+def _checked(request: ChangeRequest, before: str, after: str) -> tuple[str, str]:
+    target = target_of_request(request)
+    old, new = amount_for(target, before), amount_for(target, after)
+    check_change(old, new)
+    return old.text, new.text
+
+
+def _amounts(known: Known, before: str, after: str) -> tuple[str, str]:
+    old, new = amount_for(known.target, before), amount_for(known.target, after)
+    check_change(old, new)
+    if known.amount is not None and known.amount != old:
+        raise TargetRefused(
+            f"{known.target} is {known.amount} now, not {old}.",
+            fix=f"Ask for a change from {known.amount}.",
+        )
+    return old.text, new.text
+
+
+def _reason(text: str) -> str:
+    kept = text.replace("\0", "").strip()
+    if not kept:
+        raise RequestRefused("A request needs its reason.", fix="Say what the GPUs are for.")
+    if len(kept) > LONGEST_TEXT:
+        raise RequestRefused(f"A reason has {LONGEST_TEXT} characters at most.")
+    return kept
+
+
+def _end(until: datetime | None, now: datetime) -> datetime | None:
+    if until is not None and until <= now:
+        raise RequestRefused("The end of a change must lie ahead.")
+    return until
+
+
+# ---------------------------------------------------------------- submit
+
+
+def submit(
+    pk: int, *, by: Actor, version: int, now: datetime, doorway: Doorway | None = None
+) -> int:
+    """Hand a request in: evidence and preview are taken and frozen with it; return its version.
+
+    Where a rule of the site approves it, it is approved and carried out at once. Raises
+    UnknownRequest, Conflict, TransitionDenied, and TargetRefused where the cluster shows another
+    value by now.
+    """
+    request = found(pk, by)
+    moved(standing_of(request), Action.SUBMIT, by.person)
+    frozen = _Frozen.of(request, now, doorway)
+    with moving(pk, by, "submit", now=now, version=version) as step:
+        step.act(Action.SUBMIT)
+        frozen.write(step)
+        step.request.submitted_at, step.request.decided_at = now, None
+        step.request.reviewer, step.request.by_rule = "", False
+    if frozen.ruling.by_rule:
+        return _approve_by_rule(step, now)
+    return step.request.version
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    """What is kept with the text of a request from the moment it is handed in."""
+
+    preview: Previewed
+    evidence: Evidence
+    ruling: Ruled
+
+    @classmethod
+    def of(cls, request: ChangeRequest, now: datetime, doorway: Doorway | None) -> "_Frozen":
+        """Ask cluster and facts, before any lock: answers take seconds. Raises TargetRefused."""
+        preview = preview_of(request, now=now, doorway=doorway)
+        _check_as_reviewed(request, preview)
+        request.tiers = list(preview.tiers)
+        evidence = evidence_of(request, now=now)
+        return cls(preview, evidence, ruled(request, preview, evidence))
+
+    def write(self, step: Moving) -> None:
+        request = step.request
+        request.preview, request.evidence = self.preview.frozen, self.evidence.frozen
+        request.ruling, request.tiers = self.ruling.frozen, list(self.preview.tiers)
+        request.approvals_needed = self.ruling.approvals_needed
+        step.beside.update(
+            preview=request.preview, evidence=request.evidence, ruling=request.ruling
+        )
+
+
+def _check_as_reviewed(request: ChangeRequest, preview: Previewed) -> None:
+    if preview.live is not None and preview.live != quantity(request.before):
+        raise TargetRefused(
+            f"{target_of_request(request)} is {preview.live} now, not {request.before}.",
+            fix=f"Edit the request: from {preview.live}.",
+        )
+
+
+def _approve_by_rule(submitted: Moving, now: datetime) -> int:
+    """Approve and start as the portal. A request that somebody took meanwhile is left to them."""
+    request = submitted.request
+    rule = portal("rule")
+    try:
+        with moving(request.pk, rule, "approve_by_rule", now=now, version=request.version) as step:
+            step.act(Action.APPROVE_BY_RULE)
+            step.request.by_rule, step.request.decided_at = True, now
+    except (Conflict, TransitionDenied):
+        return request.version
+    try:
+        return start(request.pk, by=rule, version=step.request.version, now=now)
+    except TransitionDenied:
+        # Nothing to write with, say: it stays approved, and people carry on.
+        return step.request.version
+
+
+def withdraw(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> int:
+    """Take a request back. Raises UnknownRequest, Conflict, TransitionDenied."""
+    with moving(pk, by, "withdraw", now=now, version=version) as step:
+        step.act(Action.WITHDRAW)
+        step.request.outcome = "Withdrawn; nothing was changed."
+    return step.request.version
+
+
+def comment(pk: int, text: str, *, by: Actor, now: datetime) -> int:
+    """Say something of a request; the version stays. Raises UnknownRequest, NotAllowed."""
+    kept = text.replace("\0", "").strip()
+    if not kept or len(kept) > LONGEST_TEXT:
+        raise RequestRefused(f"A comment has 1 to {LONGEST_TEXT} characters.")
+    with transaction.atomic():
+        request = found(pk, by)
+        check_comment(by, request)
+        row = Comment.objects.create(request=request, at=now, author=by.name, text=kept)
+        record(by, "comment", subject_of(request), at=now, after={"comment": row.pk}, note=kept)
+    return row.pk

@@ -1,0 +1,122 @@
+"""What time does: raises are announced and taken back, and what nobody decided on expires."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+from django.db.models import Q
+
+from apps.changes.domain.preview import time_box
+from apps.changes.domain.states import Action, State, TransitionDenied
+from apps.changes.models import ChangeRequest
+from apps.changes.permissions import Actor, portal
+from apps.changes.services.endings import TRY_AGAIN
+from apps.changes.services.moves import Conflict, moving
+from apps.changes.services.starting import revert
+
+_LOG = logging.getLogger(__name__)
+_AT_ONCE = 100
+_UNDECIDED = [State.SUBMITTED.value, State.IN_REVIEW.value, State.CHANGES_ASKED.value]
+_WAITING = [*_UNDECIDED, State.APPROVED.value, State.FAILED.value]
+DAYS_UNDECIDED: Final = 90
+DAYS_APPROVED: Final = 30
+
+
+def revert_due(*, now: datetime) -> int:
+    """Announce raises whose end comes near, and begin to take back those whose date has come.
+
+    Returns how many were begun. Each is one transaction; one that cannot be does not stop the
+    others.
+    """
+    boxed = ChangeRequest.objects.filter(state=State.APPLIED.value, reverts_at__isnull=False)
+    for request in boxed.filter(reverts_at__gt=now).order_by("reverts_at", "pk"):
+        _each(request, lambda pk: _announce(pk, now))
+    due = boxed.filter(reverts_at__lte=now).order_by("reverts_at", "pk")[:_AT_ONCE]
+    return sum(_each(request, lambda pk: _revert(pk, now)) for request in due)
+
+
+def _each(request: ChangeRequest, act: Callable[[int], bool]) -> bool:
+    try:
+        return act(request.pk)
+    except (Conflict, TransitionDenied) as error:
+        _LOG.info("quota request %d: %s", request.pk, error)
+        return False
+
+
+def _announce(pk: int, now: datetime) -> bool:
+    """Say once for each time that lies before the end that a raise is going to be taken back."""
+    request = ChangeRequest.objects.get(pk=pk)
+    times = _announcements(request)
+    due = sum(at <= now for at in times)
+    if due <= request.announced:
+        return False
+    with moving(pk, _by(), "announce_revert", now=now, version=request.version) as step:
+        step.request.announced = due
+        step.note = (
+            f"The quota goes back to {request.before} on {request.reverts_at:%Y-%m-%d %H:%M} UTC."
+        )
+    return True
+
+
+def _announcements(request: ChangeRequest) -> tuple[datetime, ...]:
+    if request.until is None or request.applied_at is None or request.until <= request.applied_at:
+        return ()
+    box = time_box(request.until, applied_at=request.applied_at)
+    return box.announcements if box else ()
+
+
+def _revert(pk: int, now: datetime) -> bool:
+    try:
+        revert(pk, by=_by(), now=now)
+    except TransitionDenied as denied:
+        # Another request for the key is open, or nobody may write: looked at again later.
+        _put_off(pk, str(denied), now)
+        return False
+    return True
+
+
+def _put_off(pk: int, why: str, now: datetime) -> None:
+    request = ChangeRequest.objects.get(pk=pk)
+    sentence = f"It could not be taken back on its date: {why}"
+    if request.outcome == sentence:
+        # Said once; only the time of the next try moves on.
+        ChangeRequest.objects.filter(pk=pk, version=request.version).update(
+            reverts_at=now + TRY_AGAIN
+        )
+        return
+    with moving(pk, _by(), "put_off_revert", now=now, version=request.version) as step:
+        step.note = step.request.outcome = sentence
+        step.request.reverts_at = now + TRY_AGAIN
+
+
+def expire(*, now: datetime) -> int:
+    """End requests whose time has passed; return how many.
+
+    Their own end (`until`) lies behind, or nobody decided on them, or carried them out, for so
+    many days.
+    """
+    undecided = now - timedelta(days=getattr(settings, "CHANGES_DAYS_UNDECIDED", DAYS_UNDECIDED))
+    approved = now - timedelta(days=getattr(settings, "CHANGES_DAYS_APPROVED", DAYS_APPROVED))
+    over = (
+        Q(until__lte=now, state__in=_WAITING)
+        | Q(changed_at__lte=undecided, state__in=_UNDECIDED)
+        | Q(changed_at__lte=approved, state__in=[State.APPROVED.value, State.FAILED.value])
+    )
+    rows = ChangeRequest.objects.filter(over).order_by("pk")[:_AT_ONCE]
+    return sum(_each(request, lambda pk: _expire(pk, now)) for request in rows)
+
+
+def _expire(pk: int, now: datetime) -> bool:
+    request = ChangeRequest.objects.get(pk=pk)
+    with moving(pk, _by(), "expire", now=now, version=request.version) as step:
+        step.act(Action.EXPIRE)
+        passed = request.until is not None and request.until <= now
+        why = "its end has passed" if passed else "nobody went on with it"
+        step.note = step.request.outcome = f"Expired: {why}; nothing was changed."
+    return True
+
+
+def _by() -> Actor:
+    return portal("beat")

@@ -1,0 +1,90 @@
+"""Several people, workers and writers of the audit at the same moment."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+from django.db import connection, transaction
+
+from apps.changes import services
+from apps.changes.domain.states import State
+from apps.changes.models import AuditEntry, ChangeRequest
+from apps.changes.permissions import portal as system
+from apps.changes.services.audit_log import record
+from tests.changes.portal import NOW, make_portal, served_portal
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(
+        connection.vendor == "sqlite",
+        reason="the tests' SQLite is in memory, where threads cannot wait for one another",
+    ),
+]
+
+
+def at_once(acts: Sequence[Callable[[], object]]) -> list[object]:
+    """Do all at the same moment; return what each gave or raised."""
+    start = threading.Barrier(len(acts))
+    ended: list[object] = [None] * len(acts)
+
+    def run(n: int) -> None:
+        start.wait(20)
+        try:
+            ended[n] = acts[n]()
+        except Exception as error:
+            ended[n] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(acts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return ended
+
+
+def test_of_several_who_edit_one_text_one_wins_and_the_others_are_told() -> None:
+    portal = make_portal(None)
+    pk = portal.draft()
+    ada = portal.actor("ada")
+
+    def edit(n: int) -> int:
+        edited = services.Edited(reason=f"Reason {n}.")
+        return services.edit(pk, edited, by=ada, version=1, now=portal.now)
+
+    ended = at_once([lambda n=n: edit(n) for n in range(5)])  # type: ignore[misc]
+    winners = [n for n, one in enumerate(ended) if one == 2]
+    assert len(winners) == 1
+    assert sum(isinstance(one, services.Conflict) for one in ended) == 4
+    assert portal.of(pk).reason == f"Reason {winners[0]}."
+
+
+def test_of_several_who_ask_for_one_key_one_is_open() -> None:
+    portal = make_portal(None)
+    ended = at_once([portal.draft] * 4)
+    assert sum(isinstance(one, int) for one in ended) == 1
+    assert sum(isinstance(one, services.KeyTaken) for one in ended) == 3
+    assert ChangeRequest.objects.count() == 1
+    assert services.verify().checked == 1
+
+
+def test_of_several_workers_one_carries_out() -> None:
+    with served_portal() as portal:
+        pk = portal.started()
+        ended = at_once([lambda: portal.carry_out(pk)] * 4)
+        assert sorted(map(str, ended)) == ["", "", "", "applied"]
+        assert portal.of(pk).state == State.APPLIED
+        assert portal.api is not None
+        assert portal.api.writes == 1
+
+
+def test_entries_of_several_writers_follow_one_another() -> None:
+    def write() -> None:
+        for n in range(10):
+            with transaction.atomic():
+                record(system("test"), "edit", f"x/{n}", at=NOW)
+
+    assert at_once([write] * 5) == [None] * 5
+    assert AuditEntry.objects.count() == 50
+    assert services.verify().words == "All 50 entries hold."

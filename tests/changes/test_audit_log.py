@@ -1,0 +1,164 @@
+"""The audit in the database: every line that is altered, missing or too many shows."""
+
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import transaction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.changes import services
+from apps.changes.domain.audit import Head
+from apps.changes.models import AuditEntry, AuditHead
+from apps.changes.permissions import portal
+from apps.changes.selectors import audit_lines, audit_rows, audit_since
+from apps.changes.services.audit_log import entries, record, verify
+from tests.changes.portal import NOW
+
+pytestmark = pytest.mark.django_db
+LINES = 7
+COLUMNS = [f.attname for f in AuditEntry._meta.concrete_fields]
+
+
+def write(count: int = LINES) -> Head:
+    for n in range(count):
+        with transaction.atomic():
+            record(
+                *(portal("test"), "edit", f"quota-request/{n % 2}"),
+                at=NOW + timedelta(seconds=n),
+                before={"to": str(n)},
+                after={"to": str(n + 1), "tiers": ["a", "b"]},
+                note="für „alle“ 🙂",
+            )
+    head = services.audit_head()
+    assert head is not None
+    return head
+
+
+def test_a_whole_audit_holds_and_tells_its_head() -> None:
+    head = write()
+    assert head.number == LINES
+    assert verify().words == f"All {LINES} entries hold."
+    assert verify(head).holds
+    out = StringIO()
+    call_command("verify_audit", stdout=out)
+    assert out.getvalue().splitlines()[-1] == f"{head.number}:{head.digest}"
+    call_command("verify_audit", head=out.getvalue().splitlines()[-1], stdout=out)
+
+
+def test_an_empty_audit_holds() -> None:
+    assert verify().holds
+
+
+def test_an_entry_outside_of_a_transaction_is_refused(transactional_db: None) -> None:
+    with pytest.raises(RuntimeError, match="belongs to the transaction"):
+        record(portal("test"), "edit", "x", at=NOW)
+    assert not AuditEntry.objects.exists()
+
+
+def test_an_entry_goes_with_what_it_is_about() -> None:
+    write(2)
+    with transaction.atomic():
+        record(portal("test"), "edit", "x", at=NOW)
+        transaction.set_rollback(True)
+    assert verify().words == "All 2 entries hold."
+
+
+def altered(column: str, value: Any) -> Any:
+    if isinstance(value, int):
+        return value + 100
+    if column in {"before", "after"}:
+        return value.replace('"to"', ' "to"') if value else "{}"
+    return value[:-1] + ("0" if value[-1:] != "0" else "1")
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@given(number=st.integers(1, LINES))
+def test_every_altered_line_is_named(column: str, number: int) -> None:
+    with transaction.atomic():
+        write()
+        row = AuditEntry.objects.get(pk=number)
+        value = altered(column, getattr(row, column))
+        AuditEntry.objects.filter(pk=number).update(**{column: value})
+        verdict = verify()
+        assert not verdict.holds
+        assert verdict.number in {number, number + 1}
+        transaction.set_rollback(True)
+
+
+@given(number=st.integers(1, LINES))
+def test_every_missing_line_is_named_also_the_last(number: int) -> None:
+    with transaction.atomic():
+        write()
+        AuditEntry.objects.filter(pk=number).delete()
+        verdict = verify()
+        assert (verdict.holds, verdict.number) == (False, number)
+        with pytest.raises(CommandError, match=f"{number} (is|are) missing|after {number - 1}"):
+            call_command("verify_audit", stdout=StringIO())
+        transaction.set_rollback(True)
+
+
+@given(first=st.integers(1, LINES - 1))
+def test_a_cut_off_end_shows_even_where_the_head_was_set_back(first: int) -> None:
+    with transaction.atomic():
+        head = write()
+        AuditEntry.objects.filter(pk__gt=first).delete()
+        assert verify().number == first + 1
+        last = AuditEntry.objects.get(pk=first)
+        AuditHead.objects.update(number=first, digest=last.digest)
+        assert verify().holds
+        verdict = verify(head)
+        assert (verdict.holds, verdict.number) == (False, LINES)
+        assert f"{LINES} were there once" in verdict.words
+        transaction.set_rollback(True)
+
+
+def test_an_audit_that_was_written_anew_shows_against_a_noted_head() -> None:
+    head = write()
+    AuditEntry.objects.all().delete()
+    AuditHead.objects.all().delete()
+    for n in range(LINES + 1):
+        with transaction.atomic():
+            record(portal("other"), "edit", f"x/{n}", at=NOW)
+    assert verify().holds
+    assert "all was written anew" in verify(head).words
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_lines_beyond_the_head_show(kept: int) -> None:
+    write()
+    digest = AuditEntry.objects.get(pk=kept).digest if kept else ""
+    AuditHead.objects.update(number=kept, digest=digest)
+    verdict = verify()
+    assert (verdict.holds, verdict.number) == (False, kept + 1)
+
+
+def test_what_cannot_be_a_head_is_refused() -> None:
+    with pytest.raises(CommandError, match="is not NUMBER:DIGEST"):
+        call_command("verify_audit", head="12")
+
+
+def test_the_export_is_what_was_hashed() -> None:
+    head = write()
+    lines = list(audit_lines(portal("test")))
+    assert len(lines) == LINES + 1
+    assert f'"digest":"{head.digest}"' in lines[-1]
+    assert [entry.number for entry in entries()] == list(range(1, LINES + 1))
+    part = audit_lines(
+        portal("test"), start=NOW + timedelta(seconds=2), end=NOW + timedelta(days=1)
+    )
+    assert len(list(part)) == LINES - 2 + 1
+
+
+def test_pages_of_the_audit_go_back_in_time() -> None:
+    write()
+    first = audit_rows(portal("test"), page_size=4)
+    rest = audit_rows(portal("test"), page_size=4, cursor=first.next_cursor)
+    assert [row.number for row in (*first.rows, *rest.rows)] == list(range(LINES, 0, -1))
+    assert rest.next_cursor is None
+    only = audit_rows(portal("test"), subject="quota-request/1")
+    assert {row.subject for row in only.rows} == {"quota-request/1"}
+    assert [row.number for row in audit_since(5)] == [6, 7]

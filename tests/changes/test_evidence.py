@@ -1,0 +1,147 @@
+"""Evidence and preview from what the other rooms know; nothing that is not known is left out."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from apps.changes.domain.audit import canonical
+from apps.changes.selectors import request_detail
+from apps.clusters.domain.sightings import FlavorQuota, Kind, SeenClusterQueue, SeenLocalQueue
+from apps.clusters.models import Cluster
+from apps.costs.models import Price
+from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
+from tests.changes.portal import A100, KEY, NOW, Portal, make_portal, make_sighting
+from tests.factories import (
+    BEGINNING,
+    PodFact,
+    collect,
+    held,
+    make_cards,
+    make_pod,
+    make_workload,
+)
+
+pytestmark = pytest.mark.django_db
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def portal(db: None) -> Portal:
+    return make_portal(None)
+
+
+def with_facts(portal: Portal) -> None:
+    """Let vision hold 4 GPUs, 1 busy and 2 idle, for the two hours before now."""
+    cards = make_cards(portal.cluster, "node-1", portal.tier)
+    workload = make_workload(portal.cluster, "team-vision", "train")
+    pod = make_pod(workload, created_at=NOW - 2 * HOUR, cards=cards, units=4.0)
+
+    def facts(hour: datetime) -> list[PodFact]:
+        return [PodFact(pod, cards, portal.vision, held(4.0, busy=1.0, idle=2.0))]
+
+    collect([NOW - 2 * HOUR, NOW - HOUR], [cards], facts, zone=ZoneInfo("UTC"))
+
+
+def test_what_the_team_held_and_left_idle_is_frozen(portal: Portal) -> None:
+    with_facts(portal)
+    evidence = portal.of(portal.submitted()).evidence
+    (usage,) = evidence["usage"]
+    assert usage["tier"] == "whole"
+    assert (usage["allocated_gpu_hours"], usage["idle_gpu_hours"]) == ("8", "4")
+    assert usage["utilization_ratio"] == "0.25"
+    assert not any(one.startswith("usage") for one in evidence["missing"])
+
+
+def test_how_full_the_quota_was_is_frozen(portal: Portal) -> None:
+    key = QuotaKey.objects.create(
+        cluster=portal.cluster,
+        source="ResourceQuota",
+        namespace="team-vision",
+        name="gpu",
+        key=KEY,
+    )
+    for n, used in ((1, 6.0), (2, 3.0)):
+        QuotaKeyHour.objects.create(
+            key=key,
+            cluster=portal.cluster,
+            team=portal.vision,
+            hour=NOW - n * HOUR,
+            seconds=3600.0,
+            hard=6.0,
+            used=used,
+            held=used,
+            pending=0.0,
+            suppressed=2.0,
+        )
+    quota = portal.of(portal.submitted()).evidence["quota"]
+    assert (quota["hours"], quota["full_hours"]) == (2, 1)
+    assert (quota["saturation_mean"], quota["saturation_peak"]) == ("0.75", "1")
+    assert (quota["suppressed_unit_hours"], quota["used"]) == ("4", "6")
+
+
+def test_budgets_of_the_team_are_frozen_and_held_against_the_rule(portal: Portal) -> None:
+    Budget.objects.create(team=portal.vision, period="month", gpu_hours=100.0, valid_from=BEGINNING)
+    request = portal.of(portal.submitted())
+    (budget,) = request.evidence["budgets"]
+    assert (budget["unit"], budget["allowance"]) == ("gpu_hours", "100")
+    checks = {one["name"]: one for one in request.ruling["checks"]}
+    assert checks["budget"]["sentence"] == "The budget's burn rate is not known yet."
+    assert checks["budget"]["holds"] is False
+
+
+def test_the_preview_has_promises_capacity_and_the_price_of_the_change(portal: Portal) -> None:
+    Price.objects.create(
+        gpu_model=A100,
+        capacity_type="unknown",
+        per_gpu_hour=Decimal("3.06"),
+        currency="USD",
+        valid_from=BEGINNING,
+    )
+    preview = portal.of(portal.submitted()).preview
+    (promised,) = preview["promised"]
+    assert (promised["before_units"], promised["after_units"]) == ("6", "8")
+    assert (promised["capacity_units"], promised["over"]) == ("8", False)
+    assert preview["cost_per_month_most"] == "4467.6"
+    assert preview["currency"] == "USD"
+    assert preview["tiers"] == ["whole"]
+    assert preview["dry_run_passed"] is None
+    assert "could not be reached" in preview["dry_run"]
+
+
+def queue(cluster: Cluster, name: str, nominal: float) -> None:
+    quota = FlavorQuota("default", "nvidia.com/gpu", nominal)
+    body = SeenClusterQueue(cohort="all", quotas=(quota,))
+    make_sighting(cluster, Kind.CLUSTER_QUEUE, name, body)
+
+
+def test_the_preview_of_a_queue_says_who_loses_room_to_borrow(portal: Portal) -> None:
+    queue(portal.cluster, "cq-vision", 6)
+    queue(portal.cluster, "cq-speech", 2)
+    for team in ("vision", "speech"):
+        make_sighting(
+            *(portal.cluster, Kind.LOCAL_QUEUE, "main", SeenLocalQueue(f"cq-{team}")),
+            namespace=f"team-{team}",
+        )
+    asked = {
+        "source": "ClusterQueue",
+        "namespace": "",
+        "name": "cq-vision",
+        "key": "default/nvidia.com/gpu",
+    }
+    request = portal.of(portal.submitted(**asked, after="3"))
+    assert request.team == portal.vision
+    (room,) = request.preview["borrowing"]
+    assert (room["name"], room["idle_before"], room["idle_after"]) == ("cq-speech", "6", "3")
+    assert room["lost"] == "3"
+    seen = {who: request_detail(request.pk, portal.actor(who)) for who in ("ada", "cleo")}
+    names = [one.preview["borrowing"][0]["name"] for one in seen.values() if one is not None]
+    assert names == ["another queue (1)", "cq-speech"]
+
+
+def test_what_is_frozen_has_no_floats(portal: Portal) -> None:
+    with_facts(portal)
+    request = portal.of(portal.submitted())
+    for frozen in (request.evidence, request.preview, request.ruling):
+        assert canonical(frozen)

@@ -1,0 +1,81 @@
+"""What sightings show of a target, of each kind of quota; and the tasks that look at them."""
+
+from typing import Any
+
+import pytest
+
+from apps.changes import tasks
+from apps.changes.domain.quantities import quantity
+from apps.changes.domain.targets import QueueCell, QuotaKey, Target, VolcanoCell, VolcanoField
+from apps.changes.services.shown import amount_in, shown_now
+from apps.clusters.domain.sightings import (
+    FlavorQuota,
+    Kind,
+    SeenClusterQueue,
+    SeenQuota,
+    SeenVolcanoQueue,
+    Sighting,
+)
+from tests.factories import make_cluster
+
+GPU = "nvidia.com/gpu"
+KEY = f"requests.{GPU}"
+VOLCANO = SeenVolcanoQueue(capability={GPU: 4.0}, deserved={GPU: 2.0})
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "target", "amount"),
+    [
+        pytest.param(
+            *(Kind.RESOURCE_QUOTA, SeenQuota(hard={KEY: 2.5}), QuotaKey("a", "q", KEY), "2500m"),
+            id="a fraction of a ResourceQuota",
+        ),
+        pytest.param(
+            *(Kind.RESOURCE_QUOTA, SeenQuota(hard={"pods": 1.0}), QuotaKey("a", "q", KEY), None),
+            id="a key that is gone",
+        ),
+        pytest.param(
+            Kind.CLUSTER_QUEUE,
+            SeenClusterQueue(quotas=(FlavorQuota("x", GPU, 9.0), FlavorQuota("y", GPU, 8.0))),
+            *(QueueCell("q", "y", GPU), "8"),
+            id="a flavor of a ClusterQueue",
+        ),
+        pytest.param(
+            *(Kind.CLUSTER_QUEUE, SeenClusterQueue(), QueueCell("q", "y", GPU), None),
+            id="a flavor that is gone",
+        ),
+        pytest.param(
+            *(Kind.VOLCANO_QUEUE, VOLCANO, VolcanoCell("q", VolcanoField.CAPABILITY, GPU), "4"),
+            id="what a Volcano queue may use",
+        ),
+        pytest.param(
+            *(Kind.VOLCANO_QUEUE, VOLCANO, VolcanoCell("q", VolcanoField.DESERVED, GPU), "2"),
+            id="what a Volcano queue is meant to have",
+        ),
+    ],
+)
+def test_a_sighting_shows_the_amount_of_its_target(
+    kind: Kind, body: Any, target: Target, amount: str | None
+) -> None:
+    seen = Sighting(kind, "u", target.namespace, "q", body, first=0.0, changed=0.0)
+    assert amount_in(seen, target) == (None if amount is None else quantity(amount))
+
+
+@pytest.mark.django_db
+def test_nothing_is_shown_of_a_cluster_that_nobody_watches() -> None:
+    assert shown_now(make_cluster("west").pk, [QuotaKey("a", "q", KEY)]) == {}
+
+
+@pytest.mark.django_db
+def test_tasks_with_nothing_to_do_do_nothing() -> None:
+    assert tasks.carry_out(execution_id=1) == ""
+    assert [
+        task()
+        for task in (
+            tasks.schedule_executions,
+            tasks.revert_due,
+            tasks.expire,
+            tasks.watch_gitops,
+            tasks.look_for_drift,
+        )
+    ] == [0] * 5

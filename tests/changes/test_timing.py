@@ -1,0 +1,259 @@
+"""What time, commits and other hands do: reverts by date, expiry, GitOps, drift."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.accounts.permissions import NotAllowed
+from apps.changes import services
+from apps.changes.domain.states import State, TransitionDenied
+from apps.changes.models import AuditEntry, DriftSpell
+from apps.changes.selectors import drift_rows
+from tests.changes import recorded
+from tests.changes.portal import KEY, NOW, Portal, make_portal, served_portal
+
+pytestmark = pytest.mark.django_db
+DAY = timedelta(days=1)
+
+
+def said(action: str) -> list[str]:
+    rows = AuditEntry.objects.filter(action=action).order_by("number")
+    return list(rows.values_list("note", flat=True))
+
+
+def test_a_time_boxed_raise_is_announced_and_goes_back_on_its_date() -> None:
+    with served_portal() as portal:
+        pk = portal.applied(until=NOW + 10 * DAY)
+        for _ in range(12 * 4):
+            portal.wait(hours=6)
+            services.revert_due(now=portal.now)
+            if portal.of(pk).state == State.REVERTING:
+                break
+        assert portal.now == NOW + 10 * DAY
+        words = "The quota goes back to 6 on 2026-11-26 12:00 UTC."
+        assert said("announce_revert") == [words, words]
+        assert portal.live() == "8"
+        portal.carry_out(pk)
+        assert (portal.of(pk).state, portal.live()) == (State.REVERTED, "6")
+        assert services.revert_due(now=portal.now) == 0
+
+
+def test_a_raise_that_somebody_changed_is_not_taken_back_over_them() -> None:
+    with served_portal() as portal:
+        pk = portal.applied(until=NOW + DAY)
+        assert portal.api is not None
+        portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "10"}}}
+        portal.wait(days=1)
+        assert services.revert_due(now=portal.now) == 1
+        portal.carry_out(pk)
+        request = portal.of(pk)
+        assert (request.state, portal.live()) == (State.APPLIED, "10")
+        assert "shows 10 where 8 was reviewed" in request.outcome
+        portal.wait(days=1)
+        assert services.revert_due(now=portal.now) == 0, "people decide from here on"
+
+
+def test_a_revert_that_could_not_be_made_is_tried_again() -> None:
+    with served_portal() as portal:
+        pk = portal.applied(until=NOW + DAY)
+        portal.wait(days=1)
+        services.revert_due(now=portal.now)
+        portal.write_to("http://127.0.0.1:9")
+        assert portal.carry_through(pk) == "failed"
+        assert portal.of(pk).state == State.APPLIED
+        portal.write_to(portal.address())
+        portal.wait(hours=1)
+        assert services.revert_due(now=portal.now) == 1
+        portal.carry_out(pk)
+        assert (portal.of(pk).state, portal.live()) == (State.REVERTED, "6")
+
+
+def test_a_revert_waits_while_another_request_for_the_key_is_open() -> None:
+    with served_portal() as portal:
+        pk = portal.applied(until=NOW + DAY)
+        portal.see(8)
+        other = portal.draft(before="8", after="9")
+        portal.wait(days=1)
+        for _ in range(3):
+            assert services.revert_due(now=portal.now) == 0
+            portal.wait(hours=2)
+        assert f"Request {other} for the same quota key is open" in portal.of(pk).outcome
+        assert len(said("put_off_revert")) == 1
+        services.withdraw(other, by=portal.actor("ada"), now=portal.now)
+        assert services.revert_due(now=portal.now) == 1
+
+
+def test_a_change_whose_end_has_passed_is_not_made() -> None:
+    with served_portal() as portal:
+        pk = portal.approved(until=NOW + DAY)
+        portal.wait(days=1)
+        with pytest.raises(TransitionDenied, match="end of this change has passed"):
+            portal.start(pk)
+        assert services.expire(now=portal.now) == 1
+        assert portal.of(pk).state == State.EXPIRED
+        assert portal.of(pk).outcome == "Expired: its end has passed; nothing was changed."
+
+
+@pytest.mark.parametrize(("days", "ended"), [(89, 0), (90, 1)])
+def test_what_nobody_decides_on_expires(days: int, ended: int) -> None:
+    portal = make_portal(None)
+    pk = portal.submitted()
+    draft_stays = services.expire(now=portal.now + timedelta(days=days))
+    assert draft_stays == ended
+    assert (portal.of(pk).state == State.EXPIRED) == bool(ended)
+
+
+def test_a_draft_never_expires() -> None:
+    portal = make_portal(None)
+    portal.draft()
+    assert services.expire(now=portal.now + 1000 * DAY) == 0
+
+
+# ---------------------------------------------------------------- GitOps
+
+
+def committed(portal: Portal) -> int:
+    pk = portal.approved()
+    portal.start(pk, gitops=True)
+    return pk
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "words"),
+    [
+        pytest.param(8, State.APPLIED, "The cluster shows 8, by commit.", id="committed"),
+        pytest.param(6, State.APPLYING, "", id="not yet"),
+        pytest.param(7, State.IN_REVIEW, "neither 6 that was reviewed nor 8", id="another"),
+        pytest.param("", State.FAILED, "no longer has this limit", id="key removed"),
+        pytest.param(None, State.FAILED, "no longer has the quota", id="deleted"),
+    ],
+)
+def test_the_portal_watches_until_the_cluster_shows_a_commit(
+    seen: float | str | None, state: State, words: str
+) -> None:
+    with served_portal() as portal:
+        pk = committed(portal)
+        portal.wait(minutes=5)
+        portal.see(seen)
+        services.watch_gitops(now=portal.now)
+        assert portal.of(pk).state == state
+        assert words in portal.of(pk).outcome
+        assert portal.api is not None
+        assert portal.api.writes == 0
+        assert portal.carry_out(pk) == "", "no worker writes in GitOps mode"
+
+
+def test_what_was_seen_before_the_order_decides_nothing() -> None:
+    with served_portal() as portal:
+        pk = committed(portal)
+        portal.see(7)
+        assert services.watch_gitops(now=portal.now) == 0
+        assert portal.of(pk).state == State.APPLYING
+
+
+def test_a_commit_that_never_comes_fails_after_its_days() -> None:
+    with served_portal() as portal:
+        pk = committed(portal)
+        portal.wait(days=14)
+        services.watch_gitops(now=portal.now)
+        assert portal.of(pk).state == State.FAILED
+        assert "did not show 8 within 14 days" in portal.of(pk).outcome
+
+
+def test_an_admin_may_give_a_commit_up() -> None:
+    with served_portal() as portal:
+        pk = committed(portal)
+        with pytest.raises(NotAllowed):
+            services.give_up(pk, by=portal.actor("ada"), now=portal.now)
+        services.give_up(pk, by=portal.actor("carl"), now=portal.now)
+        assert portal.of(pk).state == State.FAILED
+        assert "carl gave it up" in portal.of(pk).outcome
+
+
+def test_what_was_committed_is_taken_back_by_commit() -> None:
+    with served_portal() as portal:
+        pk = committed(portal)
+        portal.wait(minutes=5)
+        portal.see(8)
+        services.watch_gitops(now=portal.now)
+        services.revert(pk, by=portal.actor("cleo"), now=portal.now)
+        text = portal.execution(pk).patch_file["text"]
+        assert '"requests.nvidia.com/gpu": "6"' in text
+        portal.wait(minutes=5)
+        portal.see(6)
+        services.watch_gitops(now=portal.now)
+        assert portal.of(pk).state == State.REVERTED
+
+
+# ---------------------------------------------------------------- drift
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind", "live"),
+    [
+        pytest.param(7, "changed", "7", id="changed"),
+        pytest.param("", "key gone", "", id="key removed"),
+        pytest.param(None, "object gone", "", id="deleted"),
+    ],
+)
+def test_drift_is_found_once_shown_and_ends(seen: float | str | None, kind: str, live: str) -> None:
+    with served_portal() as portal:
+        pk = portal.applied()
+        portal.see(8)
+        portal.wait(minutes=5)
+        portal.watched()
+        assert services.look_for_drift(now=portal.now) == 0
+        portal.see(seen)
+        portal.wait(minutes=5)
+        portal.watched()
+        for _ in range(2):
+            assert services.look_for_drift(now=portal.now) == 1
+        row = DriftSpell.objects.get()
+        assert (row.request_id, row.kind, row.approved, row.live) == (pk, kind, "8", live)
+        assert [one.sentence for one in drift_rows(portal.actor("ben"))] == [row.sentence]
+        assert drift_rows(portal.actor("dan")) == []
+        portal.see(8)
+        portal.wait(minutes=5)
+        portal.watched()
+        assert services.look_for_drift(now=portal.now) == 0
+        assert DriftSpell.objects.get().ended_at == portal.now
+        assert len(said("drift")) == len(said("drift_ended")) == 1
+
+
+def test_nothing_is_drift_that_was_not_seen_since_the_change() -> None:
+    with served_portal() as portal:
+        portal.applied()
+        # Watch still shows the 6 of before.
+        assert services.look_for_drift(now=portal.now) == 0
+        portal.wait(days=1)
+        assert services.look_for_drift(now=portal.now) == 0
+
+
+def test_what_is_just_being_changed_is_no_drift() -> None:
+    with served_portal() as portal:
+        portal.applied()
+        portal.see(8)
+        portal.wait(minutes=5)
+        portal.watched()
+        portal.started(before="8", after="9")
+        portal.see(9)
+        portal.wait(minutes=5)
+        portal.watched()
+        assert services.look_for_drift(now=portal.now) == 0
+
+
+def test_a_drift_that_an_admin_accepts_alerts_no_more() -> None:
+    with served_portal() as portal:
+        pk = portal.applied()
+        portal.wait(minutes=5)
+        portal.see(7)
+        portal.wait(minutes=5)
+        portal.watched()
+        assert services.look_for_drift(now=portal.now) == 1
+        with pytest.raises(NotAllowed):
+            services.accept_drift(pk, by=portal.actor("ada"), now=portal.now)
+        services.accept_drift(pk, by=portal.actor("cleo"), now=portal.now)
+        assert services.look_for_drift(now=portal.now) == 0
+        with pytest.raises(TransitionDenied):
+            services.accept_drift(pk, by=portal.actor("cleo"), now=portal.now)
+        assert services.verify().holds
