@@ -325,6 +325,75 @@ def test_those_in_front_hold_quota_of_the_same_cohort() -> None:
     assert why.in_front == ("cluster_queue:cq", "cluster_queue:a")
 
 
+def freed(*sightings: Sighting) -> list[str]:
+    """Return the steps of the suggestion to free quota that is in use."""
+    found = only(world(local(), *sightings), "w").diagnosis.suggestions
+    start = next((i for i, one in enumerate(found) if one.text.startswith("Or ")), len(found))
+    assert all(one.action is Action.FREE for one in found[start:])
+    return [one.text for one in found[start:]]
+
+
+@pytest.mark.parametrize(
+    ("queues", "steps"),
+    [
+        pytest.param(
+            [queue("cq", 8, 8, cohort="campus"), queue("b", 8, 8, cohort="campus")],
+            ["Or free 4 nvidia.com/gpu of flavor h100 in the cohort campus."],
+            id="the cohort lends nothing more",
+        ),
+        pytest.param(
+            [queue("cq", 8, 6, cohort="campus", borrowing=0), queue("b", 8, 0, cohort="campus")],
+            ["Or free 2 nvidia.com/gpu of flavor h100 in the queue cq."],
+            id="may not borrow",
+        ),
+        pytest.param(
+            [queue("cq", 4, 6, cohort="campus", borrowing=2), queue("b", 8, 1, cohort="campus")],
+            ["Or free 4 nvidia.com/gpu of flavor h100 in the queue cq."],
+            id="has borrowed all it may",
+        ),
+        pytest.param(
+            [queue("cq", 8, 8, cohort="campus", borrowing=0), queue("b", 8, 8, cohort="campus")],
+            ["Or free 4 nvidia.com/gpu of flavor h100 in the queue cq."],
+            id="may not borrow from a cohort that has nothing left",
+        ),
+        pytest.param(
+            [queue("cq", 4, 2, cohort="campus", borrowing=1), queue("b", 8, 9, cohort="campus")],
+            [
+                "Or free 1 nvidia.com/gpu of flavor h100 in the queue cq.",
+                "Also needed: free 2 nvidia.com/gpu of flavor h100 in the cohort campus.",
+            ],
+            id="its own limit is in the way, and the cohort has too little",
+        ),
+        pytest.param(
+            [queue("cq", 8, 6)],
+            ["Or free 2 nvidia.com/gpu of flavor h100 in the queue cq."],
+            id="alone",
+        ),
+        pytest.param(
+            [queue("cq", 2, 2, cohort="campus", borrowing=1), queue("b", 8, 0, cohort="campus")],
+            [],
+            id="more than it may ever have",
+        ),
+    ],
+)
+def test_quota_is_freed_where_it_helps(queues: list[Sighting], steps: list[str]) -> None:
+    assert freed(*queues, workload("w", 4)) == steps
+
+
+@pytest.mark.parametrize("strategy", ["StrictFIFO", "BestEffortFIFO"])
+def test_those_that_have_their_quota_are_counted_once(strategy: str) -> None:
+    reserved = Condition("QuotaReserved", "True", "QuotaReserved")
+    checked = [workload(n, 1, reserved, created=AT - 2000) for n in ("one", "two")]
+    # The eleven in use are nine of others and those two.
+    state = world(queue("cq", 11, 11, strategy=strategy), local(), *checked, workload("w", 1))
+    found = {w.name: w.diagnosis for w in look(state)}
+    assert (found["w"].suggestions[0].change["from"], found["w"].suggestions[0].change["to"]) == (
+        *(11, 12),
+    )
+    assert "number 1 of 1 in queue cq" in found["w"].explanation
+    assert found["one"].detail == found["two"].detail == "admission-checks"
+
+
 # ---------------------------------------------------------------- the nodes of a flavor
 
 POOL = {"pool": "h100"}
@@ -450,3 +519,81 @@ def test_pods_go_where_their_owner_and_their_flavor_say() -> None:
     there = [node("a", labels=POOL), node("b", 8, 8, labels={**POOL, "zone": "x"})]
     found = texts(queue("cq", 8, 8), workload("w", 8), flavor(), seen(Kind.JOB, "w", job), *there)
     assert found[1] == "Also needed: free 8 nvidia.com/gpu on b."
+
+
+def asking_for(labels: dict[str, str]) -> Sighting:
+    """Return the Job of the Workload, whose pods ask for these labels."""
+    placement = Placement(node_selector=labels)
+    job = SeenController(AT - 900, 1, 0, suspended=True, queue="main", placement=placement)
+    return seen(Kind.JOB, "w", job)
+
+
+TWO_POOLS = [node("a", labels=POOL), node("b", labels={"pool": "a100"})]
+
+
+def test_a_flavor_for_other_nodes_than_the_pods_ask_for_is_not_raised() -> None:
+    two = queue("cq", 8, 1, more=(FlavorQuota("a100", GPU, 6),))
+    flavors = [flavor(), flavor("a100", node_labels={"pool": "a100"})]
+    found = texts(two, workload("w", 8), *flavors, *TWO_POOLS, asking_for({"pool": "a100"}))
+    assert found == ["Raise the nominal quota of cq for nvidia.com/gpu in flavor a100 from 6 to 8."]
+
+
+def test_less_is_asked_of_the_flavor_that_the_pods_ask_for_rather_than_of_another() -> None:
+    two = queue("cq", 32, 1, more=(FlavorQuota("a100", GPU, 16),))
+    flavors = [flavor(), flavor("a100", node_labels={"pool": "a100"})]
+    pods = asking_for({"pool": "a100"})
+    found = texts(two, workload("w", 16), *flavors, *TWO_POOLS, pods)
+    assert found[0].startswith("Ask for at most 8 nvidia.com/gpu a pod")
+
+
+def test_pods_are_to_ask_for_the_nodes_of_the_only_flavor_there_is() -> None:
+    there = [queue("cq", 4), workload("w", 8), flavor(), *TWO_POOLS]
+    state = world(local(), *there, asking_for({"pool": "a100", "kubernetes.io/hostname": "a"}))
+    first, *rest = only(state, "w").diagnosis.suggestions
+    assert first.text == "The flavor h100 is not for pool=a100: choose pool=h100 instead."
+    assert first.action is Action.SELECT
+    assert first.change == {"remove": {"pool": "a100"}, "add": POOL, "nodes": ["a"]}
+    assert [one.text for one in rest] == [
+        "Also needed: raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 4 to 8."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pool", "action"),
+    [
+        pytest.param(8, "a100", Action.SELECT, id="other nodes"),
+        pytest.param(16, "h100", Action.REQUEST, id="less"),
+    ],
+)
+def test_to_free_quota_is_no_way_out_for_what_must_change_itself(
+    gpus: float, pool: str, action: Action
+) -> None:
+    there = [queue("cq", 16, 12), flavor(), *TWO_POOLS, asking_for({"pool": pool})]
+    found = only(world(local(), *there, workload("w", gpus)), "w").diagnosis.suggestions
+    assert [one.action for one in found] == [action, Action.RAISE_QUEUE_QUOTA]
+
+
+def test_a_label_that_the_flavor_has_nothing_to_say_of_is_no_contradiction() -> None:
+    there = [queue("cq", 4), workload("w", 8), flavor(), *TWO_POOLS]
+    found = texts(*there, asking_for({**POOL, "kubernetes.io/hostname": "a"}))
+    assert found == ["Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 4 to 8."]
+
+
+@pytest.mark.parametrize(
+    ("given", "freed_on"),
+    [
+        pytest.param("h100", ["Also needed: free 4 nvidia.com/gpu on a."], id="of this flavor"),
+        pytest.param("a100", [], id="of another flavor"),
+    ],
+)
+def test_pods_that_are_still_checked_take_their_place_on_the_nodes(
+    given: str, freed_on: list[str]
+) -> None:
+    reserved = Condition("QuotaReserved", "True", "QuotaReserved")
+    sets = (PodSet("main", 1, {GPU: 4.0}, {GPU: given}),)
+    checked = workload("checked", 4, reserved, created=AT - 2000, pod_sets=sets)
+    there = node("a", 8, 4, labels=POOL)
+    assert texts(queue("cq", 8, 8), checked, workload("w", 4), flavor(), there) == [
+        "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 8 to 12.",
+        *freed_on,
+    ]

@@ -281,7 +281,7 @@ def test_a_longer_list_needs_no_more_queries(
     QuotaKeyHour.objects.create(key=key, cluster=cluster, hour=NOON, seconds=1, hard=1, used=1)
     own = team_of("vision")
     for visibility in (ALL, own):
-        with django_assert_num_queries(9):
+        with django_assert_num_queries(8):
             assert len(read(visibility=visibility)) == count
 
 
@@ -290,5 +290,5 @@ def test_queues_cost_two_queries_more_for_each_cluster(
 ) -> None:
     queues(cluster)
     see_quota(cluster, "vision", 8)
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(9):
         assert len(read()) == 3

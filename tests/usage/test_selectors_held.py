@@ -36,7 +36,7 @@ def test_held_and_waiting_are_summed_by_team_and_tier_over_all_clusters(
     other = make_workload(west, "speech", "serve")
     make_pod(other, created_at=AT - HOUR, bound_at=AT + SECOND, tier=silver, units=2.0)
     make_pod(other, created_at=AT - HOUR)
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(2):
         found = held_now(AT, visibility=Visibility(everything=False))
     assert found == {
         ("vision", "gold"): Held(held=8.0, waiting=1.0),

@@ -124,6 +124,12 @@ def helped(action: str, change: dict[str, Any], **values: Any) -> Help:
             ["kubectl", "describe", "pod", "train-0", "--namespace", "vision"],
             id="image",
         ),
+        pytest.param(
+            "mend_volume",
+            {"node": "n-1", "what": "volume not mounted", "volume": "data"},
+            ["kubectl", "describe", "pod", "train-0", "--namespace", "vision"],
+            id="volume",
+        ),
     ],
 )
 def test_a_command_is_exact(action: str, change: dict[str, Any], words: list[str]) -> None:
@@ -194,14 +200,46 @@ def test_a_snippet_is_the_manifest_it_stands_for(
     assert found.code_is == "snippet"
 
 
+def test_where_a_driver_is_missing_those_of_the_node_are_looked_at_first() -> None:
+    change = {"node": "n-1", "what": "volume not mounted", "driver": "nfs.csi.k8s.io"}
+    assert helped("mend_volume", change).code.splitlines() == [
+        "kubectl describe csinode n-1",
+        "kubectl describe pod train-0 --namespace vision",
+    ]
+
+
+def test_a_volume_is_for_whoever_runs_the_cluster_and_its_words_stay() -> None:
+    found = helped("mend_volume", {"node": "n-1", "what": "volume not mounted"})
+    assert (found.text, found.who) == ("Do it.", "whoever runs the cluster")
+
+
+@pytest.mark.parametrize(
+    ("count", "head"),
+    [
+        pytest.param({}, "# a node with at least", id="of no number"),
+        pytest.param({"count": 1}, "# a node with at least", id="one"),
+        pytest.param({"count": 3}, "# 3 nodes, each with at least", id="three"),
+    ],
+)
+def test_nodes_to_add_are_as_many_as_are_lacking(count: dict[str, int], head: str) -> None:
+    found = helped("add_node", {"resource": "nvidia.com/gpu", "amount": 8.0, **count})
+    assert found.code.splitlines()[0] == head
+    assert yaml.safe_load(found.code) == {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    assert found.code_is == "snippet"
+
+
 def test_what_is_to_go_from_a_selector_is_a_comment() -> None:
     found = helped("select", {"remove": {"zone": "c"}, "nodes": []})
     assert found.code == '# remove "zone": "c"'
 
 
-@pytest.mark.parametrize("action", ["uncordon", "raise_quota", "look_at_node", "look_at_container"])
+@pytest.mark.parametrize(
+    "action", ["uncordon", "raise_quota", "look_at_node", "look_at_container", "mend_volume"]
+)
 def test_hostile_names_stay_one_word_of_a_command(action: str) -> None:
     change = {
+        "node": HOSTILE,
+        "driver": HOSTILE,
         "nodes": [HOSTILE],
         "namespace": HOSTILE,
         "quota": HOSTILE,

@@ -28,8 +28,9 @@ class Admitting:
         flavor = next(iter(flavors.values()), "")
         if not flavor or not self._nodes.known(flavor):
             return self._raise(one, wanted, chosen, in_line=in_line)
-        shapes = self._nodes.shapes((one.seen, one.body), flavor)
-        first, last = [], []
+        first = self._nodes.agree((one.seen, one.body), flavor)
+        shapes = self._nodes.shapes((one.seen, one.body), flavor, agreeing=True)
+        last = []
         if not self._nodes.could_hold(shapes):
             if smaller := self._smaller(shapes, chosen):
                 shape, resource, to = smaller
@@ -42,10 +43,14 @@ class Admitting:
         if not first and not last and not quota:
             return self._raise(one, wanted, chosen, in_line=in_line)
         if not last and one.place < NEAR:
-            before = [self._nodes.shapes(w, flavor) for w in one.ahead]
+            # Those being checked are in no line any more, but their pods are still to come.
+            before = [self._nodes.admitted(w, flavor) for w in one.checked]
+            before += [self._nodes.shapes(w, flavor) for w in one.ahead]
             last = self._nodes.make_room((one.seen, one.body), shapes, before)
         raised = [_raise_nominal(one.cluster_queue, *need) for need in quota]
-        return together([*first, *raised, *last]) + self._instead(one, quota)
+        # To free quota is no other way where the Workload itself must change.
+        instead = self._instead(one, quota) if not first else []
+        return together([*first, *raised, *last]) + instead
 
     def _smaller(
         self, shapes: Sequence[Shape], chosen: Mapping[str, Room]
@@ -82,14 +87,21 @@ class Admitting:
             # Resources that one group covers come from the same flavor.
             same = [room for room in rooms if room.flavor in {c.flavor for c in chosen.values()}]
             if best := max(
-                same or rooms, key=lambda r: (self._holds(one, r), r.free), default=None
+                same or rooms, key=lambda r: (*self._suits(one, r), r.free), default=None
             ):
                 chosen[resource] = best
         return chosen
 
+    def _suits(self, one: Queued, room: Room) -> tuple[bool, bool]:
+        """Say whether a flavor's nodes could hold a Workload, and whether it asks for no others."""
+        if not self._is_gpu(room.resource):
+            return True, True
+        agrees = not self._nodes.contradicted((one.seen, one.body), room.flavor)
+        return self._holds(one, room), agrees
+
     def _holds(self, one: Queued, room: Room) -> bool:
         """Say whether the nodes of a flavor could hold a Workload; not known counts as yes."""
-        if not self._is_gpu(room.resource) or not self._nodes.known(room.flavor):
+        if not self._nodes.known(room.flavor):
             return True
         return self._nodes.could_hold(self._nodes.shapes((one.seen, one.body), room.flavor))
 
@@ -138,19 +150,21 @@ class Admitting:
         return self._free(one, *needed[0]) if alone else []
 
     def _free(self, one: Queued, room: Room, short: float) -> list[Suggestion]:
-        if short + room.free > room.most + EPSILON:
+        """Suggest what others are to give back: the queue itself where its own limit is in the way.
+
+        What is given back in the queue is so in its cohort too.
+        """
+        needed = short + room.free
+        if needed > room.most + EPSILON:
             return []
-        cohort = self.queues.cohort_of(one.cluster_queue)
-        where = f"the cohort {cohort}" if cohort else f"the queue {one.cluster_queue}"
-        change = {
-            "resource": room.resource,
-            "amount": short,
-            "nodes": [],
-            "cluster_queue": one.cluster_queue,
-            "flavor": room.flavor,
-        }
-        text = f"Or free {amount(room.resource, short)} of flavor {room.flavor} in {where}."
-        return [Suggestion(Action.FREE, text, change)]
+        queue, cohort = one.cluster_queue, self.queues.cohort_of(one.cluster_queue)
+        here = max(0.0, needed - room.below_ceiling) if cohort else short
+        parts = [(here, f"queue {queue}"), (short - here, f"cohort {cohort}")]
+        steps = [_give_back(queue, room, *part) for part in parts if part[0] > EPSILON]
+        return [
+            replace(step, text=f"Or {step.text[:1].lower()}{step.text[1:]}") if not i else step
+            for i, step in enumerate(together(steps))
+        ]
 
 
 def _ask_less(resource: str, wanted: float, to: float) -> Suggestion:
@@ -174,6 +188,18 @@ def _short_of(wanted: float, room: float, ahead: Sequence[float]) -> float:
             return short
         short += wanted - left
     return wanted + sum(ahead) - room
+
+
+def _give_back(queue: str, room: Room, units: float, where: str) -> Suggestion:
+    change = {
+        "resource": room.resource,
+        "amount": units,
+        "nodes": [],
+        "cluster_queue": queue,
+        "flavor": room.flavor,
+    }
+    text = f"Free {amount(room.resource, units)} of flavor {room.flavor} in the {where}."
+    return Suggestion(Action.FREE, text, change)
 
 
 def _raise_nominal(queue: str, room: Room, short: float) -> Suggestion:

@@ -15,7 +15,7 @@ from apps.pending.domain.diagnosis import Action, Suggestion
 from apps.pending.domain.fits import EPSILON, bits, free, offered
 from apps.pending.domain.steps import ALSO, free_some
 from apps.pending.domain.unplaced import Placer, key_of
-from apps.pending.domain.wording import amount, count, number
+from apps.pending.domain.wording import amount, count, listed, number
 from apps.pending.domain.world import Owner, World, bodies
 
 Workload = tuple[Sighting, SeenWorkload]
@@ -73,14 +73,46 @@ class FlavorNodes:
         """Say whether the flavor and nodes at all were seen."""
         return flavor in self._flavors and len(self._world.nodes) > 0
 
-    def shapes(self, one: Workload, flavor: str) -> list[Shape]:
-        """Return the pods of a Workload that ask for GPUs, as the flavor makes them."""
-        placement = self._placement(one, flavor)
+    def shapes(self, one: Workload, flavor: str, *, agreeing: bool = False) -> list[Shape]:
+        """Return the pods of a Workload that ask for GPUs, as the flavor makes them.
+
+        With `agreeing`, as if their selector did not contradict the labels of the flavor.
+        """
+        placement = self._placement(one, flavor, agreeing=agreeing)
         return [
             Shape(part.count, part.requests, placement)
             for part in one[1].pod_sets
             if part.count > 0 and self._world.gpus(part.requests)
         ]
+
+    def admitted(self, one: Workload, flavor: str) -> list[Shape]:
+        """Return the pods of a Workload that Kueue has given GPUs of the flavor."""
+        seen, body = one
+        given = [
+            part
+            for part in body.pod_sets
+            if flavor in {part.flavors.get(r, flavor) for r in self._world.gpus(part.requests)}
+        ]
+        return self.shapes((seen, replace(body, pod_sets=tuple(given))), flavor)
+
+    def contradicted(self, one: Workload, flavor: str) -> dict[str, str]:
+        """Return what the selector of a Workload's pods asks for and the flavor has otherwise."""
+        labels = self._flavors.get(flavor, SeenFlavor()).node_labels
+        asked = self._asked(one).node_selector
+        return {k: v for k, v in asked.items() if labels.get(k, v) != v}
+
+    def agree(self, one: Workload, flavor: str) -> list[Suggestion]:
+        """Return what makes a Workload's pods ask for the nodes of a flavor, where they do not."""
+        remove = self.contradicted(one, flavor)
+        if not remove:
+            return []
+        labels, nodes = self._flavors[flavor].node_labels, self._world.nodes
+        add = {key: labels[key] for key in remove}
+        mask = nodes.selected(Placement(node_selector=labels))
+        was, instead = (listed([f"{k}={v}" for k, v in x.items()]) for x in (remove, add))
+        text = f"The flavor {flavor} is not for {was}: choose {instead} instead."
+        change = {"remove": remove, "add": add, "nodes": nodes.names_of(mask, _MOST_NODES)}
+        return [Suggestion(Action.SELECT, text, change)]
 
     def could_hold(self, shapes: Sequence[Shape]) -> bool:
         """Say whether all these pods had a place if nobody else were on the nodes."""
@@ -116,14 +148,19 @@ class FlavorNodes:
                 self._lay(shape, taken, free)
         return [step for shape in shapes for step in self._free(one, shape, taken)]
 
-    def _placement(self, one: Workload, flavor: str) -> Placement:
+    def _asked(self, one: Workload) -> Placement:
         seen, body = one
         keys = [(seen.namespace, body.owner_kind, body.owner), (seen.namespace, "", seen.name)]
-        placement = next((self._placements[k] for k in keys if k in self._placements), Placement())
-        found = self._flavors[flavor]
+        return next((self._placements[k] for k in keys if k in self._placements), Placement())
+
+    def _placement(self, one: Workload, flavor: str, *, agreeing: bool) -> Placement:
+        placement, found = self._asked(one), self._flavors[flavor]
+        never = not agreeing and self.contradicted(one, flavor)
         return replace(
             placement,
             node_selector={**placement.node_selector, **found.node_labels},
+            # No node has two values of one label, and none matches a term without expressions.
+            affinity=((),) if never else placement.affinity,
             tolerations=(*placement.tolerations, *found.tolerations),
         )
 

@@ -26,14 +26,21 @@ Key = tuple[str, str]
 class Room:
     """What a queue may still take of one resource in one flavor, and the most it ever may.
 
-    `free` counts what is lent to it by the cohort; `nominal` is its own quota.
+    `nominal` is its own quota. `below_ceiling` is what its own limit leaves it: more, only if it
+    uses less itself. `pooled` is what is left of its own share and of what its cohort lends, and
+    `free` the smaller of the two.
     """
 
     flavor: str
     resource: str
     nominal: float
-    free: float
+    below_ceiling: float
+    pooled: float
     most: float
+
+    @property
+    def free(self) -> float:
+        return min(self.below_ceiling, self.pooled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +78,14 @@ class Queues:
         used = _used(self.by_name[queue]).get(key, 0.0)
         root = self.roots.get(self.cohort_of(queue), self.cohort_of(queue))
         if not root:
-            free = quota.nominal - used
-            return Room(*key, quota.nominal, free, quota.nominal)
+            left = quota.nominal - used
+            return Room(*key, quota.nominal, left, left, quota.nominal)
         own, lent = _split(quota)
         limit = _INFINITE if quota.borrowing_limit is None else quota.borrowing_limit
         pool = self.pool.get((root, key), lent)
-        free = max(0.0, own - used) + pool - self.pool_used.get((root, key), 0.0)
+        pooled = max(0.0, own - used) + pool - self.pool_used.get((root, key), 0.0)
         ceiling = quota.nominal + limit
-        return Room(*key, quota.nominal, min(free, ceiling - used), min(own + pool, ceiling))
+        return Room(*key, quota.nominal, ceiling - used, pooled, min(own + pool, ceiling))
 
 
 def queues_of(state: ClusterState) -> Queues:

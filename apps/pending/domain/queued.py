@@ -16,7 +16,8 @@ class Queued:
 
     `place` counts those in front of it, of `of` in all; `with_ahead` is what it and they ask for,
     `of_gpus` says whether the queue gives GPUs. `ahead` are those in front of it, of the first
-    few of a queue alone: further back, what it takes is too far off to be told exactly.
+    few of a queue alone: further back, what it takes is too far off to be told exactly. `checked`
+    have left the line with their quota, which the queue counts as used, and have no pods yet.
     """
 
     seen: Sighting
@@ -27,12 +28,19 @@ class Queued:
     with_ahead: Mapping[str, float] = field(default_factory=dict)
     of_gpus: bool = False
     ahead: Sequence[tuple[Sighting, SeenWorkload]] = ()
+    checked: Sequence[tuple[Sighting, SeenWorkload]] = ()
 
 
 def waits(body: SeenWorkload) -> bool:
     """Say whether a Workload is neither over nor admitted."""
     done = [condition(body, name) for name in ("Finished", "Admitted")]
     return not any(one is not None and one.status == "True" for one in done)
+
+
+def has_quota(body: SeenWorkload) -> bool:
+    """Say whether quota is set aside for a Workload: the queue counts it as used."""
+    reserved = condition(body, "QuotaReserved")
+    return reserved is not None and reserved.status == "True"
 
 
 def was_evicted(body: SeenWorkload) -> bool:
@@ -62,18 +70,24 @@ def total(body: SeenWorkload) -> dict[str, float]:
 
 
 def lined_up(queue: str, waiting: list[tuple[Sighting, SeenWorkload]]) -> list[Queued]:
-    """Return the Workloads of one queue by priority, then age; deactivated ones stand in none."""
-    line = sorted(waiting, key=lambda w: (-w[1].priority, w[1].created, w[0].uid))
-    length = sum(body.active for _, body in line) if queue else 1
+    """Return the Workloads of one queue by priority, then age.
+
+    Deactivated ones stand in no line, nor do those that have their quota already.
+    """
+    ordered = sorted(waiting, key=lambda w: (-w[1].priority, w[1].created, w[0].uid))
+    line = [w for w in ordered if queue and w[1].active and not has_quota(w[1])]
+    checked = tuple(w for w in ordered if queue and w[1].active and has_quota(w[1]))
+    length = len(line) if queue else 1
     found, place, sums = [], 0, dict[str, float]()
-    for seen, body in line:
-        if not queue or not body.active:
+    for seen, body in ordered:
+        if not queue or not body.active or has_quota(body):
             found.append(Queued(seen, body, queue, 0, length, total(body)))
             continue
         for resource, units in total(body).items():
             sums[resource] = sums.get(resource, 0.0) + units
-        ahead = tuple(w for w in line[:NEAR] if w[1].active)[:place] if place < NEAR else ()
-        found.append(Queued(seen, body, queue, place, length, dict(sums), ahead=ahead))
+        ahead = tuple(line[:place]) if place < NEAR else ()
+        one = Queued(seen, body, queue, place, length, dict(sums), ahead=ahead, checked=checked)
+        found.append(one)
         place += 1
     return found
 

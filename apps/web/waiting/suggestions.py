@@ -187,6 +187,24 @@ def _look_at_node(change: Change, row: PendingRow) -> str:
     return _lines([_kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
 
 
+def _mend_volume(change: Change, row: PendingRow) -> str:
+    commands = []
+    if change.get("driver"):  # a node's CSINode lists the drivers that are registered there
+        commands.append(_kubectl("describe", "csinode", change["node"]))
+    if row.kind == "Pod":
+        commands.append(_describe_pod(change, row))
+    return _lines(commands)
+
+
+def _add_node(change: Change, row: PendingRow) -> str:
+    """Return what the new nodes are to show: how one comes by them is not the cluster's to say."""
+    del row
+    count, units = int(change.get("count", 1)), _quantity(change["amount"])
+    head = "# a node" if count == 1 else f"# {count} nodes, each"
+    offer = f"    {_scalar(change['resource'])}: {_scalar(units)}"
+    return _lines([f"{head} with at least", "status:", "  allocatable:", offer])
+
+
 _WRITERS: Mapping[str, Callable[[Change, PendingRow], str]] = {
     Action.TOLERATE: _tolerate,
     Action.SELECT: _select,
@@ -198,6 +216,8 @@ _WRITERS: Mapping[str, Callable[[Change, PendingRow], str]] = {
     Action.ACTIVATE: _activate,
     Action.UNSUSPEND: _unsuspend,
     Action.MEND_IMAGE: _describe_pod,
+    Action.MEND_VOLUME: _mend_volume,
+    Action.ADD_NODE: _add_node,
     Action.LOOK_AT_CONTAINER: _look_at_container,
     Action.LOOK_AT_NODE: _look_at_node,
 }
