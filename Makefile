@@ -62,7 +62,7 @@ ON_SQLITE ?= tests/accounts tests/changes tests/clusters tests/costs tests/fairn
 	tests/quotas tests/usage tests/api/test_access.py tests/web/test_every_page.py
 
 test-sqlite: programs ## Run the tests of what asks the database on SQLite
-	$(SQLITE) $(PYTEST) --database-only -m "not exhaustive" $(ON_SQLITE) $(ARGS)
+	$(SQLITE) $(PYTEST) --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) $(ARGS)
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -27,7 +27,12 @@ _SLOW = (hypothesis.HealthCheck.too_slow,)
 # No deadlines: two cores are shared by servers, browsers and the tests themselves.
 hypothesis.settings.register_profile("quick", deadline=None, suppress_health_check=_SLOW)
 hypothesis.settings.register_profile(
-    "ci", deadline=None, derandomize=True, suppress_health_check=_SLOW, print_blob=True
+    "ci",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=_SLOW,
+    print_blob=True,
 )
 hypothesis.settings.register_profile(
     "exhaustive", deadline=None, max_examples=1000, suppress_health_check=_SLOW
