@@ -14,6 +14,8 @@ from apps.api.documents import documented
 from apps.api.paging import page_of, page_response, walk
 from apps.api.parameters import Names, choices, filters_of
 from apps.api.portal import PortalView, paging, visibility_in
+from apps.costs import selectors as costs
+from apps.costs.selectors import MoneyBudgetRow
 from apps.quotas import selectors as quotas
 from apps.quotas.selectors import BudgetRow, Order, QuotaFilters, QuotaRow
 from apps.usage import selectors as usage
@@ -150,14 +152,18 @@ class BudgetsView(PortalView):
         "budgets",
         BudgetsQuery,
         BudgetSerializer,
-        summary="Budgets in GPU-hours in the period that runs.",
+        summary="Budgets in the period that runs; those in money of teams you see.",
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = BudgetsQuery.read(request.query_params)
         usage.check_names(filters_of(query))
-        found = quotas.budget_rows(timezone.now(), visibility=visibility_in(request))
+        now, visibility = timezone.now(), visibility_in(request)
+        found: list[BudgetRow | MoneyBudgetRow] = [
+            *quotas.budget_rows(now, visibility=visibility),
+            *costs.money_budget_rows(now, visibility=visibility),
+        ]
         teams = query.get("team", ())
-        rows = [row for row in found if not teams or row.team in teams]
+        rows = sorted((r for r in found if not teams or r.team in teams), key=_budget_name)
         page = page_of(rows, kind="budgets", name_of=_budget_name, **paging(query))
         return page_response(request, [budget_record(row) for row in page.rows], page.next_cursor)
 
@@ -169,7 +175,7 @@ def _filters(query: dict[str, Any]) -> QuotaFilters:
     )
 
 
-def _budget_name(row: BudgetRow) -> str:
+def _budget_name(row: BudgetRow | MoneyBudgetRow) -> str:
     return f"{row.team}\n{row.period_start.isoformat()}\n{row.period}\n{row.unit}"
 
 
@@ -180,14 +186,15 @@ def quota_record(row: QuotaRow) -> dict[str, Any]:
     return record | {name: list(record[name]) for name in _LISTS}
 
 
-def budget_record(row: BudgetRow) -> dict[str, Any]:
+def budget_record(row: BudgetRow | MoneyBudgetRow) -> dict[str, Any]:
     """Return what BudgetSerializer describes."""
     times = (
         *("period_start", "period_end", "as_of"),
         *("exhausted_at", "exhausted_at_early", "exhausted_at_late"),
     )
-    record = {name: getattr(row, name) for name in BUDGET_COLUMNS}
-    return record | {name: utc_text(record[name]) for name in times}
+    record = {name: getattr(row, name, None) for name in BUDGET_COLUMNS}
+    amounts = {"allowance": float(row.allowance), "used": float(row.used)}
+    return record | amounts | {name: utc_text(record[name]) for name in times}
 
 
 def _cells(record: dict[str, Any]) -> dict[str, Any]:

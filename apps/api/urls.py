@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
-from apps.api import fairness, pending, quotas, views
+from apps.api import costs, fairness, pending, quotas, views
 
 app_name = "api"
 
@@ -19,6 +19,9 @@ _LISTS: dict[str, type[APIView]] = {
     "quotas": quotas.QuotasView,
     "budgets": quotas.BudgetsView,
     "fairness": fairness.FairnessView,
+    "costs": costs.CostsView,
+    "costs/focus": costs.FocusView,
+    "waste": costs.WasteView,
 }
 
 

@@ -30,6 +30,7 @@ from apps.usage.domain.rows import Grouping, Interval
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
+    *("costs", "costs/focus", "waste"),
     *("tiers", "teams", "clusters", "collections"),
 )
 

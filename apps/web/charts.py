@@ -27,6 +27,7 @@ from apps.web.ledger import CAPACITY_CLASSES, LedgerClass
 from apps.web.tables import Column, Row, Table
 
 Figure = dict[str, Any]
+GPU_HOURS = "GPU-hours"
 _DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
 _LONG = 100  # periods; bars of a longer window are too thin for more than four figures
 _FIGURES = 4
@@ -74,7 +75,8 @@ class Axis:
 
     In UTC, because Python holds the two 02:00 at the end of summer time for the same time when
     both are in their zone. `missing` counts the closed hours without facts by period;
-    `unfinished` says that the last period has hours yet to come.
+    `unfinished` says that the last period has hours yet to come. `measure` is what the bars are
+    sums of: GPU-hours, or the currency of money.
     """
 
     periods: Sequence[datetime]
@@ -83,6 +85,7 @@ class Axis:
     label: str
     missing: Mapping[datetime, int]
     unfinished: bool = False
+    measure: str = GPU_HOURS
 
     def is_unfinished(self, index: int) -> bool:
         """Say whether the period has hours yet to come."""
@@ -90,7 +93,7 @@ class Axis:
 
     @property
     def unit(self) -> str:
-        return f"GPU-hours per {self.interval.value}"
+        return f"{self.measure} per {self.interval.value}"
 
     @property
     def kind(self) -> Format:
@@ -231,6 +234,8 @@ def _periods(axis: Axis) -> Figure:
     notes = {str(i): note for i, p in enumerate(axis.periods) if (note := _period_note(i, p, axis))}
     days = [_local_day(period, axis.zone) for period in axis.periods]
     about = {"unit": axis.interval.value, "first": days[0], "last": days[-1], "notes": notes}
+    if axis.measure != GPU_HOURS:
+        about["measure"] = axis.measure
     if axis.interval is not Interval.HOUR:
         return {**about, "days": days}
     return {

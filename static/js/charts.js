@@ -192,7 +192,7 @@
     box.append(
       element("p", "chart-box-period", labelsOf(layout.meta)[index]),
       list,
-      element("p", "chart-box-sum", `${short(sum)} GPU-hours in all`),
+      element("p", "chart-box-sum", `${short(sum)} ${layout.meta.measure ?? "GPU-hours"} in all`),
     );
     hideBox(canvas);
     canvas.append(box);

@@ -12,6 +12,7 @@ VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
 ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
+    *("costs", "costs/focus", "waste"),
     *("tiers", "teams", "clusters", "collections"),
 )
 READ = {"get": 200, "head": 200, "options": 200}
@@ -34,9 +35,10 @@ TABLE["/api/v1/nothing"] = {role: dict.fromkeys(VERBS, 404) for role in ROLES}
 def test_every_address_gives_every_role_what_the_table_says(
     portal: Portal, subtests: pytest.Subtests
 ) -> None:
+    clients = {role: client_of(getattr(portal, role, None)) for role in ROLES}
     for path, roles in TABLE.items():
         for role, verbs in roles.items():
-            client = client_of(None if role == "anonymous" else getattr(portal, role))
+            client = clients[role]
             for verb, status in verbs.items():
                 with subtests.test(path=path, role=role, verb=verb):
                     assert getattr(client, verb)(path).status_code == status

@@ -10,6 +10,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from apps.accounts.models import User
+from apps.pending.models import Episode
 from tests.api.conftest import Read, client_of
 from tests.factories import Portal, make_workload
 from tests.pending.rows import make_episode, make_looked, make_many_waiting
@@ -97,6 +99,28 @@ def test_others_see_neither_names_nor_messages(waiting: Portal, read: Read) -> N
     assert {row["team"] for row in rows} == {"vision", "speech"}, "sums of teams are for everybody"
     by_namespace = read("pending/history", by_team | {"group_by": "namespace"}, user=waiting.dan)
     assert {row["namespace"] for row in by_namespace["results"]} == {"speech"}
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_suggestions_do_not_name_pods_of_teams_that_one_does_not_see(
+    waiting: Portal, form: str
+) -> None:
+    holders = ["speech/secret-0", "vision/known-0"]
+    change = {"amount": 2, "nodes": ["a"], "holders": holders}
+    text = "Free 2 on node a, held by speech/secret-0 and vision/known-0."
+    Episode.objects.filter(name="train-9").update(
+        suggestions=[{"action": "free", "text": text, "change": change}]
+    )
+
+    def body(user: User) -> str:
+        response: Any = client_of(user).get("/api/v1/pending", {"format": form})
+        parts = response.streaming_content if response.streaming else [response.content]
+        return b"".join(parts).decode()
+
+    assert "speech/secret-0" in body(waiting.cleo)
+    told = body(waiting.ada)
+    assert "Free 2 on node a, held in part by vision/known-0." in told
+    assert "secret-0" not in told
 
 
 def test_pages_walk_every_row_once(waiting: Portal, read: Read) -> None:

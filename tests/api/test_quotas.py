@@ -90,7 +90,19 @@ def test_budgets_have_the_fields_of_the_contract(limited: Portal, read: Read) ->
     assert read("budgets", {"team": "speech"})["results"] == []
 
 
-@pytest.mark.parametrize(("path", "most"), [("quotas", 24), ("budgets", 26)])
+def test_budgets_in_money_are_for_who_sees_the_team(limited: Portal, read: Read) -> None:
+    Budget.objects.create(
+        team=limited.vision, period="month", money="20000", currency="USD", valid_from=BEGINNING
+    )
+    rows = read("budgets", user=limited.ada)["results"]
+    assert [(row["unit"], row["allowance"]) for row in rows] == [
+        ("USD", 20000.0),
+        ("gpu_hours", 1000.0),
+    ]
+    assert [row["unit"] for row in read("budgets", user=limited.dan)["results"]] == ["gpu_hours"]
+
+
+@pytest.mark.parametrize(("path", "most"), [("quotas", 24), ("budgets", 30)])
 def test_a_list_takes_a_fixed_number_of_queries(limited: Portal, path: str, most: int) -> None:
     client = client_of(limited.cleo)
     counts = []

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from django.db import OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 
 from apps.operations.services.waiting import WaitingLooks, clusters_to_look_at
 from tests.factories import make_cluster
@@ -39,14 +39,22 @@ def test_it_looks_at_every_cluster_again_and_again_until_told_to_end() -> None:
     assert run(Looked(stop, 4), stop) == [1, 2, 1, 2]
 
 
-def test_a_cluster_that_fails_keeps_no_other_from_being_looked_at() -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(ValueError("broken"), id="broken"),
+        pytest.param(DataError("value too long"), id="what it has no database takes"),
+    ],
+)
+def test_a_cluster_that_fails_keeps_no_other_from_being_looked_at(failure: Exception) -> None:
     stop = threading.Event()
-    assert run(Looked(stop, 4, c1=ValueError("broken")), stop) == [1, 2, 1, 2]
+    assert run(Looked(stop, 4, c1=failure), stop) == [1, 2, 1, 2]
 
 
-def test_while_the_database_is_away_it_comes_again() -> None:
+@pytest.mark.parametrize("failure", [OperationalError("away"), InterfaceError("closed")])
+def test_while_the_database_is_away_it_comes_again(failure: Exception) -> None:
     stop = threading.Event()
-    assert run(Looked(stop, 3, c1=OperationalError("away")), stop) == [1, 1, 1]
+    assert run(Looked(stop, 3, c1=failure), stop) == [1, 1, 1]
 
 
 @pytest.mark.django_db

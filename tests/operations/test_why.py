@@ -7,6 +7,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from apps.clusters.models import WatchNote
 from tests.factories import Portal, make_portal, make_workload
 from tests.pending.rows import make_episode, make_looked
 
@@ -100,4 +101,53 @@ def test_what_is_not_known_is_an_error_that_says_what_to_do(
 
 def test_an_unwatched_cluster_is_said_to_be_unwatched(portal: Portal) -> None:
     make_looked(portal.clusters[0], datetime.now(UTC) - 3 * HOUR)
-    assert "Nobody watches this cluster at present" in why("vision/train-9")
+    assert "Nobody watches this at present: it is as of" in why("vision/train-9")
+
+
+def test_what_may_not_be_read_any_more_is_as_of_then(portal: Portal) -> None:
+    now = datetime.now(UTC)
+    west = portal.clusters[0]
+    make_episode(make_workload(west, "vision", "jobs"), "jobs", since=now - 5 * HOUR, kind="Job")
+    WatchNote.objects.create(
+        cluster=west, subject="waiting:jobs", text="May not be read.", since=now - 4 * HOUR
+    )
+    assert "Nobody watches this at present" in why("vision/jobs")
+    assert "Nobody watches this at present" not in why("vision/train-9")
+
+
+def test_what_users_wrote_does_not_steer_the_terminal(portal: Portal) -> None:
+    west = portal.clusters[0]
+    make_episode(
+        make_workload(west, "vision", "esc"),
+        "esc",
+        since=datetime.now(UTC) - HOUR,
+        explanation="Pulls \x1b[2J\x1b]0;title\x07the image.",
+        message="\x1b[31mred\u202e",
+        detail="\x9b1m",
+        resource="nvidia.com/gpu\x1b[0m",
+    )
+    text = why("vision/esc")
+    assert {char for char in text if not char.isprintable()} == {"\n"}
+    assert "the image." in text
+
+
+def test_typical_waits_are_of_pods_of_its_cluster(portal: Portal) -> None:
+    now = datetime.now(UTC)
+    west, east = portal.clusters
+    for cluster, minutes in ((west, 10), (east, 100)):
+        began = make_workload(cluster, "vision", "began")
+        for number in range(5):
+            make_episode(
+                began,
+                f"{cluster.name}-{number}",
+                since=now - 9 * HOUR,
+                until=now - 9 * HOUR + timedelta(minutes=minutes),
+                tier=portal.tiers[0],
+                units=4.0,
+            )
+    made = make_workload(west, "vision", "held")
+    make_episode(made, "held", since=now - HOUR, kind="Job", tier=portal.tiers[0], units=4.0)
+    assert "Half of 5 such requests of the last 30 days started within 10 min" in why(
+        "vision/train-9"
+    )
+    assert "such requests" not in why("vision/held")

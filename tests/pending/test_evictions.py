@@ -98,3 +98,22 @@ def test_what_volcano_evicts_is_kept_too(west: Cluster, message: str, reclaimed:
 def test_a_pod_that_never_held_gpus_lost_none(west: Cluster) -> None:
     ended_pod(west, end_reason="PreemptionByScheduler", bound_at=None)
     assert note_evictions(west.pk, now=NOW, since=None) == 0
+
+
+def test_more_than_one_query_takes_are_all_kept(west: Cluster) -> None:
+    train = make_workload(west, "vision", "train")
+    for number in range(501):
+        uid = f"uid-{number}"
+        make_pod(
+            train, f"a-{number}", created_at=NOW - HOUR, uid=uid, bound_at=NOW - HOUR, ended_at=NOW
+        )
+        told = SeenEvent("Pod", "a", uid, "Evict", "Pod is evicted, because of preempt")
+        see(west, Kind.EVENT, f"uid-event-{number}", told, at=NOW)
+    for number in range(501):
+        job = make_workload(west, "speech", f"job-{number}")
+        uid = f"uid-job-{number}"
+        make_pod(job, "b", created_at=NOW - HOUR, uid=uid, bound_at=NOW - HOUR, ended_at=NOW)
+        lost = Condition("Preempted", "True", "InClusterQueue", since=NOW.timestamp())
+        body = SeenWorkload(0.0, owner_kind="Job", owner=job.name, conditions=(lost,))
+        see(west, Kind.KUEUE_WORKLOAD, f"uid-w-{number}", body, at=NOW, namespace="speech")
+    assert note_evictions(west.pk, now=NOW, since=NOW - HOUR) == 1002

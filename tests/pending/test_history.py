@@ -1,20 +1,25 @@
 """Waiting over time: sums of days are those of the spells, whatever was rolled and when."""
 
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import DataError, connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import NamespaceClaim
+from apps.pending.domain.causes import Cause, Counts
 from apps.pending.models import CauseSpell, Episode, Refreshed, WaitDay
 from apps.pending.selectors import By, HistoryRow, PendingFilters, pending_history
-from apps.pending.services import prune, roll_days
-from tests.factories import Portal, make_portal, make_workload
-from tests.pending.rows import make_episode, make_eviction, make_looked
+from apps.pending.services import prune, refresh, roll_days
+from apps.pending.services.days import roll_day
+from apps.usage.domain.amounts import NANO
+from tests.factories import Portal, make_pod, make_portal, make_workload
+from tests.pending.rows import Script, make_episode, make_eviction, make_looked, waits
 
 # Midnight in Berlin.
 MONDAY = datetime(2026, 11, 15, 23, tzinfo=UTC)
@@ -193,3 +198,88 @@ def test_what_is_past_its_retention_is_forgotten(portal: Portal) -> None:
     assert not Episode.objects.filter(name="old").exists()
     assert Episode.objects.filter(name="lasts").exists()
     assert WaitDay.objects.count() == sums
+
+
+def total(**where: Any) -> float:
+    return sum(WaitDay.objects.filter(**where).values_list("waited", flat=True)) / NANO
+
+
+def test_what_is_seen_to_wait_since_before_the_retention_leaves_old_sums_alone(
+    portal: Portal,
+) -> None:
+    old = NOW - timedelta(days=500)
+    west = portal.clusters[0]
+    make_episode(make_workload(west, "vision", "train"), since=old, until=old + 5 * HOUR)
+    Refreshed.objects.update(rolled_to=None)
+    for pk in Refreshed.objects.values_list("cluster_id", flat=True):
+        roll_day(pk, day_of(old, portal.zone), now=NOW, zone=portal.zone)
+    roll_days(now=NOW)
+    day = day_of(old, portal.zone)
+    assert total(day=day) == 5.0
+    prune(now=NOW)
+    job = waits(
+        "uid-job",
+        kind="Job",
+        since=(NOW - timedelta(days=600)).timestamp(),
+        counts=Counts.SUPPRESSED,
+        cause=Cause.ADMISSION,
+    )
+    later = NOW + timedelta(minutes=1)
+    make_looked(west, NOW)
+    assert refresh(west.pk, now=later, look=Script([job])) >= 1
+    mark = Refreshed.objects.get(cluster=west).rolled_to
+    assert mark is not None
+    assert mark > old + timedelta(days=2)
+    roll_days(now=later)
+    assert total(day=day) == 5.0
+
+
+def test_a_request_for_more_than_a_sum_can_hold_is_kept_as_the_most(portal: Portal) -> None:
+    west, east = portal.clusters
+    make_episode(make_workload(west, "vision", "huge"), since=NOW - 2 * HOUR, units=9e18, tier=None)
+    make_episode(make_workload(east, "speech", "notes"), since=NOW - 2 * HOUR)
+    assert roll_days(now=NOW) > 0
+    assert WaitDay.objects.filter(cluster=west, waited=2**63 - 1).exists()
+    assert WaitDay.objects.filter(cluster=east, waited=2 * NANO).exists()
+
+
+def test_a_cluster_whose_days_cannot_be_summed_keeps_no_other_from_it(portal: Portal) -> None:
+    west, east = portal.clusters
+    make_episode(make_workload(east, "speech", "notes"), since=NOW - 2 * HOUR)
+
+    def refused(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
+        if sql.startswith("DELETE") and "waitday" in sql and west.pk in params:
+            raise DataError("out of range")
+        return execute(sql, params, *rest)
+
+    with connection.execute_wrapper(refused):
+        roll_days(now=NOW)
+    assert set(WaitDay.objects.values_list("cluster__name", flat=True)) == {"east"}
+
+
+def test_what_is_written_into_a_day_just_summed_is_summed_the_next_time(portal: Portal) -> None:
+    west = portal.clusters[0]
+    train = make_workload(west, "vision", "train")
+    refresh(west.pk, now=NOW, look=Script())
+    roll_days(now=NOW)
+    Refreshed.objects.update(rolled_to=MONDAY)
+    before = total(cluster=west, day=day_of(MONDAY, portal.zone))
+    written: list[str] = []
+
+    def meanwhile(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
+        # While the second day is summed, a gap of the ledger of the first day is filled.
+        result = execute(sql, params, *rest)
+        if sql.startswith("DELETE") and "waitday" in sql and west.pk in params:
+            written.append(sql)
+            if len(written) == 2:
+                at = MONDAY + 3 * HOUR
+                make_pod(train, "late", created_at=at, bound_at=at + HOUR, started_at=at + HOUR)
+                refresh(west.pk, now=NOW, look=Script())
+        return result
+
+    with connection.execute_wrapper(meanwhile):
+        roll_days(now=NOW)
+    assert len(written) >= 2
+    roll_days(now=NOW + timedelta(minutes=5))
+    after = total(cluster=west, day=day_of(MONDAY, portal.zone))
+    assert after == pytest.approx(before + 1.0)

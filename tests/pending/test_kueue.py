@@ -451,7 +451,7 @@ def test_nodes_are_added_where_not_even_one_gpu_each_has_a_place() -> None:
     [
         pytest.param(
             [node("a", 8, 6, labels=POOL), node("b", 8, 8, labels=POOL)],
-            *(1, "free 2 nvidia.com/gpu on a, held by others/x"),
+            *(1, "free 2 nvidia.com/gpu on a."),
             id="on the node where least is missing",
         ),
         pytest.param(

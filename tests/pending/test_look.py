@@ -423,7 +423,8 @@ OUT_OF = (
 
 
 def turned_away(name: str, **fields: Any) -> Sighting:
-    values = {"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "node": "a"}
+    values: dict[str, Any] = {"phase": "Failed", "node": "a", "bound": AT - 60}
+    values["reason"] = "OutOfnvidia.com/gpu"
     one = pod(name, 4, **(values | fields))
     assert isinstance(one.body, SeenPod)
     return replace(one, body=replace(one.body, message=OUT_OF))

@@ -1,12 +1,18 @@
 """What schedulers, API servers and kubelets write, old and new, read into parts."""
 
+from dataclasses import replace
+from time import process_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.clusters.domain.sightings import Kind, SeenEvent, SeenPod
 from apps.pending.domain.causes import Cause
+from apps.pending.domain.look import look
 from apps.pending.domain.messages import Verdict, cause_of, insufficient, parse
 from apps.pending.domain.refusals import refusal, rejection
+from tests.pending.worlds import AT, node, pod, seen, world
 
 NO_CLAIMS = " no new claims to deallocate, preemption: "
 
@@ -251,3 +257,27 @@ def test_no_text_is_too_strange(text: str) -> None:
     refusal(text)
     rejection(text, text)
     cause_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("exceeded quota: a, requested: " * 30_000, id="quota"),
+        pytest.param("failed quota: a" * 60_000, id="keys"),
+        pytest.param("enough resource: a" * 60_000, id="kubelet"),
+        pytest.param("a" * 1_000_000, id="one long word"),
+        pytest.param("a." * 500_000, id="many short words"),
+        pytest.param("driver a" * 100_000, id="driver"),
+    ],
+)
+def test_no_text_however_long_takes_long_to_read(text: str) -> None:
+    away = pod("away", 1, phase="Failed", reason="OutOfx", node="a")
+    assert isinstance(away.body, SeenPod)
+    away = replace(away, body=replace(away.body, message=text))
+    starting = pod("p", 1, node="a", bound=AT - 60)
+    told = SeenEvent("Pod", "p", starting.uid, "FailedMount", text, first=AT, last=AT)
+    state = world(node("a"), away, starting, seen(Kind.EVENT, "e", told))
+    began = process_time()
+    refusal(text)
+    assert len(look(state)) == 2
+    assert process_time() - began < 1.0

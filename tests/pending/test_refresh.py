@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from celery import current_app
-from django.db import connection
+from django.db import DataError, connection
 from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -31,6 +31,7 @@ from tests.factories import A100, ensure_builtin, make_cluster, make_pod, make_t
 from tests.pending.rows import GPU, Script, see, waits
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 WATCHED_FROM = NOW - timedelta(days=10)
 
 
@@ -211,6 +212,45 @@ def test_nothing_ends_because_an_outage_hid_it(world: World) -> None:
     assert not Episode.objects.filter(until__isnull=False).exists()
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["the watch goes on", "it begins anew"])
+def test_what_ended_while_nobody_watched_ended_when_it_did(world: World, anew: bool) -> None:
+    thing = waits("uid-w", kind="Workload", since=NOW.timestamp(), counts=Counts.SUPPRESSED)
+    world.look(thing)
+    for _ in range(6):
+        world.look(after=600, watched=False)
+    if anew:
+        WatchSpan.objects.create(cluster=world.cluster, start=world.now, end=world.now + HOUR)
+    admitted = Condition("QuotaReserved", "True", since=NOW.timestamp() + 60.0)
+    body = SeenWorkload(NOW.timestamp(), conditions=(admitted,))
+    see(world.cluster, Kind.KUEUE_WORKLOAD, "uid-w", body, at=world.now)
+    world.look(watched=not anew)
+    episode = Episode.objects.get()
+    assert (episode.until, episode.outcome) == (NOW + seconds(60), "settled")
+
+
+def test_what_changed_while_nobody_watched_changed_when_it_did(world: World) -> None:
+    world.pod()
+    world.look(waiting_since(world))
+    world.look(after=3600, watched=False)
+    see(world.cluster, Kind.POD, "uid-a", SeenPod(NOW.timestamp()), at=NOW + seconds(900))
+    world.look(waits(since=NOW.timestamp(), cause=Cause.QUOTA))
+    assert spells(Episode.objects.get())[0] == (0.0, 900.0, "pending", "capacity")
+
+
+def test_a_look_after_the_watch_had_gone_did_not_see_what_ended_then(world: World) -> None:
+    thing = waits("uid-w", kind="Workload", since=NOW.timestamp(), counts=Counts.SUPPRESSED)
+    world.look(thing)
+    world.script.found = [thing]
+    refresh(world.cluster.pk, now=NOW + seconds(100), look=world.script)
+    world.now += HOUR
+    WatchSpan.objects.create(cluster=world.cluster, start=world.now, end=world.now + HOUR)
+    admitted = Condition("QuotaReserved", "True", since=NOW.timestamp() + 20.0)
+    body = SeenWorkload(NOW.timestamp(), conditions=(admitted,))
+    see(world.cluster, Kind.KUEUE_WORKLOAD, "uid-w", body, at=world.now)
+    world.look(watched=False)
+    assert Episode.objects.get().until == NOW + seconds(20)
+
+
 def test_while_nobody_watches_the_ledger_still_ends_a_wait(world: World) -> None:
     pod = world.pod()
     world.look(waiting_since(world))
@@ -228,6 +268,22 @@ def test_pods_from_before_anybody_watched_say_so(world: World) -> None:
     assert [row.detail for row in old.spells.all()] == ["before recording", ""]
     first, second = waiting.spells.order_by("start")
     assert (first.detail, first.end, second.cause) == ("before recording", WATCHED_FROM, "capacity")
+
+
+def test_what_has_no_pods_from_before_anybody_watched_says_so_too(world: World) -> None:
+    early = WATCHED_FROM - timedelta(days=1)
+    world.look(
+        waits(
+            "uid-job",
+            kind="Job",
+            since=early.timestamp(),
+            counts=Counts.SUPPRESSED,
+            cause=Cause.QUOTA,
+        )
+    )
+    first, second = CauseSpell.objects.order_by("start")
+    assert (first.cause, first.detail, first.counts) == ("other", "before recording", "suppressed")
+    assert (first.start, first.end, second.cause) == (early, WATCHED_FROM, "quota")
 
 
 def test_pods_of_a_cluster_without_api_access_are_not_watched(db: None) -> None:
@@ -446,6 +502,34 @@ def test_a_process_killed_between_two_writes_leaves_no_trace(
     world.look()
     assert Episode.objects.count() == 5
     assert CauseSpell.objects.count() == 10
+
+
+def test_owner_references_longer_than_a_kind_or_a_uid_are_kept_clipped(world: World) -> None:
+    world.pod()
+    other = waiting_since(world)
+    long = waits(
+        "u" * 200, kind="K" * 100, since=NOW.timestamp(), counts=Counts.SUPPRESSED, name="x"
+    )
+    for _ in range(2):
+        assert world.look(other, long) == 2
+    kept = set(Episode.objects.values_list("kind", "uid"))
+    assert kept == {("Pod", "uid-a"), ("K" * 63, "u" * 64)}
+
+
+def test_an_episode_that_no_database_takes_keeps_no_other_from_being_kept(world: World) -> None:
+    for uid in ("uid-a", "uid-b", "uid-c"):
+        world.pod(uid)
+
+    def refused(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
+        if sql.startswith("INSERT") and "pending_episode" in sql and "uid-b" in str(params):
+            raise DataError("value too long")
+        return execute(sql, params, *rest)
+
+    found = [waits(uid, since=NOW.timestamp()) for uid in ("uid-a", "uid-b", "uid-c")]
+    with connection.execute_wrapper(refused):
+        assert world.look(*found) == 2
+    assert Refreshed.objects.get().error == ""
+    assert world.look(*found) == 3
 
 
 def test_texts_that_no_database_takes_are_kept_without_what_it_refuses(world: World) -> None:

@@ -12,7 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.sightings import Body, Kind, SeenPodGroup, SeenWorkload
 from apps.clusters.domain.window import Window
-from apps.clusters.models import GpuModel, NamespaceClaim, Pod
+from apps.clusters.models import GpuModel, NamespaceClaim, Pod, WatchNote
+from apps.pending.models import Episode
 from apps.pending.selectors import (
     By,
     Context,
@@ -35,6 +36,7 @@ from apps.pending.selectors import (
     time_to_start,
     typical_wait,
 )
+from apps.pending.selectors.scope import Scope
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import PodHour
 from apps.usage.selectors import CursorRefused
@@ -105,6 +107,71 @@ def test_what_waits_is_told_longest_first(portal: Portal) -> None:
     assert (row.tier, row.workload, row.wait_seconds) == ("gold", "Job/train", 7200.0)
     assert (row.suggestion, row.stale) == ("Free 4 GPUs.", False)
     assert page.rows[0].tier == "undetermined"
+
+
+HELD = ["speech/notes-0", "vision/train-0"]
+BOTH = "Free 4 GPUs on west-1, held by speech/notes-0 and vision/train-0."
+MINE = "Free 4 GPUs on west-1, held in part by vision/train-0."
+
+
+@pytest.mark.parametrize("text", ["Free 4 GPUs on west-1.", BOTH], ids=["now", "as once kept"])
+@pytest.mark.parametrize(
+    ("holders", "everything", "told", "named"),
+    [
+        pytest.param(HELD, True, BOTH, HELD, id="who sees everything"),
+        pytest.param(HELD, False, MINE, HELD[1:], id="another team's beside one's own"),
+        pytest.param(HELD[:1], False, "Free 4 GPUs on west-1.", None, id="another team's"),
+        pytest.param(
+            HELD[1:], False, "Free 4 GPUs on west-1, held by vision/train-0.", HELD[1:], id="own"
+        ),
+    ],
+)
+def test_suggestions_name_pods_of_teams_that_the_reader_sees(
+    portal: Portal,
+    text: str,
+    holders: list[str],
+    everything: bool,
+    told: str,
+    named: list[str] | None,
+) -> None:
+    change = {"amount": 4, "nodes": ["west-1"], "holders": holders}
+    Episode.objects.filter(name="train-2").update(
+        suggestions=[{"action": "free", "text": text, "change": change}]
+    )
+    reader = EVERYTHING if everything else of(portal.vision)
+    (row,) = [r for r in pending_now(NOW, visibility=reader).rows if r.name == "train-2"]
+    (found,) = episodes_of("west", row.uid, at=NOW, visibility=reader)
+    for one in (row, found.row):
+        assert (one.suggestion, one.suggestions[0].text) == (told, told)
+        assert one.suggestions[0].change.get("holders") == named
+        assert one.suggestions[0].change["amount"] == 4
+
+
+def test_a_namespace_is_seen_where_it_is_ones_own_and_not_by_its_name_elsewhere(
+    portal: Portal,
+) -> None:
+    scope = Scope(NOW, PendingFilters(), of(portal.vision))
+    assert ("west", "vision") in scope.seen_names
+    assert not {name for _, name in scope.seen_names} & {"speech", "stray"}
+
+
+def test_what_may_not_be_read_any_more_is_stale_since_then(portal: Portal) -> None:
+    since = NOW - HOUR
+    for cluster, subject in (("west", "events"), ("east", "statefulsets")):
+        WatchNote.objects.create(
+            cluster=next(one for one in portal.clusters if one.name == cluster),
+            subject=f"waiting:{subject}",
+            text="May not be read.",
+            since=since,
+        )
+    with at_most(6):
+        rows = pending_now(NOW, visibility=EVERYTHING).rows
+    assert {row.name: (row.stale, row.as_of) for row in rows} == {
+        "notes-2": (True, since),
+        "train-2": (False, NOW),
+        "late": (False, NOW),
+    }
+    assert [row.cluster for row in looks(NOW, visibility=EVERYTHING)] == ["east", "west"]
 
 
 @pytest.mark.parametrize(

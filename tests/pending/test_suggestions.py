@@ -219,6 +219,32 @@ def test_a_node_with_two_taints_is_not_opened_by_one_toleration() -> None:
     assert [one.action for one in found] == [Action.FREE]
 
 
+def test_who_holds_is_for_machines_alone_and_never_in_words() -> None:
+    state = world(pod("p", 8, NO_NODE), node("a", 8, 8), holders=[holder("secret", "a", 8)])
+    why = only(state).diagnosis
+    assert why.suggestions[0].change["holders"] == ["others/secret"]
+    words = [why.explanation, why.detail, *why.context, *(step.text for step in why.suggestions)]
+    assert not any("others" in text or "secret" in text for text in words)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "aws-node-termination-handler/spot-itn",
+        "cloud.google.com/impending-node-termination",
+        "node.cilium.io/agent-not-ready",
+        "node.kubernetes.io/unreachable",
+    ],
+)
+def test_nobody_is_told_to_tolerate_that_a_node_is_about_to_go(key: str) -> None:
+    leaving = node("a", 8, 0, taints=(Taint(key, "", "NoSchedule"),))
+    steps = only(world(pod("p", 1, NO_NODE), leaving)).diagnosis.suggestions
+    assert [step.action for step in steps] == [Action.LOOK_AT_NODE]
+
+
 @pytest.mark.parametrize(
     ("holders", "named"),
     [

@@ -20,6 +20,7 @@ from tests import factories
 from tests.factories import Portal
 from tests.programs import find
 from tests.web.devices import make_devices
+from tests.web.promises import make_promises
 from tests.web.waiting import look, make_waiting
 
 # Four local days of Berlin; the 26th has 25 hours. Long past, so that no test waits for a clock.
@@ -44,6 +45,7 @@ def make_filled_portal() -> Portal:
     make_devices(portal, LOOKED)
     make_waiting(portal, LOOKED)
     look(portal.clusters, LOOKED)
+    make_promises(portal, now=LOOKED)
     return portal
 
 

@@ -10,26 +10,37 @@ from django.test import Client
 
 # Page → the most queries that it may need, signing in and report settings included.
 PAGES = {
-    "/": 52,
-    "/tiers/gold/": 47,
+    "/": 47,
+    "/tiers/gold/": 41,
     "/teams/": 20,
-    "/teams/vision/": 53,
-    "/workloads/west/vision/Job/train/": 36,
-    "/pods/west/uid-train-0/": 20,
+    "/teams/vision/": 90,
+    "/fairness/": 40,
+    "/fairness/gold/": 40,
+    "/workloads/west/vision/Job/train/": 34,
+    "/pods/west/uid-train-0/": 18,
     "/health/data/": 24,
     "/explain/": 32,
+    "/waste/": 48,
 }
 
 # The same of pages that show no window of time, or mostly what is now.
 STANDING = {
     "/tiers/": 26,
-    "/pending/": 48,
-    "/pending/west/uid-train-2/": 20,
+    "/pending/": 30,
+    "/pending/west/uid-train-2/": 14,
+    "/quotas/": 60,
+    "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 30,
+    "/teams/vision/statement/": 30,
+    "/fairness/gold/what-if/": 12,
+    "/costs/": 46,
+    "/exports/": 18,
     "/devices/": 26,
     "/devices/west/GPU-00000000-0000-0000-0000-000000000001/": 18,
     "/search/": 16,
     "/first-run/": 14,
     "/views/": 8,
+    "/tokens/": 9,
+    "/people/": 10,
 }
 
 

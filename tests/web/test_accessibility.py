@@ -23,6 +23,11 @@ MORE = (
     "/tiers/nowhere/",
     f"/devices/?{DAILY}&node=west-1&health=broken&uuid=0&gpu_model=nothing",
     "/devices/west/GPU-00000000-0000-0000-0000-000000000004/",
+    "/teams/vision/statement/?week=2025-10-26",
+    f"/fairness/gold/what-if/?{DAILY}&gpus=4&who=vision&entitled=6&cards=x",
+    f"/fairness/gold/what-if/?{DAILY}&gpus=4&who=vision&entitled=6",
+    f"/quotas/?{DAILY}&source=Bag&effective=no",
+    "/quotas/west/ResourceQuota/vision-prod/inert/nvidia.com/gpu/",
     f"/?{DAILY}&team=vision&capacity_type=spot&gpu_model=nothing",
     f"/teams/vision/?{DAILY}&tier=gold&team=speech&namespace=vision",
 )

@@ -52,6 +52,26 @@ def test_what_would_help_is_in_order_with_something_to_paste(
     assert 'data-copy="help-2"' in page
 
 
+def test_pods_of_other_teams_are_not_named_by_what_would_help(
+    waiting: dict[str, Episode], portal: Portal, signed_in: SignIn, admin: Client
+) -> None:
+    text = "Free 2 nvidia.com/gpu on west-1, held by speech/secret-0."
+    change = {"resource": "nvidia.com/gpu", "amount": 2.0, "holders": ["speech/secret-0"]}
+    Episode.objects.filter(pk=waiting["train-2"].pk).update(
+        suggestions=[{"action": "free", "text": text, "change": change}]
+    )
+    mine = signed_in(portal.ada)
+    pod = f"/pods/west/{waiting['train-2'].uid}/"
+    workload = "/workloads/west/vision/Job/train/"
+    assert "held by speech/secret-0" in words(text_of(admin, TRAIN))
+    for page in (TRAIN, "/pending/", pod, workload):
+        response = mine.get(page)
+        told = response.content.decode()
+        assert (page, response.status_code) == (page, 200)
+        assert "secret-0" not in told, page
+    assert "Free 2 nvidia.com/gpu on west-1." in words(text_of(mine, TRAIN))
+
+
 def test_what_the_scheduler_counted_is_of_all_nodes_and_never_added_up(
     waiting: dict[str, Episode], admin: Client
 ) -> None:

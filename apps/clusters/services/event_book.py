@@ -10,6 +10,8 @@ from apps.clusters.services.sighting_book import SightingBook
 KEEP_SECONDS = 3600.0
 MOST_EARLY = 10_000
 _LOOK_SECONDS = 60.0
+_OF_ATTEMPTS = frozenset({"FailedCreate", "FailedToCreatePod"})
+"""What a controller tells each time it tries: once it is silent, they explain nothing."""
 
 _Name = tuple[str, str]
 
@@ -19,7 +21,8 @@ class EventBook:
 
     An event may come before what it is about: the latest of these wait in memory, of at most
     `MOST_EARLY` things. One that explains something stays, whatever the server forgets, until
-    that is gone for an hour and nobody has repeated it for as long.
+    that is gone for an hour and nobody has repeated it for as long; that a pod could not be made
+    stays only until it has not been repeated for an hour.
     """
 
     def __init__(self, book: SightingBook, is_ledger_pod: Callable[[str], bool]) -> None:
@@ -63,9 +66,11 @@ class EventBook:
 
     def _is_over(self, event: SeenEvent, at: float) -> bool:
         """Say whether what an event is about is gone, and it was last told an hour ago."""
+        last = event.last if event.last is not None else at
+        if event.reason in _OF_ATTEMPTS:
+            return at - last > KEEP_SECONDS
         if self._book.has(event.about_uid):
             return False
-        last = event.last if event.last is not None else at
         since = max(last, self._book.gone_at.get(event.about_uid, last))
         return at - since > KEEP_SECONDS
 

@@ -42,9 +42,10 @@ def answer(
 
 
 def _head(row: PendingRow, zone: ZoneInfo) -> str:
-    what = f"{row.kind} {row.cluster}/{row.namespace}/{row.name}"
+    what = _printable(f"{row.kind} {row.cluster}/{row.namespace}/{row.name}")
     since = f"{_clock(row.since, zone)} ({duration(row.wait_seconds)})"
-    asks = f"asks for {row.units:g} × {row.resource or 'no GPU'}, {_gpus(row.gpu_equivalents)}"
+    resource = _printable(row.resource) or "no GPU"
+    asks = f"asks for {row.units:g} × {resource}, {_gpus(row.gpu_equivalents)}"
     if row.until is not None:
         return f"{what} {_ENDED.get(row.outcome, 'ended')} after {duration(row.wait_seconds)}."
     again = " again" if row.again else ""
@@ -52,7 +53,7 @@ def _head(row: PendingRow, zone: ZoneInfo) -> str:
     lines = [f"{what} {verb}{again} since {since}; {asks}, tier {row.tier}, team {row.team}."]
     if row.stale:
         known = f"as of {_clock(row.as_of, zone)}" if row.as_of else "of nobody knows when"
-        lines.append(f"Nobody watches this cluster at present: this is {known}, and may be over.")
+        lines.append(f"Nobody watches this at present: it is {known}, and may be over.")
     return "\n".join(lines)
 
 
@@ -110,11 +111,17 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 
 def _filled(text: str, indent: str = "") -> str:
+    text = _printable(text)
     inner = indent + " " * (len(text) - len(text.lstrip()))
     lines = wrap(
         " ".join(text.split()), WIDTH - len(inner), break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(f"{inner}{line}" for line in lines)
+
+
+def _printable(text: str) -> str:
+    """Return a text without what would steer a terminal: much of it is written by users."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _gpus(amount: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 from apps.clusters.models import Cluster
 from apps.pending import services as pending
@@ -59,14 +59,14 @@ class WaitingLooks:
         try:
             for pk in self.clusters(self.name):
                 self._look_at(pk)
-        except DatabaseError as error:
+        except (DatabaseError, InterfaceError) as error:
             logger.warning("the catalog cannot be read now: %s", error)
             connection.close_if_unusable_or_obsolete()
 
     def _look_at(self, pk: int) -> None:
         try:
             self.look(pk)
-        except DatabaseError:
+        except (OperationalError, InterfaceError):
             raise
         except Exception:
             # Whatever it is, the other clusters are looked at, and this one again.

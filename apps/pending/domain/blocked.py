@@ -4,11 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from apps.clusters.domain.sightings import Kind, Scope, SeenController, SeenQuota, Sighting
+from apps.clusters.domain.sightings import (
+    Kind,
+    Scope,
+    SeenController,
+    SeenEvent,
+    SeenQuota,
+    Sighting,
+)
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
 from apps.pending.domain.fits import EPSILON
-from apps.pending.domain.refusals import SPEC_KEYS, Refusal, refusal
+from apps.pending.domain.refusals import EXCEEDED, SPEC_KEYS, Refusal, refusal
 from apps.pending.domain.steps import together
 from apps.pending.domain.wording import amount, amounts, count, listed, number
 from apps.pending.domain.world import World, bodies, plain
@@ -19,6 +26,8 @@ _REPLICA_FAILURE = "ReplicaFailure"
 _REQUESTS = "requests."
 _COUNTS = ("pods", "count/pods")
 _SETTLE_SECONDS = 60.0
+_SPEAKS_SECONDS = 3600.0
+"""A controller tries again within minutes: what it was told longer ago explains nothing now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +87,24 @@ class Blocked:
         if not message:
             settled = self._world.state.at - seen.changed >= _SETTLE_SECONDS
             return self._by_quota(seen, body, missing, short, "") if short and settled else None
-        if why.cause is Cause.QUOTA:
-            return self._by_quota(seen, body, missing, short or _told(why, missing), message)
-        return self._not_admitted(body, missing, why, message)
+        if why.cause is not Cause.QUOTA:
+            return self._not_admitted(body, missing, why, message)
+        known = self._quota(seen.namespace, why.quota)
+        short = short or _told(why, missing, known)
+        if short or known is None or why.detail != EXCEEDED or not why.limited:
+            return self._by_quota(seen, body, missing, short, message)
+        return _room_by_now(body, missing, why, message) if _fails(body) else None
+
+    def since(self, seen: Sighting, body: SeenController) -> float:
+        """Return since when pods are refused, or none are made: as conditions and events tell."""
+        known = [c for c in body.conditions if c.since is not None]
+        failing = [c for c in known if c.type == _REPLICA_FAILURE and c.status == "True"]
+        conditions = [*failing, *(c for c in known if c.type == "Suspended")]
+        times = [c.since for c in conditions if c.since is not None]
+        if not failing and not body.suspended:
+            told = [e.first or e.last or seen.changed for e in self._failed_creates(seen)]
+            times.append(min(told, default=seen.changed))
+        return max([body.created, *times])
 
     def suspended(self, seen: Sighting, body: SeenController) -> Diagnosis:
         """Return that a Job is suspended, so that no pods are made."""
@@ -99,8 +123,18 @@ class Blocked:
         found = [
             c.message for c in body.conditions if c.type == _REPLICA_FAILURE and c.status == "True"
         ]
-        told = [plain(e.message) for e in self._world.events(seen.uid, *_FAILED_CREATE)]
+        told = [plain(e.message) for e in self._failed_creates(seen)]
         return next((text for text in (*found, *told) if text), "")
+
+    def _failed_creates(self, seen: Sighting) -> list[SeenEvent]:
+        """Return the events of pods not made that were told lately, latest first."""
+        earliest = self._world.state.at - _SPEAKS_SECONDS
+        found = self._world.events(seen, *_FAILED_CREATE)
+        return [e for e in found if (e.last or e.first or earliest) >= earliest]
+
+    def _quota(self, namespace: str, name: str) -> SeenQuota | None:
+        found = self._quotas.get(namespace, ())
+        return next((quota for named, quota in found if named == name), None)
 
     def _by_quota(
         self,
@@ -174,18 +208,30 @@ def _counts(scopes: tuple[Scope, ...]) -> bool:
     return all(scope.name in ("NotBestEffort", "NotTerminating") for scope in scopes)
 
 
-def _told(why: Refusal, missing: int) -> list[Shortfall]:
-    """Return what the refusal itself says, for want of the quota."""
-    return [
-        Shortfall(
-            why.quota,
-            key,
-            limit,
-            why.used.get(key, 0.0),
-            why.used.get(key, 0.0) + why.requested.get(key, 0.0) * missing,
-        )
-        for key, limit in sorted(why.limited.items())
-    ]
+def _fails(body: SeenController) -> bool:
+    """Say whether a controller itself says that it cannot make its pods."""
+    return any(c.type == _REPLICA_FAILURE and c.status == "True" for c in body.conditions)
+
+
+def _room_by_now(body: SeenController, missing: int, why: Refusal, message: str) -> Diagnosis:
+    """Return that the quota has room since: the controller tries again, ever less often."""
+    text = f"{count(missing, 'pod')} refused of {body.wanted} wanted; quota {why.quota} has room."
+    wait = "Wait: its controller will try again."
+    step = Suggestion(Action.WAIT, wait, {"what": "pods", "on": why.quota})
+    return Diagnosis(Cause.QUOTA, why.quota, text, message, suggestions=(step,))
+
+
+def _told(why: Refusal, missing: int, quota: SeenQuota | None) -> list[Shortfall]:
+    """Return what the refusal says is short, by the figures of the quota where it is seen."""
+    found = []
+    for key, said in sorted(why.limited.items()):
+        limit = said if quota is None else quota.hard.get(key, float("inf"))
+        used = why.used.get(key, 0.0)
+        used = used if quota is None else quota.used.get(key, used)
+        to = used + why.requested.get(key, 0.0) * missing
+        if to > limit + EPSILON:
+            found.append(Shortfall(why.quota, key, limit, used, to))
+    return found
 
 
 def _raise(namespace: str, one: Shortfall) -> Suggestion:

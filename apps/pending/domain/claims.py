@@ -67,6 +67,8 @@ def _not_made(namespace: str, template: str, failed: SeenEvent | None) -> Diagno
     if why is not None and why.cause is Cause.QUOTA and why.quota:
         for key, limit in sorted(why.limited.items()):
             to = why.used.get(key, 0.0) + why.requested.get(key, 0.0)
+            if to <= limit:
+                continue
             steps.append(
                 Suggestion(
                     Action.RAISE_QUOTA,

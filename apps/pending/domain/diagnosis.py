@@ -12,7 +12,8 @@ class Action(StrEnum):
     """What a suggestion asks somebody to do; `Suggestion.change` has its particulars.
 
     The keys of `change`, all there unless marked with ?:
-    free: resource, amount, nodes (any one of them), holders? (pods as namespace/name)
+    free: resource, amount, nodes (any one of them), holders? (pods as namespace/name, of any
+    team: a reader may be shown only those of namespaces that are open to them)
     raise_quota: namespace, quota, key, from, to
     raise_queue_quota: cluster_queue, flavor, resource, from, to
     resume_queue: cluster_queue?, local_queue? (namespace/name), ; create_queue: namespace, name,

@@ -19,7 +19,14 @@ from apps.pending.domain.wording import listed
 
 EPSILON = 1e-9
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
-LIFECYCLE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_SICK_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_LEAVING_TAINTS = (
+    *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
+    *("karpenter.sh/", "aws-node-termination-handler/"),
+    *("cloud.google.com/impending-node-termination", "node.cilium.io/"),
+)
+LIFECYCLE_TAINTS = (*_SICK_TAINTS, *_LEAVING_TAINTS)
+"""Beginnings of taints that tell of a node that is sick, not up yet or about to go."""
 _BLOCKING = ("NoSchedule", "NoExecute")
 _UNSAID = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 CORDON = Taint(CORDON_TAINT, "", "NoSchedule")
@@ -259,7 +266,7 @@ def untolerated(node: SeenNode, tolerations: Iterable[Toleration]) -> list[Taint
     """Return the taints of a node that keep a pod away, without the one of a cordon."""
     borne = tuple(tolerations)
     taints = [t for t in node.taints if t.effect in _BLOCKING and t.key != CORDON_TAINT]
-    if not node.ready and not any(t.key.startswith(LIFECYCLE_TAINTS) for t in taints):
+    if not node.ready and not any(t.key.startswith(_SICK_TAINTS) for t in taints):
         taints.append(_NOT_READY)
     return [taint for taint in taints if not any(bears(one, taint) for one in borne)]
 

@@ -14,6 +14,7 @@ from apps.clusters.domain.sightings import (
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
 from apps.pending.domain.fits import EPSILON, bits, free
+from apps.pending.domain.state import Holder
 from apps.pending.domain.steps import together
 from apps.pending.domain.unplaced import Placer
 from apps.pending.domain.wording import amount, amounts, count, number
@@ -73,6 +74,34 @@ class Gangs:
                 asked[resource] = asked.get(resource, 0.0) + units
         return {r: max(said.get(r, 0.0), asked.get(r, 0.0)) for r in sorted({*said, *asked})}
 
+    def since(self, gang: Gang) -> float:
+        """Return since when a gang waits: when it was made, or when it stopped being whole.
+
+        Volcano writes anew every minute since when a gang is unschedulable: of one that never
+        ran the time says nothing.
+        """
+        body = gang.body
+        if gang.seen.kind is not Kind.GANG_POD_GROUP and not _has_run(body):
+            return body.created
+        times = [one.since for one in body.conditions if _blocks(one) and one.since is not None]
+        if gang.seen.kind is not Kind.GANG_POD_GROUP and not times:
+            times = [gang.seen.changed]
+        return max([body.created, *times])
+
+    def held(self, gang: Gang) -> list[Holder]:
+        """Return the pods of a gang that hold something: by its name, else by its owner.
+
+        An owner may have several gangs: of its pods no more are this one's than run of it.
+        """
+        seen, body = gang.seen, gang.body
+        named = self.world.held_by((seen.namespace, "", seen.name))
+        if named or not body.owner:
+            return list(named)
+        found = self.world.held_by((seen.namespace, body.owner_kind, body.owner))
+        # That of Kubernetes itself does not say how many run.
+        most = len(found) if seen.kind is Kind.GANG_POD_GROUP else self._bound_pods(gang)
+        return list(found[:most])
+
     def why(self, gang: Gang) -> Diagnosis:
         """Return why a gang waits and what it lacks."""
         message = self._message(gang)
@@ -89,7 +118,7 @@ class Gangs:
 
     def _message(self, gang: Gang) -> str:
         said = [one.message for one in gang.body.conditions if one.message and _blocks(one)]
-        told = [plain(e.message) for e in self.world.events(gang.seen.uid, *_EVENTS)]
+        told = [plain(e.message) for e in self.world.events(gang.seen, *_EVENTS)]
         return next(iter([*said, *told]), "")
 
     def _not_enqueued(self, gang: Gang, message: str) -> Diagnosis:
@@ -232,6 +261,12 @@ def waits(kind: Kind, body: SeenPodGroup) -> bool:
         done = [c for c in body.conditions if c.type in ("PodGroupScheduled", "Scheduled")]
         return not any(c.status == "True" for c in done)
     return body.phase in _WAITING_PHASES
+
+
+def _has_run(body: SeenPodGroup) -> bool:
+    """Say whether a gang was whole once; that some of it are scheduled does not tell."""
+    told = any(c.type == "Scheduled" and c.status == "True" for c in body.conditions)
+    return told or body.phase == "Unknown" or body.running > 0
 
 
 def _wait_for_queue(name: str) -> Suggestion:

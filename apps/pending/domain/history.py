@@ -55,6 +55,9 @@ COLUMN = {
 }
 """The sum that a spell of each kind adds to; what counts as nothing adds to none."""
 
+MOST = 2**63 - 1
+"""The largest sum that is kept; who asks for more GPUs than can be is not told any more exactly."""
+
 
 def amount(counted: float, seconds: float) -> int:
     """Return GPU-equivalents over some seconds in nano-GPU-hours."""

@@ -24,7 +24,7 @@ from apps.pending.domain.kueue import Kueue
 from apps.pending.domain.pods import Pods, selector
 from apps.pending.domain.queued import Queued, since, total, was_evicted
 from apps.pending.domain.rejected import turned_away
-from apps.pending.domain.state import ClusterState, Waiting
+from apps.pending.domain.state import ClusterState, Holder, Waiting
 from apps.pending.domain.unplaced import Placer
 from apps.pending.domain.wording import amounts
 from apps.pending.domain.world import Owner, World, bodies
@@ -46,8 +46,12 @@ def look(state: ClusterState) -> list[Waiting]:
     workloads = [w for one, why in queued if (w := _workload(world, one, why, by_owner, selectors))]
     stood_for = {(w.namespace, w.owner_kind, w.owner) for w in workloads}
     groups = [_gang(gangs, one, why, stood_for) for one, why in waiting_gangs]
-    stood_for |= {(w.namespace, w.owner_kind, w.owner) for w in groups if w.counts is not _NOTHING}
-    refused = list(_refused(world, stood_for))
+    counted = {
+        (w.namespace, w.owner_kind, w.owner)
+        for w in (*workloads, *groups)
+        if w.counts is not _NOTHING
+    }
+    refused = list(_refused(world, stood_for | counted, counted))
     away = turned_away(world, frozenset(w.uid for w in refused))
     everything = [*found, *workloads, *groups, *refused, *away, *_claims(world, claims, found)]
     return sorted(everything, key=lambda w: (w.namespace, w.kind, w.name, w.uid))
@@ -66,7 +70,7 @@ def _pods_by_owner(world: World) -> dict[Owner, list[SeenPod]]:
 
 
 def _counted(
-    world: World, requests: Mapping[str, float], pods: Iterable[SeenPod]
+    world: World, requests: Mapping[str, float], pods: Iterable[SeenPod | Holder]
 ) -> tuple[Counts, float]:
     """Return what a thing adds beyond its pods: as what, and which share of its requests."""
     there: dict[str, float] = {}
@@ -129,7 +133,9 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Wai
     """Return a PodGroup, as what it counts beyond its pods."""
     seen, body = one.seen, one.body
     requests = gangs.total(one)
-    counts, share = _counted(gangs.world, requests, (pod for _, pod in one.pods))
+    there: list[SeenPod | Holder] = [pod for _, pod in one.pods]
+    there += gangs.held(one)
+    counts, share = _counted(gangs.world, requests, there)
     first = one.pods[0][1] if one.pods else None
     owner_kind, owner = body.owner_kind, body.owner
     if not owner:
@@ -145,7 +151,7 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Wai
         name=seen.name,
         owner_kind=owner_kind,
         owner=owner,
-        since=body.created,
+        since=gangs.since(one),
         requests=requests,
         counts=counts,
         diagnosis=why,
@@ -156,8 +162,12 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Wai
     )
 
 
-def _refused(world: World, stood_for: set[Owner]) -> Iterable[Waiting]:
-    """Yield the controllers whose pods were refused, and suspended ones nobody stands for."""
+def _refused(world: World, stood_for: set[Owner], counted: set[Owner]) -> Iterable[Waiting]:
+    """Yield the controllers whose pods were refused, and suspended ones nobody stands for.
+
+    Of `stood_for` something waits, of `counted` something that counts what has no pods: of others
+    the refused pods are counted here.
+    """
     blocked = Blocked(world)
     for seen, body in world.controllers.values():
         missing = body.wanted - body.pods
@@ -172,7 +182,7 @@ def _refused(world: World, stood_for: set[Owner]) -> Iterable[Waiting]:
                 continue
             why = refused
         each = world.gpus(body.requests)
-        counted = owner not in stood_for and bool(each) and missing > 0
+        counts = owner not in counted and bool(each) and missing > 0
         yield Waiting(
             kind=seen.kind.short,
             uid=seen.uid,
@@ -180,11 +190,11 @@ def _refused(world: World, stood_for: set[Owner]) -> Iterable[Waiting]:
             name=seen.name,
             owner_kind=owner[1],
             owner=owner[2],
-            since=_since(seen, body),
+            since=blocked.since(seen, body),
             requests={r: units * max(missing, 0) for r, units in each.items()},
-            counts=Counts.SUPPRESSED if counted else _NOTHING,
+            counts=Counts.SUPPRESSED if counts else _NOTHING,
             diagnosis=why,
-            share=1.0 if counted else 0.0,
+            share=1.0 if counts else 0.0,
             node_selector=selector(body.placement),
             queue=body.queue,
         )
@@ -193,14 +203,6 @@ def _refused(world: World, stood_for: set[Owner]) -> Iterable[Waiting]:
 def _queued_job(body: SeenController) -> Diagnosis:
     text = f"Suspended until the queue {body.queue} admits it; its Workload is not seen."
     return Diagnosis(Cause.QUEUE, "suspended", text)
-
-
-def _since(seen: Sighting, body: SeenController) -> float:
-    """Return when pods of a controller were first refused, as far as its condition tells."""
-    kinds = ("Suspended", "ReplicaFailure")
-    times = [c.since for c in body.conditions if c.type in kinds and c.status == "True"]
-    known = [at for at in times if at is not None]
-    return max([body.created, *known])
 
 
 def _claims(world: World, claims: Claims, pods: list[Waiting]) -> Iterable[Waiting]:

@@ -59,7 +59,7 @@ class Pods:
 
     def _waiting(self, seen: Sighting, pod: SeenPod) -> Waiting:
         why = self._why(seen, pod)
-        context = self._world.context(seen.uid)
+        context = self._world.context(seen)
         requests = self._world.gpus(pod.requests)
         bound = bool(pod.node)
         counts = Counts.STARTING if bound else Counts.PENDING
@@ -85,7 +85,7 @@ class Pods:
 
     def _why(self, seen: Sighting, pod: SeenPod) -> Diagnosis:
         if pod.node:
-            return why_not_running(pod, self._world.events(seen.uid))
+            return why_not_running(pod, self._world.events(seen))
         message = self._message(seen, pod)
         if pod.gates:
             return self._gated(seen, pod, message)
@@ -99,7 +99,7 @@ class Pods:
                 text = "The scheduler failed on it and will try again."
                 return Diagnosis(Cause.SCHEDULER, SCHEDULER_ERROR, text, message)
             return self._placer.why(seen, pod, message)
-        events = self._world.events(seen.uid)
+        events = self._world.events(seen)
         return unmade(seen.namespace, pod, self._claims, events) or self._unseen(pod)
 
     def _message(self, seen: Sighting, pod: SeenPod) -> str:
@@ -107,7 +107,7 @@ class Pods:
         told = pod.scheduled
         if told is not None and told.status == "False" and told.message:
             return told.message
-        return self._world.failed_scheduling(seen.uid)
+        return self._world.failed_scheduling(seen)
 
     def _gated(self, seen: Sighting, pod: SeenPod, message: str) -> Diagnosis:
         if any(gate.startswith(_KUEUE) for gate in pod.gates):

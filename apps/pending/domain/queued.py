@@ -55,9 +55,9 @@ def was_evicted(body: SeenWorkload) -> bool:
 def since(body: SeenWorkload) -> float:
     """Return since when a Workload waits: when it was made, or when it lost its quota again."""
     evicted = condition(body, "Evicted")
-    if was_evicted(body) and evicted is not None and evicted.since is not None:
-        return max(body.created, evicted.since)
-    return body.created
+    if evicted is None or evicted.status != "True" or evicted.since is None:
+        return body.created
+    return max(body.created, evicted.since)
 
 
 def total(body: SeenWorkload) -> dict[str, float]:

@@ -22,6 +22,9 @@ _SUFFIXES = {"": 1.0, "m": 1e-3} | {
 }
 _SUFFIXES["Ki"] = 1024.0
 SPEC_KEYS = "must-specify"
+EXCEEDED = "exceeded"
+LONGEST = 8192
+"""Of a text no more is read: patterns take time that grows faster than what they search."""
 _REJECTED_PREFIX = "Pod was rejected: "
 _OVER = frozenset({"Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "Preempting"})
 
@@ -45,9 +48,10 @@ class Refusal:
 
 def refusal(message: str) -> Refusal:
     """Return what a text of `FailedCreate` says; never raises."""
+    message = message[:LONGEST]
     if found := _EXCEEDED.search(message):
         requested, used, limited = map(_amounts, found.group("requested", "used", "limited"))
-        return Refusal(Cause.QUOTA, "exceeded", found["quota"].strip(), requested, used, limited)
+        return Refusal(Cause.QUOTA, EXCEEDED, found["quota"].strip(), requested, used, limited)
     if found := _UNSPECIFIED.search(message):
         # `a,b` before 1.23, since then `a for: container; b for: container`.
         lists = [part.partition(" for: ")[0] for part in found["what"].split(";")]

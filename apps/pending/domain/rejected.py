@@ -5,7 +5,7 @@ import re
 from apps.clusters.domain.sightings import SeenController, SeenPod, Sighting
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
-from apps.pending.domain.refusals import rejection
+from apps.pending.domain.refusals import LONGEST, rejection
 from apps.pending.domain.state import Waiting
 from apps.pending.domain.steps import free_some
 from apps.pending.domain.wording import count
@@ -16,6 +16,8 @@ _OUT_OF = re.compile(
     r" used: (?P<used>[0-9]{1,18}), capacity: (?P<capacity>[0-9]{1,18})",
     re.ASCII,
 )
+_LATELY_SECONDS = 900.0
+"""A controller makes a new pod sooner than this: one that did not has stopped trying."""
 
 
 def turned_away(world: World, refused: frozenset[str]) -> list[Waiting]:
@@ -45,11 +47,17 @@ def _of_controller(
     body: SeenController,
     pods: list[tuple[Sighting, SeenPod]],
 ) -> Waiting | None:
-    """Return what of a controller does not run; None when the pods it made since then do."""
+    """Return what of a controller does not run; None when the pods it made since then do.
+
+    Only those of the last row of tries tell: an old one that is left over explains nothing.
+    """
     waiting = world.waiting_of.get(seen.uid, 0)
     missing = max(0, body.wanted - body.pods)
     idle = missing + waiting
     if not idle:
+        return None
+    pods = _lately(pods, world.state.at)
+    if not pods:
         return None
     last, pod = _last(pods)
     each = world.gpus(body.requests)
@@ -60,7 +68,7 @@ def _of_controller(
         name=seen.name,
         owner_kind=body.owner_kind or seen.kind.short,
         owner=body.owner or seen.name,
-        since=min(one.bound or one.created for _, one in pods),
+        since=min(_at(one) for _, one in pods),
         requests={r: units * idle for r, units in each.items()},
         counts=Counts.SUPPRESSED if missing else Counts.NOTHING,
         diagnosis=_diagnosis(last, pod, len(pods)),
@@ -82,7 +90,7 @@ def _alone(world: World, pods: list[tuple[Sighting, SeenPod]]) -> Waiting:
         name=pod.owner if owned else seen.name,
         owner_kind=pod.owner_kind or "Pod",
         owner=pod.owner or seen.name,
-        since=min(one.bound or one.created for _, one in pods),
+        since=min(_at(one) for _, one in pods),
         requests=world.gpus(pod.requests),
         counts=Counts.NOTHING,
         diagnosis=_diagnosis(seen, pod, len(pods)),
@@ -94,8 +102,23 @@ def _alone(world: World, pods: list[tuple[Sighting, SeenPod]]) -> Waiting:
     )
 
 
+def _at(pod: SeenPod) -> float:
+    return pod.bound or pod.created
+
+
+def _lately(pods: list[tuple[Sighting, SeenPod]], now: float) -> list[tuple[Sighting, SeenPod]]:
+    """Return the last tries that followed close upon each other; none when that is long ago."""
+    found, after = [], now
+    for one in sorted(pods, key=lambda one: -_at(one[1])):
+        if after - _at(one[1]) > _LATELY_SECONDS:
+            break
+        found.append(one)
+        after = _at(one[1])
+    return found
+
+
 def _last(pods: list[tuple[Sighting, SeenPod]]) -> tuple[Sighting, SeenPod]:
-    return max(pods, key=lambda one: (one[1].created, one[0].uid))
+    return max(pods, key=lambda one: (_at(one[1]), one[0].uid))
 
 
 def _diagnosis(seen: Sighting, pod: SeenPod, times: int) -> Diagnosis:
@@ -111,7 +134,7 @@ def _diagnosis(seen: Sighting, pod: SeenPod, times: int) -> Diagnosis:
 
 
 def _suggestion(pod: SeenPod, cause: Cause) -> Suggestion:
-    if said := _OUT_OF.search(pod.message):
+    if said := _OUT_OF.search(pod.message[:LONGEST]):
         short = float(said["requested"]) + float(said["used"]) - float(said["capacity"])
         if short > 0:
             return free_some(said["resource"], short, [pod.node])

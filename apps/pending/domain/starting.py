@@ -6,6 +6,7 @@ from typing import Any
 from apps.clusters.domain.sightings import ContainerWait, SeenEvent, SeenPod
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.refusals import LONGEST
 from apps.pending.domain.world import plain
 
 _IMAGE = frozenset(
@@ -22,7 +23,7 @@ _CRASH = frozenset(
 )
 _DRIVER = re.compile(r"driver(?: name)? \"?(?P<name>[\w.-]+)\"? not found", re.ASCII)
 _VOLUME = re.compile(
-    r"(?:\w+\.\w+ failed for volume \"|unmounted volumes=\[)(?P<name>[\w.-]+)[^:]*", re.ASCII
+    r"(?:\b\w++\.\w++ failed for volume \"|unmounted volumes=\[)(?P<name>[\w.-]+)[^:]*", re.ASCII
 )
 _EVENTS = {
     "FailedMount": "volume not mounted",
@@ -65,7 +66,7 @@ def why_not_running(pod: SeenPod, events: list[SeenEvent]) -> Diagnosis:
 
 def _to_mend(pod: SeenPod, told: SeenEvent, detail: str) -> Suggestion:
     """Suggest what the event names: a driver or a volume, else its node."""
-    text = plain(told.message)
+    text = plain(told.message)[:LONGEST]
     driver, volume = _DRIVER.search(text), _VOLUME.search(text)
     if driver is None and volume is None:
         change: dict[str, Any] = {"nodes": [pod.node], "reason": told.reason}

@@ -71,14 +71,16 @@ def steps_on(
 def free_some(
     resource: str, wanted: float, names: list[str], holders: Sequence[Holder] = ()
 ) -> Suggestion:
-    """Suggest to free an amount on any one of these nodes."""
+    """Suggest to free an amount on any one of these nodes.
+
+    Who holds it is in `change` alone: who reads the text may not be let to see others' pods.
+    """
     change: dict[str, Any] = {"resource": resource, "amount": wanted, "nodes": names}
     named = _enough_holders(holders, resource, wanted)
     if named:
         change["holders"] = named
     where = names[0] if len(names) == 1 else f"any one of {listed(names)}"
-    held = f", held by {listed(named)}" if named else ""
-    return Suggestion(Action.FREE, f"Free {amount(resource, wanted)} on {where}{held}.", change)
+    return Suggestion(Action.FREE, f"Free {amount(resource, wanted)} on {where}.", change)
 
 
 def tolerate(taint: Taint, names: list[str]) -> Suggestion:

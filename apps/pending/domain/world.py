@@ -40,7 +40,7 @@ class World:
         self.around = Surroundings(self._holders())
         self._held_by = self._by_owner()
         self._around: dict[tuple[Owner, ...], Surroundings] = {(): self.around}
-        self._events = self._by_uid()
+        self._events = self._by_subject()
         self.preempted = self._preempted()
         self.waiting_of = Counter(pod.controller for _, pod in self.pods if pod.phase != "Failed")
         self.schedulers = self._schedulers()
@@ -49,21 +49,25 @@ class World:
         """Return the GPU resources and device classes of a request."""
         return {r: a for r, a in sorted(requests.items()) if a > 0 and self.is_gpu(r)}
 
-    def events(self, uid: str, *reasons: str) -> list[SeenEvent]:
-        """Return the events about an object, latest first; of these reasons, where given."""
-        return [e for e in self._events.get(uid, ()) if not reasons or e.reason in reasons]
+    def events(self, about: Sighting, *reasons: str) -> list[SeenEvent]:
+        """Return the events about an object, latest first; of these reasons, where given.
 
-    def context(self, uid: str) -> tuple[str, ...]:
+        Of its own namespace alone: in another anybody may write what names the same uid.
+        """
+        found = self._events.get((about.namespace, about.uid), ())
+        return [e for e in found if not reasons or e.reason in reasons]
+
+    def context(self, about: Sighting) -> tuple[str, ...]:
         """Return what autoscalers said of a pod, word for word, latest first."""
         return tuple(
             f"{event.component or event.reason}: {event.message}"
-            for event in self.events(uid)
+            for event in self.events(about)
             if event.reason in _AUTOSCALERS or _of_karpenter(event)
         )
 
-    def failed_scheduling(self, uid: str) -> str:
+    def failed_scheduling(self, about: Sighting) -> str:
         """Return the scheduler's last text about a pod, as its events have it."""
-        found = (e for e in self.events(uid, "FailedScheduling") if not _of_karpenter(e))
+        found = (e for e in self.events(about, "FailedScheduling") if not _of_karpenter(e))
         return next((e.message for e in found), "")
 
     def preempted_at(self, pod: SeenPod) -> float | None:
@@ -111,10 +115,11 @@ class World:
             found[holder.node].append(holder)
         return dict(found)
 
-    def _by_uid(self) -> dict[str, list[SeenEvent]]:
-        found: dict[str, list[SeenEvent]] = defaultdict(list)
-        for _, event in bodies(self.state.of(Kind.EVENT), SeenEvent):
-            found[event.about_uid].append(event)
+    def _by_subject(self) -> dict[tuple[str, str], list[SeenEvent]]:
+        """Return the events by namespace and uid of what they are about, latest first."""
+        found: dict[tuple[str, str], list[SeenEvent]] = defaultdict(list)
+        for seen, event in bodies(self.state.of(Kind.EVENT), SeenEvent):
+            found[seen.namespace, event.about_uid].append(event)
         for events in found.values():
             events.sort(key=lambda e: (-(e.last or e.first or 0.0), e.reason, e.message))
         return dict(found)
@@ -142,7 +147,7 @@ class World:
         return frozenset(
             pod.scheduler
             for seen, pod in self.pods
-            if pod.node or pod.scheduled is not None or self.failed_scheduling(seen.uid)
+            if pod.node or pod.scheduled is not None or self.failed_scheduling(seen)
         )
 
 

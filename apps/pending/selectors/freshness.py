@@ -1,7 +1,7 @@
 """How fresh is what the portal knows of waiting, by cluster."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from django.db.models import Max
@@ -15,6 +15,15 @@ STALE = timedelta(seconds=90)
 _LATE = timedelta(minutes=2)
 """A refresh comes every 15 seconds: so long without one is too long."""
 
+_FROZEN_BY = {
+    "waiting:jobs": "Job",
+    "waiting:replicasets": "ReplicaSet",
+    "waiting:statefulsets": "StatefulSet",
+    "waiting:workloads": "Workload",
+    "waiting:podgroups": "PodGroup",
+}
+"""Subjects of the watch's notes on collections it may not read, and what those hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
@@ -22,6 +31,7 @@ class Freshness:
 
     `looked` is when it was last looked at, None before a look worked; `waiting` how many things
     waited then; `error` what the look after that failed with. `tried`: anything was ever noted.
+    `frozen`: kinds that may not be read any more, so that they stay as they were, since when.
     """
 
     as_of: datetime | None
@@ -31,6 +41,16 @@ class Freshness:
     waiting: int = 0
     error: str = ""
     tried: bool = False
+    frozen: Mapping[str, datetime] = field(default_factory=dict)
+
+    def is_stale(self, kind: str) -> bool:
+        """Say whether what is known of things of a kind may be over."""
+        return self.stale or kind in self.frozen
+
+    def until(self, kind: str) -> datetime | None:
+        """Return until when things of a kind are known; None: never were."""
+        since = self.frozen.get(kind)
+        return self.as_of if since is None or self.as_of is None else min(since, self.as_of)
 
 
 def freshness(at: datetime) -> dict[int, Freshness]:
@@ -41,10 +61,16 @@ def freshness(at: datetime) -> dict[int, Freshness]:
     rows = Cluster.objects.filter(active=True).annotate(watched=Max("watchspan__end"))
     columns = ("name", "kubernetes", "watched", "refreshed__pk")
     own = ("refreshed__at", "refreshed__waiting", "refreshed__error")
-    return {
-        pk: _freshness(at, *values)
-        for pk, *values in rows.order_by("name", "pk").values_list("pk", *columns, *own)
-    }
+    note = ("watchnote__subject", "watchnote__since")
+    told = rows.order_by("name", "pk", "watchnote__subject")
+    found: dict[int, Freshness] = {}
+    # A row for each note of a cluster, and one for a cluster without any.
+    for pk, *values, subject, since in told.values_list("pk", *columns, *own, *note):
+        known = found.setdefault(pk, _freshness(at, *values))
+        kind = _FROZEN_BY.get(subject)
+        if kind is not None:
+            found[pk] = replace(known, frozen={**known.frozen, kind: since})
+    return found
 
 
 def _freshness(

@@ -11,6 +11,7 @@ from django.db.models import Count, Min, Q, QuerySet, Sum
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.pending.domain.causes import Counts
+from apps.pending.domain.wording import listed
 from apps.pending.models import Episode
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.freshness import Freshness
@@ -27,6 +28,7 @@ from apps.usage.domain.rows import Page
 from apps.usage.selectors import CursorRefused, cursors
 
 _KIND = "pending"
+_HELD_BY = ", held by "
 _SUMMED = (Counts.PENDING.value, Counts.SUPPRESSED.value, Counts.STARTING.value)
 COLUMNS = (
     *("pk", "cluster_id", "cluster__name", "workload__namespace_id", "kind", "name", "uid"),
@@ -92,7 +94,7 @@ def _after(kind: str, cursor: str, order: Order) -> Q:
 def pending_row(row: Any, at: datetime, scope: Scope) -> PendingRow:
     """Return an episode's columns (COLUMNS) as a row at `at`."""
     known = scope.freshness().get(row.cluster_id) or Freshness(None, stale=True)
-    suggestions = tuple(_suggestion(one) for one in row.suggestions)
+    suggestions = tuple(_suggestion(one, row.cluster__name, scope) for one in row.suggestions)
     is_open = row.until is None or row.until > at
     return PendingRow(
         id=row.pk,
@@ -126,15 +128,33 @@ def pending_row(row: Any, at: datetime, scope: Scope) -> PendingRow:
         counted=row.counted,
         queue=row.queue,
         priority=row.priority,
-        stale=is_open and known.stale,
-        as_of=known.as_of,
+        stale=is_open and known.is_stale(row.kind),
+        as_of=known.until(row.kind),
     )
 
 
-def _suggestion(given: Mapping[str, Any]) -> SuggestionRow:
-    return SuggestionRow(
-        str(given.get("action", "")), str(given.get("text", "")), given.get("change") or {}
-    )
+def _suggestion(given: Mapping[str, Any], cluster: str, scope: Scope) -> SuggestionRow:
+    """Return a suggestion as the reader may have it: holders are pods, of other teams too."""
+    text, change = str(given.get("text", "")), dict(given.get("change") or {})
+    holders = [str(one) for one in change.pop("holders", ())]
+    if holders:
+        named = [one for one in holders if _is_seen(one, cluster, scope)]
+        # What was written by an earlier release names them in its text.
+        text = text.partition(_HELD_BY)[0].removesuffix(".") + _held_by(named, len(holders))
+        change |= {"holders": named} if named else {}
+    return SuggestionRow(str(given.get("action", "")), text, change)
+
+
+def _is_seen(holder: str, cluster: str, scope: Scope) -> bool:
+    if scope.visibility.everything:
+        return True
+    return (cluster, holder.partition("/")[0]) in scope.seen_names
+
+
+def _held_by(named: Sequence[str], of: int) -> str:
+    if not named:
+        return "."
+    return f"{_HELD_BY if len(named) == of else ', held in part by '}{listed(named)}."
 
 
 _GROUPS = {

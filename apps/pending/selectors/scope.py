@@ -56,6 +56,13 @@ class Scope:
         owned = self.namespaces.get(namespace_id)
         return owned is not None and self.visibility.sees(owned.team_id)
 
+    @cached_property
+    def seen_names(self) -> frozenset[tuple[str, str]]:
+        """The namespaces that the reader may see into, each by its cluster and its name."""
+        return frozenset(
+            (owned.cluster, owned.name) for pk, owned in self.namespaces.items() if self.seen(pk)
+        )
+
     def condition(self, path: str = "", *, details: bool = True) -> Q:
         """Return what rows must meet that have the columns of an episode, at `path`.
 

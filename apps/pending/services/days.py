@@ -1,18 +1,22 @@
 """Sums of waiting by day, and forgetting what is past its retention."""
 
+import logging
 from datetime import date, datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Min, Q
 
-from apps.clusters.domain.calendar import day_window, days_in
+from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
+from apps.pending.domain.history import MOST
 from apps.pending.models import CauseSpell, Episode, Eviction, Refreshed, WaitDay
 from apps.pending.selectors.spell_sums import spell_sums
+
+logger = logging.getLogger(__name__)
 
 _MARGIN = timedelta(minutes=10)
 """What a refresh writes while days are rolled is no older than that, or moves the mark back."""
@@ -20,10 +24,26 @@ _AT_ONCE = 2000
 
 
 def roll_days(*, now: datetime) -> int:
-    """Sum the days of every cluster whose episodes changed since the last time; return how many."""
+    """Sum the days of every cluster whose episodes changed since the last time; return how many.
+
+    A cluster whose days cannot be summed keeps no other from it, and is tried again.
+    """
     zone = report().zone
-    rows = Refreshed.objects.order_by("pk").values_list("pk", flat=True)
-    return sum(_roll(pk, now, zone) for pk in list(rows))
+    count = 0
+    for pk in list(Refreshed.objects.order_by("pk").values_list("pk", flat=True)):
+        try:
+            count += _roll(pk, now, zone)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            logger.exception("the days of refresh row %s could not be summed", pk)
+    return count
+
+
+def first_summed(now: datetime, zone: ZoneInfo) -> datetime:
+    """Return the start of the first day that is summed anew: no episode of it is forgotten yet."""
+    horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
+    return day_start(day_of(horizon, zone) + timedelta(days=1), zone)
 
 
 def _roll(pk: int, now: datetime, zone: ZoneInfo) -> int:
@@ -33,20 +53,33 @@ def _roll(pk: int, now: datetime, zone: ZoneInfo) -> int:
         row.rolled_to = min(first["since__min"] or now, now)
         # From now on a refresh that writes something older moves the mark back.
         Refreshed.objects.filter(pk=pk, rolled_to__isnull=True).update(rolled_to=row.rolled_to)
-    start = min(row.rolled_to, now - timedelta(seconds=1))
-    days = list(days_in(Window(start, now), zone))
-    for day in days:
-        roll_day(row.cluster_id, day, now=now, zone=zone)
-    # A mark that was moved meanwhile stays: those days are summed the next time.
-    mine = Refreshed.objects.filter(pk=pk, rolled_to=row.rolled_to)
-    mine.update(rolled_to=max(row.rolled_to, now - _MARGIN))
-    return len(days)
+    start = max(min(row.rolled_to, now - timedelta(seconds=1)), first_summed(now, zone))
+    count = 0
+    for day in days_in(Window(start, now), zone):
+        if not _roll_next(row, day, now=now, zone=zone):
+            break
+        count += 1
+    return count
+
+
+@transaction.atomic
+def _roll_next(row: Refreshed, day: date, *, now: datetime, zone: ZoneInfo) -> bool:
+    """Sum a day and move the mark past it, both or none.
+
+    A refresh may have moved the mark back meanwhile: then it stays, False comes back, and the
+    days from there on are summed the next time.
+    """
+    Refreshed.objects.select_for_update().filter(pk=row.pk).first()
+    roll_day(row.cluster_id, day, now=now, zone=zone)
+    mine = Refreshed.objects.filter(pk=row.pk, rolled_to=row.rolled_to)
+    end = min(day_window(day, zone).end, now - _MARGIN)
+    row.rolled_to = end if row.rolled_to is None else max(row.rolled_to, end)
+    return mine.update(rolled_to=row.rolled_to) > 0
 
 
 @transaction.atomic
 def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> int:
     """Sum one day of a cluster anew; the same any number of times. Returns how many rows."""
-    Refreshed.objects.select_for_update().filter(cluster_id=cluster_id).first()
     window = day_window(day, zone)
     sums = spell_sums(window, partial(_of_cluster, cluster_id), now=min(now, window.end), zone=zone)
     WaitDay.objects.filter(cluster_id=cluster_id, day=day).delete()
@@ -58,9 +91,9 @@ def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> in
             team_id=key.team_id or None,
             tier_id=key.tier_id,
             cause=key.cause,
-            waited=own.waited,
-            suppressed=own.suppressed,
-            starting=own.starting,
+            waited=min(own.waited, MOST),
+            suppressed=min(own.suppressed, MOST),
+            starting=min(own.starting, MOST),
             began=own.began,
             ended=own.ended,
         )

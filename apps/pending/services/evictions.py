@@ -16,8 +16,9 @@ from apps.clusters.domain.sightings import (
 )
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Pod
+from apps.clusters.services.names import chunks
 from apps.clusters.services.sighting_reader import sightings
-from apps.pending.domain.history import amount
+from apps.pending.domain.history import MOST, amount
 from apps.pending.models import Eviction
 from apps.pending.services.ledger import PREEMPTED, LedgerPod, ledger_pods
 
@@ -67,8 +68,10 @@ def _preempted(cluster_id: int, where: Q, seen: Sequence[Sighting]) -> Iterator[
         for one in seen
         if isinstance(one.body, SeenEvent) and one.body.reason in {"Preempted", _VOLCANO_REASON}
     }
-    evicted = [uid for uid, event in told.items() if event.reason == _VOLCANO_REASON]
-    pods = ledger_pods(cluster_id, where & (Q(end_reason=PREEMPTED) | Q(uid__in=evicted[:500])))
+    evicted = sorted(uid for uid, event in told.items() if event.reason == _VOLCANO_REASON)
+    pods = ledger_pods(cluster_id, where & Q(end_reason=PREEMPTED))
+    for part in chunks(evicted):
+        pods += ledger_pods(cluster_id, where & Q(uid__in=part))
     names = _names(cluster_id, told.values())
     for pod in pods:
         event = told.get(pod.uid)
@@ -81,9 +84,13 @@ def _preempted(cluster_id: int, where: Q, seen: Sequence[Sighting]) -> Iterator[
 def _names(cluster_id: int, events: Iterable[SeenEvent]) -> dict[str, str]:
     """Return the names of those pods that events name by uid."""
     uids = {match[1] for event in events if (match := _BY_POD.match(event.message))}
-    rows = Pod.objects.filter(cluster_id=cluster_id, uid__in=sorted(uids)[:500]).order_by("pk")
     columns = ("uid", "workload__namespace__name", "name")
-    return {uid: f"{space}/{name}"[:253] for uid, space, name in rows.values_list(*columns)}
+    found = {}
+    for part in chunks(sorted(uids)):
+        rows = Pod.objects.filter(cluster_id=cluster_id, uid__in=part).order_by("pk")
+        for uid, space, name in rows.values_list(*columns):
+            found[uid] = f"{space}/{name}"[:253]
+    return found
 
 
 def _requeued(cluster_id: int, where: Q, seen: Sequence[Sighting]) -> Iterator[_Loss]:
@@ -92,11 +99,13 @@ def _requeued(cluster_id: int, where: Q, seen: Sequence[Sighting]) -> Iterator[_
     for one in seen:
         if isinstance(one.body, SeenWorkload) and (lost := _lost(one.body.conditions)):
             evicted[one.namespace, one.body.owner_kind, one.body.owner] = lost
-    owners = {owner for _, _, owner in evicted}
-    if not owners:
-        return
-    named = Q(workload__name__in=sorted(owners)[:500])
-    for pod in ledger_pods(cluster_id, where & named):
+    owners = sorted({owner for _, _, owner in evicted})
+    pods = [
+        pod
+        for part in chunks(owners)
+        for pod in ledger_pods(cluster_id, where & Q(workload__name__in=part))
+    ]
+    for pod in pods:
         lost = evicted.get((pod.namespace, pod.owner_kind, pod.owner))
         if lost is None or lost.since is None or pod.ended is None:
             continue
@@ -120,5 +129,5 @@ def _row(cluster_id: int, loss: _Loss) -> Eviction:
         reclaimed=loss.reclaimed,
         by=loss.by,
         gpu_equivalents=pod.gpu_equivalents,
-        held=amount(pod.gpu_equivalents, max(0.0, ended - bound)),
+        held=min(MOST, amount(pod.gpu_equivalents, max(0.0, ended - bound))),
     )

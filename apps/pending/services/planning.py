@@ -248,9 +248,10 @@ def _new_marks(thing: Thing, asked: Asked, looked: Looked, since: float) -> list
         seen = looked.objects.get(thing.key)
         changed = None if seen is None else exact(seen.changed)
         return [replace(mark, start=changed_at(changed, before=looked.before, now=looked.now))]
-    if thing.is_pod and start is not None and since < start:
+    if start is not None and since < start:
         unseen = looked.recording.unseen(since)
-        earlier = Spell(since, Cause.OTHER, Counts.PENDING, mark.counted, unseen)
+        counts = Counts.PENDING if thing.is_pod else mark.counts
+        earlier = Spell(since, Cause.OTHER, counts, mark.counted, unseen)
         return [earlier, replace(mark, start=start)]
     return [mark]
 

@@ -16,6 +16,7 @@ from apps.pending.domain.episodes import Recording, Spell
 from apps.pending.domain.state import ClusterState, Waiting
 from apps.pending.models import CauseSpell, Episode, Refreshed
 from apps.pending.selectors.freshness import STALE
+from apps.pending.services.appearance import named
 from apps.pending.services.asking import Weights
 from apps.pending.services.evictions import lately_evicted, note_evictions
 from apps.pending.services.ledger import LedgerPod, ledger_pods, pods_of
@@ -78,7 +79,7 @@ def _refresh(held: Refreshed, now: datetime, look: Look) -> int:
         waiting = _look(cluster.pk, state, look, rows)
     looked = Looked(
         now=now.timestamp(),
-        before=None if held.at is None else held.at.timestamp(),
+        before=_last_look(held, spans),
         certain=state is not None,
         recording=Recording(spans),
         weights=Weights(catalog, now.timestamp(), state.of(Kind.NODE) if state else ()),
@@ -91,8 +92,23 @@ def _refresh(held: Refreshed, now: datetime, look: Look) -> int:
     young = _plan_and_store(held, things, looked)
     to = min([to, *(pk - 1 for pk in young)])
     count = Episode.objects.filter(cluster=cluster, until__isnull=True).count()
-    release(held, at=now, error="", waiting=count, pods_to=max(held.pods_to, to))
+    # While nobody watches, the last look stays when it was: what it missed ended since then.
+    unwatched = state is None and cluster.kubernetes is not None
+    at = held.at or now if unwatched else now
+    release(held, at=at, error="", waiting=count, pods_to=max(held.pods_to, to))
     return count
+
+
+def _last_look(held: Refreshed, spans: Sequence[tuple[float, float]]) -> float | None:
+    """Return until when the last look knew what waits; None before the first.
+
+    It may have come a little after the watch had gone, which has begun anew since.
+    """
+    if held.at is None:
+        return None
+    at = held.at.timestamp()
+    begun = [end for start, end in spans if start <= at]
+    return min(at, begun[-1]) if begun and len(begun) < len(spans) else at
 
 
 def _is_watched(spans: Sequence[tuple[float, float]], now: datetime) -> bool:
@@ -154,9 +170,10 @@ def _things(
     things = {key: Thing(key, row=row) for key, row in rows.items()}
     new = []
     for one, past in waiting:
-        key = (one.kind, one.uid)
+        # An owner reference is what a user wrote: it need not be a kind or a uid.
+        key = (named(one.kind, 63), named(one.uid, 64))
         if key not in things:
-            new.append(one.uid)
+            new.append(key[1])
         thing = things.setdefault(key, Thing(key))
         thing.waiting, thing.past = one, past
     for row in _rows_of(cluster_id, new):

@@ -1,17 +1,22 @@
 """Writing episodes and their spells, some at a time, under the lease of who refreshes."""
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import DataError, IntegrityError, transaction
 from django.db.models import Q
 
 from apps.clusters.domain.window import from_seconds
+from apps.clusters.selectors import report
 from apps.clusters.services.names import Names
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.episodes import Spell
 from apps.pending.models import CauseSpell, Episode, Refreshed
+from apps.pending.services.days import first_summed
 from apps.pending.services.planning import Plan
+
+logger = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
 LEASE = timedelta(seconds=60)
@@ -51,6 +56,7 @@ def store(held: Refreshed, plans: Sequence[Plan]) -> None:
     """Write episodes and spells, each thousand in one transaction. Raises LeaseLost.
 
     The same plans twice leave the same rows, so a process that is killed in between does no harm.
+    One that no database takes is logged and left out.
     """
     names = Names(held.cluster_id)
     owned = {plan.owned for plan in plans if plan.owned is not None}
@@ -60,9 +66,25 @@ def store(held: Refreshed, plans: Sequence[Plan]) -> None:
         for plan in part:
             if plan.owned is not None:
                 plan.fields["workload_id"] = ids[plan.owned]
-        with transaction.atomic():
-            _keep(held, part)
-            _write(held.cluster_id, part)
+        try:
+            _store(held, part)
+        except (DataError, IntegrityError):
+            for plan in part:
+                _store_alone(held, plan)
+
+
+def _store_alone(held: Refreshed, plan: Plan) -> None:
+    try:
+        _store(held, [plan])
+    except (DataError, IntegrityError):
+        kind, uid = plan.fields["kind"], plan.fields["uid"]
+        logger.exception("the episode of %s %s is not written", kind, uid)
+
+
+@transaction.atomic
+def _store(held: Refreshed, plans: Sequence[Plan]) -> None:
+    _keep(held, plans)
+    _write(held.cluster_id, plans)
 
 
 def _keep(held: Refreshed, plans: Sequence[Plan]) -> None:
@@ -73,7 +95,11 @@ def _keep(held: Refreshed, plans: Sequence[Plan]) -> None:
     touched = min((p.touched for p in plans if p.touched is not None), default=None)
     if row.rolled_to is None or touched is None or from_seconds(touched) >= row.rolled_to:
         return
-    row.rolled_to = from_seconds(touched)
+    changed = from_seconds(touched)
+    if held.lease_until is not None:
+        # Of days that are past the retention nothing is left but their sums.
+        changed = max(changed, first_summed(held.lease_until - LEASE, report().zone))
+    row.rolled_to = min(row.rolled_to, changed)
     row.save(update_fields=["rolled_to"])
 
 

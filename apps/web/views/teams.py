@@ -7,6 +7,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
 from apps.web import charts, forms, listings, tables
+from apps.web.fair.position import position_of
 from apps.web.filtering import EVERY
 from apps.web.ledger import ALLOCATED_CLASSES
 from apps.web.links import path_of, with_query
@@ -85,6 +86,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
         team=row,
         comparison=comparison,
         holding=holding(known, reading.query) if rows else None,
+        position=position_of(name, reading),
         detailed=detailed,
         waste=glance.largest_waste(reading, team=name) if detailed else None,
         waits=glance.wait_lines(reading, team=name, limit=_MOST_WAITS) if detailed else (),

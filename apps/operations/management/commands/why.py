@@ -44,12 +44,18 @@ class Command(BaseCommand):
         row, zone = found.row, report().zone
         if row.until is not None:
             return why_text.answer(found, now=now, zone=zone)
+        typical = None
+        if row.kind == "Pod" and row.resource:
+            # Other things have no start of which a typical wait could be known.
+            typical = pending.typical_wait(
+                row.tier, row.resource, row.units, now, cluster=row.cluster
+            )
         return why_text.answer(
             found,
             now=now,
             zone=zone,
             in_front=pending.in_front(row, now, visibility=EVERYTHING),
-            typical=pending.typical_wait(row.tier, row.resource, row.units, now),
+            typical=typical,
         )
 
     def _never_waited(self, namespace: str, name: str, cluster: str, now: datetime) -> str:

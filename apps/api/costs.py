@@ -1,0 +1,312 @@
+"""What it costs and what of it is wasted: parameters, rows, files and endpoints."""
+
+import re
+from datetime import date, timedelta
+from functools import partial
+from tempfile import TemporaryFile
+from typing import Any
+
+from django.http import FileResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from apps.api import parameters
+from apps.api.documents import documented
+from apps.api.paging import page_response
+from apps.api.parameters import Names, choices, filters_of
+from apps.api.portal import PortalView, paging, visibility_in, window_in
+from apps.api.problems import MEDIA_TYPE, InvalidParameters
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.tiers import CapacityType
+from apps.costs import selectors as costs
+from apps.costs.adapters import csv_parts, write
+from apps.costs.domain.costing import WASTE, Basis, Cause
+from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
+from apps.costs.domain.unallocated import Policy
+from apps.costs.selectors import CostRow, Question
+from apps.usage import selectors as usage
+from apps.usage.domain.amounts import hours
+from apps.usage.domain.rows import Grouping, Interval
+
+FORMATS = ("json", "csv", "xlsx", "parquet")
+FOCUS_FORMATS = ("csv", "parquet")
+_GROUPS = [grouping.value for grouping in Grouping if grouping is not Grouping.NODE]
+_MONTH = re.compile(r"^20\d\d-(0[1-9]|1[0-2])$")
+
+
+class WasteQuery(parameters.WindowQuery):
+    """Parameters of `waste`."""
+
+    format = choices(
+        FORMATS,
+        required=False,
+        help_text="csv, xlsx and parquet give all rows of the window as a file, without pages.",
+    )
+    interval = choices(
+        [interval.value for interval in Interval],
+        required=False,
+        help_text="Length of a period; day unless told.",
+    )
+    group_by = Names(
+        child=choices(_GROUPS),
+        help_text="Columns to group by, in this order; without it, a row for each cause.",
+    )
+    cluster = Names(help_text="Only these clusters.")
+    tier = Names(help_text="Only these service tiers.")
+    team = Names(help_text="Only what these teams pay for.")
+    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
+    workload = Names(help_text="Only these workloads, written Kind/name.")
+    gpu_model = Names(help_text="Only these GPU models; case, blanks and dashes do not matter.")
+    capacity_type = Names(child=choices([kind.value for kind in CapacityType]))
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        paged = {name for name in ("cursor", "page_size") if name in attrs}
+        if attrs.get("format", "json") != "json" and paged:
+            text = ["a file comes whole: leave it out"]
+            raise serializers.ValidationError(dict.fromkeys(sorted(paged), text))
+        return attrs
+
+
+def _basis() -> serializers.ChoiceField:
+    return choices(
+        [basis.value for basis in Basis],
+        required=False,
+        help_text="What teams are charged for: all that they held (allocated), or what was busy "
+        "or not measured (used). As the portal is set unless told.",
+    )
+
+
+def _policy() -> serializers.ChoiceField:
+    return choices(
+        [policy.value for policy in Policy],
+        required=False,
+        help_text="Who pays for what nobody held: the platform, or the teams by entitlement or "
+        "by use. As the portal is set unless told.",
+    )
+
+
+class CostsQuery(WasteQuery):
+    """Parameters of `costs`."""
+
+    basis = _basis()
+    policy = _policy()
+
+
+class FocusQuery(parameters.Query):
+    """Parameters of `costs/focus`."""
+
+    period = serializers.RegexField(
+        _MONTH,
+        required=False,
+        help_text="A month of the report's time zone, as 2026-10; unless told the last that is "
+        "over.",
+        error_messages={"invalid": "is not a month: write it as 2026-10"},
+    )
+    format = choices(FOCUS_FORMATS, required=False, help_text="csv unless told.")
+    basis = _basis()
+    policy = _policy()
+
+
+class CostSerializer(serializers.Serializer[Any]):
+    """What a cause cost; a group's column is there when it was asked for.
+
+    All rows together are the cost of the capacity, exactly.
+    """
+
+    period = serializers.DateTimeField(
+        allow_null=True, help_text="Start, with the report zone's offset; null for the total."
+    )
+    cluster = serializers.CharField(required=False)
+    tier = serializers.CharField(required=False)
+    team = serializers.CharField(
+        required=False, allow_null=True, help_text="Who pays; null for the platform, or nobody."
+    )
+    namespace = serializers.CharField(required=False, allow_null=True)
+    workload = serializers.CharField(required=False, allow_null=True)
+    gpu_model = serializers.CharField(required=False)
+    capacity_type = serializers.CharField(required=False)
+    cause = serializers.CharField(help_text=f"One of {', '.join(cause.value for cause in Cause)}.")
+    gpu_hours = serializers.FloatField()
+    cost = serializers.FloatField(
+        allow_null=True,
+        help_text="To 1e-8; files carry it as a decimal. Null where there is no price.",
+    )
+    currency = serializers.CharField(allow_null=True, help_text="Null where there is no price.")
+    price_per_gpu_hour = serializers.FloatField(
+        allow_null=True, help_text="After discounts; the mean where several held."
+    )
+    unpriced = serializers.BooleanField(help_text="The price book has no price for these hours.")
+    correction = serializers.BooleanField(
+        help_text="A difference to a closed month, booked in this period; may be negative."
+    )
+
+
+class CostsView(PortalView):
+    """Who pays how much for what."""
+
+    @documented(
+        "costs",
+        CostsQuery,
+        CostSerializer,
+        summary="Costs by period, group and cause, of teams you see in detail.",
+        file=True,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = CostsQuery.read(request.query_params)
+        basis, policy = _charging(query)
+        return _answer(request, query, basis=basis, policy=policy)
+
+
+class WasteView(PortalView):
+    """What was paid for and not busy."""
+
+    @documented(
+        "waste",
+        WasteQuery,
+        CostSerializer,
+        summary="Waste in GPU-hours and money by period, group and cause, by who held it.",
+        file=True,
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = WasteQuery.read(request.query_params)
+        return _answer(request, query, waste=True)
+
+
+class FocusView(PortalView):
+    """A month as FOCUS 1.0."""
+
+    @extend_schema(
+        operation_id="get_costs_focus",
+        summary="A month as a file of FOCUS 1.0, of teams you see in detail.",
+        parameters=[FocusQuery],
+        responses={
+            (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, description="CSV."),
+            (200, FileFormat.FOCUS_PARQUET.content_type): OpenApiResponse(
+                OpenApiTypes.BINARY, description="Parquet."
+            ),
+            (400, MEDIA_TYPE): OpenApiResponse(
+                OpenApiTypes.OBJECT, description="A parameter is wrong; `errors` says which."
+            ),
+        },
+        tags=["costs"],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = FocusQuery.read(request.query_params)
+        basis, policy = _charging(query)
+        format_ = FileFormat(f"focus-{query.get('format', 'csv')}")
+        file = costs.period_file(
+            _month(query), format_, visibility=visibility_in(request), basis=basis, policy=policy
+        )
+        return file_response(file, format_, "focus")
+
+
+def _month(query: dict[str, Any]) -> date:
+    """Return the first day of the month asked for, else of the last that is over."""
+    if "period" in query:
+        return date.fromisoformat(f"{query['period']}-01")
+    today = timezone.now().astimezone(clusters.report().zone).date()
+    return (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+
+
+def _charging(query: dict[str, Any]) -> tuple[Basis, Policy]:
+    basis, policy = costs.charging()
+    return Basis(query.get("basis", basis.value)), Policy(query.get("policy", policy.value))
+
+
+def _answer(
+    request: Request,
+    query: dict[str, Any],
+    *,
+    waste: bool = False,
+    basis: Basis = Basis.ALLOCATED,
+    policy: Policy = Policy.PLATFORM,
+) -> HttpResponseBase:
+    """Return a page of rows, or all of them as a file."""
+    zone = clusters.report().zone
+    window = window_in(query, zone)
+    filters = filters_of(query)
+    usage.check_names(filters)
+    interval = Interval(query.get("interval", "day"))
+    group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
+    if query.get("format", "json") != "json":
+        asked = Question(window, interval, group_by, filters, basis, policy, corrections=not waste)
+        return _file(request, asked, FileFormat(query["format"]), waste=waste)
+    page_at = partial(
+        costs.cost_page,
+        window,
+        interval=interval,
+        group_by=group_by,
+        filters=filters,
+        visibility=visibility_in(request),
+        basis=basis,
+        policy=policy,
+        waste=waste,
+        zone=zone,
+    )
+    page = page_at(**paging(query))
+    results = [cost_record(row) for row in page.rows]
+    return page_response(request, results, page.next_cursor, window=window)
+
+
+def _file(
+    request: Request, asked: Question, format_: FileFormat, *, waste: bool
+) -> HttpResponseBase:
+    causes = WASTE if waste else tuple(Cause)
+    try:
+        file = costs.cost_file(asked, format_, visibility=visibility_in(request), causes=causes)
+        return file_response(file, format_, "waste" if waste else "costs")
+    except TooManyRows as error:
+        raise InvalidParameters({"format": [str(error)]}) from error
+
+
+def cost_record(row: CostRow) -> dict[str, Any]:
+    """Return what CostSerializer describes, the groups in the order asked for."""
+    cost, price = row.amount, row.price_per_gpu_hour
+    return {
+        "period": None if row.period is None else row.period.isoformat(),
+        **{name: value or None for name, value in row.groups.items()},
+        "cause": row.cause.value,
+        "gpu_hours": hours(row.gpu_hours),
+        "cost": None if cost is None else float(cost),
+        "currency": row.currency,
+        "price_per_gpu_hour": None if price is None else float(price),
+        "unpriced": row.cost is None,
+        "correction": row.correction,
+    }
+
+
+# ---------------------------------------------------------------- files
+
+
+def file_response(file: CostFile, format_: FileFormat, name: str) -> HttpResponseBase:
+    """Return a cost file as a download, streamed. Raises TooManyRows.
+
+    A CSV goes out as it is read; the other formats are written from back to front, so they go
+    by a file beside.
+    """
+    headers = {"Content-Disposition": f'attachment; filename="{_named(file, format_, name)}"'}
+    if format_.suffix == "csv":
+        parts = csv_parts(file, with_notes=not format_.is_focus)
+        return StreamingHttpResponse(parts, content_type=format_.content_type, headers=headers)
+    beside = TemporaryFile()  # noqa: SIM115 - the response closes it
+    try:
+        write(file, format_, beside)
+    except BaseException:
+        beside.close()
+        raise
+    length = beside.tell()
+    beside.seek(0)
+    response = FileResponse(beside, content_type=format_.content_type, headers=headers)
+    response["Content-Length"] = str(length)
+    return response
+
+
+def _named(file: CostFile, format_: FileFormat, name: str) -> str:
+    notes = file.notes
+    first, after = (f"{at:%Y-%m-%dT%H%MZ}" for at in (notes.window_start, notes.window_end))
+    text = f"gpuportal-{name}-{first}-to-{after}-{notes.currency}-{notes.basis}-{notes.policy}"
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", text) + f".{format_.suffix}"

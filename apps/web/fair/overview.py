@@ -1,0 +1,184 @@
+"""All tiers at a glance: how even, who was denied, what lay free; and dominant shares."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apps.fairness.selectors import DominantShare, Hours, TierGlance
+from apps.usage.domain.amounts import nano
+from apps.web.formats import Format
+from apps.web.links import href
+from apps.web.reading import Reading
+from apps.web.tables import Column, Row, Table
+
+PER_PAGE = 25
+JAIN = Column(
+    "jain_index",
+    "Evenness",
+    Format.RATIO,
+    "%",
+    "Jain's index of allocated ÷ fair share over the teams with demand: 100 % is even",
+)
+JAIN_ALLOCATION = Column(
+    "jain_allocation_ratio",
+    "Of entitlement",
+    Format.RATIO,
+    "%",
+    "Jain's index of allocated ÷ entitlement",
+)
+DENIED = Column(
+    "denied_gpu_hours",
+    "Denied",
+    Format.GPU_HOURS,
+    "GPU-h",
+    "pending, up to what the fair share leaves above what was held",
+)
+BORROWABLE = Column(
+    "borrowable_gpu_hours",
+    "Free while others waited",
+    Format.GPU_HOURS,
+    "GPU-h",
+    "entitlement that lay free while others waited",
+)
+HOURS = (
+    Column("known_hours", "Known", Format.COUNT, "h", "hours in these sums"),
+    Column("missing_hours", "Missing", Format.COUNT, "h", "hours without facts, in no sum"),
+    Column("unwatched_hours", "Not watched", Format.COUNT, "h", "what waited then is not known"),
+)
+NOT_COMPUTED = (
+    "No hour of this window was computed yet. Fairness is computed for each hour once its facts "
+    "are in; data health says which hours are."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caveats:
+    """What is not known of some hours; `known` hours are in the sums."""
+
+    known: int
+    missing: int
+    partial: int
+    unwatched: int
+
+    @property
+    def any(self) -> bool:
+        return bool(self.missing or self.partial or self.unwatched)
+
+
+def caveats_of(hours: Sequence[Hours]) -> Caveats:
+    """Return what to say of the hours of several tiers: of each kind the most."""
+    return Caveats(
+        known=max((one.known for one in hours), default=0),
+        missing=max((one.missing for one in hours), default=0),
+        partial=max((one.partial for one in hours), default=0),
+        unwatched=max((one.known - one.watched for one in hours), default=0),
+    )
+
+
+def hour_values(hours: Hours) -> dict[str, int]:
+    return {
+        "known_hours": hours.known,
+        "missing_hours": hours.missing,
+        "unwatched_hours": hours.known - hours.watched,
+    }
+
+
+def tier_table(rows: Sequence[TierGlance], reading: Reading) -> Table:
+    """Return a line per tier, in the catalog's order."""
+    return Table(
+        id="tiers",
+        title="Tiers",
+        columns=_TIER_COLUMNS,
+        rows=[_tier(row, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty=NOT_COMPUTED,
+    )
+
+
+_TIER_COLUMNS = (
+    Column("tier", "Tier"),
+    Column("teams", "Teams", Format.COUNT, "", "entitled, or that asked or held something"),
+    JAIN,
+    JAIN_ALLOCATION,
+    DENIED,
+    Column("denied_teams", "Teams denied", Format.COUNT),
+    Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h", "held above entitlements"),
+    BORROWABLE,
+    Column(
+        "overdrawn_gpu_hours",
+        "Overdrawn",
+        Format.GPU_HOURS,
+        "GPU-h",
+        "borrowed although its owners asked for it",
+    ),
+    Column(
+        "from_pool_gpu_hours",
+        "From the pool",
+        Format.GPU_HOURS,
+        "GPU-h",
+        "borrowed of capacity that nobody is entitled to",
+    ),
+    Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h"),
+    *HOURS,
+)
+
+
+def _tier(row: TierGlance, reading: Reading) -> Row:
+    return Row(
+        {
+            "tier": row.tier,
+            "teams": row.teams,
+            "jain_index": row.jain_index,
+            "jain_allocation_ratio": row.jain_allocation_ratio,
+            **_denial(row),
+            "borrowed_gpu_hours": nano(row.borrowed_gpu_hours),
+            "overdrawn_gpu_hours": nano(row.overdrawn_gpu_hours),
+            "from_pool_gpu_hours": nano(row.from_pool_gpu_hours),
+            "capacity_gpu_hours": nano(row.capacity_gpu_hours),
+            **hour_values(row.hours),
+        },
+        {"tier": href("tier-fairness", reading.query, name=row.tier)},
+    )
+
+
+def _denial(row: TierGlance) -> dict[str, int]:
+    """Return what hangs on who waited; nothing where nobody watched that in any hour."""
+    if not row.hours.watched:
+        return {}
+    return {
+        "denied_gpu_hours": nano(row.denied_gpu_hours),
+        "denied_teams": row.denied_teams,
+        "borrowable_gpu_hours": nano(row.borrowable_gpu_hours),
+    }
+
+
+def dominant_table(rows: Sequence[DominantShare], reading: Reading) -> Table:
+    """Return each team's largest part of any one tier."""
+    teams = reading.filters.team
+    own = [row for row in rows if not teams or row.team in teams]
+    return Table(
+        id="dominant",
+        title="Dominant shares",
+        columns=(
+            Column("team", "Team"),
+            Column("dominant_share_ratio", "Dominant share", Format.RATIO, "%"),
+            Column("tier", "Of tier"),
+        ),
+        rows=[
+            Row(
+                {"team": row.team, "dominant_share_ratio": row.share, "tier": row.tier},
+                {
+                    "team": href("team", reading.query, name=row.team),
+                    "tier": href("tier-fairness", reading.query, name=row.tier)
+                    if row.tier
+                    else None,
+                },
+            )
+            for row in own
+        ],
+        zone=reading.choice.zone,
+        empty=NOT_COMPUTED,
+        page_length=PER_PAGE,
+        note="Each team's largest part of the capacity of any one tier, over the window."
+        if own
+        else "",
+    )

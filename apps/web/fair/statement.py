@@ -1,0 +1,116 @@
+"""A team's week: a sentence per tier, and the figures behind it."""
+
+from collections.abc import Sequence
+from datetime import date
+
+from django.http import QueryDict
+
+from apps.fairness.domain.statement import Part, TeamFigures
+from apps.fairness.selectors import Statement, TierStatement
+from apps.usage.domain.amounts import nano
+from apps.web.fair.overview import HOURS, hour_values
+from apps.web.formats import Format, Value
+from apps.web.links import Query, href
+from apps.web.reading import Reading
+from apps.web.tables import Column, Row, Table
+
+EARLIEST, LATEST = 2000, 8999
+_MOST_PARTS = 10
+_AMOUNTS = (
+    Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h"),
+    Column("demand_gpu_hours", "Demand", Format.GPU_HOURS, "GPU-h"),
+    Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_gpu_hours", "Received", Format.GPU_HOURS, "GPU-h"),
+    Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h"),
+    Column("lent_gpu_hours", "Lent", Format.GPU_HOURS, "GPU-h"),
+    Column("denied_gpu_hours", "Denied", Format.GPU_HOURS, "GPU-h"),
+    Column("from_pool_gpu_hours", "From the pool", Format.GPU_HOURS, "GPU-h"),
+    Column("overdrawn_gpu_hours", "Overdrawn", Format.GPU_HOURS, "GPU-h"),
+)
+
+
+def week_from(params: QueryDict, otherwise: date) -> tuple[date, str]:
+    """Return a day of the week that is asked for, and what to say where it is none."""
+    text = params.get("week", "").strip()
+    if not text:
+        return otherwise, ""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return otherwise, f"“{text[:40]}” is not a day such as 2026-10-26. This week is shown."
+    if not EARLIEST <= day.year <= LATEST:
+        return otherwise, f"{day} is too early or too late. This week is shown."
+    return day, ""
+
+
+def week_href(team: str, week: date | None, query: Query) -> str | None:
+    """Return the address of the team's statement of a week; None for no week."""
+    if week is None:
+        return None
+    return href("statement", (("week", str(week)), *query), name=team)
+
+
+def figures_table(found: Statement, reading: Reading) -> Table:
+    """Return the figures of the week, a line per tier."""
+    return Table(
+        id="figures",
+        title="In numbers",
+        columns=(Column("tier", "Tier"), *_AMOUNTS, *HOURS),
+        rows=[_row(tier, reading) for tier in found.tiers],
+        zone=reading.choice.zone,
+        empty="This team was entitled to nothing in this week, asked for nothing and held nothing.",
+    )
+
+
+def _row(tier: TierStatement, reading: Reading) -> Row:
+    return Row(
+        {"tier": tier.tier, **_amounts(tier.figures), **hour_values(tier.hours)},
+        {"tier": href("tier-fairness", reading.query, name=tier.tier)},
+    )
+
+
+def _amounts(figures: TeamFigures | None) -> dict[str, Value]:
+    if figures is None:
+        return {}
+    return {column.key: nano(getattr(figures, column.key)) for column in _AMOUNTS}
+
+
+def others_table(found: Statement, reading: Reading) -> Table:
+    """Return who lent, who borrowed, and who held idle what the team was denied."""
+    rows = []
+    for tier in found.tiers:
+        if tier.figures is None:
+            continue
+        own = tier.figures
+        rows += _parts(tier.tier, "borrowed from", own.borrowed_from, gpu_hours=True)
+        rows += _parts(tier.tier, "lent to", own.lent_to, gpu_hours=True)
+        rows += _parts(tier.tier, "held idle while it was denied", own.idle_beside, gpu_hours=False)
+    return Table(
+        id="others",
+        title="Others",
+        columns=(
+            Column("tier", "Tier"),
+            Column("what", "What"),
+            Column("team", "Team"),
+            Column("gpu_hours", "Amount", Format.GPU_HOURS, "GPU-h"),
+            Column("gpus", "Mean", Format.NUMBER, "GPUs"),
+        ),
+        rows=rows,
+        zone=reading.choice.zone,
+        empty="Nothing was borrowed or lent, and nobody held idle what it was denied.",
+    )
+
+
+def _parts(tier: str, what: str, parts: Sequence[Part], *, gpu_hours: bool) -> list[Row]:
+    return [
+        Row(
+            {
+                "tier": tier,
+                "what": what,
+                "team": part.team,
+                "gpu_hours": nano(part.amount) if gpu_hours else None,
+                "gpus": None if gpu_hours else part.amount,
+            }
+        )
+        for part in parts[:_MOST_PARTS]
+    ]

@@ -1,0 +1,349 @@
+"""Fairness on one tier: bars against entitlement, who lent to whom, and the index over time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import Window
+from apps.fairness.selectors import BorrowMatrix, TeamFairness, TierDayIndex, TierFairness
+from apps.usage.domain.amounts import nano
+from apps.web.fair.overview import (
+    BORROWABLE,
+    DENIED,
+    HOURS,
+    JAIN,
+    JAIN_ALLOCATION,
+    NOT_COMPUTED,
+    PER_PAGE,
+    hour_values,
+)
+from apps.web.formats import Format
+from apps.web.links import href
+from apps.web.plots import Line, Plot, Scale
+from apps.web.reading import Reading
+from apps.web.tables import Column, Row, Table
+
+MOST_BARS = 30
+MOST_IN_MATRIX = 12
+_LOANS = 10
+_POOL, _OVERDRAWN = "the pool", "overdrawn"
+
+# ---------------------------------------------------------------- bars
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A team's part of the tier; widths and marks in percent of the longest bar, means in GPUs."""
+
+    team: str
+    href: str | None
+    within: float
+    borrowed: float
+    denied: float
+    entitlement: float
+    fair_share: float
+    held_gpus: float
+    entitled_gpus: float
+    borrowed_gpus: float
+    denied_gpus: float
+    fair_gpus: float
+
+
+def bars_of(tier: TierFairness, reading: Reading) -> list[Bar]:
+    """Return the teams' bars, those with most demand first; as many as can be taken in."""
+    hours = tier.hours.known
+    if not hours:
+        return []
+    whole = max((_whole(team) for team in tier.teams), default=0.0)
+    if not whole:
+        return []
+    ordered = sorted(tier.teams, key=lambda team: (-_whole(team), team.team))
+    return [_bar(team, whole, hours, reading) for team in ordered[:MOST_BARS]]
+
+
+def _whole(team: TeamFairness) -> float:
+    return max(
+        team.allocated_gpu_hours + team.denied_gpu_hours,
+        team.entitlement_gpu_hours,
+        team.fair_share_gpu_hours,
+    )
+
+
+def _bar(team: TeamFairness, whole: float, hours: int, reading: Reading) -> Bar:
+    def percent(amount: float) -> float:
+        return round(100 * amount / whole, 2)
+
+    return Bar(
+        team=team.team,
+        href=href("statement", reading.query, name=team.team),
+        within=percent(team.allocated_gpu_hours - team.borrowed_gpu_hours),
+        borrowed=percent(team.borrowed_gpu_hours),
+        denied=percent(team.denied_gpu_hours),
+        entitlement=percent(team.entitlement_gpu_hours),
+        fair_share=percent(team.fair_share_gpu_hours),
+        held_gpus=team.allocated_gpu_hours / hours,
+        entitled_gpus=team.entitlement_gpu_hours / hours,
+        borrowed_gpus=team.borrowed_gpu_hours / hours,
+        denied_gpus=team.denied_gpu_hours / hours,
+        fair_gpus=team.fair_share_gpu_hours / hours,
+    )
+
+
+# ---------------------------------------------------------------- teams
+
+_TEAM_COLUMNS = (
+    Column("team", "Team"),
+    Column("entitlement_gpus", "Entitled", Format.NUMBER, "GPUs", "mean over the known hours"),
+    Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h"),
+    Column("demand_gpu_hours", "Demand", Format.GPU_HOURS, "GPU-h", "held, pending, suppressed"),
+    Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h"),
+    Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h", "held above entitlement"),
+    Column("lent_gpu_hours", "Lent", Format.GPU_HOURS, "GPU-h", "of its entitlement, to others"),
+    DENIED,
+    Column("idle_gpu_hours", "Idle", Format.GPU_HOURS, "GPU-h", "held and idle"),
+    Column("wait_p50_seconds", "Half within", Format.SECONDS, "", "waits that ended, p50"),
+    Column("wait_p95_seconds", "95 % within", Format.SECONDS, "", "waits that ended, p95"),
+    Column("waits_ended", "Started", Format.COUNT, "", "waits that ended in the window"),
+    Column("waiting_now", "Still wait", Format.COUNT, "", "at the end of the window, or now"),
+    Column("gave_up", "Gave up", Format.COUNT, "", "went without having started"),
+    Column(
+        "usage_factor",
+        "Usage factor",
+        Format.DECIMAL,
+        "",
+        "1 has used nothing lately, 0.5 just its share; over all tiers, half-life 7 days",
+    ),
+    Column("from_pool_gpu_hours", "From the pool", Format.GPU_HOURS, "GPU-h"),
+    Column("overdrawn_gpu_hours", "Overdrawn", Format.GPU_HOURS, "GPU-h"),
+)
+_AMOUNTS = tuple(c.key for c in _TEAM_COLUMNS if c.kind is Format.GPU_HOURS)
+_OTHERS = tuple(c.key for c in _TEAM_COLUMNS if c.kind is not Format.GPU_HOURS)
+
+
+def team_table(tier: TierFairness, reading: Reading) -> Table:
+    """Return the teams of the tier, those first that were denied most."""
+    teams = sorted(tier.teams, key=lambda t: (-t.denied_gpu_hours, -t.demand_gpu_hours, t.team))
+    return Table(
+        id="teams",
+        title="Teams",
+        columns=_TEAM_COLUMNS,
+        rows=[_team(team, reading, watched=tier.hours.watched > 0) for team in teams],
+        zone=reading.choice.zone,
+        empty="No team is entitled to any of this tier, and none held or asked for it.",
+        page_length=PER_PAGE,
+    )
+
+
+def _team(team: TeamFairness, reading: Reading, *, watched: bool) -> Row:
+    values = {key: getattr(team, key) for key in _OTHERS}
+    amounts = {key: nano(getattr(team, key)) for key in _AMOUNTS}
+    return Row(
+        values | amounts | ({} if watched else {DENIED.key: None}),
+        {"team": href("statement", reading.query, name=team.team)},
+    )
+
+
+# ---------------------------------------------------------------- borrowing
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixCell:
+    """What one borrower had of one lender; `share` (0..1) of the largest cell shades it."""
+
+    gpu_hours: int
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    lender: str
+    cells: Sequence[MatrixCell]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Lenders down, borrowers across; the pool and what was overdrawn are the last lenders.
+
+    `table` is the same as a file; `hidden` teams are in the list of loans alone.
+    """
+
+    table: Table
+    borrowers: Sequence[str]
+    rows: Sequence[MatrixRow]
+    hidden: int
+
+
+def matrix_of(found: BorrowMatrix, reading: Reading) -> Matrix | None:
+    """Return the largest borrowers and lenders as a matrix; None where nobody borrowed."""
+    borrowing = [team for team in found.teams if team.borrowed_gpu_hours > 0]
+    if not borrowing:
+        return None
+    taken = sorted(borrowing, key=lambda team: (-team.borrowed_gpu_hours, team.team))
+    shown = taken[:MOST_IN_MATRIX]
+    lending = [team for team in found.teams if team.lent_gpu_hours > 0]
+    given = sorted(lending, key=lambda team: (-team.lent_gpu_hours, team.team))[:MOST_IN_MATRIX]
+    loans = {(loan.lender, loan.borrower): loan.gpu_hours for loan in found.loans}
+    amounts = [
+        (one.team, [loans.get((one.team, other.team), 0.0) for other in shown]) for one in given
+    ]
+    amounts.append((_POOL, [team.from_pool_gpu_hours for team in shown]))
+    amounts.append((_OVERDRAWN, [team.overdrawn_gpu_hours for team in shown]))
+    most = max(max(row) for _, row in amounts) or 1.0
+    rows = [
+        MatrixRow(lender, [MatrixCell(nano(amount), f"{amount / most:.3f}") for amount in row])
+        for lender, row in amounts
+        if any(row)
+    ]
+    names = [team.team for team in shown]
+    return Matrix(
+        table=_matrix_table(rows, names, reading),
+        borrowers=names,
+        rows=rows,
+        hidden=max(0, max(len(taken), len(lending)) - MOST_IN_MATRIX),
+    )
+
+
+def _matrix_table(rows: Sequence[MatrixRow], borrowers: Sequence[str], reading: Reading) -> Table:
+    keys = [f"to_{name}_gpu_hours" for name in borrowers]
+    return Table(
+        id="matrix",
+        title="Who borrowed from whom",
+        columns=[
+            Column("lender", "From"),
+            *(Column(key, key, Format.GPU_HOURS, "GPU-h") for key in keys),
+        ],
+        rows=[
+            Row(
+                {
+                    "lender": row.lender,
+                    **{key: c.gpu_hours for key, c in zip(keys, row.cells, strict=True)},
+                }
+            )
+            for row in rows
+        ],
+        zone=reading.choice.zone,
+        empty="",
+        ordered=True,
+    )
+
+
+def loan_table(found: BorrowMatrix, reading: Reading) -> Table:
+    """Return who had how much of whom, all of it: loans, the pool, overdrawn, and the rest."""
+    rows = [(loan.lender, loan.borrower, loan.gpu_hours) for loan in found.loans]
+    for team in found.teams:
+        rows += [
+            (_POOL, team.team, team.from_pool_gpu_hours),
+            (_OVERDRAWN, team.team, team.overdrawn_gpu_hours),
+            ("others, a little each", team.team, team.borrowed_of_others_gpu_hours),
+            (team.team, "others, a little each", team.lent_to_others_gpu_hours),
+        ]
+    return Table(
+        id="loans",
+        title="Loans",
+        columns=(
+            Column("lender", "From"),
+            Column("borrower", "To"),
+            Column("gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h"),
+        ),
+        rows=[
+            Row({"lender": lender, "borrower": borrower, "gpu_hours": nano(amount)})
+            for lender, borrower, amount in sorted(rows, key=lambda row: (-row[2], row[0], row[1]))
+            if amount > 0
+        ],
+        zone=reading.choice.zone,
+        empty="Nobody held more than its entitlement in this window.",
+        page_length=_LOANS,
+    )
+
+
+# ---------------------------------------------------------------- over time
+
+
+def index_plot(days: Sequence[TierDayIndex], reading: Reading) -> Plot:
+    """Return the indices of a tier day by day, with gaps where nothing is known."""
+    choice = reading.choice
+    window = Window(day_start(choice.first, choice.zone), choice.last_day_end)
+    scale = Scale(window, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
+    spans = [(day, *_span(day, reading)) for day in days]
+    lines = [
+        Line(
+            "allocated ÷ fair share",
+            "plot-used",
+            scale.steps((start, end, day.jain_index) for day, start, end in spans),
+        ),
+        Line(
+            "allocated ÷ entitlement",
+            "plot-even",
+            scale.steps((start, end, day.jain_allocation_ratio) for day, start, end in spans),
+        ),
+    ]
+    title = "Evenness by day"
+    drawn = [line for line in lines if line.path]
+    return Plot(
+        id="index",
+        title=title,
+        caption=f"{title}: Jain's index, 100 % is even. {choice.label}.",
+        table=_day_table(days, reading),
+        lines=drawn,
+        gaps=_unknown(days, reading, scale) if drawn else (),
+        across=scale.across(choice.zone),
+        upwards=scale.upwards(Format.RATIO),
+        empty="Nothing to draw: nobody asked for this tier in the hours that are known.",
+    )
+
+
+def _span(day: TierDayIndex, reading: Reading) -> tuple[datetime, datetime]:
+    zone = reading.choice.zone
+    return day_start(day.day, zone), day_start(day.day + timedelta(days=1), zone)
+
+
+def _unknown(
+    days: Sequence[TierDayIndex], reading: Reading, scale: Scale
+) -> list[tuple[float, float]]:
+    """Return where no hour is known, from the first day of the window to its last."""
+    known = {day.day for day in days if day.hours.known}
+    zone, count = reading.choice.zone, (reading.choice.last - reading.choice.first).days + 1
+    every = [reading.choice.first + timedelta(days=number) for number in range(count)]
+    return [
+        scale.gap(day_start(day, zone), day_start(day + timedelta(days=1), zone))
+        for day in every
+        if day not in known
+    ]
+
+
+def _day_table(days: Sequence[TierDayIndex], reading: Reading) -> Table:
+    return Table(
+        id="days",
+        title="Evenness by day",
+        columns=(
+            Column("day", "Day", Format.DAY),
+            JAIN,
+            JAIN_ALLOCATION,
+            Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h"),
+            DENIED,
+            BORROWABLE,
+            Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h"),
+            *HOURS,
+        ),
+        rows=[_day(day, reading) for day in days],
+        zone=reading.choice.zone,
+        empty=NOT_COMPUTED,
+        ordered=True,
+    )
+
+
+def _day(day: TierDayIndex, reading: Reading) -> Row:
+    return Row(
+        {
+            "day": day_start(day.day, reading.choice.zone),
+            "jain_index": day.jain_index,
+            "jain_allocation_ratio": day.jain_allocation_ratio,
+            "allocated_gpu_hours": nano(day.allocated_gpu_hours),
+            "denied_gpu_hours": nano(day.denied_gpu_hours) if day.hours.watched else None,
+            "borrowable_gpu_hours": nano(day.borrowable_gpu_hours) if day.hours.watched else None,
+            "capacity_gpu_hours": nano(day.capacity_gpu_hours),
+            **hour_values(day.hours),
+        }
+    )

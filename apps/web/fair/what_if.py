@@ -1,0 +1,190 @@
+"""What would be if: what an address asks to change, and the same work before and after."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from django.http import QueryDict
+
+from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import Window
+from apps.fairness.domain.layout import AddGpus, Change, Entitle, MoveCards
+from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
+from apps.usage.domain.amounts import nano
+from apps.web.fair.overview import JAIN, PER_PAGE
+from apps.web.formats import Format, Value
+from apps.web.forms import DAY, WindowChoice
+from apps.web.reading import Reading
+from apps.web.tables import Column, Row, Table
+
+LONGEST = 7
+"""Days that are replayed at most: each pod of them is scheduled twice while the reader waits."""
+KEYS = ("gpus", "who", "entitled", "cards", "to", "usable")
+_MOST = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the form holds, as written, and the changes that it means; `problems` are for it."""
+
+    fields: dict[str, str]
+    changes: Sequence[Change]
+    problems: Sequence[str]
+
+
+def wish_of(
+    params: QueryDict, tier: str, *, teams: Collection[str], tiers: Collection[str]
+) -> Wish:
+    """Return what an address asks to change of a tier; nothing that is not understood."""
+    fields = {key: params.get(key, "").strip()[:253] for key in KEYS}
+    changes: list[Change] = []
+    problems: list[str] = []
+    for read in (_added, _entitled, _moved):
+        try:
+            changes += read(fields, tier, teams, tiers)
+        except ValueError as error:
+            problems.append(str(error))
+    return Wish(fields, changes, problems)
+
+
+def _added(
+    fields: dict[str, str], tier: str, _teams: Collection[str], _tiers: Collection[str]
+) -> list[Change]:
+    gpus = _number(fields["gpus"], "GPUs to add")
+    return [AddGpus(tier, gpus)] if gpus else []
+
+
+def _entitled(
+    fields: dict[str, str], tier: str, teams: Collection[str], _tiers: Collection[str]
+) -> list[Change]:
+    gpus = _number(fields["entitled"], "entitlement")
+    if gpus is None and not fields["who"]:
+        return []
+    if gpus is None or not fields["who"]:
+        raise ValueError("Another entitlement needs a team and a number of GPUs.")
+    if fields["who"] not in teams:
+        raise ValueError(f"There is no team “{fields['who'][:80]}”.")
+    return [Entitle(fields["who"], tier, gpus)]
+
+
+def _moved(
+    fields: dict[str, str], tier: str, _teams: Collection[str], tiers: Collection[str]
+) -> list[Change]:
+    cards = _number(fields["cards"], "number of cards")
+    if not cards and not fields["to"]:
+        return []
+    if not cards or not fields["to"]:
+        raise ValueError("Moving cards needs how many, and the tier that they are to serve.")
+    if fields["to"] not in tiers or fields["to"] == tier:
+        raise ValueError(f"There is no other tier “{fields['to'][:80]}” to move cards to.")
+    usable = _number(fields["usable"], "usable part of a card")
+    return [MoveCards(cards, tier, fields["to"], 1.0 if usable is None else usable)]
+
+
+def _number(text: str, what: str) -> float | None:
+    if not text:
+        return None
+    try:
+        number = float(text.replace(" ", ""))  # a plus sign that was not escaped arrives as a blank
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number) or abs(number) > _MOST:
+        raise ValueError(f"The {what} “{text[:40]}” is not a number such as 4 or -2.5.")
+    return number
+
+
+def capped(choice: WindowChoice) -> Window:
+    """Return the last local days of a window, as many as are replayed."""
+    first = day_start(choice.last - (LONGEST - 1) * DAY, choice.zone)
+    return Window(max(choice.window.start, first), choice.window.end)
+
+
+# ---------------------------------------------------------------- before and after
+
+_SUMS = (
+    Column("tier", "Tier"),
+    Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("capacity_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("allocated_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("denied_gpu_hours", "Denied", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("denied_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("jain_index", JAIN.label, Format.RATIO, "%", JAIN.hint),
+    Column("jain_after_index", "after", Format.RATIO, "%", JAIN.hint),
+)
+_TEAMS = (
+    Column("tier", "Tier"),
+    Column("team", "Team"),
+    Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("entitlement_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("fair_share_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("allocated_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("denied_gpu_hours", "Denied", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("denied_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("wait_p50_seconds", "Half within", Format.SECONDS, "", "before"),
+    Column("wait_p50_after_seconds", "after", Format.SECONDS),
+    Column("wait_p95_seconds", "95 % within", Format.SECONDS, "", "before"),
+    Column("wait_p95_after_seconds", "after", Format.SECONDS),
+    Column("waiting_now", "Still wait", Format.COUNT, "", "before, at the end of the window"),
+    Column("waiting_after_now", "after", Format.COUNT),
+)
+_TEAM_AMOUNTS = ("entitlement", "fair_share", "allocated", "denied")
+
+
+def tables_of(found: WhatIfReport, tiers: Collection[str], reading: Reading) -> list[Table]:
+    """Return the tiers that a change concerns, and their teams, before and after."""
+    pairs = [
+        (before, after)
+        for before, after in zip(found.before, found.after, strict=True)
+        if before.tier in tiers
+    ]
+    zone = reading.choice.zone
+    empty = "No pod of the window asked for any of this."
+    teams = [_team(*pair) for before, after in pairs for pair in _teams_of(before, after)]
+    return [
+        Table("sums", "Tiers, before and after", _SUMS, [_sum(*p) for p in pairs], zone, empty),
+        Table("teams", "Teams, before and after", _TEAMS, teams, zone, empty, page_length=PER_PAGE),
+    ]
+
+
+def _teams_of(
+    before: TierOutcomeRow, after: TierOutcomeRow
+) -> list[tuple[OutcomeRow | None, OutcomeRow | None]]:
+    first = {row.team: row for row in before.teams}
+    second = {row.team: row for row in after.teams}
+    return [(first.get(name), second.get(name)) for name in sorted({*first, *second})]
+
+
+def _sum(before: TierOutcomeRow, after: TierOutcomeRow) -> Row:
+    values: dict[str, Value] = {
+        "tier": before.tier,
+        "jain_index": before.jain_index,
+        "jain_after_index": after.jain_index,
+    }
+    for key in ("capacity", "allocated", "denied"):
+        values[f"{key}_gpu_hours"] = nano(getattr(before, f"{key}_gpu_hours"))
+        values[f"{key}_after_gpu_hours"] = nano(getattr(after, f"{key}_gpu_hours"))
+    return Row(values)
+
+
+def _team(before: OutcomeRow | None, after: OutcomeRow | None) -> Row:
+    known = before or after
+    values: dict[str, Value] = {}
+    if known is not None:
+        values = {"tier": known.tier, "team": known.team}
+    for row, mark in ((before, ""), (after, "after_")):
+        if row is None:
+            continue
+        for key in _TEAM_AMOUNTS:
+            values[f"{key}_{mark}gpu_hours"] = nano(getattr(row, f"{key}_gpu_hours"))
+        values[f"wait_p50_{mark}seconds"] = row.wait_p50_seconds
+        values[f"wait_p95_{mark}seconds"] = row.wait_p95_seconds
+        values[f"waiting_{mark}now"] = row.waiting_now
+    return Row(values)
+
+
+def concerned(changes: Sequence[Change], tier: str) -> set[str]:
+    """Return the tiers that changes are about, the page's own among them."""
+    return {tier, *(change.to_tier for change in changes if isinstance(change, MoveCards))}

@@ -1,0 +1,48 @@
+"""Groups of costs as pages write them: who pays, where they lead, and the causes in words."""
+
+from collections.abc import Mapping
+
+from apps.costs.domain.costing import Cause
+from apps.web.formats import Value
+from apps.web.ledger import CAPACITY_CLASSES, LedgerClass
+from apps.web.links import href
+from apps.web.reading import Reading
+
+PLATFORM = "(platform)"
+"""The payer of what no team pays for; no team can be called so."""
+NOBODY = "(nobody)"
+"""The holder of what nobody held."""
+
+CAUSES: Mapping[Cause, LedgerClass] = {Cause(cls.key): cls for cls in CAPACITY_CLASSES}
+
+
+def shown_groups(groups: Mapping[str, str], *, nobody: str = PLATFORM) -> dict[str, Value]:
+    """Return the names of groups; a team of no name is the platform, or nobody.
+
+    What has no workload or namespace nobody held: that is said once.
+    """
+    last = next((key for key in ("workload", "namespace") if key in groups), "")
+    otherwise = {"team": nobody, last: NOBODY}
+    return {key: name or otherwise.get(key, "") for key, name in groups.items()}
+
+
+def links_of(groups: Mapping[str, str], reading: Reading) -> dict[str, str | None]:
+    """Return where the names of groups lead: tiers, teams, and workloads with their pods."""
+    links: dict[str, str | None] = {}
+    for key in ("tier", "team"):
+        if groups.get(key):
+            links[key] = href(key, reading.query, name=groups[key])
+    if groups.get("workload"):
+        links["workload"] = workload_href(
+            groups["cluster"], groups["namespace"], groups["workload"], reading
+        )
+    return links
+
+
+def workload_href(cluster: str, namespace: str, workload: str, reading: Reading) -> str | None:
+    """Return the address of a workload's pods over the same window."""
+    kind, _, name = workload.partition("/")
+    found = href(
+        "workload", reading.query, cluster=cluster, namespace=namespace, kind=kind, name=name
+    )
+    return f"{found}#pods" if found else None

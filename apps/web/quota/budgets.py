@@ -1,0 +1,283 @@
+"""Budgets of teams in their running period: the pace in words, burn-down, alerts."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from apps.clusters.domain.window import Window
+from apps.quotas.selectors import BudgetAlertRow, BudgetRow
+from apps.web.formats import Format, shown
+from apps.web.links import href
+from apps.web.plots import Line, Plot, Scale
+from apps.web.reading import Reading
+from apps.web.tables import Column, Row, Table
+
+GPU_HOURS = "gpu_hours"
+PER_PAGE = 25
+MOST_PLOTS = 4
+EVEN = (0.95, 1.05)
+"""Burn rates between these are told as on pace."""
+_UNITS = {GPU_HOURS: "GPU-hours"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a budget goes: a word or two, a sentence, and the state that colours it."""
+
+    word: str
+    text: str
+    state: str
+
+
+def pace_of(row: BudgetRow, zone: ZoneInfo) -> Pace:
+    """Return in words whether a budget lasts, and if not, until when."""
+    if row.burn_rate is None:
+        return Pace("not begun", "No hour of this period is closed yet.", "waiting")
+    if row.used >= row.allowance:
+        over = f"{row.used - row.allowance:,.0f} {_unit(row)} over"
+        since = f"Used up on {_day(row.exhausted_at, zone)}" if row.exhausted_at else "Used up"
+        return Pace("used up", f"{since}; {over}.", "failed")
+    if row.exhausted_at is not None:
+        return Pace(
+            "too fast",
+            f"Too fast: used up on {_day(row.exhausted_at, zone)}{_range(row, zone)}.",
+            "partial",
+        )
+    if row.exhausted_at_early is not None:
+        early = _day(row.exhausted_at_early, zone)
+        text = f"Lasts at the pace of the last days; if days are as high as they get, until {early}"
+        return Pace(_steady(row.burn_rate), f"{text}.", "complete")
+    return Pace(_steady(row.burn_rate), "Lasts to the end of the period.", "complete")
+
+
+def _steady(rate: float) -> str:
+    if rate < EVEN[0]:
+        return "slower than even"
+    return "on pace" if rate <= EVEN[1] else "ahead, and slowing"
+
+
+def _range(row: BudgetRow, zone: ZoneInfo) -> str:
+    early, late = row.exhausted_at_early, row.exhausted_at_late
+    if early is None:
+        return ""
+    if late is None:
+        return f", on {_day(early, zone)} at the earliest; it may last"
+    first, last = _day(early, zone), _day(late, zone)
+    return "" if first == last else f", between {first} and {last}"
+
+
+def _day(at: datetime | None, zone: ZoneInfo) -> str:
+    local = at.astimezone(zone) if at else None
+    return f"{local.day} {local:%b}" if local else "–"
+
+
+def _unit(row: BudgetRow) -> str:
+    return _UNITS.get(row.unit, row.unit)
+
+
+def hasty_first(rows: Sequence[BudgetRow]) -> list[BudgetRow]:
+    """Return budgets, those first that are used up or will be soonest; then the fastest."""
+
+    def rank(row: BudgetRow) -> tuple[float, float, str, str]:
+        over = row.exhausted_at.timestamp() if row.exhausted_at else float("inf")
+        return (over, -(row.burn_rate or 0.0), row.team, row.period)
+
+    return sorted(rows, key=rank)
+
+
+def of_teams(rows: Sequence[BudgetRow], teams: Collection[str]) -> list[BudgetRow]:
+    """Return the budgets of these teams; of all where none is named."""
+    return [row for row in rows if not teams or row.team in teams]
+
+
+# ---------------------------------------------------------------- table
+
+_RATE = "share of the allowance used ÷ share of the period elapsed: 1 lands exactly on it"
+_COLUMNS = (
+    Column("team", "Team"),
+    Column("period", "Period"),
+    Column("pace", "Pace"),
+    Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ allowance"),
+    Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
+    Column("allowance_gpu_hours", "Allowance", Format.NUMBER, "GPU-h"),
+    Column("burn_rate", "Burn rate", Format.DECIMAL, "", f"over the period so far: {_RATE}"),
+    Column("burn_rate_1d", "Last day", Format.DECIMAL, "", f"of the last 24 hours: {_RATE}"),
+    Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", f"of the last 7 days: {_RATE}"),
+    Column("outlook", "Outlook", wraps=True),
+    Column("exhausted_at", "Used up", Format.HOUR, "", "at the mean of the last 7 days"),
+    Column(
+        "exhausted_at_early", "Earliest", Format.HOUR, "", "if days are as high as their weekday"
+    ),
+    Column("exhausted_at_late", "Latest", Format.HOUR, "", "if days are as low as their weekday"),
+    Column("period_start", "From", Format.DAY),
+    Column("period_end", "Ends before", Format.DAY),
+    Column("as_of", "As of", Format.HOUR, "", "the end of the last closed hour"),
+)
+
+
+def budget_table(rows: Sequence[BudgetRow], reading: Reading, *, narrowed: bool) -> Table:
+    """Return the budgets, the most pressing first."""
+    zone = reading.choice.zone
+    return Table(
+        id="budgets",
+        title="Budgets",
+        columns=_COLUMNS,
+        rows=[_row(row, reading) for row in rows],
+        zone=zone,
+        empty="No budget of these teams runs now."
+        if narrowed
+        else "No team has a budget in GPU-hours. The catalog gives one: `budgets: [{period: month, "
+        "gpu_hours: 5000}]`.",
+        page_length=PER_PAGE,
+        note="Allocated GPU-hours of all tiers, whoever looks." if rows else "",
+    )
+
+
+def _row(row: BudgetRow, reading: Reading) -> Row:
+    pace = pace_of(row, reading.choice.zone)
+    return Row(
+        {
+            "team": row.team,
+            "period": row.period,
+            "pace": pace.word,
+            "used_ratio": row.used / row.allowance if row.allowance else None,
+            "used_gpu_hours": row.used,
+            "allowance_gpu_hours": row.allowance,
+            "burn_rate": row.burn_rate,
+            "burn_rate_1d": row.burn_rate_1d,
+            "burn_rate_7d": row.burn_rate_7d,
+            "outlook": pace.text,
+            "exhausted_at": row.exhausted_at,
+            "exhausted_at_early": row.exhausted_at_early,
+            "exhausted_at_late": row.exhausted_at_late,
+            "period_start": row.period_start,
+            "period_end": row.period_end,
+            "as_of": row.as_of,
+        },
+        {"team": href("team", reading.query, name=row.team)},
+        {"pace": pace.state},
+    )
+
+
+# ---------------------------------------------------------------- burn-down
+
+
+def burn_plots(rows: Sequence[BudgetRow], reading: Reading) -> list[Plot]:
+    """Return the burn-down of the first few budgets."""
+    return [_plot(row, f"burn-{n}", reading) for n, row in enumerate(rows[:MOST_PLOTS], start=1)]
+
+
+def _plot(row: BudgetRow, plot_id: str, reading: Reading) -> Plot:
+    zone = reading.choice.zone
+    window = Window(row.period_start, row.period_end)
+    scale = Scale.up_to(window, max(row.allowance, row.used))
+    title = f"{row.team}: budget of the {row.period}"
+    until = (row.period_end - timedelta(microseconds=1)).astimezone(zone)
+    start = row.period_start.astimezone(zone)
+    span = f"{start.day} {start:%b} – {until.day} {until:%b %Y} ({zone.key})"
+    return Plot(
+        id=plot_id,
+        title=title,
+        caption=f"{title}, {_unit(row)} used by day. {span}. {pace_of(row, zone).text}",
+        table=_points(row, f"{plot_id}-points", title, zone),
+        lines=_lines(row, scale) if row.points else (),
+        areas=_areas(row, scale) if row.points else (),
+        across=scale.across(zone),
+        upwards=scale.upwards(),
+        empty="Nothing to draw: no hour of this period is closed yet.",
+    )
+
+
+def _lines(row: BudgetRow, scale: Scale) -> list[Line]:
+    start, end, whole = row.period_start, row.period_end, row.allowance
+    used = [(point.at, point.used) for point in row.points]
+    return [
+        Line("used", "plot-used", scale.line(used)),
+        Line("even pace", "plot-even", scale.line([(start, 0.0), (end, whole)])),
+        Line("allowance", "plot-limit", scale.line([(start, whole), (end, whole)])),
+    ]
+
+
+def _areas(row: BudgetRow, scale: Scale) -> list[Line]:
+    """Return the range in which the allowance comes to its end; none where it lasts for sure."""
+    early = row.exhausted_at_early
+    last = row.points[-1]
+    if early is None or row.used >= row.allowance:
+        return []
+    late = row.exhausted_at_late or row.period_end
+    corners = [(last.at, last.used), (early, row.allowance), (late, row.allowance)]
+    return [Line("when it may be used up", "plot-range", scale.area(corners))]
+
+
+def _points(row: BudgetRow, table_id: str, title: str, zone: ZoneInfo) -> Table:
+    whole = (row.period_end - row.period_start) / timedelta(hours=1)
+    rows = [
+        Row(
+            {
+                "at": point.at,
+                "used_gpu_hours": point.used,
+                "even_gpu_hours": row.allowance
+                * ((point.at - row.period_start) / timedelta(hours=1) / whole),
+                "left_gpu_hours": row.allowance - point.used,
+            }
+        )
+        for point in row.points
+    ]
+    columns = (
+        Column("at", "By", Format.HOUR),
+        Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
+        Column("even_gpu_hours", "Even pace", Format.NUMBER, "GPU-h"),
+        Column("left_gpu_hours", "Left", Format.NUMBER, "GPU-h"),
+    )
+    return Table(table_id, title, columns, rows, zone, empty="", ordered=True)
+
+
+# ---------------------------------------------------------------- alerts
+
+_ALERT_COLUMNS = (
+    Column("at", "When", Format.TIME),
+    Column("team", "Team"),
+    Column("said", "What", wraps=True),
+    Column("kind", "Kind"),
+    Column("threshold_ratio", "Threshold", Format.RATIO, "%", "share of the allowance"),
+    Column("used_gpu_hours", "Used then", Format.NUMBER, "GPU-h"),
+    Column("allowance_gpu_hours", "Allowance", Format.NUMBER, "GPU-h"),
+    Column("exhausted_at", "Used up", Format.HOUR, "", "as it was projected then"),
+)
+
+
+def alert_table(rows: Sequence[BudgetAlertRow], reading: Reading) -> Table:
+    """Return what was noted in the window about budgets in GPU-hours, the newest first."""
+    teams, zone = reading.filters.team, reading.choice.zone
+    own = [row for row in rows if row.unit == GPU_HOURS and (not teams or row.team in teams)]
+    return Table(
+        id="alerts",
+        title="Alerts on budgets in this window",
+        columns=_ALERT_COLUMNS,
+        rows=[_alert(row, reading) for row in own],
+        zone=zone,
+        empty="No budget reached a threshold in this window.",
+        page_length=PER_PAGE,
+    )
+
+
+def _alert(row: BudgetAlertRow, reading: Reading) -> Row:
+    part = shown(row.threshold, Format.RATIO, reading.choice.zone).replace(".0 %", " %")
+    said = f"{part} of the allowance was used."
+    if row.kind != "used":
+        day = _day(row.exhausted_at, reading.choice.zone)
+        said = f"It was going to be used up on {day}, before its period ends."
+    return Row(
+        {
+            "at": row.at,
+            "team": row.team,
+            "said": said,
+            "kind": row.kind,
+            "threshold_ratio": row.threshold,
+            "used_gpu_hours": row.used,
+            "allowance_gpu_hours": row.allowance,
+            "exhausted_at": row.exhausted_at,
+        },
+        {"team": href("team", reading.query, name=row.team)},
+    )

@@ -1,0 +1,194 @@
+"""Quotas and budgets: how fast budgets go, how full quotas are; and the page of one key."""
+
+from collections.abc import Mapping, Sequence
+
+from django.http import Http404, HttpResponseBase
+
+from apps.quotas import selectors as quotas
+from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow
+from apps.usage.domain.rows import Interval, Page
+from apps.web.links import href, path_of, with_query
+from apps.web.pages import page, respond
+from apps.web.quota import budgets, keys, one_key
+from apps.web.quota.asked import EFFECTS, SOURCES, TAKES, Asked, asked_of
+from apps.web.quota.keys import KeyName
+from apps.web.reading import PageRequest, Reading, every_row, on_cluster, reading_of
+from apps.web.tables import Table
+
+PER_PAGE = 50
+PER_FILE_READ = 500
+
+
+@page
+def quota_list(request: PageRequest) -> HttpResponseBase:
+    reading = reading_of(request, takes=TAKES)
+    asked = asked_of(request.GET)
+    running = budgets.hasty_first(
+        budgets.of_teams(
+            quotas.budget_rows(reading.now, visibility=reading.visibility), reading.filters.team
+        )
+    )
+    alerts = quotas.budget_alerts(reading.window, visibility=reading.visibility)
+    unused = quotas.held_but_unused(
+        reading.window, filters=asked.filters(reading), visibility=reading.visibility
+    )
+    sums = quotas.quota_sums(reading.now, visibility=reading.visibility)
+    plots = budgets.burn_plots(running, reading)
+    return respond(
+        request,
+        reading,
+        "quotas",
+        tables=[
+            budgets.budget_table(running, reading, narrowed=bool(reading.filters.team)),
+            budgets.alert_table(alerts, reading),
+            _keys(request, reading, asked, keys.unused_by_key(unused)),
+            keys.sum_table(sums, reading),
+            keys.unused_table(unused, reading),
+            *(plot.table for plot in plots),
+        ],
+        plots=plots,
+        more_budgets=max(0, len(running) - len(plots)),
+        asked=asked,
+        orders=_links(request, reading, asked, "order", ("fullest", "name"), usual="fullest"),
+        sources=_links(request, reading, asked, "source", SOURCES),
+        effects=_effects(request, reading, asked),
+    )
+
+
+def _keys(
+    request: PageRequest, reading: Reading, asked: Asked, unused: Mapping[KeyName, float]
+) -> Table:
+    found = _page(reading, asked, request.GET.get("cursor") or None)
+    query = (*reading.query, *asked.query, ("cursor", found.next_cursor or ""))
+    following = f"{with_query(path_of(request), query)}#keys" if found.next_cursor else None
+    return keys.key_table(
+        found.rows,
+        reading,
+        unused,
+        empty=_nothing(reading, asked),
+        next_href=following,
+        every=lambda: every_row(lambda at: _page(reading, asked, at, PER_FILE_READ)),
+    )
+
+
+def _page(
+    reading: Reading, asked: Asked, cursor: str | None, size: int = PER_PAGE
+) -> Page[QuotaRow]:
+    return quotas.quota_rows(
+        reading.now,
+        filters=asked.filters(reading),
+        visibility=reading.visibility,
+        cursor=cursor,
+        page_size=size,
+        order=asked.order,
+    )
+
+
+def _nothing(reading: Reading, asked: Asked) -> str:
+    own = reading.filters
+    if asked.narrows or own.tier or own.team or own.namespace or own.cluster:
+        return "No quota that you may see is like that. Take off a filter."
+    if not reading.visibility.everything:
+        return "No quota of your teams' namespaces names GPUs, as far as it was seen."
+    return (
+        "No ResourceQuota, ClusterQueue or Queue that names GPUs was seen. Where there are some, "
+        "`manage.py doctor` says whether the portal may read them."
+    )
+
+
+Links = list[tuple[str, str, bool]]
+"""(label, address, chosen)."""
+
+
+def _links(
+    request: PageRequest,
+    reading: Reading,
+    asked: Asked,
+    key: str,
+    values: Sequence[str],
+    *,
+    usual: str = "",
+) -> Links:
+    """Return a link for each value of a key of the address; `usual` is what stands without it."""
+    kept, path = [*reading.query, *asked.without(key)], path_of(request)
+    chosen = {value for name, value in asked.query if name == key} or {usual}
+    links = [] if usual else [("all", f"{with_query(path, kept)}#keys", chosen == {""})]
+    for value in values:
+        query = kept if value == usual else [*kept, (key, value)]
+        links.append((value, f"{with_query(path, query)}#keys", value in chosen))
+    return links
+
+
+def _effects(request: PageRequest, reading: Reading, asked: Asked) -> Links:
+    words = {"all": "effective or not", "yes": "effective", "no": "not effective"}
+    found = _links(request, reading, asked, "effective", tuple(EFFECTS))
+    return [(words[label], link, chosen) for label, link, chosen in found]
+
+
+# ---------------------------------------------------------------- one key
+
+
+@page
+def quota(
+    request: PageRequest, cluster: str, source: str, namespace: str, name: str, key: str
+) -> HttpResponseBase:
+    reading = on_cluster(reading_of(request), cluster)
+    space = "" if namespace == keys.NO_NAMESPACE else namespace
+    place: KeyName = (cluster, source, space, name, key)
+    row = _row(reading, place)
+    points = _history(reading, place, reading.choice.interval)
+    hours = points
+    if reading.choice.interval is not Interval.HOUR:
+        hours = _history(reading, place, Interval.HOUR)
+    if row is None and not points:
+        raise Http404("There is no such quota, or you may not see it, or not in this window.")
+    plot = one_key.saturation_plot(points, reading, row.unit if row else "units")
+    owners = one_key.owners_table(hours, reading)
+    return respond(
+        request,
+        reading,
+        "quota",
+        tables=[plot.table, owners],
+        plot=plot,
+        row=row,
+        name=name,
+        key=key,
+        source=source,
+        namespace=space,
+        cluster=cluster,
+        line=keys.key_line(row, reading, {}) if row else None,
+        amounts=one_key.amounts_of(row) if row else (),
+        team_href=href("team", reading.query, name=row.team) if row and row.team else None,
+    )
+
+
+def _row(reading: Reading, place: KeyName) -> QuotaRow | None:
+    cluster, source, namespace, name, key = place
+    filters = QuotaFilters(
+        cluster=(cluster,), source=(source,), namespace=(namespace,) if namespace else ()
+    )
+    rows = every_row(
+        lambda at: quotas.quota_rows(
+            reading.now,
+            filters=filters,
+            visibility=reading.visibility,
+            cursor=at,
+            page_size=PER_FILE_READ,
+        )
+    )
+    wanted = (namespace, name, key)
+    return next((row for row in rows if (row.namespace, row.name, row.key) == wanted), None)
+
+
+def _history(reading: Reading, place: KeyName, interval: Interval) -> list[QuotaPoint]:
+    cluster, source, namespace, name, key = place
+    return quotas.quota_history(
+        reading.window,
+        cluster=cluster,
+        source=source,
+        namespace=namespace,
+        name=name,
+        key=key,
+        visibility=reading.visibility,
+        interval=interval,
+    )

@@ -1,0 +1,212 @@
+"""Budgets: the pace in words, the burn-down as it is drawn, alerts."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from apps.quotas.domain.periods import period_at
+from apps.quotas.models import Budget, BudgetAlert
+from apps.quotas.selectors import BudgetRow, BurnPoint
+from apps.web.quota.budgets import hasty_first, pace_of
+from tests.factories import Portal, make_team
+from tests.web.pages import records_of, text_of
+from tests.web.promises import SINCE
+from tests.web.shown import tables_of
+from tests.web.test_devices_page import words
+
+BERLIN = ZoneInfo("Europe/Berlin")
+START, END = (datetime(2026, 10, 31, 23, tzinfo=UTC), datetime(2026, 11, 30, 23, tzinfo=UTC))
+NOW = START + timedelta(days=15)
+DAY = timedelta(days=1)
+ROW = BudgetRow(
+    team="vision",
+    period="month",
+    period_start=START,
+    period_end=END,
+    unit="gpu_hours",
+    allowance=3000.0,
+    used=1500.0,
+    burn_rate=1.0,
+    burn_rate_1d=1.0,
+    burn_rate_7d=1.0,
+    exhausted_at=None,
+    exhausted_at_early=None,
+    exhausted_at_late=None,
+    as_of=NOW,
+    points=(BurnPoint(START, 0.0), BurnPoint(NOW, 1500.0)),
+)
+AT = datetime(2026, 11, 24, 12, tzinfo=UTC)
+EARLY, LATE = AT - 2 * DAY, AT + 5 * DAY
+
+
+@pytest.mark.parametrize(
+    ("row", "word", "text"),
+    [
+        pytest.param(
+            replace(ROW, burn_rate=None),
+            "not begun",
+            "No hour of this period is closed yet.",
+            id="before the first closed hour",
+        ),
+        pytest.param(ROW, "on pace", "Lasts to the end of the period.", id="even"),
+        pytest.param(
+            replace(ROW, burn_rate=0.5),
+            "slower than even",
+            "Lasts to the end of the period.",
+            id="slow",
+        ),
+        pytest.param(
+            replace(ROW, burn_rate=1.4),
+            "ahead, and slowing",
+            "Lasts to the end of the period.",
+            id="fast at first",
+        ),
+        pytest.param(
+            replace(ROW, exhausted_at_early=AT),
+            "on pace",
+            "Lasts at the pace of the last days; if days are as high as they get, until 24 Nov.",
+            id="may end",
+        ),
+        pytest.param(
+            replace(ROW, exhausted_at=AT, exhausted_at_early=EARLY, exhausted_at_late=LATE),
+            "too fast",
+            "Too fast: used up on 24 Nov, between 22 Nov and 29 Nov.",
+            id="too fast",
+        ),
+        pytest.param(
+            replace(ROW, exhausted_at=AT, exhausted_at_early=EARLY),
+            "too fast",
+            "Too fast: used up on 24 Nov, on 22 Nov at the earliest; it may last.",
+            id="too fast, perhaps",
+        ),
+        pytest.param(
+            replace(ROW, exhausted_at=AT, exhausted_at_early=AT, exhausted_at_late=AT),
+            "too fast",
+            "Too fast: used up on 24 Nov.",
+            id="too fast for sure",
+        ),
+        pytest.param(
+            replace(ROW, used=3300.0, exhausted_at=AT, exhausted_at_early=AT, exhausted_at_late=AT),
+            "used up",
+            "Used up on 24 Nov; 300 GPU-hours over.",
+            id="used up",
+        ),
+    ],
+)
+def test_the_pace_is_told_in_words(row: BudgetRow, word: str, text: str) -> None:
+    pace = pace_of(row, BERLIN)
+    assert (pace.word, pace.text) == (word, text)
+
+
+def test_days_are_those_of_the_report_zone() -> None:
+    late = datetime(2026, 11, 24, 23, 30, tzinfo=UTC)
+    assert "25 Nov" in pace_of(replace(ROW, exhausted_at=late), BERLIN).text
+
+
+def test_what_ends_soonest_comes_first_then_the_fastest() -> None:
+    rows = [
+        replace(ROW, team="a", burn_rate=0.9),
+        replace(ROW, team="b", burn_rate=1.2),
+        replace(ROW, team="c", exhausted_at=AT),
+        replace(ROW, team="d", exhausted_at=EARLY),
+    ]
+    assert [row.team for row in hasty_first(rows)] == ["d", "c", "b", "a"]
+
+
+# ---------------------------------------------------------------- the page
+
+
+def budgets(page: str) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in tables_of(page)["budgets"].rows[1:]]
+
+
+def test_budgets_are_told_and_drawn(portal: Portal, admin: Client) -> None:
+    page = text_of(admin, "/quotas/")
+    (row,) = budgets(page)
+    assert row[:2] == ["vision", "month"]
+    (record,) = records_of(admin, "/quotas/?format=csv&table=budgets")
+    assert record["allowance_gpu_hours"] == "5000"
+    assert "vision: budget of the month" in page
+
+
+def test_a_budget_that_burns_is_drawn_against_an_even_pace(portal: Portal, admin: Client) -> None:
+    period = period_at("year", timezone.now(), portal.zone)
+    Budget.objects.filter(team=portal.vision).delete()
+    Budget.objects.create(team=portal.vision, period="year", gpu_hours=9e4, valid_from=SINCE)
+    page = text_of(admin, "/quotas/")
+    assert "vision: budget of the year" in page
+    local = period.start.astimezone(portal.zone)
+    assert f"{local.day} {local:%b} – 31 Dec {local.year} (Europe/Berlin)" in page
+
+
+def test_everybody_sees_the_budgets_of_all_teams(portal: Portal) -> None:
+    client = Client()
+    client.force_login(portal.dan)
+    assert [row[0] for row in budgets(text_of(client, "/quotas/"))] == ["vision"]
+
+
+def test_a_team_filter_narrows_budgets_and_alerts(portal: Portal, admin: Client) -> None:
+    Budget.objects.create(team=portal.speech, period="week", gpu_hours=10.0, valid_from=SINCE)
+    for team in (portal.speech, portal.vision):
+        alert(portal, team=team)
+    page = text_of(admin, "/quotas/?team=speech&first=2025-10-25&last=2025-10-27")
+    assert [row[0] for row in budgets(page)] == ["speech"]
+    assert [row[1].text for row in tables_of(page)["alerts"].rows[1:]] == ["speech"]
+    other = make_team("third")
+    assert "No budget of these teams runs now." in text_of(admin, f"/quotas/?team={other.name}")
+
+
+def alert(portal: Portal, **values: object) -> None:
+    given = {
+        "team": portal.vision,
+        "unit": "gpu_hours",
+        "period": "month",
+        "period_start": datetime(2025, 9, 30, 22, tzinfo=UTC),
+        "period_end": datetime(2025, 10, 31, 23, tzinfo=UTC),
+        "kind": "used",
+        "threshold": 0.8,
+        "at": datetime(2025, 10, 26, 9, tzinfo=UTC),
+        "used": 4000.0,
+        "allowance": 5000.0,
+    } | values
+    BudgetAlert.objects.create(**given)
+
+
+def test_alerts_of_the_window_are_told_in_words_and_none_in_money(
+    portal: Portal, admin: Client
+) -> None:
+    alert(portal)
+    alert(portal, kind="projected", threshold=1.0, exhausted_at=datetime(2025, 10, 29, tzinfo=UTC))
+    alert(portal, unit="USD", allowance=777777.0)
+    page = text_of(admin, "/quotas/?first=2025-10-25&last=2025-10-27")
+    assert [row[2].text for row in tables_of(page)["alerts"].rows[1:]] == [
+        "80 % of the allowance was used.",
+        "It was going to be used up on 29 Oct, before its period ends.",
+    ]
+    assert "777" not in words(page)
+    before = text_of(admin, "/quotas/?first=2025-10-24&last=2025-10-24")
+    assert "No budget reached a threshold in this window." in before
+
+
+def test_only_the_most_pressing_budgets_are_drawn(portal: Portal, admin: Client) -> None:
+    for n in range(30):
+        Budget.objects.create(
+            team=make_team(f"team-{n:02}"), period="month", gpu_hours=9.0, valid_from=SINCE
+        )
+    page = text_of(admin, "/quotas/")
+    assert page.count(": budget of the month</h2>") == 4
+    assert "Drawn are the 4 most pressing of 31 budgets." in words(page)
+    assert len(budgets(page)) == 25
+    assert len(records_of(admin, "/quotas/?format=csv&table=budgets")) == 31
+
+
+def test_a_hostile_team_is_shown_as_text(portal: Portal, admin: Client) -> None:
+    team = make_team("<img src=x>")
+    Budget.objects.create(team=team, period="month", gpu_hours=9.0, valid_from=SINCE)
+    page = text_of(admin, "/quotas/")
+    assert "<img" not in page
+    assert "&lt;img" in page

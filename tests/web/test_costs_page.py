@@ -1,0 +1,213 @@
+"""The cost explorer: figures that add up to the cent, what has no price, and whose money."""
+
+import csv
+import io
+from collections.abc import Callable
+from decimal import Decimal
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.models import User
+from apps.costs.domain.money import cents, money
+from apps.costs.services import price_hours
+from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
+from tests.factories import A100, make_portal
+from tests.web.pages import file_of, records_of, table_links, text_of
+from tests.web.shown import tables_of
+from tests.web.test_files import matches
+
+pytestmark = pytest.mark.django_db
+
+SignIn = Callable[[User], Client]
+DAYS = "first=2026-10-30&last=2026-10-31"
+
+
+@pytest.fixture
+def priced() -> Priced:
+    return make_priced()
+
+
+@pytest.fixture
+def finance(priced: Priced, signed_in: SignIn) -> Client:
+    return signed_in(priced.portal.finn)
+
+
+def number(text: str) -> Decimal:
+    return Decimal(text.replace(",", ""))
+
+
+def column(page: str, table: str, name: str) -> list[str]:
+    """Return the texts of a column, its total left out."""
+    head, *lines = tables_of(page)[table].rows
+    place = next(at for at, cell in enumerate(head) if cell.text.startswith(name))
+    return [line[place].text for line in lines]
+
+
+@pytest.mark.parametrize(("basis", "policy"), CHARGINGS)
+@pytest.mark.parametrize("by", ["team", "tier", "workload", "gpu_model", "capacity_type"])
+def test_every_grouping_and_charging_adds_up_to_the_capacity_to_the_cent(
+    by: str, basis: str, policy: str, priced: Priced, finance: Client
+) -> None:
+    page = text_of(finance, f"/costs/?{DAYS}&by={by}&basis={basis}&policy={policy}")
+    (whole,) = cents([total(rows(priced.window))])
+    *shown, last = column(page, "costs", "Cost")
+    assert sum(map(number, shown)) == number(last) == whole
+    assert sum(number(text) for text in column(page, "lines", "Cost")) == whole
+    records = records_of(finance, f"/costs/?{DAYS}&by={by}&basis={basis}&format=csv&table=lines")
+    assert sum(Decimal(row["cost"]) for row in records) == money(total(rows(priced.window)))
+
+
+def test_costs_are_sorted_as_asked_and_add_up_all_the_same(finance: Client) -> None:
+    page = text_of(finance, f"/costs/?{DAYS}&by=team&costs.sort=cost")
+    *shown, last = (number(text) for text in column(page, "costs", "Cost"))
+    assert shown == sorted(shown)
+    assert sum(shown) == last
+
+
+@pytest.mark.parametrize("path", ["/costs/", "/waste/", "/exports/"])
+def test_every_table_downloads_as_exactly_what_is_shown(path: str, finance: Client) -> None:
+    page = text_of(finance, f"{path}?{DAYS}")
+    shown = tables_of(page)
+    for link, table in zip(table_links(page), shown.values(), strict=True):
+        records = list(csv.reader(io.StringIO(file_of(finance.get(link)), newline="")))
+        for record, row in zip(records[1:], table.rows[1:], strict=True):
+            for key, value, cell in zip(records[0], record, row, strict=True):
+                assert cell.text == "unpriced" or matches(cell, key, value), (table.id, key)
+
+
+@pytest.mark.parametrize("format_", ["csv", "xlsx", "parquet", "focus-csv", "focus-parquet"])
+def test_files_of_every_format_are_had_from_the_page(format_: str, finance: Client) -> None:
+    page = unescape(text_of(finance, f"/costs/?{DAYS}&by=tier&policy=use"))
+    link = f"/costs/file?first=2026-10-30&last=2026-10-31&by=tier&policy=use&format={format_}"
+    assert f'href="{link}"' in page
+    response: Any = finance.get(link)
+    content = response.getvalue()
+    assert response.status_code == 200
+    assert content
+    for part in ("2026-10-29T2300Z", "Europe-Berlin", "USD", "allocated", "use", "prices-"):
+        assert part in response["Content-Disposition"]
+
+
+def test_a_csv_file_sums_to_the_page_and_says_how_to_read_it(
+    priced: Priced, finance: Client
+) -> None:
+    text = file_of(finance.get(f"/costs/file?{DAYS}&by=team&format=csv"))
+    records = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert sum(Decimal(row["cost"]) for row in records) == money(total(rows(priced.window)))
+    assert {row["time_zone"] for row in records} == {"Europe/Berlin"}
+    assert {row["unallocated_policy"] for row in records} == {"platform"}
+    assert all(row["price_book_version"] for row in records)
+
+
+def test_hours_without_a_price_are_a_line_of_their_own_and_no_zero(signed_in: SignIn) -> None:
+    priced = make_priced(prices=[price for price in PRICES if price[0] != A100])
+    page = text_of(signed_in(priced.portal.finn), f"/costs/?{DAYS}&by=gpu_model")
+    assert "<dt>Unpriced</dt>" in page
+    shown = dict(
+        zip(column(page, "costs", "GPU model"), column(page, "costs", "Cost"), strict=True)
+    )
+    assert shown[A100] == "unpriced"
+    assert "unpriced" in column(page, "lines", "Note")
+
+
+def test_terms_are_on_the_page(finance: Client) -> None:
+    page = text_of(finance, f"/costs/?{DAYS}&basis=used&policy=entitlement")
+    assert "for what nobody measured (used)" in page
+    assert "Capacity that nobody held is shared by entitlement." in page
+    assert "Price book <code>" in page
+    assert "Priced up to 2026-11-01 00:00:00" in page
+
+
+def test_the_period_before_is_held_beside(signed_in: SignIn) -> None:
+    priced = make_priced(4)
+    client = signed_in(priced.portal.finn)
+    page = text_of(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier")
+    assert "“Before” is the 2 days before." in page
+    before = [number(text) for text in column(page, "costs", "Before")]
+    assert sum(before[:-1]) == before[-1] > 0
+    alone = text_of(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier&compare=no")
+    assert "“Before”" not in alone
+    gone = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier")
+    assert "No comparison: only 0 of 48 hours of the 2 days before have facts." in gone
+
+
+def test_bars_are_stacked_by_group_in_money(finance: Client) -> None:
+    page = text_of(finance, f"/costs/?{DAYS}&by=team")
+    assert '"measure":"USD"' in page
+    assert '"--ledger-group-1"' in page
+    assert "USD per hour" in page
+    shown = column(page, "over-time-usd", "In all")
+    assert len(shown) == 48
+
+
+def test_nobody_sees_the_money_of_other_teams(priced: Priced, signed_in: SignIn) -> None:
+    dan = signed_in(priced.portal.dan)
+    for by in ("team", "namespace", "workload"):
+        page = text_of(dan, f"/costs/?{DAYS}&by={by}")
+        assert "You see the money of your teams" in page
+        table = " ".join(c.text for row in tables_of(page)["lines"].rows for c in row)
+        for hidden in ("vision", "Job/train", "stray", "unassigned"):
+            assert hidden not in table, by
+    text = file_of(dan.get(f"/costs/file?{DAYS}&by=team&by=workload&format=csv"))
+    assert "speech" in text
+    assert "vision" not in text
+    assert tables_of(text_of(dan, f"/costs/?{DAYS}&team=vision")).get("costs") is None
+
+
+def test_two_currencies_are_never_added_up(signed_in: SignIn) -> None:
+    priced = make_priced(1, prices=[price for price in PRICES if price[0] != A100])
+    for kind in ("spot", "on-demand"):
+        make_price(A100, kind, "2.50", currency="EUR")
+    price_hours(now=NOW)
+    client = signed_in(priced.portal.finn)
+    page = text_of(client, "/costs/?first=2026-10-30&last=2026-10-30&by=team")
+    found = rows(priced.window)
+    for table, currency in (("costs", "USD"), ("costs-eur", "EUR")):
+        *shown, last = (number(text) for text in column(page, table, "Cost"))
+        (whole,) = cents([total(row for row in found if row.currency == currency)])
+        assert sum(shown) == last == whole > 0
+    assert 'data-chart="over-time-eur-figure"' in page
+    wasted = text_of(client, "/waste/?first=2026-10-30&last=2026-10-30")
+    assert {"fall", "fall-eur", "waste-tier", "waste-tier-eur"} <= tables_of(wasted).keys()
+
+
+def test_an_empty_price_book_is_told_and_breaks_nothing(signed_in: SignIn) -> None:
+    priced = make_priced(1, prices=())
+    page = text_of(signed_in(priced.portal.finn), "/costs/?first=2026-10-30&last=2026-10-30")
+    assert "<dt>Unpriced</dt>" in page
+    assert set(column(page, "costs", "Cost")[:-1]) == {"unpriced"}
+
+
+def test_a_portal_without_facts_says_what_to_do(signed_in: SignIn) -> None:
+    page = text_of(signed_in(make_portal().finn), "/costs/")
+    assert "No hour has a price yet" in page
+    assert "No hour has been collected yet." in page
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("by=colour", "There is no group “colour”"),
+        ("basis=promised", "There is no basis “promised”"),
+        ("policy=nobody", "There is no policy “nobody”"),
+    ],
+)
+def test_what_makes_no_sense_is_told_and_gives_no_file(
+    query: str, words: str, finance: Client
+) -> None:
+    assert words in text_of(finance, f"/costs/?{DAYS}&{query}")
+    response = finance.get(f"/costs/file?{DAYS}&{query}&format=csv")
+    assert response.status_code == 400
+    assert words in response.content.decode()
+
+
+@pytest.mark.parametrize("by", ["none", "team", "workload"])
+def test_the_page_takes_few_queries(
+    by: str, finance: Client, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_max_num_queries(46):
+        text_of(finance, f"/costs/?{DAYS}&by={by}&policy=use")

@@ -1,0 +1,63 @@
+"""The pages of money in a real browser: both themes, a desk and a phone, without scripts too."""
+
+import pytest
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from tests.costs.portal import PRICES, make_priced
+from tests.web.conftest import Screen
+from tests.web.test_accessibility import cookie_of, violations
+from tests.web.test_browser import draw_all
+
+pytestmark = pytest.mark.browser
+
+DAYS = "first=2026-11-01&last=2026-11-02"
+
+
+@pytest.fixture
+def priced(transactional_db: None, live_server: LiveServer) -> str:
+    """Return the address of a live server with four days of costs, some unpriced."""
+    make_priced(4, prices=[price for price in PRICES if price[1] != "spot"])
+    return str(live_server.url)
+
+
+@pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_and_nothing_is_too_wide(
+    priced: str, screen: Screen, dark: bool, width: int
+) -> None:
+    cookie = cookie_of("finn", priced)
+    paths = (f"/costs/?{DAYS}", f"/costs/?{DAYS}&by=workload", f"/waste/?{DAYS}", "/exports/")
+
+    def steps(page: Page) -> None:
+        page.context.add_cookies([cookie])
+        for path in paths:
+            page.goto(path)
+            page.wait_for_load_state("networkidle")
+            assert violations(page) == [], path
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+    screen.visit(priced, steps, width=width, dark=dark)
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
+def test_costs_are_grouped_and_charged_otherwise_with_the_form(
+    priced: str, screen: Screen, scripts: bool
+) -> None:
+    cookie = cookie_of("finn", priced)
+
+    def steps(page: Page) -> None:
+        page.context.add_cookies([cookie])
+        page.goto(f"/costs/?{DAYS}")
+        title = page.locator("#costs-title")
+        expect(title).to_have_text("Costs in USD by team")
+        page.get_by_label("Group by").select_option("tier")
+        page.get_by_label("then by").select_option("team")
+        page.get_by_label("What nobody held is").select_option("use")
+        page.locator(".money-choose").get_by_role("button", name="Show").click()
+        expect(title).to_have_text("Costs in USD by tier and team")
+        expect(page.locator(".money-terms")).to_contain_text("is shared by use")
+        if scripts:
+            assert draw_all(page) == 1
+
+    screen.visit(priced, steps, scripts=scripts)

@@ -1,0 +1,73 @@
+"""The worked example in money on the pages, in the API and in every file, to the cent."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any
+
+import openpyxl
+import pyarrow.parquet as pq
+import pytest
+from django.test import Client
+
+from apps.accounts.domain.roles import Role
+from apps.accounts.models import User
+from apps.costs.domain.costing import WASTE
+from tests.api.conftest import client_of
+from tests.costs.test_reference_money import A_MONTH, a_month, summed
+from tests.costs.test_reference_money import _reference as _reference
+from tests.factories import make_user
+from tests.web.pages import records_of, text_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("_reference")]
+
+SignIn = Callable[[User], Client]
+DAYS = "first=2026-11-19&last=2026-11-19"
+WINDOW = {"start": "2026-11-19", "end": "2026-11-20"}
+
+
+@pytest.fixture
+def finance(_reference: None) -> User:
+    return make_user("fiona", Role.FINANCE)
+
+
+def records(content: bytes, format_: str) -> list[dict[str, Any]]:
+    if format_.endswith("csv"):
+        return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+    if format_.endswith("parquet"):
+        found: list[dict[str, Any]] = pq.read_table(io.BytesIO(content)).to_pylist()
+        return found
+    sheet = openpyxl.load_workbook(io.BytesIO(content), read_only=True)["costs"]
+    head, *rows = sheet.iter_rows(values_only=True)
+    return [dict(zip(map(str, head), row, strict=True)) for row in rows]
+
+
+def is_the_example(parts: Iterable[tuple[str, Any]]) -> bool:
+    return a_month(summed((cause.lower().replace(" ", "_"), cost) for cause, cost in parts)) == (
+        A_MONTH
+    )
+
+
+def test_the_pages_the_api_and_all_files_have_the_money_of_the_worked_example(
+    finance: User, signed_in: SignIn
+) -> None:
+    client = signed_in(finance)
+    page = text_of(client, f"/costs/?{DAYS}")
+    assert "2,350.08 <em>USD</em>" in page, "71,481.60 of 730 hours is 2,350.08 of 24"
+    assert "<b>1,086.91 USD</b>" in text_of(client, f"/waste/?{DAYS}")
+    for address in (f"/costs/?{DAYS}&by=workload&table=lines", f"/waste/?{DAYS}&table=fall"):
+        lines = records_of(client, f"{address}&format=csv")
+        assert is_the_example((r["cause"], r["cost"]) for r in lines if r["cause"] != "Total")
+    api: Any = client_of(finance).get("/api/v1/costs", {**WINDOW, "group_by": "team"}).json()
+    assert is_the_example((row["cause"], row["cost"]) for row in api["results"])
+    wasted: Any = client_of(finance).get("/api/v1/waste", WINDOW).json()["results"]
+    month = a_month(summed((row["cause"], row["cost"]) for row in wasted))
+    assert month == {cause: cost for cause, cost in A_MONTH.items() if cause in WASTE}
+    assert sum(month.values()) == Decimal("33060.24")
+    for format_ in ("csv", "xlsx", "parquet", "focus-csv", "focus-parquet"):
+        cause, cost = ("x_Cause", "BilledCost") if "focus" in format_ else ("cause", "cost")
+        for address in (f"/costs/file?{DAYS}&by=team", "/exports/file?period=2026-11"):
+            response: Any = client.get(f"{address}&format={format_}")
+            found = records(response.getvalue(), format_)
+            assert is_the_example((r[cause], r[cost]) for r in found), (address, format_)

@@ -1,0 +1,264 @@
+"""Fairness: all tiers, one tier, what-if, and where a team stands on its own page."""
+
+import re
+from collections.abc import Callable
+from html import unescape
+
+import pytest
+from django.core.cache import cache
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from apps.accounts.models import User
+from apps.fairness.models import FairLoan, FairTierHour
+from apps.fairness.services import compute_hour
+from apps.quotas.models import Entitlement
+from tests.factories import Portal, make_team, make_tier
+from tests.web.conftest import DAILY, HOURLY, LOOKED
+from tests.web.pages import records_of, table_links, text_of
+from tests.web.promises import COMPUTED, HOUR, MORNING, entitle
+from tests.web.shown import tables_of
+from tests.web.test_devices_page import words
+
+SignIn = Callable[[User], Client]
+LIST = f"/fairness/?{HOURLY}"
+GOLD = f"/fairness/gold/?{HOURLY}"
+WHAT_IF = f"/fairness/gold/what-if/?{HOURLY}"
+
+
+def again(portal: Portal) -> None:
+    """Compute the hours again, after what they are made of has changed."""
+    for number in range(COMPUTED):
+        compute_hour(MORNING + number * HOUR, now=LOOKED)
+
+
+def rows_of(page: str, table: str) -> dict[str, list[str]]:
+    rows = tables_of(page)[table].rows[1:]
+    return {row[0].text: [cell.text for cell in row[1:]] for row in rows}
+
+
+# ---------------------------------------------------------------- all tiers
+
+
+def test_each_tier_tells_how_even_it_was_and_who_was_denied(admin: Client) -> None:
+    rows = records_of(admin, f"{LIST}&format=csv&table=tiers")
+    gold = next(row for row in rows if row["tier"] == "gold")
+    # Vision held 5 of the 8 gold GPUs, 4 of them its own, and waited for 4 more.
+    assert gold["capacity_gpu_hours"] == "32"
+    assert gold["borrowed_gpu_hours"] == "4"
+    assert gold["from_pool_gpu_hours"] == "4"
+    assert gold["known_hours"] == "4"
+    assert 0 < float(gold["jain_index"]) <= 1
+
+
+def test_dominant_shares_are_of_all_tiers(admin: Client) -> None:
+    rows = rows_of(text_of(admin, LIST), "dominant")
+    assert rows["vision"] == ["62.5", "gold"]
+
+
+def test_a_team_filter_narrows_sums_and_says_that_indices_are_of_all(admin: Client) -> None:
+    every = rows_of(text_of(admin, LIST), "tiers")["gold"]
+    page = text_of(admin, f"{LIST}&team=speech")
+    own = rows_of(page, "tiers")["gold"]
+    assert (every[0], own[0]) == ("2", "1")
+    assert every[1] == own[1]
+    assert "The indices are of all teams, whatever the filter" in page
+    assert list(rows_of(page, "dominant")) == ["speech"]
+
+
+def test_everybody_sees_the_sums_of_all_teams(portal: Portal, signed_in: SignIn) -> None:
+    for address in (LIST, GOLD, f"{WHAT_IF}&gpus=4"):
+        pages = [
+            re.sub(r'name="csrf\w+" value="\w+"|dan|cleo|admin|viewer', "", page)
+            for page in (text_of(signed_in(portal.dan), address),)
+        ]
+        assert "vision" in pages[0]
+        assert "vision-prod" not in pages[0]
+
+
+def test_what_is_not_known_is_said_and_is_not_zero(portal: Portal, admin: Client) -> None:
+    FairTierHour.objects.filter(hour=MORNING).update(state="missing")
+    FairTierHour.objects.filter(hour__gt=MORNING).update(watched=False)
+    page = words(text_of(admin, GOLD))
+    assert "1 hour of this time has no facts and is in no sum." in page
+    assert "In 3 hours nobody watched what waits: what was denied then is not known" in page
+    assert "Denied not known" in page
+    gold = next(
+        row for row in records_of(admin, f"{LIST}&format=csv&table=tiers") if row["tier"] == "gold"
+    )
+    assert (gold["denied_gpu_hours"], gold["missing_hours"], gold["unwatched_hours"]) == (
+        *("", "1", "3"),
+    )
+
+
+# ---------------------------------------------------------------- one tier
+
+
+def test_bars_show_what_was_held_against_the_entitlement(admin: Client) -> None:
+    page = text_of(admin, GOLD)
+    bars = re.findall(r'<span class="fair-team">(.*?)</li>', page, re.DOTALL)
+    told = [words(f"<p>{bar}") for bar in bars]
+    assert [text.split()[0] for text in told] == ["vision", "speech"]
+    assert "5 of 4 GPUs, 1 borrowed" in told[0]
+    assert "1 of 2 GPUs" in told[1]
+    assert "Means in GPUs over the 4 known hours." in words(page)
+
+
+def test_a_teams_numbers_are_those_of_its_hours(admin: Client) -> None:
+    rows = records_of(admin, f"{GOLD}&format=csv&table=teams")
+    vision = next(row for row in rows if row["team"] == "vision")
+    assert vision["entitlement_gpus"] == "4"
+    assert vision["allocated_gpu_hours"] == "20"
+    assert vision["borrowed_gpu_hours"] == "4"
+    assert float(vision["denied_gpu_hours"]) > 0
+
+
+def test_the_matrix_says_who_borrowed_from_whom(portal: Portal, admin: Client) -> None:
+    Entitlement.objects.filter(team=portal.speech).update(gpus=8.0)
+    again(portal)
+    page = text_of(admin, GOLD)
+    (matrix,) = re.findall(r'<table class="[^"]*fair-matrix">(.*?)</table>', page, re.DOTALL)
+    assert words(f"<p>{matrix}").split() == ["From", "GPU-h", "vision", "speech", "4.0"]
+    assert rows_of(page, "loans") == {"speech": ["vision", "4.0"]}
+
+
+def test_nobody_who_borrows_gives_no_matrix(portal: Portal, admin: Client) -> None:
+    Entitlement.objects.filter(team=portal.vision).update(gpus=8.0)
+    again(portal)
+    page = text_of(admin, GOLD)
+    assert "fair-matrix" not in page
+    assert "Nobody held more than its entitlement in this window." in page
+
+
+def test_days_are_drawn_and_those_not_known_shaded(admin: Client) -> None:
+    page = text_of(admin, f"/fairness/gold/?{DAILY}")
+    assert list(rows_of(page, "days")) == ["Sun 26 Oct 2025"]
+    assert page.count('<span class="plot-gap"') == 3
+
+
+def test_a_tier_of_which_nothing_was_computed_says_so(admin: Client) -> None:
+    page = text_of(admin, "/fairness/gold/?first=2025-01-01&last=2025-01-02")
+    assert "No hour of this window was computed yet." in page
+    assert admin.get("/fairness/nowhere/").status_code == 404
+
+
+def test_every_table_comes_as_a_file(admin: Client) -> None:
+    for address in (LIST, GOLD, f"{WHAT_IF}&gpus=4"):
+        links = table_links(text_of(admin, address))
+        assert len(links) >= 2
+        for link in links:
+            assert records_of(admin, link)
+
+
+def test_more_teams_and_tiers_need_no_more_queries(portal: Portal, admin: Client) -> None:
+    def count(address: str) -> int:
+        cache.clear()  # what was remembered would hide how many queries it takes
+        with CaptureQueriesContext(connection) as queries:
+            text_of(admin, address)
+        return len(queries)
+
+    before = [count(address) for address in (LIST, GOLD)]
+    for n in range(40):
+        entitle(portal, make_team(f"team-{n:02}", f"space-{n}"), 0, 1.0)
+        make_tier(f"tier-{n}", position=10 + n)
+    again(portal)
+    assert [count(address) for address in (LIST, GOLD)] == before
+    page = text_of(admin, GOLD)
+    assert page.count('<span class="fair-team">') == 30
+    assert "The 30 largest; the table below has 12 more." in words(page)
+
+
+def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
+    bad = "<img src=x>"
+    entitle(portal, make_team(bad, "bad"), 0, 3.0)
+    portal.tiers[1].name = bad
+    portal.tiers[1].save()
+    again(portal)
+    FairLoan.objects.all().delete()
+    for address in (LIST, GOLD, WHAT_IF, f"{WHAT_IF}&gpus={bad}&who={bad}&to={bad}"):
+        page = text_of(admin, address)
+        assert "<img" not in page
+        assert "&lt;img" in page
+
+
+# ---------------------------------------------------------------- what-if
+
+
+def test_more_gpus_are_told_before_and_after_with_what_is_assumed(admin: Client) -> None:
+    page = text_of(admin, f"{WHAT_IF}&gpus=%2B4")
+    assert "+4 GPUs in gold" in words(page)
+    (row,) = records_of(admin, f"{WHAT_IF}&gpus=%2B4&format=csv&table=sums")
+    assert row["tier"] == "gold"
+    assert float(row["capacity_after_gpu_hours"]) > float(row["capacity_gpu_hours"])
+    assert float(row["denied_after_gpu_hours"]) < float(row["denied_gpu_hours"])
+    assert "Nothing is preempted." in page
+
+
+def test_cards_that_move_concern_two_tiers(admin: Client) -> None:
+    address = f"{WHAT_IF}&cards=2&to=silver&usable=0.5"
+    rows = records_of(admin, f"{address}&format=csv&table=sums")
+    assert [row["tier"] for row in rows] == ["gold", "silver"]
+    assert "move 2 cards from gold to silver" in text_of(admin, address)
+
+
+def test_another_entitlement_is_replayed(admin: Client) -> None:
+    address = f"{WHAT_IF}&who=speech&entitled=6"
+    rows = records_of(admin, f"{address}&format=csv&table=teams")
+    speech = next(row for row in rows if row["team"] == "speech")
+    before, after = (float(speech[f"entitlement_{mark}gpu_hours"]) for mark in ("", "after_"))
+    assert after == pytest.approx(3 * before)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("gpus=many", "The GPUs to add “many” is not a number such as 4 or -2.5."),
+        ("gpus=nan", "is not a number"),
+        ("gpus=-100", "That cannot be: gold has 8 GPUs, 100 cannot leave it."),
+        ("who=vision", "Another entitlement needs a team and a number of GPUs."),
+        ("who=nobody&entitled=3", "There is no team “nobody”."),
+        ("cards=3", "Moving cards needs how many, and the tier that they are to serve."),
+        ("cards=3&to=gold", "There is no other tier “gold” to move cards to."),
+        ("cards=3&to=silver&usable=7", "a card is usable from 0 to 1, not 7"),
+        ("who=vision&entitled=-1", "an entitlement cannot be negative"),
+    ],
+)
+def test_what_cannot_be_is_said(query: str, said: str, admin: Client) -> None:
+    page = text_of(admin, f"{WHAT_IF}&{query}")
+    assert said in unescape(page)
+    assert 'id="sums"' not in page
+
+
+def test_a_long_window_is_cut_and_that_is_said(admin: Client) -> None:
+    page = words(text_of(admin, "/fairness/gold/what-if/?first=2025-10-01&last=2025-10-27"))
+    assert "Replays Tue 21 Oct 2025 – Mon 27 Oct 2025" in page
+    assert "the last 7 days of the window, for longer ones take too long" in page
+    assert "for longer ones" not in words(text_of(admin, WHAT_IF))
+
+
+def test_nothing_is_replayed_until_something_is_asked(admin: Client) -> None:
+    page = text_of(admin, WHAT_IF)
+    assert "Say what to change" in page
+    assert 'id="sums"' not in page
+    assert admin.get("/fairness/nowhere/what-if/").status_code == 404
+
+
+# ---------------------------------------------------------------- the page of a team
+
+
+def test_a_team_sees_where_it_stands(portal: Portal, admin: Client) -> None:
+    page = text_of(admin, f"/teams/vision/?{HOURLY}")
+    (block,) = re.findall(r'id="position"(.*?)</section>', page, re.DOTALL)
+    told = words(f"<p{block}")
+    assert "gold 5 of 4 GPUs on average" in told
+    assert "borrowed 1 GPU" in told
+    assert "Budget of the month" in told
+    assert f'href="/teams/vision/statement/?{HOURLY.replace("&", "&amp;")}"' in block
+    assert f'href="/quotas/?team=vision&amp;{HOURLY.replace("&", "&amp;")}"' in block
+
+
+def test_the_bar_of_pages_leads_to_quotas_and_fairness(admin: Client) -> None:
+    for path, name in (("/quotas/", "Quotas"), ("/fairness/", "Fairness")):
+        page = text_of(admin, f"{path}?{HOURLY}")
+        assert re.search(rf'href="{path}[^"]*" aria-current="page">{name}</a>', page)

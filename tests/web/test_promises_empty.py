@@ -1,0 +1,44 @@
+"""Quotas, budgets and fairness of a portal in which nothing was promised or computed yet."""
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from apps.accounts.models import User
+from tests.factories import make_portal
+from tests.web.pages import text_of
+from tests.web.test_devices_page import words
+
+SignIn = Callable[[User], Client]
+
+
+def test_quotas_say_how_they_come(db: None, signed_in: SignIn) -> None:
+    portal = make_portal()
+    page = words(text_of(signed_in(portal.cleo), "/quotas/"))
+    assert "No team has a budget in GPU-hours. The catalog gives one: budgets:" in page
+    assert "No ResourceQuota, ClusterQueue or Queue that names GPUs was seen." in page
+    assert "No ResourceQuota limits GPUs of these teams." in page
+    other = words(text_of(signed_in(portal.dan), "/quotas/"))
+    assert "namespaces names GPUs, as far as it was seen." in other
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("/fairness/", "No hour of this window was computed yet."),
+        ("/fairness/gold/", "No hour of this window was computed yet."),
+        ("/teams/vision/statement/", "No hour of this week was computed yet."),
+        ("/fairness/gold/what-if/", "Say what to change"),
+        ("/teams/vision/", "No entitlement, no budget, and nothing computed for this window."),
+    ],
+)
+def test_what_was_not_computed_is_said(
+    address: str, said: str, db: None, signed_in: SignIn
+) -> None:
+    assert said in words(text_of(signed_in(make_portal().dan), address))
+
+
+def test_a_replay_of_nothing_says_so(db: None, signed_in: SignIn) -> None:
+    page = words(text_of(signed_in(make_portal().dan), "/fairness/gold/what-if/?gpus=4"))
+    assert "That cannot be: there is no tier gold." in page

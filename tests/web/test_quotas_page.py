@@ -1,0 +1,314 @@
+"""The page of quotas and budgets, and that of one key: what is shown, to whom, and as files."""
+
+import re
+from collections.abc import Callable
+from html import unescape
+
+import pytest
+from django.core.cache import cache
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from apps.accounts.models import User
+from apps.clusters.domain.sightings import FlavorQuota, Kind, SeenClusterQueue, SeenQuota
+from apps.clusters.models import NamespaceClaim, Sighting
+from apps.quotas.models import Budget, QuotaKeyHour
+from tests.factories import Portal, make_team
+from tests.quotas.worlds import GPU, KEY, see, see_quota
+from tests.web.conftest import DAILY, HOURLY
+from tests.web.pages import records_of, table_links, text_of
+from tests.web.promises import HOUR, MORNING, SINCE, fill_key
+from tests.web.shown import tables_of
+from tests.web.test_devices_page import words
+
+SignIn = Callable[[User], Client]
+LIST = "/quotas/"
+ONE = f"/quotas/west/ResourceQuota/vision/gpus/{KEY}/"
+
+
+def lines(page: str) -> dict[str, str]:
+    """Return the lines of the list by quota and place, in their order, as text."""
+    rows = re.findall(r'<tr role="row">\s*<td(.*?)</tr>', page, re.DOTALL)
+    told = [words(f"<td{row}").strip() for row in rows]
+    return {" ".join(line.split(" ")[1:4]): line for line in told}
+
+
+def keys_file(client: Client, query: str = "") -> list[dict[str, str]]:
+    return records_of(client, f"{LIST}?format=csv&table=keys{query}")
+
+
+# ---------------------------------------------------------------- the list
+
+
+def test_keys_are_listed_the_fullest_first_and_those_without_effect_last(admin: Client) -> None:
+    assert list(lines(text_of(admin, LIST))) == [
+        "ResourceQuota gpus west/speech",
+        "ResourceQuota gpus west/vision",
+        "ResourceQuota inert west/vision-prod",
+    ]
+
+
+def test_a_line_says_what_is_used_of_what_and_which_tiers_it_can_reach(admin: Client) -> None:
+    line = lines(text_of(admin, LIST))["ResourceQuota gpus west/vision"]
+    assert line.startswith(f"{KEY} ResourceQuota gpus west/vision vision gold , silver 6 of 8 GPUs")
+    assert "75.0 %" in line
+
+
+def test_a_full_quota_is_told_to_be_full(admin: Client) -> None:
+    line = lines(text_of(admin, LIST))["ResourceQuota gpus west/speech"]
+    assert "4 of 4 GPUs" in line
+    assert "100.0 % full now" in line
+
+
+def test_a_key_that_limits_nothing_comes_with_the_fix_and_without_saturation(
+    admin: Client,
+) -> None:
+    line = lines(text_of(admin, LIST))["ResourceQuota inert west/vision-prod"]
+    assert "Not effective." in line
+    assert f"Fix: Replace it with {KEY}" in line
+    assert " – " in line
+    (row,) = [row for row in keys_file(admin) if row["name"] == "inert"]
+    assert (row["effective"], row["used"], row["saturation_ratio"]) == ("no", "", "")
+    assert row["instead"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        pytest.param("cluster=east", [], id="cluster"),
+        pytest.param("team=speech", ["west/speech"], id="team"),
+        pytest.param("namespace=vision", ["west/vision"], id="namespace"),
+        pytest.param("tier=gold&effective=yes", ["west/speech", "west/vision"], id="tier"),
+        pytest.param("source=ClusterQueue", [], id="source"),
+        pytest.param("effective=no", ["west/vision-prod"], id="not effective"),
+        pytest.param(
+            "order=name", ["west/speech", "west/vision", "west/vision-prod"], id="by name"
+        ),
+    ],
+)
+def test_filters_narrow_the_list_and_its_file(query: str, left: list[str], admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?{query}")
+    assert [place.split(" ")[-1] for place in lines(page)] == left
+    found = [f"{row['cluster']}/{row['namespace']}" for row in keys_file(admin, f"&{query}")]
+    assert found == left
+    if not left:
+        assert "No quota that you may see is like that. Take off a filter." in page
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("source=Bag", "There is no source “Bag”; there are: ResourceQuota, ClusterQueue, Queue."),
+        ("effective=maybe", "There is no effective “maybe”"),
+        ("order=%3Cb%3E", "There is no order “<b>”"),
+    ],
+)
+def test_what_makes_no_sense_is_said_and_narrows_nothing(
+    query: str, said: str, admin: Client
+) -> None:
+    page = text_of(admin, f"{LIST}?{query}")
+    assert said in unescape(page)
+    assert len(lines(page)) == 3
+    assert "<b>”" not in page
+
+
+def test_a_queue_is_listed_without_a_namespace_and_has_its_page(
+    portal: Portal, admin: Client
+) -> None:
+    quota = FlavorQuota(flavor="any", resource=GPU, nominal=8.0, borrowing_limit=2.0)
+    body = SeenClusterQueue(quotas=(quota,), cohort="all")
+    see(portal.clusters[0], Kind.CLUSTER_QUEUE, body, name="batch", since=SINCE)
+    page = text_of(admin, f"{LIST}?source=ClusterQueue")
+    (line,) = lines(page).values()
+    assert "Cohort all" in line
+    address = f"/quotas/west/ClusterQueue/-/batch/any/{GPU}/"
+    assert address in page
+    assert "Borrowing limit 2" in words(text_of(admin, address))
+
+
+def test_many_keys_come_fifty_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:
+    for n in range(120):
+        see_quota(portal.clusters[0], f"vision-{n:03}", 4.0, used=1.0, since=SINCE, uid=f"u{n}")
+    first = text_of(admin, LIST)
+    (following,) = re.findall(r'href="([^"]+)" rel="next"', first)
+    second = text_of(admin, unescape(following))
+    assert len(lines(first)) == len(lines(second)) == 50
+    assert not set(lines(first)) & set(lines(second))
+    assert len(keys_file(admin)) == 123
+
+
+def test_a_cursor_that_is_none_is_refused_with_words(admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?cursor=nonsense")
+    assert "points into a list that is no longer there" in page
+
+
+def test_more_keys_need_no_more_queries(portal: Portal, admin: Client) -> None:
+    with CaptureQueriesContext(connection) as before:
+        text_of(admin, LIST)
+    for n in range(30):
+        see_quota(portal.clusters[0], f"vision-{n:02}", 4.0, since=SINCE, uid=f"u{n}")
+    for n in range(10):
+        team = make_team(f"team-{n}", f"space-{n}")
+        Budget.objects.create(team=team, period="month", gpu_hours=100.0, valid_from=SINCE)
+    cache.clear()  # what was remembered would hide how many queries it takes
+    with CaptureQueriesContext(connection) as after:
+        text_of(admin, LIST)
+    assert len(after) == len(before)
+
+
+# ---------------------------------------------------------------- sums and what was unused
+
+
+def test_teams_are_summed_for_everybody_and_keys_listed_for_their_people(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    page = text_of(signed_in(portal.dan), LIST)
+    assert list(lines(page)) == ["ResourceQuota gpus west/speech"]
+    sums = tables_of(page)["sums"].rows[1:]
+    assert [[cell.text for cell in row[:4]] for row in sums] == [
+        ["speech", GPU, "GPUs", "gold, silver"],
+        ["vision", GPU, "GPUs", "gold, silver"],
+    ]
+    assert "of other teams you see GPU sums only" in page
+    files = [text for link in table_links(page) for text in [str(records_of_all(portal, link))]]
+    for hidden in ("vision-prod", "inert"):
+        assert hidden not in page
+        assert all(hidden not in text for text in files)
+
+
+def records_of_all(portal: Portal, link: str) -> list[dict[str, str]]:
+    client = Client()
+    client.force_login(portal.dan)
+    return records_of(client, link)
+
+
+def test_what_was_held_but_unused_is_told_for_the_window(admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?{HOURLY}")
+    (row,) = tables_of(page)["unused"].rows[1:]
+    assert [cell.text for cell in row][:11] == [
+        *("gpus", "west", "vision", "ResourceQuota", KEY, "vision", "gold, silver"),
+        *("25.0", "12", "48", "36"),
+    ]
+    assert "12 unit-hours unused in the window." in lines(page)["ResourceQuota gpus west/vision"]
+    (vision,) = [row for row in keys_file(admin, f"&{HOURLY}") if row["namespace"] == "vision"]
+    assert vision["unused_hours"] == "12"
+
+
+def test_a_window_without_hours_says_so(admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?first=2025-01-01&last=2025-01-03")
+    assert "No quota that you may see was known in this window" in page
+
+
+# ---------------------------------------------------------------- one key
+
+
+def test_a_key_tells_its_amounts_and_how_full_it_was(admin: Client) -> None:
+    page = text_of(admin, f"{ONE}?{HOURLY}")
+    assert "Hard 8" in words(page)
+    assert "Saturation 75.0 %" in words(page)
+    assert page.count('<path class="plot-line plot-used"') == 2  # the legend and the line
+    rows = tables_of(page)["points"].rows[1:]
+    assert len(rows) == 6
+    assert [cell.text for cell in rows[0]][:4] == ["Sun 26 Oct 07:00 CET", "vision", "75.0", "8"]
+
+
+def test_days_of_a_key_are_means_of_the_time_it_was_there(admin: Client) -> None:
+    (row,) = tables_of(text_of(admin, f"{ONE}?{DAILY}"))["points"].rows[1:]
+    assert [cell.text for cell in row] == [
+        *("Sun 26 Oct 2025", "vision", "75.0", "8", "6", "5", "1", "0", "6 h 0 min"),
+    ]
+
+
+def test_who_had_what_when_is_told_change_by_change(portal: Portal, admin: Client) -> None:
+    QuotaKeyHour.objects.filter(hour=MORNING + 2 * HOUR).update(hard=12.0)
+    QuotaKeyHour.objects.filter(hour__gt=MORNING + 3 * HOUR).update(team=portal.speech)
+    rows = tables_of(text_of(admin, f"{ONE}?{HOURLY}"))["owners"].rows[1:]
+    assert [[cell.text for cell in row[:4]] for row in rows] == [
+        ["Sun 26 Oct 07:00 CET", "Sun 26 Oct 09:00 CET", "vision", "8"],
+        ["Sun 26 Oct 09:00 CET", "Sun 26 Oct 10:00 CET", "vision", "12"],
+        ["Sun 26 Oct 10:00 CET", "Sun 26 Oct 11:00 CET", "vision", "8"],
+        ["Sun 26 Oct 11:00 CET", "Sun 26 Oct 13:00 CET", "speech", "8"],
+    ]
+
+
+def test_a_key_that_was_away_is_told_twice(portal: Portal, admin: Client) -> None:
+    QuotaKeyHour.objects.filter(hour=MORNING + 3 * HOUR).delete()
+    rows = tables_of(text_of(admin, f"{ONE}?{HOURLY}"))["owners"].rows[1:]
+    assert [row[4].text for row in rows] == ["3 h 0 min", "2 h 0 min"]
+
+
+def test_a_namespace_that_moved_shows_each_team_its_own_part(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    NamespaceClaim.objects.filter(team=portal.vision, pattern="vision").update(team=portal.speech)
+    for person, there in ((portal.ada, True), (portal.dan, False)):
+        page = text_of(signed_in(person), f"{ONE}?{HOURLY}")
+        assert ("points" in tables_of(page)) is there
+        assert ("This quota is not there now." in page) is there
+
+
+def test_a_deleted_quota_is_told_as_it_was(portal: Portal, admin: Client) -> None:
+    Sighting.objects.filter(namespace="vision").update(gone_at=MORNING + 6 * HOUR)
+    page = text_of(admin, f"{ONE}?{HOURLY}")
+    assert "This quota is not there now." in page
+    assert len(tables_of(page)["points"].rows) == 7
+    assert admin.get(f"{ONE}?first=2025-01-01&last=2025-01-02").status_code == 404
+
+
+def test_a_stretch_that_is_not_known_is_shaded_and_never_zero(
+    portal: Portal, admin: Client
+) -> None:
+    QuotaKeyHour.objects.filter(hour=MORNING + 3 * HOUR).update(used=None, held=None)
+    page = text_of(admin, f"{ONE}?first=2025-10-26&last=2025-10-26")
+    assert page.count('<span class="plot-gap"') == 3
+    assert ">not known</li>" in page
+    row = tables_of(page)["points"].rows[4]
+    assert [row[2].text, row[4].text] == ["–", "–"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/quotas/west/ResourceQuota/vision/gpus/other/",
+        f"/quotas/west/ResourceQuota/nowhere/gpus/{KEY}/",
+        f"/quotas/west/Bag/vision/gpus/{KEY}/",
+        f"/quotas/nowhere/ResourceQuota/vision/gpus/{KEY}/",
+    ],
+)
+def test_a_quota_that_is_not_there_is_not_found(address: str, admin: Client) -> None:
+    assert admin.get(address).status_code == 404
+
+
+def test_every_table_comes_as_a_file(admin: Client) -> None:
+    for address in (LIST, ONE):
+        links = table_links(text_of(admin, f"{address}?{HOURLY}"))
+        assert len(links) >= 2
+        for link in links:
+            assert records_of(admin, link)
+
+
+def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
+    bad = '<img src=x onerror="alert(1)">'
+    body = SeenQuota(hard={KEY: 4.0}, observed_hard={KEY: 4.0}, used={KEY: 1.0})
+    see(portal.clusters[0], Kind.RESOURCE_QUOTA, body, name=bad, namespace="vision", since=SINCE)
+    fill_key(portal, 4.0, 2.0, name=bad)
+    page = text_of(admin, f"{LIST}?{HOURLY}")
+    assert "<img" not in page
+    assert "&lt;img" in page
+    (address,) = {unescape(a) for a in re.findall(r'href="(/quotas/[^"]*img[^"]*)"', page)}
+    one = text_of(admin, address)
+    assert "<img" not in one
+    assert "&lt;img" in one
+
+
+def test_htmx_gets_the_results_alone(admin: Client) -> None:
+    for address in (LIST, ONE):
+        page = admin.get(address, headers={"HX-Request": "true"}).content.decode()
+        assert "<html" not in page
+
+
+def test_what_is_narrowed_here_stays_in_the_links_of_the_page(admin: Client) -> None:
+    page = unescape(text_of(admin, f"{LIST}?window=30d&team=vision&source=ResourceQuota"))
+    assert f"{ONE}?window=30d&team=vision" in page
+    assert "/quotas/?window=30d&team=vision&source=ResourceQuota&order=name#keys" in page

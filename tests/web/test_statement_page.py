@@ -1,0 +1,102 @@
+"""A team's week in words and numbers."""
+
+from collections.abc import Callable
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from apps.accounts.models import User
+from apps.fairness.models import FairTierHour
+from tests.factories import Portal
+from tests.web.pages import records_of, table_links, text_of
+from tests.web.promises import MORNING
+from tests.web.shown import tables_of
+from tests.web.test_devices_page import words
+
+SignIn = Callable[[User], Client]
+VISION = "/teams/vision/statement/"
+WEEK = "week=2025-10-22"
+
+
+def test_a_week_is_told_in_words_from_any_day_of_it(admin: Client) -> None:
+    page = words(text_of(admin, f"{VISION}?{WEEK}"))
+    assert "Week of 20 Oct – 26 Oct 2025 , Monday to Sunday, local to Europe/Berlin." in page
+    assert "gold: entitled to 4, received 5.0, borrowed 1.0" in page
+    assert "denied" in page
+
+
+def test_the_figures_stand_below(admin: Client) -> None:
+    rows = records_of(admin, f"{VISION}?{WEEK}&format=csv&table=figures")
+    gold = next(row for row in rows if row["tier"] == "gold")
+    assert (gold["entitlement_gpu_hours"], gold["allocated_gpu_hours"]) == ("16", "20")
+    assert (gold["borrowed_gpu_hours"], gold["from_pool_gpu_hours"]) == ("4", "4")
+    assert gold["known_hours"] == "4"
+
+
+def test_weeks_beside_lead_on_and_the_window_is_kept(admin: Client) -> None:
+    page = unescape(text_of(admin, f"{VISION}?{WEEK}&window=30d"))
+    assert f'href="{VISION}?week=2025-10-27&window=30d" rel="next"' in page
+    assert 'rel="prev"' not in page  # nothing was computed before
+    later = unescape(text_of(admin, f"{VISION}?week=2025-10-27"))
+    assert f'href="{VISION}?week=2025-10-20&window=7d" rel="prev"' in later
+    assert "This team was entitled to nothing in this week" in words(later)
+
+
+def test_without_a_week_it_is_the_one_that_runs(admin: Client) -> None:
+    assert "; it still runs." in words(text_of(admin, VISION))
+
+
+@pytest.mark.parametrize(
+    ("week", "said"),
+    [
+        ("soon", "“soon” is not a day such as 2026-10-26. This week is shown."),
+        ("9999-12-31", "9999-12-31 is too early or too late."),
+        ("0001-01-01", "0001-01-01 is too early or too late."),
+        ("%3Cimg%3E", "“<img>” is not a day"),
+        ("2999-01-01", "it still runs"),
+    ],
+)
+def test_a_week_that_is_none_is_said_and_breaks_nothing(
+    week: str, said: str, admin: Client
+) -> None:
+    page = text_of(admin, f"{VISION}?week={week}")
+    assert said in unescape(page)
+    assert "<img>" not in page
+
+
+def test_hours_that_are_not_known_are_told(portal: Portal, admin: Client) -> None:
+    FairTierHour.objects.update(watched=True)
+    assert "What is not known" not in words(text_of(admin, f"{VISION}?{WEEK}"))
+    FairTierHour.objects.filter(hour=MORNING).update(watched=False)
+    page = words(text_of(admin, f"{VISION}?{WEEK}"))
+    assert "In 1 hour nobody watched what waits" in page
+    assert "so what was denied is not known" not in page
+    FairTierHour.objects.update(watched=False)
+    assert "so what was denied is not known" in words(text_of(admin, f"{VISION}?{WEEK}"))
+
+
+def test_everybody_reads_the_statement_of_every_team(portal: Portal, signed_in: SignIn) -> None:
+    page = text_of(signed_in(portal.dan), f"{VISION}?{WEEK}")
+    assert "entitled to 4, received 5.0" in page
+    assert "vision-prod" not in page
+    assert admin_finds_no_team(signed_in(portal.cleo))
+
+
+def admin_finds_no_team(client: Client) -> bool:
+    response = client.get("/teams/nobody/statement/")
+    return response.status_code == 404 and "There is no team" in response.content.decode()
+
+
+def test_every_table_comes_as_a_file(admin: Client) -> None:
+    page = text_of(admin, f"{VISION}?{WEEK}")
+    links = table_links(page)
+    assert {"figures"} <= set(tables_of(page))
+    for link in links:
+        assert "week=2025-10-22" in link
+        assert records_of(admin, link)
+
+
+def test_what_is_for_the_screen_is_left_out_on_paper(admin: Client) -> None:
+    page = text_of(admin, f"{VISION}?{WEEK}")
+    assert '<nav class="statement-weeks d-print-none"' in page
