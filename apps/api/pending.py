@@ -120,7 +120,9 @@ class PendingSerializer(serializers.Serializer[Any]):
     as_of = serializers.DateTimeField(
         allow_null=True, help_text="Until when this is known; null where never."
     )
-    stale = serializers.BooleanField(help_text="Nobody watches the cluster, or this kind of thing, now: it may be over.")
+    stale = serializers.BooleanField(
+        help_text="Nobody watches the cluster, or this kind, now: it may be over."
+    )
 
 
 class PendingHistorySerializer(serializers.Serializer[Any]):

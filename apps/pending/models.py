@@ -150,7 +150,8 @@ class Eviction(models.Model):
 class Refreshed(models.Model):
     """When what waits in a cluster was last looked at, and whether that worked.
 
-    `at` is the last refresh that worked and saw (it stays while nobody watches), `error` what the one after it failed with.
+    `at` is the last refresh that worked and saw (it stays while nobody watches), `error` what the
+    one after it failed with.
     `pods_to`: rows of the ledger up to this id have their episodes. `rolled_to`: the sums of
     days are up to date until then; an older episode that is written moves it back. Who refreshes
     holds `lease_until`.
