@@ -214,3 +214,29 @@ class FairDate(models.Model):
 
     def __str__(self) -> str:
         return f"{self.day}"
+
+
+class FairPack(models.Model):
+    """What all teams of a tier come to in one hour, local day, or week from Monday to Monday.
+
+    The same as FairHour and FairDay tell by rows, as one value (`fairness.domain.packed`): a page
+    over all tiers adds up millions of rows in no other way in time. `start` is where the span
+    begins; one of a day or week holds only while all its days are `rolled`. Of hours only those of
+    the last days are kept, of days and weeks all.
+    """
+
+    HOUR, DAY, WEEK = "hour", "day", "week"
+
+    tier = _dimension("clusters.Tier")
+    span = models.CharField(max_length=4, choices=[(s, s) for s in (HOUR, DAY, WEEK)])
+    start = models.DateTimeField()
+    teams = models.BinaryField()
+
+    class Meta:
+        ordering = ["start", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["span", "start", "tier"], name="fair_pack_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.span} {self.start}"

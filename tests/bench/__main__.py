@@ -35,6 +35,8 @@ SCOPES = {
         pods=1_000,
         history=(9, 2, 320),
         waiting=(50, 600),
+        fairness=(30, 3, 10),
+        quotas=60,
         repetitions=1,
         timed=False,
     ),

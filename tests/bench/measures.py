@@ -9,10 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.bench import generate
+from tests.bench.fairness_figures import shared_out
 from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
 from tests.bench.page_figures import paged
 from tests.bench.programs import BenchFailed, manage, prometheus, worker
+from tests.bench.quotas_figures import limited
 from tests.bench.shared_fleet import SharedFleet
 from tests.bench.waiting_figures import waited
 
@@ -35,7 +37,9 @@ class Scope:
     """How much is measured: fleets of so many GPUs, rows of an hour, pods of a list; how often.
 
     `history` is how many days pages look back on, how many of them by the pod, of how many
-    workloads. `waiting` is how many nodes a cluster has in which how many pods wait.
+    workloads. `waiting` is how many nodes a cluster has in which how many pods wait. `fairness` is
+    how many teams are entitled to how many tiers on how many days, `quotas` how many namespaces
+    have one of five keys.
 
     The targets of times are for what is large: with `timed` false they are stated only.
     """
@@ -45,6 +49,8 @@ class Scope:
     pods: int = 20_000
     history: tuple[int, int, int] = (396, 30, 2_000)
     waiting: tuple[int, int] = (2_000, 5_000)
+    fairness: tuple[int, int, int] = (1_000, 20, 90)
+    quotas: int = 1_000
     repetitions: int = 5
     timed: bool = True
 
@@ -90,6 +96,10 @@ def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
     yield from paged(*scope.history, folder)
     say("a cluster in which much waits")
     yield from waited(*scope.waiting, folder)
+    say("fairness of many teams on many tiers")
+    yield from shared_out(*scope.fairness, folder)
+    say("quotas of many namespaces")
+    yield from limited(scope.quotas, folder)
 
 
 # ---------------------------------------------------------------- one hour collected

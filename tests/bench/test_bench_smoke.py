@@ -36,6 +36,12 @@ MEASURED = (
     "600 pods wait on 50 nodes: waiting page",
     "600 pods wait on 50 nodes: waiting refresh",
     "600 pods wait on 50 nodes: waiting look",
+    "SQLite: 30 teams × 3 tiers: an hour of fairness computed",
+    "30 teams × 3 tiers: an hour's measures alone",
+    "PostgreSQL: 30 teams × 3 tiers, 10 days: read of all tiers",
+    "30 teams × 3 tiers, 10 days: read of one tier",
+    "SQLite: 300 keys of quotas, an hour summed",
+    "PostgreSQL: 300 keys of quotas, read of 50 by name",
 )
 
 

@@ -12,7 +12,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import NamespaceClaim
 from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
 from apps.fairness.domain.layout import AddGpus, ChangeImpossible, Entitle
-from apps.fairness.models import FairHour, FairLoan
+from apps.fairness.models import FairHour, FairLoan, FairPack
 from apps.fairness.selectors import (
     FairnessFilters,
     Hours,
@@ -21,6 +21,7 @@ from apps.fairness.selectors import (
     WindowTooLong,
     borrow_matrix,
     dominant_shares,
+    fair_overview,
     fairness_rows,
     index_over_time,
     tier_detail,
@@ -143,6 +144,7 @@ def test_nothing_is_told_of_hours_that_nobody_computed(world: World) -> None:
     assert fairness_rows(before, now=NOW, visibility=OUTSIDER) == []
     assert index_over_time(before, "gold", visibility=OUTSIDER) == []
     assert dominant_shares(before, visibility=OUTSIDER) == []
+    assert fair_overview(before, visibility=OUTSIDER).tiers == ()
     assert tier_detail(before, "gold", now=NOW, visibility=OUTSIDER) is None
 
 
@@ -208,6 +210,52 @@ def test_the_dominant_share_is_the_largest_part_of_any_tier(read: World) -> None
     ]
 
 
+@pytest.mark.parametrize("of_teams", [(), ("speech",)], ids=["all teams", "one team"])
+def test_all_tiers_at_a_glance_are_as_they_are_team_by_team(
+    read: World, of_teams: tuple[str, ...]
+) -> None:
+    filters = FairnessFilters(team=of_teams)
+    found = fair_overview(WINDOW, visibility=OUTSIDER, filters=filters)
+    (glance,) = found.tiers
+    tier = rows_of(filters=filters)
+    same = ("tier", "hours", "capacity_gpu_hours", "from_pool_gpu_hours", "overdrawn_gpu_hours")
+    for name in (*same, "borrowable_gpu_hours"):
+        assert getattr(glance, name) == getattr(tier, name)
+    for name in ("jain_index", "jain_allocation_ratio"):
+        assert getattr(glance, name) == pytest.approx(getattr(tier, name), rel=1e-12)
+    assert glance.borrowed_gpu_hours == sum(row.borrowed_gpu_hours for row in tier.teams)
+    assert glance.denied_gpu_hours == sum(row.denied_gpu_hours for row in tier.teams)
+    assert glance.denied_teams == sum(row.denied_gpu_hours > 0 for row in tier.teams)
+    assert glance.teams == len(tier.teams)
+    assert list(found.shares) == dominant_shares(WINDOW, visibility=OUTSIDER)
+
+
+def test_a_glance_without_packs_is_read_from_rows(read: World) -> None:
+    packed = fair_overview(WINDOW, visibility=OUTSIDER)
+    FairPack.objects.all().delete()
+    assert fair_overview(WINDOW, visibility=OUTSIDER) == packed
+
+
+def test_a_glance_with_packs_of_some_hours_is_the_same(read: World) -> None:
+    packed = fair_overview(WINDOW, visibility=OUTSIDER)
+    some = [START + number * HOUR for number in (20, 22, 23, 50)]
+    FairPack.objects.filter(span=FairPack.HOUR, start__in=some).delete()
+    assert fair_overview(WINDOW, visibility=OUTSIDER) == packed
+
+
+def test_a_window_that_begins_within_an_hour_counts_hours_that_begin_in_it(read: World) -> None:
+    window = Window(WINDOW.start + HOUR / 2, WINDOW.end)
+    (glance,) = fair_overview(window, visibility=OUTSIDER).tiers
+    assert glance.hours == rows_of(window).hours == Hours(known=31, watched=31)
+    assert glance.borrowed_gpu_hours == 62.0
+
+
+def test_a_glance_narrows_tiers_and_no_share(world: World) -> None:
+    found = fair_overview(WINDOW, visibility=OUTSIDER, filters=FairnessFilters(tier=("silver",)))
+    assert found.tiers == ()
+    assert [row.team for row in found.shares] == ["vision", "speech"]
+
+
 def test_the_usage_factor_halves_what_was_used_a_week_ago(world: World) -> None:
     world.hour(START - 7 * DAY, held={"speech": 2.0})
     compute_hours(now=NOW, at_most=100)
@@ -265,8 +313,10 @@ def test_readings_take_a_known_number_of_queries(
         index_over_time(WINDOW, "gold", visibility=OUTSIDER)
     with django_assert_max_num_queries(24):
         tier_detail(WINDOW, "gold", now=NOW, visibility=OUTSIDER)
-    with django_assert_max_num_queries(7):
+    with django_assert_max_num_queries(9):
         dominant_shares(WINDOW, visibility=OUTSIDER)
+    with django_assert_max_num_queries(9):
+        fair_overview(WINDOW, visibility=OUTSIDER)
 
 
 # ---------------------------------------------------------------- what if

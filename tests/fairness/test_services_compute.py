@@ -267,3 +267,11 @@ def test_an_hour_takes_few_queries_however_much_there_is(
     compute_hour(START, now=NOW)
     with django_assert_max_num_queries(28):
         compute_hour(START, now=NOW)
+
+
+def test_a_tier_without_any_team_is_computed(db: None) -> None:
+    world = make_world()
+    silver = make_tier("silver", position=1)
+    world.hour(tier=silver)
+    compute_hour(START, now=START + 4 * HOUR)
+    assert FairTierHour.objects.get(hour=START, tier=silver).capacity == 8_000_000_000

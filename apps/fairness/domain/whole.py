@@ -77,8 +77,10 @@ def apportion(parts: Array, totals: Whole) -> Whole:
     """Return whole parts that sum to each total: (parts, columns), by largest remainder.
 
     `totals` are parted in proportion to the parts; of equal remainders the first part takes what
-    is left over. Of a column without any part the first takes the total.
+    is left over. Of a column without any part the first takes the total; without parts, nobody.
     """
+    if not len(parts):
+        return np.zeros(parts.shape, dtype=np.int64)
     shares = divided(parts, parts.sum(axis=0))
     shares[0] += shares.sum(axis=0) == 0
     exact = shares * totals

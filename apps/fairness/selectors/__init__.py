@@ -6,10 +6,12 @@ All of it is sums of GPUs of teams, which everybody may see; money and namespace
 from apps.fairness.selectors.detail import tier_detail
 from apps.fairness.selectors.loans import borrow_matrix
 from apps.fairness.selectors.over_time import index_over_time
+from apps.fairness.selectors.overview import dominant_shares, fair_overview
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,
     FairnessFilters,
+    FairOverview,
     Hours,
     Loaned,
     Margin,
@@ -19,18 +21,20 @@ from apps.fairness.selectors.rows import (
     TierDayIndex,
     TierDetail,
     TierFairness,
+    TierGlance,
     TierOutcomeRow,
     TierStatement,
     WhatIfReport,
 )
 from apps.fairness.selectors.statements import UnknownTeam, statement
-from apps.fairness.selectors.tiers import EVERYTHING_FAIR, dominant_shares, fairness_rows
+from apps.fairness.selectors.tiers import EVERYTHING_FAIR, fairness_rows
 from apps.fairness.selectors.what_if import WindowTooLong, what_if
 
 __all__ = [
     "EVERYTHING_FAIR",
     "BorrowMatrix",
     "DominantShare",
+    "FairOverview",
     "FairnessFilters",
     "Hours",
     "Loaned",
@@ -41,6 +45,7 @@ __all__ = [
     "TierDayIndex",
     "TierDetail",
     "TierFairness",
+    "TierGlance",
     "TierOutcomeRow",
     "TierStatement",
     "UnknownTeam",
@@ -48,6 +53,7 @@ __all__ = [
     "WindowTooLong",
     "borrow_matrix",
     "dominant_shares",
+    "fair_overview",
     "fairness_rows",
     "index_over_time",
     "statement",

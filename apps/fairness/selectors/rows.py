@@ -146,6 +146,32 @@ class DominantShare:
 
 
 @dataclass(frozen=True, slots=True)
+class TierGlance:
+    """One tier over a window at a glance; `teams` counts those with any amount in it."""
+
+    tier: str
+    hours: Hours
+    capacity_gpu_hours: float
+    from_pool_gpu_hours: float
+    overdrawn_gpu_hours: float
+    borrowable_gpu_hours: float
+    borrowed_gpu_hours: float
+    denied_gpu_hours: float
+    jain_index: float | None
+    jain_allocation_ratio: float | None
+    teams: int
+    denied_teams: int
+
+
+@dataclass(frozen=True, slots=True)
+class FairOverview:
+    """Tiers in the catalog's order, and every team's dominant share, the largest first."""
+
+    tiers: tuple[TierGlance, ...]
+    shares: tuple[DominantShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TierStatement:
     """A team's week in one tier. `sentence` is None where none of the week's hours is known."""
 

@@ -75,8 +75,16 @@ class Parts:
     hours: Q | None
 
 
-def parts_of(window: Window) -> Parts:
-    """Return how to read a window. One query."""
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """The rolled days within a window with their spans, and what is left of it."""
+
+    days: Sequence[tuple[date, datetime, datetime]]
+    gaps: Sequence[tuple[datetime, datetime]]
+
+
+def cover_of(window: Window) -> Cover:
+    """Return which days and what else make up a window. One query."""
     rolled = FairDate.objects.filter(
         rolled=True, start__gte=window.start, end__lte=window.end
     ).order_by("day")
@@ -88,9 +96,18 @@ def parts_of(window: Window) -> Parts:
         at = end
     if at < window.end:
         gaps.append((at, window.end))
+    return Cover(rows, gaps)
+
+
+def parts_of(window: Window) -> Parts:
+    """Return how to read a window. One query."""
+    return conditions_of(cover_of(window))
+
+
+def conditions_of(cover: Cover) -> Parts:
     return Parts(
-        days=_any("day", _runs([day for day, _, _ in rows])),
-        hours=_any("hour", gaps),
+        days=_any("day", _runs([day for day, _, _ in cover.days])),
+        hours=_any("hour", cover.gaps),
     )
 
 

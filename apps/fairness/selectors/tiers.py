@@ -1,19 +1,15 @@
-"""Fairness of tiers over a window: their teams, their indices, and shares across tiers."""
+"""Fairness of tiers over a window: their teams and their indices."""
 
 from collections.abc import Mapping
 from datetime import datetime
-
-import numpy as np
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.dominant import dominant_shares as dominant
 from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import (
-    DominantShare,
     FairnessFilters,
     TeamFairness,
     TierFairness,
@@ -150,32 +146,3 @@ def jain_of(sums: _Teams) -> tuple[float | None, float | None]:
     )
     entitlement = [hours(team.entitlement) for team in ordered]
     return index, jain_allocation_ratio(allocated=allocated, entitlement=entitlement)
-
-
-def dominant_shares(window: Window, *, visibility: Visibility) -> list[DominantShare]:
-    """Return each team's largest part of any one tier over the window, the largest first.
-
-    The part of a tier is allocated ÷ capacity, of its known hours. Everybody may see it:
-    `visibility` narrows nothing. At most seven queries.
-    """
-    names, tiers, parts = team_names(), tier_names(), parts_of(window)
-    of_tiers = tier_sums(parts, tiers)
-    of_teams = team_sums(parts, tiers, columns=("allocated",))
-    places = list(of_tiers)
-    teams = sorted({team for tier in places for team in of_teams[tier]})
-    held = np.zeros((len(places), len(teams)))
-    column = {team: number for number, team in enumerate(teams)}
-    for row, tier in enumerate(places):
-        for team, sums in of_teams[tier].items():
-            held[row, column[team]] = sums.allocated
-    shares = dominant(held, np.array([float(of_tiers[tier].capacity) for tier in places]))
-    rows = [
-        DominantShare(
-            team_id=team,
-            team=names.get(team, UNASSIGNED),
-            share=found.share,
-            tier=None if found.tier is None else tiers[places[found.tier]],
-        )
-        for team, found in zip(teams, shares, strict=True)
-    ]
-    return sorted(rows, key=lambda row: (-row.share, row.team, row.team_id))

@@ -16,7 +16,7 @@ from apps.clusters.selectors import report
 from apps.fairness.domain.arrays import Array
 from apps.fairness.domain.integrate import Measured, TierSlots, measure
 from apps.fairness.domain.whole import WholeSums, largest_loans, whole_sums
-from apps.fairness.models import FairDate, FairHour, FairLoan, FairTierHour, FairWindow
+from apps.fairness.models import FairDate, FairHour, FairLoan, FairPack, FairTierHour, FairWindow
 from apps.fairness.services.facts import (
     Halves,
     HourKnown,
@@ -24,6 +24,7 @@ from apps.fairness.services.facts import (
     collections_digests,
     read_hour,
 )
+from apps.fairness.services.packs import write_packs
 from apps.fairness.services.waiting import Waited, half_hours, read_waited, waits_digests
 from apps.usage.domain.amounts import NANO
 from apps.usage.services.cycle_search import paused_cycle_search
@@ -71,9 +72,13 @@ def _lock_day(at: datetime) -> None:
     """Lock the hour's local day until the transaction ends; its sums are to be made anew."""
     zone = report().zone
     local = day_of(at, zone)
-    span = day_window(local, zone)
-    FairDate.objects.get_or_create(day=local, defaults={"start": span.start, "end": span.end})
-    day = FairDate.objects.select_for_update().defer("held").get(day=local)
+    locked = FairDate.objects.select_for_update().defer("held").filter(day=local)
+    day = locked.first()
+    if day is None:
+        span = day_window(local, zone)
+        new = FairDate(day=local, start=span.start, end=span.end)
+        FairDate.objects.bulk_create([new], ignore_conflicts=True)
+        day = locked.get()
     if day.pruned:
         raise HourForgotten(f"the hours of {local} were deleted; its sums are kept")
     if day.rolled:
@@ -128,6 +133,7 @@ def _write(hour: Window, known: HourKnown, edges: Sequence[float], waited: Waite
     at = instant(hour.start)
     rows = [row for one in measured for row in one.team_rows(at)]
     insert(FairHour, ("hour", "tier_id", "team_id", *TEAM_AMOUNTS), rows)
+    write_packs(FairPack.HOUR, hour.start, (row[1:] for row in rows), TEAM_AMOUNTS)
     loans = [row for one in measured for row in one.loan_rows(at)]
     insert(FairLoan, ("hour", "tier_id", "lender_id", "borrower_id", "amount"), loans)
     of_tiers = {one.tier: one.tier_row() for one in measured}

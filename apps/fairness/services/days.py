@@ -18,10 +18,12 @@ from apps.fairness.models import (
     FairHour,
     FairLoan,
     FairLoanDay,
+    FairPack,
     FairTierDay,
     FairTierHour,
 )
 from apps.fairness.services.compute import LOANS_AT_MOST, TEAM_AMOUNTS, TIER_AMOUNTS
+from apps.fairness.services.packs import lock_week, prune_packs, write_packs, write_week
 from apps.usage.services.fact_store import day_value, insert
 
 _DAYS = (FairDay, FairTierDay, FairLoanDay)
@@ -39,7 +41,8 @@ def roll_days(*, now: datetime) -> int:
 @transaction.atomic
 def roll_day(date_id: int) -> bool:
     """Sum one day; False when another process did so meanwhile."""
-    date = FairDate.objects.select_for_update().defer("held").get(pk=date_id)
+    week = lock_week(FairDate.objects.values_list("day", flat=True).get(pk=date_id))
+    date = next(one for one in week if one.pk == date_id)
     if date.rolled or date.pruned:
         return False
     for model in _DAYS:
@@ -64,6 +67,9 @@ def roll_day(date_id: int) -> bool:
         [(day, *row) for row in _largest(FairLoan.objects.filter(of_day))],
     )
     FairDate.objects.filter(pk=date_id).update(rolled=True, held=_held(rows))
+    date.rolled = True
+    write_packs(FairPack.DAY, date.start, rows, TEAM_AMOUNTS)
+    write_week(week)
     return True
 
 
@@ -119,6 +125,7 @@ def prune(*, now: datetime) -> int:
 
     Sums of days are kept for good.
     """
+    prune_packs(now=now)
     horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
     due = FairDate.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("day")
     return sum(_prune_day(pk) for pk in list(due.values_list("pk", flat=True)))
