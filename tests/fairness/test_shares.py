@@ -24,6 +24,7 @@ CASES = [
     pytest.param([9, 9], [0, 0], 6, [1e-300, 0], [6, 0], id="a-tiny-weight-alone-is-the-largest"),
     pytest.param([9, 4], [0, 0], 6, [1e-300, 8], [2, 4], id="a-weight-too-small-to-show-is-none"),
     pytest.param([5, 5], [4, 4], 0, None, [0, 0], id="no-capacity"),
+    pytest.param([0, 1], [0, 2.3e-308], 4, [0, 0], [0, 1], id="next-to-nothing-entitled"),
     pytest.param([0, 0], [4, 4], 8, None, [0, 0], id="nobody-asks"),
     pytest.param([99, 10], [99, 10], 10, None, [5, 5], id="demand-counts-up-to-the-capacity"),
 ]

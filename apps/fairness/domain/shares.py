@@ -51,8 +51,11 @@ def _relative(weights: Array) -> Array:
 def promised(asked: Array, entitled: Array, room: Array) -> Array:
     """Return min(asked, entitled), scaled by one factor to fit into `room` (shape (..., 1))."""
     first = np.minimum(asked, entitled)
-    total = first.sum(axis=-1, keepdims=True)
-    return np.where(total > room, first * divided(room, total), first)
+    total, there = np.broadcast_arrays(first.sum(axis=-1, keepdims=True), room)
+    factor = np.ones_like(total)
+    np.divide(there, total, out=factor, where=total > there)
+    scaled: Array = first * factor
+    return scaled
 
 
 def fill(asked: Array, weights: Array, room: Array) -> Array:
