@@ -163,6 +163,17 @@ def test_the_index_names_every_list(read: Read) -> None:
     }
 
 
-@pytest.mark.parametrize("path", LISTS)
+FILES = ("costs/focus",)
+"""Addresses of LISTS that answer with a file alone."""
+
+
+@pytest.mark.parametrize("path", [path for path in LISTS if path not in FILES])
 def test_a_slash_at_the_end_is_the_same_list(read: Read, path: str) -> None:
     assert read(f"{path}/") == read(path)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_slash_at_the_end_is_the_same_file(portal: Portal, path: str) -> None:
+    plain, slashed = (client_of(portal.cleo).get(f"/api/v1/{p}") for p in (path, f"{path}/"))
+    assert plain.status_code == slashed.status_code == 200
+    assert plain.getvalue() == slashed.getvalue()
