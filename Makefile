@@ -59,7 +59,7 @@ test: programs ## Run the tests on PostgreSQL (ARGS= for pytest)
 
 # Selectors and services are where SQL is; what is built on them runs whole in check-full.
 ON_SQLITE ?= tests/accounts tests/changes tests/clusters tests/costs tests/fairness tests/pending \
-	tests/quotas tests/usage tests/api/test_access.py tests/web/test_every_page.py
+	tests/quotas tests/usage
 
 test-sqlite: programs ## Run the tests of what asks the database on SQLite
 	$(SQLITE) $(PYTEST) --database-only -m "not exhaustive and not redis and not prometheus" $(ON_SQLITE) $(ARGS)

@@ -9,6 +9,9 @@ import pytest
 
 from tests.portal import ROOT, portal
 
+# Minutes by itself, and last of all: for check-full.
+pytestmark = pytest.mark.exhaustive
+
 EXACT = ("mean activity per device", "allocated from")
 MEASURED = (
     "one hour collected ÷ curl",
