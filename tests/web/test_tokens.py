@@ -5,13 +5,10 @@ from collections.abc import Callable
 
 import pytest
 from django.test import Client
-from playwright.sync_api import Page, expect
 from pytest_django import Settings
 
 from apps.accounts.models import ApiToken, User
 from tests.factories import Portal, token_of
-from tests.web.conftest import Screen
-from tests.web.test_accessibility import cookie_of, violations
 
 SignIn = Callable[[User], Client]
 FORM = {"name": "nightly export", "scopes": ["read", "request"], "days": "30"}
@@ -114,32 +111,3 @@ def test_a_session_outlives_a_change_of_the_secret_key(
     settings.SECRET_KEY = "another-key-" * 6
     assert portal.ada.get_session_auth_hash() != old
     assert list(portal.ada.get_session_auth_fallback_hash()) == [old]
-
-
-@pytest.mark.browser
-def test_making_a_token_revoking_it_and_leaving_everywhere_in_a_browser(
-    served: str, screen: Screen
-) -> None:
-    def steps(page: Page) -> None:
-        page.context.add_cookies([cookie])
-        page.goto("/tokens/")
-        page.get_by_label("What it is for", exact=True).fill("nightly export")
-        page.get_by_label("decide").check()
-        page.get_by_role("button", name="Make a token").click()
-        expect(page.get_by_role("status")).to_contain_text("gpuportal_")
-        expect(page.get_by_role("button", name="Copy the new token")).to_be_visible()
-        assert violations(page) == []
-        page.get_by_role("button", name="Revoke the token nightly export").click()
-        expect(page.get_by_role("cell", name="revoked")).to_be_visible()
-        expect(page.get_by_text("gpuportal_")).to_have_count(0)
-        page.get_by_role("button", name="Make a token").click()  # the field is asked for
-        page.goto("/people/?name=ada")
-        page.get_by_role("button", name="Switch off the account of ada").click()
-        expect(page.get_by_role("button", name="Switch on the account of ada")).to_be_visible()
-        assert violations(page) == []
-        page.goto("/tokens/")
-        page.get_by_role("button", name="Sign out everywhere").click()
-        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-
-    cookie = cookie_of("cleo", served)
-    screen.visit(served, steps)

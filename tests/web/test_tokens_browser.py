@@ -1,0 +1,36 @@
+"""The page of one's own tokens in a browser."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import Screen
+from tests.web.test_accessibility import cookie_of, violations
+
+
+@pytest.mark.browser
+def test_making_a_token_revoking_it_and_leaving_everywhere_in_a_browser(
+    served: str, screen: Screen
+) -> None:
+    def steps(page: Page) -> None:
+        page.context.add_cookies([cookie])
+        page.goto("/tokens/")
+        page.get_by_label("What it is for", exact=True).fill("nightly export")
+        page.get_by_label("decide").check()
+        page.get_by_role("button", name="Make a token").click()
+        expect(page.get_by_role("status")).to_contain_text("gpuportal_")
+        expect(page.get_by_role("button", name="Copy the new token")).to_be_visible()
+        assert violations(page) == []
+        page.get_by_role("button", name="Revoke the token nightly export").click()
+        expect(page.get_by_role("cell", name="revoked")).to_be_visible()
+        expect(page.get_by_text("gpuportal_")).to_have_count(0)
+        page.get_by_role("button", name="Make a token").click()  # the field is asked for
+        page.goto("/people/?name=ada")
+        page.get_by_role("button", name="Switch off the account of ada").click()
+        expect(page.get_by_role("button", name="Switch on the account of ada")).to_be_visible()
+        assert violations(page) == []
+        page.goto("/tokens/")
+        page.get_by_role("button", name="Sign out everywhere").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+    cookie = cookie_of("cleo", served)
+    screen.visit(served, steps)
