@@ -175,6 +175,16 @@ def test_two_currencies_are_never_added_up(signed_in: SignIn) -> None:
     assert {"fall", "fall-eur", "waste-tier", "waste-tier-eur"} <= tables_of(wasted).keys()
 
 
+def test_a_currency_other_than_the_reports_is_shown_alone(signed_in: SignIn) -> None:
+    priced = make_priced(1, prices=())
+    for kind in ("spot", "on-demand"):
+        make_price(A100, kind, "2.50", currency="EUR")
+    price_hours(now=NOW)
+    client = signed_in(priced.portal.finn)
+    page = text_of(client, "/costs/?first=2026-10-30&last=2026-10-30&by=team")
+    assert "EUR" in page
+
+
 def test_an_empty_price_book_is_told_and_breaks_nothing(signed_in: SignIn) -> None:
     priced = make_priced(1, prices=())
     page = text_of(signed_in(priced.portal.finn), "/costs/?first=2026-10-30&last=2026-10-30")

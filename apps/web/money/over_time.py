@@ -38,7 +38,7 @@ def charts_of(
     group = stack_group(asked)
     rows = _rows(asked, reading, group)
     drawn = [currency for currency in costs.by_currency if _of(rows, currency)]
-    classes = _classes(_of(rows, costs.currency), group)
+    classes = _classes(_of(rows, drawn[0] if drawn else costs.currency), group)
     if len(drawn) > 1:
         classes = CAPACITY_CLASSES
         group = None
