@@ -34,8 +34,8 @@ class FairnessQuery(parameters.WindowQuery):
         return parameters.whole_file(attrs)
 
 
-def _hours(text: str) -> serializers.FloatField:
-    return serializers.FloatField(help_text=f"{_HOURS} {text}")
+def _hours(text: str, *, null: bool = False) -> serializers.FloatField:
+    return serializers.FloatField(allow_null=null, help_text=f"{_HOURS} {text}".strip())
 
 
 class TeamFairnessSerializer(serializers.Serializer[Any]):
@@ -48,7 +48,9 @@ class TeamFairnessSerializer(serializers.Serializer[Any]):
     allocated_gpu_hours = _hours("As in the ledger.")
     borrowed_gpu_hours = _hours("Held above the entitlement.")
     lent_gpu_hours = _hours("Of the entitlement, held by others.")
-    denied_gpu_hours = _hours("min(pending, fair share − held).")
+    denied_gpu_hours = _hours(
+        "min(pending, fair share − held). Null where nobody watched what waited.", null=True
+    )
     wait_p50_seconds = serializers.FloatField(allow_null=True)
     wait_p95_seconds = serializers.FloatField(allow_null=True)
     waiting_now = serializers.IntegerField(help_text="At the window's end, or now.")
@@ -63,7 +65,10 @@ class FairnessSerializer(serializers.Serializer[Any]):
 
     tier = serializers.CharField()
     capacity_gpu_hours = _hours("")
-    borrowable_gpu_hours = _hours("Waited for while other teams' entitlements lay free.")
+    borrowable_gpu_hours = _hours(
+        "Waited for while other teams' entitlements lay free. Null where nobody watched.",
+        null=True,
+    )
     from_pool_gpu_hours = _hours("Borrowed from capacity that nobody is entitled to.")
     overdrawn_gpu_hours = _hours("Borrowed although its owners asked for it.")
     jain_index = serializers.FloatField(allow_null=True, help_text="Of allocated ÷ fair share.")
@@ -120,11 +125,16 @@ def tier_record(row: TierFairness) -> dict[str, Any]:
         "watched_hours": row.hours.watched,
     }
     own = {name: getattr(row, name) for name in TIER_COLUMNS if name not in hours}
-    return {**own, **hours, "teams": [_team(team) for team in row.teams]}
+    watched = row.hours.watched > 0
+    if not watched:
+        own["borrowable_gpu_hours"] = None
+    return {**own, **hours, "teams": [_team(team, watched=watched) for team in row.teams]}
 
 
-def _team(row: TeamFairness) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in TEAM_COLUMNS}
+def _team(row: TeamFairness, *, watched: bool) -> dict[str, Any]:
+    """Return a team's row; what was denied is not known where nobody watched what waited."""
+    record = {name: getattr(row, name) for name in TEAM_COLUMNS}
+    return record if watched else {**record, "denied_gpu_hours": None}
 
 
 def _flat(record: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from apps.accounts.models import User
+from apps.clusters.models import WatchSpan
 from apps.fairness.services import compute_hour
 from tests.api.conftest import client_of
 from tests.factories import make_user
@@ -73,3 +74,13 @@ def test_an_unknown_tier_is_named(reader: User) -> None:
     response = client_of(reader).get("/api/v1/fairness", {**WINDOW, "tier": "lead"})
     assert response.status_code == 400
     assert "tier" in response.json()["errors"]
+
+
+def test_what_was_denied_is_null_where_nobody_watched(db: None) -> None:
+    world = make_world()
+    WatchSpan.objects.all().delete()
+    world.hour(START, {"vision": 6.0})
+    compute_hour(START, now=START + 4 * HOUR)
+    (tier,) = get(make_user("eve")).json()["results"]
+    assert (tier["watched_hours"], tier["borrowable_gpu_hours"]) == (0, None)
+    assert {team["denied_gpu_hours"] for team in tier["teams"]} == {None}

@@ -72,7 +72,7 @@ def _tiers(team: int, names: Mapping[int, str], window: Window) -> list[TierStat
                 _parts(team, loans[tier], names),
                 idle.get(tier, []),
             )
-        words = None if figures is None else sentence(figures)
+        words = None if figures is None else sentence(figures, watched=own.watched > 0)
         found.append(TierStatement(tiers[tier], own.hours(), figures, words))
     return found
 

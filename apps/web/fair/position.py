@@ -12,7 +12,10 @@ from apps.web.reading import Reading
 
 @dataclass(frozen=True, slots=True)
 class TierLine:
-    """A team on one tier: means in GPUs over the known hours."""
+    """A team on one tier: means in GPUs over the known hours.
+
+    `denied_gpu_hours` is None where nobody watched what waited.
+    """
 
     tier: str
     href: str | None
@@ -20,7 +23,7 @@ class TierLine:
     received: float
     borrowed: float
     lent: float
-    denied_gpu_hours: float
+    denied_gpu_hours: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,5 +79,5 @@ def _line(tier: TierFairness, team: str, reading: Reading) -> TierLine | None:
         received=own.allocated_gpu_hours / hours,
         borrowed=own.borrowed_gpu_hours / hours,
         lent=own.lent_gpu_hours / hours,
-        denied_gpu_hours=own.denied_gpu_hours,
+        denied_gpu_hours=own.denied_gpu_hours if tier.hours.watched else None,
     )

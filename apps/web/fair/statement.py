@@ -63,8 +63,9 @@ def figures_table(found: Statement, reading: Reading) -> Table:
 
 
 def _row(tier: TierStatement, reading: Reading) -> Row:
+    unknown: dict[str, Value] = {} if tier.hours.watched else {"denied_gpu_hours": None}
     return Row(
-        {"tier": tier.tier, **_amounts(tier.figures), **hour_values(tier.hours)},
+        {"tier": tier.tier, **_amounts(tier.figures), **unknown, **hour_values(tier.hours)},
         {"tier": href("tier-fairness", reading.query, name=tier.tier)},
     )
 
