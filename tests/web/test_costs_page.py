@@ -185,6 +185,14 @@ def test_a_currency_other_than_the_reports_is_shown_alone(signed_in: SignIn) -> 
     assert "EUR" in page
 
 
+def test_what_was_not_priced_did_not_cost_0(signed_in: SignIn) -> None:
+    client = signed_in(make_priced(1).portal.finn)
+    page = text_of(client, "/costs/?first=2026-10-30&last=2026-10-30")
+    assert "<dt>In all</dt>" in page
+    before = text_of(client, "/costs/?first=2026-09-01&last=2026-09-01")
+    assert "<dt>In all</dt>" not in before
+
+
 def test_an_empty_price_book_is_told_and_breaks_nothing(signed_in: SignIn) -> None:
     priced = make_priced(1, prices=())
     page = text_of(signed_in(priced.portal.finn), "/costs/?first=2026-10-30&last=2026-10-30")

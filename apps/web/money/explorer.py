@@ -141,9 +141,14 @@ def amounts_of(parts: Iterable[tuple[Cause, int]]) -> Amounts | None:
 
 
 def facts_of(costs: Costs, currency: str) -> list[Fact]:
-    """Return what a currency's rows come to: in all, by who pays, what nobody knows."""
+    """Return what a currency's rows come to: in all, by who pays, what nobody knows.
+
+    Nothing where nothing has a price yet: what is not priced did not cost 0.
+    """
     rows = costs.by_currency[currency]
     priced = [row for row in rows if row.cost is not None]
+    if not priced:
+        return []
     total = sum(row.cost or 0 for row in priced)
     found = [
         _money("In all", total, currency, change=_change(total, _total_before(costs, currency)))
