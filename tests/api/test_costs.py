@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-import openpyxl
 import pyarrow.parquet as pq
 import pytest
 from django.db import connection
@@ -19,6 +18,7 @@ from apps.costs.services import price_hours
 from tests.api.conftest import client_of
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100
+from tests.spreadsheets import sheet_rows
 
 pytestmark = pytest.mark.django_db
 
@@ -60,9 +60,7 @@ def file_of(user: User, path: str, format_: str, **params: Any) -> list[dict[str
     if format_ == "parquet":
         found: list[dict[str, Any]] = pq.read_table(io.BytesIO(content)).to_pylist()
         return found
-    sheet = openpyxl.load_workbook(io.BytesIO(content), read_only=True)["costs"]
-    head, *lines = sheet.iter_rows(values_only=True)
-    return [dict(zip(map(str, head), line, strict=True)) for line in lines]
+    return sheet_rows(content, "costs")
 
 
 def exact(value: Any) -> Decimal:

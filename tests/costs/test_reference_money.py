@@ -8,7 +8,6 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
@@ -25,6 +24,7 @@ from apps.operations.services import load_catalog
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.services import collect_window
 from tests.served_lab import served_lab
+from tests.spreadsheets import sheet_rows
 
 pytestmark = pytest.mark.django_db
 
@@ -73,9 +73,7 @@ def records(format_: str, path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         found: list[dict[str, Any]] = pq.read_table(BytesIO(path.read_bytes())).to_pylist()
         return found
-    sheet = openpyxl.load_workbook(path, read_only=True)["costs"]
-    head, *rows = sheet.iter_rows(values_only=True)
-    return [dict(zip(map(str, head), row, strict=True)) for row in rows]
+    return sheet_rows(path, "costs")
 
 
 @pytest.mark.usefixtures("_reference")

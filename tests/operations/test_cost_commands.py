@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import io
 import sys
 from datetime import date
 from io import BytesIO, StringIO, TextIOWrapper
@@ -114,7 +115,7 @@ def test_the_files_of_a_closed_month_stay_what_they_were(
 def test_a_workbook_has_its_notes(priced: Priced, tmp_path: Path) -> None:
     path = tmp_path / "f.xlsx"
     export(path, format="xlsx")
-    notes = dict(openpyxl.load_workbook(path)["notes"].values)
+    notes = dict(openpyxl.load_workbook(io.BytesIO(path.read_bytes()))["notes"].values)
     assert notes["window_start"] == "2026-09-30T22:00:00Z"
     assert notes["unallocated_policy"] == "platform"
 

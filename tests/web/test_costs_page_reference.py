@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
-import openpyxl
 import pyarrow.parquet as pq
 import pytest
 from django.test import Client
@@ -18,6 +17,7 @@ from tests.api.conftest import client_of
 from tests.costs.test_reference_money import A_MONTH, a_month, summed
 from tests.costs.test_reference_money import _reference as _reference
 from tests.factories import make_user
+from tests.spreadsheets import sheet_rows
 from tests.web.pages import records_of, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("_reference")]
@@ -38,9 +38,7 @@ def records(content: bytes, format_: str) -> list[dict[str, Any]]:
     if format_.endswith("parquet"):
         found: list[dict[str, Any]] = pq.read_table(io.BytesIO(content)).to_pylist()
         return found
-    sheet = openpyxl.load_workbook(io.BytesIO(content), read_only=True)["costs"]
-    head, *rows = sheet.iter_rows(values_only=True)
-    return [dict(zip(map(str, head), row, strict=True)) for row in rows]
+    return sheet_rows(content, "costs")
 
 
 def is_the_example(parts: Iterable[tuple[str, Any]]) -> bool:
