@@ -12,8 +12,9 @@ from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.clusters.models import Cluster, Pod, Tier
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.ports import Change
+from apps.clusters.services.inbox import Item, Listed, Seen
 from apps.clusters.services.inferred_pods import store_inferred_pods
-from apps.clusters.services.recorder import NODES, PODS, Item, Listed, Recorder, Seen
+from apps.clusters.services.recorder import NODES, PODS, Recorder
 from tests.clusters.kube_factories import A100, GPU, PRODUCT, T0, at, node, pod
 
 REPLICAS = "nvidia.com/gpu.replicas"

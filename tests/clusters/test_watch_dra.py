@@ -16,22 +16,14 @@ from apps.clusters.models.claims import ClaimSpell
 from apps.clusters.models.ledger import WatchNote
 from apps.clusters.ports import Change, Listing, SourceRejected, SourceUnavailable
 from apps.clusters.services.claim_watch import GROUP, collections_of
+from apps.clusters.services.inbox import Followed, Item, Listed, Refused, Seen
 from apps.clusters.services.ledger_reader import (
     recorded_claims,
     recorded_pod_rows,
     recorded_pods,
     recorded_spells,
 )
-from apps.clusters.services.recorder import (
-    NODES,
-    PODS,
-    Followed,
-    Item,
-    Listed,
-    Recorder,
-    Refused,
-    Seen,
-)
+from apps.clusters.services.recorder import NODES, PODS, Recorder
 from apps.clusters.services.retention import forget_ledger
 from apps.clusters.services.watch import DISCOVER_SECONDS, snapshot
 from tests.clusters.dra_factories import (

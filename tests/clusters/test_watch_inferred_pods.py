@@ -14,6 +14,7 @@ from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, GpuModel, Pod, Tier
 from apps.clusters.ports import Change
+from apps.clusters.services.inbox import Followed, Listed, Seen
 from apps.clusters.services.inferred_pods import store_inferred_pods
 from apps.clusters.services.ledger_reader import (
     recorded_pod_rows,
@@ -22,7 +23,7 @@ from apps.clusters.services.ledger_reader import (
     watched_share,
     watched_spans,
 )
-from apps.clusters.services.recorder import NODES, PODS, Followed, Listed, Recorder, Seen
+from apps.clusters.services.recorder import NODES, PODS, Recorder
 from tests.clusters.kube_factories import (
     A100,
     GPU,

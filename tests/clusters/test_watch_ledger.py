@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 from apps.clusters.adapters.fake_cluster import FakeCluster
 from apps.clusters.models import Cluster, Namespace, NodeSpell, Pod, Tier, TierRule, WatchSpan
 from apps.clusters.ports import Change, SourceRejected
-from apps.clusters.services.recorder import (
-    NAMESPACES,
-    NODES,
-    PODS,
-    Followed,
-    Item,
-    Listed,
-    Recorder,
-    Seen,
-)
+from apps.clusters.services.inbox import Followed, Item, Listed, Seen
+from apps.clusters.services.recorder import NAMESPACES, NODES, PODS, Recorder
 from apps.clusters.services.watch import snapshot
 from tests.clusters.kube_factories import (
     A100,

@@ -12,10 +12,11 @@ from django.db import OperationalError, connection
 from apps.clusters.adapters.fake_cluster import FakeCluster
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, NodeSpell, Pod, Tier, TierRule, WatchSpan
-from apps.clusters.ports import Change
+from apps.clusters.ports import Change, Listing, SourceUnavailable
 from apps.clusters.services.coverage import Coverage
-from apps.clusters.services.recorder import NODES, PODS, Followed, Item, Listed, Recorder, Seen
-from apps.clusters.services.streams import Stream
+from apps.clusters.services.inbox import Followed, Item, Listed, Seen, Unanswered
+from apps.clusters.services.recorder import NODES, PODS, Recorder
+from apps.clusters.services.streams import SILENT_SECONDS, Stream
 from apps.clusters.services.versions import Versions
 from tests.clusters.kube_factories import (
     GPU,
@@ -253,6 +254,36 @@ def test_a_stream_that_could_not_hand_on_its_lines_is_taken_up_again() -> None:
     assert [line.change.object["metadata"]["uid"] for line in lines] == ["uid-0", "uid-1", "uid-2"]
     first, waited, later = [line.asked for line in lines]
     assert first == waited != later
+
+
+class _Mute(FakeCluster):
+    """A server that answers nothing for a number of lists, then all."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+
+    def list(self, path: str) -> Listing:
+        if self.failures:
+            self.failures -= 1
+            raise SourceUnavailable("HTTP 503")
+        return super().list(path)
+
+
+@pytest.mark.parametrize(("optional", "told"), [(True, 2), (False, 0)])
+def test_a_stream_tells_when_nothing_was_heard_for_long(*, optional: bool, told: int) -> None:
+    # Two looks at the clock a try, half the time to wait apart: two of four failures are late.
+    clock = count(T0, SILENT_SECONDS / 4)
+    inbox: queue.Queue[Item] = queue.Queue()
+    stream = Stream(
+        *("west", PODS, _Mute(failures=4), inbox, lambda: from_seconds(next(clock))),
+        stopped=lambda: any(isinstance(item, Listed) for item in inbox.queue),
+        wait=lambda _: None,
+        relist=threading.Event(),
+        optional=optional,
+    )
+    stream.run()
+    assert sum(isinstance(item, Unanswered) for item in inbox.queue) == told
 
 
 # ---------------------------------------------------------------- the catalog, and memory

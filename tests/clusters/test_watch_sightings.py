@@ -22,7 +22,8 @@ from apps.clusters.models import Cluster, Pod, WatchSpan
 from apps.clusters.models import Sighting as SightingRow
 from apps.clusters.models.ledger import WatchNote
 from apps.clusters.ports import Change, Listing, SourceRejected, SourceUnavailable
-from apps.clusters.services.recorder import NODES, PODS, Item, Listed, Recorder, Seen
+from apps.clusters.services.inbox import Followed, Item, Listed, Seen, Unanswered
+from apps.clusters.services.recorder import NODES, PODS, Recorder
 from apps.clusters.services.retention import forget_sightings
 from apps.clusters.services.sighting_reader import sightings
 from apps.clusters.services.sighting_sources import EVENTS, EVERYWHERE, Sources, rights
@@ -459,3 +460,24 @@ def test_what_went_is_forgotten_after_two_days_but_settings_are_kept(world: Worl
     assert [row.uid for row in SightingRow.objects.filter(kind="Pod")] == ["new"]
     assert SightingRow.objects.filter(kind="ResourceQuota").count() == 2
     assert forget_sightings(now=now, history_before=at(11)) == 1
+
+
+def test_a_collection_that_is_not_answered_is_told_of_until_it_is(cluster: Cluster) -> None:
+    world = World(cluster)
+    world.lists(quotas=[quota(8)])
+    world.take(Unanswered(QUOTAS, T0 + 100, "list of resourcequotas: HTTP 503."))
+    (note,) = WatchNote.objects.filter(cluster=cluster)
+    assert note.subject == "waiting:resourcequotas"
+    assert note.text.startswith("list of resourcequotas: HTTP 503. Until the API server answers")
+    assert SightingRow.objects.filter(kind=Kind.RESOURCE_QUOTA).count() == 1
+
+    world.take(Followed(QUOTAS, T0 + 130, T0 + 101))
+    assert not WatchNote.objects.filter(cluster=cluster).exists()
+
+
+def test_what_is_not_answered_does_not_move_the_span_watched(cluster: Cluster) -> None:
+    world = World(cluster)
+    world.lists()
+    before = list(WatchSpan.objects.values_list("start", "end"))
+    world.take(Unanswered(PODS, T0 + 100, "list of pods: HTTP 503."))
+    assert list(WatchSpan.objects.values_list("start", "end")) == before

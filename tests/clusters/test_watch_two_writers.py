@@ -11,9 +11,10 @@ from apps.clusters.adapters.fake_cluster import FakeCluster
 from apps.clusters.domain.kube_objects import node_state
 from apps.clusters.models import Cluster, NodeSpell, Pod
 from apps.clusters.ports import Change, Listing
+from apps.clusters.services.inbox import Listed, Seen
 from apps.clusters.services.names import Names
 from apps.clusters.services.node_book import NodeBook, Spell
-from apps.clusters.services.recorder import NODES, PODS, Listed, Recorder, Seen
+from apps.clusters.services.recorder import NODES, PODS, Recorder
 from apps.clusters.services.spell_writer import open_spells, write_spells
 from apps.clusters.services.watch import snapshot
 from tests.clusters.kube_factories import T0, at, done_pod, node, offset, pod, run_pod, times

@@ -24,10 +24,11 @@ from apps.clusters.domain.places import Place, Places
 from apps.clusters.domain.pod_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.sighting import Beside
 from apps.clusters.domain.sightings import Kind, Sighting
-from apps.clusters.ports import Change, ClusterSource
+from apps.clusters.ports import ClusterSource
 from apps.clusters.services import claim_writer, ledger_writer, sighting_writer
 from apps.clusters.services.claim_watch import CLAIMS, ClaimWatch
 from apps.clusters.services.coverage import Coverage
+from apps.clusters.services.inbox import Followed, Item, Listed, Refused, Seen, Unanswered
 from apps.clusters.services.names import Names
 from apps.clusters.services.node_book import NodeBook
 from apps.clusters.services.owner_lookup import OwnerLookup
@@ -47,45 +48,6 @@ COLLECTIONS = (NODES, NAMESPACES, PODS)
 _RULES_SECONDS = 30.0
 _KINDS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A whole collection, asked for at `at` (Unix seconds)."""
-
-    path: str
-    items: Sequence[Mapping[str, Any]]
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One line of a collection's watch, when it arrived and when that watch was asked for."""
-
-    path: str
-    change: Change
-    at: float
-    asked: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A collection's watch ended in order: every change until `at` has arrived."""
-
-    path: str
-    at: float
-    asked: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A collection that may not be read, and why, in words for who can change that."""
-
-    path: str
-    at: float
-    why: str
-
-
-Item = Listed | Seen | Followed | Refused
 
 # Pod uid → the runs to assume of a pod seen for the first time.
 Assumed = Mapping[str, tuple[Run, ...]]
@@ -194,7 +156,7 @@ class Recorder:
             self._take_list(item, looks, assumed)
         elif isinstance(item, Seen) and item.change.type != "BOOKMARK":
             self._take_change(item, looks, assumed)
-        elif not isinstance(item, Refused):
+        elif isinstance(item, Seen | Followed):
             self._coverage.caught_up(item.path, item.at, item.asked)
 
     def _take_claims(self, item: Item) -> None:
@@ -221,7 +183,7 @@ class Recorder:
             self._dra.changed(path, thing, item.at, gone if deleted else None)
             if path.endswith(CLAIMS):
                 self._see(Kind.RESOURCE_CLAIM, thing, item.at, deleted=deleted)
-        else:
+        elif isinstance(item, Seen | Followed):
             self._coverage.caught_up(path, item.at, item.asked)
 
     def _look_again(self, pods: _Pods, at: float) -> set[str]:
@@ -414,7 +376,14 @@ class Recorder:
             self._seen.listed(item.path, item.items, item.at)
         elif isinstance(item, Refused):
             self._seen.refused(item.path, item.why)
-        elif isinstance(item, Seen) and item.change.type in _KINDS:
+        elif isinstance(item, Unanswered):
+            self._seen.unanswered(item.path, item.why)
+        else:
+            self._take_change_seen(item)
+
+    def _take_change_seen(self, item: Seen | Followed) -> None:
+        self._seen.answered(item.path)
+        if isinstance(item, Seen) and item.change.type in _KINDS:
             deleted = item.change.type == "DELETED"
             if not self._versions[item.path].is_stale(item.change.object, gone=deleted):
                 self._seen.changed(item.path, item.change.object, item.at, gone=deleted)
@@ -538,7 +507,7 @@ def _owned(look: Look, tops: Mapping[str, Owner]) -> Look:
 
 def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
     """Yield each pod of an item, and when it was seen to go if it was."""
-    if isinstance(item, Followed | Refused) or item.path != PODS:
+    if isinstance(item, Followed | Refused | Unanswered) or item.path != PODS:
         return
     if isinstance(item, Listed):
         yield from ((pod, None) for pod in item.items)

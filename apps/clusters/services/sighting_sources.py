@@ -139,9 +139,17 @@ def _served(source: ClusterSource, group: _Group, known: set[Kind]) -> dict[str,
 
 def refusal(path: str, kind: Kind | None, why: str) -> str:
     """Return in words that a collection may not be read, and what is not known for it."""
-    missing = _QUEUES
+    plural = path.rpartition("/")[2]
+    return f"{why} Until the right to list and watch {plural} is given, {_missing(kind)}."
+
+
+def silence(path: str, kind: Kind | None, why: str) -> str:
+    """Return in words that nothing is heard of a collection, and what is not known for it."""
+    plural = path.rpartition("/")[2]
+    return f"{why} Until the API server answers for {plural} again, {_missing(kind)}."
+
+
+def _missing(kind: Kind | None) -> str:
     if kind is None:
-        missing = "which GPUs pods ask for whose claims are not made yet is not known"
-    elif kind in _MISSING:
-        missing = _MISSING[kind]
-    return f"{why} Until the right to list and watch {path.rpartition('/')[2]} is given, {missing}."
+        return "which GPUs pods ask for whose claims are not made yet is not known"
+    return _MISSING.get(kind, _QUEUES)

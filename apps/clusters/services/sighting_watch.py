@@ -22,7 +22,7 @@ from apps.clusters.domain.sightings import (
 from apps.clusters.services.event_book import EventBook
 from apps.clusters.services.node_use import NodeUse
 from apps.clusters.services.sighting_book import SightingBook
-from apps.clusters.services.sighting_sources import Sources, refusal
+from apps.clusters.services.sighting_sources import Sources, refusal, silence
 
 Object = Mapping[str, Any]
 BesideOf = Callable[[Kind, Object], Beside]
@@ -60,6 +60,7 @@ class SightingWatch:
         self._sources = sources
         self._around = around
         self._refusals = dict(sources.refusals or {})
+        self._silent: dict[str, str] = {}
         self._bases: dict[str, tuple[str, SeenNode]] = {}
         # Objects that name claims: what they ask for may become known later.
         self._naming: dict[tuple[Kind, str], Object] = {}
@@ -81,6 +82,7 @@ class SightingWatch:
     def listed(self, path: str, items: Sequence[Object], at: float) -> None:
         """Take in a whole collection."""
         self._refusals.pop(path, None)
+        self.answered(path)
         kind = self._sources.kinds.get(path)
         if kind is None:
             self.templates.clear()
@@ -110,6 +112,14 @@ class SightingWatch:
     def refused(self, path: str, why: str) -> None:
         """Take in that a collection may not be read: what is known of it stays as it was."""
         self._refusals[path] = refusal(path, self._sources.kinds.get(path), why)
+
+    def unanswered(self, path: str, why: str) -> None:
+        """Take in that the server says nothing of a collection: what is known of it may be over."""
+        self._silent[path] = silence(path, self._sources.kinds.get(path), why)
+
+    def answered(self, path: str) -> None:
+        """Take in that the server tells of a collection again."""
+        self._silent.pop(path, None)
 
     def _template(self, item: Object, *, gone: bool) -> None:
         metadata = item["metadata"]
@@ -213,7 +223,8 @@ class SightingWatch:
 
     def notes(self) -> dict[str, str]:
         """Return what keeps this from being whole, by what it is about."""
-        return {f"waiting:{path.rpartition('/')[2]}": why for path, why in self._refusals.items()}
+        told = {**self._silent, **self._refusals}
+        return {f"waiting:{path.rpartition('/')[2]}": why for path, why in told.items()}
 
 
 _OF_THE_LEDGER = {Kind.POD, Kind.NODE, Kind.RESOURCE_CLAIM}

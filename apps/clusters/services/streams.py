@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable, WatchExpired
-from apps.clusters.services.recorder import Followed, Item, Listed, Refused, Seen
+from apps.clusters.services.inbox import Followed, Item, Listed, Refused, Seen, Unanswered
 
 logger = logging.getLogger(__name__)
 
@@ -17,6 +17,8 @@ FIRST_DELAY_SECONDS = 1.0
 LONGEST_DELAY_SECONDS = 60.0
 _PUT_SECONDS = 1.0
 _SLOW_PUTS = 5
+SILENT_SECONDS = 90.0
+"""A collection that is not told of for so long is said to be unanswered."""
 
 
 class _Stopped(Exception):
@@ -30,6 +32,7 @@ class Stream:
     `wait` sleeps for a number of seconds or until the stop. The inbox is bounded: when the
     database is away, reading stops too, and the server cuts the connection when it likes. What
     is `optional` may be refused: that is handed on and logged once, and asked again now and then.
+    So is that the server does not tell of it for SILENT_SECONDS: others may still be answered.
     `keep` says which objects are of interest at all: others never reach the inbox.
     """
 
@@ -47,6 +50,7 @@ class Stream:
     _version: str = ""
     _delay: float = 0.0
     _refused: bool = False
+    _silent_since: float | None = None
 
     def run(self) -> None:
         """Follow the collection; returns after a stop. Only a programming error is raised."""
@@ -59,10 +63,12 @@ class Stream:
                 # A server that forgets at once must not be listed in a tight loop.
                 self.wait(FIRST_DELAY_SECONDS)
             except SourceUnavailable as error:
+                if not self._is_heard(error):
+                    return
                 self._back_off(error, "trying again")
             except SourceRejected as error:
                 self._delay = LONGEST_DELAY_SECONDS
-                if not self._hand_on(error):
+                if not self._hand_on(Refused(self.path, self._now(), str(error))):
                     return
                 self._back_off(error, "a person must act; trying again")
             except _Stopped:
@@ -82,13 +88,14 @@ class Stream:
             if change.type == "BOOKMARK" or self.keep is None or self.keep(change.object):
                 at_once = self._put(Seen(self.path, change, self._now(), asked))
             self._version = change.resource_version or self._version
-            self._delay = 0.0
+            self._heard()
             if self.stopped():
                 return
             if not at_once:
                 # What has come in meanwhile is late, which a stream taken up again makes known.
                 return
         self._put(Followed(self.path, self._now(), asked))
+        self._silent_since = None
         if not changes:
             # A server that ends every watch at once must not be asked in a tight loop.
             self.wait(FIRST_DELAY_SECONDS)
@@ -106,14 +113,26 @@ class Stream:
         items = listing.items if self.keep is None else list(filter(self.keep, listing.items))
         self._put(Listed(self.path, items, at))
         self._version = listing.resource_version
-        self._delay = 0.0
+        self._heard()
         self._refused = False
 
-    def _hand_on(self, error: SourceRejected) -> bool:
-        """Tell of a refusal of what is optional; return whether anybody still listens."""
+    def _heard(self) -> None:
+        self._delay, self._silent_since = 0.0, None
+
+    def _is_heard(self, error: SourceUnavailable) -> bool:
+        """Tell that nothing is heard of what is optional; return whether anybody listens."""
+        now = self._now()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since < SILENT_SECONDS:
+            return True
+        return self._hand_on(Unanswered(self.path, now, str(error)))
+
+    def _hand_on(self, item: Item) -> bool:
+        """Tell what keeps the stream of what is optional; return whether anybody listens."""
         if self.optional:
             try:
-                self._put(Refused(self.path, self._now(), str(error)))
+                self._put(item)
             except _Stopped:
                 return False
         return True

@@ -15,7 +15,8 @@ from apps.clusters.domain.sighting_events import tells_of_waiting
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable
 from apps.clusters.services import claim_watch, sighting_sources
-from apps.clusters.services.recorder import COLLECTIONS, Item, Listed, Recorder, Refused
+from apps.clusters.services.inbox import Item, Listed, Refused, Unanswered
+from apps.clusters.services.recorder import COLLECTIONS, Recorder
 from apps.clusters.services.sighting_sources import EVENTS, Sources
 from apps.clusters.services.streams import (
     FIRST_DELAY_SECONDS,
@@ -98,13 +99,13 @@ def _looked_at(source: ClusterSource, path: str, at: float) -> Item:
 
 
 def _explained(source: ClusterSource, sources: Sources, at: float) -> Iterator[Item]:
-    """Yield what explains waiting; what cannot be had now is left out, as nothing rests on it."""
+    """Yield what explains waiting; of what cannot be had now, that it is so."""
     for path in sources.paths:
         try:
             item = _looked_at(source, path, at)
         except SourceUnavailable as error:
             logger.warning("%s is left out: %s", path, error)
-            continue
+            item = Unanswered(path, at, str(error))
         if path == EVENTS and isinstance(item, Listed):
             item = replace(item, items=[one for one in item.items if tells_of_waiting(one)])
         yield item
