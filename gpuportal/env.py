@@ -6,9 +6,13 @@ holds the value, as container secrets are mounted) when `NAME` itself is not set
 
 import os
 import re
+from decimal import Decimal
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 _ORIGIN = re.compile(r"https?://[^\s/?#@]+")
+_AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,8})?")
 _RATE = re.compile(r"0*[1-9][0-9]*/(?:s|sec|second|m|min|minute|h|hour|d|day)")
 
 
@@ -73,6 +77,16 @@ def fraction(name: str, default: float) -> float:
     return number
 
 
+def amount(name: str, default: Decimal | None) -> Decimal | None:
+    """Return a number of 0 or more, `default` for an empty value; raises when it is none."""
+    value = text(name, "").strip()
+    if value == "":
+        return default
+    if not _AMOUNT.fullmatch(value):
+        raise EnvironmentValueError(f"{name}={value!r}: a number of 0 or more is needed, as 2.5")
+    return Decimal(value)
+
+
 def one_of(name: str, default: str, allowed: tuple[str, ...]) -> str:
     """Return one of `allowed`; raises when the value is another."""
     value = text(name, default)
@@ -84,6 +98,20 @@ def one_of(name: str, default: str, allowed: tuple[str, ...]) -> str:
 def words(name: str, default: str = "") -> list[str]:
     """Return a comma-separated list, blanks dropped."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def levels(name: str, default: str) -> tuple[float, ...]:
+    """Return ascending numbers above 0, separated by commas; raises for anything else."""
+    listed = words(name, default)
+    try:
+        found = tuple(float(word) for word in listed)
+    except ValueError:
+        found = ()
+    if not found or found[0] <= 0 or any(a >= b for a, b in pairwise(found)) or found[-1] == inf:
+        raise EnvironmentValueError(
+            f"{name}={','.join(listed)!r}: ascending numbers above 0 are needed, as {default}"
+        )
+    return found
 
 
 def origins(name: str) -> list[str]:

@@ -1,6 +1,7 @@
 """All settings of the portal; `docs/configuration.md` explains each variable read here."""
 
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ INSTALLED_APPS = [
     "apps.fairness",
     "apps.costs",
     "apps.changes",
+    "apps.notices",
     "apps.operations",
     "apps.web",
     "apps.api",
@@ -72,6 +74,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     # First, so that what the others answer themselves is not kept either.
     "apps.web.middleware.NoStoreMiddleware",
+    "apps.web.middleware.FeaturesMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     # After WhiteNoise, whose files are compressed beforehand. Tokens of forms are masked anew in
@@ -168,6 +171,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": WAITING_SECONDS},
     },
     "roll-waiting-days": {"task": "pending.roll_days", "schedule": timedelta(minutes=5)},
+    "end-retired-waiting": {"task": "pending.end_retired", "schedule": timedelta(minutes=5)},
     "prune-waiting": {"task": "pending.prune", "schedule": timedelta(hours=24)},
     "roll-quota-hours": {"task": "quotas.roll_hours", "schedule": timedelta(minutes=1)},
     "note-budget-alerts": {
@@ -179,7 +183,16 @@ CELERY_BEAT_SCHEDULE = {
     "roll-fairness-days": {"task": "fairness.roll_days", "schedule": timedelta(minutes=10)},
     "prune-fairness": {"task": "fairness.prune", "schedule": timedelta(hours=24)},
     "price-hours": {"task": "costs.price_hours", "schedule": timedelta(minutes=5)},
+    "note-money-alerts": {"task": "costs.note_money_alerts", "schedule": timedelta(minutes=10)},
+    # It does nothing until a cluster has a new day of facts.
+    "recommend": {"task": "costs.recommend", "schedule": timedelta(minutes=30)},
     "prune-costs": {"task": "costs.prune", "schedule": timedelta(hours=24)},
+    "tend-exports": {"task": "costs.tend_exports", "schedule": timedelta(minutes=1)},
+    "keep-closed-files": {"task": "costs.keep_closed_files", "schedule": timedelta(hours=1)},
+    "send-monthly-reports": {
+        "task": "costs.send_monthly_reports",
+        "schedule": timedelta(minutes=30),
+    },
     "carry-out-changes": {
         "task": "changes.schedule_executions",
         "schedule": timedelta(seconds=15),
@@ -189,6 +202,13 @@ CELERY_BEAT_SCHEDULE = {
     "revert-due-changes": {"task": "changes.revert_due", "schedule": timedelta(minutes=1)},
     "look-for-drift": {"task": "changes.look_for_drift", "schedule": timedelta(minutes=1)},
     "expire-changes": {"task": "changes.expire", "schedule": timedelta(hours=1)},
+    "gather-notices": {"task": "operations.gather_notices", "schedule": timedelta(minutes=5)},
+    "deliver-notices": {
+        "task": "notices.deliver",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 60},
+    },
+    "prune-notices": {"task": "notices.prune", "schedule": timedelta(hours=24)},
     "clear-sessions": {"task": "operations.clear_sessions", "schedule": timedelta(hours=24)},
     "doctor": {"task": "operations.run_doctor", "schedule": timedelta(minutes=15)},
 }
@@ -204,14 +224,19 @@ AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
-# After so many wrong passwords for one user name from one address, both together are kept out for
-# a while. In the database, so that all web processes count together and none needs a cache.
+# After so many wrong passwords for one user name from one address (of version 6: one network of 64
+# bits), both together are kept out for a while; after many more for a name from everywhere, or
+# from an address for all names, the name or the address is. In the database, so that all web
+# processes count together and none needs a cache.
+AXES_HANDLER = "apps.web.sign_in_brake.Brake"
 AXES_FAILURE_LIMIT = 5
+SIGN_IN_FAILURES_PER_NAME = 25
+SIGN_IN_FAILURES_PER_PLACE = 50
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "apps.web.sign_in_brake.client_address"
+AXES_CLIENT_IP_CALLABLE = "apps.web.sign_in_brake.client_place"
 AXES_LOCKOUT_CALLABLE = "apps.web.sign_in_brake.locked_out"
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "next"]
 AXES_DISABLE_ACCESS_LOG = True
@@ -340,8 +365,46 @@ COST_BASIS = env.one_of("GPUPORTAL_COST_BASIS", "allocated", ("allocated", "used
 UNALLOCATED_POLICY = env.one_of(
     "GPUPORTAL_UNALLOCATED_POLICY", "platform", ("platform", "entitlement", "use")
 )
+# Empty: beside everything else that is written at run time.
+EXPORTS_DIR = env.text("GPUPORTAL_EXPORTS_DIR", "")
+EXPORT_DAYS = env.whole("GPUPORTAL_EXPORT_DAYS", 7, least=1)
+MONTHLY_MAIL_DAY = env.whole("GPUPORTAL_MONTHLY_MAIL_DAY", 3, most=28)
+MONTHLY_MAIL_TO = env.words("GPUPORTAL_MONTHLY_MAIL_TO")
+PORTAL_URL = env.text("GPUPORTAL_URL", "").rstrip("/")
+# Quota changes: what needs whom, for how long, and whether the portal writes at all.
+CHANGES_GITOPS_ONLY = env.flag("GPUPORTAL_CHANGES_GITOPS_ONLY", default=False)
+CHANGES_RAISES_BY_RULE = env.flag("GPUPORTAL_CHANGES_RAISES_BY_RULE", default=False)
+CHANGES_DECREASES_BY_RULE = env.flag("GPUPORTAL_CHANGES_DECREASES_BY_RULE", default=False)
+CHANGES_MOST_GPUS_BY_RULE = env.amount("GPUPORTAL_CHANGES_MOST_GPUS_BY_RULE", Decimal(2))
+CHANGES_TWO_FROM_GPUS = env.amount("GPUPORTAL_CHANGES_TWO_FROM_GPUS", None)
+CHANGES_TWO_FROM_COST = env.amount("GPUPORTAL_CHANGES_TWO_FROM_COST", None)
+CHANGES_MOST_DAYS = env.whole("GPUPORTAL_CHANGES_MOST_DAYS", 0)
+CHANGES_DAYS_DRAFT = env.whole("GPUPORTAL_CHANGES_DAYS_DRAFT", 90, least=1)
+CHANGES_DAYS_UNDECIDED = env.whole("GPUPORTAL_CHANGES_DAYS_UNDECIDED", 90, least=1)
+CHANGES_DAYS_APPROVED = env.whole("GPUPORTAL_CHANGES_DAYS_APPROVED", 30, least=1)
+CHANGES_DAYS_TO_COMMIT = env.whole("GPUPORTAL_CHANGES_DAYS_TO_COMMIT", 14, least=1)
+
 PROMETHEUS_TIMEOUT_SECONDS = env.whole("GPUPORTAL_PROMETHEUS_TIMEOUT_SECONDS", 120, least=1)
 PROMETHEUS_IN_FLIGHT = env.whole("GPUPORTAL_PROMETHEUS_IN_FLIGHT", 2, least=1)
+
+# ---------------------------------------------------------------- mail; no host: none is sent
+
+EMAIL_HOST = env.text("GPUPORTAL_MAIL_HOST", "")
+EMAIL_PORT = env.port("GPUPORTAL_MAIL_PORT", 25)
+EMAIL_HOST_USER = env.text("GPUPORTAL_MAIL_USER", "")
+EMAIL_HOST_PASSWORD = env.text("GPUPORTAL_MAIL_PASSWORD", "")
+_MAIL_SECURITY = env.one_of("GPUPORTAL_MAIL_SECURITY", "none", ("none", "starttls", "tls"))
+EMAIL_USE_TLS, EMAIL_USE_SSL = _MAIL_SECURITY == "starttls", _MAIL_SECURITY == "tls"
+EMAIL_TIMEOUT = 30
+DEFAULT_FROM_EMAIL = env.text("GPUPORTAL_MAIL_FROM", "gpuportal@localhost")
+# Hosts that webhooks of leads may go to, by HTTP as well, whatever they resolve to.
+NOTICES_HOSTS = env.words("GPUPORTAL_NOTICES_HOSTS")
+NOTICES_KEEP_DAYS = env.whole("GPUPORTAL_NOTICES_KEEP_DAYS", 14, least=1)
+# Levels at which something is said, ascending: shares of a quota, and hours.
+NOTICES_QUOTA = env.levels("GPUPORTAL_NOTICES_QUOTA", "0.9,1")
+NOTICES_IDLE_HOURS = env.levels("GPUPORTAL_NOTICES_IDLE_HOURS", "12,72")
+NOTICES_WAIT_HOURS = env.levels("GPUPORTAL_NOTICES_WAIT_HOURS", "4,24")
+NOTICES_GAP_HOURS = env.levels("GPUPORTAL_NOTICES_GAP_HOURS", "3,24")
 
 LOGGING = {
     "version": 1,

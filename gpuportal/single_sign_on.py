@@ -17,6 +17,8 @@ class SingleSignOn:
     """Where people sign in, and what their groups there give them here.
 
     `name` is what the button says. `only_groups`: who is in no group of `rules` stays outside.
+    `token_days`: how long API tokens hold after their person's last sign-in there. Who leaves is
+    not reported to the portal, and only a sign-in shows what their groups are now.
     """
 
     issuer: str
@@ -28,6 +30,7 @@ class SingleSignOn:
     groups_claim: str = "groups"
     rules: tuple[GroupRule, ...] = ()
     only_groups: bool = False
+    token_days: int = 30
 
 
 def single_sign_on(*, production: bool) -> SingleSignOn | None:
@@ -60,6 +63,7 @@ def single_sign_on(*, production: bool) -> SingleSignOn | None:
         groups_claim=env.text("GPUPORTAL_OIDC_GROUPS_CLAIM", "groups"),
         rules=rules,
         only_groups=only_groups,
+        token_days=env.whole("GPUPORTAL_OIDC_TOKEN_DAYS", 30, least=1, most=366),
     )
 
 

@@ -42,7 +42,7 @@ class Provider:
     `claims` are of the person; `twist` changes the claims of the ID token before it is signed,
     `sign` signs it. `asks` shows a page with a button, as people see it, instead of sending back
     at once. `answers` replaces the answer of a path. `codes` are codes in flight with what they
-    were asked for.
+    were asked for. `fetched` are the paths that were got.
     """
 
     url: str = ""
@@ -55,6 +55,7 @@ class Provider:
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     asked: list[dict[str, str]] = field(default_factory=list)
+    fetched: list[str] = field(default_factory=list)
 
     def configuration(self) -> Claims:
         return {
@@ -128,6 +129,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
+            provider.fetched.append(parts.path)
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
             self._send(*provider.answer(parts.path, query))
 

@@ -31,7 +31,19 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(" + "|".join(("root", "home", "Users", "
 SERVICES = ["web", "worker", "beat", "watch", "postgres", "redis", "prometheus"]
 # Variables that are no setting of ours: what Python, Django, pip and CI read themselves.
 NOT_OURS = {"CI", "DJANGO_SETTINGS_MODULE", "PATH", "PYTHONUNBUFFERED"}
-ENV_READERS = {"text", "flag", "whole", "port", "fraction", "one_of", "words", "origins", "rate"}
+ENV_READERS = {
+    "amount",
+    "levels",
+    "text",
+    "flag",
+    "whole",
+    "port",
+    "fraction",
+    "one_of",
+    "words",
+    "origins",
+    "rate",
+}
 
 
 @cache

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, override_settings
 
 from gpuportal.databases import POSTGRESQL_OPTIONS, database
-from gpuportal.env import EnvironmentValueError, flag, origins, port, rate
+from gpuportal.env import EnvironmentValueError, amount, flag, origins, port, rate
 
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = "geheim-7c1"
@@ -222,6 +223,23 @@ def test_a_rate_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("RATE", value)
     with pytest.raises(EnvironmentValueError, match="RATE="):
         rate("RATE", "600/min")
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [("", None), ("0", Decimal(0)), ("2.5", Decimal("2.5"))]
+)
+def test_an_amount_is_a_number_or_not_given(
+    value: str, number: Decimal | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPORTAL_CHANGES_TWO_FROM_GPUS", value)
+    assert amount("GPUPORTAL_CHANGES_TWO_FROM_GPUS", None) == number
+
+
+@pytest.mark.parametrize("value", ["-1", "many", "nan", "1e3", "1,000"])
+def test_an_amount_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPORTAL_CHANGES_TWO_FROM_GPUS", value)
+    with pytest.raises(EnvironmentValueError, match="a number of 0 or more is needed"):
+        amount("GPUPORTAL_CHANGES_TWO_FROM_GPUS", None)
 
 
 @pytest.mark.parametrize("value", ["gpu.example.org", "ftp://x", "https://x/path", "https://"])

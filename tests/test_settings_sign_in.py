@@ -31,6 +31,7 @@ PROVIDER = {
             "would let nobody sign in",
             id="no way in",
         ),
+        pytest.param({"GPUPORTAL_OIDC_TOKEN_DAYS": "0"}, "must be 1 or more", id="no days"),
         pytest.param({"GPUPORTAL_SESSION_HOURS": "0"}, "GPUPORTAL_SESSION_HOURS=0", id="no time"),
     ],
 )

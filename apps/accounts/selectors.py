@@ -3,16 +3,19 @@
 import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from allauth.socialaccount.models import SocialAccount
+from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Exists, OuterRef, Q
 
+from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.roles import Role
 from apps.accounts.domain.scopes import Scope, unpacked
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
+from apps.accounts.permissions import can_review
 
 # Written out: every request to the API begins with it, and the mapper takes as long to write it
 # as the database to answer.
@@ -20,7 +23,11 @@ _BEARER = """
     SELECT person.id, person.username, person.role, person.is_superuser, person.is_active,
         token.id AS token_id, token.scopes AS token_scopes,
         CASE WHEN token.revoked_at IS NOT NULL THEN 'revoked'
-             WHEN token.expires_at <= %s THEN 'expired' ELSE '' END AS token_refused,
+             WHEN token.expires_at <= %s THEN 'expired'
+             WHEN EXISTS (
+                 SELECT 1 FROM socialaccount_socialaccount known
+                 WHERE known.user_id = person.id AND known.provider = %s AND known.last_login < %s
+             ) THEN 'unvouched' ELSE '' END AS token_refused,
         CASE WHEN token.last_used_at >= %s THEN 0 ELSE 1 END AS token_use_unnoted
     FROM accounts_apitoken token JOIN accounts_user person ON person.id = token.user_id
     WHERE token.digest = %s
@@ -31,9 +38,13 @@ _BEARER = """
 class Bearer:
     """Who sends an API token, and what the token may be used for.
 
-    `refused` is `revoked` or `expired` for one that is no longer good, else empty; whether the
-    person's account is active is for the caller to see. `unnoted`: its use in this minute is not
-    kept yet.
+    `refused` is `revoked`, `expired`, `unvouched` or `reserved` for one that is not good, else
+    empty; whether the person's account is active is for the caller to see. `reserved`: the person
+    has a name of the portal itself, and would be taken for it in the audit. `unvouched`: the
+    sign-in provider has not vouched for the person for so long that they may have left, which
+    nobody tells the portal.
+    `scopes` never has what the person may no longer do, whatever the token was made for.
+    `unnoted`: its use in this minute is not kept yet.
     """
 
     person: User
@@ -67,18 +78,29 @@ def bearer_of(key: str, *, now: datetime) -> Bearer | None:
     What else the person's row holds is read when it is asked for. One query.
     """
     minute = now.replace(second=0, microsecond=0)
-    times = [connection.ops.adapt_datetimefield_value(at) for at in (now, minute)]
+    issuer, vouched_since = _vouching(now)
+    adapt = connection.ops.adapt_datetimefield_value
     digest = hashlib.sha256(key.encode()).hexdigest()
-    row: Any = next(iter(User.objects.raw(_BEARER, [*times, digest])), None)
+    given = [adapt(now), issuer, adapt(vouched_since), adapt(minute), digest]
+    row: Any = next(iter(User.objects.raw(_BEARER, given)), None)
     if row is None:
         return None
+    scopes = unpacked(row.token_scopes)
     return Bearer(
         person=row,
         token_id=row.token_id,
-        scopes=unpacked(row.token_scopes),
-        refused=row.token_refused,
+        scopes=scopes if can_review(row) else scopes - {Scope.DECIDE},
+        refused=row.token_refused or ("reserved" if is_reserved(row.username) else ""),
         unnoted=bool(row.token_use_unnoted),
     )
+
+
+def _vouching(now: datetime) -> tuple[str, datetime]:
+    """Return the sign-in provider, and since when it must have vouched for who comes by it."""
+    known = settings.SINGLE_SIGN_ON
+    if known is None:
+        return "", now
+    return known.issuer, now - timedelta(days=known.token_days)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from apps.costs.adapters import csv_parts, write
 from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.domain.unallocated import Policy
-from apps.costs.selectors import CostRow, Question
+from apps.costs.selectors import CostRow, Question, Terms
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.rows import Grouping, Interval
@@ -35,6 +35,7 @@ from apps.usage.domain.rows import Grouping, Interval
 FORMATS = ("json", "csv", "xlsx", "parquet")
 FOCUS_FORMATS = ("csv", "parquet")
 _GROUPS = [grouping.value for grouping in Grouping if grouping is not Grouping.NODE]
+_MWH_PER_KWH = 1_000_000  # milliwatt-hours
 _MONTH = re.compile(r"^20\d\d-(0[1-9]|1[0-2])$")
 
 
@@ -114,7 +115,7 @@ class FocusQuery(parameters.Query):
 class CostSerializer(serializers.Serializer[Any]):
     """What a cause cost; a group's column is there when it was asked for.
 
-    All rows together are the cost of the capacity, exactly.
+    All rows together are the cost of the capacity and of its energy, exactly.
     """
 
     period = serializers.DateTimeField(
@@ -139,9 +140,45 @@ class CostSerializer(serializers.Serializer[Any]):
     price_per_gpu_hour = serializers.FloatField(
         allow_null=True, help_text="After discounts; the mean where several held."
     )
+    energy_kwh = serializers.FloatField(
+        allow_null=True,
+        help_text="What was measured, of rows of energy; these have no GPU-hours. Else null.",
+    )
     unpriced = serializers.BooleanField(help_text="The price book has no price for these hours.")
     correction = serializers.BooleanField(
-        help_text="A difference to a closed month, booked in this period; may be negative."
+        help_text="A difference to a closed month, booked in this period (by hour, in the first "
+        "of the day); may be negative."
+    )
+
+
+class NotPricedSerializer(serializers.Serializer[Any]):
+    """Hours of a cluster that have facts and are not priced as they are."""
+
+    cluster = serializers.CharField()
+    hours = serializers.IntegerField(help_text="Not priced yet: they are in no sum.")
+    outdated = serializers.IntegerField(
+        help_text="Priced, and their facts were collected anew since."
+    )
+    first = serializers.DateTimeField(help_text="The earliest of them.")
+
+
+class TermsSerializer(serializers.Serializer[Any]):
+    """On what the figures rest: of the whole window, on every page."""
+
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField()
+    time_zone = serializers.CharField()
+    currencies = serializers.ListField(child=serializers.CharField())
+    basis = serializers.ChoiceField([basis.value for basis in Basis])
+    policy = serializers.ChoiceField([policy.value for policy in Policy])
+    price_book_version = serializers.CharField()
+    coverage_ratio = serializers.FloatField(
+        allow_null=True, help_text="Of what ran, what was measured; null where nothing ran."
+    )
+    unpriced_gpu_hours = serializers.FloatField()
+    not_priced = NotPricedSerializer(many=True)
+    at_least = serializers.BooleanField(
+        help_text="Hours or prices are missing: sums of money are lower bounds."
     )
 
 
@@ -154,6 +191,7 @@ class CostsView(PortalView):
         CostSerializer,
         summary="Costs by period, group and cause, of teams you see in detail.",
         file=True,
+        beside={"terms": TermsSerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = CostsQuery.read(request.query_params)
@@ -170,6 +208,7 @@ class WasteView(PortalView):
         CostSerializer,
         summary="Waste in GPU-hours and money by period, group and cause, by who held it.",
         file=True,
+        beside={"terms": TermsSerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = WasteQuery.read(request.query_params)
@@ -232,8 +271,8 @@ def _answer(
     usage.check_names(filters)
     interval = Interval(query.get("interval", "day"))
     group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
+    asked = Question(window, interval, group_by, filters, basis, policy, corrections=not waste)
     if query.get("format", "json") != "json":
-        asked = Question(window, interval, group_by, filters, basis, policy, corrections=not waste)
         return _file(request, asked, FileFormat(query["format"]), waste=waste)
     page_at = partial(
         costs.cost_page,
@@ -249,7 +288,35 @@ def _answer(
     )
     page = page_at(**paging(query))
     results = [cost_record(row) for row in page.rows]
-    return page_response(request, results, page.next_cursor, window=window)
+    response = page_response(request, results, page.next_cursor, window=window)
+    terms = costs.terms(asked, visibility=visibility_in(request), zone=zone)
+    response.data["terms"] = terms_record(terms)
+    return response
+
+
+def terms_record(terms: Terms) -> dict[str, Any]:
+    """Return what TermsSerializer describes."""
+    return {
+        "start": terms.window.start.isoformat(),
+        "end": terms.window.end.isoformat(),
+        "time_zone": terms.time_zone,
+        "currencies": list(terms.currencies),
+        "basis": terms.basis,
+        "policy": terms.policy,
+        "price_book_version": terms.price_book,
+        "coverage_ratio": terms.coverage_ratio,
+        "unpriced_gpu_hours": terms.unpriced_gpu_hours,
+        "not_priced": [
+            {
+                "cluster": one.cluster,
+                "hours": one.hours,
+                "outdated": one.outdated,
+                "first": one.first.isoformat(),
+            }
+            for one in terms.not_priced
+        ],
+        "at_least": terms.at_least,
+    }
 
 
 def _file(
@@ -274,6 +341,7 @@ def cost_record(row: CostRow) -> dict[str, Any]:
         "cost": None if cost is None else float(cost),
         "currency": row.currency,
         "price_per_gpu_hour": None if price is None else float(price),
+        "energy_kwh": None if row.energy_mwh is None else row.energy_mwh / _MWH_PER_KWH,
         "unpriced": row.cost is None,
         "correction": row.correction,
     }

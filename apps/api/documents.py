@@ -1,6 +1,6 @@
 """What the OpenAPI document says of an endpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from drf_spectacular.types import OpenApiTypes
@@ -44,13 +44,18 @@ def documented(
     *,
     summary: str,
     file: bool = False,
+    beside: Mapping[str, serializers.Field[Any, Any, Any, Any]] | None = None,
 ) -> Callable[[F], F]:
-    """Describe a list: its parameters, a page of its rows, and what can go wrong."""
+    """Describe a list: its parameters, a page of its rows, and what can go wrong.
+
+    `beside` is what a page has besides its rows.
+    """
     page = inline_serializer(
         name=f"{''.join(part.capitalize() for part in name.split('-'))}Page",
         fields={
             "results": rows(many=True),
             "next": serializers.URLField(allow_null=True, help_text="The next page."),
+            **(beside or {}),
         },
     )
     responses: dict[Any, Any] = {(200, "application/json"): page}

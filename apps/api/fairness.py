@@ -51,9 +51,14 @@ class TeamFairnessSerializer(serializers.Serializer[Any]):
     denied_gpu_hours = _hours(
         "min(pending, fair share − held). Null where nobody watched what waited.", null=True
     )
-    wait_p50_seconds = serializers.FloatField(allow_null=True)
-    wait_p95_seconds = serializers.FloatField(allow_null=True)
-    waiting_now = serializers.IntegerField(help_text="At the window's end, or now.")
+    wait_p50_seconds = serializers.FloatField(
+        allow_null=True,
+        help_text="Of pods that started, and of work let in that had waited before it had pods.",
+    )
+    wait_p95_seconds = serializers.FloatField(allow_null=True, help_text="Of the same.")
+    waiting_now = serializers.IntegerField(
+        help_text="Now, or when the window ended where that is past."
+    )
     gave_up = serializers.IntegerField(help_text="Went without having started.")
     usage_factor = serializers.FloatField(
         allow_null=True, help_text="2^(−usage / share), half-life 7 days, over all tiers."
@@ -78,6 +83,10 @@ class FairnessSerializer(serializers.Serializer[Any]):
     known_hours = serializers.IntegerField(help_text="Hours that the sums are of.")
     missing_hours = serializers.IntegerField(help_text="Hours that are in no sum.")
     watched_hours = serializers.IntegerField(help_text="Hours of which what waited is known.")
+    usage_known = serializers.FloatField(
+        allow_null=True,
+        help_text="Share, 0 to 1, of the ten weeks of hours behind usage factors that is known.",
+    )
     teams = TeamFairnessSerializer(many=True)
 
 

@@ -72,7 +72,9 @@ class QuotaSerializer(serializers.Serializer[Any]):
     tiers = serializers.ListField(
         child=serializers.CharField(), help_text="Every tier that the key can reach."
     )
-    team = serializers.CharField(allow_null=True, help_text="Null where several share it.")
+    team = serializers.CharField(
+        allow_null=True, help_text="Null where several share it or none uses it."
+    )
     unit = serializers.CharField(help_text="What the amounts count.")
     hard = _amount("The limit; of Kueue the nominal quota.")
     used = _amount("What the quota counts: waiting pods too. Null where it counts nothing.")
@@ -91,6 +93,12 @@ class QuotaSerializer(serializers.Serializer[Any]):
     borrowed = _amount()
     ceiling = _amount("The most that a queue can hold; null for no limit.")
     cohort = serializers.CharField()
+    as_of = serializers.DateTimeField(
+        allow_null=True, help_text="Until when somebody vouches for the row."
+    )
+    stale = serializers.BooleanField(
+        help_text="True: nobody watches it now; the row says what was so at as_of."
+    )
 
 
 class BudgetSerializer(serializers.Serializer[Any]):
@@ -109,6 +117,15 @@ class BudgetSerializer(serializers.Serializer[Any]):
     exhausted_at_early = serializers.DateTimeField(allow_null=True)
     exhausted_at_late = serializers.DateTimeField(allow_null=True)
     as_of = serializers.DateTimeField(allow_null=True, help_text="End of the last closed hour.")
+    known_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text="The same of the cluster that lags most; null where nothing is known of one.",
+    )
+    coverage_ratio = _amount(
+        "Known hours of all clusters ÷ the period's hours so far; of money: priced hours. Below 1 "
+        "used and the rates are lower bounds and exhausted_at is too late."
+    )
+    unpriced_gpu_hours = _amount("Used and without a price; null of budgets in GPU-hours.")
 
 
 QUOTA_COLUMNS = [str(name) for name in QuotaSerializer().get_fields()]
@@ -158,11 +175,12 @@ class BudgetsView(PortalView):
         query = BudgetsQuery.read(request.query_params)
         usage.check_names(filters_of(query))
         now, visibility = timezone.now(), visibility_in(request)
-        found: list[BudgetRow | MoneyBudgetRow] = [
-            *quotas.budget_rows(now, visibility=visibility),
-            *costs.money_budget_rows(now, visibility=visibility),
-        ]
         teams = query.get("team", ())
+        team = teams[0] if len(teams) == 1 else None
+        found: list[BudgetRow | MoneyBudgetRow] = [
+            *quotas.budget_rows(now, visibility=visibility, team=team, points=False),
+            *costs.money_budget_rows(now, visibility=visibility, team=team),
+        ]
         rows = sorted((r for r in found if not teams or r.team in teams), key=_budget_name)
         page = page_of(rows, kind="budgets", name_of=_budget_name, **paging(query))
         return page_response(request, [budget_record(row) for row in page.rows], page.next_cursor)
@@ -182,14 +200,15 @@ def _budget_name(row: BudgetRow | MoneyBudgetRow) -> str:
 def quota_record(row: QuotaRow) -> dict[str, Any]:
     """Return what QuotaSerializer describes."""
     record = {name: getattr(row, name) for name in QUOTA_COLUMNS}
-    record["exhausted_at"] = utc_text(row.exhausted_at)
+    for name in ("exhausted_at", "as_of"):
+        record[name] = utc_text(record[name])
     return record | {name: list(record[name]) for name in _LISTS}
 
 
 def budget_record(row: BudgetRow | MoneyBudgetRow) -> dict[str, Any]:
     """Return what BudgetSerializer describes."""
     times = (
-        *("period_start", "period_end", "as_of"),
+        *("period_start", "period_end", "as_of", "known_until"),
         *("exhausted_at", "exhausted_at_early", "exhausted_at_late"),
     )
     record = {name: getattr(row, name, None) for name in BUDGET_COLUMNS}

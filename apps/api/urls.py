@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
-from apps.api import costs, fairness, pending, quotas, views
+from apps.api import costs, fairness, pending, quotas, recommendations, views
 
 app_name = "api"
 
@@ -22,6 +22,7 @@ _LISTS: dict[str, type[APIView]] = {
     "costs": costs.CostsView,
     "costs/focus": costs.FocusView,
     "waste": costs.WasteView,
+    "recommendations": recommendations.RecommendationsView,
 }
 
 

@@ -30,7 +30,7 @@ from apps.usage.domain.rows import Grouping, Interval
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    *("costs", "costs/focus", "waste"),
+    *("costs", "costs/focus", "waste", "recommendations"),
     *("tiers", "teams", "clusters", "collections"),
 )
 

@@ -5,12 +5,15 @@ from django.db.models import F, Q
 
 from apps.changes.domain.carrying_out import Mark
 from apps.changes.domain.drift import Kind
-from apps.changes.domain.states import OPEN, State
+from apps.changes.domain.states import OPEN, WRITING, State
 from apps.changes.domain.targets import Source
 
 STATES = [(s.value, s.value) for s in State]
 SOURCES = [(s.value, s.value) for s in Source]
 OPEN_STATES = sorted(s.value for s in OPEN)
+WRITING_STATES = sorted(s.value for s in WRITING)
+SERVER_SAID = "server_said"
+"""In the audit, what a cluster's own words stand under: they are for administrators."""
 TARGET = ["cluster", "source", "namespace", "name", "key"]
 
 
@@ -61,6 +64,9 @@ class ChangeRequest(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=TARGET, condition=Q(state__in=OPEN_STATES), name="change_open_once"
+            ),
+            models.UniqueConstraint(
+                fields=TARGET, condition=Q(state__in=WRITING_STATES), name="change_written_once"
             ),
             models.CheckConstraint(
                 condition=Q(state__in=[s.value for s in State]), name="change_state_known"
@@ -116,8 +122,9 @@ class Execution(models.Model):
 
     `mark` is how far it came, `sent` counts patches that left (each was noted before it did),
     `failures` what went wrong before, `refusal` a plain no of the server to the patch; until
-    `doubt_until` a patch without a clear answer may still take effect. Only who
-    holds `lease` until `lease_until` may write here. `confirmed` are the other owners of the field
+    `doubt_until` a patch without a clear answer may still take effect. `detail` are the server's
+    own words to `sentence`, for administrators. Only who holds `lease` until `lease_until` may
+    write here. `confirmed` are the other owners of the field
     whom a person agreed to take it over from. `before_raw` and `after_raw` are the JSON values of
     the cluster. `end` is empty while it lasts.
     """
@@ -143,6 +150,7 @@ class Execution(models.Model):
     failures = models.PositiveIntegerField(default=0)
     refusal = models.TextField(blank=True)
     sentence = models.TextField(blank=True)
+    detail = models.TextField(blank=True)
     next_at = models.DateTimeField()
     lease = models.CharField(max_length=32, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)

@@ -5,6 +5,7 @@ What a person may do with a request in its state is the table in `domain.states`
 
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db.models import Q
 
 from apps.accounts.models import Membership, User
@@ -17,6 +18,10 @@ from apps.accounts.permissions import (
 )
 from apps.changes.domain.states import Person, Standing, State
 from apps.changes.models import ChangeRequest
+from apps.clusters.models import Cluster
+
+PORTAL = "portal"
+"""Who acts in the audit where nobody did; no person goes by this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +39,32 @@ class Actor:
 
 
 def actor_of(user: User, *, origin: str) -> Actor:
-    """Return a signed-in person as the one who acts. At most one query."""
+    """Return a signed-in person as the one who acts. At most one query.
+
+    Raises NotAllowed for an account of the portal's own name: nobody could tell in the audit who
+    of the two it was.
+    """
+    if user.username.strip().casefold() == PORTAL:
+        raise NotAllowed(f"The name {PORTAL} is the portal's own: have your account renamed.")
     person = Person(user.username, admin=can_administer(user))
     return Actor(user.username, origin, person, visibility_of(user), user)
 
 
 def portal(origin: str = "portal") -> Actor:
     """Return the portal itself as the one who acts."""
-    return Actor("portal", origin, None, Visibility(everything=True, operations=True))
+    return Actor(PORTAL, origin, None, Visibility(everything=True, operations=True))
 
 
 def leads_of(team_id: int) -> frozenset[str]:
-    """Return the user names of who leads a team now. One query."""
-    rows = Membership.objects.filter(team_id=team_id, lead=True).order_by("username")
+    """Return the user names of who leads a team now; nobody leads a closed one. One query."""
+    led = Membership.objects.filter(team_id=team_id, lead=True, team__active=True)
+    rows = led.order_by("username")
     return frozenset(rows.values_list("username", flat=True))
+
+
+def is_written_to(cluster: Cluster) -> bool:
+    """Say whether the portal may change a cluster's quotas: by the site's rules and an account."""
+    return not settings.CHANGES_GITOPS_ONLY and bool((cluster.kubernetes or {}).get("writer"))
 
 
 def check_create(actor: Actor, team_id: int) -> None:

@@ -174,12 +174,14 @@ class FairLoanDay(Loan):
 class FairWindow(models.Model):
     """An hour that was computed, and from what: it is computed again where that has changed.
 
-    `facts` tells the state of the collections that were used, `waits` what had waited (digests).
+    `facts` tells the state of the collections that were used, `waits` what had waited, `promises`
+    what teams were entitled to (digests; empty where that was not noted).
     """
 
     hour = models.DateTimeField(unique=True)
     facts = models.CharField(max_length=64)
     waits = models.CharField(max_length=64)
+    promises = models.CharField(max_length=64, blank=True, default="")
     computed_at = models.DateTimeField()
 
     class Meta:
@@ -189,13 +191,31 @@ class FairWindow(models.Model):
         return f"{self.hour}"
 
 
+class FairLook(models.Model):
+    """How far it was looked for hours that are to be computed; one row.
+
+    All that changed before `at` was seen. `wait_rows` is the newest row of `WaitDay` by then,
+    `promises` a digest of all entitlements. At `whole_at` everything was looked through.
+    """
+
+    at = models.DateTimeField()
+    whole_at = models.DateTimeField()
+    wait_rows = models.BigIntegerField(default=0)
+    promises = models.CharField(max_length=64, blank=True, default="")
+
+    def __str__(self) -> str:
+        return f"{self.at}"
+
+
 class FairDate(models.Model):
     """A local day and its UTC span.
 
-    `rolled`: the sums of the day are those of its hours. `pruned`: its hours are gone. `waited`:
-    the sum of what waited in the day when its hours were computed last, once it is some days old.
-    `held` maps team ids to the nano-GPU-hours that each held of all tiers together: usage factors
-    need ten weeks of these at a time, and a row for each would take longer to read than to add.
+    `rolled`: the sums of the day are those of its hours. `pruned`: its hours are gone. `waits`
+    tells which sums of what waited in the day there were when its hours were held against what
+    waited, once it is over for some time (`fairness.services.changes`).
+    `held` maps team ids to the nano-GPU-hours that each held of all tiers together, in hours of
+    which a tier is missing too: usage factors need ten weeks of these at a time, and a row for
+    each would take longer to read than to add.
     """
 
     day = models.DateField(unique=True)
@@ -203,7 +223,7 @@ class FairDate(models.Model):
     end = models.DateTimeField()
     rolled = models.BooleanField(default=False)
     pruned = models.BooleanField(default=False)
-    waited = models.BigIntegerField(null=True, blank=True)
+    waits = models.CharField(max_length=64, blank=True, default="")
     held = models.JSONField(default=dict)
 
     class Meta:

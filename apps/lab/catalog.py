@@ -47,7 +47,8 @@ def _cluster(url: str) -> Iterator[str]:
     yield f"      url: {_text(url)}"
     yield f"      matchers: {{cluster: {CLUSTER}}}"
     yield f"      scrape_interval_seconds: {SCRAPE_MS // 1000}"
-    yield f"    kubernetes: {{api_server: {_text(url)}}}"
+    # The lab asks nobody for an account: the same address watches and writes.
+    yield f"    kubernetes: {{api_server: {_text(url)}, writer: {{api_server: {_text(url)}}}}}"
 
 
 def _tier(tier: Tier) -> Iterator[str]:

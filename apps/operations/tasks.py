@@ -14,6 +14,12 @@ def run_doctor(**_: object) -> int:
     return len(services.run_doctor(datetime.now(UTC)).findings)
 
 
+@shared_task(name="operations.gather_notices")
+def gather_notices(**_: object) -> int:
+    """Say what is new in every room; return how many notices there are."""
+    return services.gather_notices(now=datetime.now(UTC))
+
+
 @shared_task(name="operations.clear_sessions")
 def clear_sessions(**_: object) -> int:
     """Delete sessions that are over."""

@@ -24,6 +24,12 @@ def roll_days(**_: object) -> int:
     return services.roll_days(now=_now())
 
 
+@shared_task(name="pending.end_retired")
+def end_retired(**_: object) -> int:
+    """End what waits in clusters that left the catalog; return how many things did."""
+    return services.end_retired(now=_now())
+
+
 @shared_task(name="pending.prune")
 def prune(**_: object) -> int:
     return services.prune(now=_now())

@@ -98,8 +98,9 @@ class QuotaKeyHour(models.Model):
 
     `seconds` is how long the quota was there in the hour: amounts × 3600 ÷ seconds are means of
     that time. `used` counts bound pods and waiting ones, `held` the bound alone; `suppressed` was
-    refused before a pod existed, beside `used`. `team` is whose the namespace was in the hour;
-    null of a queue that several teams use. Written by `quotas.services` only.
+    refused before a pod existed, beside `used`. `team` is whose the namespace was in the hour; one
+    that moved within it has a row for each team, the earlier first. Null of a queue that several
+    teams use. Written by `quotas.services` only.
     """
 
     key = models.ForeignKey(
@@ -121,7 +122,14 @@ class QuotaKeyHour(models.Model):
 
     class Meta:
         ordering = ["hour", "key"]
-        constraints = [models.UniqueConstraint(fields=["key", "hour"], name="quota_key_hour_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["key", "hour", "team"], name="quota_key_hour_of_team"),
+            models.UniqueConstraint(
+                fields=["key", "hour"],
+                condition=Q(team__isnull=True),
+                name="quota_key_hour_of_several",
+            ),
+        ]
         indexes = [models.Index(fields=["cluster", "hour"], name="quota_key_hour_hour")]
 
     def __str__(self) -> str:

@@ -78,9 +78,13 @@ class OfWorkload(OfTier):
 
 
 class PodHour(OfWorkload, Held):
-    """One pod in one hour: the finest fact; kept for the hourly retention."""
+    """One pod in one hour: the finest fact; kept for the hourly retention.
+
+    `activity` has a letter for each of its devices in each slot (`usage.domain.activity`).
+    """
 
     hour = models.DateTimeField()
+    activity = models.TextField(blank=True, default="", db_default="")
     pod = models.ForeignKey(
         "clusters.Pod", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
     )
@@ -102,11 +106,12 @@ class PodHour(OfWorkload, Held):
 class TeamHour(OfTier, Held):
     """The sum of a team's pods on a tier in one hour; kept for good.
 
-    `allocated_first` is what of `allocated` lies in the first of the hour's two slots.
+    `allocated_first` is what of `allocated` lies in the first of the hour's two slots; null of
+    hours that were collected before the two were told apart.
     """
 
     hour = models.DateTimeField()
-    allocated_first = models.BigIntegerField(default=0)
+    allocated_first = models.BigIntegerField(null=True)
     team = models.ForeignKey(
         "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
     )
@@ -138,11 +143,12 @@ class NodeHour(OfTier, Held, Capacity):
 class TierHour(OfTier, Held, Capacity):
     """The whole ledger of a tier in one hour; kept for good.
 
-    `capacity_first` is what of `capacity` lies in the first of the hour's two slots.
+    `capacity_first` is what of `capacity` lies in the first of the hour's two slots; null of
+    hours that were collected before the two were told apart.
     """
 
     hour = models.DateTimeField()
-    capacity_first = models.BigIntegerField(default=0)
+    capacity_first = models.BigIntegerField(null=True)
 
     class Meta:
         ordering = ["hour", "pk"]
@@ -164,6 +170,30 @@ class WorkloadDay(OfWorkload, Held):
             models.Index(fields=["team", "day"], name="workload_day_team"),
             models.Index(fields=["workload", "day"], name="workload_day_workload"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.workload_id} {self.day}"
+
+
+class WorkloadActivityDay(OfWorkload):
+    """How active a workload's devices were on a local day; kept as long as hourly rows.
+
+    `slots` counts devices and slots by class of activity (`usage.domain.activity`). `resource` is
+    what its pods ask for (empty: several), `least_units` and `most_units` how much of it. `gpus`
+    has the highest class of each device of each pod (by id, as letters), where pods have several
+    devices and each pod left one of them idle; null: that is not so, or not known.
+    """
+
+    day = models.DateField()
+    slots = models.JSONField(default=list)
+    resource = models.CharField(max_length=253, blank=True)
+    least_units = models.FloatField(default=0)
+    most_units = models.FloatField(default=0)
+    gpus = models.JSONField(null=True)
+
+    class Meta:
+        ordering = ["day", "pk"]
+        indexes = [models.Index(fields=["cluster", "tier", "day"], name="workload_activity_day")]
 
     def __str__(self) -> str:
         return f"{self.workload_id} {self.day}"

@@ -106,6 +106,14 @@ def groups(
     """
     of = scope or {}
     ordered = sorted(rows, key=lambda r: (-_size(r.amounts), tuple(r.groups.values())))
+
+    def line(row: UsageRow) -> Row:
+        return Row(
+            {**tables.ledger_values(row.amounts), **row.groups},
+            _group_links(row, reading),
+            explained=tables.Explained(reading.query, {**of, **row.groups}),
+        )
+
     return Table(
         id=table_id,
         title=title,
@@ -113,14 +121,7 @@ def groups(
             *(Column(g.value, GROUP_LABELS[g]) for g in grouped),
             *(_WHOLE if capacity else _HELD),
         ],
-        rows=[
-            Row(
-                {**tables.ledger_values(row.amounts), **row.groups},
-                _group_links(row, reading),
-                explained=tables.Explained(reading.query, {**of, **row.groups}),
-            )
-            for row in ordered
-        ],
+        rows=tables.LaterRows(ordered, line),
         zone=reading.choice.zone,
         empty=empty,
         total=(

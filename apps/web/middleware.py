@@ -25,3 +25,23 @@ class NoStoreMiddleware:
         if not static and not response.has_header("Cache-Control"):
             patch_cache_control(response, private=True, no_store=True)
         return response
+
+
+class FeaturesMiddleware:
+    """Tell browsers that no page needs cameras, places and the like, whatever a script may ask."""
+
+    _POLICY = ", ".join(
+        f"{feature}=()"
+        for feature in (
+            *("accelerometer", "camera", "geolocation", "gyroscope", "magnetometer"),
+            *("microphone", "payment", "usb"),
+        )
+    )
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self._get_response(request)
+        response.headers.setdefault("Permissions-Policy", self._POLICY)
+        return response

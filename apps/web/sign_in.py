@@ -4,8 +4,11 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+
+from apps.accounts.domain.names import is_reserved
 
 
 class SignInForm(AuthenticationForm):
@@ -17,6 +20,10 @@ class SignInForm(AuthenticationForm):
             "An administrator can set a new password with manage.py changepassword."
         ),
         "inactive": "This account is switched off. Ask an administrator to switch it on.",
+        "reserved": (
+            "Nobody signs in with this name: it is, or looks like, what the portal calls itself. "
+            "Ask an administrator for an account of another name."
+        ),
     }
 
     def __init__(self, request: HttpRequest | None = None, *args: Any, **kwargs: Any) -> None:
@@ -24,6 +31,12 @@ class SignInForm(AuthenticationForm):
         self.fields["username"].label = "User name"
         for field in self.fields.values():
             field.widget.attrs["class"] = "form-control"
+
+    def confirm_login_allowed(self, user: Any) -> None:
+        """Refuse a name of the portal itself, which `createsuperuser` may have given."""
+        super().confirm_login_allowed(user)
+        if is_reserved(user.get_username()):
+            raise ValidationError(self.error_messages["reserved"], code="reserved")
 
 
 def ways_in() -> dict[str, Any]:

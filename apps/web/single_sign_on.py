@@ -16,7 +16,7 @@ import jwt
 import requests
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.exceptions import ImmediateHttpResponse
-from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, get_adapter
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialApp, SocialLogin, SocialToken
 from allauth.socialaccount.providers.base.constants import AuthError, AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
@@ -31,7 +31,9 @@ from django.utils.crypto import constant_time_compare, get_random_string
 
 from apps.accounts.domain.groups import granted, groups_in
 from apps.accounts.services import AdmissionRefused, Identity, admit, dismiss
+from apps.web.provider_documents import CONFIGURATIONS, fetched
 from apps.web.sign_in import sign_in_page
+from apps.web.sign_in_brake import client_address
 from gpuportal.single_sign_on import SingleSignOn
 
 logger = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class PortalAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allaut
     @cached_property
     def openid_config(self) -> dict[str, Any]:
         """Return the provider's configuration. Raises OAuth2Error, RequestException."""
-        config = _fetched(self.get_provider().server_url)
+        config = CONFIGURATIONS.get(self.get_provider().server_url)
         if not isinstance(config, dict) or not all(
             isinstance(config.get(name), str) for name in ("issuer", *_ADDRESSES)
         ):
@@ -113,7 +115,7 @@ class PortalAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allaut
 
     def _key_of(self, id_token: str) -> jwt.PyJWK:
         """Return the provider's key that signed the token. Raises PyJWTError, ValueError."""
-        keys = jwt.PyJWKSet.from_dict(_fetched(self.openid_config["jwks_uri"])).keys
+        keys = jwt.PyJWKSet.from_dict(fetched(self.openid_config["jwks_uri"])).keys
         wanted = jwt.get_unverified_header(id_token).get("kid")
         fitting = [key for key in keys if wanted is None or key.key_id == wanted]
         if len(fitting) != 1:
@@ -184,7 +186,7 @@ class PortalSignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allaut
         if not nonce or not constant_time_compare(str(claims.get("nonce")), nonce):
             raise OAuth2Error("the ID token answers another sign-in (nonce)")
         try:
-            sociallogin.account = _admitted(claims, known)
+            sociallogin.account = _admitted(claims, known, origin=client_address(request) or "")
         except AdmissionRefused as refusal:
             raise ImmediateHttpResponse(
                 sign_in_page(request, str(refusal), HTTPStatus.FORBIDDEN)
@@ -250,14 +252,6 @@ def provider_of(request: HttpRequest) -> PortalProvider:
     return PortalProvider(request, app=app)
 
 
-def _fetched(address: str) -> Any:
-    """Return a document of the provider. Raises RequestException."""
-    with get_adapter().get_requests_session() as session:
-        answer = session.get(address)
-        answer.raise_for_status()
-        return answer.json()
-
-
 def _failed(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """Return the sign-in page with what went wrong between here and the provider."""
     name = _known().name
@@ -290,8 +284,9 @@ def _known() -> SingleSignOn:
     return known
 
 
-def _admitted(claims: Mapping[str, Any], known: SingleSignOn) -> Any:
+def _admitted(claims: Mapping[str, Any], known: SingleSignOn, *, origin: str) -> Any:
     """Return the account of who has these claims. Raises AdmissionRefused."""
+    now = timezone.now()
     gives = granted(groups_in(claims.get(known.groups_claim)), known.rules)
     identity = Identity(
         issuer=known.issuer,
@@ -302,12 +297,12 @@ def _admitted(claims: Mapping[str, Any], known: SingleSignOn) -> Any:
         last_name=_text(claims, "family_name", _LONGEST_NAME),
     )
     if known.only_groups and not gives.known:
-        dismiss(identity, now=timezone.now())
+        dismiss(identity, origin=origin, now=now)
         raise AdmissionRefused(
             f"You are known at {known.name}, but in no group that may use this portal. Ask an "
             "administrator which group that is, and sign in again once you are in it."
         )
-    return admit(identity, gives)
+    return admit(identity, gives, origin=origin, now=now)
 
 
 def _text(claims: Mapping[str, Any], name: str, longest: int | None = None) -> str:

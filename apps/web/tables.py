@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar, overload
 from zoneinfo import ZoneInfo
 
 from apps.usage.domain.amounts import Amounts
@@ -67,6 +67,31 @@ class Row:
     links: Mapping[str, str | None] = field(default_factory=dict)
     badges: Mapping[str, str] = field(default_factory=dict)
     explained: Explained | None = None
+
+
+_Source = TypeVar("_Source")
+
+
+class LaterRows(Sequence[Row], Generic[_Source]):
+    """Rows that are made of what was read when they are shown: of thousands a page shows few."""
+
+    def __init__(self, found: Sequence[_Source], row_of: Callable[[_Source], Row]) -> None:
+        self._found = found
+        self._row_of = row_of
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
+        if isinstance(place, slice):
+            return [self._row_of(one) for one in self._found[place]]
+        return self._row_of(self._found[place])
 
 
 @dataclass(frozen=True, slots=True)

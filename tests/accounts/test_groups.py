@@ -52,7 +52,9 @@ def test_a_rule_that_gives_nothing_known_is_refused(text: str) -> None:
     ("claim", "names"),
     [
         pytest.param(["a", "b c"], ("a", "b c"), id="a list"),
-        pytest.param("a b,c", ("a", "b", "c"), id="one text"),
+        pytest.param("a b,c", ("a b,c",), id="one text is one group, blanks and all"),
+        pytest.param("gpu admins", ("gpu admins",), id="a part of a name is no group"),
+        pytest.param("  ", (), id="blanks alone"),
         pytest.param(["a", 1, None, ["b"]], ("a",), id="what are names"),
         pytest.param(None, (), id="nothing"),
         pytest.param({"a": True}, (), id="something else"),

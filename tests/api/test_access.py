@@ -12,7 +12,7 @@ VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
 ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    *("costs", "costs/focus", "waste"),
+    *("costs", "costs/focus", "waste", "recommendations"),
     *("tiers", "teams", "clusters", "collections"),
 )
 READ = {"get": 200, "head": 200, "options": 200}

@@ -14,6 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.models import User
 from apps.costs.domain.costing import WASTE
 from apps.costs.domain.money import money
+from apps.costs.models import PricedHour
+from apps.costs.selectors import price_book
 from apps.costs.services import price_hours
 from tests.api.conftest import client_of
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.django_db
 WINDOW = {"start": "2026-10-30", "end": "2026-11-01"}
 FIELDS = {
     *("period", "cause", "gpu_hours", "cost", "currency", "price_per_gpu_hour"),
-    *("unpriced", "correction"),
+    *("energy_kwh", "unpriced", "correction"),
 }
 STEP = Decimal("1e-8")
 
@@ -114,6 +116,54 @@ def test_waste_is_what_of_the_costs_is_not_busy(priced: Priced) -> None:
     assert summed(wasted) == summed(row for row in every if row["cause"] in causes)
 
 
+def test_an_answer_says_on_what_it_rests(priced: Priced) -> None:
+    asked = {**WINDOW, "group_by": "team", "basis": "used", "policy": "use", "page_size": 3}
+    page = get(priced.portal.finn, "costs", asked).json()
+    terms = page["terms"]
+    assert terms["price_book_version"] == price_book().version
+    assert {**terms, "price_book_version": ""} == {
+        "start": "2026-10-29T23:00:00+00:00",
+        "end": "2026-10-31T23:00:00+00:00",
+        "time_zone": "Europe/Berlin",
+        "currencies": ["USD"],
+        "basis": "used",
+        "policy": "use",
+        "price_book_version": "",
+        "coverage_ratio": 1.0,
+        "unpriced_gpu_hours": 0.0,
+        "not_priced": [],
+        "at_least": False,
+    }
+    following = client_of(priced.portal.finn).get(page["next"]).json()
+    assert following["terms"] == terms
+
+
+def test_waste_is_by_who_held_it_and_says_so(priced: Priced) -> None:
+    terms = get(priced.portal.finn, "waste", WINDOW).json()["terms"]
+    assert (terms["basis"], terms["policy"]) == ("allocated", "platform")
+
+
+def test_hours_that_are_not_priced_yet_are_told(priced: Priced) -> None:
+    west = priced.portal.clusters[0]
+    PricedHour.objects.filter(cluster=west, hour=priced.window.start).delete()
+    terms = get(priced.portal.finn, "costs", WINDOW).json()["terms"]
+    assert terms["at_least"]
+    assert terms["not_priced"] == [
+        {"cluster": "west", "hours": 1, "outdated": 0, "first": "2026-10-29T23:00:00+00:00"}
+    ]
+
+
+def test_energy_is_a_row_with_its_kilowatt_hours() -> None:
+    priced = make_priced(prices=())
+    make_price(A100, "on-demand", "1", per_kwh=Decimal("0.30"))
+    price_hours(now=NOW)
+    found = listed(priced.portal.finn, "costs", interval="total", group_by="team")
+    energy = {r["team"]: (r["energy_kwh"], r["cost"]) for r in found if r["cause"] == "energy"}
+    # Two pods on the east cluster: 1 Wh in each of 48 hours.
+    assert energy == {"speech": (0.048, 0.0144), "unassigned": (0.048, 0.0144)}
+    assert {row["energy_kwh"] for row in found if row["cause"] != "energy"} == {None}
+
+
 def test_what_has_no_price_is_null_and_never_zero() -> None:
     priced = make_priced(prices=[price for price in PRICES if price[0] != A100])
     found = listed(priced.portal.finn, "costs", group_by="gpu_model", interval="total")
@@ -175,7 +225,7 @@ def test_a_list_takes_few_queries(priced: Priced, path: str, group_by: str) -> N
     params = {**WINDOW, "group_by": group_by, "page_size": "500"}
     with CaptureQueriesContext(connection) as queries:
         assert client.get(f"/api/v1/{path}", params).status_code == 200
-    assert len(queries) <= 16
+    assert len(queries) <= 21
 
 
 def test_prices_in_two_currencies_are_kept_apart() -> None:

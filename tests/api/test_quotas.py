@@ -10,7 +10,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from apps.clusters.models import Sighting, WatchSpan
 from apps.quotas.models import Budget
+from apps.usage.domain.columns import utc_text
 from tests.api.conftest import Read, client_of
 from tests.factories import BEGINNING, Portal
 from tests.quotas.worlds import see_quota
@@ -18,10 +20,12 @@ from tests.quotas.worlds import see_quota
 QUOTA = (
     *("cluster", "namespace", "source", "name", "key", "tiers", "team", "unit", "hard", "used"),
     *("held", "pending", "suppressed", "saturation_ratio", "effective", "exhausted_at"),
+    *("as_of", "stale"),
 )
 BUDGET = (
     *("team", "period_start", "period_end", "unit", "allowance", "used", "burn_rate"),
     *("burn_rate_1d", "burn_rate_7d", "exhausted_at", "exhausted_at_early", "exhausted_at_late"),
+    *("as_of", "known_until", "coverage_ratio", "unpriced_gpu_hours"),
 )
 
 
@@ -49,6 +53,17 @@ def test_a_row_has_the_fields_of_the_contract(limited: Portal, read: Read) -> No
     assert speech["used"] is None
     assert speech["saturation_ratio"] is None
     assert "requests.nvidia.com/gpu" in speech["fix"] + speech["finding"]
+
+
+def test_a_row_that_nobody_vouches_for_now_says_as_of_when_it_is(
+    limited: Portal, read: Read
+) -> None:
+    west, _ = limited.clusters
+    rows = read("quotas")["results"]
+    seen = Sighting.objects.order_by("-changed_at")[0].changed_at
+    assert {(row["as_of"], row["stale"]) for row in rows} == {(utc_text(seen), True)}
+    WatchSpan.objects.create(cluster=west, start=BEGINNING, end=timezone.now())
+    assert {row["stale"] for row in read("quotas")["results"]} == {False}
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,14 @@ def test_a_token_that_is_no_longer_good_is_answered_with_401_and_why(
     assert says in answer.json()["detail"]
 
 
+def test_a_token_of_a_name_of_the_portal_opens_nothing(ada: User) -> None:
+    key = issue_token(ada, name="export", now=timezone.now()).key
+    User.objects.update(username="Portal")
+    answer = asked(key)
+    assert answer.status_code == 401
+    assert "name of the portal itself" in answer.json()["detail"]
+
+
 def test_a_token_expires_in_its_very_second(ada: User) -> None:
     issued = issue_token(ada, name="export", days=1, now=NOW)
     end = NOW + timedelta(days=1)
@@ -96,6 +104,7 @@ def test_a_token_does_what_its_person_may_now_and_no_more() -> None:
     bearer = bearer_of(key, now=timezone.now())
     assert bearer is not None
     assert bearer.person.role == Role.VIEWER
+    assert bearer.scopes == {Scope.READ, Scope.REQUEST}, "what it was made for is no right to it"
 
 
 class Writing(APIView):

@@ -1,4 +1,4 @@
-"""Worker: one hour of fairness computed, and what its pages read of many days.
+"""Worker: one hour of fairness computed, and pages of many days, what they read and whole.
 
 python -m tests.bench.fairness TEAMS TIERS DAYS
 """
@@ -15,7 +15,7 @@ from apps.clusters.domain.window import Window
 from apps.fairness.models import FairDate
 from apps.fairness.selectors import dominant_shares, fair_overview, tier_detail
 from apps.fairness.services import compute_hour, roll_days
-from tests.bench import fairness_world
+from tests.bench import fairness_pages, fairness_world
 from tests.bench.fairness_hour import tiers_of_an_hour, whole_hour
 from tests.bench.measuring import REPETITIONS, timed, wall
 
@@ -23,7 +23,7 @@ _DAY = timedelta(days=1)
 
 
 def measure(teams: str, tiers: str, days: str) -> dict[str, Any]:
-    """Return seconds of an hour's measures alone, computed and written, and of reads."""
+    """Return seconds of an hour's measures alone, computed and written, of reads, of pages."""
     world = fairness_world.fill(int(teams), int(tiers))
     now, last = world.now, world.today - _DAY
     computed = [timed(partial(compute_hour, last, now=now)) for _ in range(REPETITIONS)]
@@ -43,6 +43,7 @@ def measure(teams: str, tiers: str, days: str) -> dict[str, Any]:
         "compute_seconds": wall(computed),
         "roll_seconds": rolled,
         **{f"{name}_seconds": _median(read) for name, read in reads.items()},
+        "pages": fairness_pages.measured(world, int(days)),
     }
 
 

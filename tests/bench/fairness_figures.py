@@ -34,3 +34,10 @@ def _on(url: str, amount: tuple[int, int, int]) -> Iterator[Figure]:
         yield at_most(
             f"{size}, {amount[2]} days: read of {words}", took, MOST_READ_SECONDS * 1000, "ms"
         )
+    for name, seconds in found["pages"].items():
+        yield at_most(
+            f"{size}, {amount[2]} days: page of {name}, processor time",
+            seconds * 1000,
+            MOST_READ_SECONDS * 1000,
+            "ms",
+        )

@@ -4,14 +4,16 @@ python -m tests.bench.quotas NAMESPACES
 """
 # ruff: noqa: S608 - names of our own tables
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
 from django.db import connection, transaction
+from django.test import Client
 
-from apps.accounts.models import Team
+from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.sightings import Kind, SeenQuota
 from apps.clusters.models import (
@@ -25,7 +27,7 @@ from apps.clusters.models import (
     Workload,
 )
 from apps.operations.services import ensure_builtin
-from apps.quotas.models import QuotaKey, QuotaKeyHour
+from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import Order, quota_rows, quota_sums
 from apps.quotas.services import roll_hour
 from apps.usage.models import CollectionWindow
@@ -57,7 +59,25 @@ def measure(namespaces: str) -> dict[str, Any]:
         "page_seconds": _median(page),
         "fullest_seconds": _median(partial(page, order=Order.FULLEST)),
         "sums_seconds": _median(partial(quota_sums, now, visibility=EVERYTHING)),
+        "rendered_seconds": _median(_visit()),
     }
+
+
+def _visit() -> Callable[[], None]:
+    """Return what asks for the page of quotas as an admin; each namespace's team has a budget."""
+    teams = Team.objects.filter(name__startswith="space-").order_by("pk")
+    Budget.objects.bulk_create(
+        Budget(team=team, period="month", gpu_hours=5000.0, valid_from=_SINCE) for team in teams
+    )
+    client = Client(headers={"Host": "127.0.0.1"})
+    client.force_login(User.objects.create_superuser("bench-quotas"))
+
+    def visit() -> None:
+        answer = client.get("/quotas/")
+        if answer.status_code != 200:
+            raise RuntimeError(f"/quotas/: {answer.status_code}")
+
+    return visit
 
 
 def _median(run: Any) -> float:

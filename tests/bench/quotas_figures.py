@@ -10,6 +10,7 @@ from tests.servers import temporary_postgres
 
 MOST_ROLL_SECONDS = 2.0
 MOST_PAGE_SECONDS = 0.1
+MOST_RENDERED_SECONDS = 0.5
 
 
 def limited(namespaces: int, folder: Path) -> Iterator[Figure]:
@@ -30,3 +31,5 @@ def _on(url: str, namespaces: int) -> Iterator[Figure]:
             f"{size}, read of {found['rows']} {words}", took, MOST_PAGE_SECONDS * 1000, "ms"
         )
     yield stated(f"{size}, their sums by team", found["sums_seconds"] * 1000, "ms")
+    took = found["rendered_seconds"] * 1000
+    yield at_most(f"{size}, the page as a reader gets it", took, MOST_RENDERED_SECONDS * 1000, "ms")

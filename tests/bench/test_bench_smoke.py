@@ -43,6 +43,8 @@ MEASURED = (
     "30 teams × 3 tiers: an hour's measures alone",
     "PostgreSQL: 30 teams × 3 tiers, 10 days: read of all tiers",
     "30 teams × 3 tiers, 10 days: read of one tier",
+    "SQLite: 30 teams × 3 tiers, 10 days: page of a statement",
+    "PostgreSQL: 30 teams × 3 tiers, 10 days: page of teams",
     "SQLite: 300 keys of quotas, an hour summed",
     "PostgreSQL: 300 keys of quotas, read of 50 by name",
 )

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from apps.changes import services
 from apps.changes.domain.states import State, TransitionDenied
 from apps.changes.models import AuditEntry, Execution
+from apps.changes.selectors import request_detail
 from tests.changes import recorded
 from tests.changes.portal import KEY, OWNER, Portal, make_portal, served_portal
 from tests.changes.quota_api import Trouble
@@ -34,12 +35,12 @@ def recorded_error(name: str) -> Trouble:
         ),
         pytest.param(
             [recorded_error("403-sa-quotas")],
-            *(State.FAILED, "6", "lacks the right to patch: resourcequotas is forbidden"),
+            *(State.FAILED, "6", "lacks the right to patch."),
             id="403",
         ),
         pytest.param(
             [recorded_error("422-quota-negative")],
-            *(State.FAILED, "6", "must be greater than or equal to 0"),
+            *(State.FAILED, "6", "holds the new value for invalid."),
             id="422",
         ),
         pytest.param(
@@ -131,18 +132,103 @@ def test_what_somebody_changed_after_a_lost_answer_is_told_apart_by_what_watch_s
         )
 
 
+def test_a_patch_that_was_lost_is_sent_again_later_and_later() -> None:
+    with served_portal() as portal:
+        pk = portal.started()
+        assert portal.api is not None
+        portal.api.troubles = [Trouble()] * 4
+        pauses = []
+        while portal.carry_out(pk) == "wait":
+            pauses.append((portal.execution(pk).next_at - portal.now).total_seconds())
+            portal.now = portal.execution(pk).next_at
+        assert pauses == [5.0, 10.0, 20.0, 40.0]
+        assert (portal.of(pk).state, portal.live()) == (State.APPLIED, "8")
+
+
 def test_a_patch_that_arrives_after_all_copies_were_lost_is_noticed() -> None:
     with served_portal() as portal:
         pk = portal.started()
         assert portal.api is not None
         portal.api.troubles = [Trouble()] * 5
-        assert portal.carry_out(pk) == "wait"
+        for _ in range(5):
+            portal.now = portal.execution(pk).next_at
+            assert portal.carry_out(pk) == "wait"
         assert "may still arrive" in portal.execution(pk).sentence
         assert portal.execution(pk).next_at - portal.now == timedelta(seconds=15)
         portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "8"}}}
         portal.wait(seconds=15)
         assert portal.carry_out(pk) == "applied"
         assert portal.of(pk).outcome == "The cluster shows 8: the write arrived."
+
+
+@pytest.mark.parametrize(
+    ("trouble", "state", "shown", "words"),
+    [
+        pytest.param(Trouble(200, "<html>Sign in</html>"), State.APPLIED, "8", "8", id="proxy"),
+        pytest.param(
+            Trouble(200, "<html>Sign in</html>", writes=True),
+            *(State.APPLIED, "8", "the write arrived"),
+            id="proxy, after the write",
+        ),
+        pytest.param(
+            Trouble(200, {"kind": "Status", "status": "Success"}),
+            *(State.APPLIED, "8", "The cluster shows 8."),
+            id="a yes without the object",
+        ),
+        pytest.param(
+            Trouble(200, recorded.quota("gpu")), State.APPLIED, "8", "8", id="the object unchanged"
+        ),
+    ],
+)
+def test_a_yes_counts_when_it_shows_the_change(
+    trouble: Trouble, state: State, shown: str, words: str
+) -> None:
+    with served_portal() as portal:
+        pk = portal.started()
+        assert portal.api is not None
+        portal.api.troubles = [trouble]
+        if not trouble.writes:
+            assert portal.carry_out(pk) == "wait"
+            portal.wait(minutes=1)
+        assert portal.carry_out(pk) == "applied"
+        assert (portal.of(pk).state, portal.live()) == (state, shown)
+        assert words in portal.of(pk).outcome
+        assert portal.api.writes == 1
+
+
+def test_a_yes_that_never_shows_the_change_is_no_success() -> None:
+    with served_portal() as portal:
+        pk = portal.started()
+        assert portal.api is not None
+        portal.api.troubles = [Trouble(200, recorded.quota("gpu"))] * 5
+        assert portal.carry_through(pk) == "failed"
+        assert (portal.of(pk).state, portal.live()) == (State.FAILED, "6")
+        assert portal.of(pk).applied_at is None
+
+
+def test_a_page_of_a_proxy_in_place_of_the_quota_does_not_mean_that_it_is_gone() -> None:
+    with served_portal() as portal:
+        pk = portal.started()
+        with served_pages() as address:
+            portal.write_to(address)
+            assert portal.carry_out(pk) == "wait"
+        assert "does not show the quota" in portal.execution(pk).sentence
+        portal.write_to(portal.address())
+        portal.wait(minutes=11)
+        assert portal.carry_out(pk) == "applied"
+
+
+def test_the_servers_own_words_are_for_administrators() -> None:
+    with served_portal() as portal:
+        pk = portal.started()
+        assert portal.api is not None
+        portal.api.troubles = [recorded_error("403-sa-quotas")]
+        portal.carry_through(pk)
+        for who, is_told in (("cleo", True), ("ada", False)):
+            shown = request_detail(pk, portal.actor(who))
+            assert shown is not None
+            assert ("resourcequotas is forbidden" in repr(shown)) is is_told
+        assert "right to patch" in portal.of(pk).outcome
 
 
 def test_a_plain_no_to_the_only_patch_ends_at_once() -> None:
@@ -312,15 +398,24 @@ def test_an_object_that_is_being_deleted_after_a_patch_was_lost_ends_as_not_writ
         assert "The cluster still shows 6." in portal.of(pk).outcome
 
 
-@contextmanager
-def served_refusals() -> Iterator[str]:
-    """Serve what answers every question with 401, as a server does to a token that it withdrew."""
+def served_pages() -> AbstractContextManager[str]:
+    """Serve what answers every question with a page and a yes, as the sign-in of a proxy does."""
+    return served_answer(200, b"<html>Sign in</html>")
 
+
+def served_refusals() -> AbstractContextManager[str]:
+    """Serve what answers every question with 401, as a server does to a token that it withdrew."""
+    return served_answer(401, b"")
+
+
+@contextmanager
+def served_answer(status: int, content: bytes) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(401)
-            self.send_header("Content-Length", "0")
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             """Stay silent."""

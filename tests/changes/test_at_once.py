@@ -60,13 +60,20 @@ def test_of_several_who_edit_one_text_one_wins_and_the_others_are_told() -> None
     assert portal.of(pk).reason == f"Reason {winners[0]}."
 
 
-def test_of_several_who_ask_for_one_key_one_is_open() -> None:
+def test_of_several_who_hand_in_for_one_key_one_is_open() -> None:
     portal = make_portal(None)
-    ended = at_once([portal.draft] * 4)
-    assert sum(isinstance(one, int) for one in ended) == 1
+    drafts = [portal.draft(after=str(7 + n)) for n in range(4)]
+    ada = portal.actor("ada")
+
+    def submit(pk: int) -> int:
+        return services.submit(pk, by=ada, version=1, now=portal.now)
+
+    ended = at_once([lambda pk=pk: submit(pk) for pk in drafts])  # type: ignore[misc]
+    assert ended.count(2) == 1
     assert sum(isinstance(one, services.KeyTaken) for one in ended) == 3
-    assert ChangeRequest.objects.count() == 1
-    assert services.verify().checked == 1
+    (open_one,) = ChangeRequest.objects.filter(state=State.SUBMITTED.value)
+    assert {one.number for one in ended if isinstance(one, services.KeyTaken)} == {open_one.pk}
+    assert services.verify().checked == 5
 
 
 def test_of_several_workers_one_carries_out() -> None:

@@ -14,9 +14,9 @@ from apps.changes import services
 from apps.changes.domain.audit import Head
 from apps.changes.models import AuditEntry, AuditHead
 from apps.changes.permissions import portal
-from apps.changes.selectors import audit_lines, audit_rows, audit_since
+from apps.changes.selectors import AuditFilters, audit_lines, audit_rows, audit_since
 from apps.changes.services.audit_log import entries, record, verify
-from tests.changes.portal import NOW
+from tests.changes.portal import NOW, make_portal
 
 pytestmark = pytest.mark.django_db
 LINES = 7
@@ -46,11 +46,40 @@ def test_a_whole_audit_holds_and_tells_its_head() -> None:
     out = StringIO()
     call_command("verify_audit", stdout=out)
     assert out.getvalue().splitlines()[-1] == f"{head.number}:{head.digest}"
-    call_command("verify_audit", head=out.getvalue().splitlines()[-1], stdout=out)
+    call_command("verify_audit", expect=out.getvalue().splitlines()[-1], stdout=out)
 
 
-def test_an_empty_audit_holds() -> None:
+def test_the_head_alone_can_be_asked_for_to_be_kept_elsewhere() -> None:
+    for count in (0, LINES):
+        head = services.written_head(write(count) if count else None)
+        out = StringIO()
+        call_command("verify_audit", "--head", stdout=out)
+        assert out.getvalue() == f"{head}\n"
+        call_command("verify_audit", expect=head, stdout=out)
+    assert head.startswith(f"{LINES}:")
+
+
+def test_of_an_empty_audit_is_said_what_cannot_be_known() -> None:
+    verdict = verify()
+    assert verdict.holds
+    assert "against a head that was noted elsewhere" in verdict.words
+
+
+def test_an_audit_that_was_emptied_with_its_head_shows_against_a_noted_one() -> None:
+    head = write()
+    AuditEntry.objects.all().delete()
+    AuditHead.objects.all().delete()
+    with pytest.raises(CommandError, match=f"There are 0 entries; {LINES} were there once"):
+        call_command("verify_audit", expect=services.written_head(head))
+
+
+def test_an_empty_audit_beside_quota_requests_was_emptied() -> None:
+    make_portal(None).draft()
     assert verify().holds
+    AuditEntry.objects.all().delete()
+    AuditHead.objects.all().delete()
+    with pytest.raises(CommandError, match="no entry, but 1 quota requests"):
+        call_command("verify_audit")
 
 
 def test_an_entry_outside_of_a_transaction_is_refused(transactional_db: None) -> None:
@@ -138,7 +167,7 @@ def test_lines_beyond_the_head_show(kept: int) -> None:
 
 def test_what_cannot_be_a_head_is_refused() -> None:
     with pytest.raises(CommandError, match="is not NUMBER:DIGEST"):
-        call_command("verify_audit", head="12")
+        call_command("verify_audit", expect="12")
 
 
 def test_the_export_is_what_was_hashed() -> None:
@@ -159,6 +188,6 @@ def test_pages_of_the_audit_go_back_in_time() -> None:
     rest = audit_rows(portal("test"), page_size=4, cursor=first.next_cursor)
     assert [row.number for row in (*first.rows, *rest.rows)] == list(range(LINES, 0, -1))
     assert rest.next_cursor is None
-    only = audit_rows(portal("test"), subject="quota-request/1")
+    only = audit_rows(portal("test"), AuditFilters(subject="quota-request/1"))
     assert {row.subject for row in only.rows} == {"quota-request/1"}
     assert [row.number for row in audit_since(5)] == [6, 7]

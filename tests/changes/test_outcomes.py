@@ -33,15 +33,38 @@ def test_recorded_answers_to_a_patch(name: str, then: Then, words: str) -> None:
     body = recorded.body(recorded.KUBE, f"errors/{name}.json")
     found = meaning(answer_of(int(name[:3]), body), Step.PATCH)
     assert found.then is then
-    assert words in found.sentence
+    assert words in f"{found.sentence} {found.detail}"
+    assert body["message"] not in found.sentence
 
 
 def test_a_rule_of_the_cluster_is_told_from_a_missing_right() -> None:
     body = recorded.body(recorded.KUEUE, "errors/403-clusterqueue-denied-by-webhook.json")
     found = meaning(answer_of(403, body), Step.DRY_RUN)
     assert found.then is Then.FAILED
-    assert found.sentence.startswith("A rule of the cluster (admission webhook) refused")
-    assert "must be greater than or equal to 0" in found.sentence
+    assert found.sentence == "A rule of the cluster (admission) refused the new value."
+    assert "must be greater than or equal to 0" in found.detail
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'admission webhook "quota.example" denied the request: at most 7',
+        "ValidatingAdmissionPolicy 'quota' with binding 'all' denied request: at most 7",
+    ],
+    ids=["webhook", "policy"],
+)
+@pytest.mark.parametrize("status", [400, 403, 409, 422])
+def test_a_rule_of_the_cluster_may_refuse_with_any_status(status: int, message: str) -> None:
+    found = meaning(answer_of(status, {"message": message, "details": {}}), Step.PATCH)
+    assert (found.then, found.detail) == (Then.FAILED, message)
+    assert found.sentence == "A rule of the cluster (admission) refused the new value."
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_yes_without_the_object_proves_nothing(step: Step) -> None:
+    found = meaning(Answer(200, strange=True), step)
+    assert found.then is (Then.LOOK_FIRST if step is Step.PATCH else Then.RETRY)
+    assert "does not show the quota" in found.sentence
 
 
 @pytest.mark.parametrize("step", Step)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from apps.accounts.models import User
 from apps.accounts.permissions import NotAllowed
 from apps.changes import services
 from apps.changes.domain.states import TransitionDenied
-from apps.changes.permissions import Actor
+from apps.changes.permissions import Actor, actor_of
 from tests.changes.portal import Portal, make_portal
 
 pytestmark = pytest.mark.django_db
@@ -136,3 +137,9 @@ def test_the_writing_account_may_get_and_patch_quotas_and_nothing_else() -> None
     reader = (DEPLOY / "rbac-reader.yaml").read_text()
     assert "patch" not in reader
     assert "quota-writer" not in reader
+
+
+@pytest.mark.parametrize("name", ["portal", "Portal", " PORTAL "])
+def test_nobody_acts_under_the_portals_own_name(name: str) -> None:
+    with pytest.raises(NotAllowed, match="is the portal's own"):
+        actor_of(User(username=name), origin="127.0.0.1")

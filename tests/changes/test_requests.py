@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
 from django.test import override_settings
 
 from apps.accounts.models import Membership
@@ -78,12 +79,27 @@ def test_only_leads_and_admins_ask(
 
 
 def test_one_request_is_open_for_a_quota_key(portal: Portal) -> None:
-    first = portal.draft()
+    first, second = portal.submitted(), portal.draft(after="7")
+    ada = portal.actor("ada")
     with pytest.raises(services.KeyTaken, match=f"Request {first} for the same") as taken:
-        portal.draft(after="7")
+        services.submit(second, by=ada, version=1, now=portal.now)
     assert taken.value.number == first
-    services.withdraw(first, by=portal.actor("ada"), now=portal.now)
-    assert portal.draft(after="7") != first
+    assert portal.of(second).state == State.DRAFT
+    services.withdraw(first, by=ada, now=portal.now)
+    services.submit(second, by=ada, version=1, now=portal.now)
+    assert portal.of(second).state == State.SUBMITTED
+
+
+def test_a_forgotten_draft_is_in_nobodys_way(portal: Portal) -> None:
+    portal.draft(by="cleo", after="7")
+    assert portal.of(portal.submitted()).state == State.SUBMITTED
+
+
+def test_the_database_keeps_one_request_open_for_a_key(portal: Portal) -> None:
+    portal.submitted()
+    second = portal.draft(after="7")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ChangeRequest.objects.filter(pk=second).update(state=State.IN_REVIEW.value)
 
 
 def test_the_first_of_two_editors_wins_and_the_other_is_told(portal: Portal) -> None:
@@ -278,7 +294,7 @@ def test_a_decrease_below_what_is_in_use_waits_for_people() -> None:
         pk = portal.submitted(after="4")
         assert portal.of(pk).state == State.SUBMITTED
         held = {one["name"]: one["holds"] for one in portal.of(pk).ruling["checks"]}
-        assert held == {"rule": True, "in use": False, "owner": False}
+        assert held == {"rule": True, "own": True, "in use": False, "owner": False}
 
 
 def test_nothing_approves_itself_by_default() -> None:
@@ -335,3 +351,19 @@ def test_times_are_kept_and_can_be_emptied(portal: Portal) -> None:
     services.edit(pk, edited, by=ada, version=1, now=portal.now)
     assert portal.of(pk).needed_by is None
     assert portal.of(pk).until == NOW + timedelta(days=9)
+
+
+@override_settings(CHANGES_MOST_DAYS=30)
+def test_a_change_with_an_end_holds_as_long_as_the_site_allows(portal: Portal) -> None:
+    with pytest.raises(services.RequestRefused, match="30 days at most") as refused:
+        portal.draft(until=NOW + timedelta(days=31))
+    assert refused.value.fix == "Choose an end up to 2026-12-16 12:00 UTC."
+    assert portal.draft(until=NOW + timedelta(days=30))
+
+
+def test_nobody_leads_a_closed_team(portal: Portal) -> None:
+    pk = portal.draft()
+    portal.vision.active = False
+    portal.vision.save()
+    with pytest.raises(TransitionDenied):
+        services.withdraw(pk, by=portal.actor("ada"), now=portal.now)

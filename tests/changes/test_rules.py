@@ -10,10 +10,11 @@ from apps.changes.domain.rules import Facts, Rules, ruling
 ON = Rules(raises_by_rule=True, decreases_by_rule=True)
 SMALL = Facts(
     gpus=2.0,
-    quota_gpus_after=8.0,
+    promised_gpus_after=8.0,
     fair_share_gpus=9.5,
     budget_burn_rate=0.8,
     cost_per_month=Decimal("4467.60"),
+    currency="USD",
 )
 
 
@@ -28,8 +29,9 @@ def test_a_small_raise_within_share_and_budget_approves_itself() -> None:
     assert found.by_rule
     assert [check.sentence for check in found.checks] == [
         "Small raises are approved by rule here.",
+        "No other team shares this limit.",
         "2 GPUs, at most 2.",
-        "8 GPUs afterwards, within the fair share of 9.5.",
+        "8 GPUs promised afterwards, within the fair share of 9.5.",
         "Burn rate 0.80, within budget.",
         "No other tool owns the limit.",
     ]
@@ -45,7 +47,10 @@ def test_a_team_without_a_budget_keeps_to_none() -> None:
         pytest.param(replace(SMALL, gpus=2.5), "small", "2.5 GPUs, more than 2", id="large"),
         pytest.param(replace(SMALL, gpus=None), "small", "not known", id="unknown size"),
         pytest.param(
-            replace(SMALL, quota_gpus_after=10.0), "fair share", "above the fair share", id="share"
+            replace(SMALL, promised_gpus_after=10.0),
+            "fair share",
+            "above the fair share",
+            id="share",
         ),
         pytest.param(
             replace(SMALL, fair_share_gpus=None), "fair share", "not known", id="unknown share"
@@ -55,6 +60,7 @@ def test_a_team_without_a_budget_keeps_to_none() -> None:
             replace(SMALL, budget_burn_rate=None), "budget", "not known yet", id="unknown budget"
         ),
         pytest.param(replace(SMALL, foreign_owner=True), "owner", "Another tool", id="owner"),
+        pytest.param(replace(SMALL, shared=True), "own", "Several teams share", id="shared"),
     ],
 )
 def test_what_speaks_against_the_rule_is_named(facts: Facts, check: str, words: str) -> None:
@@ -72,6 +78,7 @@ def test_what_speaks_against_the_rule_is_named(facts: Facts, check: str, words: 
         pytest.param(Facts(gpus=None), True, id="unknown size"),
         pytest.param(Facts(gpus=-1.0, used_above_new_limit=True), False, id="in use"),
         pytest.param(Facts(gpus=-1.0, foreign_owner=True), False, id="owned by a tool"),
+        pytest.param(Facts(gpus=-1.0, shared=True), False, id="taken from others too"),
     ],
 )
 def test_a_decrease_approves_itself_where_nothing_is_in_use_above_it(
@@ -96,6 +103,11 @@ COST = replace(ON, two_from_cost=Decimal(4000), currency="USD")
         pytest.param(replace(SMALL, cost_per_month=Decimal(3999)), COST, 1, "", id="cheap"),
         pytest.param(
             replace(SMALL, cost_per_month=None), COST, 2, "cost is not known", id="cost unknown"
+        ),
+        pytest.param(
+            replace(SMALL, cost_per_month=Decimal(1), currency="EUR"),
+            *(COST, 2, "cost is not known"),
+            id="another currency",
         ),
     ],
 )

@@ -12,12 +12,15 @@ from apps.changes.selectors import (
     Which,
     audit_lines,
     audit_rows,
+    gitops_file,
     open_request_of,
     request_detail,
     request_rows,
+    review_queue,
+    waiting_count,
 )
 from apps.usage.selectors import CursorRefused
-from tests.changes.portal import KEY, Portal, make_portal
+from tests.changes.portal import KEY, Portal, make_portal, served_portal
 
 pytestmark = pytest.mark.django_db
 
@@ -122,7 +125,7 @@ def test_one_screen_has_everything_and_says_what_may_be_done(
     services.comment(pk, "Soon?", by=portal.actor("ben"), now=portal.now)
     cleo = portal.actor("cleo")
     services.take(pk, by=cleo, version=portal.of(pk).version, now=portal.now)
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(7):
         detail = request_detail(pk, cleo)
     assert detail is not None
     assert detail.row.state == State.IN_REVIEW
@@ -130,12 +133,12 @@ def test_one_screen_has_everything_and_says_what_may_be_done(
     assert [line.action for line in detail.history] == ["take", "comment", "submit", "create"]
     assert detail.preview["promised"][0]["tier"] == "whole"
     assert {check["name"] for check in detail.ruling["checks"]} >= {"small", "budget"}
-    assert detail.actions == ("release", "ask_changes", "approve", "reject")
+    assert detail.actions == ("release", "ask_changes", "approve", "reject", "comment")
     assert detail.may_comment
     assert detail.can_write
     of_ada = request_detail(pk, portal.actor("ada"))
     assert of_ada is not None
-    assert of_ada.actions == ("withdraw",)
+    assert of_ada.actions == ("withdraw", "comment")
     assert {line.origin for line in detail.history} == {"127.0.0.1"}
     assert {line.origin for line in of_ada.history} == {""}
     assert not any("preview" in (line.after or {}) for line in detail.history)
@@ -153,10 +156,75 @@ def test_the_open_request_of_a_key_is_found_by_who_may_know_of_it(portal: Portal
         "name": "gpu",
         "key": KEY,
     }
+    assert open_request_of(portal.actor("ben"), **asked) is None, "a draft asks for nothing yet"
+    services.submit(pk, by=portal.actor("ada"), version=1, now=portal.now)
     assert open_request_of(portal.actor("ben"), **asked) == pk
     assert open_request_of(portal.actor("dan"), **asked) is None
     services.withdraw(pk, by=portal.actor("ada"), now=portal.now)
     assert open_request_of(portal.actor("ben"), **asked) is None
+
+
+def test_the_queue_shows_all_that_is_decided_by(
+    portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    pk = portal.submitted()
+    services.comment(pk, "Soon?", by=portal.actor("ben"), now=portal.now)
+    cleo = portal.actor("cleo")
+    with django_assert_max_num_queries(4):
+        (row,) = review_queue(cleo).rows
+    assert (row.row.id, row.actions, row.can_write) == (pk, ("take",), True)
+    assert row.preview["promised"][0]["tier"] == "whole"
+    assert row.evidence["quota"]["hard"] == "6"
+    assert [one.text for one in row.comments] == ["Soon?"]
+    assert waiting_count(cleo) == 1
+    for who in ("ada", "ben", "dan", "finn"):
+        assert review_queue(portal.actor(who)).rows == ()
+        assert waiting_count(portal.actor(who)) == 0
+
+
+def test_a_counter_offer_is_shown_and_taken_in_one_step(portal: Portal) -> None:
+    pk = portal.submitted()
+    cleo, ada = portal.actor("cleo"), portal.actor("ada")
+    with pytest.raises(services.RequestRefused, match="No counter-offer"):
+        services.accept_offer(pk, by=ada, version=portal.of(pk).version, now=portal.now)
+    services.take(pk, by=cleo, version=portal.of(pk).version, now=portal.now)
+    services.ask_changes(pk, "7 would fit.", by=cleo, now=portal.now, offer="7")
+    shown = {who: request_detail(pk, portal.actor(who)) for who in ("ada", "ben", "cleo")}
+    assert {who: one and one.offer for who, one in shown.items()} == dict.fromkeys(shown, "7")
+    may = {who: "accept_offer" in one.actions for who, one in shown.items() if one}
+    assert may == {"ada": True, "ben": False, "cleo": False}
+    with pytest.raises(services.Conflict):
+        services.accept_offer(pk, by=ada, version=1, now=portal.now)
+    services.accept_offer(pk, by=ada, version=portal.of(pk).version, now=portal.now)
+    assert (portal.of(pk).state, portal.of(pk).after) == (State.SUBMITTED, "7")
+
+
+def test_what_lies_under_a_later_change_is_not_offered_to_be_taken_back() -> None:
+    with served_portal() as portal:
+        first = portal.applied()
+        shown = request_detail(first, portal.actor("cleo"))
+        assert shown is not None
+        assert ("revert" in shown.actions, shown.goes_back_to) == (True, "6")
+        portal.wait(hours=1)
+        portal.see(8)
+        portal.applied(before="8", after="9")
+        shown = request_detail(first, portal.actor("cleo"))
+        assert shown is not None
+        assert ("revert" in shown.actions, shown.goes_back_to) == (False, None)
+
+
+def test_the_file_to_commit_is_for_who_sees_the_request() -> None:
+    with served_portal() as portal:
+        pk = portal.approved()
+        file = gitops_file(pk, portal.actor("ben"))
+        assert file is not None
+        assert '"requests.nvidia.com/gpu": "8"' in file["text"]
+        assert gitops_file(pk, portal.actor("dan")) is None
+        portal.start(pk, gitops=True)
+        assert gitops_file(pk, portal.actor("cleo")) == file
+        shown = request_detail(pk, portal.actor("cleo"))
+        assert shown is not None
+        assert "give_up" in shown.actions
 
 
 @pytest.mark.parametrize("who", ["ada", "ben", "dan", "finn"])

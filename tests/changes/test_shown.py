@@ -1,13 +1,16 @@
 """What sightings show of a target, of each kind of quota; and the tasks that look at them."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pytest_django import DjangoAssertNumQueries
 
 from apps.changes import tasks
+from apps.changes.domain.drift import Shown
 from apps.changes.domain.quantities import quantity
 from apps.changes.domain.targets import QueueCell, QuotaKey, Target, VolcanoCell, VolcanoField
-from apps.changes.services.shown import amount_in, shown_now
+from apps.changes.services.shown import ON_ITS_WAY, SETTLING, amount_in, shown_now
 from apps.clusters.domain.sightings import (
     FlavorQuota,
     Kind,
@@ -16,6 +19,8 @@ from apps.clusters.domain.sightings import (
     SeenVolcanoQueue,
     Sighting,
 )
+from apps.clusters.models import Cluster, WatchNote, WatchSpan
+from tests.changes.portal import make_sighting
 from tests.factories import make_cluster
 
 GPU = "nvidia.com/gpu"
@@ -64,6 +69,51 @@ def test_a_sighting_shows_the_amount_of_its_target(
 @pytest.mark.django_db
 def test_nothing_is_shown_of_a_cluster_that_nobody_watches() -> None:
     assert shown_now(make_cluster("west").pk, [QuotaKey("a", "q", KEY)]) == {}
+
+
+SEEN = datetime(2026, 11, 16, 12, tzinfo=UTC)
+LATER = SEEN + timedelta(hours=1)
+
+
+def watched(subject: str = "") -> Cluster:
+    """Make a cluster that is watched until LATER, but for what a note says."""
+    cluster = make_cluster("west")
+    WatchSpan.objects.create(cluster=cluster, start=SEEN - timedelta(days=1), end=LATER)
+    if subject:
+        WatchNote.objects.create(cluster=cluster, subject=subject, text="-", since=SEEN)
+    return cluster
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("subject", "at"),
+    [
+        pytest.param("", LATER - SETTLING, id="followed"),
+        pytest.param("waiting:pods", LATER - SETTLING, id="another collection is silent"),
+        pytest.param("waiting:resourcequotas", SEEN - ON_ITS_WAY, id="silent"),
+    ],
+)
+def test_a_quota_is_known_as_long_as_its_collection_is_followed(subject: str, at: datetime) -> None:
+    cluster, target = watched(subject), QuotaKey("a", "q", KEY)
+    body = SeenQuota(hard={KEY: 6.0})
+    make_sighting(cluster, Kind.RESOURCE_QUOTA, "q", body, namespace="a", at=SEEN)
+    assert shown_now(cluster.pk, [target]) == {target: Shown(quantity("6"), exists=True, at=at)}
+
+
+@pytest.mark.django_db
+def test_what_is_not_there_is_not_gone_where_its_collection_is_silent() -> None:
+    cell, key = QueueCell("q", "y", GPU), QuotaKey("a", "q", KEY)
+    cluster = watched("waiting:kueue.x-k8s.io")
+    assert set(shown_now(cluster.pk, [cell, key])) == {key}
+
+
+@pytest.mark.django_db
+def test_what_many_targets_show_takes_three_queries(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    cluster = watched()
+    with django_assert_num_queries(3):
+        shown_now(cluster.pk, [QuotaKey("a", f"q{n}", KEY) for n in range(20)])
 
 
 @pytest.mark.django_db

@@ -1,6 +1,7 @@
 """The table of states: who may do what, and what can never happen."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -57,13 +58,14 @@ REVIEWERS = {
     State.APPLIED: {Action.REVERT},
 }
 PORTAL = {
+    State.DRAFT: {Action.EXPIRE},
     State.SUBMITTED: {Action.APPROVE_BY_RULE, Action.EXPIRE},
     State.IN_REVIEW: {Action.EXPIRE},
     State.CHANGES_ASKED: {Action.EXPIRE},
     State.APPROVED: {Action.APPLY, Action.EXPIRE},
     State.APPLYING: {Action.CONFIRM_APPLIED, Action.SEND_BACK, Action.FAIL},
     State.FAILED: {Action.APPLY, Action.EXPIRE},
-    State.APPLIED: {Action.REVERT},
+    State.APPLIED: {Action.REVERT, Action.EXPIRE},
     State.REVERTING: {Action.CONFIRM_REVERTED, Action.STOP_REVERT},
 }
 
@@ -91,9 +93,10 @@ def test_every_state_can_be_reached() -> None:
     assert reached == set(State)
 
 
-def test_a_request_that_is_decided_does_not_stand_in_the_way_of_another() -> None:
-    assert FINAL | {State.APPLIED} | OPEN == set(State)
-    assert not OPEN & (FINAL | {State.APPLIED})
+def test_only_what_is_asked_for_and_not_done_stands_in_the_way_of_another_request() -> None:
+    out_of_the_way = FINAL | {State.DRAFT, State.APPLIED, State.REVERTING}
+    assert out_of_the_way | OPEN == set(State)
+    assert not OPEN & out_of_the_way
 
 
 def test_the_plain_way_from_draft_to_reverted() -> None:
@@ -219,3 +222,9 @@ def test_the_diagram_has_every_row_of_the_table() -> None:
         assert row.action.value.replace("_", " ") in line
     assert len(rows()) == len(TABLE)
     assert rows()[3][:3] == ("draft", "submit", "submitted")
+
+
+def test_the_documentation_shows_the_table_as_it_is() -> None:
+    text = (Path(__file__).parents[2] / "docs/explanation/quota-changes.md").read_text("utf-8")
+    assert f"```mermaid\n{diagram()}```\n" in text
+    assert "".join(f"| {' | '.join(row)} |\n" for row in rows()) in text

@@ -1,8 +1,11 @@
 """What time, commits and other hands do: reverts by date, expiry, GitOps, drift."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.permissions import NotAllowed
 from apps.changes import services
@@ -68,19 +71,113 @@ def test_a_revert_that_could_not_be_made_is_tried_again() -> None:
         assert (portal.of(pk).state, portal.live()) == (State.REVERTED, "6")
 
 
-def test_a_revert_waits_while_another_request_for_the_key_is_open() -> None:
+def test_a_revert_does_not_wait_for_who_asks_for_more() -> None:
     with served_portal() as portal:
         pk = portal.applied(until=NOW + DAY)
         portal.see(8)
-        other = portal.draft(before="8", after="9")
+        other = portal.approved(before="8", after="9")
+        portal.wait(days=1)
+        assert services.revert_due(now=portal.now) == 1
+        assert portal.carry_out(pk) == "applied"
+        assert (portal.of(pk).state, portal.live()) == (State.REVERTED, "6")
+        # What was approved was a change from 8, which is not there any more.
+        portal.start(other)
+        portal.carry_out(other)
+        assert (portal.of(other).state, portal.live()) == (State.IN_REVIEW, "6")
+
+
+def test_a_revert_waits_while_another_change_of_the_key_is_made() -> None:
+    with served_portal() as portal:
+        pk = portal.applied(until=NOW + DAY)
+        portal.see(8)
+        other = portal.started(before="8", after="9")
         portal.wait(days=1)
         for _ in range(3):
             assert services.revert_due(now=portal.now) == 0
             portal.wait(hours=2)
         assert f"Request {other} for the same quota key is open" in portal.of(pk).outcome
         assert len(said("put_off_revert")) == 1
-        services.withdraw(other, by=portal.actor("ada"), now=portal.now)
+
+
+# ---------------------------------------------------------------- one on top of the other
+
+
+def on_top(portal: Portal, before: str, after: str, **values: Any) -> int:
+    """Apply another change of the key, some time later."""
+    portal.wait(hours=1)
+    portal.see(before)
+    return portal.applied(before=before, after=after, **values)
+
+
+def test_a_raise_that_ends_under_a_permanent_change_takes_nothing_back() -> None:
+    with served_portal() as portal:
+        box = portal.applied(until=NOW + DAY)
+        for before, after in (("8", "9"), ("9", "8")):
+            last = on_top(portal, before, after)
+        portal.now = NOW + DAY
+        assert services.revert_due(now=portal.now) == 0
+        request = portal.of(box)
+        assert (request.state, request.reverts_at, portal.live()) == (State.EXPIRED, None, "8")
+        assert f"request {last} changed the quota since, to 8" in request.outcome
+        assert services.revert_due(now=portal.now + DAY) == 0
+
+
+def test_the_last_of_two_raises_with_an_end_goes_back_to_before_both() -> None:
+    with served_portal() as portal:
+        first = portal.applied(until=NOW + DAY)
+        second = on_top(portal, "8", "10", until=NOW + 3 * DAY)
+        portal.now = NOW + DAY
+        services.revert_due(now=portal.now)
+        assert (portal.of(first).state, portal.live()) == (State.EXPIRED, "10")
+        portal.now = NOW + 2 * DAY
+        services.revert_due(now=portal.now)
+        assert "goes back to 6" in said("announce_revert")[-1]
+        portal.now = NOW + 3 * DAY
         assert services.revert_due(now=portal.now) == 1
+        assert portal.carry_out(second) == "applied"
+        assert (portal.of(second).state, portal.live()) == (State.REVERTED, "6")
+
+
+def test_of_two_raises_the_later_may_end_first() -> None:
+    with served_portal() as portal:
+        first = portal.applied(until=NOW + 3 * DAY)
+        second = on_top(portal, "8", "10", until=NOW + DAY)
+        for pk, day, live in ((second, 1, "8"), (first, 3, "6")):
+            portal.now = NOW + day * DAY
+            assert services.revert_due(now=portal.now) == 1
+            assert portal.carry_out(pk) == "applied"
+            assert (portal.of(pk).state, portal.live()) == (State.REVERTED, live)
+
+
+def test_what_lies_under_another_change_is_not_taken_back_by_hand() -> None:
+    with served_portal() as portal:
+        first = portal.applied()
+        second = on_top(portal, "8", "10")
+        with pytest.raises(services.Superseded, match=f"Request {second} changed this quota"):
+            services.revert(first, by=portal.actor("cleo"), now=portal.now)
+        assert portal.of(first).state == State.APPLIED
+
+
+def test_a_commit_that_takes_back_what_was_stacked_has_the_amount_beneath() -> None:
+    with served_portal() as portal:
+        portal.applied(until=NOW + DAY)
+        portal.wait(hours=1)
+        portal.see("8")
+        second = portal.approved(before="8", after="10")
+        portal.start(second, gitops=True)
+        assert portal.api is not None
+        portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "10"}}}
+        portal.wait(minutes=5)
+        portal.see("10")
+        services.watch_gitops(now=portal.now)
+        portal.now = NOW + DAY
+        services.revert_due(now=portal.now)
+        services.revert(second, by=portal.actor("cleo"), now=portal.now)
+        text = portal.execution(second).patch_file["text"]
+        assert '"requests.nvidia.com/gpu": "6"' in text
+
+
+# ---------------------------------------------------------------- what expires
 
 
 def test_a_change_whose_end_has_passed_is_not_made() -> None:
@@ -103,10 +200,12 @@ def test_what_nobody_decides_on_expires(days: int, ended: int) -> None:
     assert (portal.of(pk).state == State.EXPIRED) == bool(ended)
 
 
-def test_a_draft_never_expires() -> None:
+@pytest.mark.parametrize(("days", "state"), [(89, State.DRAFT), (90, State.EXPIRED)])
+def test_a_draft_that_nobody_touches_expires(days: int, state: State) -> None:
     portal = make_portal(None)
-    portal.draft()
-    assert services.expire(now=portal.now + 1000 * DAY) == 0
+    pk = portal.draft()
+    services.expire(now=portal.now + days * DAY)
+    assert portal.of(pk).state == state
 
 
 # ---------------------------------------------------------------- GitOps
@@ -168,6 +267,8 @@ def test_an_admin_may_give_a_commit_up() -> None:
         services.give_up(pk, by=portal.actor("carl"), now=portal.now)
         assert portal.of(pk).state == State.FAILED
         assert "carl gave it up" in portal.of(pk).outcome
+        last = AuditEntry.objects.latest("number")
+        assert (last.action, last.actor, last.origin) == ("fail", "carl", "127.0.0.1")
 
 
 def test_what_was_committed_is_taken_back_by_commit() -> None:
@@ -257,3 +358,18 @@ def test_a_drift_that_an_admin_accepts_alerts_no_more() -> None:
         with pytest.raises(TransitionDenied):
             services.accept_drift(pk, by=portal.actor("cleo"), now=portal.now)
         assert services.verify().holds
+
+
+def test_looking_for_drift_takes_as_many_queries_for_few_changes_as_for_many() -> None:
+    with served_portal() as portal:
+        counts = []
+        for before, after in (("6", "8"), ("8", "9"), ("9", "10")):
+            on_top(portal, before, after)
+            portal.wait(minutes=1)
+            portal.see(after)
+            portal.wait(minutes=5)
+            portal.watched()
+            with CaptureQueriesContext(connection) as captured:
+                assert services.look_for_drift(now=portal.now) == 0
+            counts.append(len(captured))
+        assert counts == [counts[0]] * 3

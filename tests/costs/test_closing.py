@@ -1,12 +1,7 @@
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from zoneinfo import ZoneInfo
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.window import Window
 from apps.costs.domain.closing import (
     NOTHING,
     Closed,
@@ -19,7 +14,6 @@ from apps.costs.domain.closing import (
 )
 from apps.costs.domain.costing import Cause, fact_cost
 from apps.costs.domain.money import SCALE
-from apps.costs.domain.money_burn import ChargedHour, money_burn
 from apps.usage.domain.amounts import NANO
 
 HEADER = {"period": "2026-10", "currency": "USD", "price_book": "abc"}
@@ -95,51 +89,3 @@ def test_the_bytes_of_a_month_are_these_and_stay_these() -> None:
 def test_rows_out_of_order_are_not_frozen(keys: list[str]) -> None:
     with pytest.raises(NotCanonical):
         fingerprint([((key,), NOTHING) for key in keys], header=HEADER)
-
-
-def test_a_money_budget_burns_by_what_was_charged() -> None:
-    start = datetime(2026, 9, 1, tzinfo=UTC)
-    at = start + timedelta(days=15)
-    charged = [
-        ChargedHour(start + timedelta(hours=hour), 20 * SCALE, unpriced=NANO if hour < 3 else 0)
-        for hour in range(15 * 24)
-    ]
-    burned = money_burn(
-        charged,
-        allowance=Decimal(10_000),
-        at=at,
-        period=Window(start, start + timedelta(days=30)),
-        zone=ZoneInfo("UTC"),
-    )
-    assert burned.used == Decimal(7200)
-    assert burned.burn.burn_rate == pytest.approx(1.44)
-    assert burned.burn.burn_rate_7d == pytest.approx(1.44)
-    assert burned.burn.exhausted_at == at + timedelta(hours=2800 / 20)
-    assert burned.unpriced_gpu_hours == 3.0
-
-
-def test_a_money_budget_that_is_used_up_says_when() -> None:
-    start = datetime(2026, 9, 1, tzinfo=UTC)
-    charged = [ChargedHour(start + timedelta(hours=hour), 10 * SCALE) for hour in range(10)]
-    burned = money_burn(
-        charged,
-        allowance=Decimal(55),
-        at=start + timedelta(hours=10),
-        period=Window(start, start + timedelta(days=30)),
-        zone=ZoneInfo("UTC"),
-    )
-    assert burned.burn.exhausted_at == start + timedelta(hours=5.5)
-
-
-def test_hours_before_the_period_count_for_the_week_and_not_for_the_budget() -> None:
-    start = datetime(2026, 9, 1, tzinfo=UTC)
-    charged = [ChargedHour(start + timedelta(hours=hour), 10 * SCALE) for hour in range(-24, 1)]
-    burned = money_burn(
-        charged,
-        allowance=Decimal(7200),
-        at=start + timedelta(hours=1),
-        period=Window(start, start + timedelta(days=30)),
-        zone=ZoneInfo("UTC"),
-    )
-    assert burned.used == 10
-    assert burned.burn.burn_rate_7d == pytest.approx(1.0)

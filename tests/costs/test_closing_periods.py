@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Sum
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from apps.accounts.permissions import EVERYTHING, visibility_of
 from apps.clusters.domain.window import Window
+from apps.clusters.models import ReportSettings
 from apps.costs.domain.costing import Basis
 from apps.costs.domain.unallocated import Policy
-from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, Price
+from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, Price, PricedHour
 from apps.costs.selectors import (
     State,
     adjustment_rows,
@@ -182,6 +186,75 @@ def test_a_price_change_never_changes_a_closed_month(priced: Priced) -> None:
     assert abs(sum(booked.values()) - hours / 10**9 * 11999999) < 1000
     assert price_hours(now=LATER) == 0, "booked once"
     assert not booked["unassigned"], "it held none of these cards"
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from([model for model, _, _ in PRICES]),
+        st.decimals(0, 50, places=4),
+        st.integers(0, 47) | st.none(),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(changes=CHANGES, charging=st.sampled_from(CHARGINGS))
+def test_no_change_of_prices_changes_a_closed_month_and_all_of_it_is_booked(
+    priced: Priced,
+    changes: list[tuple[str, Decimal, int | None]],
+    charging: tuple[Basis, Policy],
+) -> None:
+    basis, policy = charging
+    with transaction.atomic():
+        closed = close(basis=basis, policy=policy)
+        before, frozen = stored(), list(ClosedAmount.objects.values())
+        for model, amount, hours in changes:
+            _reprice(priced, model, amount, hours)
+            price_hours(now=LATER)
+        assert stored() == before
+        assert list(ClosedAmount.objects.values()) == frozen
+        together = sum(
+            table._default_manager.filter(period=closed).aggregate(cost=Sum("cost"))["cost"] or 0
+            for table in (ClosedAmount, Adjustment)
+        )
+        reopen_period(OCTOBER, by=priced.portal.cleo, reason="to compare", now=LATER)
+        price_hours(now=LATER)
+        assert total(rows(priced.window, basis=basis, policy=policy)) == together
+        transaction.set_rollback(True)
+
+
+def _reprice(priced: Priced, model: str, amount: Decimal, hours: int | None) -> None:
+    """Let a model cost an amount, from an hour of the window on or ever since."""
+    if hours is None:
+        Price.objects.filter(gpu_model=model).update(per_gpu_hour=amount)
+        return
+    since = priced.window.start + timedelta(hours=hours)
+    for kind in {kind for known, kind, _ in PRICES if known == model}:
+        Price.objects.update_or_create(
+            gpu_model=model,
+            capacity_type=kind,
+            valid_from=since,
+            defaults={"per_gpu_hour": amount, "currency": "USD"},
+        )
+
+
+def test_a_month_closed_in_another_time_zone_is_corrected_by_its_own_days(priced: Priced) -> None:
+    close()
+    ReportSettings.objects.update(time_zone="America/New_York")
+    PricedHour.objects.update(rates="")
+    before = rows(priced.window)
+    assert price_hours(now=LATER) == 96
+    assert not Adjustment.objects.exists(), "nothing is new"
+    Price.objects.filter(gpu_model=H100).update(per_gpu_hour=Decimal(7))
+    price_hours(now=LATER)
+    booked = Adjustment.objects.aggregate(cost=Sum("cost"))["cost"]
+    hours = TierHour.objects.filter(gpu_model__name=H100).aggregate(whole=Sum("capacity"))["whole"]
+    assert abs(booked - hours / 10**9 * 11999999) < 1000
+    assert rows(priced.window) == before
 
 
 def test_late_facts_after_the_close_become_lines_of_the_open_month(priced: Priced) -> None:

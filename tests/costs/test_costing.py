@@ -24,7 +24,7 @@ from apps.costs.domain.unallocated import PLATFORM, Policy, shared
 from apps.costs.domain.waterfall import FALL, waterfall
 from apps.usage.domain.amounts import NANO, Amounts
 
-PARTS = st.dictionaries(st.sampled_from(list(Cause)), st.integers(0, 64 * NANO))
+PARTS = st.dictionaries(st.sampled_from((*HELD, *FREE)), st.integers(0, 64 * NANO))
 PRICES = st.integers(0, units(Decimal(50)))
 FACTS = st.lists(st.tuples(PARTS, st.none() | PRICES), max_size=20)
 TEAMS = st.dictionaries(st.sampled_from(["audio", "nlp", "vision"]), st.integers(0, 10**12))
@@ -85,9 +85,10 @@ def test_a_price_of_zero_is_a_price() -> None:
     assert (free.total, free.unpriced_gpu_hours) == (0, 0)
 
 
-def test_the_seven_causes_are_what_is_held_and_what_is_free() -> None:
-    assert {*HELD, *FREE} == set(Cause)
-    assert set(Cause) - set(WASTE) == {Cause.BUSY, Cause.UNMEASURED}
+def test_seven_causes_are_what_is_held_and_what_is_free_and_energy_is_beside() -> None:
+    assert {*HELD, *FREE, Cause.ENERGY} == set(Cause)
+    assert len({*HELD, *FREE}) == 7
+    assert set(Cause) - set(WASTE) == {Cause.BUSY, Cause.UNMEASURED, Cause.ENERGY}
     row = Amounts(15, 1, 2, 3, 4, 5, capacity=21, unallocated=4, unhealthy=2)
     assert sum(held_parts(row).values()) == 15
     assert sum(free_parts(row).values()) == 6
@@ -160,6 +161,18 @@ def test_payments_are_the_cost_of_capacity_in_every_policy_basis_grouping_and_sp
         for one in paid:
             by_payer[one.payer] += one.cost
         assert sum(by_payer.values()) == whole.total
+
+
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("basis", Basis)
+def test_energy_is_paid_by_who_held_the_card_and_else_by_the_platform(
+    basis: Basis, policy: Policy
+) -> None:
+    held = {"nlp": CostSums({Cause.IDLE: NANO}, {Cause.IDLE: 5}, energy=7)}
+    free = CostSums({Cause.UNALLOCATED: NANO}, {Cause.UNALLOCATED: 3}, energy=11)
+    found = payments(held, free, basis=basis, policy=policy, entitlements={"audio": 1})
+    energy = {one.payer: one.cost for one in found if one.cause is Cause.ENERGY}
+    assert energy == {"nlp": 7, PLATFORM: 11}
 
 
 def test_who_pays_what_of_an_hour() -> None:

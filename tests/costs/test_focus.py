@@ -36,9 +36,7 @@ UNPRICED = charge(START, 24, "Job/two", Cause.IDLE, NANO, None)
 FREE = replace(charge(START, 24, "", Cause.UNALLOCATED, NANO, PRICE), team="")
 
 
-def focus_bytes(
-    charges: list[Charge], format_: FileFormat, *, earlier_names: bool = False
-) -> bytes:
+def focus_bytes(charges: list[Charge], format_: FileFormat, *, earlier_names: bool = True) -> bytes:
     file = focus_file(
         sorted(charges, key=order), issuer=Issuer(), notes=NOTES, earlier_names=earlier_names
     )
@@ -54,7 +52,20 @@ def test_there_are_21_mandatory_columns_and_43_in_all_beside_ours() -> None:
     assert (len(set(MANDATORY)), len({*MANDATORY, *OTHERS})) == (21, 43)
     assert all(name.startswith("x_") for name in OURS)
     (row,) = rows_of([UNPRICED])
-    assert list(row) == [*sorted({*MANDATORY, *OTHERS}), *OURS]
+    assert list(row) == [*sorted({*MANDATORY, *OTHERS}), *sorted(EARLIER_NAMES), *OURS]
+
+
+def test_earlier_names_repeat_what_stands_under_the_names_of_1_0() -> None:
+    for row in rows_of([*reference_charges()[:4], UNPRICED, FREE]):
+        assert {old: row[old] for old in EARLIER_NAMES} == {
+            old: row[new] for old, new in EARLIER_NAMES.items()
+        }
+
+
+def test_without_earlier_names_all_that_1_0_does_not_define_has_its_prefix() -> None:
+    content = focus_bytes([UNPRICED], FileFormat.FOCUS_CSV, earlier_names=False)
+    names = content.decode().splitlines()[0].split(",")
+    assert names == [*sorted({*MANDATORY, *OTHERS}), *OURS]
 
 
 def test_what_may_not_be_null_is_not() -> None:
@@ -155,24 +166,18 @@ def test_tags_are_a_json_object_without_empty_values() -> None:
 
 @needs_validator
 @pytest.mark.parametrize("format_", FOCUS)
-def test_the_validator_passes_a_file_but_for_rules_older_than_1_0(
-    format_: FileFormat, tmp_path: Path
-) -> None:
+def test_the_validator_passes_every_rule(format_: FileFormat, tmp_path: Path) -> None:
     file = tmp_path / f"focus.{format_.suffix}"
     file.write_bytes(focus_bytes([*reference_charges(), UNPRICED, FREE], format_))
-    assert verdict(file, without=OUTDATED_RULES) == "Validation succeeded."
+    assert verdict(file) == "Validation succeeded."
 
 
 @needs_validator
-@pytest.mark.parametrize("format_", FOCUS)
-def test_the_validator_passes_every_rule_of_a_file_with_the_earlier_names_too(
-    format_: FileFormat, tmp_path: Path
-) -> None:
-    file = tmp_path / f"focus.{format_.suffix}"
+def test_without_earlier_names_it_misses_them_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "focus.csv"
     charges = [*reference_charges()[:20], UNPRICED, FREE]
-    file.write_bytes(focus_bytes(charges, format_, earlier_names=True))
-    assert verdict(file) == "Validation succeeded."
-    assert EARLIER_NAMES["ChargeType"] == "ChargeCategory"
+    file.write_bytes(focus_bytes(charges, FileFormat.FOCUS_CSV, earlier_names=False))
+    assert verdict(file, without=OUTDATED_RULES) == "Validation succeeded."
 
 
 @needs_validator
@@ -180,4 +185,4 @@ def test_the_validator_tells_a_broken_file(tmp_path: Path) -> None:
     file = tmp_path / "focus.csv"
     content = focus_bytes([UNPRICED], FileFormat.FOCUS_CSV)
     file.write_bytes(content.replace(b",USD,", b",dollars,"))
-    assert "BillingCurrency_IsCurrencyCode failed" in verdict(file, without=OUTDATED_RULES)
+    assert "BillingCurrency_IsCurrencyCode failed" in verdict(file)

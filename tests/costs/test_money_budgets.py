@@ -3,25 +3,28 @@
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, visibility_of
+from apps.clusters.domain.window import Window
+from apps.clusters.models import GpuModel, Tier
 from apps.costs.domain.costing import HELD
-from apps.costs.models import Price
-from apps.costs.selectors import MoneyBudgetRow, budget_window, money_budget_rows
+from apps.costs.models import Adjustment, ClosedPeriod, Price, TeamCostDay
+from apps.costs.selectors import MoneyBudgetRow, money_budget_rows
 from apps.costs.services import price_hours
+from apps.costs.services.money_alerts import note_money_alerts
 from apps.quotas.models import Budget
+from apps.quotas.selectors import budget_alerts
 from apps.usage.domain.rows import Filters
 from tests.costs.portal import NOW, Priced, make_priced, rows
-from tests.factories import BEGINNING, H100
+from tests.factories import BEGINNING, H100, make_cluster, make_team
 
 pytestmark = pytest.mark.django_db
 
-BERLIN = ZoneInfo("Europe/Berlin")
+WHOLE = Decimal("0.01")
 # The last hour that is priced ends at 23:00 UTC on the 31st.
 AT = datetime(2026, 10, 31, 22, 30, tzinfo=UTC)
 
@@ -116,25 +119,111 @@ def test_a_budget_that_does_not_hold_is_left_out() -> None:
     assert money_budget_rows(AT, visibility=EVERYTHING) == []
 
 
-@pytest.mark.parametrize(
-    ("period", "first", "after"),
-    [
-        pytest.param("week", "2026-10-26", "2026-11-02", id="a week from Monday"),
-        pytest.param("month", "2026-10-01", "2026-11-01", id="a month"),
-        pytest.param("quarter", "2026-10-01", "2027-01-01", id="a quarter"),
-        pytest.param("year", "2026-01-01", "2027-01-01", id="a year"),
-    ],
-)
-def test_periods_are_local(period: str, first: str, after: str) -> None:
-    window = budget_window(period, AT, BERLIN)
-    local = (window.start.astimezone(BERLIN), window.end.astimezone(BERLIN))
-    assert [at.isoformat()[:16] for at in local] == [f"{first}T00:00", f"{after}T00:00"]
-
-
-def test_a_budget_takes_a_known_number_of_queries(
-    django_assert_max_num_queries: DjangoAssertNumQueries,
+@pytest.mark.parametrize("more", [0, 4])
+def test_more_budgets_need_no_more_queries(
+    django_assert_num_queries: DjangoAssertNumQueries, more: int
 ) -> None:
     priced = make_priced(1)
+    teams = [make_team(f"team-{n}") for n in range(more)]
+    for team in (priced.portal.vision, priced.portal.speech, *teams):
+        for period in ("week", "month", "year"):
+            allow(team, "5", period)
+    with django_assert_num_queries(11):
+        assert len(money_budget_rows(AT, visibility=EVERYTHING)) == 3 * (2 + more)
+
+
+def test_one_team_can_be_asked_for_alone() -> None:
+    priced = make_priced(1)
     allow(priced.portal.vision, "5")
-    with django_assert_max_num_queries(3 + 5):
-        money_budget_rows(AT, visibility=EVERYTHING)
+    allow(priced.portal.speech, "5")
+    found = money_budget_rows(AT, visibility=EVERYTHING, team="speech")
+    assert [row.team for row in found] == ["speech"]
+
+
+def test_money_in_full_has_all_its_digits() -> None:
+    priced = make_priced(1)
+    allow(priced.portal.vision, "1234567.12345678")
+    assert only().allowance == Decimal("1234567.12345678")
+
+
+def test_a_cluster_whose_hours_are_not_priced_makes_the_burn_a_lower_bound(
+    priced: Priced,
+) -> None:
+    allow(priced.portal.vision, "20000")
+    before = only()
+    make_cluster("south")
+    row = only()
+    assert row.known_until is None
+    assert before.coverage_ratio is not None
+    assert row.coverage_ratio == pytest.approx(before.coverage_ratio * 2 / 3)
+    assert row.at_least
+    assert row.used == before.used
+
+
+def test_a_day_that_cost_nothing_is_part_of_the_pattern(priced: Priced) -> None:
+    """A Saturday of which all is known and which has no row: Saturdays may be for nothing."""
+    saturday = date(2026, 10, 24)
+    TeamCostDay.objects.filter(team=priced.portal.vision, day=saturday).delete()
+    whole = charged(priced, "vision")
+    allow(priced.portal.vision, str((whole * 3).quantize(WHOLE)), "quarter")
+    row = only()
+    assert row.exhausted_at is not None
+    assert row.exhausted_at_late is not None
+    # About twenty days at the mean, with three Saturdays or so among them.
+    assert row.exhausted_at_late - row.exhausted_at > timedelta(days=1.5)
+
+
+def book(priced: Priced, cost: str, *, booked_on: date, currency: str = "USD") -> None:
+    """Book a correction of a closed September on a day."""
+    start = datetime(2026, 8, 31, 22, tzinfo=UTC)
+    closed = ClosedPeriod.objects.create(
+        month=date(2026, 9, 1), start=start, end=start + timedelta(days=30),
+        time_zone="Europe/Berlin", currency="USD", basis="allocated", policy="platform",
+        price_book="1", rows_sha256="0" * 64, closed_at=AT, closed_by="finn",
+    )  # fmt: skip
+    cluster = priced.portal.clusters[0]
+    Adjustment.objects.create(
+        period=closed, booked_on=booked_on, booked_at=AT, day=date(2026, 9, 20), cluster=cluster,
+        tier=Tier.objects.get(name="gold"), gpu_model=GpuModel.objects.order_by("pk")[0],
+        capacity_type="on-demand",
+        team=priced.portal.vision, cause="idle", currency=currency, gpu_hours=0,
+        cost=int(Decimal(cost) * 10**8), unpriced=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("cost", ["120", "-120.5"], ids=["more", "less"])
+def test_corrections_count_when_they_are_booked_and_are_no_pace(priced: Priced, cost: str) -> None:
+    allow(priced.portal.vision, "20000")
+    before = only()
+    book(priced, cost, booked_on=date(2026, 10, 30))
+    row = only()
+    assert row.used == before.used + Decimal(cost)
+    assert (row.burn_rate_1d, row.burn_rate_7d) == (before.burn_rate_1d, before.burn_rate_7d)
+
+
+def test_a_correction_booked_before_the_period_is_of_another_budget(priced: Priced) -> None:
+    allow(priced.portal.vision, "20000")
+    before = only()
+    book(priced, "120", booked_on=date(2026, 9, 30))
+    assert only().used == before.used
+
+
+def test_an_allowance_that_a_correction_uses_up_ends_on_the_day_of_booking(
+    priced: Priced,
+) -> None:
+    allow(priced.portal.vision, str((charged(priced, "vision") + 100).quantize(WHOLE)))
+    book(priced, "20000", booked_on=date(2026, 10, 26))
+    ended = only().exhausted_at
+    assert ended is not None
+    start = datetime(2026, 10, 25, 23, tzinfo=UTC)
+    assert start <= ended < start + timedelta(hours=1)
+
+
+def test_thresholds_of_money_are_noted_once_and_for_whom_they_concern(priced: Priced) -> None:
+    allow(priced.portal.vision, str((charged(priced, "vision") * Decimal("1.2")).quantize(WHOLE)))
+    assert note_money_alerts(now=AT) == 2
+    assert note_money_alerts(now=AT) == 0
+    window = Window(AT, AT + timedelta(hours=1))
+    own = budget_alerts(window, visibility=visibility_of(priced.portal.ada))
+    assert [(alert.unit, alert.threshold) for alert in own] == [("USD", 0.5), ("USD", 0.8)]
+    assert budget_alerts(window, visibility=visibility_of(priced.portal.dan)) == []

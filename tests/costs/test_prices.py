@@ -136,6 +136,13 @@ def test_the_version_is_of_what_the_entries_say_and_not_of_their_order() -> None
     assert len(version) == 12
 
 
+def test_a_tariff_is_part_of_the_version_and_a_book_without_any_keeps_its_own() -> None:
+    assert PriceBook([GENERAL]).version == PriceBook([replace(GENERAL, pue=Decimal(2))]).version
+    tariffs = [replace(GENERAL, per_kwh=Decimal(tariff)) for tariff in ("0.3", "0.30", "0.4")]
+    first, same, other = (PriceBook([one]).version for one in tariffs)
+    assert first == same != other != PriceBook([GENERAL]).version
+
+
 def test_owned_hardware_is_written_off_evenly() -> None:
     # 400,000 for 8 GPUs over 5 years, 40,000 left: 360,000 / (8 × 43,800 h).
     per_hour = amortised(Decimal(400_000), gpus=8, years=Decimal(5), residual=Decimal(40_000))
@@ -171,6 +178,7 @@ def test_energy_is_priced_per_kilowatt_hour_of_the_site() -> None:
         (A100, "0.001", "USD", "Check the number"),
         (A100, "0", "USD", "leave the entry out"),
         (A100, "2233.80", "XAU", None),
+        (A100, "1000001", "XAU", "currency of larger units"),
         ("Some-GPU-9", "900", "USD", "price per month"),
         ("Tesla-T4", "255.5", "USD", 'price per month: per_gpu_hour would be "0.35"'),
     ],

@@ -330,10 +330,10 @@ def test_a_cursor_of_another_list_is_refused(priced: Priced) -> None:
         pytest.param({**BY_TEAM, "policy": Policy.USE}, 7, id="teams share"),
         pytest.param(
             {"group_by": (Grouping.NAMESPACE, Grouping.WORKLOAD), "policy": Policy.USE},
-            9,
+            10,
             id="workloads share",
         ),
-        pytest.param({**BY_TEAM, "interval": Interval.HOUR}, 4, id="hours"),
+        pytest.param({**BY_TEAM, "interval": Interval.HOUR}, 5, id="hours"),
     ],
 )
 def test_a_reading_takes_a_known_number_of_queries(

@@ -1,5 +1,6 @@
 """Hours become money: exact, once, and again only when facts or prices change."""
 
+import logging
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -8,6 +9,7 @@ from django.db.models import Min, Sum
 from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters.domain.window import Window
+from apps.clusters.models import ReportSettings
 from apps.costs.domain.costing import Cause
 from apps.costs.models import (
     PoolCostDay,
@@ -19,6 +21,9 @@ from apps.costs.models import (
 )
 from apps.costs.models import Price as PriceRow
 from apps.costs.services import price_hour, price_hours, prune
+from apps.costs.services.cost_rows import Pricing
+from apps.costs.services.pricing import price_day
+from apps.costs.services.rates import Rates
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow, Day, PodHour
 from tests.costs.portal import (
@@ -33,7 +38,7 @@ from tests.costs.portal import (
     stored,
     total,
 )
-from tests.factories import A100, H100
+from tests.factories import A100, H100, make_team
 
 pytestmark = pytest.mark.django_db
 
@@ -174,13 +179,57 @@ def test_hours_by_workload_go_with_their_facts_and_their_days_stay() -> None:
     of_first = Window(first.start, first.end)
     before = rows(of_first)
     Day.objects.filter(day=first.day).update(pruned=True)
-    assert prune(now=NOW) == 2, "of two clusters"
+    assert prune() == 2, "of two clusters"
     oldest = WorkloadCostHour.objects.aggregate(oldest=Min("hour"))["oldest"]
     assert oldest == first.end
-    PriceRow.objects.all().delete()
-    assert price_hours(now=NOW) == 2 * 24, "the other day"
+    assert price_hours(now=NOW) == 0, "nothing is new"
     assert rows(of_first) == before
-    assert total(rows(priced.window)) == total(before)
+    assert total(rows(priced.window)) > total(before)
+
+
+def test_a_team_that_is_made_while_hours_are_priced_gets_its_costs() -> None:
+    priced = make_priced(1)
+    pricing = Pricing(Rates())
+    late = make_team("late")
+    hour = PodHour.objects.filter(team=priced.portal.vision).earliest("hour")
+    PodHour.objects.filter(pk=hour.pk).update(team=late)
+    day = Day.objects.get(cluster=hour.cluster_id)
+    assert price_day(day.pk, [hour.hour], pricing, now=NOW) == 1
+    own = TeamCostHour.objects.get(team=late)
+    assert own.cost_busy + own.cost_underused > 0
+    assert own.by_held > 0, "it shares what nobody held"
+
+
+def test_a_price_too_large_to_be_kept_leaves_its_hours_unpriced_and_the_others_priced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    priced = make_priced(1)
+    PriceRow.objects.filter(gpu_model=H100).update(per_gpu_hour=Decimal("900000000"))
+    PriceRow.objects.filter(gpu_model=A100).update(per_gpu_hour=Decimal(2))
+    east = priced.portal.clusters[1]
+    with caplog.at_level(logging.ERROR):
+        assert price_hours(now=NOW) == 24, "those of the other cluster"
+    assert "is more than can be kept" in caplog.text
+    assert set(PoolCostHour.objects.filter(cluster=east).values_list("price", flat=True)) == {
+        200000000
+    }
+
+
+def test_days_of_two_time_zones_are_summed_from_their_own_hours() -> None:
+    priced = make_priced(2)
+    before = total(rows(priced.window))
+    ReportSettings.objects.update(time_zone="America/New_York")
+    PricedHour.objects.update(rates="")
+    assert price_hours(now=NOW) == 4 * 24
+    for table, days in ((PoolCostHour, PoolCostDay), (WorkloadCostHour, WorkloadCostDay)):
+        for day in Day.objects.all():
+            of_day = {"cluster": day.cluster_id}
+            hours = table._default_manager.filter(
+                hour__gte=day.start, hour__lt=day.end, **of_day
+            ).aggregate(cost=Sum("cost_busy"))
+            kept = days._default_manager.filter(day=day.day, **of_day)
+            assert kept.aggregate(cost=Sum("cost_busy")) == hours
+    assert total(rows(priced.window)) == before
 
 
 def test_an_hour_without_facts_is_not_priced() -> None:

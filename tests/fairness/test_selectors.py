@@ -1,6 +1,6 @@
 """What is told of fairness over a window, from days and from hours."""
 
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -9,30 +9,25 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import NamespaceClaim
 from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
-from apps.fairness.domain.layout import AddGpus, ChangeImpossible, Entitle
-from apps.fairness.models import FairHour, FairLoan, FairPack
+from apps.fairness.models import FairDate, FairHour, FairLoan, FairPack, FairTierDay
 from apps.fairness.selectors import (
     FairnessFilters,
     Hours,
     TeamFairness,
     TierFairness,
-    WindowTooLong,
     borrow_matrix,
     dominant_shares,
     fair_overview,
     fairness_rows,
     index_over_time,
     tier_detail,
-    what_if,
 )
 from apps.fairness.selectors.usage_factor import usage_factor_of_teams
 from apps.fairness.services import compute_hours, roll_days
-from apps.pending.models import Episode
-from apps.usage.models import TeamDay
-from tests.factories import BEGINNING, make_cards, make_pod, make_team, make_tier, make_workload
-from tests.fairness.ledger import DAY, HOUR, START, World, make_world
+from apps.usage.models import CollectionWindow, TeamDay
+from tests.factories import BEGINNING, make_cluster, make_tier, note_collection
+from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)
@@ -257,11 +252,11 @@ def test_a_glance_narrows_tiers_and_no_share(world: World) -> None:
 
 
 def test_the_usage_factor_halves_what_was_used_a_week_ago(world: World) -> None:
-    world.hour(START - 7 * DAY, held={"speech": 2.0})
+    world.hour(START - 7 * DAY, held={"speech": 2.0}, collected_at=NOW)
     compute_hours(now=NOW, at_most=100)
     roll_days(now=NOW)
     at = START + 2 * DAY
-    found = usage_factor_of_teams(at, now=NOW)
+    found = usage_factor_of_teams(at, now=NOW).of_teams
     # Days are aged from their ends: that of a week ago by eight of them, today by one and none.
     ages = np.array([8.0, 1.0, 0.0])
     weight = np.exp2(-ages / 7)
@@ -290,7 +285,7 @@ def test_days_that_are_not_summed_yet_count_by_their_facts(world: World, hours: 
             allocated=144 * 10**9,
         )
     at = START + hours * HOUR
-    found = usage_factor_of_teams(at, now=NOW)
+    found = usage_factor_of_teams(at, now=NOW).of_teams
     # What only hours tell is what speech held of the part of a day.
     vision = 144 * 2 ** -((hours - 24) / 24 / 7) + (144 if hours == 48 else 36)
     speech = 0 if hours == 48 else 6
@@ -298,97 +293,78 @@ def test_days_that_are_not_summed_yet_count_by_their_facts(world: World, hours: 
     assert found[world.team("vision").pk] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("rolled", [True, False], ids=["summed", "not summed"])
+def test_what_was_held_while_another_cluster_was_out_counts_as_used(
+    world: World, rolled: bool
+) -> None:
+    east = make_cluster("east")
+    world.hour(START + 20 * HOUR, held={"speech": 9.0}, cluster=east)
+    note_collection(east, START + 21 * HOUR, "failed", collected_at=NOW)
+    compute_hours(now=NOW)
+    if rolled:
+        roll_days(now=NOW)
+        assert FairTierDay.objects.get(day=date(2026, 11, 16)).hours_missing == 1
+        held = FairDate.objects.get(day=date(2026, 11, 16)).held
+        assert held[str(world.team("vision").pk)] == 24 * 10**9
+    found = usage_factor_of_teams(START + DAY, now=NOW)
+    if rolled:
+        # Vision held 24 of 37 GPU-hours, and is entitled to half.
+        assert found.of_teams[world.team("vision").pk] == pytest.approx(2 ** -(24 / 37 * 2))
+    # Of five hours of two clusters one is not known.
+    assert found.known == 5 / 6
+
+
+def test_teams_are_told_how_much_of_what_their_factors_are_made_of_is_known(world: World) -> None:
+    note_collection(make_cluster("east"), START + 30 * HOUR, "failed")
+    assert rows_of().usage_known == 32 / 33
+
+
+def test_today_counts_up_to_the_hour_and_no_further(world: World) -> None:
+    today, day = START + 50 * HOUR, date(2026, 11, 18)
+    given = {"cluster": world.cluster, "tier": world.gold, "gpu_model": world.model}
+    TeamDay.objects.create(
+        day=day, team=world.team("vision"), allocated=24 * 10**9, capacity_type="any", **given
+    )
+    roll_days(now=NOW)
+
+    def used(at: datetime) -> float:
+        """Return what the factor of vision makes of its part of all that was used."""
+        factor = usage_factor_of_teams(at, now=NOW).of_teams[world.team("vision").pk]
+        return float(-np.log2(factor) / 2)
+
+    # 168 GPU-hours until midnight, of 196; then 6 of 7 an hour, the third of which is not over.
+    decay = [2 ** (-hours / 24 / 7) for hours in (24, 0)]
+    speech = 4 * decay[0] + 24
+    vision = 24 * decay[0] + 144
+    assert used(START + 48 * HOUR) == pytest.approx(vision / (vision + speech))
+    decay = [2 ** (-hours / 24 / 7) for hours in (26.5, 2.5)]
+    speech = 4 * decay[0] + 24 * decay[1] + 2
+    vision = 24 * decay[0] + 144 * decay[1] + 12
+    assert used(today + HALF) == pytest.approx(vision / (vision + speech))
+
+
+def test_where_nothing_is_known_nobody_has_a_usage_factor(world: World) -> None:
+    CollectionWindow.objects.update(state="failed")
+    found = usage_factor_of_teams(START + DAY, now=NOW)
+    assert (found.of_teams, found.known) == ({}, 0.0)
+
+
 def test_where_nobody_is_entitled_there_is_no_usage_factor(world: World) -> None:
-    assert usage_factor_of_teams(BEGINNING, now=NOW) == {}
+    assert usage_factor_of_teams(BEGINNING, now=NOW).of_teams == {}
 
 
 def test_readings_take_a_known_number_of_queries(
     read: World, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_max_num_queries(18):
+    with django_assert_max_num_queries(20):
         rows_of()
     with django_assert_max_num_queries(7):
         borrow_matrix(WINDOW, "gold", visibility=OUTSIDER)
     with django_assert_max_num_queries(7):
         index_over_time(WINDOW, "gold", visibility=OUTSIDER)
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(27):
         tier_detail(WINDOW, "gold", now=NOW, visibility=OUTSIDER)
     with django_assert_max_num_queries(9):
         dominant_shares(WINDOW, visibility=OUTSIDER)
     with django_assert_max_num_queries(9):
         fair_overview(WINDOW, visibility=OUTSIDER)
-
-
-# ---------------------------------------------------------------- what if
-
-
-@pytest.fixture
-def pods(world: World) -> World:
-    """Return a world with the pods behind its facts: speech's second waits for a ninth GPU."""
-    cards = make_cards(world.cluster, "n1", world.gold)
-    train = make_workload(world.cluster, "vision", "train")
-    notes = make_workload(world.cluster, "speech", "train")
-    make_pod(train, "big", created_at=START, cards=cards, units=7.0)
-    make_pod(notes, "small", created_at=START, cards=cards, units=1.0)
-    late = Episode.objects.get(since=START + 40 * HOUR)
-    values: dict[str, Any] = {"tier": world.gold, "node_name": "n1", "units": 1.0}
-    make_pod(
-        notes,
-        "late",
-        created_at=late.since,
-        bound_at=late.until,
-        ended_at=START + 55 * HOUR,
-        **values,
-    )
-    open_one = Episode.objects.get(until__isnull=True)
-    make_pod(notes, "asks", uid=open_one.uid, created_at=open_one.since)
-    return world
-
-
-def test_what_if_replays_the_ledger_before_and_after(pods: World) -> None:
-    report = what_if(WINDOW, [AddGpus("gold", 2)], visibility=OUTSIDER)
-    (before,), (after,) = report.before, report.after
-    assert report.told == ("+2 GPUs in gold",)
-    assert (before.capacity_gpu_hours, after.capacity_gpu_hours) == (256.0, 320.0)
-    rows = {row.team: row for row in before.teams}
-    assert list(rows) == ["robotics", "speech", "vision"]
-    # All 8 GPUs are held, so that the later two of speech wait to the end.
-    assert (rows["speech"].waits_ended, rows["speech"].waiting_now) == (0, 2)
-    assert rows["speech"].denied_gpu_hours == 13.0
-    then = {row.team: row for row in after.teams}
-    assert (then["speech"].waits_ended, then["speech"].waiting_now) == (2, 0)
-    assert then["speech"].wait_p95_seconds == 0.0
-    assert (then["speech"].denied_gpu_hours, after.denied_gpu_hours) == (0.0, 0.0)
-    assert any("Nothing is preempted" in text for text in report.assumptions)
-
-
-def test_what_if_tries_other_entitlements(pods: World) -> None:
-    report = what_if(WINDOW, [Entitle("speech", "gold", 1.0)], visibility=OUTSIDER)
-    ((before,), (after,)) = report.before, report.after
-    entitled = [
-        next(row.entitlement_gpu_hours for row in tier.teams if row.team == "speech")
-        for tier in (before, after)
-    ]
-    assert entitled == [128.0, 32.0]
-
-
-def test_pods_of_a_namespace_that_moved_are_of_whose_it_was_then(pods: World) -> None:
-    NamespaceClaim.objects.filter(team__name="speech").update(valid_to=START + 50 * HOUR)
-    make_team("robotics", "speech", since=START + 50 * HOUR)
-    (before,) = what_if(WINDOW, [], visibility=OUTSIDER).before
-    waiting = {row.team: row.waiting_now for row in before.teams}
-    assert waiting == {"robotics": 1, "speech": 1, "vision": 0}
-
-
-def test_what_if_refuses_what_it_cannot_do(pods: World) -> None:
-    with pytest.raises(ChangeImpossible, match="no tier"):
-        what_if(WINDOW, [AddGpus("platinum", 1)], visibility=OUTSIDER)
-    with pytest.raises(WindowTooLong, match="31 days"):
-        what_if(Window(START, START + 32 * DAY), [], visibility=OUTSIDER)
-
-
-def test_what_if_takes_a_known_number_of_queries(
-    pods: World, django_assert_max_num_queries: DjangoAssertNumQueries
-) -> None:
-    with django_assert_max_num_queries(12):
-        what_if(WINDOW, [], visibility=OUTSIDER)

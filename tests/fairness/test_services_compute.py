@@ -1,18 +1,20 @@
 """An hour's fairness from facts, promises and what waited; the numbers are worked out by hand."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from apps.clusters.models import NamespaceClaim, Tier, WatchSpan
+from apps.clusters.models import Cluster, NamespaceClaim, Tier, WatchSpan
 from apps.fairness.models import FairDate, FairHour, FairLoan, FairTierHour
 from apps.fairness.services import HourForgotten, compute_hour
 from apps.pending.domain.placing import NONE_OFFERED
 from apps.pending.models import CauseSpell
 from apps.quotas.models import Entitlement
-from tests.factories import make_cluster, make_team, make_tier
-from tests.fairness.ledger import HALF, HOUR, START, World, make_world, tier_told, told
+from apps.usage.models import TeamHour, TierDay, TierHour
+from tests.factories import make_cluster, make_team, make_tier, note_collection
+from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world, tier_told, told
 
 NOW = START + 2 * HOUR
 ALL = (
@@ -81,9 +83,28 @@ def test_what_joins_in_mid_hour_counts_from_then(world: World) -> None:
 
 def test_facts_without_halves_are_spread_evenly(world: World) -> None:
     world.hour(held={"vision": (0.0, 6.0)}, capacity=(0.0, 8.0))
+    TierHour.objects.update(capacity_first=None)
+    TeamHour.objects.update(allocated_first=None)
     compute_hour(START, now=NOW)
     # 3 GPU-hours of an hour in which nothing is said of its first half: 3 GPUs throughout.
     assert told(START, "allocated", "borrowed")["vision"] == {"allocated": 3.0}
+
+
+def test_a_tier_that_came_in_the_second_half_had_nothing_in_the_first(world: World) -> None:
+    world.hour(held={"vision": (0.0, 6.0)}, capacity=(0.0, 8.0))
+    compute_hour(START, now=NOW)
+    # 6 GPUs for half an hour, 2 of them above its own.
+    assert told(START, "allocated", "borrowed")["vision"] == {"allocated": 3.0, "borrowed": 1.0}
+
+
+def test_one_cluster_without_halves_leaves_those_of_another_as_they_are(world: World) -> None:
+    east = make_cluster("east")
+    world.hour(held={"vision": (0.0, 6.0)})
+    world.hour(held={"vision": (4.0, 0.0)}, cluster=east)
+    TeamHour.objects.filter(cluster=east).update(allocated_first=None)
+    compute_hour(START, now=NOW)
+    # 2 and 8 GPUs in the halves: 4 above its own in the second.
+    assert told(START, "allocated", "borrowed")["vision"] == {"allocated": 5.0, "borrowed": 2.0}
 
 
 def test_an_entitlement_that_changes_in_mid_slot_makes_two_of_it(world: World) -> None:
@@ -210,6 +231,86 @@ def test_an_hour_that_was_watched_in_part_is_not_watched(world: World) -> None:
     assert tier_told()["watched"] is False
 
 
+@pytest.mark.parametrize(
+    ("gap", "watched"), [(90, True), (91, False)], ids=["soon", "after a while"]
+)
+@pytest.mark.parametrize(
+    "ended", [-60, 0, 600, 3540, 3600], ids=lambda seconds: f"{seconds} s after it began"
+)
+def test_a_watch_that_is_taken_up_again_soon_saw_all_of_the_hour(
+    world: World, ended: int, gap: int, watched: bool
+) -> None:
+    end = START + timedelta(seconds=ended)
+    start = end + timedelta(seconds=gap)
+    within = end < START + HOUR and start > START
+    WatchSpan.objects.update(end=end)
+    WatchSpan.objects.create(cluster=world.cluster, start=start, end=START + DAY)
+    world.hour(held={})
+    compute_hour(START, now=NOW)
+    assert tier_told()["watched"] is (watched or not within)
+
+
+def test_spans_of_two_clusters_do_not_make_one(world: World) -> None:
+    WatchSpan.objects.update(end=START + HALF)
+    WatchSpan.objects.create(cluster=make_cluster("east"), start=START + HALF, end=START + DAY)
+    world.hour(held={})
+    compute_hour(START, now=NOW)
+    assert tier_told()["watched"] is False
+
+
+def test_a_cluster_that_is_out_for_weeks_still_has_its_tiers(world: World) -> None:
+    east = make_cluster("east")
+    world.hour(START - 40 * DAY, held={"vision": 3.0}, cluster=east)
+    world.hour(START - 30 * DAY, tier=make_tier("silver", position=1), cluster=east)
+    world.hour(START - 30 * DAY, held={"vision": 3.0}, cluster=east)
+    TierDay.objects.filter(day__lt=(START - 35 * DAY).date()).update(
+        tier=make_tier("bronze", position=2)
+    )
+    world.hour(held={"vision": 3.0})
+    note_collection(east, START, "failed")
+    compute_hour(START, now=NOW)
+    states = dict(FairTierHour.objects.values_list("tier__name", "state"))
+    # What it had longer ago than its last day is not known to be there any more.
+    assert states == {"gold": "missing", "silver": "missing"}
+
+
+def test_a_cluster_that_left_the_catalog_is_not_missed(world: World) -> None:
+    east = make_cluster("east", active=False)
+    world.hour(START - 30 * DAY, held={"vision": 3.0}, cluster=east)
+    world.hour(held={"vision": 3.0})
+    compute_hour(START, now=NOW)
+    assert tier_told()["state"] == "complete"
+
+
+@pytest.mark.parametrize("active", [True, False], ids=["of the catalog", "that left it"])
+def test_what_waits_in_a_cluster_waits_no_longer_than_it_was_watched(
+    world: World, active: bool
+) -> None:
+    Cluster.objects.update(active=active, kubernetes={"server": "https://west.example"})
+    WatchSpan.objects.update(end=START + HALF)
+    world.hour(held={})
+    world.hour(START + HOUR, held={})
+    world.waits("speech", 2.0, START - HOUR, None)
+    for hour in (START, START + HOUR):
+        compute_hour(hour, now=NOW)
+    assert told(START, "demand")["speech"] == {"demand": 1.0}
+    assert told(START + HOUR, "demand")["speech"] == {}
+
+
+def test_what_waits_where_nobody_can_watch_waits_until_the_last_collected_hour(
+    world: World,
+) -> None:
+    WatchSpan.objects.all().delete()
+    east = make_cluster("east")
+    world.hour(held={})
+    world.hour(START + HOUR, held={}, cluster=east)
+    world.waits("speech", 2.0, START - HOUR, None)
+    for hour in (START, START + HOUR):
+        compute_hour(hour, now=NOW)
+    assert told(START, "demand")["speech"] == {"demand": 2.0}
+    assert told(START + HOUR, "demand")["speech"] == {}
+
+
 def rows() -> list[object]:
     found: list[object] = []
     for model, keys in (
@@ -265,7 +366,7 @@ def test_an_hour_takes_few_queries_however_much_there_is(
         world.waits(f"team-{number}", 1.0, START, None)
     world.hour(held={f"team-{number}": 1.0 for number in range(8)})
     compute_hour(START, now=NOW)
-    with django_assert_max_num_queries(28):
+    with django_assert_max_num_queries(30):
         compute_hour(START, now=NOW)
 
 

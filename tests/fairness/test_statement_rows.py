@@ -39,7 +39,7 @@ def read(team: str, week: date = MONDAY) -> Statement:
     [
         (
             "speech",
-            "entitled to 4, received 1.0, lent 2.2 of which 2.2 to robotics; "
+            "entitled to 4, received 1.0, lent 2.2 to robotics; "
             "denied 8 GPU-hours while robotics held 2 GPUs idle",
         ),
         ("vision", "entitled to 4, received 4.0; denied nothing"),
@@ -78,7 +78,7 @@ def test_once_hours_are_forgotten_nobody_is_said_to_have_held_idle(world: World)
     prune(now=START + 100 * DAY)
     (tier,) = read("speech").tiers
     assert tier.sentence == (
-        "entitled to 4, received 1.0, lent 2.2 of which 2.2 to robotics; denied 8 GPU-hours"
+        "entitled to 4, received 1.0, lent 2.2 to robotics; denied 8 GPU-hours"
     )
 
 

@@ -39,6 +39,15 @@ def test_it_prints_one_line_for_each_change_and_then_that_there_is_none() -> Non
 
 
 @pytest.mark.django_db
+def test_it_says_in_which_clusters_quotas_can_be_changed() -> None:
+    told = run(str(DESIGN.with_name("every-key.yaml"))).splitlines()
+    assert told[-2] == (
+        "Quotas can be changed by the portal in: inside; elsewhere by commits (GitOps)"
+    )
+    assert "inside" in next(line for line in told if "writer" in line)
+
+
+@pytest.mark.django_db
 def test_a_terminal_gets_a_table() -> None:
     told = run(str(DESIGN), "--dry-run", terminal=True)
     assert "what" in told

@@ -79,7 +79,10 @@ def test_the_example_of_the_documentation_loads() -> None:
 def test_every_key_of_the_schema_loads() -> None:
     load(EVERY_KEY)
     kubernetes = dict(Cluster.objects.values_list("name", "kubernetes"))
-    assert kubernetes["inside"] == {"in_cluster": True}
+    assert kubernetes["inside"] == {
+        "in_cluster": True,
+        "writer": {"kubeconfig": "/etc/gpuportal/writer.kubeconfig"},
+    }
     assert kubernetes["lab"] == {
         "api_server": "http://127.0.0.1:9095",
         "bearer_token_env": "LAB_TOKEN",

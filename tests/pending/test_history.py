@@ -269,7 +269,7 @@ def test_what_is_written_into_a_day_just_summed_is_summed_the_next_time(portal: 
     def meanwhile(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
         # While the second day is summed, a gap of the ledger of the first day is filled.
         result = execute(sql, params, *rest)
-        if sql.startswith("DELETE") and "waitday" in sql and west.pk in params:
+        if sql.startswith("SELECT") and "waitday" in sql and west.pk in params:
             written.append(sql)
             if len(written) == 2:
                 at = MONDAY + 3 * HOUR

@@ -1,5 +1,7 @@
 """What claims are charged, and what queues gave."""
 
+from dataclasses import replace
+
 import pytest
 
 from apps.clusters.domain.ledger import ClaimedDevice, ClaimRecord
@@ -15,7 +17,7 @@ from apps.clusters.domain.sightings import (
     SeenWorkload,
     Sighting,
 )
-from apps.quotas.domain.asked import Owner, charged, claim_lives, kueue_use, volcano_use
+from apps.quotas.domain.asked import Owner, Taken, charged, claim_lives, kueue_use, volcano_use
 from apps.quotas.domain.keys import Counting
 from apps.quotas.domain.saturation import Life
 
@@ -97,6 +99,44 @@ def test_an_admitted_workload_takes_its_quota_until_it_is_gone() -> None:
     use = kueue_use(seen, {"q": TWO_FLAVORS}, local, pods((25, 80), (30, 85)))
     assert dict(use.taken) == {("q", "a100", GPU): [(4, 20, 90)]}
     assert dict(use.held) == {("q", "a100", GPU): [(2, 25, 80), (2, 30, 85)]}
+
+
+@pytest.mark.parametrize(
+    ("per_pod", "held"),
+    [
+        ((1.0, 4.0), {"a100": [(1, 25, None)], "h100": [(4, 30, None)]}),
+        ((2.0, 2.0), {f: [(0.5, 25, None), (2, 30, None)] for f in ("a100", "h100")}),
+    ],
+    ids=["told by what a pod asks for", "alike, and shared by their pods"],
+)  # fmt: skip
+def test_pod_sets_of_a_workload_take_each_from_its_flavor(
+    per_pod: tuple[float, float], held: dict[str, list[Taken]]
+) -> None:
+    first, second = per_pod
+    one = workload(reserved=20)
+    assert isinstance(one.body, SeenWorkload)
+    sets = (
+        PodSet("main", 1, {GPU: first}, {GPU: "a100"}),
+        PodSet("helpers", 1, {GPU: second}, {GPU: "h100"}),
+    )
+    seen = replace(one, body=replace(one.body, pod_sets=sets))
+    bound = ((1.0, 25), (4.0, 30))
+    lives = {TRAIN: [Life({GPU: units}, at - 1, None, ((at, None),)) for units, at in bound]}
+    use = kueue_use([seen], {"q": TWO_FLAVORS}, {}, lives)
+    assert dict(use.taken) == {
+        ("q", "a100", GPU): [(first, 20, None)],
+        ("q", "h100", GPU): [(second, 20, None)],
+    }
+    assert dict(use.held) == {("q", flavor, GPU): spans for flavor, spans in held.items()}
+
+
+def test_a_pod_set_whose_flavor_is_not_told_takes_nothing() -> None:
+    one = workload(reserved=20)
+    assert isinstance(one.body, SeenWorkload)
+    sets = (PodSet("main", 1, {GPU: 1.0}, {GPU: "a100"}), PodSet("later", 1, {GPU: 1.0}))
+    seen = replace(one, body=replace(one.body, pod_sets=sets))
+    use = kueue_use([seen], {"q": TWO_FLAVORS}, {}, {})
+    assert dict(use.taken) == {("q", "a100", GPU): [(1, 20, None)]}
 
 
 def test_what_it_held_before_it_was_evicted_is_known_by_its_pods() -> None:

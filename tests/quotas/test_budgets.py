@@ -4,17 +4,21 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db.models import F
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
 from apps.quotas.domain.periods import period_at
+from apps.quotas.domain.spending import Allowance, ClusterHours, Known, Spending
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows
-from apps.quotas.selectors.budgets import Allowance, Closed, Spending, money_allowances
+from apps.quotas.selectors.budgets import money_allowances
 from apps.quotas.services import note_alerts, note_budget_alerts
-from tests.factories import Portal, make_portal
+from apps.usage.models import CollectionWindow, TeamDay, TeamHour
+from tests.factories import Portal, make_cluster, make_portal
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(days=10, hours=1, minutes=20)
@@ -142,6 +146,73 @@ def test_more_budgets_need_no_more_queries(
         assert len(budget_rows(NOW, visibility=OUTSIDER)) == 9
 
 
+def test_one_team_can_be_asked_for_alone(portal: Portal) -> None:
+    for team in (portal.vision, portal.speech):
+        budget(team, 7 * 744)
+    everyone = {row.team: row for row in budget_rows(NOW, visibility=OUTSIDER)}
+    assert budget_rows(NOW, visibility=OUTSIDER, team="vision") == [everyone["vision"]]
+
+
+def test_all_hours_of_all_clusters_are_the_whole_coverage(portal: Portal) -> None:
+    budget(portal.vision, 7 * 744)
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert (row.coverage_ratio, row.known_until, row.at_least) == (1.0, row.as_of, False)
+
+
+def lag(portal: Portal, hours: int) -> None:
+    """Forget the last hours of one cluster, as if they had not been collected yet."""
+    since = START + timedelta(days=10, hours=1 - hours)
+    of = {"cluster": portal.clusters[0], "hour__gte": since}
+    CollectionWindow.objects.filter(**of).delete()
+    for row in TeamHour.objects.filter(**of):
+        own = {name: getattr(row, name) for name in ("cluster", "team", "tier", "gpu_model")}
+        days = TeamDay.objects.filter(day=row.hour.date(), capacity_type=row.capacity_type, **own)
+        days.update(allocated=F("allocated") - row.allocated)
+        row.delete()
+
+
+def test_a_cluster_that_lags_is_told_and_does_not_lower_the_pace(portal: Portal) -> None:
+    budget(portal.vision, 7 * 744)
+    lag(portal, 12)
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert row.as_of == START + timedelta(days=10, hours=1)
+    assert row.known_until == START + timedelta(days=9, hours=13)
+    clusters = len(portal.clusters)
+    assert row.coverage_ratio == pytest.approx(1 - 12 / (241 * clusters))
+    assert row.at_least
+    assert row.burn_rate_1d == pytest.approx(1.0)
+    assert row.burn_rate_7d == pytest.approx(1.0)
+
+
+def test_a_cluster_that_was_never_collected_makes_the_burn_a_lower_bound(portal: Portal) -> None:
+    budget(portal.vision, 7 * 744)
+    make_cluster("south")
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    clusters = len(portal.clusters)
+    assert (row.known_until, row.at_least) == (None, True)
+    assert row.coverage_ratio == pytest.approx(clusters / (clusters + 1))
+    assert row.burn_rate_7d == pytest.approx(1.0)
+
+
+def test_a_pace_that_nobody_knows_any_more_is_not_told(portal: Portal) -> None:
+    budget(portal.vision, 7 * 372)
+    later = NOW + timedelta(days=2)
+    row = only(budget_rows(later, visibility=OUTSIDER))
+    assert row.burn_rate_1d is None
+    assert row.exhausted_at is not None
+    row = only(budget_rows(NOW + timedelta(days=8), visibility=OUTSIDER))
+    assert (row.burn_rate_7d, row.exhausted_at, row.exhausted_at_early) == (None, None, None)
+
+
+def test_what_a_retired_cluster_did_counts_and_tells_when_it_was_used_up(portal: Portal) -> None:
+    """What was used, and the hours that tell when it was used up, are of the same clusters."""
+    budget(portal.vision, 7 * 30.5)
+    before = only(budget_rows(NOW, visibility=OUTSIDER))
+    Cluster.objects.filter(pk=portal.clusters[0].pk).update(active=False)
+    after = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert (after.used, after.exhausted_at) == (before.used, before.exhausted_at)
+
+
 def test_money_burns_by_the_amounts_that_costs_hand_over(portal: Portal) -> None:
     Budget.objects.create(
         team=portal.vision, period="month", money="3100", currency="USD", valid_from=START
@@ -149,10 +220,12 @@ def test_money_burns_by_the_amounts_that_costs_hand_over(portal: Portal) -> None
     assert budget_rows(NOW, visibility=EVERYTHING) == []
     zone = ZoneInfo("UTC")
     days = {(START + n * DAY).date(): 200.0 for n in range(10)}
-    spending = Spending({"vision": days}, {"vision": 200.0}, {"vision": 1400.0})
-    closed = Closed(START + 10 * DAY, 24, 168)
-    allowances = money_allowances(NOW, zone)
-    row = only(burn_rows(allowances, spending, closed, at=NOW, zone=zone, hours_of=lambda *_: {}))
+    purse = ("vision", "USD")
+    spending = Spending({purse: days}, {purse: {"west": 200.0}}, {purse: {"west": 1400.0}})
+    hours = ClusterHours(START, START + 10 * DAY - HOUR, 24, 168, {START: 240})
+    known = Known(START + 10 * DAY, {"west": hours})
+    allowances = money_allowances(NOW, zone, visibility=EVERYTHING)
+    row = only(burn_rows(allowances, spending, known, at=NOW, zone=zone, hours_of=lambda *_: {}))
     assert (row.unit, row.allowance, row.used) == ("USD", 3100, 2000)
     assert row.burn_rate == pytest.approx(2.0)
     assert row.exhausted_at == START + timedelta(days=15.5)

@@ -4,7 +4,14 @@ import pytest
 
 from apps.clusters.domain.sightings import Scope
 from apps.clusters.domain.tiers import Sharing, TierRule
-from apps.quotas.domain.keys import Counting, KeyMeaning, meaning_of, reachable_tiers, unit_of
+from apps.quotas.domain.keys import (
+    Counting,
+    KeyMeaning,
+    meaning_in,
+    meaning_of,
+    reachable_tiers,
+    unit_of,
+)
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 NPU, CLASS = "acme.example/npu", "gpu.nvidia.com"
@@ -104,3 +111,10 @@ def test_a_key_reaches_every_tier_that_its_nodes_do_not_exclude(
     resource: str, flavor: dict[str, str] | None, tiers: tuple[str, ...]
 ) -> None:
     assert reachable_tiers(resource, RULES, flavor) == tiers
+
+
+def test_a_key_of_a_queue_names_its_flavor_before_the_resource() -> None:
+    meaning = meaning_in("ClusterQueue", f"a100/{GPU}")
+    assert (meaning.resource, meaning.unit, meaning.effective) == (GPU, "GPUs", True)
+    assert meaning_in("ResourceQuota", f"requests.{GPU}") == meaning_of(f"requests.{GPU}")
+    assert not meaning_in("Queue", "capability/cpu").of_gpus

@@ -1,6 +1,6 @@
 """Quotas as they are, to each reader what the reader may see."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +23,8 @@ from apps.clusters.domain.sightings import (
     SeenVolcanoQueue,
     SeenWorkload,
 )
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, WatchSpan
+from apps.clusters.models.ledger import WatchNote
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import Order, QuotaFilters, QuotaRow, quota_rows, quota_sums
 from apps.usage.selectors import CursorRefused
@@ -37,7 +38,7 @@ from tests.factories import (
     make_tier,
     make_workload,
 )
-from tests.quotas.worlds import GPU, HOUR, KEY, NOON, NOW, refuse, see, see_quota
+from tests.quotas.worlds import GPU, HOUR, KEY, NOON, NOW, refuse, see, see_quota, watch
 
 pytestmark = pytest.mark.django_db
 
@@ -52,7 +53,9 @@ def cluster() -> Cluster:
         make_team(team, team, f"{team}-*")
     make_tier("a100", position=0, model=A100)
     make_tier("h100", position=1, model=H100)
-    return make_cluster("west", kubernetes={"in_cluster": True})
+    west = make_cluster("west", kubernetes={"in_cluster": True})
+    watch(west)
+    return west
 
 
 def team_of(name: str) -> Visibility:
@@ -255,6 +258,7 @@ def test_the_trend_of_a_week_tells_when_a_quota_is_full(cluster: Cluster) -> Non
 
 
 def test_a_cluster_that_nobody_watches_shows_its_last_summed_hour(cluster: Cluster) -> None:
+    WatchSpan.objects.all().delete()
     key = QuotaKey.objects.create(
         cluster=cluster, source="ResourceQuota", namespace="vision", name="gpus", key=KEY
     )
@@ -269,6 +273,93 @@ def test_a_cluster_that_nobody_watches_shows_its_last_summed_hour(cluster: Clust
     assert row.team == "vision"
 
 
+def summed(cluster: Cluster, hour: datetime, used: float | None, *, hard: float = 4.0) -> None:
+    """Note an hour of vision's quota as summed."""
+    key = QuotaKey.objects.get_or_create(
+        cluster=cluster, source="ResourceQuota", namespace="vision", name="gpus", key=KEY
+    )[0]
+    QuotaHour.objects.create(cluster=cluster, hour=hour, collected_at=NOW, keys=1)
+    QuotaKeyHour.objects.create(
+        key=key, cluster=cluster, hour=hour, seconds=3600, hard=hard, used=used, held=1,
+        pending=0, suppressed=0,
+    )  # fmt: skip
+
+
+def test_what_is_watched_is_vouched_for_until_now(cluster: Cluster) -> None:
+    see_quota(cluster, "vision", 8, used=4)
+    (row,) = read()
+    assert (row.as_of, row.stale) == (NOW, False)
+    assert not any(one.stale for one in quota_sums(NOW, visibility=ALL))
+
+
+def test_a_quota_of_a_dead_watch_is_as_of_its_last_moment(cluster: Cluster) -> None:
+    WatchSpan.objects.update(end=NOON)
+    see_quota(cluster, "vision", 8, used=8)
+    (row,) = read()
+    assert (row.as_of, row.stale, row.used) == (NOON, True, 8)
+    assert row.exhausted_at == NOON
+    (total,) = quota_sums(NOW, visibility=ALL)
+    assert (total.as_of, total.stale) == (NOON, True)
+
+
+def test_a_collection_that_is_refused_is_not_vouched_for_by_the_others(cluster: Cluster) -> None:
+    """Pods and nodes are followed still; quotas were last heard of before the note."""
+    see_quota(cluster, "vision", 8)
+    queues(cluster)
+    WatchNote.objects.create(
+        cluster=cluster, subject="waiting:resourcequotas", text="may not", since=NOON
+    )
+    stale = {row.source: row.stale for row in read()}
+    assert stale == {"ResourceQuota": True, "ClusterQueue": False}
+    (row,) = read(filters=QuotaFilters(source=("ResourceQuota",)))
+    assert row.as_of is not None
+    assert NOON - timedelta(minutes=2) < row.as_of < NOON
+
+
+def test_a_change_that_was_seen_vouches_for_its_time(cluster: Cluster) -> None:
+    WatchSpan.objects.update(end=NOON - 5 * HOUR)
+    see_quota(cluster, "vision", 8, since=NOON)
+    (row,) = read()
+    assert (row.as_of, row.stale) == (NOON, True)
+
+
+def test_what_metrics_show_after_a_watch_died_is_newer_than_what_it_saw(cluster: Cluster) -> None:
+    WatchSpan.objects.update(end=NOON - 5 * HOUR)
+    see_quota(cluster, "vision", 8, used=8)
+    summed(cluster, NOON, 2.0)
+    (row,) = read()
+    assert (row.hard, row.used, row.held, row.as_of) == (4, 2, 1, NOON + HOUR)
+    assert (row.headroom, row.stale) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("hour", "used"), [(NOON - 9 * HOUR, 2.0), (NOON, None)], ids=["older", "not known"]
+)
+def test_what_was_seen_stands_unless_metrics_know_better(
+    cluster: Cluster, hour: datetime, used: float | None
+) -> None:
+    WatchSpan.objects.update(end=NOON - 5 * HOUR)
+    see_quota(cluster, "vision", 8, used=8)
+    summed(cluster, hour, used)
+    (row,) = read()
+    assert (row.hard, row.used, row.as_of) == (8, 8, NOON - 5 * HOUR)
+
+
+def test_a_quota_made_while_nobody_watched_is_there_too(cluster: Cluster) -> None:
+    WatchSpan.objects.update(end=NOON - 5 * HOUR)
+    see_quota(cluster, "speech", 8)
+    summed(cluster, NOON, 2.0)
+    assert [row.namespace for row in read()] == ["speech", "vision"]
+
+
+def test_a_quota_that_a_watch_saw_to_go_does_not_come_back_from_an_old_hour(
+    cluster: Cluster,
+) -> None:
+    see_quota(cluster, "vision", 8, gone=NOON + HOUR)
+    summed(cluster, NOON, 2.0)
+    assert read() == []
+
+
 @pytest.mark.parametrize("count", [1, 20])
 def test_a_longer_list_needs_no_more_queries(
     cluster: Cluster, django_assert_num_queries: DjangoAssertNumQueries, count: int
@@ -281,7 +372,7 @@ def test_a_longer_list_needs_no_more_queries(
     QuotaKeyHour.objects.create(key=key, cluster=cluster, hour=NOON, seconds=1, hard=1, used=1)
     own = team_of("vision")
     for visibility in (ALL, own):
-        with django_assert_num_queries(8):
+        with django_assert_num_queries(10):
             assert len(read(visibility=visibility)) == count
 
 
@@ -290,5 +381,5 @@ def test_queues_cost_two_queries_more_for_each_cluster(
 ) -> None:
     queues(cluster)
     see_quota(cluster, "vision", 8)
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(11):
         assert len(read()) == 3

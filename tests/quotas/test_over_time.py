@@ -9,8 +9,9 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.sightings import Kind, Scope, SeenFlavor
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, NamespaceClaim
 from apps.quotas.models import QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import (
     QuotaFilters,
@@ -20,8 +21,8 @@ from apps.quotas.selectors import (
     quota_spells,
 )
 from apps.usage.domain.rows import Interval
-from tests.factories import Portal, make_portal
-from tests.quotas.worlds import GPU, KEY, see_quota
+from tests.factories import H100, Portal, make_portal
+from tests.quotas.worlds import GPU, KEY, see, see_quota
 
 pytestmark = pytest.mark.django_db
 
@@ -150,9 +151,46 @@ def test_filters_narrow_what_is_unused(portal: Portal, filters: QuotaFilters, co
     assert len(held_but_unused(TODAY, filters=filters, visibility=EVERYTHING)) == count
 
 
-def test_settings_are_for_who_sees_everything(portal: Portal) -> None:
+def test_settings_of_a_cluster_are_told_by_its_name(portal: Portal) -> None:
     west = portal.clusters[0]
     see_quota(west, "vision", 8, since=START)
-    spells = quota_spells(west.pk, TODAY, visibility=EVERYTHING)
+    spells = quota_spells("west", TODAY, visibility=EVERYTHING)
     assert [[spell.hard for spell in one.spells] for one in spells.values()] == [[8]]
-    assert quota_spells(west.pk, TODAY, visibility=Visibility(everything=False)) == {}
+    assert quota_spells("nowhere", TODAY, visibility=EVERYTHING) == {}
+    assert quota_spells("west", TODAY, visibility=Visibility(everything=False)) == {}
+
+
+def test_settings_are_narrowed_to_the_time_in_which_a_namespace_was_the_readers(
+    portal: Portal,
+) -> None:
+    west = portal.clusters[0]
+    see_quota(west, "vision", 8, since=START)
+    see_quota(west, "speech", 4, since=START)
+    NamespaceClaim.objects.filter(pattern="vision").update(valid_to=START + 6 * HOUR)
+    NamespaceClaim.objects.create(team=portal.speech, pattern="vision", valid_from=START + 6 * HOUR)
+    own = Visibility(everything=False, team_ids=frozenset([portal.vision.pk]))
+    (spells,) = [one.spells for one in quota_spells("west", TODAY, visibility=own).values()]
+    assert [(spell.start, spell.end) for spell in spells] == [
+        (START.timestamp(), (START + 6 * HOUR).timestamp())
+    ]
+
+
+def test_claims_that_a_quota_with_scopes_does_not_count_are_not_unused(portal: Portal) -> None:
+    """Hours alone do not say that a quota has scopes; what was set then does."""
+    west = portal.clusters[0]
+    key = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+    note(west, "vision", portal.vision, [(8, 0)], key=key)
+    assert len(held_but_unused(TODAY, visibility=EVERYTHING)) == 1
+    scopes = (Scope("PriorityClass", "In", ("high",)),)
+    see_quota(west, "vision", 8, key=key, scopes=scopes, since=START)
+    assert held_but_unused(TODAY, visibility=EVERYTHING) == []
+
+
+def test_an_unused_queue_reaches_the_tiers_of_its_flavor(portal: Portal) -> None:
+    west = portal.clusters[0]
+    see(west, Kind.RESOURCE_FLAVOR, SeenFlavor({"nvidia.com/gpu.product": H100}), name="big")
+    for flavor in ("big", "any"):
+        key = f"{flavor}/{GPU}"
+        note(west, "", portal.vision, [(8, 0)], source="ClusterQueue", key=key)
+    rows = {row.key: row.tiers for row in held_but_unused(TODAY, visibility=EVERYTHING)}
+    assert rows == {f"any/{GPU}": ("gold", "silver"), f"big/{GPU}": ("gold",)}

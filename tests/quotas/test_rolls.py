@@ -1,10 +1,11 @@
 """Closed hours into rows: history stays right whatever changes, and whoever does it again."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.sightings import (
     ClaimRequest,
     Condition,
@@ -18,11 +19,13 @@ from apps.clusters.domain.sightings import (
     SeenVolcanoQueue,
     SeenWorkload,
 )
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, NamespaceClaim, WatchSpan
 from apps.clusters.models import Sighting as SightingRow
 from apps.clusters.models.claims import ClaimSpell
 from apps.clusters.ports import QuotaSlot, SourceUnavailable
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
+from apps.quotas.selectors import quota_history, quota_rows
 from apps.quotas.services import due_windows, prune, roll_hour, roll_hours
 from tests.factories import ensure_builtin, make_cluster, make_pod, make_team, make_workload
 from tests.quotas.worlds import (
@@ -59,7 +62,8 @@ def run(cluster: Cluster, units: float = 2.0, *, namespace: str = "vision", **va
 
 
 def rows(cluster: Cluster) -> list[tuple[Any, ...]]:
-    found = QuotaKeyHour.objects.filter(cluster=cluster).order_by("hour", "key__key", "key__name")
+    hours = QuotaKeyHour.objects.filter(cluster=cluster)
+    found = hours.order_by("hour", "key__key", "key__name", "pk")
     return list(
         found.values_list(
             *("key__name", "key__key", "team__name", "seconds"),
@@ -112,6 +116,71 @@ def test_a_namespace_that_moves_keeps_its_hours_with_the_team_of_their_time(
     NamespaceClaim.objects.create(team=speech, pattern="vision", valid_from=NOON)
     roll_hours(now=NOW)
     assert [row[2] for row in rows(cluster)] == ["vision", "speech"]
+
+
+def move(cluster: Cluster, at: datetime) -> None:
+    """Give the namespace to another team at a moment."""
+    NamespaceClaim.objects.update(valid_to=at)
+    speech = make_team("speech")
+    NamespaceClaim.objects.create(team=speech, pattern="vision", valid_from=at)
+
+
+def test_a_namespace_that_moves_within_an_hour_gives_each_team_its_part(
+    cluster: Cluster,
+) -> None:
+    watch(cluster)
+    see_quota(cluster, "vision", 8)
+    run(cluster, 2)
+    refuse(cluster, "vision", 4, since=NOON + HOUR / 4, detail="gpus")
+    collected(cluster, NOON)
+    move(cluster, NOON + HOUR / 4)
+    assert roll_hour(cluster.pk, NOON, now=NOW) == 2
+    roll_hour(cluster.pk, NOON, now=NOW)
+    assert rows(cluster) == [
+        ("gpus", KEY, "vision", 900, 2, 0.5, 0.5, 0, 0),
+        ("gpus", KEY, "speech", 2700, 6, 1.5, 1.5, 0, 3),
+    ]
+    (point,) = quota_history(
+        Window.hour(NOON), cluster="west", source="ResourceQuota", namespace="vision",
+        name="gpus", key=KEY, visibility=EVERYTHING,
+    )  # fmt: skip
+    assert (point.team, point.seconds, point.hard, point.used) == ("speech", 3600, 8, 2)
+
+
+def test_what_series_show_of_a_moved_namespace_is_split_at_the_moment_too(
+    cluster: Cluster,
+) -> None:
+    source = ScriptedMetrics([slot(0 * HOUR, 8, 2, CLASS_KEY), slot(HOUR / 2, 8, 6, CLASS_KEY)])
+    collected(cluster, NOON)
+    move(cluster, NOON + HOUR / 4)
+    roll_hour(cluster.pk, NOON, now=NOW, source=source)
+    assert [row[2:6] for row in rows(cluster)] == [
+        ("vision", 900, 2, 0.5),
+        ("speech", 2700, 6, 3.5),
+    ]
+
+
+def test_a_moved_namespace_that_nobody_watches_is_one_row_as_it_is_now(cluster: Cluster) -> None:
+    source = ScriptedMetrics([slot(0 * HOUR, 8), slot(HOUR / 2, 8)])
+    run(cluster, 2)
+    collected(cluster, NOON)
+    move(cluster, NOON + HOUR / 4)
+    roll_hour(cluster.pk, NOON, now=NOW, source=source)
+    (row,) = quota_rows(NOW, visibility=EVERYTHING).rows
+    assert (row.team, row.hard, row.used, row.held) == ("speech", 8, 2, 2)
+
+
+def test_a_queue_that_nobody_watches_any_more_is_one_still(cluster: Cluster) -> None:
+    """Of its last hour alone the key `flavor/resource` is known, which no quota has."""
+    watch(cluster)
+    kueue(cluster)
+    collected(cluster, NOON)
+    roll_hour(cluster.pk, NOON, now=NOW)
+    SightingRow.objects.all().delete()
+    WatchSpan.objects.all().delete()
+    (row,) = quota_rows(NOW, visibility=EVERYTHING).rows
+    assert (row.resource, row.unit, row.hard, row.used) == (GPU, "GPUs", 8, 3)
+    assert (row.team, row.team_count) == (None, 0)
 
 
 def test_once_more_gives_the_same_rows(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ PAGES = {
     "/": 47,
     "/tiers/gold/": 41,
     "/teams/": 20,
-    "/teams/vision/": 90,
+    "/teams/vision/": 76,
     "/fairness/": 40,
     "/fairness/gold/": 40,
     "/workloads/west/vision/Job/train/": 34,
@@ -33,6 +33,7 @@ STANDING = {
     "/teams/vision/statement/": 30,
     "/fairness/gold/what-if/": 12,
     "/costs/": 46,
+    "/recommendations/": 18,
     "/exports/": 18,
     "/devices/": 26,
     "/devices/west/GPU-00000000-0000-0000-0000-000000000001/": 18,
@@ -41,6 +42,7 @@ STANDING = {
     "/views/": 8,
     "/tokens/": 9,
     "/people/": 10,
+    "/audit/": 9,
 }
 
 

@@ -38,8 +38,16 @@ ADDRESSES = {
     "costs-file": "/costs/file",
     "waste": "/waste/",
     "waste-file": "/waste/file",
+    "recommendations": "/recommendations/",
+    "accept-recommendation": "/recommendations/0/accept",
+    "dismiss-recommendation": "/recommendations/0/dismiss",
+    "reopen-recommendation": "/recommendations/0/reopen",
     "exports": "/exports/",
     "month-file": "/exports/file",
+    "asked-exports": "/exports/asked",
+    "ask-export": "/exports/ask",
+    "export-file": "/exports/1/file",
+    "reopen-month": "/exports/2025-10/reopen",
     "devices": "/devices/",
     "device": "/devices/west/GPU-00000000-0000-0000-0000-000000000001/",
     "data-health": "/health/data/",
@@ -62,6 +70,8 @@ ADDRESSES = {
     "people": "/people/",
     "disable-person": "/people/0/disable",
     "enable-person": "/people/0/enable",
+    "audit": "/audit/",
+    "audit-file": "/audit/file",
     "healthz": "/healthz",
     "readyz": "/readyz",
 }
@@ -72,15 +82,21 @@ CHANGES = {
     "delete-view": 404,
     "make-token": 400,
     "revoke-token": 404,
+    "accept-recommendation": 404,
+    "dismiss-recommendation": 404,
+    "reopen-recommendation": 404,
     "disable-person": 404,
     "enable-person": 404,
     "sign-out-everywhere": 302,
+    "ask-export": 400,
+    "reopen-month": 404,
 }
 # Addresses that end the session which the next verbs need: tested in test_sign_in.
 ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
-OF_ADMINS = {"people"}
+NOBODYS = {"export-file"}  # whose file it is gets it: test_exports_page
+OF_ADMINS = {"people", "audit", "audit-file"}
 OF_TEAM_VISION = {"workload", "pod", "device", "waiting", "quota"}
 
 
@@ -103,7 +119,7 @@ def expected(page: str, verb: str, role: str) -> int:
         return 200
     if role == "anonymous":
         return 302
-    if page in OF_ADMINS and role != "admin":
+    if page in NOBODYS or (page in OF_ADMINS and role != "admin"):
         return 404
     return 404 if page in OF_TEAM_VISION and role == "outsider" else 200
 

@@ -95,6 +95,32 @@ EARLY, LATE = AT - 2 * DAY, AT + 5 * DAY
             "Used up on 24 Nov; 300 GPU-hours over.",
             id="used up",
         ),
+        pytest.param(
+            replace(ROW, coverage_ratio=1.0, known_until=NOW),
+            "on pace",
+            "Lasts to the end of the period.",
+            id="all hours known",
+        ),
+        pytest.param(
+            replace(ROW, coverage_ratio=0.9996, known_until=NOW - 6 * DAY / 24),
+            "not certain",
+            "Lasts to the end of the period. At least: 99.9 % of the hours so far are known, of "
+            "every cluster until 15 Nov 18:00.",
+            id="a cluster lags",
+        ),
+        pytest.param(
+            replace(ROW, coverage_ratio=0.5),
+            "not certain",
+            "Lasts to the end of the period. At least: 50 % of the hours so far are known, of one "
+            "cluster none.",
+            id="a cluster was never collected",
+        ),
+        pytest.param(
+            replace(ROW, used=3300.0, exhausted_at=AT, coverage_ratio=0.5, known_until=NOW),
+            "used up",
+            "Used up on 24 Nov; 300 GPU-hours over. At least: 50 % of the hours so far are known.",
+            id="used up for certain",
+        ),
     ],
 )
 def test_the_pace_is_told_in_words(row: BudgetRow, word: str, text: str) -> None:
@@ -176,7 +202,7 @@ def alert(portal: Portal, **values: object) -> None:
     BudgetAlert.objects.create(**given)
 
 
-def test_alerts_of_the_window_are_told_in_words_and_none_in_money(
+def test_alerts_of_the_window_are_told_in_words_and_money_to_whom_it_concerns(
     portal: Portal, admin: Client
 ) -> None:
     alert(portal)
@@ -186,7 +212,13 @@ def test_alerts_of_the_window_are_told_in_words_and_none_in_money(
     assert [row[2].text for row in tables_of(page)["alerts"].rows[1:]] == [
         "80 % of the allowance was used.",
         "It was going to be used up on 29 Oct, before its period ends.",
+        "80 % of the allowance was used.",
     ]
+    assert "777,777" in words(page)
+    outsider = Client()
+    outsider.force_login(portal.dan)
+    page = text_of(outsider, "/quotas/?first=2025-10-25&last=2025-10-27")
+    assert len(tables_of(page)["alerts"].rows[1:]) == 2
     assert "777" not in words(page)
     before = text_of(admin, "/quotas/?first=2025-10-24&last=2025-10-24")
     assert "No budget reached a threshold in this window." in before

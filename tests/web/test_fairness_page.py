@@ -182,6 +182,28 @@ def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
         assert "&lt;img" in page
 
 
+def test_a_window_that_is_over_does_not_say_who_waits_now(admin: Client) -> None:
+    past, running = (words(text_of(admin, address)) for address in (GOLD, "/fairness/gold/"))
+    assert "Waited at the end" in past
+    assert "Wait now" not in past
+    assert "Waited at the end" not in running
+
+
+def test_what_usage_factors_are_made_of_is_said_where_some_is_missing(admin: Client) -> None:
+    # Two hours of the filled portal failed or were never collected.
+    page = words(text_of(admin, GOLD))
+    assert re.search(r"Usage factors are made of \d+\.\d % of the hours of ten weeks;", page)
+
+
+def test_bars_do_not_leave_out_in_silence_what_nobody_watched(
+    portal: Portal, admin: Client
+) -> None:
+    said = "what was denied is not known and not drawn"
+    assert said not in words(text_of(admin, GOLD))
+    FairTierHour.objects.update(watched=False)
+    assert said in words(text_of(admin, GOLD))
+
+
 # ---------------------------------------------------------------- what-if
 
 
@@ -200,6 +222,24 @@ def test_cards_that_move_concern_two_tiers(admin: Client) -> None:
     rows = records_of(admin, f"{address}&format=csv&table=sums")
     assert [row["tier"] for row in rows] == ["gold", "silver"]
     assert "move 2 cards from gold to silver" in text_of(admin, address)
+
+
+def test_work_that_moves_concerns_two_tiers(admin: Client) -> None:
+    address = f"{WHAT_IF}&work=vision&work_to=silver&each=0.5"
+    rows = records_of(admin, f"{address}&format=csv&table=sums")
+    assert [row["tier"] for row in rows] == ["gold", "silver"]
+    page = words(text_of(admin, address))
+    told = "vision's work of gold asks in silver, 0.5 GPUs for each it asked for"
+    assert told in unescape(page)
+    assert "Work that moves to another tier runs as long there as it did." in page
+    form = text_of(admin, address)
+    assert 'name="each" id="if-each" value="0.5"' in form
+
+
+def test_a_tier_of_which_nothing_is_known_is_not_replayed(admin: Client) -> None:
+    page = text_of(admin, "/fairness/gold/what-if/?first=2025-01-01&last=2025-01-02&gpus=4")
+    assert "The capacity of gold in these days is not known" in page
+    assert 'id="sums"' not in page
 
 
 def test_another_entitlement_is_replayed(admin: Client) -> None:
@@ -222,6 +262,10 @@ def test_another_entitlement_is_replayed(admin: Client) -> None:
         ("cards=3&to=gold", "There is no other tier “gold” to move cards to."),
         ("cards=3&to=silver&usable=7", "a card is usable from 0 to 1, not 7"),
         ("who=vision&entitled=-1", "an entitlement cannot be negative"),
+        ("work=vision", "Moving work needs whose, and the tier that it is to ask in."),
+        ("work=nobody&work_to=silver", "There is no team “nobody”."),
+        ("work=vision&work_to=gold", "There is no other tier “gold” to move work to."),
+        ("work=vision&work_to=silver&each=0", "work that moves must ask for some GPU"),
     ],
 )
 def test_what_cannot_be_is_said(query: str, said: str, admin: Client) -> None:
@@ -255,7 +299,18 @@ def test_a_team_sees_where_it_stands(portal: Portal, admin: Client) -> None:
     assert "borrowed 1 GPU" in told
     assert "Budget of the month" in told
     assert f'href="/teams/vision/statement/?{HOURLY.replace("&", "&amp;")}"' in block
+    assert "in 4 hours nobody watched" not in told
     assert f'href="/quotas/?team=vision&amp;{HOURLY.replace("&", "&amp;")}"' in block
+
+
+def test_a_team_is_told_of_hours_that_are_in_no_sum(portal: Portal, admin: Client) -> None:
+    FairTierHour.objects.filter(hour=MORNING).update(state="missing")
+    FairTierHour.objects.filter(hour=MORNING + HOUR).update(watched=False)
+    page = text_of(admin, f"/teams/vision/?{HOURLY}")
+    (block,) = re.findall(r'id="position"(.*?)</section>', page, re.DOTALL)
+    told = words(f"<p{block}")
+    assert "in 1 hour nobody watched what was denied" in told
+    assert "1 hour without facts is in no sum" in told
 
 
 def test_the_bar_of_pages_leads_to_quotas_and_fairness(admin: Client) -> None:

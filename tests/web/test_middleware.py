@@ -2,7 +2,8 @@
 
 import pytest
 from django.http import HttpRequest, HttpResponse
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
+from pytest_django import Settings
 
 from apps.web.middleware import NoStoreMiddleware
 
@@ -28,3 +29,23 @@ def test_an_answer_that_speaks_of_caching_is_left_alone() -> None:
 
 def test_static_files_may_be_kept() -> None:
     assert "Cache-Control" not in answer("/static/js/theme.js")
+
+
+def test_an_answer_refuses_what_no_page_needs_and_says_where_it_may_be_shown(
+    client: Client,
+) -> None:
+    headers = client.get("/healthz").headers
+    assert "camera=()" in headers["Permissions-Policy"]
+    assert "geolocation=()" in headers["Permissions-Policy"]
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    for directive in ("script-src 'self';", "object-src 'none'", "frame-ancestors 'none'"):
+        assert directive in f"{headers['Content-Security-Policy']};"
+
+
+def test_over_tls_browsers_are_told_to_stay_there(client: Client, settings: Settings) -> None:
+    settings.SECURE_HSTS_SECONDS = 31_536_000
+    assert "max-age=31536000" in client.get("/healthz", secure=True)["Strict-Transport-Security"]
+    assert "Strict-Transport-Security" not in client.get("/healthz").headers

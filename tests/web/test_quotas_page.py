@@ -7,12 +7,14 @@ from html import unescape
 import pytest
 from django.core.cache import cache
 from django.db import connection
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.clusters.domain.sightings import FlavorQuota, Kind, SeenClusterQueue, SeenQuota
-from apps.clusters.models import NamespaceClaim, Sighting
+from apps.clusters.models import NamespaceClaim, Sighting, WatchSpan
 from apps.quotas.models import Budget, QuotaKeyHour
 from tests.factories import Portal, make_team
 from tests.quotas.worlds import GPU, KEY, see, see_quota
@@ -25,6 +27,13 @@ from tests.web.test_devices_page import words
 SignIn = Callable[[User], Client]
 LIST = "/quotas/"
 ONE = f"/quotas/west/ResourceQuota/vision/gpus/{KEY}/"
+
+
+@pytest.fixture(autouse=True)
+def span(portal: Portal) -> WatchSpan:
+    """The cluster is watched now."""
+    west = portal.clusters[0]
+    return WatchSpan.objects.create(cluster=west, start=SINCE, end=timezone.now())
 
 
 def lines(page: str) -> dict[str, str]:
@@ -59,6 +68,28 @@ def test_a_full_quota_is_told_to_be_full(admin: Client) -> None:
     line = lines(text_of(admin, LIST))["ResourceQuota gpus west/speech"]
     assert "4 of 4 GPUs" in line
     assert "100.0 % full now" in line
+
+
+def test_quotas_that_nobody_watches_now_are_told_as_of_when_they_were_seen(
+    admin: Client, span: WatchSpan
+) -> None:
+    span.delete()
+    page = text_of(admin, LIST)
+    full = lines(page)["ResourceQuota gpus west/speech"]
+    assert "100.0 % was full" in full
+    assert "Not watched now: as of 2025-10-27" in full
+    assert "Of clusters that nobody watches now they are as old as the last column says." in page
+    assert {row["stale"] for row in keys_file(admin)} == {"yes"}
+    one = text_of(admin, ONE)
+    assert 'aria-label="As it was last seen"' in one
+    assert "Not watched now: as of" in one
+
+
+def test_what_is_watched_is_not_marked(admin: Client) -> None:
+    page = text_of(admin, LIST)
+    assert "Not watched now" not in page
+    assert "nobody watches now" not in page
+    assert {row["stale"] for row in keys_file(admin)} == {"no"}
 
 
 def test_a_key_that_limits_nothing_comes_with_the_fix_and_without_saturation(
@@ -229,6 +260,16 @@ def test_who_had_what_when_is_told_change_by_change(portal: Portal, admin: Clien
         ["Sun 26 Oct 09:00 CET", "Sun 26 Oct 10:00 CET", "vision", "12"],
         ["Sun 26 Oct 10:00 CET", "Sun 26 Oct 11:00 CET", "vision", "8"],
         ["Sun 26 Oct 11:00 CET", "Sun 26 Oct 13:00 CET", "speech", "8"],
+    ]
+
+
+def test_a_night_in_which_the_clock_changes_is_one_stretch(admin: Client) -> None:
+    """02:00 comes twice on this morning; hours follow each other all the same."""
+    QuotaKeyHour.objects.update(hour=F("hour") - 7 * HOUR)
+    page = text_of(admin, f"{ONE}?first=2025-10-25&last=2025-10-26")
+    (row,) = tables_of(page)["owners"].rows[1:]
+    assert [cell.text for cell in row[:3]] == [
+        *("Sun 26 Oct 01:00 CEST", "Sun 26 Oct 06:00 CET", "vision"),
     ]
 
 

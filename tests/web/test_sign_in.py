@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from tests.factories import Portal
+from tests.factories import Portal, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -58,3 +58,11 @@ def test_a_form_without_its_token_says_that_nothing_changed(portal: Portal) -> N
     response = client.post("/sign-in/", {"username": "ada", "password": "ada"})
     assert response.status_code == 403
     assert "This form has expired" in response.content.decode()
+
+
+@pytest.mark.parametrize("name", ["portal", "Portal", "p\u043ertal"])
+def test_nobody_signs_in_under_a_name_of_the_portal(name: str, portal: Portal) -> None:
+    make_user(name)
+    response = Client().post("/sign-in/", {"username": name, "password": name})
+    assert response.status_code == 200
+    assert "what the portal calls itself" in response.content.decode()

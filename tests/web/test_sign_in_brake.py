@@ -11,7 +11,7 @@ from django.db.models import F
 from django.http import HttpResponse
 from django.test import Client, RequestFactory, override_settings
 
-from apps.web.sign_in_brake import client_address
+from apps.web.sign_in_brake import client_address, client_place
 from tests.factories import Portal
 
 pytestmark = pytest.mark.django_db
@@ -35,8 +35,71 @@ def test_the_fifth_wrong_password_is_told_when_to_come_back(portal: Portal) -> N
     assert response["Retry-After"] == "900"
     assert "no-store" in response["Cache-Control"]
     page = response.content.decode()
-    assert "Wait 15 minutes, then try again" in page
+    assert "Wait 15 minutes, then try again: from " in page
+    assert "(Europe/Berlin) on." in page
     assert 'role="alert"' in page
+
+
+def test_who_comes_again_is_told_the_time_that_is_left(portal: Portal) -> None:
+    fail(settings.AXES_FAILURE_LIMIT)
+    AccessAttempt.objects.update(attempt_time=F("attempt_time") - timedelta(minutes=13, seconds=30))
+    response = attempt("ada")
+    assert response.status_code == 429
+    assert 80 <= int(response["Retry-After"]) <= 90
+    assert "Wait 2 minutes" in response.content.decode()
+
+
+def guess(times: int, *, names: int = 1, places: int = 1) -> HttpResponse:
+    """Give wrong passwords, for one name after the other, from one place after the other."""
+    for n in range(times):
+        name = f"person-{n % names}" if names > 1 else "ada"
+        response = attempt("wrong", name, f"198.51.100.{n % places + 1}")
+    return response
+
+
+def test_one_name_is_kept_from_being_guessed_from_many_places(portal: Portal) -> None:
+    limit = settings.SIGN_IN_FAILURES_PER_NAME
+    assert guess(limit - 1, places=limit).status_code == 200
+    assert attempt("ada", address="192.0.2.9").status_code == 302
+    assert guess(limit, places=limit).status_code == 429
+    assert attempt("ada", address="192.0.2.9").status_code == 429
+    assert attempt("ben", "ben", "192.0.2.9").status_code == 302
+
+
+def test_one_place_is_kept_from_trying_many_names(portal: Portal) -> None:
+    limit = settings.SIGN_IN_FAILURES_PER_PLACE
+    assert guess(limit - 1, names=limit).status_code == 200
+    assert attempt("ben", "ben", "198.51.100.1").status_code == 302
+    assert guess(1, names=limit).status_code == 429, "a right password forgot nothing of others"
+    assert attempt("ben", "ben", "198.51.100.1").status_code == 429
+    assert attempt("ben", "ben", "192.0.2.9").status_code == 302
+
+
+def test_a_network_of_64_bits_is_one_place(portal: Portal) -> None:
+    for n in range(settings.AXES_FAILURE_LIMIT):
+        response = attempt("wrong", address=f"2001:db8::{n + 1:x}")
+    assert response.status_code == 429
+    assert attempt("ada", address="2001:db8::ffff:1").status_code == 429
+    assert attempt("ada", address="2001:db8:0:1::1").status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        pytest.param("192.0.2.7", "192.0.2.7", id="version 4"),
+        pytest.param("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::", id="version 6: its network"),
+        pytest.param("::ffff:192.0.2.7", "192.0.2.7", id="version 4 written as 6"),
+        pytest.param("", None, id="none"),
+    ],
+)
+def test_failures_are_counted_by_place(address: str, place: str | None) -> None:
+    assert client_place(RequestFactory().get("/", REMOTE_ADDR=address)) == place
+
+
+def test_who_comes_over_a_socket_is_not_one_place_with_all_others(portal: Portal) -> None:
+    for n in range(settings.SIGN_IN_FAILURES_PER_PLACE):
+        attempt("wrong", f"person-{n}", "")
+    assert attempt("ada", address="").status_code == 302
 
 
 def test_even_the_right_password_waits_then(portal: Portal) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,13 +13,15 @@ import requests
 from allauth.account.models import EmailAddress
 from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django import Settings
 
 from apps.accounts.domain.groups import read_rules
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Membership, User
-from apps.accounts.services import PersonChanges, make_person
+from apps.accounts.services import By, PersonChanges, make_person
+from apps.web.provider_documents import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn
 from tests.factories import make_team, make_user, token_of
 from tests.sign_in_provider import (
@@ -44,6 +47,7 @@ RULES = "gpu-admins=admin, money=finance, vision-leads=lead:vision, vision=membe
 
 @pytest.fixture
 def provider(db: None, settings: Settings) -> Iterator[Provider]:
+    CONFIGURATIONS.forget()  # an address may come back with another provider behind it
     with running_provider() as running:
         running.claims = dict(ADA)
         settings.SINGLE_SIGN_ON = SingleSignOn(
@@ -168,7 +172,8 @@ def test_a_name_alone_takes_no_account_over(provider: Provider) -> None:
 
 
 def test_an_account_without_a_password_waits_for_the_one_of_its_name(provider: Provider) -> None:
-    make_person("ada", PersonChanges(role=Role.FINANCE), password=None)
+    by, now = By("cleo", "test"), timezone.now()
+    make_person("ada", PersonChanges(role=Role.FINANCE), password=None, by=by, now=now)
     client = Client()
     assert sign_in(client).status_code == 302
     assert who(client) == "ada"
@@ -200,6 +205,15 @@ def test_names_that_differ_in_case_alone_are_not_two_people(name: str, provider:
     make_user("ada")
     provider.claims |= {"preferred_username": name}
     assert sign_in(Client()).status_code == 403
+
+
+@pytest.mark.parametrize("name", ["portal", "Portal", "p\u043ertal"])
+def test_nobody_comes_in_under_a_name_of_the_portal(name: str, provider: Provider) -> None:
+    provider.claims |= {"preferred_username": name}
+    response = sign_in(Client())
+    assert response.status_code == 403
+    assert "what the portal calls itself" in problem(response)
+    assert not User.objects.exists()
 
 
 # ---------------------------------------------------------------- what groups give
@@ -282,6 +296,37 @@ def test_who_leaves_all_groups_is_shut_out_with_sessions_and_tokens(
     assert client.get("/").status_code == 302
     headers = {"Authorization": f"Token {token}"}
     assert Client(headers=headers).get("/api/v1/tiers").status_code == 401
+
+
+def test_one_text_of_groups_is_one_group_and_not_the_words_in_it(provider: Provider) -> None:
+    provider.claims |= {"groups": "not gpu-admins"}
+    sign_in(Client())
+    assert role_and_places()[0] == "viewer"
+    provider.claims |= {"groups": "gpu-admins"}
+    sign_in(Client())
+    assert role_and_places()[0] == "admin"
+
+
+def test_tokens_rest_when_the_provider_has_not_vouched_for_their_person_for_long(
+    provider: Provider, settings: Settings
+) -> None:
+    settings.SINGLE_SIGN_ON = replace(settings.SINGLE_SIGN_ON, token_days=7)
+    provider.claims |= {"groups": ["gpu-admins"]}
+    sign_in(Client())
+    script = make_user("nightly")
+    reader, of_script = (
+        Client(headers={"Authorization": f"Token {token_of(person)}"})
+        for person in (User.objects.get(username="ada"), script)
+    )
+    assert reader.get("/api/v1/tiers").status_code == 200
+    SocialAccount.objects.update(last_login=timezone.now() - timedelta(days=7, minutes=1))
+    refused = reader.get("/api/v1/tiers")
+    assert refused.status_code == 401
+    assert refused["Content-Type"] == "application/problem+json"
+    assert "works again once they have signed in" in refused.json()["detail"]
+    assert of_script.get("/api/v1/tiers").status_code == 200, "it has a password of its own"
+    sign_in(Client())
+    assert reader.get("/api/v1/tiers").status_code == 200
 
 
 def test_a_stranger_without_a_group_gets_no_account(provider: Provider, settings: Settings) -> None:
@@ -454,6 +499,23 @@ def test_a_configuration_that_cannot_be_used_is_said_on_the_sign_in_page(
     response = Client().get("/sign-in/provider/")
     assert response.status_code == 502
     problem(response)
+
+
+def test_going_to_the_provider_again_and_again_asks_for_its_configuration_once(
+    provider: Provider,
+) -> None:
+    places = {Client().get("/sign-in/provider/")["Location"].partition("?")[0] for _ in range(5)}
+    assert places == {f"{provider.url}/authorize"}
+    assert provider.fetched.count("/.well-known/openid-configuration") == 1
+
+
+def test_a_provider_that_is_away_is_not_asked_at_every_click(provider: Provider) -> None:
+    provider.answers["/.well-known/openid-configuration"] = (503, {})
+    for _ in range(4):
+        response = Client().get("/sign-in/provider/")
+        assert response.status_code == 502
+        assert "does not answer" in problem(response)
+    assert provider.fetched.count("/.well-known/openid-configuration") == 1
 
 
 def test_while_the_provider_is_down_passwords_still_work(settings: Settings, db: None) -> None:

@@ -1,16 +1,17 @@
 """A team's week in words and numbers."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from html import unescape
 
 import pytest
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.fairness.models import FairTierHour
+from apps.fairness.models import FairDate, FairTierHour
 from tests.factories import Portal
 from tests.web.pages import records_of, table_links, text_of
-from tests.web.promises import MORNING
+from tests.web.promises import HOUR, MORNING
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 
@@ -95,6 +96,37 @@ def test_every_table_comes_as_a_file(admin: Client) -> None:
     for link in links:
         assert "week=2025-10-22" in link
         assert records_of(admin, link)
+
+
+def test_it_says_when_it_was_made_of_when_and_how_much_is_known(admin: Client) -> None:
+    page = words(text_of(admin, f"{VISION}?{WEEK}"))
+    assert "of Mon 20 Oct 2025 00:00 to Mon 27 Oct 2025 00:00, local to Europe/Berlin." in page
+    # The clocks went back in that week.
+    assert "Of the 169 hours of the week 4 are known" in page
+    assert "the others are in no figure" in page
+    assert "Made " in page
+
+
+def test_a_week_that_is_known_whole_says_so(portal: Portal, admin: Client) -> None:
+    FairTierHour.objects.all().delete()
+    FairDate.objects.all().delete()
+    start = datetime(2025, 10, 19, 22, tzinfo=UTC)
+    for tier in portal.tiers:
+        FairTierHour.objects.bulk_create(
+            FairTierHour(tier=tier, hour=start + n * HOUR, state="complete", watched=True)
+            for n in range(169)
+        )
+    page = words(text_of(admin, f"{VISION}?{WEEK}"))
+    assert "All 169 hours of the week are known." in page
+
+
+def test_once_hours_are_gone_nobody_is_said_to_have_held_nothing_idle(
+    portal: Portal, admin: Client
+) -> None:
+    gone = "Who held GPUs idle meanwhile is not known any more"
+    assert gone not in words(text_of(admin, f"{VISION}?{WEEK}"))
+    FairDate.objects.update(pruned=True)
+    assert gone in words(text_of(admin, f"{VISION}?{WEEK}"))
 
 
 def test_what_is_for_the_screen_is_left_out_on_paper(admin: Client) -> None:

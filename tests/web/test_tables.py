@@ -105,3 +105,18 @@ def test_a_name_that_fits_no_address_has_no_link(name: str) -> None:
 def test_an_address_keeps_the_query_and_escapes_names() -> None:
     link = href("team", (("window", "7d"), ("cluster", "a&b")), name="x y")
     assert link == "/teams/x%20y/?window=7d&cluster=a%26b"
+
+
+def test_of_rows_that_are_made_later_only_those_shown_are_made() -> None:
+    made: list[int] = []
+
+    def row_of(number: int) -> Row:
+        made.append(number)
+        return Row({"name": str(number)})
+
+    rows = tables.LaterRows(range(1000), row_of)
+    assert len(rows) == 1000
+    assert [row.values["name"] for row in rows[10:12]] == ["10", "11"]
+    assert rows[-1].values["name"] == "999"
+    assert made == [10, 11, 999]
+    assert len(list(rows)) == 1000

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -13,8 +14,11 @@ from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.domain.costing import WASTE
 from apps.costs.domain.money import cents, money
+from apps.costs.models import PricedHour
 from apps.costs.selectors import waterfall
-from tests.costs.portal import PRICES, Priced, make_priced, rows
+from apps.costs.services import price_hours, prune
+from apps.usage.models import Day
+from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows
 from tests.factories import A100, make_portal
 from tests.web.pages import file_of, text_of
 from tests.web.shown import tables_of
@@ -106,3 +110,53 @@ def test_the_page_takes_few_queries(
 ) -> None:
     with django_assert_max_num_queries(48):
         text_of(finance, f"/waste/?{DAYS}")
+
+
+def test_hours_that_are_not_priced_yet_are_told(priced: Priced, finance: Client) -> None:
+    assert "Not all is priced" not in text_of(finance, f"/waste/?{DAYS}")
+    PricedHour.objects.filter(cluster=priced.portal.clusters[0]).delete()
+    for path in ("/waste/", "/costs/"):
+        page = text_of(finance, f"{path}?{DAYS}")
+        assert "48 collected hours of west in this window are not priced yet" in page
+    assert "All capacity costs at least" in text_of(finance, f"/waste/?{DAYS}")
+    assert "At least" in text_of(finance, f"/costs/?{DAYS}")
+
+
+def test_a_lead_is_told_that_it_is_not_all_capacity(priced: Priced, signed_in: SignIn) -> None:
+    page = text_of(signed_in(priced.portal.ada), f"/waste/?{DAYS}")
+    assert "What your teams held and what nobody held costs" in page
+    assert "All capacity costs" not in page
+
+
+def test_waste_is_not_compared_with_a_period_of_few_hours(priced: Priced, finance: Client) -> None:
+    alone = text_of(finance, f"/waste/?{DAYS}")
+    assert "No comparison: only 0 of 48 hours of the 2 days before have facts." in alone
+    second = "first=2026-10-31&last=2026-10-31"
+    assert "No comparison" not in text_of(finance, f"/waste/?{second}")
+    PricedHour.objects.filter(hour__lt=priced.window.start + timedelta(hours=20)).delete()
+    said = "No comparison: only 4 of 24 hours of the day before have facts and were priced."
+    for path in ("/waste/", "/costs/"):
+        assert said in text_of(finance, f"{path}?{second}")
+
+
+def test_the_worst_workloads_of_hours_that_are_kept_no_longer_are_refused_with_the_reason(
+    priced: Priced, finance: Client
+) -> None:
+    Day.objects.update(pruned=True)
+    prune()
+    page = text_of(finance, "/waste/?start=2026-10-30T05:00&end=2026-10-31T05:00")
+    assert "is kept by whole days alone" in page
+    assert "All capacity costs" in page
+
+
+def test_energy_is_told_on_top_of_the_capacity(signed_in: SignIn) -> None:
+    priced = make_priced(prices=())
+    make_price(A100, "on-demand", "1", per_kwh=Decimal("30"))
+    price_hours(now=NOW)
+    finance = signed_in(priced.portal.finn)
+    page = text_of(finance, f"/waste/?{DAYS}")
+    (fall,) = waterfall(priced.window, visibility=EVERYTHING)
+    assert "Measured energy costs 2.88 USD on top" in page
+    assert f"{cents([fall.total + fall.energy])[0]} USD in all" in page
+    explorer = text_of(finance, f"/costs/?{DAYS}&by=none")
+    assert "Energy" in column(explorer, "lines", "Cause")

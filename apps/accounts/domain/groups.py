@@ -1,6 +1,5 @@
 """What groups of a sign-in provider mean here: a role, and places on teams."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -78,13 +77,14 @@ def granted(groups: Iterable[str], rules: Sequence[GroupRule]) -> Granted:
 
 
 def groups_in(claim: object) -> tuple[str, ...]:
-    """Return the groups that a claim holds: a list of names, or names in one text.
+    """Return the groups that a claim holds: a list of names, or one name as a text.
 
-    Providers send a list, or one text with the names between blanks or commas. Whatever else
-    there is gives none, which gives no rights.
+    A text is one group whatever it holds: names may have blanks and commas in them (as those of a
+    directory), and a part of a name must not pass for another group. Whatever else there is gives
+    none, which gives no rights.
     """
     if isinstance(claim, str):
-        return tuple(word for word in re.split(r"[\s,]+", claim) if word)
+        return (claim,) if claim.strip() else ()
     if isinstance(claim, list):
         return tuple(name for name in claim if isinstance(name, str))
     return ()

@@ -1,6 +1,7 @@
 """Writes of people, their tokens and views, and of teams as the catalog names them."""
 
 from apps.accounts.services.admission import AdmissionRefused, Identity, admit, dismiss
+from apps.accounts.services.journal import By, Line, from_command, noted, the_portal
 from apps.accounts.services.people import (
     Person,
     PersonChanges,
@@ -50,9 +51,11 @@ __all__ = [
     "UNASSIGNED",
     "USUAL_DAYS",
     "AdmissionRefused",
+    "By",
     "Identity",
     "IssuedToken",
     "LeadRecord",
+    "Line",
     "Person",
     "PersonChanges",
     "TeamRecord",
@@ -66,12 +69,14 @@ __all__ = [
     "dismiss",
     "end_sessions",
     "ensure_builtin",
+    "from_command",
     "issue_token",
     "loaded_leads",
     "loaded_teams",
     "lock_catalog",
     "make_person",
     "note_use",
+    "noted",
     "person_exists",
     "revoke_all",
     "revoke_named",
@@ -79,6 +84,7 @@ __all__ = [
     "save_view",
     "switch_person",
     "team_ids",
+    "the_portal",
     "write_leads",
     "write_teams",
 ]

@@ -4,15 +4,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from allauth.socialaccount.models import SocialAccount
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from apps.accounts.domain.groups import Granted
+from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Membership, Team, User
-from apps.accounts.services.people import end_sessions
+from apps.accounts.services.journal import By, note
+from apps.accounts.services.people import end_sessions, standing_of, subject_of
 from apps.accounts.services.tokens import revoke_all
 
 logger = logging.getLogger(__name__)
@@ -39,30 +42,61 @@ class Identity:
     last_name: str = ""
 
 
-def admit(identity: Identity, gives: Granted) -> SocialAccount:
+def admit(identity: Identity, gives: Granted, *, origin: str, now: datetime) -> SocialAccount:
     """Return the account of `identity`, made where there is none, with what its groups give now.
 
     Role and places on teams that came from groups follow them; what the catalog gave stays.
-    Raises AdmissionRefused.
+    `origin` is the address that the person signs in from. Raises AdmissionRefused.
     """
     try:
         with transaction.atomic():
-            account = _account_of(identity) or _new_account(identity)
+            account = _account_of(identity)
+            is_new = account is None
+            account = account or _new_account(identity)
             user = User.objects.select_for_update().get(pk=account.user_id)
-            if not user.is_active:
-                raise AdmissionRefused(
-                    "This account is switched off. Ask an administrator to switch it on."
-                )
+            _check_admitted(user)
+            before = _place_and_standing(user)
             _follow(user, identity, gives)
             _place(user, gives.teams)
+            # When the provider last vouched for the person: tokens hold from then for a while.
+            SocialAccount.objects.filter(pk=account.pk).update(last_login=now)
+            action = "bind_account" if is_new else "follow_groups"
+            after = _place_and_standing(user)
+            if is_new:
+                after["signs_in_by"] = identity.issuer
+            by = By(user.username, origin)
+            note(by, action, subject_of(user), at=now, before=before, after=after)
     except IntegrityError as error:
         raise AdmissionRefused("Two sign-ins came at once: try again.") from error
     account.user = user
     return account
 
 
+def _check_admitted(user: User) -> None:
+    if not user.is_active:
+        raise AdmissionRefused(
+            "This account is switched off. Ask an administrator to switch it on."
+        )
+    if is_reserved(user.username):
+        raise AdmissionRefused(
+            f"“{user.username}” is, or looks like, what the portal calls itself: nobody signs in "
+            "with that name."
+        )
+
+
+def _place_and_standing(user: User) -> dict[str, Any]:
+    """Return what the audit tells of an account whose groups may have changed. One query."""
+    places = Membership.objects.filter(username=user.username, source=Membership.Source.GROUPS)
+    rows = places.order_by("team__name").values_list("team__name", "lead")
+    return {**standing_of(user), "teams_by_groups": {name: _word(lead=lead) for name, lead in rows}}
+
+
+def _word(*, lead: bool) -> str:
+    return "lead" if lead else "member"
+
+
 @transaction.atomic
-def dismiss(identity: Identity, *, now: datetime) -> None:
+def dismiss(identity: Identity, *, origin: str, now: datetime) -> None:
     """Take back what groups gave to somebody who is in none that may use the portal.
 
     Their sessions end and their tokens are revoked: either would outlive the groups.
@@ -71,12 +105,18 @@ def dismiss(identity: Identity, *, now: datetime) -> None:
     if account is None:
         return
     user = User.objects.select_for_update().get(pk=account.user_id)
+    before = _place_and_standing(user)
     user.role, user.role_from_groups = Role.VIEWER.value, True
     user.is_superuser = user.is_staff = False
     user.save(update_fields=["role", "role_from_groups", "is_superuser", "is_staff"])
     _place(user, {})
     end_sessions(user)
-    revoke_all(user, now=now)
+    by = By(user.username, origin)
+    revoked = revoke_all(user, by=by, now=now)
+    after = _place_and_standing(user)
+    if revoked:
+        after["tokens_revoked"] = revoked
+    note(by, "dismiss_account", subject_of(user), at=now, before=before, after=after)
 
 
 def _account_of(identity: Identity) -> SocialAccount | None:
@@ -97,6 +137,11 @@ def _new_account(identity: Identity) -> SocialAccount:
 
 
 def _new_user(identity: Identity) -> User:
+    if is_reserved(identity.username):
+        raise AdmissionRefused(
+            f"Your name at the provider, “{identity.username}”, cannot be a user name here: it is, "
+            "or looks like, what the portal calls itself."
+        )
     user = User(username=identity.username)
     user.set_unusable_password()
     try:

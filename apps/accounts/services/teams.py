@@ -1,11 +1,16 @@
 """Writes of teams and their people, as the catalog names them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from django.db import transaction
+from django.utils import timezone
+
 from apps.accounts.models import Membership, Team
+from apps.accounts.services.journal import note, the_portal
 
 UNASSIGNED = "unassigned"
+_CATALOG = the_portal("load_catalog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,29 @@ def loaded_teams() -> list[TeamRecord]:
     return [TeamRecord(t.name, t.cost_center, t.active, t.pk) for t in rows]
 
 
+@transaction.atomic(savepoint=False)
 def write_teams(records: Sequence[TeamRecord]) -> None:
-    """Insert the records without pk and update the others."""
+    """Insert the records without pk and update the others; all are told in one line."""
+    if not records:
+        return
+    known = {record.pk for record in records if record.pk}
+    kept = {team.name: _told(team) for team in loaded_teams() if team.pk in known} if known else {}
     rows = [Team(pk=r.pk, name=r.name, cost_center=r.cost_center, active=r.active) for r in records]
     Team.objects.bulk_update([row for row in rows if row.pk], ["cost_center", "active"])
     Team.objects.bulk_create([row for row in rows if not row.pk])
+    _tell("change_teams", kept, {record.name: _told(record) for record in records})
+
+
+def _told(record: TeamRecord) -> dict[str, str | bool]:
+    return {"cost_center": record.cost_center, "active": record.active}
+
+
+def _tell(action: str, before: Mapping[str, object], after: Mapping[str, object]) -> None:
+    """Tell of what a catalog changed: one line by team, as a first catalog may have hundreds.
+
+    The time is when it is written; what a catalog says may hold from another.
+    """
+    note(_CATALOG, action, "catalog", at=timezone.now(), before=before, after=after)
 
 
 def loaded_leads() -> list[LeadRecord]:
@@ -72,10 +95,12 @@ def loaded_leads() -> list[LeadRecord]:
     ]
 
 
+@transaction.atomic(savepoint=False)
 def write_leads(records: Sequence[LeadRecord]) -> None:
-    """Insert the records without pk and update whether the others lead."""
+    """Insert the records without pk and update whether the others lead; told in one line."""
     if not records:
         return
+    held = _places(loaded_leads(), of={record.team for record in records})
     teams = team_ids()
     rows = [
         Membership(pk=r.pk, team_id=teams[r.team], username=r.username, lead=r.lead)
@@ -83,3 +108,14 @@ def write_leads(records: Sequence[LeadRecord]) -> None:
     ]
     Membership.objects.bulk_update([row for row in rows if row.pk], ["lead"])
     Membership.objects.bulk_create([row for row in rows if not row.pk])
+    given = _places(records, of=held.keys())
+    _tell("change_places", held, {team: {**held[team], **given[team]} for team in held})
+
+
+def _places(records: Iterable[LeadRecord], *, of: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return team → user name → `lead` or `member`, of these teams."""
+    places: dict[str, dict[str, str]] = {team: {} for team in of}
+    for record in records:
+        if record.team in places:
+            places[record.team][record.username] = "lead" if record.lead else "member"
+    return places

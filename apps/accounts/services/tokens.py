@@ -5,12 +5,15 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import OperationalError, transaction
 
+from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.scopes import Scope, packed
 from apps.accounts.models import ApiToken, User
 from apps.accounts.permissions import can_review
+from apps.accounts.services.journal import By, note, the_portal
 
 # Says to whoever finds one, and to programs that search for lost secrets, what it is.
 PREFIX = "gpuportal_"
@@ -47,23 +50,22 @@ def issue_token(
     scopes: Iterable[Scope] = (Scope.READ,),
     days: int = USUAL_DAYS,
     limited: bool = True,
+    by: By | None = None,
 ) -> IssuedToken:
     """Make a token of `user` that expires after `days`. Raises TokenRefused.
 
-    `limited`: no more than MOST_TOKENS, as for who makes their own.
+    `limited`: no more than MOST_TOKENS, as for who makes their own. `by` is who makes it, the
+    portal itself unless given.
     """
     name, chosen = _checked_name(name), frozenset(scopes)
-    if not 1 <= days <= LONGEST_DAYS:
-        raise TokenRefused(f"A token holds from 1 to {LONGEST_DAYS} days.")
-    if Scope.DECIDE in chosen and not can_review(user):
-        raise TokenRefused("Only administrators review requests, so only their tokens can decide.")
+    _check_may(user, chosen, days)
     User.objects.select_for_update(no_key=True).get(pk=user.pk)  # so that two do not both count 19
     live = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now)
     if limited and live.count() >= MOST_TOKENS:
         raise TokenRefused(f"There are {MOST_TOKENS} tokens already: revoke one that is not used.")
     key = f"{PREFIX}{secrets.token_urlsafe(32)}"
     expires_at = now + timedelta(days=days)
-    ApiToken.objects.create(
+    token = ApiToken.objects.create(
         user=user,
         name=name,
         digest=digest_of(key),
@@ -72,7 +74,32 @@ def issue_token(
         created_at=now,
         expires_at=expires_at,
     )
+    actor, subject = by or the_portal("portal"), _subject_of(token)
+    note(actor, "make_token", subject, at=now, after=_told(token, user))
     return IssuedToken(key=key, name=name, expires_at=expires_at)
+
+
+def _check_may(user: User, chosen: frozenset[Scope], days: int) -> None:
+    if not 1 <= days <= LONGEST_DAYS:
+        raise TokenRefused(f"A token holds from 1 to {LONGEST_DAYS} days.")
+    if Scope.DECIDE in chosen and not can_review(user):
+        raise TokenRefused("Only administrators review requests, so only their tokens can decide.")
+    if is_reserved(user.username):
+        raise TokenRefused(f"{user.username!r} is a name of the portal itself, and gets no token.")
+
+
+def _told(token: ApiToken, user: User) -> dict[str, Any]:
+    """Return what the audit tells of a token: nothing of the key, not even its last characters."""
+    return {
+        "of": user.username,
+        "name": token.name,
+        "scopes": token.scopes,
+        "expires_at": token.expires_at.isoformat(),
+    }
+
+
+def _subject_of(token: ApiToken) -> str:
+    return f"token/{token.pk}"
 
 
 def _checked_name(text: str) -> str:
@@ -84,23 +111,34 @@ def _checked_name(text: str) -> str:
     return name
 
 
-def revoke_token(user: User, pk: int, *, now: datetime) -> bool:
-    """Make a token of `user` useless for good; says whether there was a live one. One query."""
-    return bool(_revoke(user, now, pk=pk))
+def revoke_token(user: User, pk: int, *, now: datetime, by: By | None = None) -> bool:
+    """Make a token of `user` useless for good; says whether there was a live one."""
+    return bool(_revoke(user, now, by, pk=pk))
 
 
-def revoke_named(user: User, name: str, *, now: datetime) -> int:
-    """Revoke all tokens of `user` of this name; returns how many. One query."""
-    return _revoke(user, now, name=name)
+def revoke_named(user: User, name: str, *, now: datetime, by: By | None = None) -> int:
+    """Revoke all tokens of `user` of this name; returns how many."""
+    return _revoke(user, now, by, name=name)
 
 
-def revoke_all(user: User, *, now: datetime) -> int:
-    """Revoke all tokens of `user`; returns how many. One query."""
-    return _revoke(user, now)
+def revoke_all(user: User, *, now: datetime, by: By | None = None) -> int:
+    """Revoke all tokens of `user`; returns how many."""
+    return _revoke(user, now, by)
 
 
-def _revoke(user: User, now: datetime, **which: object) -> int:
-    return ApiToken.objects.filter(user=user, revoked_at=None, **which).update(revoked_at=now)
+@transaction.atomic
+def _revoke(user: User, now: datetime, by: By | None, **which: object) -> int:
+    """Revoke tokens, and tell of each: who made one long ago is found by its line alone."""
+    # The person first, as all that is audited about them: two that take turns the other way round
+    # would wait for each other.
+    User.objects.select_for_update(no_key=True).filter(pk=user.pk).first()
+    live = ApiToken.objects.filter(user=user, revoked_at=None, **which)
+    tokens = list(live.select_for_update().order_by("pk"))
+    ApiToken.objects.filter(pk__in=[token.pk for token in tokens]).update(revoked_at=now)
+    actor = by or the_portal("portal")
+    for token in tokens:
+        note(actor, "revoke_token", _subject_of(token), at=now, before=_told(token, user))
+    return len(tokens)
 
 
 def note_use(pk: int, *, now: datetime) -> None:

@@ -132,7 +132,7 @@ def _moved_on(mark: Mark, order: Order, look: Look) -> Decision:
     """Somebody else has changed or removed the limit; ours is not there and was never seen."""
     ours = "Nothing was written"
     if mark is Mark.SENDING:
-        ours = f"{order.wanted} was sent without an answer and never seen in the cluster"
+        ours = f"{order.wanted} was sent and never seen in the cluster"
     if look.amount is None:
         return Decision(Do.FAILED, f"{ours}: {look.why or 'the limit is gone'}.")
     return Decision(

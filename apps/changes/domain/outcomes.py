@@ -35,7 +35,8 @@ class Silence(StrEnum):
 class Answer:
     """What the server answered, or why it did not (`silence`, then `status` is 0).
 
-    `message`, `reason` and `caused` come from its Status object, where it sent one.
+    `message`, `reason` and `caused` come from its Status object, where it sent one. `strange`: it
+    said yes, but not with the object that was asked for, as the sign-in page of a proxy does.
     """
 
     status: int = 0
@@ -44,15 +45,24 @@ class Answer:
     caused: bool = False
     retry_after_seconds: float | None = None
     silence: Silence | None = None
+    strange: bool = False
+
+    @property
+    def is_yes(self) -> bool:
+        return 200 <= self.status < 300
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What follows from an answer; `sentence` is for the record and the page."""
+    """What follows from an answer; `sentence` is for the record and the page.
+
+    `detail` are the server's own words, which may name addresses and accounts: for administrators.
+    """
 
     then: Then
     sentence: str
     retry_after_seconds: float | None = None
+    detail: str = ""
 
 
 def answer_of(status: int, body: object, *, retry_after: str | None = None) -> Answer:
@@ -71,7 +81,8 @@ def answer_of(status: int, body: object, *, retry_after: str | None = None) -> A
     )
 
 
-_WEBHOOK: Final = "admission webhook"
+_RULES: Final = ("admission webhook", "ValidatingAdmissionPolicy")
+"""What stands in the message where a rule of the cluster said no, of whatever status."""
 _REFUSED: Final[Mapping[int, str]] = {
     400: "The API server could not read the change",
     401: "The API server does not accept the portal's credentials",
@@ -87,16 +98,19 @@ _REFUSED: Final[Mapping[int, str]] = {
 
 
 def meaning(answer: Answer, step: Step) -> Meaning:
-    """Return what an answer to a step means. The cluster's own words stand at the end.
+    """Return what an answer to a step means.
 
     Only a patch can leave doubt: after a lost answer, a conflict or an error of the server it
     has to be looked at what the cluster shows. A 422 without a cause is a patch whose test
     failed: the same status as for an invalid value, told apart by the causes that only that has.
+    A rule of the cluster may say no with any status of its own, that of a failed test too.
     """
     if answer.silence is not None:
         return _unanswered(answer.silence, step)
-    if 200 <= answer.status < 300:
-        return Meaning(Then.GO_ON, "")
+    if answer.is_yes:
+        return _strange(step) if answer.strange else Meaning(Then.GO_ON, "")
+    if 400 <= answer.status < 500 and any(rule in answer.message for rule in _RULES):
+        return _refused("A rule of the cluster (admission) refused the new value", answer)
     if answer.status == 422 and not answer.caused:
         return Meaning(
             Then.LOOK_FIRST,
@@ -109,7 +123,14 @@ def meaning(answer: Answer, step: Step) -> Meaning:
         return Meaning(Then.RETRY, text, answer.retry_after_seconds)
     if answer.status >= 500:
         return _broken(answer, step)
-    return Meaning(Then.FAILED, _with_words(_refusal(answer), answer))
+    return _refused(_REFUSED.get(answer.status, f"The API server answered {answer.status}"), answer)
+
+
+def _strange(step: Step) -> Meaning:
+    what = "The API server's answer does not show the quota as it was asked for"
+    if step is Step.PATCH:
+        return Meaning(Then.LOOK_FIRST, f"{what}; the cluster is asked what it shows.")
+    return Meaning(Then.RETRY, f"{what}; it will be tried again.")
 
 
 def _unanswered(silence: Silence, step: Step) -> Meaning:
@@ -124,7 +145,7 @@ def _unanswered(silence: Silence, step: Step) -> Meaning:
 def _conflict(answer: Answer) -> Meaning:
     if answer.reason == "Conflict" and answer.caused and "conflict with" in answer.message:
         text = "Another owner of this field is in the way"
-        return Meaning(Then.FAILED, _with_words(text, answer))
+        return _refused(text, answer)
     return Meaning(
         Then.LOOK_FIRST,
         "Someone changed the object at the same moment; the cluster is asked what it shows.",
@@ -134,16 +155,10 @@ def _conflict(answer: Answer) -> Meaning:
 def _broken(answer: Answer, step: Step) -> Meaning:
     if step is Step.PATCH:
         text = f"The API server answered {answer.status}; the cluster is asked what it shows."
-        return Meaning(Then.LOOK_FIRST, text, answer.retry_after_seconds)
+        return Meaning(Then.LOOK_FIRST, text, answer.retry_after_seconds, answer.message)
     text = f"The API server answered {answer.status}; it will be tried again."
-    return Meaning(Then.RETRY, text, answer.retry_after_seconds)
+    return Meaning(Then.RETRY, text, answer.retry_after_seconds, answer.message)
 
 
-def _refusal(answer: Answer) -> str:
-    if answer.status == 403 and _WEBHOOK in answer.message:
-        return "A rule of the cluster (admission webhook) refused the new value"
-    return _REFUSED.get(answer.status, f"The API server answered {answer.status}")
-
-
-def _with_words(text: str, answer: Answer) -> str:
-    return f"{text}: {answer.message}" if answer.message else f"{text}."
+def _refused(text: str, answer: Answer) -> Meaning:
+    return Meaning(Then.FAILED, f"{text}.", detail=answer.message)

@@ -68,6 +68,15 @@ def patch_for(
     ]
 
 
+def is_object(target: Target, body: Object) -> bool:
+    """Say whether an answer is the object that a target stands in, by kind and name."""
+    metadata = body.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return False
+    shown = (body.get("kind"), metadata.get("namespace", ""), metadata.get("name"))
+    return shown == (target.source.value, target.namespace, target.name)
+
+
 def live_amount(target: Target, live: Object | None) -> Quantity | None:
     """Return what the object shows; None where the object, the key or an amount is not there."""
     if live is None:
@@ -91,11 +100,9 @@ def locate(target: Target, live: Object) -> Spot:
 
 
 def _check_object(target: Target, live: Object) -> None:
-    metadata = live.get("metadata") or {}
-    shown = (live.get("kind"), metadata.get("namespace", ""), metadata.get("name"))
-    if shown != (target.source.value, target.namespace, target.name):
-        raise PatchRefused(f"{target}: the server answered with another object, {shown}.")
-    if metadata.get("deletionTimestamp"):
+    if not is_object(target, live):
+        raise PatchRefused(f"{target}: the server answered with another object.")
+    if live["metadata"].get("deletionTimestamp"):
         raise PatchRefused(f"{target}: the object is being deleted.")
     if isinstance(target, QuotaKey):
         check_key(target.key, named=[target.resource])

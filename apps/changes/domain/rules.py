@@ -26,19 +26,24 @@ class Rules:
 class Facts:
     """What is known of a request when it is submitted; None is not known.
 
-    `gpus` is the change in GPU-equivalents of the dearest tier reached, negative for a decrease.
-    `quota_gpus_after` is held against `fair_share_gpus` (mean of the last 30 days).
+    `gpus` is the change in GPU-equivalents of the tier that weighs most, negative for a decrease.
+    `promised_gpus_after` is what all quotas of the team promise it in the tiers that the key
+    reaches, with the change; it is held against `fair_share_gpus` (mean of the last 30 days).
+    `shared`: several teams hold under the limit, so that one of them cannot ask for all.
+    `cost_per_month` is in `currency`.
     `budget_burn_rate` 1.0 lands exactly on budget; a team without a budget has `no_budget`.
     `used_above_new_limit`: more is in use now than the new limit. `foreign_owner`: another tool
     owns the field.
     """
 
     gpus: float | None
-    quota_gpus_after: float | None = None
+    promised_gpus_after: float | None = None
     fair_share_gpus: float | None = None
     budget_burn_rate: float | None = None
     no_budget: bool = False
     cost_per_month: Decimal | None = None
+    currency: str = ""
+    shared: bool = False
     used_above_new_limit: bool = False
     foreign_owner: bool = False
 
@@ -76,6 +81,7 @@ def _of_decrease(facts: Facts, rules: Rules) -> tuple[Check, ...]:
     used = "More is in use than the new limit" if above else "What is in use stays within the limit"
     return (
         Check("rule", rules.decreases_by_rule, f"Decreases {on} approved by rule here."),
+        _own(facts),
         Check("in use", not above, f"{used}."),
         _owner(facts),
     )
@@ -85,11 +91,18 @@ def _of_raise(facts: Facts, rules: Rules) -> tuple[Check, ...]:
     on = "are" if rules.raises_by_rule else "are not"
     return (
         Check("rule", rules.raises_by_rule, f"Small raises {on} approved by rule here."),
+        _own(facts),
         _small(facts, rules),
         _within_share(facts),
         _within_budget(facts),
         _owner(facts),
     )
+
+
+def _own(facts: Facts) -> Check:
+    """A lead speaks for one team: what others hold under the same limit is not theirs to change."""
+    text = "Several teams share this limit." if facts.shared else "No other team shares this limit."
+    return Check("own", not facts.shared, text)
 
 
 def _small(facts: Facts, rules: Rules) -> Check:
@@ -105,12 +118,12 @@ def _small(facts: Facts, rules: Rules) -> Check:
 
 
 def _within_share(facts: Facts) -> Check:
-    after, share = facts.quota_gpus_after, facts.fair_share_gpus
+    after, share = facts.promised_gpus_after, facts.fair_share_gpus
     if after is None or share is None:
         return Check("fair share", holds=False, sentence="The team's fair share is not known.")
     holds = after <= share
     sign = "within" if holds else "above"
-    text = f"{_figure(after)} GPUs afterwards, {sign} the fair share of {_figure(share)}."
+    text = f"{_figure(after)} GPUs promised afterwards, {sign} the fair share of {_figure(share)}."
     return Check("fair share", holds, text)
 
 
@@ -140,7 +153,7 @@ def _two_people(facts: Facts, rules: Rules) -> Check | None:
             text = f"{_figure(facts.gpus)} GPUs: from {_figure(rules.two_from_gpus)} on two decide."
             return Check("two people", holds=True, sentence=text)
     if rules.two_from_cost is not None:
-        if facts.cost_per_month is None:
+        if facts.cost_per_month is None or facts.currency != rules.currency:
             return Check("two people", holds=True, sentence="Its cost is not known: two decide.")
         if facts.cost_per_month >= rules.two_from_cost:
             text = (

@@ -29,8 +29,15 @@ class State(StrEnum):
 FINAL: Final = frozenset({State.REJECTED, State.WITHDRAWN, State.REVERTED, State.EXPIRED})
 """States without a way out; APPLIED may stay for good, but can be reverted."""
 
-OPEN: Final = frozenset(State) - FINAL - {State.APPLIED}
-"""States in which a request stands in the way of another one for the same quota key."""
+WRITING: Final = frozenset({State.APPLYING, State.REVERTING})
+"""States in which the cluster is being changed: one request at a time for a quota key."""
+
+OPEN: Final = frozenset(State) - FINAL - {State.DRAFT, State.APPLIED, State.REVERTING}
+"""States in which a request is asked for: one at a time for a quota key.
+
+A draft asks for nothing yet, so that a forgotten one blocks nobody. A raise that goes back on its
+date waits for no one who asks for more: it does not belong here either.
+"""
 
 
 class Action(StrEnum):
@@ -192,11 +199,18 @@ TABLE: Final[tuple[Transition, ...]] = (
         "not possible now; the raised value stands and the record says why",
     ),
     *_rows(
-        [*_UNDECIDED, State.APPROVED, State.FAILED],
+        [State.DRAFT, *_UNDECIDED, State.APPROVED, State.FAILED],
         Action.EXPIRE,
         State.EXPIRED,
         [Who.SYSTEM],
-        "its time has passed",
+        "its time has passed; nothing was changed",
+    ),
+    *_rows(
+        [State.APPLIED],
+        Action.EXPIRE,
+        State.EXPIRED,
+        [Who.SYSTEM],
+        "its end has come while a later change stands; nothing is taken back",
     ),
 )
 

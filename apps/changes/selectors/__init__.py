@@ -1,14 +1,23 @@
 """Reads of quota changes: requests, one with everything, drift, and the audit."""
 
-from apps.changes.selectors.audit import audit_lines, audit_rows, audit_since
+from apps.changes.selectors.audit import (
+    EVERY_LINE,
+    AuditFilters,
+    audit_lines,
+    audit_rows,
+    audit_since,
+)
 from apps.changes.selectors.requests import (
     EVERY_REQUEST,
     drift_rows,
     open_request_of,
     request_detail,
     request_rows,
+    writable_clusters,
 )
+from apps.changes.selectors.review import gitops_file, review_queue, waiting_count
 from apps.changes.selectors.rows import (
+    Also,
     AuditRow,
     CommentRow,
     DriftRow,
@@ -16,11 +25,15 @@ from apps.changes.selectors.rows import (
     RequestDetail,
     RequestFilters,
     RequestRow,
+    ReviewRow,
     Which,
 )
 
 __all__ = [
+    "EVERY_LINE",
     "EVERY_REQUEST",
+    "Also",
+    "AuditFilters",
     "AuditRow",
     "CommentRow",
     "DriftRow",
@@ -28,12 +41,17 @@ __all__ = [
     "RequestDetail",
     "RequestFilters",
     "RequestRow",
+    "ReviewRow",
     "Which",
     "audit_lines",
     "audit_rows",
     "audit_since",
     "drift_rows",
+    "gitops_file",
     "open_request_of",
     "request_detail",
     "request_rows",
+    "review_queue",
+    "waiting_count",
+    "writable_clusters",
 ]

@@ -1,16 +1,33 @@
 """Requests: lists by whose turn it is, and one with everything on one screen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import NotAllowed
-from apps.changes.domain.states import State, allowed
-from apps.changes.models import OPEN_STATES, Author, ChangeRequest, DriftSpell, Execution
-from apps.changes.permissions import Actor, check_comment, seen_by, standing_of
+from apps.changes.domain.states import Action, State, TransitionDenied, allowed
+from apps.changes.models import (
+    OPEN_STATES,
+    SERVER_SAID,
+    Author,
+    ChangeRequest,
+    Comment,
+    DriftSpell,
+    Execution,
+)
+from apps.changes.permissions import (
+    Actor,
+    check_comment,
+    is_written_to,
+    seen_by,
+    standing_of,
+)
 from apps.changes.selectors.audit import history_of
 from apps.changes.selectors.rows import (
+    Also,
+    AuditRow,
     CommentRow,
     DriftRow,
     ExecutionRow,
@@ -19,6 +36,8 @@ from apps.changes.selectors.rows import (
     RequestRow,
     Which,
 )
+from apps.changes.selectors.stacked import check_on_top, goes_back_to
+from apps.clusters.models import Cluster
 from apps.usage.domain.rows import Page
 from apps.usage.selectors import cursors
 
@@ -42,18 +61,18 @@ def request_rows(
     `QUEUE` is what waits for the reader: for admins what is to be decided, applied or looked into
     and is not their own, for others what came back to them. Two queries. Raises CursorRefused.
     """
-    rows = _narrowed(_mine(_seen(actor), actor, which), filters)
+    rows = _narrowed(of_whom(seen(actor), actor, which), filters)
     if cursor is not None:
         text, pk = cursors.decode(f"{_KIND}-{which}", cursor, (str, int))
         at = cursors.moment(text)
         rows = rows.filter(Q(changed_at__lt=at) | Q(changed_at=at, pk__lt=pk))
     found = list(rows.order_by("-changed_at", "-pk")[: page_size + 1])
     shown = found[:page_size]
-    drifts = _open_drifts(shown)
+    drifts = open_drifts(shown)
     last = shown[-1] if len(found) > page_size else None
     key = None if last is None else (last.changed_at.isoformat(), last.pk)
     return Page(
-        rows=tuple(_row(one, drifts.get(one.pk, "")) for one in shown),
+        rows=tuple(row_of(one, drifts.get(one.pk, "")) for one in shown),
         next_cursor=None if key is None else cursors.encode(f"{_KIND}-{which}", key),
     )
 
@@ -61,30 +80,45 @@ def request_rows(
 def request_detail(pk: int, actor: Actor, *, history: int = 200) -> RequestDetail | None:
     """Return one request with everything; None where there is none that the reader may know of.
 
-    At most `history` lines of its audit, the newest first. Eight queries, at most.
+    At most `history` lines of its audit, the newest first. Ten queries, at most.
     """
-    request = _seen(actor).filter(pk=pk).first()
+    request = seen(actor).filter(pk=pk).first()
     if request is None:
         return None
     drifts = tuple(drift_rows(actor, request_id=pk, at_most=50))
+    comments = comments_of([request]).get(pk, ())
+    executions = list(request.executions.order_by("pk"))
+    back = _goes_back_to(request)
+    offer = _offer(request, comments)
+    actions = tuple(one.value for one in allowed(standing_of(request), actor.person))
+    may_comment = _may_comment(actor, request)
+    may = {
+        Also.COMMENT: may_comment,
+        Also.ACCEPT_OFFER: bool(offer) and Action.EDIT.value in actions,
+        Also.GIVE_UP: _is_admin(actor) and any(_waits_for_commit(one) for one in executions),
+        Also.ACCEPT_DRIFT: _is_admin(actor)
+        and any(one.ended_at is None and not one.accepted_by for one in drifts),
+    }
     now = next((one.sentence for one in drifts if one.ended_at is None), "")
     return RequestDetail(
-        row=_row(request, now),
+        row=row_of(request, now),
         evidence=request.evidence,
-        preview=_preview(request, actor),
+        preview=shown_preview(request.preview, actor),
         ruling=request.ruling,
-        comments=tuple(
-            CommentRow(*one)
-            for one in request.comments.order_by("at", "pk").values_list(
-                "at", "author", "text", "offer"
-            )
+        comments=comments,
+        executions=tuple(_execution(one, actor) for one in executions),
+        history=tuple(
+            _without_details(line, actor) for line in history_of(request, actor, at_most=history)
         ),
-        executions=tuple(_execution(one) for one in request.executions.order_by("pk")),
-        history=history_of(request, actor, at_most=history),
         drifts=drifts,
-        actions=tuple(one.value for one in allowed(standing_of(request), actor.person)),
-        may_comment=_may_comment(actor, request),
-        can_write=bool((request.cluster.kubernetes or {}).get("writer")),
+        actions=(
+            *(one for one in actions if one != Action.REVERT or back is not None),
+            *(one.value for one, is_allowed in may.items() if is_allowed),
+        ),
+        may_comment=may_comment,
+        can_write=is_written_to(request.cluster),
+        offer=offer,
+        goes_back_to=back,
     )
 
 
@@ -109,11 +143,20 @@ def drift_rows(
     return [DriftRow(*one) for one in found]
 
 
+def writable_clusters() -> list[str]:
+    """Return the clusters whose quotas the portal may change, by name. One query."""
+    rows = Cluster.objects.filter(active=True).order_by("name")
+    return [row.name for row in rows if is_written_to(row)]
+
+
 def open_request_of(
     actor: Actor, *, cluster: str, source: str, namespace: str, name: str, key: str
 ) -> int | None:
-    """Return the request that is open for a quota key, if the reader may know of it. One query."""
-    rows = _seen(actor).filter(
+    """Return the request that is open for a quota key, if the reader may know of it. One query.
+
+    Drafts do not count: several people may write one, and the first who hands it in is first.
+    """
+    rows = seen(actor).filter(
         cluster__name=cluster, source=source, namespace=namespace, name=name, key=key
     )
     return rows.filter(state__in=OPEN_STATES).order_by("pk").values_list("pk", flat=True).first()
@@ -126,11 +169,11 @@ def _seen_q(actor: Actor) -> Q:
     return seen_by(actor.visibility)
 
 
-def _seen(actor: Actor) -> QuerySet[ChangeRequest, ChangeRequest]:
+def seen(actor: Actor) -> QuerySet[ChangeRequest, ChangeRequest]:
     return ChangeRequest.objects.filter(_seen_q(actor)).select_related("cluster", "team")
 
 
-def _mine(
+def of_whom(
     rows: QuerySet[ChangeRequest, ChangeRequest], actor: Actor, which: Which
 ) -> QuerySet[ChangeRequest, ChangeRequest]:
     if which is Which.ALL:
@@ -161,22 +204,69 @@ def _narrowed(
     return rows.filter(**{name: values for name, values in given.items() if values})
 
 
-def _open_drifts(requests: Sequence[ChangeRequest]) -> dict[int, str]:
+def open_drifts(requests: Sequence[ChangeRequest]) -> dict[int, str]:
     rows = DriftSpell.objects.filter(
         request__in=[one.pk for one in requests], ended_at__isnull=True, accepted_by=""
     )
     return dict(rows.order_by("pk").values_list("request_id", "sentence"))
 
 
-def _preview(request: ChangeRequest, actor: Actor) -> dict[str, Any]:
-    """Return the preview without the names of queues that the reader might not see elsewhere."""
-    preview = dict(request.preview)
+def shown_preview(frozen: Mapping[str, Any], actor: Actor) -> dict[str, Any]:
+    """Return the preview without the names of queues that the reader might not see elsewhere.
+
+    The server's own words, with its addresses and accounts, are for who sees how the portal runs.
+    """
+    preview = dict(frozen)
+    if not actor.visibility.operations:
+        preview.pop("dry_run_detail", None)
     if not actor.visibility.everything and "borrowing" in preview:
         preview["borrowing"] = [
             {**room, "name": f"another queue ({n})"}
             for n, room in enumerate(preview["borrowing"], start=1)
         ]
     return preview
+
+
+def _is_admin(actor: Actor) -> bool:
+    return actor.person is not None and actor.person.admin
+
+
+def _waits_for_commit(one: Execution) -> bool:
+    return one.mode == Execution.GITOPS and one.ended_at is None
+
+
+def _goes_back_to(request: ChangeRequest) -> str | None:
+    if request.state not in (State.APPLIED.value, State.REVERTING.value):
+        return None
+    try:
+        check_on_top(request)
+    except TransitionDenied:
+        return None
+    return goes_back_to(request).text
+
+
+def _offer(request: ChangeRequest, comments: Sequence[CommentRow]) -> str:
+    """Return the last counter-offer while it waits for an answer."""
+    if request.state != State.CHANGES_ASKED.value:
+        return ""
+    offers = [one.offer for one in comments if one.offer and one.author not in request.authors]
+    return offers[-1] if offers and offers[-1] != request.after else ""
+
+
+def comments_of(requests: Sequence[ChangeRequest]) -> dict[int, tuple[CommentRow, ...]]:
+    """Return what was said of requests, the oldest first. One query."""
+    rows = Comment.objects.filter(request__in=[one.pk for one in requests])
+    found: dict[int, tuple[CommentRow, ...]] = {}
+    columns = ("request_id", "at", "author", "text", "offer")
+    for pk, *values in rows.order_by("at", "pk").values_list(*columns):
+        found[pk] = (*found.get(pk, ()), CommentRow(*values))
+    return found
+
+
+def _without_details(line: AuditRow, actor: Actor) -> AuditRow:
+    if actor.visibility.operations or line.after is None or SERVER_SAID not in line.after:
+        return line
+    return replace(line, after={k: v for k, v in line.after.items() if k != SERVER_SAID})
 
 
 def _may_comment(actor: Actor, request: ChangeRequest) -> bool:
@@ -194,7 +284,7 @@ _COPIED = (
 )
 
 
-def _row(request: ChangeRequest, drift: str) -> RequestRow:
+def row_of(request: ChangeRequest, drift: str) -> RequestRow:
     return RequestRow(
         id=request.pk,
         cluster=request.cluster.name,
@@ -207,7 +297,7 @@ def _row(request: ChangeRequest, drift: str) -> RequestRow:
     )
 
 
-def _execution(one: Execution) -> ExecutionRow:
+def _execution(one: Execution, actor: Actor) -> ExecutionRow:
     return ExecutionRow(
         id=one.pk,
         order=one.order,
@@ -219,6 +309,7 @@ def _execution(one: Execution) -> ExecutionRow:
         mark=one.mark,
         sent=one.sent,
         sentence=one.sentence,
+        detail=one.detail if actor.visibility.operations else "",
         next_at=one.next_at,
         end=one.end,
         ended_at=one.ended_at,

@@ -15,6 +15,15 @@ class Which(StrEnum):
     ALL = "all"
 
 
+class Also(StrEnum):
+    """What may be done with a request beside the actions of its state."""
+
+    COMMENT = "comment"
+    ACCEPT_OFFER = "accept_offer"
+    GIVE_UP = "give_up"
+    ACCEPT_DRIFT = "accept_drift"
+
+
 @dataclass(frozen=True, slots=True)
 class RequestFilters:
     """Narrow a list to these names; empty means all."""
@@ -75,6 +84,7 @@ class CommentRow:
 class ExecutionRow:
     """An order that is or was carried out; `end` empty while it lasts, `sentence` how it stands.
 
+    `detail` are the server's own words to it, empty for all but administrators.
     `cluster_before` and `cluster_after` are the values that the cluster had. `patch_file` has
     name, text and how it is put to use, in GitOps mode.
     """
@@ -89,6 +99,7 @@ class ExecutionRow:
     mark: str
     sent: int
     sentence: str
+    detail: str
     next_at: datetime
     end: str
     ended_at: datetime | None
@@ -141,8 +152,11 @@ class RequestDetail:
     """A request with all that one screen shows of it.
 
     `evidence`, `preview` and `ruling` are as frozen at submission (empty before). `actions` are
-    what the reader may do now, by the names of `domain.states.Action`; `may_comment` beside.
-    `can_write`: the portal has an account that may change quotas in this cluster.
+    all that the reader may do now, by the names of `domain.states.Action` and `Also`.
+    `can_write`: the portal may change quotas of this cluster; else a change is applied, and taken
+    back, by commit. `offer` is the counter-offer that waits for an answer, empty for none.
+    `goes_back_to` is the amount of an applied change when it is taken back, None where it is not
+    applied or lies under a later one.
     """
 
     row: RequestRow
@@ -155,4 +169,19 @@ class RequestDetail:
     drifts: tuple[DriftRow, ...]
     actions: tuple[str, ...]
     may_comment: bool
+    can_write: bool
+    offer: str = ""
+    goes_back_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRow:
+    """A request in the review queue with what it is decided by, and what the reader may do."""
+
+    row: RequestRow
+    evidence: Mapping[str, Any]
+    preview: Mapping[str, Any]
+    ruling: Mapping[str, Any]
+    comments: tuple[CommentRow, ...]
+    actions: tuple[str, ...]
     can_write: bool

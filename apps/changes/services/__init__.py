@@ -1,15 +1,24 @@
 """Writes of quota changes: asking, deciding, carrying out, watching; each with its audit entry."""
 
-from apps.changes.services.audit_log import NoHead, read_head, verify
+from apps.changes.selectors.stacked import Superseded
+from apps.changes.services.audit_log import NoHead, read_head, verify, written_head
 from apps.changes.services.audit_log import head as audit_head
 from apps.changes.services.carrying import carry_out
 from apps.changes.services.drifting import accept_drift, look_for_drift
 from apps.changes.services.gitops import give_up, watch_gitops
 from apps.changes.services.moves import Conflict, KeyTaken, UnknownRequest
+from apps.changes.services.outlook import (
+    Outlook,
+    QuotaToAsk,
+    outlook,
+    outlook_of,
+    quota_to_ask,
+)
 from apps.changes.services.requests import (
     Asked,
     Edited,
     RequestRefused,
+    accept_offer,
     comment,
     create,
     edit,
@@ -27,9 +36,13 @@ __all__ = [
     "KeyTaken",
     "NoHead",
     "NotConfirmed",
+    "Outlook",
+    "QuotaToAsk",
     "RequestRefused",
+    "Superseded",
     "UnknownRequest",
     "accept_drift",
+    "accept_offer",
     "approve",
     "ask_changes",
     "audit_head",
@@ -40,6 +53,9 @@ __all__ = [
     "expire",
     "give_up",
     "look_for_drift",
+    "outlook",
+    "outlook_of",
+    "quota_to_ask",
     "read_head",
     "reject",
     "release",
@@ -53,4 +69,5 @@ __all__ = [
     "verify",
     "watch_gitops",
     "withdraw",
+    "written_head",
 ]

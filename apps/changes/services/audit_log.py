@@ -70,8 +70,13 @@ def record(
 
 
 def _locked_head() -> AuditHead:
-    AuditHead.objects.bulk_create([AuditHead(pk=_HEAD, number=0, digest="")], ignore_conflicts=True)
-    return AuditHead.objects.select_for_update().get(pk=_HEAD)
+    locked = AuditHead.objects.select_for_update().filter(pk=_HEAD)
+    found = locked.first()
+    if found is not None:
+        return found
+    first = [AuditHead(pk=_HEAD, number=0, digest="")]
+    AuditHead.objects.bulk_create(first, ignore_conflicts=True)
+    return locked.get()
 
 
 def _kept(text: str) -> str:
@@ -147,10 +152,16 @@ class NoHead(ValueError):
 
 def read_head(text: str) -> Head:
     """Return the head in `NUMBER:DIGEST`. Raises NoHead."""
-    number, _, digest = text.strip().partition(":")
+    number, _, digest = text.strip().lower().partition(":")
     if not number.isdecimal() or len(digest) != 64:
         raise NoHead(f"{text!r} is not NUMBER:DIGEST as verify_audit prints it")
     return Head(int(number), digest)
+
+
+def written_head(head: Head | None) -> str:
+    """Return a head as NUMBER:DIGEST, which `read_head` reads; that of no entry as well."""
+    head = head or _NOTHING
+    return f"{head.number}:{head.digest}"
 
 
 def verify(noted: Head | None = None) -> Verdict:
@@ -159,7 +170,7 @@ def verify(noted: Head | None = None) -> Verdict:
     Entries added meanwhile are left for the next time: nobody waits for the audit to be checked.
     """
     kept = head() or _NOTHING
-    seen: dict[int, str] = {}
+    seen: dict[int, str] = {0: START}
     verdict = verify_chain(_noting(kept, noted, seen), kept)
     if not verdict.holds:
         return verdict
@@ -172,7 +183,22 @@ def verify(noted: Head | None = None) -> Verdict:
         return Verdict(
             holds=False, checked=kept.number, number=noted.number, words=_not_as_noted(noted, kept)
         )
-    return verdict
+    return verdict if kept.number or beyond else _empty(noted)
+
+
+def _empty(noted: Head | None) -> Verdict:
+    """Judge an audit without entries, which a table that was emptied looks like as well.
+
+    Each quota request was made with an entry: where there are requests, there were entries.
+    """
+    requests = ChangeRequest.objects.count()
+    if requests:
+        words = f"There is no entry, but {requests} quota requests: the audit was emptied."
+        return Verdict(holds=False, checked=0, number=1, words=words)
+    words = "There is no entry yet."
+    if noted is None:
+        words += " Whether there ever was one shows against a head that was noted elsewhere alone."
+    return Verdict(holds=True, checked=0, number=None, words=words)
 
 
 def _noting(kept: Head, noted: Head | None, seen: dict[int, str]) -> Iterator[Entry]:

@@ -6,7 +6,7 @@ committed before the step that it stands for. No transaction is open while the c
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -37,7 +37,16 @@ from apps.changes.domain.quantities import quantity
 from apps.changes.domain.targets import Target
 from apps.changes.models import Execution
 from apps.changes.permissions import Actor, portal
-from apps.changes.services.asking import NoWriter, ask, is_gone, served_version, writer_of
+from apps.changes.services.asking import (
+    NoWriter,
+    VersionUnknown,
+    ask_for,
+    is_gone,
+    last_version,
+    rehearse,
+    served_version,
+    writer_of,
+)
 from apps.changes.services.endings import finish
 from apps.changes.services.known_quotas import target_of_request
 from apps.changes.services.shown import was_seen
@@ -65,6 +74,7 @@ class _Worker:
     """One worker with its lease.
 
     `live` is the object as it was read last, `wait_until` when to go on where that is known.
+    `in_doubt`: a patch left in this very run, and no clear answer came.
     """
 
     execution: Execution
@@ -75,6 +85,7 @@ class _Worker:
     by: Actor
     live: Object = field(default_factory=dict)
     wait_until: datetime | None = None
+    in_doubt: bool = False
 
 
 def carry_out(
@@ -92,11 +103,13 @@ def carry_out(
     try:
         with writer_of(execution.request.cluster, doorway) as writer:
             target = target_of_request(execution.request)
-            version = served_version(writer, target)
+            version = served_version(writer, target, last=last_version(execution.request))
             worker = _Worker(execution, target, writer, version, clock, by)
             return _work(worker)
     except NoWriter as error:
-        return _without_writer(execution, str(error), clock(), by)
+        return _without_writer(execution, error, clock(), by)
+    except VersionUnknown as error:
+        return _without_version(execution, error, clock(), by)
     except LeaseLost:
         return ""
 
@@ -134,6 +147,8 @@ def _work(worker: _Worker) -> str:
             return _end(worker, decision)
         if decision.do is Do.WAIT:
             return _wait(worker, decision.sentence)
+        if decision.do is Do.SEND and worker.in_doubt:
+            return _wait(worker, "A patch was lost; it is sent again after a while.")
     return _wait(worker, "The cluster answers differently each time; it will be tried again.")
 
 
@@ -141,7 +156,8 @@ def _turn(worker: _Worker) -> Decision:
     """Look at the cluster, decide, and do one step."""
     execution = worker.execution
     mark = Mark(execution.mark)
-    answer, worker.live = ask(worker.writer, read_request(worker.target, worker.version))
+    request = read_request(worker.target, worker.version)
+    answer, worker.live = ask_for(worker.writer, request, worker.target)
     answered = meaning(answer, Step.READ_BACK if mark is Mark.PATCHED else Step.READ)
     if answered.then is not Then.GO_ON and not is_gone(answer):
         return _failed_read(worker, answered)
@@ -152,6 +168,8 @@ def _turn(worker: _Worker) -> Decision:
         refusal=execution.refusal,
         tries_left=MOST_SENT - execution.sent,
     )
+    if decision.do is Do.SEND and worker.in_doubt:
+        return decision
     return _without_doubt(worker, _do(worker, decision))
 
 
@@ -187,7 +205,7 @@ def _look(worker: _Worker, answer: Answer, answered: Meaning) -> Look:
 
 def _failed_read(worker: _Worker, answered: Meaning) -> Decision:
     """Say what follows from a look that failed; a refused look is no refusal of the patch."""
-    _failed(worker)
+    _failed(worker, answered)
     mark = Mark(worker.execution.mark)
     decision = after_answer(mark, answered, tries_left=MOST_FAILURES - worker.execution.failures)
     if decision.do is Do.LOOK:
@@ -234,9 +252,13 @@ def _rehearse(worker: _Worker) -> Decision:
     if unknown:
         text = f"Nothing was written. {unknown[0].advice} Nobody has confirmed that yet."
         return Decision(Do.BACK_TO_REVIEW, text)
-    request = patch_request(worker.target, _patch(worker), dry_run=True, version=worker.version)
-    answer, _ = ask(worker.writer, request)
-    answered = meaning(answer, Step.DRY_RUN)
+    answered = rehearse(
+        worker.writer,
+        worker.target,
+        _patch(worker),
+        wanted=_order(worker.execution).wanted,
+        version=worker.version,
+    )
     if answered.then is not Then.GO_ON:
         return _failed_write(worker, answered)
     _keep(worker, mark=Mark.REHEARSED.value)
@@ -255,11 +277,11 @@ def _send(worker: _Worker) -> Decision:
         first_sent_at=execution.first_sent_at or now,
         doubt_until=now + DOUBT,
     )
-    answer, _ = ask(worker.writer, request)
-    if _is_clear(answer):
-        _keep(worker, doubt_until=earlier)
-    else:
-        _keep(worker, doubt_until=worker.clock() + DOUBT)
+    answer, body = ask_for(worker.writer, request, worker.target)
+    if answer.is_yes and live_amount(worker.target, body) != _order(execution).wanted:
+        answer = replace(answer, strange=True)
+    worker.in_doubt = not _is_clear(answer)
+    _keep(worker, doubt_until=worker.clock() + DOUBT if worker.in_doubt else earlier)
     answered = meaning(answer, Step.PATCH)
     if answered.then is not Then.GO_ON:
         return _failed_write(worker, answered)
@@ -269,11 +291,11 @@ def _send(worker: _Worker) -> Decision:
 
 def _is_clear(answer: Answer) -> bool:
     """Say whether nothing can come of a patch any more, or all of it has."""
-    return answer.silence is Silence.UNSENT or 200 <= answer.status < 500
+    return answer.silence is Silence.UNSENT or (200 <= answer.status < 500 and not answer.strange)
 
 
 def _failed_write(worker: _Worker, answered: Meaning) -> Decision:
-    _failed(worker)
+    _failed(worker, answered)
     execution = worker.execution
     decision = after_answer(
         Mark(execution.mark), answered, tries_left=MOST_FAILURES - execution.failures
@@ -285,8 +307,8 @@ def _failed_write(worker: _Worker, answered: Meaning) -> Decision:
     return decision
 
 
-def _failed(worker: _Worker) -> None:
-    _keep(worker, failures=worker.execution.failures + 1)
+def _failed(worker: _Worker, answered: Meaning) -> None:
+    _keep(worker, failures=worker.execution.failures + 1, detail=answered.detail)
 
 
 # ---------------------------------------------------------------- how a run ends
@@ -295,10 +317,14 @@ def _failed(worker: _Worker) -> None:
 def _wait(worker: _Worker, sentence: str) -> str:
     """Give the lease back until it is worth another try: after failures later and later."""
     execution = worker.execution
-    pause = _FIRST_WAIT_SECONDS * 2 ** max(0, min(execution.failures - 1, 10))
-    at = worker.wait_until or _later(worker, pause)
+    at = worker.wait_until or _later(worker, _pause(execution))
     _store(execution, sentence=sentence, next_at=at, lease_until=None)
     return Do.WAIT.value
+
+
+def _pause(execution: Execution) -> float:
+    """Return after how many seconds to try again: twice as long after each failure."""
+    return _FIRST_WAIT_SECONDS * 2.0 ** max(0, min(execution.failures - 1, 10))
 
 
 def _later(worker: _Worker, seconds: float) -> datetime:
@@ -314,12 +340,30 @@ def _end(worker: _Worker, decision: Decision) -> str:
     return decision.do.value
 
 
-def _without_writer(execution: Execution, why: str, now: datetime, by: Actor) -> str:
+def _without_writer(execution: Execution, why: NoWriter, now: datetime, by: Actor) -> str:
     """Fail what was not begun; of what may have been written the end is open until a look."""
+    _store(execution, detail=why.detail)
     if Mark(execution.mark) in (Mark.SENDING, Mark.PATCHED):
-        later = now + timedelta(seconds=_LONGEST_WAIT_SECONDS)
-        _store(execution, sentence=why, next_at=later, lease_until=None)
-        return Do.WAIT.value
-    decision = Decision(Do.FAILED, f"Nothing was written. {why}")
+        return _put_off(execution, str(why), now, _LONGEST_WAIT_SECONDS)
+    return _fail(execution, f"Nothing was written. {why}", now, by)
+
+
+def _without_version(execution: Execution, why: VersionUnknown, now: datetime, by: Actor) -> str:
+    """Fail where the cluster will never take it, else ask again, later and later."""
+    begun = Mark(execution.mark) in (Mark.SENDING, Mark.PATCHED)
+    _store(execution, failures=execution.failures + 1, detail="")
+    if not begun and (why.lasting or execution.failures >= MOST_FAILURES):
+        return _fail(execution, f"Nothing was written. {why}", now, by)
+    return _put_off(execution, str(why), now, _pause(execution))
+
+
+def _put_off(execution: Execution, sentence: str, now: datetime, seconds: float) -> str:
+    later = now + timedelta(seconds=min(seconds, _LONGEST_WAIT_SECONDS))
+    _store(execution, sentence=sentence, next_at=later, lease_until=None)
+    return Do.WAIT.value
+
+
+def _fail(execution: Execution, sentence: str, now: datetime, by: Actor) -> str:
+    decision = Decision(Do.FAILED, sentence)
     finish(execution, decision, after_raw=None, by=by, now=now)
     return decision.do.value

@@ -1,7 +1,7 @@
 """Drift: where clusters no longer show what was approved, kept as spells and audited."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from django.db import transaction
@@ -13,7 +13,7 @@ from apps.changes.domain.states import TransitionDenied
 from apps.changes.models import ChangeRequest, DriftSpell, Execution
 from apps.changes.permissions import Actor, portal
 from apps.changes.services.audit_log import record, subject_of
-from apps.changes.services.known_quotas import target_of_request
+from apps.changes.services.known_quotas import named_resources, target_of_request
 from apps.changes.services.moves import found
 from apps.changes.services.shown import shown_now
 from apps.clusters.models import Cluster
@@ -24,9 +24,10 @@ def look_for_drift(*, now: datetime) -> int:
 
     A drift that is found, that changes or that ends is written to the audit, once each.
     """
-    changes = list(_applied())
+    named = named_resources()
+    changes = list(_applied(named))
     shown = _shown(changes)
-    for key in _being_changed():
+    for key in _being_changed(named):
         # Between the write and its record the cluster shows what is only about to be applied.
         shown.pop(key, None)
     there = {one.request_id: one for one in drifts(changes, shown)}
@@ -40,7 +41,7 @@ def look_for_drift(*, now: datetime) -> int:
     return DriftSpell.objects.filter(ended_at__isnull=True, accepted_by="").count()
 
 
-def _applied() -> Iterable[Applied]:
+def _applied(named: Collection[str]) -> Iterable[Applied]:
     """Yield every order that took effect in an active cluster, whether apply or revert."""
     rows = Execution.objects.filter(end="applied", request__cluster__active=True)
     for row in rows.select_related("request__cluster").order_by("pk"):
@@ -48,16 +49,16 @@ def _applied() -> Iterable[Applied]:
             yield Applied(
                 row.request_id,
                 row.request.cluster.name,
-                target_of_request(row.request),
+                target_of_request(row.request, named),
                 quantity(row.wanted),
                 row.ended_at,
             )
 
 
-def _being_changed() -> Iterable[Key]:
+def _being_changed(named: Collection[str]) -> Iterable[Key]:
     rows = Execution.objects.filter(ended_at__isnull=True).select_related("request__cluster")
     for row in rows.order_by("pk"):
-        yield row.request.cluster.name, target_of_request(row.request)
+        yield row.request.cluster.name, target_of_request(row.request, named)
 
 
 def _shown(changes: Iterable[Applied]) -> dict[Key, Shown]:

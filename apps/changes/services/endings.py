@@ -7,8 +7,8 @@ from django.db import transaction
 
 from apps.changes.domain.carrying_out import Decision, Do
 from apps.changes.domain.states import Action
-from apps.changes.models import Execution
-from apps.changes.permissions import Actor
+from apps.changes.models import SERVER_SAID, Execution
+from apps.changes.permissions import Actor, portal
 from apps.changes.services.moves import Moving, moving
 
 _AFTER_APPLY: Final = {
@@ -25,8 +25,9 @@ def finish(
 ) -> bool:
     """Write the end down, once; says whether this was the call that did.
 
-    Only who holds the lease can. Raises as `moving` does.
+    Only who holds the lease can; `by` is who brought the end about. Raises as `moving` does.
     """
+    detail = "" if decision.do is Do.APPLIED else execution.detail
     with transaction.atomic():
         mine = Execution.objects.filter(
             pk=execution.pk, lease=execution.lease, ended_at__isnull=True
@@ -35,6 +36,7 @@ def finish(
             end=decision.do.value,
             ended_at=now,
             sentence=decision.sentence,
+            detail=detail,
             written=decision.written,
             drifted=decision.drifted,
             after_raw=after_raw,
@@ -44,7 +46,8 @@ def finish(
             return False
         action = _action(execution, decision)
         with moving(execution.request_id, by, action.value, now=now) as step:
-            step.act(action)
+            # What was found out is the portal's to say, also where a person asked for the end.
+            step.act(action, portal())
             step.note = step.request.outcome = decision.sentence
             step.beside.update(
                 execution=execution.pk,
@@ -54,6 +57,8 @@ def finish(
                 written=decision.written,
                 drifted=decision.drifted,
             )
+            if detail:
+                step.beside[SERVER_SAID] = detail
             _set_dates(step, action, decision)
     return True
 

@@ -1,7 +1,7 @@
 """GitOps mode: people commit the patch file, and the portal watches until the cluster shows it."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Final
 
 from django.conf import settings
 
@@ -13,11 +13,9 @@ from apps.changes.domain.states import TransitionDenied
 from apps.changes.models import Execution
 from apps.changes.permissions import Actor, portal
 from apps.changes.services.endings import finish
-from apps.changes.services.known_quotas import target_of_request
+from apps.changes.services.known_quotas import named_resources, target_of_request
 from apps.changes.services.moves import found
 from apps.changes.services.shown import shown_now
-
-DAYS_TO_COMMIT: Final = 14
 
 
 def watch_gitops(*, now: datetime) -> int:
@@ -27,9 +25,9 @@ def watch_gitops(*, now: datetime) -> int:
     cluster nothing is decided but that the time is over.
     """
     rows = Execution.objects.filter(mode=Execution.GITOPS, ended_at__isnull=True)
-    ended = 0
+    ended, named = 0, named_resources()
     for execution in rows.select_related("request__cluster").order_by("pk"):
-        decision = _decision(execution, now)
+        decision = _decision(execution, named, now)
         if decision is not None:
             ended += _finish(execution, decision, portal("beat"), now)
     return ended
@@ -47,7 +45,7 @@ def give_up(pk: int, *, by: Actor, now: datetime) -> None:
     if execution is None:
         raise TransitionDenied("Nothing waits for a commit here.")
     words = f"Nothing was committed; {by.name} gave it up."
-    _finish(execution, Decision(Do.FAILED, words), portal(f"for {by.name}"), now)
+    _finish(execution, Decision(Do.FAILED, words), by, now)
 
 
 def _finish(execution: Execution, decision: Decision, by: Actor, now: datetime) -> bool:
@@ -55,14 +53,14 @@ def _finish(execution: Execution, decision: Decision, by: Actor, now: datetime) 
     return finish(execution, decision, after_raw=shown, by=by, now=now)
 
 
-def _decision(execution: Execution, now: datetime) -> Decision | None:
-    target = target_of_request(execution.request)
+def _decision(execution: Execution, named: Collection[str], now: datetime) -> Decision | None:
+    target = target_of_request(execution.request, named)
     shown = shown_now(execution.request.cluster_id, [target]).get(target)
     if shown is not None and shown.at >= execution.started_at:
         decision = _by_sight(execution, shown)
         if decision is not None:
             return decision
-    days = getattr(settings, "CHANGES_DAYS_TO_COMMIT", DAYS_TO_COMMIT)
+    days = settings.CHANGES_DAYS_TO_COMMIT
     if now - execution.started_at >= timedelta(days=days):
         words = f"The cluster did not show {execution.wanted} within {days} days."
         return Decision(Do.FAILED, words)

@@ -1,5 +1,6 @@
 """The quota key that a request is about, as the portal knows it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,14 +34,17 @@ def amount_of(units: float) -> Quantity:
     return Quantity(round(units * 10**9))
 
 
-def target_of_request(request: ChangeRequest) -> Target:
-    """Return what a stored request is about; it was checked when it was made."""
+def target_of_request(request: ChangeRequest, named: Collection[str] | None = None) -> Target:
+    """Return what a stored request is about; it was checked when it was made.
+
+    `named` is what `named_resources` returns: to be given where there are many requests.
+    """
     return target_of(
         source=request.source,
         namespace=request.namespace,
         name=request.name,
         key=request.key,
-        named=_named(),
+        named=named_resources() if named is None else named,
     )
 
 
@@ -69,7 +73,9 @@ def known_quota(
     of = Cluster.objects.filter(name=cluster, active=True).first()
     if of is None:
         raise TargetRefused(f"There is no cluster {cluster}.")
-    target = target_of(source=source, namespace=namespace, name=name, key=key, named=_named())
+    target = target_of(
+        source=source, namespace=namespace, name=name, key=key, named=named_resources()
+    )
     return Known(of, target, observed(cluster, target, at=at, visibility=visibility))
 
 
@@ -111,6 +117,7 @@ def team_asking(known: Known, team: str | None, *, at: datetime) -> Team:
     return found
 
 
-def _named() -> frozenset[str]:
+def named_resources() -> frozenset[str]:
+    """Return the resources and device classes of tiers, past ones too. Two queries."""
     history = TierHistory.load()
     return history.resources | history.device_classes

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from apps.changes.domain.states import Action, TransitionDenied, moved
-from apps.changes.models import OPEN_STATES, TARGET, Author, ChangeRequest
+from apps.changes.models import OPEN_STATES, TARGET, WRITING_STATES, Author, ChangeRequest
 from apps.changes.permissions import Actor, seen_by, standing_of
 from apps.changes.services.audit_log import record, subject_of
 
@@ -85,8 +85,8 @@ def moving(
             yield step
             _save(step, action, before)
     except IntegrityError as error:
-        taken = open_request(target) if target else None
-        if taken is None or taken == pk:
+        taken = open_request(target, but=pk) if target else None
+        if taken is None:
             raise
         raise KeyTaken(taken) from error
 
@@ -152,7 +152,20 @@ def _time(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-def open_request(target: Mapping[str, Any]) -> int | None:
-    """Return the request that is open for a quota key. One query."""
-    rows = ChangeRequest.objects.filter(**target, state__in=OPEN_STATES).order_by("pk")
+def open_request(target: Mapping[str, Any], *, but: int) -> int | None:
+    """Return another request that is open, or being carried out, for a quota key. One query."""
+    states = {*OPEN_STATES, *WRITING_STATES}
+    rows = ChangeRequest.objects.filter(**target, state__in=states).exclude(pk=but).order_by("pk")
     return rows.values_list("pk", flat=True).first()
+
+
+def check_key_free(request: ChangeRequest) -> None:
+    """Raise KeyTaken where another request is open for the key. One query.
+
+    What counts is the constraint of the database, at the end; this is to say so in good time.
+    """
+    target = {name: getattr(request, name) for name in TARGET}
+    rows = ChangeRequest.objects.filter(**target, state__in=OPEN_STATES).exclude(pk=request.pk)
+    taken = rows.order_by("pk").values_list("pk", flat=True).first()
+    if taken is not None:
+        raise KeyTaken(taken)

@@ -1,4 +1,4 @@
-"""The preview of a change: the figures, what the cluster says of it, and the file for GitOps."""
+"""The preview of a change: what it would do, by what the portal knows and what clusters say."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,30 +8,13 @@ from typing import Any
 
 from apps.accounts.permissions import Visibility
 from apps.changes.domain import preview as figures
-from apps.changes.domain.gitops import PatchFile, patch_file
-from apps.changes.domain.kube_requests import object_path, patch_request, read_request
-from apps.changes.domain.outcomes import Step, Then, meaning
-from apps.changes.domain.owners import OtherOwner, other_owners
-from apps.changes.domain.patches import (
-    Object,
-    PatchRefused,
-    ValueChanged,
-    live_amount,
-    locate,
-    patch_for,
-)
+from apps.changes.domain.gitops import PatchFile
+from apps.changes.domain.owners import OtherOwner
 from apps.changes.domain.preview import Promise, Share, TierFigures
 from apps.changes.domain.quantities import Quantity
 from apps.changes.domain.targets import QueueCell, Source, Target, reachable_tiers
 from apps.changes.models import ChangeRequest
-from apps.changes.services.asking import (
-    NO_WRITER,
-    NoWriter,
-    ask,
-    is_gone,
-    served_version,
-    writer_of,
-)
+from apps.changes.services.checking import Checked, check
 from apps.changes.services.held_back import held_back
 from apps.changes.services.known_quotas import (
     amount_of,
@@ -39,6 +22,7 @@ from apps.changes.services.known_quotas import (
     target_of_request,
     wanted,
 )
+from apps.changes.services.promised import promised_gpus
 from apps.clusters.domain.sightings import Kind, SeenFlavor, SeenNode
 from apps.clusters.domain.tiers import (
     TierRule,
@@ -49,7 +33,6 @@ from apps.clusters.domain.tiers import (
 )
 from apps.clusters.gateways import Doorway
 from apps.clusters.models import Cluster
-from apps.clusters.ports import SourceRejected, SourceUnavailable
 from apps.clusters.services.sighting_reader import sightings
 from apps.clusters.services.tier_history import TierHistory
 from apps.costs.selectors import PriceList, price_list
@@ -60,34 +43,22 @@ _MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What the cluster itself says: the live amount, a dry run, other owners, the patch files.
-
-    `live` is None where it could not be read; `dry_run` is the sentence then, and `passed` None.
-    """
-
-    live: Quantity | None = None
-    passed: bool | None = None
-    dry_run: str = ""
-    owners: tuple[OtherOwner, ...] = ()
-    file: PatchFile | None = None
-    revert_file: PatchFile | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Previewed:
     """A preview as it is frozen, and what of it rules are held against.
 
-    `gpus` is the change in GPU-equivalents of the tier that weighs most, `gpus_after` the whole
-    quota's; None where no tier is reached. `cost` is the ceiling per month.
+    `gpus` is the change in GPU-equivalents of the tier that weighs most, `promised_after` what all
+    quotas of the team promise it with the change; None where that is not known. `cost` is the
+    ceiling per month, in `currency`. `shared`: the limit is not of the asking team alone.
     """
 
     frozen: dict[str, Any]
     tiers: tuple[str, ...]
     live: Quantity | None
     gpus: float | None
-    gpus_after: float | None
+    promised_after: float | None
     cost: Decimal | None
+    currency: str
+    shared: bool
     used_above: bool
     owners: tuple[OtherOwner, ...] = ()
 
@@ -115,18 +86,27 @@ def preview_of(
         ours=target.name,
     )
     checked = check(request.cluster, target, before=before, after=after, doorway=doorway)
-    weight = max((tier.weight for tier in tiers), default=None)
-    names = tuple(tier.tier for tier in tiers)
+    weights = {tier.tier: tier.weight for tier in tiers}
+    heaviest = max(weights.values(), default=None)
+    team = request.team.name
+    names = tuple(weights)
     frozen = {**figures.frozen(worked), **_told(checked), "tiers": list(names)}
-    frozen |= {"used": used.text, "taken_at": now.isoformat(), "currency": known.currency}
+    is_used_known = own is not None and own.used is not None
+    frozen |= {
+        "used": used.text if is_used_known else None,
+        "taken_at": now.isoformat(),
+        "currency": known.currency,
+    }
     return Previewed(
         frozen=frozen,
         tiers=names,
         live=checked.live,
-        gpus=None if weight is None else float((after - before).units) * weight,
-        gpus_after=None if weight is None else float(after.units) * weight,
+        gpus=None if heaviest is None else float((after - before).units) * heaviest,
+        promised_after=promised_gpus(own, after, weights=weights, team=team, at=now),
         cost=worked.ceiling.most,
-        used_above=used > after,
+        currency=known.currency,
+        shared=own is None or own.team != team,
+        used_above=not is_used_known or used > after,
         owners=checked.owners,
     )
 
@@ -136,6 +116,8 @@ def _told(checked: Checked) -> dict[str, Any]:
         "live": None if checked.live is None else checked.live.text,
         "dry_run_passed": checked.passed,
         "dry_run": checked.dry_run,
+        "dry_run_detail": checked.detail,
+        "api_version": checked.version,
         "owners": [
             {
                 "manager": one.manager,
@@ -153,111 +135,6 @@ def _told(checked: Checked) -> dict[str, Any]:
 
 def _file(made: PatchFile | None) -> dict[str, str] | None:
     return None if made is None else {"name": made.name, "text": made.text, "how": made.how}
-
-
-# ---------------------------------------------------------------- asking the cluster
-
-
-def check(
-    cluster: Cluster,
-    target: Target,
-    *,
-    before: Quantity,
-    after: Quantity,
-    doorway: Doorway | None = None,
-) -> Checked:
-    """Read the object and try the change without making it. Raises nothing."""
-    try:
-        with writer_of(cluster, doorway) as writer:
-            version = served_version(writer, target)
-            answer, live = ask(writer, read_request(target, version))
-            read = meaning(answer, Step.READ)
-            if is_gone(answer) or read.then is not Then.GO_ON:
-                return Checked(passed=None, dry_run=f"No dry run: {read.sentence}")
-            found = _examined(target, live, before, after)
-            if found.passed is False:
-                return found
-            patch = patch_for(target, live, reviewed=before, wanted=after)
-            request = patch_request(target, patch, dry_run=True, version=version)
-            tried = meaning(ask(writer, request)[0], Step.DRY_RUN)
-            return _after_dry_run(found, tried.then, tried.sentence)
-    except NoWriter as missing:
-        return _read_only(cluster, target, before, after, str(missing), doorway)
-
-
-def _after_dry_run(found: Checked, then: Then, sentence: str) -> Checked:
-    passed = {Then.GO_ON: True, Then.FAILED: False}.get(then)
-    words = "The cluster would take the change." if passed else sentence
-    return Checked(found.live, passed, words, found.owners, found.file, found.revert_file)
-
-
-def _examined(target: Target, live: Object, before: Quantity, after: Quantity) -> Checked:
-    amount = live_amount(target, live)
-    owners = other_owners(target, live)
-    try:
-        file = patch_file(target, live, reviewed=before, wanted=after)
-    except ValueChanged as changed:
-        return Checked(changed.live, passed=False, dry_run=str(changed), owners=owners)
-    except PatchRefused as refused:
-        return Checked(amount, passed=False, dry_run=str(refused), owners=owners)
-    back = patch_file(target, _with(target, live, after), reviewed=after, wanted=before)
-    return Checked(amount, None, "", owners, file, back)
-
-
-def _with(target: Target, live: Object, after: Quantity) -> Object:
-    """Return the object as it will be, for the file that takes the change back."""
-    steps = locate(target, live).pointer.split("/")[1:]
-    replaced: Object = _replaced(live, steps, after.text)
-    return replaced
-
-
-def _replaced(item: Any, steps: Sequence[str], value: str) -> Any:
-    if not steps:
-        return value
-    name = steps[0].replace("~1", "/").replace("~0", "~")
-    if isinstance(item, list):
-        place = int(name)
-        return [_replaced(one, steps[1:], value) if n == place else one
-                for n, one in enumerate(item)]  # fmt: skip
-    return {**item, name: _replaced(item[name], steps[1:], value)}
-
-
-def _read_only(
-    cluster: Cluster,
-    target: Target,
-    before: Quantity,
-    after: Quantity,
-    why: str,
-    doorway: Doorway | None,
-) -> Checked:
-    """Read with the account that watches, where nothing may be written."""
-    words = f"No dry run: {why or NO_WRITER}"
-    try:
-        source = (doorway or Doorway()).kubernetes(cluster)
-        if source is None:
-            return Checked(dry_run=words)
-        try:
-            live = source.get(object_path(target))
-        finally:
-            source.close()
-    except (SourceUnavailable, SourceRejected) as error:
-        return Checked(dry_run=f"{words} It could not be read either: {error}")
-    if live is None:
-        return Checked(dry_run=f"{words} The object is not there.")
-    # The watching account reads no more of an object than it needs.
-    kind = {"kind": target.source.value, "apiVersion": live.get("apiVersion", "")}
-    found = _examined(target, {**live, **kind}, before, after)
-    return Checked(
-        found.live,
-        found.passed,
-        f"{words} {found.dry_run}".strip(),
-        found.owners,
-        found.file,
-        found.revert_file,
-    )
-
-
-# ---------------------------------------------------------------- what the portal knows
 
 
 @dataclass(slots=True)

@@ -1,9 +1,10 @@
 """What the asking side does: create, edit, submit, withdraw, comment."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db import IntegrityError, transaction
+from django.conf import settings
+from django.db import transaction
 
 from apps.changes.domain.quantities import quantity
 from apps.changes.domain.states import Action, State, TransitionDenied, moved
@@ -15,12 +16,11 @@ from apps.changes.services.evidence import Evidence, evidence_of
 from apps.changes.services.known_quotas import Known, known_quota, target_of_request, team_asking
 from apps.changes.services.moves import (
     Conflict,
-    KeyTaken,
     Moving,
+    check_key_free,
     found,
     moving,
     note_authors,
-    open_request,
     told,
 )
 from apps.changes.services.previews import Previewed, preview_of
@@ -75,11 +75,14 @@ class Edited:
 
 
 def create(asked: Asked, *, by: Actor, now: datetime) -> int:
-    """Write a draft and return its number.
+    """Write a draft and return its number. Raises TargetRefused, RequestRefused, NotAllowed."""
+    request = written(asked, by=by, now=now)
+    _insert(request, by, now)
+    return request.pk
 
-    Raises TargetRefused, RequestRefused, NotAllowed, and KeyTaken where another request for the
-    key is open.
-    """
+
+def written(asked: Asked, *, by: Actor, now: datetime) -> ChangeRequest:
+    """Return a draft that is not kept yet. Raises as `create`."""
     known = known_quota(
         *(asked.cluster, asked.source, asked.namespace, asked.name, asked.key),
         at=now,
@@ -88,7 +91,7 @@ def create(asked: Asked, *, by: Actor, now: datetime) -> int:
     team = team_asking(known, asked.team, at=now)
     check_create(by, team.pk)
     before, after = _amounts(known, asked.before, asked.after)
-    request = ChangeRequest(
+    return ChangeRequest(
         cluster=known.cluster,
         team=team,
         source=asked.source,
@@ -106,28 +109,13 @@ def create(asked: Asked, *, by: Actor, now: datetime) -> int:
         changed_at=now,
         changed_by=by.name,
     )
-    _insert(request, by, now)
-    return request.pk
 
 
+@transaction.atomic
 def _insert(request: ChangeRequest, by: Actor, now: datetime) -> None:
-    target = {
-        "cluster": request.cluster,
-        "source": request.source,
-        "namespace": request.namespace,
-        "name": request.name,
-        "key": request.key,
-    }
-    try:
-        with transaction.atomic():
-            request.save()
-            note_authors(request)
-            record(by, "create", subject_of(request), at=now, after=told(request))
-    except IntegrityError as error:
-        taken = open_request(target)
-        if taken is None:
-            raise
-        raise KeyTaken(taken) from error
+    request.save()
+    note_authors(request)
+    record(by, "create", subject_of(request), at=now, after=told(request))
 
 
 def edit(
@@ -203,6 +191,12 @@ def _reason(text: str) -> str:
 def _end(until: datetime | None, now: datetime) -> datetime | None:
     if until is not None and until <= now:
         raise RequestRefused("The end of a change must lie ahead.")
+    most = settings.CHANGES_MOST_DAYS
+    if until is not None and most and until > now + timedelta(days=most):
+        latest = f"{now + timedelta(days=most):%Y-%m-%d %H:%M} UTC"
+        raise RequestRefused(
+            f"A change with an end holds {most} days at most.", fix=f"Choose an end up to {latest}."
+        )
     return until
 
 
@@ -215,11 +209,12 @@ def submit(
     """Hand a request in: evidence and preview are taken and frozen with it; return its version.
 
     Where a rule of the site approves it, it is approved and carried out at once. Raises
-    UnknownRequest, Conflict, TransitionDenied, and TargetRefused where the cluster shows another
-    value by now.
+    UnknownRequest, Conflict, TransitionDenied, KeyTaken where another request for the key is open,
+    and TargetRefused where the cluster shows another value by now.
     """
     request = found(pk, by)
     moved(standing_of(request), Action.SUBMIT, by.person)
+    check_key_free(request)
     frozen = _Frozen.of(request, now, doorway)
     with moving(pk, by, "submit", now=now, version=version) as step:
         step.act(Action.SUBMIT)
@@ -281,6 +276,23 @@ def _approve_by_rule(submitted: Moving, now: datetime) -> int:
     except TransitionDenied:
         # Nothing to write with, say: it stays approved, and people carry on.
         return step.request.version
+
+
+def accept_offer(
+    pk: int, *, by: Actor, version: int, now: datetime, doorway: Doorway | None = None
+) -> int:
+    """Ask for what the reviewer offered instead, and hand it in anew; return its version.
+
+    Raises as `edit` and `submit` do, and RequestRefused where no offer waits for an answer.
+    """
+    request = found(pk, by)
+    offers = request.comments.exclude(offer="").exclude(author__in=request.authors)
+    last = offers.order_by("at", "pk").last()
+    if request.state != State.CHANGES_ASKED.value or last is None:
+        raise RequestRefused("No counter-offer waits for an answer here.")
+    if last.offer != request.after:
+        version = edit(pk, Edited(after=last.offer), by=by, version=version, now=now)
+    return submit(pk, by=by, version=version, now=now, doorway=doorway)
 
 
 def withdraw(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> int:

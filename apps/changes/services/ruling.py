@@ -1,7 +1,6 @@
 """What the site's rules say of a request: whether it approves itself, and how many decide else."""
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -11,6 +10,7 @@ from apps.changes.models import ChangeRequest
 from apps.changes.services.evidence import Evidence
 from apps.changes.services.known_quotas import reviewed, wanted
 from apps.changes.services.previews import Previewed
+from apps.clusters.selectors import report
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,18 @@ class Ruled:
 
 
 def rules_of_site() -> Rules:
-    """Return what the site has set; by default nothing approves itself and one person decides."""
-    cost = getattr(settings, "CHANGES_TWO_FROM_COST", None)
+    """Return what the site has set; by default nothing approves itself and one person decides.
+
+    One query, for the currency.
+    """
+    two = settings.CHANGES_TWO_FROM_GPUS
     return Rules(
-        raises_by_rule=getattr(settings, "CHANGES_RAISES_BY_RULE", False),
-        decreases_by_rule=getattr(settings, "CHANGES_DECREASES_BY_RULE", False),
-        most_gpus_by_rule=getattr(settings, "CHANGES_MOST_GPUS_BY_RULE", 2.0),
-        two_from_gpus=getattr(settings, "CHANGES_TWO_FROM_GPUS", None),
-        two_from_cost=None if cost is None else Decimal(str(cost)),
+        raises_by_rule=settings.CHANGES_RAISES_BY_RULE,
+        decreases_by_rule=settings.CHANGES_DECREASES_BY_RULE,
+        most_gpus_by_rule=float(settings.CHANGES_MOST_GPUS_BY_RULE or 0),
+        two_from_gpus=None if two is None else float(two),
+        two_from_cost=settings.CHANGES_TWO_FROM_COST,
+        currency=report().currency,
     )
 
 
@@ -38,11 +42,13 @@ def ruled(request: ChangeRequest, preview: Previewed, evidence: Evidence) -> Rul
     """Hold a request against the rules. A change that the cluster refuses never approves itself."""
     facts = Facts(
         gpus=preview.gpus,
-        quota_gpus_after=preview.gpus_after,
+        promised_gpus_after=preview.promised_after,
         fair_share_gpus=evidence.fair_share_gpus,
         budget_burn_rate=evidence.burn_rate,
         no_budget=evidence.no_budget,
         cost_per_month=preview.cost,
+        currency=preview.currency,
+        shared=preview.shared,
         used_above_new_limit=preview.used_above,
         foreign_owner=bool(preview.owners),
     )

@@ -1,7 +1,8 @@
 """What the cluster shows of quotas, and has shown, as `watch` saw it."""
 
+from collections import defaultdict
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from django.db.models import Max
@@ -17,16 +18,26 @@ from apps.clusters.domain.sightings import (
     SeenVolcanoQueue,
     Sighting,
 )
-from apps.clusters.models import WatchSpan
+from apps.clusters.models import WatchNote, WatchSpan
 from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.streams import SILENT_SECONDS
 
 KINDS: Final = {
     Source.RESOURCE_QUOTA: Kind.RESOURCE_QUOTA,
     Source.CLUSTER_QUEUE: Kind.CLUSTER_QUEUE,
     Source.VOLCANO_QUEUE: Kind.VOLCANO_QUEUE,
 }
-SETTLING: Final = timedelta(seconds=30)
-"""What watch saw is written a little later than it says that it saw everything."""
+COLLECTIONS: Final = {
+    Source.RESOURCE_QUOTA: frozenset({"resourcequotas"}),
+    Source.CLUSTER_QUEUE: frozenset({"clusterqueues", "kueue.x-k8s.io"}),
+    Source.VOLCANO_QUEUE: frozenset({"queues", "scheduling.volcano.sh"}),
+}
+"""The collections and API groups of whose silence the watch leaves a note."""
+NOTED: Final = "waiting:"
+ON_ITS_WAY: Final = timedelta(seconds=10)
+"""What is seen at a moment may show what was there that much earlier."""
+SETTLING: Final = timedelta(seconds=SILENT_SECONDS + 30)
+"""So long after a collection fell silent the watch notes it; to that what it takes to write."""
 
 
 def amount_in(one: Sighting, target: Target) -> Quantity | None:
@@ -58,22 +69,40 @@ def was_seen(cluster_id: int, target: Target, amount: Quantity, *, since: dateti
 
 
 def shown_now(cluster_id: int, targets: Collection[Target]) -> dict[Target, Shown]:
-    """Return what the targets show, seen when watch was last up to date. Two queries.
+    """Return what the targets show, and up to when that is known. Three queries.
 
-    Empty where nobody watches the cluster.
+    The spans of the watch are those of pods and nodes; a collection of quotas that may not be
+    read, or of which nothing is heard, has a note beside. Then an object is only known as it was
+    when it was last seen to change, and of one that is not there nothing is known. Empty where
+    nobody watches the cluster.
     """
     until = WatchSpan.objects.filter(cluster=cluster_id).aggregate(until=Max("end"))["until"]
     kinds = {KINDS[target.source] for target in targets}
     if until is None or not kinds:
         return {}
-    seen = sightings(cluster_id, kinds)
+    unheard = _unheard(cluster_id)
     found = {}
+    by_place = defaultdict(list)
+    for one in sightings(cluster_id, kinds):
+        by_place[one.kind, one.namespace, one.name].append(one)
     for target in targets:
-        own = [one for one in seen if _is_of(one, target)]
+        own = by_place[KINDS[target.source], target.namespace, target.name]
         newest = max(own, key=lambda one: one.first, default=None)
-        amount = None if newest is None else amount_in(newest, target)
-        found[target] = Shown(amount, exists=newest is not None, at=until - SETTLING)
+        known = [] if COLLECTIONS[target.source] & unheard else [until - SETTLING]
+        if newest is not None:
+            # Its last change was seen, whatever became of the collection since.
+            known.append(datetime.fromtimestamp(newest.changed, UTC) - ON_ITS_WAY)
+        if known:
+            amount = None if newest is None else amount_in(newest, target)
+            found[target] = Shown(amount, exists=newest is not None, at=max(known))
     return found
+
+
+def _unheard(cluster_id: int) -> frozenset[str]:
+    """Return the collections and API groups that the watch cannot follow now. One query."""
+    rows = WatchNote.objects.filter(cluster=cluster_id, subject__startswith=NOTED)
+    subjects = rows.order_by("subject").values_list("subject", flat=True)
+    return frozenset(subject.removeprefix(NOTED) for subject in subjects)
 
 
 def _is_of(one: Sighting, target: Target) -> bool:

@@ -8,11 +8,17 @@ from celery import current_app
 from django.db import transaction
 from django.db.models import Q
 
-from apps.changes.domain.states import Action, TransitionDenied
+from apps.changes.domain.gitops import PatchFile
+from apps.changes.domain.quantities import Quantity, quantity
+from apps.changes.domain.states import Action, State, TransitionDenied
 from apps.changes.models import ChangeRequest, Execution
-from apps.changes.permissions import Actor
-from apps.changes.services.asking import NO_WRITER, has_writer
-from apps.changes.services.moves import Moving, moving
+from apps.changes.permissions import Actor, is_written_to
+from apps.changes.selectors.stacked import check_on_top, goes_back_to
+from apps.changes.services.asking import why_not
+from apps.changes.services.checking import check
+from apps.changes.services.known_quotas import target_of_request
+from apps.changes.services.moves import Moving, found, moving
+from apps.clusters.gateways import Doorway
 
 TASK: Final = "changes.carry_out"
 _AT_ONCE = 100
@@ -45,35 +51,85 @@ def start(
             raise TransitionDenied("The end of this change has passed: it is not made any more.")
         if not gitops:
             _check_writable(request, confirmed)
-        execution = _write(step, Execution.APPLY, gitops=gitops, confirmed=confirmed)
+        file = _file(request, quantity(request.after), None) if gitops else None
+        execution = _write(step, Execution.APPLY, file, confirmed, request.after)
         request.outcome = ""
         _tell(execution)
     return step.request.version
 
 
 def revert(
-    pk: int, *, by: Actor, now: datetime, version: int | None = None, gitops: bool | None = None
+    pk: int,
+    *,
+    by: Actor,
+    now: datetime,
+    version: int | None = None,
+    gitops: bool | None = None,
+    doorway: Doorway | None = None,
 ) -> int:
     """Begin to take an applied change back; `gitops` None: the way in which it was applied.
 
-    Raises UnknownRequest, Conflict, TransitionDenied; KeyTaken where another request for the key
-    is open.
+    It goes back to what was before it, or, where the time of that is over by now, to what was
+    before that. Raises UnknownRequest, Conflict, TransitionDenied; Superseded where a later change
+    stands on top of it; KeyTaken where another one is being carried out.
     """
+    made = _file_back(found(pk, by), gitops=gitops, doorway=doorway)
     with moving(pk, by, "revert", now=now, version=version) as step:
         step.act(Action.REVERT)
-        last = _last_applied(step.request)
-        by_commit = last.mode == Execution.GITOPS if gitops is None else gitops
-        if not by_commit and not has_writer(step.request.cluster):
-            raise TransitionDenied(NO_WRITER)
-        execution = _write(step, Execution.REVERT, gitops=by_commit, confirmed=last.confirmed)
-        step.request.outcome = ""
+        request = step.request
+        check_on_top(request)
+        last, back = _last_applied(request), goes_back_to(request)
+        by_commit = _by_commit(last, gitops=gitops)
+        if not by_commit and not is_written_to(request.cluster):
+            raise TransitionDenied(why_not(request.cluster))
+        file = _file(request, back, made) if by_commit else None
+        execution = _write(step, Execution.REVERT, file, last.confirmed, back.text)
+        request.outcome = ""
         _tell(execution)
     return step.request.version
 
 
+def _by_commit(last: Execution, *, gitops: bool | None) -> bool:
+    return last.mode == Execution.GITOPS if gitops is None else gitops
+
+
+def _file_back(
+    request: ChangeRequest, *, gitops: bool | None, doorway: Doorway | None
+) -> PatchFile | None:
+    """Make the file that takes a change back where the one of its review does not fit any more.
+
+    Before any lock, for the cluster is asked.
+    """
+    if request.state != State.APPLIED.value or not _by_commit(
+        _last_applied(request), gitops=gitops
+    ):
+        return None
+    back = goes_back_to(request)
+    if back == quantity(request.before) and request.preview.get("revert_file"):
+        return None
+    target, after = target_of_request(request), quantity(request.after)
+    if back == after:
+        return None
+    return check(request.cluster, target, before=after, after=back, doorway=doorway).file
+
+
+def _file(request: ChangeRequest, wanted: Quantity, made: PatchFile | None) -> dict[str, Any]:
+    """Return the file to commit: as the preview has it, or made anew for another amount."""
+    if made is not None:
+        return {"name": made.name, "text": made.text, "how": made.how}
+    held = {request.after: "patch_file", request.before: "revert_file"}
+    found = request.preview.get(held.get(wanted.text, ""))
+    if not found:
+        raise TransitionDenied(
+            "The patch file could not be made, for the quota could not be read as it was "
+            "reviewed: try again, or hand it in anew."
+        )
+    return dict(found)
+
+
 def _check_writable(request: ChangeRequest, confirmed: Collection[str]) -> None:
-    if not has_writer(request.cluster):
-        raise TransitionDenied(NO_WRITER)
+    if not is_written_to(request.cluster):
+        raise TransitionDenied(why_not(request.cluster))
     owners = request.preview.get("owners") or []
     open_owners = [one for one in owners if one["manager"] not in confirmed]
     if open_owners:
@@ -85,33 +141,33 @@ def _last_applied(request: ChangeRequest) -> Execution:
     return rows[0]
 
 
-def _write(step: Moving, order: str, *, gitops: bool, confirmed: Collection[str]) -> Execution:
+def _write(
+    step: Moving,
+    order: str,
+    file: dict[str, Any] | None,
+    confirmed: Collection[str],
+    wanted: str,
+) -> Execution:
     request = step.request
-    back = order == Execution.REVERT
     execution = Execution.objects.create(
         request=request,
         order=order,
-        mode=Execution.GITOPS if gitops else Execution.DIRECT,
-        reviewed=request.after if back else request.before,
-        wanted=request.before if back else request.after,
+        mode=Execution.DIRECT if file is None else Execution.GITOPS,
+        reviewed=request.after if order == Execution.REVERT else request.before,
+        wanted=wanted,
         confirmed=sorted(set(confirmed)),
-        patch_file=_file(request, back=back) if gitops else {},
+        patch_file=file or {},
         started_by=step.actor.name,
         started_at=step.now,
         next_at=step.now,
     )
-    step.beside.update(mode=execution.mode, confirmed=execution.confirmed, execution=execution.pk)
+    step.beside.update(
+        mode=execution.mode,
+        confirmed=execution.confirmed,
+        execution=execution.pk,
+        wanted=wanted,
+    )
     return execution
-
-
-def _file(request: ChangeRequest, *, back: bool) -> dict[str, Any]:
-    """Return the file to commit, as the preview has it."""
-    found = request.preview.get("revert_file" if back else "patch_file")
-    if not found:
-        raise TransitionDenied(
-            "The patch file could not be made, for the quota could not be read: hand it in anew."
-        )
-    return dict(found)
 
 
 # ---------------------------------------------------------------- messages

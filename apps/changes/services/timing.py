@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final
 
 from django.conf import settings
 from django.db.models import Q
@@ -12,6 +11,7 @@ from apps.changes.domain.preview import time_box
 from apps.changes.domain.states import Action, State, TransitionDenied
 from apps.changes.models import ChangeRequest
 from apps.changes.permissions import Actor, portal
+from apps.changes.selectors.stacked import Superseded, check_on_top, goes_back_to
 from apps.changes.services.endings import TRY_AGAIN
 from apps.changes.services.moves import Conflict, moving
 from apps.changes.services.starting import revert
@@ -20,8 +20,6 @@ _LOG = logging.getLogger(__name__)
 _AT_ONCE = 100
 _UNDECIDED = [State.SUBMITTED.value, State.IN_REVIEW.value, State.CHANGES_ASKED.value]
 _WAITING = [*_UNDECIDED, State.APPROVED.value, State.FAILED.value]
-DAYS_UNDECIDED: Final = 90
-DAYS_APPROVED: Final = 30
 
 
 def revert_due(*, now: datetime) -> int:
@@ -50,13 +48,12 @@ def _announce(pk: int, now: datetime) -> bool:
     request = ChangeRequest.objects.get(pk=pk)
     times = _announcements(request)
     due = sum(at <= now for at in times)
-    if due <= request.announced:
+    if due <= request.announced or _is_superseded(request):
         return False
+    back = goes_back_to(request)
     with moving(pk, _by(), "announce_revert", now=now, version=request.version) as step:
         step.request.announced = due
-        step.note = (
-            f"The quota goes back to {request.before} on {request.reverts_at:%Y-%m-%d %H:%M} UTC."
-        )
+        step.note = f"The quota goes back to {back} on {request.reverts_at:%Y-%m-%d %H:%M} UTC."
     return True
 
 
@@ -70,11 +67,36 @@ def _announcements(request: ChangeRequest) -> tuple[datetime, ...]:
 def _revert(pk: int, now: datetime) -> bool:
     try:
         revert(pk, by=_by(), now=now)
+    except Superseded as superseded:
+        _end_under(pk, superseded.later, now)
+        return False
     except TransitionDenied as denied:
-        # Another request for the key is open, or nobody may write: looked at again later.
+        # Another change of the key is being made, or nobody may write: looked at again later.
         _put_off(pk, str(denied), now)
         return False
     return True
+
+
+def _is_superseded(request: ChangeRequest) -> bool:
+    try:
+        check_on_top(request)
+    except Superseded:
+        return True
+    except TransitionDenied:
+        return False
+    return False
+
+
+def _end_under(pk: int, later: ChangeRequest, now: datetime) -> None:
+    """End a raise whose date has come while a later change stands: that one is left as it is."""
+    request = ChangeRequest.objects.get(pk=pk)
+    with moving(pk, _by(), "expire", now=now, version=request.version) as step:
+        step.act(Action.EXPIRE)
+        step.request.reverts_at = None
+        step.note = step.request.outcome = (
+            f"Its end has come; request {later.pk} changed the quota since, to {later.after}, so "
+            "that nothing was taken back."
+        )
 
 
 def _put_off(pk: int, why: str, now: datetime) -> None:
@@ -94,16 +116,16 @@ def _put_off(pk: int, why: str, now: datetime) -> None:
 def expire(*, now: datetime) -> int:
     """End requests whose time has passed; return how many.
 
-    Their own end (`until`) lies behind, or nobody decided on them, or carried them out, for so
-    many days.
+    Their own end (`until`) lies behind, or nobody handed them in, decided on them or carried
+    them out for so many days.
     """
-    undecided = now - timedelta(days=getattr(settings, "CHANGES_DAYS_UNDECIDED", DAYS_UNDECIDED))
-    approved = now - timedelta(days=getattr(settings, "CHANGES_DAYS_APPROVED", DAYS_APPROVED))
-    over = (
-        Q(until__lte=now, state__in=_WAITING)
-        | Q(changed_at__lte=undecided, state__in=_UNDECIDED)
-        | Q(changed_at__lte=approved, state__in=[State.APPROVED.value, State.FAILED.value])
-    )
+    over = Q(until__lte=now, state__in=_WAITING)
+    for days, states in (
+        (settings.CHANGES_DAYS_DRAFT, [State.DRAFT.value]),
+        (settings.CHANGES_DAYS_UNDECIDED, _UNDECIDED),
+        (settings.CHANGES_DAYS_APPROVED, [State.APPROVED.value, State.FAILED.value]),
+    ):
+        over |= Q(changed_at__lte=now - timedelta(days=days), state__in=states)
     rows = ChangeRequest.objects.filter(over).order_by("pk")[:_AT_ONCE]
     return sum(_each(request, lambda pk: _expire(pk, now)) for request in rows)
 

@@ -3,11 +3,22 @@
 from typing import BinaryIO
 
 from apps.costs.adapters.csv_file import csv_parts
+from apps.costs.adapters.file_store import Stored, opened, removed, stored, swept
 from apps.costs.adapters.parquet_file import write_parquet
 from apps.costs.adapters.xlsx_file import write_xlsx
 from apps.costs.domain.files import CostFile, FileFormat
 
-__all__ = ["csv_parts", "write", "write_parquet", "write_xlsx"]
+__all__ = [
+    "Stored",
+    "csv_parts",
+    "opened",
+    "removed",
+    "stored",
+    "swept",
+    "write",
+    "write_parquet",
+    "write_xlsx",
+]
 
 
 def write(file: CostFile, format_: FileFormat, out: BinaryIO, *, bom: bool = False) -> None:

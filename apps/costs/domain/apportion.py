@@ -28,3 +28,24 @@ def apportioned(total: int, weights: Sequence[int]) -> list[int]:
     for place in first[:left]:
         parts[place] += 1
     return parts
+
+
+def divided(totals: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
+    """Divide several totals among the same places, so that both ways of adding up are exact.
+
+    A row of the answer is a total's parts, and sums to it; what a place gets of all totals is its
+    weight, where the weights sum to the totals. Where they do not, they are first divided anew.
+    Neither may be negative. Without a place that has a weight all goes to the first; without any
+    place the rows are empty.
+    """
+    whole = sum(totals)
+    left = list(weights)
+    if sum(left) != whole and left:
+        left = apportioned(whole, left if any(left) else [1, *[0] * (len(left) - 1)])
+    rows = []
+    for total in totals:
+        # No part exceeds what its place has left: the total is at most the sum of that.
+        parts = apportioned(total, left) if any(left) else [0] * len(left)
+        left = [rest - part for rest, part in zip(left, parts, strict=True)]
+        rows.append(parts)
+    return rows

@@ -33,14 +33,17 @@ def payments(
 
     A team pays of what it held the causes that its basis charges; the rest stays with the platform.
     Unallocated capacity is shared by `policy`, where use is what teams held on the basis; unhealthy
-    capacity is the platform's whatever the policy, for no team could have had it. All payments
-    together are the cost of the pool, in each cause as well, to the last digit.
+    capacity is the platform's whatever the policy, for no team could have had it. Energy is paid
+    by who held the card that drew it, on either basis; that of other cards by the platform. All
+    payments together are the cost of the pool, in each cause as well, to the last digit.
     """
     for team in sorted(held):
         for cause in HELD:
             payer = team if cause in CHARGED[basis] else PLATFORM
             yield from _paid(payer, team, cause, held[team])
+        yield from _paid(team, team, Cause.ENERGY, held[team])
     yield from _paid(PLATFORM, "", Cause.UNHEALTHY, free)
+    yield from _paid(PLATFORM, "", Cause.ENERGY, free)
     used = {
         team: sum(sums.gpu_hours.get(cause, 0) for cause in CHARGED[basis])
         for team, sums in held.items()
@@ -60,4 +63,6 @@ def _paid(payer: str, holder: str, cause: Cause, sums: CostSums) -> Iterator[Pay
 
 
 def _amounts(sums: CostSums, cause: Cause) -> tuple[int, int, int]:
+    if cause is Cause.ENERGY:
+        return 0, sums.energy, 0
     return sums.gpu_hours.get(cause, 0), sums.cost.get(cause, 0), sums.unpriced.get(cause, 0)

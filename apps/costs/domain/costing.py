@@ -11,7 +11,10 @@ from apps.usage.domain.amounts import NANO, Amounts
 
 
 class Cause(StrEnum):
-    """What became of a GPU-hour. The seven together are the capacity."""
+    """What became of a GPU-hour, and last what it drew. The first seven are the capacity.
+
+    Energy has no GPU-hours: it is what was measured of it, where its price has a tariff.
+    """
 
     BUSY = "busy"
     UNMEASURED = "unmeasured"
@@ -20,6 +23,7 @@ class Cause(StrEnum):
     NOT_RUNNING = "not_running"
     UNALLOCATED = "unallocated"
     UNHEALTHY = "unhealthy"
+    ENERGY = "energy"
 
 
 HELD = (Cause.BUSY, Cause.UNMEASURED, Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
@@ -37,7 +41,7 @@ class Basis(StrEnum):
 
 
 CHARGED = {Basis.ALLOCATED: HELD, Basis.USED: (Cause.BUSY, Cause.UNMEASURED)}
-"""What a holder is charged for on a basis.
+"""What of its GPU-hours a holder is charged for on a basis; its energy on either.
 
 *Allocated*: all that was held. *Used*: what was busy, and what nobody measured: a missing exporter
 makes no GPU free, nor does it make one idle.
@@ -88,7 +92,8 @@ class CostSums:
     """Sums of facts by cause: GPU-hours, what they cost, and those that have no price.
 
     `gpu_hours` and `unpriced` are nano-GPU-hours (`unpriced` a part of `gpu_hours`), `cost` units
-    of 1e-8 of one currency, of the priced ones. `burst` and `energy` stand beside.
+    of 1e-8 of one currency, of the priced ones. `burst` (nano-GPU-hours) and `energy` (units)
+    stand beside.
     """
 
     gpu_hours: dict[Cause, int] = field(default_factory=dict)
@@ -118,7 +123,7 @@ class CostSums:
 
     @property
     def total(self) -> int:
-        """What all of it costs, without energy."""
+        """What all GPU-hours cost, without energy."""
         return sum(self.cost.values())
 
     @property
@@ -132,7 +137,7 @@ class CostSums:
         return sum(self.unpriced.values())
 
     def on(self, basis: Basis) -> int:
-        """Return what the holder is charged on a basis (CHARGED), in units."""
+        """Return what the holder is charged for GPU-hours on a basis (CHARGED), in units."""
         return sum(self.cost.get(cause, 0) for cause in CHARGED[basis])
 
     def left_on(self, basis: Basis) -> int:

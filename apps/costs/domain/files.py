@@ -1,5 +1,6 @@
 """What a cost file holds, whatever its format: typed columns, rows as they come, and notes."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -105,6 +106,19 @@ class CostFile:
     columns: Sequence[Column]
     rows: Iterable[FileRow]
     notes: Notes
+
+
+def file_name(file: CostFile, name: str, format_: FileFormat) -> str:
+    """Return a name that tells window, zone, currency, basis, policy, coverage and price book."""
+    notes = file.notes
+    first, after = (f"{at:%Y-%m-%dT%H%MZ}" for at in (notes.window_start, notes.window_end))
+    ratio = notes.coverage_ratio
+    coverage = "unknown" if ratio is None else f"{ratio:.4f}".rstrip("0").rstrip(".")
+    parts = (
+        *("gpuportal", name, first, after, notes.time_zone, notes.currency, notes.basis),
+        *(notes.policy, f"coverage-{coverage}", f"prices-{notes.price_book}"),
+    )
+    return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", part) for part in parts) + f".{format_.suffix}"
 
 
 class TooManyRows(Exception):

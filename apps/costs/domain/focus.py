@@ -97,7 +97,8 @@ EARLIER_NAMES = {
 }
 """Names of before 1.0 that focus-validator 1.0.0 still asks for, and what they are called since.
 
-The specification has no place for them: they are written on request only (`earlier_names`).
+1.0 renamed these columns; the validator's rules for 1.0 kept asking for the old ones. A file with
+both has every column of 1.0 under its right name and passes all rules (docs/definitions.md#focus).
 """
 
 # Spot prices move with the market; what is reserved is paid for in advance; what is owned is
@@ -170,14 +171,16 @@ def order(charge: Charge) -> tuple[object, ...]:
 
 
 def focus_file(
-    charges: Iterable[Charge], *, issuer: Issuer, notes: Notes, earlier_names: bool = False
+    charges: Iterable[Charge], *, issuer: Issuer, notes: Notes, earlier_names: bool = True
 ) -> CostFile:
     """Return charges (in `order`, read once) as a file of FOCUS 1.0.
 
-    Columns are sorted by name, FOCUS's before ours. `earlier_names` adds those of EARLIER_NAMES.
+    Columns are sorted by name, FOCUS's before ours. Between them are those of EARLIER_NAMES, or
+    without `earlier_names` none: then it keeps to the letter of 1.0, where what it does not define
+    begins with `x_`, and the validator misses five columns.
     """
-    names = sorted((*MANDATORY, *OTHERS, *(EARLIER_NAMES if earlier_names else ())))
-    columns = [_column(name) for name in (*names, *OURS)]
+    earlier = sorted(EARLIER_NAMES) if earlier_names else ()
+    columns = [_column(name) for name in (*sorted((*MANDATORY, *OTHERS)), *earlier, *OURS)]
     return CostFile(
         f"FOCUS {FOCUS_VERSION}", columns, _rows(charges, columns, issuer, notes), notes
     )

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from apps.clusters.domain.tiers import model_key
-from apps.costs.domain.prices import PriceEntry
+from apps.costs.domain.prices import MOST_PER_GPU_HOUR, PriceEntry
 
 
 class Range(NamedTuple):
@@ -82,6 +82,12 @@ def doubt(entry: PriceEntry) -> str | None:
         return (
             f"{entry.gpu_model} costs nothing per GPU-hour. If the price is not known, leave the "
             "entry out: its hours are then shown as unpriced."
+        )
+    if entry.contracted > MOST_PER_GPU_HOUR:
+        return (
+            f"{entry.contracted.normalize():f} {entry.currency} per GPU-hour of {entry.gpu_model} "
+            f"is more than {MOST_PER_GPU_HOUR:,}: what large pools cost in a day could not be "
+            "kept. Check the number, or use a currency of larger units."
         )
     span = plausible_range(entry.gpu_model, entry.currency)
     if span is None or span.low <= entry.contracted <= span.high:

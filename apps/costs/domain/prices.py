@@ -16,6 +16,9 @@ CAPACITY_TYPES = (*(str(kind) for kind in CapacityType if kind != CapacityType.U
 """How capacity is paid for: on-demand, spot, reserved, owned."""
 
 HOURS_PER_YEAR = 8760
+MOST_PER_GPU_HOUR = 1_000_000
+"""Of any currency. Amounts are kept as 64-bit numbers of 1e-8: a day of 3,800 GPUs fits at this
+price; what does not fit all the same is not priced, and says so (`cost_rows.AmountTooLarge`)."""
 _PRICE_STEP = Decimal("1e-8")
 _MWH_PER_KWH = 1_000_000
 
@@ -36,6 +39,8 @@ class PriceEntry:
 
     It holds from `valid_from` up to, not including, `valid_to` (None: open). An empty `cluster` or
     `tier` means any. `example` marks a price that came with the portal: nobody has vouched for it.
+    `per_kwh` prices the measured energy on top of the GPU-hours, times `pue` (`energy_cost`);
+    None: energy is not billed.
     """
 
     gpu_model: str
@@ -50,6 +55,8 @@ class PriceEntry:
     kind: PriceKind = PriceKind.LIST
     source: str = ""
     example: bool = False
+    per_kwh: Decimal | None = None
+    pue: Decimal = Decimal(1)
 
     def __post_init__(self) -> None:
         if self.valid_from.tzinfo is None:
@@ -80,6 +87,19 @@ _Place = tuple[str, str, str, str]
 """Cluster, tier, model key, capacity type."""
 
 
+def places(cluster: str, tier: str, gpu_model: str, capacity_type: str) -> Iterator[_Place]:
+    """Yield the places in which a price is looked for, the best first.
+
+    The most specific place wins: cluster and tier, then cluster, then tier, then neither; within
+    a place the capacity type itself, then what may stand for it.
+    """
+    key = model_key(gpu_model)
+    kinds = _STANDS_FOR.get(capacity_type, (capacity_type,))
+    for where in ((cluster, tier), (cluster, ""), ("", tier), ("", "")):
+        for kind in kinds:
+            yield (*where, key, kind)
+
+
 class PriceBook:
     """All prices of all times. It is asked once for each fact, so places are looked up by key."""
 
@@ -99,17 +119,13 @@ class PriceBook:
     ) -> PriceEntry | None:
         """Return the price of a GPU-hour that begins at `at`; None: it is **unpriced**, not free.
 
-        The most specific place wins: cluster and tier, then cluster, then tier, then neither;
-        within a place the capacity type itself, then what may stand for it; within these the price
-        that started last, so a new price needs no end of the old one.
+        The best of `places` wins, and within it the price that started last, so a new price needs
+        no end of the old one.
         """
-        key = model_key(gpu_model)
-        kinds = _STANDS_FOR.get(capacity_type, (capacity_type,))
-        for where in ((cluster, tier), (cluster, ""), ("", tier), ("", "")):
-            for kind in kinds:
-                for entry in self._places.get((*where, key, kind), ()):
-                    if entry.holds(at):
-                        return entry
+        for place in places(cluster, tier, gpu_model, capacity_type):
+            for entry in self._places.get(place, ()):
+                if entry.holds(at):
+                    return entry
         return None
 
     @property
@@ -130,17 +146,24 @@ def _place(entry: PriceEntry) -> _Place:
 def _order(entry: PriceEntry) -> tuple[str, ...]:
     """Return what an entry says, as texts; an amount written in two ways is the same."""
     ends = "" if entry.valid_to is None else _instant(entry.valid_to)
+    # Books without a tariff keep the version that they had before there were any.
+    tariff = () if entry.per_kwh is None else (_plain(entry.per_kwh), _plain(entry.pue))
     return (
         *_place(entry),
         _instant(entry.valid_from),
         ends,
-        f"{entry.per_gpu_hour.normalize():f}",
-        f"{entry.discount.normalize():f}",
+        _plain(entry.per_gpu_hour),
+        _plain(entry.discount),
         entry.currency,
         entry.kind,
         entry.source,
         str(entry.example),
+        *tariff,
     )
+
+
+def _plain(amount: Decimal) -> str:
+    return f"{amount.normalize():f}"
 
 
 def _instant(at: datetime) -> str:

@@ -1,6 +1,6 @@
 """Reads of costs: prices, costs by period and group, waste, budgets, closed months, files."""
 
-from apps.costs.selectors.budgets import MoneyBudgetRow, budget_window, money_budget_rows
+from apps.costs.selectors.budgets import MoneyBudgetRow, money_budget_rows
 from apps.costs.selectors.charging import charging
 from apps.costs.selectors.costs import (
     Waterfall,
@@ -13,7 +13,12 @@ from apps.costs.selectors.costs import (
     waterfall,
     worst_workloads,
 )
-from apps.costs.selectors.files import cost_file, period_file
+from apps.costs.selectors.files import (
+    cost_file,
+    days_question,
+    month_rows_expected,
+    period_file,
+)
 from apps.costs.selectors.periods import (
     AdjustmentRow,
     Gaps,
@@ -27,6 +32,7 @@ from apps.costs.selectors.periods import (
 )
 from apps.costs.selectors.prices import PriceList, PriceRow, price_book, price_list
 from apps.costs.selectors.rows import PLATFORM_NAME, CostRow, Question
+from apps.costs.selectors.terms import NotPriced, Terms, not_priced, terms
 
 __all__ = [
     "PLATFORM_NAME",
@@ -34,29 +40,34 @@ __all__ = [
     "CostRow",
     "Gaps",
     "MoneyBudgetRow",
+    "NotPriced",
     "PeriodState",
     "PriceList",
     "PriceRow",
     "Question",
     "State",
+    "Terms",
     "Waterfall",
     "WorstWorkload",
     "adjustment_rows",
-    "budget_window",
     "charging",
     "closed_period",
     "cost_file",
     "cost_page",
     "cost_rows",
+    "days_question",
     "gaps_of",
     "money_budget_rows",
+    "month_rows_expected",
     "month_window",
+    "not_priced",
     "period_file",
     "period_states",
     "previous",
     "price_book",
     "price_list",
     "priced_until",
+    "terms",
     "waste_rows",
     "waterfall",
     "worst_workloads",

@@ -1,29 +1,27 @@
 """The burn of money budgets: what teams were charged on the allocated basis."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import F, Max, Q, Sum
+from django.db.models import F, Sum
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.calendar import day_of
+from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.money import SCALE
-from apps.costs.domain.money_burn import ChargedHour, MoneyBurn, money_burn
-from apps.costs.models import PricedHour, TeamCostDay, TeamCostHour
-from apps.quotas.domain.burn import DayUse
-from apps.quotas.models import Budget
-from apps.usage.domain.periods import day_start
+from apps.costs.domain.costing import HELD
+from apps.costs.domain.money import SCALE, money
+from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
+from apps.quotas.domain.spending import Allowance, Known, Purse, Spending, ordered
+from apps.quotas.selectors import BudgetRow
+from apps.quotas.selectors.budgets import burn_rows, known_hours, money_allowances, on_days, since
+from apps.usage.domain.amounts import hours as gpu_hours
 
-_HOUR = timedelta(hours=1)
-_HOURLY = timedelta(days=8)
-"""So far back hours are read; of what lies before, days."""
-_PATTERN = timedelta(days=56)
+_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
 _COST = Sum(
     F("cost_busy")
     + F("cost_unmeasured")
@@ -32,13 +30,18 @@ _COST = Sum(
     + F("cost_not_running")
 )
 _HELD = Sum(F("busy") + F("unmeasured") + F("underused") + F("idle") + F("not_running"))
+_Cents = dict[Purse, dict[date, int]]
+"""Whole units by local day: 1e-8 of a currency, or nano-GPU-hours of what has no currency."""
+_Hours = list[tuple[datetime, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class MoneyBudgetRow:
     """A money budget in the period that holds the moment; money in full, rates 1.0 = even pace.
 
-    `unit` is the currency. With `unpriced_gpu_hours` the rates are lower bounds.
+    `unit` is the currency. `as_of`, `known_until` and `coverage_ratio` are those of BudgetRow, of
+    hours that are priced. With `unpriced_gpu_hours`, or hours missing, `used` and the rates are
+    lower bounds. `used` counts corrections of closed months on the day on which they were booked.
     """
 
     team: str
@@ -55,125 +58,154 @@ class MoneyBudgetRow:
     exhausted_at_early: datetime | None
     exhausted_at_late: datetime | None
     unpriced_gpu_hours: float = 0.0
+    as_of: datetime | None = None
+    known_until: datetime | None = None
+    coverage_ratio: float | None = None
+
+    @property
+    def at_least(self) -> bool:
+        """Whether hours or prices are missing, so that more was used than is told."""
+        missing = self.coverage_ratio is not None and self.coverage_ratio < 1.0
+        return missing or self.unpriced_gpu_hours > 0
 
 
-def money_budget_rows(now: datetime, *, visibility: Visibility) -> list[MoneyBudgetRow]:
-    """Return the money budgets that hold at `now`, by team and period.
+def money_budget_rows(
+    now: datetime, *, visibility: Visibility, team: str | None = None
+) -> list[MoneyBudgetRow]:
+    """Return the money budgets that hold at `now`, of one team or all, by team and period.
 
-    Only of teams whose money the reader may see. Three queries, and at most four for each budget.
+    Only of teams whose money the reader may see. Eleven queries and one for each 100 days on
+    which budgets were used up, however many budgets there are.
     """
     zone = report().zone
-    newest = PricedHour.objects.aggregate(newest=Max("hour"))["newest"]
-    budgets = Budget.objects.filter(
-        Q(valid_to__isnull=True) | Q(valid_to__gt=now), money__isnull=False, valid_from__lte=now
+    allowances = money_allowances(now, zone, visibility=visibility, team=team)
+    if not allowances:
+        return []
+    known = known_hours(PricedHour.objects.all(), allowances, at=now, zone=zone)
+    charged = _Charged() if known is None else _charged(allowances, known, zone)
+    rows = burn_rows(
+        allowances, charged.spending, known, at=now, zone=zone, hours_of=charged.hours_of(zone)
     )
-    if not visibility.everything:
-        budgets = budgets.filter(team__in=sorted(visibility.team_ids))
-    rows = budgets.select_related("team").order_by("team__name", "period", "currency", "pk")
-    return [_row(budget, now, newest, zone) for budget in rows]
-
-
-def budget_window(period: str, at: datetime, zone: ZoneInfo) -> Window:
-    """Return the local week, month, quarter or year that holds `at`."""
-    day = day_of(at, zone)
-    if period == "week":
-        monday = day - timedelta(days=day.weekday())
-        return Window(day_start(monday, zone), day_start(monday + timedelta(days=7), zone))
-    months = {"month": 1, "quarter": 3, "year": 12}[period]
-    first = date(day.year, (day.month - 1) // months * months + 1, 1)
-    after = first.year * 12 + first.month - 1 + months
-    following = date(after // 12, after % 12 + 1, 1)
-    return Window(day_start(first, zone), day_start(following, zone))
-
-
-def _row(budget: Budget, now: datetime, newest: datetime | None, zone: ZoneInfo) -> MoneyBudgetRow:
-    period = budget_window(budget.period, now, zone)
-    at = period.start if newest is None else max(period.start, min(now, newest + _HOUR))
-    allowance = budget.money or Decimal(0)
-    found = _burn(budget, allowance, at, period, zone)
-    return MoneyBudgetRow(
-        team=budget.team.name,
-        period=budget.period,
-        period_start=period.start,
-        period_end=period.end,
-        unit=budget.currency,
-        allowance=found.allowance,
-        used=found.used,
-        burn_rate=found.burn.burn_rate,
-        burn_rate_1d=found.burn.burn_rate_1d,
-        burn_rate_7d=found.burn.burn_rate_7d,
-        exhausted_at=found.burn.exhausted_at,
-        exhausted_at_early=found.burn.exhausted_at_early,
-        exhausted_at_late=found.burn.exhausted_at_late,
-        unpriced_gpu_hours=found.unpriced_gpu_hours,
-    )
-
-
-def _burn(
-    budget: Budget, allowance: Decimal, at: datetime, period: Window, zone: ZoneInfo
-) -> MoneyBurn:
-    turn = day_start(day_of(at - _HOURLY, zone), zone)
-    days = list(_days(budget, min(period.start, at - _PATTERN), at, zone))
-    early = [
-        ChargedHour(start, cost, unpriced)
-        for start, cost, unpriced, _ in days
-        if period.start <= start < turn
+    return [
+        _row(row, one.exact, charged, zone)
+        for row, one in zip(rows, ordered(allowances), strict=True)
     ]
-    hours = list(_hours(budget, Window(turn, max(at, turn + _HOUR))))
-    charged = [*_cut(early, budget, allowance, zone), *hours]
-    whole = [
-        DayUse(start.astimezone(zone).weekday(), cost / SCALE, length)
-        for start, cost, _, length in days
-        if at - _PATTERN <= start and start + timedelta(hours=length) <= at
-    ]
-    return money_burn(charged, allowance=allowance, at=at, period=period, zone=zone, days=whole)
 
 
-def _cut(
-    days: Sequence[ChargedHour], budget: Budget, allowance: Decimal, zone: ZoneInfo
-) -> Iterable[ChargedHour]:
-    """Return days as they are, but for the one that used the allowance up: that by its hours."""
-    used = 0
-    for day in days:
-        used += day.cost
-        if used >= allowance * SCALE > used - day.cost:
-            local = day_of(day.start, zone)
-            end = day_start(local + timedelta(days=1), zone)
-            yield from _hours(budget, Window(day.start, end))
-        else:
-            yield day
+# ---------------------------------------------------------------- what was charged
 
 
-def _hours(budget: Budget, window: Window) -> Iterator[ChargedHour]:
-    """Yield what each priced hour cost the team, 0 where it held nothing. Two queries."""
-    rows = TeamCostHour.objects.filter(
-        team_id=budget.team_id, hour__gte=window.start, hour__lt=window.end
+class _Charged:
+    """What teams were charged, in whole units, which sum exactly; `spending` is made of them."""
+
+    def __init__(self) -> None:
+        self.days: _Cents = {}
+        self.booked: _Cents = {}
+        self.spending = Spending()
+
+    def used(self, purse: Purse, first: date) -> int:
+        """Return what counts against a budget from a local day on."""
+        days = (self.days.get(purse, {}), self.booked.get(purse, {}))
+        return sum(cost for by_day in days for day, cost in by_day.items() if day >= first)
+
+    def hours_of(self, zone: ZoneInfo) -> Callable[..., dict[tuple[Purse, date], _Hours]]:
+        """Return a function that reads the hours of some days; what was booked comes first."""
+
+        def read(teams: Mapping[date, Collection[str]]) -> dict[tuple[Purse, date], _Hours]:
+            found: dict[tuple[Purse, date], _Hours] = defaultdict(list)
+            for purse, days in self.booked.items():
+                for day in days.keys() & teams.keys():
+                    found[purse, day].append((day_start(day, zone), days[day] / SCALE))
+            for condition in on_days(teams, zone):
+                rows = TeamCostHour.objects.filter(condition).order_by("hour")
+                sums = rows.values_list("team__name", "currency", "hour").annotate(cost=_COST)
+                for name, currency, hour, cost in sums:
+                    found[(name, currency), day_of(hour, zone)].append((hour, cost / SCALE))
+            return found
+
+        return read
+
+
+def _charged(allowances: Sequence[Allowance], known: Known, zone: ZoneInfo) -> _Charged:
+    found = _Charged()
+    teams = sorted({one.team for one in allowances})
+    first = day_of(since(known.end, allowances, zone), zone)
+    found.days = _days(teams, first)
+    found.booked = _corrections(teams, first)
+    found.spending = Spending(
+        days=_in_full(found.days),
+        booked=_in_full(found.booked),
+        last_day=_by_cluster(teams, Window(known.end - _DAY, known.end)),
+        last_week=_by_cluster(teams, Window(known.end - _WEEK, known.end)),
     )
-    of_hour = _sums(rows, "hour", budget.currency)
-    priced = PricedHour.objects.filter(hour__gte=window.start, hour__lt=window.end)
-    for hour in priced.order_by("hour").values_list("hour", flat=True).distinct():
-        cost, unpriced = of_hour.get(hour, (0, 0))
-        yield ChargedHour(hour, cost, unpriced)
-
-
-def _days(
-    budget: Budget, start: datetime, end: datetime, zone: ZoneInfo
-) -> Iterator[tuple[datetime, int, int, float]]:
-    """Yield (start, cost, unpriced, hours) of local days, those without a cost left out."""
-    rows = TeamCostDay.objects.filter(
-        team_id=budget.team_id, day__gte=day_of(start, zone), day__lte=day_of(end, zone)
-    )
-    for day, (cost, unpriced) in sorted(_sums(rows, "day", budget.currency).items()):
-        begins = day_start(day, zone)
-        ends = day_start(day + timedelta(days=1), zone)
-        yield begins, cost, unpriced, (ends - begins) / _HOUR
-
-
-def _sums(rows: Any, time: str, currency: str) -> dict[Any, tuple[int, int]]:
-    """Return (cost, nano-GPU-hours without a price) by hour or day. One query."""
-    found: dict[Any, tuple[int, int]] = {}
-    kept = rows.filter(currency__in=("", currency)).order_by()
-    for at, of, cost, held in kept.values_list(time, "currency").annotate(cost=_COST, held=_HELD):
-        known = found.get(at, (0, 0))
-        found[at] = (known[0] + int(cost), known[1]) if of else (known[0], known[1] + int(held))
     return found
+
+
+def _days(teams: Collection[str], first: date) -> _Cents:
+    """Return the cost of days, and of what has no price the nano-GPU-hours. One query."""
+    rows = TeamCostDay.objects.filter(day__gte=first, team__name__in=teams).order_by()
+    sums = rows.values_list("team__name", "currency", "day").annotate(cost=_COST, held=_HELD)
+    found: _Cents = defaultdict(dict)
+    for team, currency, day, cost, held in sums:
+        found[team, currency][day] = int(cost) if currency else int(held)
+    return found
+
+
+def _corrections(teams: Collection[str], first: date) -> _Cents:
+    """Return what was booked of closed months by the day of booking. One query."""
+    rows = Adjustment.objects.filter(
+        booked_on__gte=first, team__name__in=teams, cause__in=[cause.value for cause in HELD]
+    ).order_by()
+    sums = rows.values_list("team__name", "currency", "booked_on").annotate(
+        sum_cost=Sum("cost"), sum_unpriced=Sum("unpriced")
+    )
+    found: _Cents = defaultdict(dict)
+    for team, currency, day, cost, unpriced in sums:
+        found[team, currency][day] = int(cost) if currency else int(unpriced)
+    return found
+
+
+def _by_cluster(teams: Collection[str], window: Window) -> dict[Purse, dict[str, float]]:
+    """Return what hours cost by cluster. One query."""
+    rows = TeamCostHour.objects.filter(
+        hour__gte=window.start, hour__lt=window.end, team__name__in=teams
+    ).exclude(currency="")
+    columns = ("team__name", "currency", "cluster__name")
+    found: dict[Purse, dict[str, float]] = defaultdict(dict)
+    for team, currency, cluster, cost in rows.order_by().values_list(*columns).annotate(cost=_COST):
+        found[team, currency][cluster] = cost / SCALE
+    return found
+
+
+def _in_full(days: _Cents) -> dict[Purse, dict[date, float]]:
+    return {
+        purse: {day: cost / SCALE for day, cost in by_day.items()}
+        for purse, by_day in days.items()
+        if purse[1]
+    }
+
+
+# ---------------------------------------------------------------- one budget
+
+
+def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) -> MoneyBudgetRow:
+    first = day_of(row.period_start, zone)
+    return MoneyBudgetRow(
+        team=row.team,
+        period=row.period,
+        period_start=row.period_start,
+        period_end=row.period_end,
+        unit=row.unit,
+        allowance=allowance,
+        used=money(charged.used((row.team, row.unit), first)),
+        burn_rate=row.burn_rate,
+        burn_rate_1d=row.burn_rate_1d,
+        burn_rate_7d=row.burn_rate_7d,
+        exhausted_at=row.exhausted_at,
+        exhausted_at_early=row.exhausted_at_early,
+        exhausted_at_late=row.exhausted_at_late,
+        unpriced_gpu_hours=gpu_hours(charged.used((row.team, ""), first)),
+        as_of=row.as_of,
+        known_until=row.known_until,
+        coverage_ratio=row.coverage_ratio,
+    )

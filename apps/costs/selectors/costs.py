@@ -44,10 +44,10 @@ def cost_rows(
 
     Where `team` is grouped by it is the payer, empty for the platform: what the basis does not
     charge, what is unhealthy, and what of the unallocated the policy leaves. All rows together
-    are the cost of the capacity, exactly, by every grouping, basis and policy; corrections of
-    closed months come on top, marked. Who does not see everything gets the rows of their teams,
-    and of the platform what nobody held.
-    At most nine queries, and one each for the names of namespaces and workloads. Raises
+    are the cost of the capacity and of its energy, exactly, by every grouping, basis, policy and
+    interval; corrections of closed months come on top, marked. Who does not see everything gets
+    the rows of their teams, and of the platform what nobody held.
+    At most eleven queries, and one each for the names of namespaces and workloads. Raises
     GroupingRefused.
     """
     asked = Question(window, interval, tuple(group_by), filters, basis, policy)
@@ -150,7 +150,8 @@ class Waterfall:
     """The steps of one currency from the cost of all capacity down to what was busy.
 
     `total` and `wasted` are units of 1e-8; the GPU-hours without any price are in the steps of
-    the report's currency. `energy` is the price of measured energy, beside the steps.
+    the report's currency. `energy` is the price of measured energy: with `total` it is what
+    `cost_rows` sum to.
     """
 
     currency: str
@@ -180,10 +181,8 @@ def waterfall(
     now = _sums(window, filters, visibility, zone, settings.currency)
     then = None if before is None else _sums(before, filters, visibility, zone, settings.currency)
     if visibility.everything and not (filters.team or filters.namespace or filters.workload):
-        for currency, (burst, energy) in _beside(window, filters, visibility, zone).items():
-            sums = now.setdefault(currency or settings.currency, CostSums())
-            sums.burst += burst
-            sums.energy += energy
+        for currency, burst in _bursts(window, filters, visibility, zone).items():
+            now.setdefault(currency or settings.currency, CostSums()).burst += burst
     order = sorted(now, key=lambda currency: (currency != settings.currency, currency))
     return [_of_currency(c, now[c], None if then is None else then.get(c)) for c in order]
 
@@ -222,6 +221,9 @@ def _sums(
     found: dict[str, CostSums] = {currency: CostSums()}
     for row in Reading(asked, visibility=visibility, zone=zone).rows(window):
         sums = found.setdefault(row.currency or currency, CostSums())
+        if row.cause is Cause.ENERGY:
+            sums.energy += row.cost or 0
+            continue
         sums.gpu_hours[row.cause] = sums.gpu_hours.get(row.cause, 0) + row.gpu_hours
         if row.cost is None:
             sums.unpriced[row.cause] = sums.unpriced.get(row.cause, 0) + row.gpu_hours
@@ -230,25 +232,23 @@ def _sums(
     return found
 
 
-def _beside(
+def _bursts(
     window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo
-) -> dict[str, tuple[int, int]]:
-    """Return burst and the price of energy by currency."""
+) -> dict[str, int]:
+    """Return the burst by currency."""
     reading = Reading(
         Question(window, Interval.TOTAL, (), filters), visibility=visibility, zone=zone
     )
     where = condition(source_of((Grouping.CLUSTER,), filters, visibility), filters, visibility)
     plan = with_days(window, clusters=reading.clusters, periods=reading.periods, rolled=False)
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, int] = {}
     parts: list[tuple[Any, Any]] = [(PoolCostDay, part) for part in plan.day_conditions()]
     parts += [(PoolCostHour, part) for part in plan.hour_conditions()]
     for table, part in parts:
         rows = table._default_manager.order_by().filter(where & part).values("currency")
-        for currency, burst, energy in rows.annotate(
-            sum_burst=Sum("burst"), sum_energy=Sum("cost_energy")
-        ).values_list("currency", "sum_burst", "sum_energy"):
-            known = found.get(currency, (0, 0))
-            found[currency] = known[0] + int(burst), known[1] + int(energy)
+        summed = rows.annotate(burst_sum=Sum("burst"))
+        for currency, burst in summed.values_list("currency", "burst_sum"):
+            found[currency] = found.get(currency, 0) + int(burst)
     return found
 
 

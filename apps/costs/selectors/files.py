@@ -10,19 +10,13 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import Basis, Cause
-from apps.costs.domain.files import (
-    Column,
-    CostFile,
-    FileFormat,
-    FileRow,
-    Kind,
-    Notes,
-    check_row_count,
-)
+from apps.costs.domain.files import Column, CostFile, FileFormat, FileRow, Kind, Notes
 from apps.costs.domain.focus import Charge, Issuer, focus_file, order
 from apps.costs.domain.money import units
 from apps.costs.domain.unallocated import Policy
-from apps.costs.models import ClosedPeriod, WorkloadCostDay
+from apps.costs.models import ClosedPeriod
+from apps.costs.selectors.few_names import FewNames
+from apps.costs.selectors.lengths import check_length, rows_expected
 from apps.costs.selectors.periods import closed_period, month_window
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.reading import Reading
@@ -66,11 +60,31 @@ def period_file(
     TooManyRows before anything is read.
     """
     closed = closed_period(month)
+    asked, zone = _month_question(month, closed, basis, policy)
+    return cost_file(asked, format_, visibility=visibility, issuer=issuer, zone=zone, closed=closed)
+
+
+def month_rows_expected(month: date, *, visibility: Visibility) -> int | None:
+    """Return about how many rows the files of a month get. At most four queries."""
+    closed = closed_period(month)
+    if closed is not None and visibility.everything:
+        return closed.row_count
+    asked, zone = _month_question(month, closed, Basis.ALLOCATED, Policy.PLATFORM)
+    return rows_expected(asked, visibility=visibility, zone=zone)
+
+
+def days_question(window: Window, basis: Basis, policy: Policy) -> Question:
+    """Return what a file of some days asks: the same columns as those of a month."""
+    return Question(window, Interval.DAY, EVERY_GROUP, Filters(), basis, policy)
+
+
+def _month_question(
+    month: date, closed: ClosedPeriod | None, basis: Basis, policy: Policy
+) -> tuple[Question, ZoneInfo]:
     zone = ZoneInfo(closed.time_zone) if closed else report().zone
     if closed is not None:
         basis, policy = Basis(closed.basis), Policy(closed.policy)
-    asked = Question(month_window(month, zone), Interval.DAY, EVERY_GROUP, Filters(), basis, policy)
-    return cost_file(asked, format_, visibility=visibility, issuer=issuer, zone=zone, closed=closed)
+    return days_question(month_window(month, zone), basis, policy), zone
 
 
 def cost_file(
@@ -91,13 +105,15 @@ def cost_file(
     notes = _notes(asked, visibility, zone, closed)
     centers = closed.cost_centers if closed else cost_centers()
     if format_.is_focus:
-        focus = replace(asked, interval=Interval.DAY, group_by=EVERY_GROUP, by_rate=True)
-        _check_length(focus, format_)
-        reading = Reading(focus, visibility=visibility, zone=zone)
-        charges = _charges(reading, causes, zone, centers, report().currency)
-        return focus_file(charges, issuer=issuer or Issuer(), notes=notes)
-    _check_length(asked, format_)
+        asked = replace(asked, interval=Interval.DAY, group_by=EVERY_GROUP, by_rate=True)
     reading = Reading(asked, visibility=visibility, zone=zone)
+    # A year of jobs that run once has more names than memory should hold.
+    reading.names = FewNames({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
+    if format_.is_focus:
+        currency = closed.currency if closed else report().currency
+        charges = _charges(reading, causes, zone, centers, currency)
+        return focus_file(charges, issuer=issuer or Issuer(), notes=notes)
+    check_length(asked, format_, visibility=visibility, zone=zone, causes=causes)
     return CostFile("Costs", _columns(asked), _file_rows(reading, asked, causes, centers), notes)
 
 
@@ -105,15 +121,6 @@ def cost_centers() -> dict[str, str]:
     """Return the cost center of each team that has one. One query."""
     teams = Team.objects.exclude(cost_center="").order_by("name")
     return dict(teams.values_list("name", "cost_center"))
-
-
-def _check_length(asked: Question, format_: FileFormat) -> None:
-    """Refuse a workbook that is sure to be too long: a row of a day is a line at least."""
-    by_day = asked.interval in (Interval.DAY, Interval.HOUR)
-    if format_ is FileFormat.XLSX and by_day and Grouping.WORKLOAD in asked.group_by:
-        first, last = asked.window.start.date(), asked.window.end.date()
-        rows = WorkloadCostDay.objects.filter(day__gt=first, day__lt=last)
-        check_row_count(format_, rows.count())
 
 
 def _columns(asked: Question) -> list[Column]:

@@ -1,16 +1,17 @@
 """Reads of prices: those of one moment, and the book of all times."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import NamedTuple
 
 from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
-from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind
+from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
 from apps.costs.models import Price
+
+_EVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +41,18 @@ class PriceList:
 
     def __init__(self, rows: list[PriceRow]) -> None:
         self.rows = rows
+        # Of two that hold the one that started last counts, as in the book: it is written last.
         self._rows = {
             (row.cluster, row.tier, model_key(row.gpu_model), row.capacity_type): row
-            for row in rows
+            for row in sorted(rows, key=lambda row: row.valid_from or _EVER)
         }
 
     def of(
         self, cluster: str, gpu_model: str, capacity_type: str, *, tier: str = ""
     ) -> PriceRow | None:
-        """Return the price of a model on a cluster: the most specific one, as `PriceBook` does."""
-        key = model_key(gpu_model)
-        places = ((cluster, tier), (cluster, ""), ("", tier), ("", ""))
-        found = (self._rows.get((*place, key, capacity_type)) for place in places)
+        """Return the price of a model on a cluster, looked for as `PriceBook` does."""
+        found = map(self._rows.get, places(cluster, tier, gpu_model, capacity_type))
         return next((row for row in found if row is not None), None)
-
-
-class EnergyPrice(NamedTuple):
-    """What a measured kWh costs and by how much the site adds to it."""
-
-    per_kwh: Decimal
-    pue: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class Book:
-    """All prices of all times, with the prices of energy of those entries that have one."""
-
-    prices: PriceBook
-    energy: dict[PriceEntry, EnergyPrice]
 
 
 def price_list(at: datetime, *, visibility: Visibility) -> PriceList:
@@ -76,7 +61,7 @@ def price_list(at: datetime, *, visibility: Visibility) -> PriceList:
     What a GPU-hour costs is for everybody who asks for one: `visibility` narrows nothing. What a
     team has to pay is another matter.
     """
-    return PriceList([_row(entry) for entry, _ in _entries(_holding(at))])
+    return PriceList([_row(entry) for entry in _entries(_holding(at))])
 
 
 def price_book(at: datetime | None = None) -> PriceBook:
@@ -84,29 +69,16 @@ def price_book(at: datetime | None = None) -> PriceBook:
 
     One query.
     """
-    rows = Price.objects.all() if at is None else _holding(at)
-    return PriceBook(entry for entry, _ in _entries(rows))
-
-
-def whole_book() -> Book:
-    """Return all prices of all times. One query."""
-    found = _entries(Price.objects.all())
-    return Book(
-        PriceBook(entry for entry, _ in found),
-        {entry: energy for entry, energy in found if energy is not None},
-    )
+    return PriceBook(_entries(Price.objects.all() if at is None else _holding(at)))
 
 
 def _holding(at: datetime) -> QuerySet[Price, Price]:
     return Price.objects.filter(Q(valid_to__isnull=True) | Q(valid_to__gt=at), valid_from__lte=at)
 
 
-def _entries(rows: QuerySet[Price, Price]) -> list[tuple[PriceEntry, EnergyPrice | None]]:
+def _entries(rows: QuerySet[Price, Price]) -> list[PriceEntry]:
     rows = rows.select_related("cluster", "tier")
-    return [
-        (_entry(row), None if row.per_kwh is None else EnergyPrice(row.per_kwh, row.pue))
-        for row in rows.order_by("gpu_model", "capacity_type", "valid_from", "pk")
-    ]
+    return [_entry(row) for row in rows.order_by("gpu_model", "capacity_type", "valid_from", "pk")]
 
 
 def _entry(row: Price) -> PriceEntry:
@@ -123,6 +95,8 @@ def _entry(row: Price) -> PriceEntry:
         kind=PriceKind(row.kind),
         source=row.source,
         example=row.example,
+        per_kwh=row.per_kwh,
+        pue=row.pue,
     )
 
 

@@ -22,6 +22,7 @@ from apps.costs.models import (
     WorkloadCostDay,
     WorkloadCostHour,
 )
+from apps.costs.selectors.kept import check_kept
 from apps.costs.selectors.rows import PLATFORM_NAME, CostRow, Question
 from apps.usage.domain.periods import BEGINNING, Periods, day_start, is_day_start
 from apps.usage.domain.rows import Filters, Grouping, Interval
@@ -43,6 +44,10 @@ _SHARE = {
     (Policy.USE, Basis.USED): "by_used",
 }
 _OF_HOLDER = frozenset({Grouping.TEAM, *DETAILED})
+# Energy beside the causes: what cards drew that somebody held, and what others did. Columns of
+# money are named after these, as after causes; those of what was measured are not.
+_ENERGY, _FREE_ENERGY = "energy", "free_energy"
+_MEASURED = {_ENERGY: "energy_mwh", _FREE_ENERGY: "free_energy_mwh"}
 
 _Ids = tuple[Any, ...]
 
@@ -61,16 +66,23 @@ class LineKey(NamedTuple):
 
 @dataclass(slots=True)
 class Line:
-    """What a key sums to; `low` and `high` are the least and greatest price in it."""
+    """What a key sums to; `low` and `high` are the least and greatest price in it.
+
+    `energy_mwh` is what was measured, for lines of energy alone.
+    """
 
     gpu_hours: int = 0
     cost: int = 0
     low: int | None = None
     high: int | None = None
+    energy_mwh: int = 0
 
-    def add(self, gpu_hours: int, cost: int, low: int | None, high: int | None) -> None:
+    def add(
+        self, gpu_hours: int, cost: int, low: int | None, high: int | None, energy_mwh: int = 0
+    ) -> None:
         self.gpu_hours += gpu_hours
         self.cost += cost
+        self.energy_mwh += energy_mwh
         if low is not None:
             self.low = low if self.low is None else min(self.low, low)
         if high is not None:
@@ -94,6 +106,13 @@ class _Min(_AsGiven, Min):
 
 class _Max(_AsGiven, Max):
     """The greatest of whole numbers."""
+
+
+def _summed(name: str) -> _Sum:
+    """Return the sum of a cause's GPU-hours; of energy what was billed, None for nothing."""
+    if name in _MEASURED:
+        return _Sum(_MEASURED[name], filter=~Q(**{f"cost_{name}": 0}))
+    return _Sum(name)
 
 
 class _Tables(NamedTuple):
@@ -128,6 +147,9 @@ class Reading:
         self.clusters = sorted(
             cast("int", pk) for pk, name in known if not wanted or name in wanted
         )
+        if self._detailed:
+            # Two queries more, the second only where the window does not consist of whole days.
+            check_kept(self._plan(asked.window), asked.window, zone=self.periods.zone)
 
     def lines(self, window: Window) -> dict[LineKey, Line]:
         """Return the sums of a window, in no order.
@@ -138,7 +160,7 @@ class Reading:
         found: dict[LineKey, Line] = {}
         plan = self._plan(window)
         parts = self._of_payers(plan) if self._by_payer else self._of_pools(plan)
-        if self.asked.corrections and self.asked.interval is not Interval.HOUR:
+        if self.asked.corrections:
             parts = _both(parts, self._corrections(window))
         for key, amounts in parts:
             line = found.get(key)
@@ -168,9 +190,12 @@ class Reading:
         """Yield the whole capacity by cause: nobody asks who pays."""
         where = condition(_OF_POOLS, self.asked.filters, self._visibility)
         causes = (*HELD, *FREE)
-        for fact in self._sums(_POOLS, plan, where, self.asked.group_by, causes):
-            for cause, amounts in zip(causes, fact.amounts, strict=True):
+        groups = self.asked.group_by
+        for fact in self._sums(_POOLS, plan, where, groups, (*causes, _ENERGY, _FREE_ENERGY)):
+            for cause, amounts in zip(causes, fact.amounts, strict=False):
                 yield fact.key(fact.ids, cause), (*amounts, *fact.prices)
+            for amounts in fact.amounts[len(causes) :]:
+                yield fact.energy(fact.ids, amounts)
 
     def _of_payers(self, plan: Plan) -> Iterator[tuple[LineKey, _Ids]]:
         yield from self._held(plan)
@@ -208,10 +233,12 @@ class Reading:
         columns = (*groups, Grouping.TEAM) if by_team else groups
         charged = CHARGED[self.asked.basis]
         platform = self._platform_pays()
-        for fact in self._sums(tables, plan, where, columns, HELD):
+        for fact in self._sums(tables, plan, where, columns, (*HELD, _ENERGY)):
             ids = fact.ids[: len(groups)]
             pays = self._pays(fact.ids[-1]) if by_team else self._pays_of(ids)
-            for cause, amounts in zip(HELD, fact.amounts, strict=True):
+            if pays:
+                yield fact.energy(ids, fact.amounts[-1])
+            for cause, amounts in zip(HELD, fact.amounts, strict=False):
                 if cause in charged and pays:
                     yield fact.key(ids, cause), (*amounts, *fact.prices)
                 elif cause not in charged and platform:
@@ -229,10 +256,11 @@ class Reading:
         """Yield what nobody held, as the platform's."""
         where = condition(_OF_POOLS, replace(self.asked.filters, team=()), self._visibility)
         columns = tuple(g for g in self.asked.group_by if g not in _OF_HOLDER)
-        for fact in self._sums(_POOLS, plan, where, columns, FREE):
+        for fact in self._sums(_POOLS, plan, where, columns, (*FREE, _FREE_ENERGY)):
             ids = self._spread(columns, fact.ids)
-            for cause, amounts in zip(FREE, fact.amounts, strict=True):
+            for cause, amounts in zip(FREE, fact.amounts, strict=False):
                 yield fact.key(ids, cause), (*amounts, *fact.prices)
+            yield fact.energy(ids, fact.amounts[-1])
 
     def _shares(self, plan: Plan) -> Iterator[tuple[LineKey, _Ids]]:
         """Yield what teams pay of the unallocated by the policy, and take it off the platform."""
@@ -258,7 +286,10 @@ class Reading:
         return tuple(known.get(grouping) for grouping in self.asked.group_by)
 
     def _corrections(self, window: Window) -> Iterator[tuple[LineKey, _Ids]]:
-        """Yield lines of closed months booked on the window's days. One query."""
+        """Yield lines of closed months booked on the window's days. One query.
+
+        By hour they stand in the first of the day: so every interval has the same sum.
+        """
         zone = self.periods.zone
         first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
         rows = Adjustment.objects.filter(
@@ -275,8 +306,9 @@ class Reading:
             if not window.start <= starts < window.end or not self._sees(team, workload):
                 continue
             ids = row[len(beside) :]
-            period = self.periods.of_day(day)
-            key = LineKey(period, ids, Cause(cause), currency, correction=True)
+            key = LineKey(
+                self.periods.start_of(starts), ids, Cause(cause), currency, correction=True
+            )
             yield key, (gpu_hours, cost, None, None)
 
     def _sees(self, team: int | None, workload: int | None) -> bool:
@@ -335,7 +367,7 @@ class Reading:
         total = time is None
         rate = ("price", "list_price") if self.asked.by_rate else ()
         columns = (*(() if total else ("at",)), "currency", *rate, *map(_column, groups))
-        sums = {f"sum_{name}": _Sum(name) for name in names}
+        sums = {f"sum_{name}": _summed(name) for name in names}
         costs = {f"sum_cost_{name}": _Sum(f"cost_{name}") for name in names}
         prices = {"low": _Min("price"), "high": _Max("price")}
         rows = table._default_manager.order_by().filter(where)
@@ -352,7 +384,7 @@ class Reading:
                 row[after_rate:width],
                 row[first],
                 row[first + 1 : after_rate] if rate else (None, None),
-                [(int(hours), int(cost)) for hours, cost in amounts],
+                [(int(amount or 0), int(cost)) for amount, cost in amounts],
                 row[-2:],
             )
 
@@ -371,7 +403,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """A row of sums: (GPU-hours, cost) for each cause, and the least and greatest price."""
+    """A row of sums: (GPU-hours, cost) for each cause, and the least and greatest price.
+
+    Of energy it is (milliwatt-hours, cost).
+    """
 
     period: datetime
     ids: _Ids
@@ -383,6 +418,13 @@ class _Fact:
     def key(self, ids: _Ids, cause: Cause) -> LineKey:
         price, list_price = self.rate
         return LineKey(self.period, ids, cause, self.currency, price=price, list_price=list_price)
+
+    def energy(self, ids: _Ids, amounts: tuple[int, int]) -> tuple[LineKey, _Ids]:
+        """Return the line of what was drawn; the price of a GPU-hour says nothing of it."""
+        measured, cost = amounts
+        key = LineKey(self.period, ids, Cause.ENERGY, self.currency)
+        # Where its price has no tariff it is not billed, and no line.
+        return key, (0, cost, None, None, measured if cost else 0)
 
 
 def _both(*parts: Iterator[tuple[LineKey, _Ids]]) -> Iterator[tuple[LineKey, _Ids]]:
@@ -412,6 +454,7 @@ def _row(key: LineKey, line: Line, period: datetime | None, groups: dict[str, st
         price=key.price if key.price is not None else one,
         list_price=key.list_price,
         correction=key.correction,
+        energy_mwh=line.energy_mwh if key.cause is Cause.ENERGY else None,
     )
 
 

@@ -24,7 +24,8 @@ class CostRow:
 
     `cost` and `currency` are None where the hours have no price: unpriced, not free. A
     `correction` is a difference to a closed month, booked in this period; its amounts may be
-    negative. `period` carries the report zone's offset, None for a total.
+    negative. `period` carries the report zone's offset, None for a total. A row of energy has no
+    GPU-hours; `energy_mwh` is what its cards drew, None in other rows.
     """
 
     period: datetime | None
@@ -36,6 +37,7 @@ class CostRow:
     price: int | None = None
     list_price: int | None = None
     correction: bool = False
+    energy_mwh: int | None = None
 
     @property
     def amount(self) -> Decimal | None:

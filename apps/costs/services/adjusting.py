@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import Sum
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
 from apps.costs.domain.closing import ClosedAmount as Amount
 from apps.costs.domain.closing import Key, adjustments
 from apps.costs.domain.costing import Basis
@@ -16,7 +18,6 @@ from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod
 from apps.costs.selectors.reading import Line, LineKey, Reading
 from apps.costs.selectors.rows import Question
 from apps.usage.domain.rows import Filters, Grouping, Interval
-from apps.usage.models import Day
 from apps.usage.services.fact_store import day_value, insert, instant
 
 FROZEN_GROUPS = (
@@ -36,13 +37,15 @@ _KEYS = (*_IDS, "cause", "currency")
 _TEXT_FROM = _IDS.index("capacity_type")
 
 
-def reading_of(window: Window, basis: Basis, policy: Policy, cluster: str = "") -> Reading:
+def reading_of(
+    window: Window, basis: Basis, policy: Policy, *, cluster: str = "", zone: ZoneInfo | None = None
+) -> Reading:
     """Return the reading whose lines are frozen."""
     filters = Filters(cluster=(cluster,) if cluster else ())
     asked = Question(
         window, Interval.TOTAL, FROZEN_GROUPS, filters, basis, policy, corrections=False
     )
-    return Reading(asked, visibility=EVERYTHING)
+    return Reading(asked, visibility=EVERYTHING, zone=zone)
 
 
 def amount_of(key: LineKey, line: Line) -> Amount:
@@ -50,29 +53,31 @@ def amount_of(key: LineKey, line: Line) -> Amount:
     return Amount(line.gpu_hours, line.cost, 0 if key.currency else line.gpu_hours)
 
 
-def lines_of_day(closed: ClosedPeriod, day: Day) -> dict[Key, Amount]:
-    """Return the lines of a cluster's day as its rows are now, as the period was charged."""
-    window = Window(day.start, day.end)
-    reading = reading_of(window, Basis(closed.basis), Policy(closed.policy), day.cluster.name)
+def lines_of_day(closed: ClosedPeriod, cluster: Cluster, window: Window) -> dict[Key, Amount]:
+    """Return the lines of a cluster's local day as its rows are now, as the period was charged."""
+    reading = reading_of(
+        *(window, Basis(closed.basis), Policy(closed.policy)),
+        cluster=cluster.name,
+        zone=ZoneInfo(closed.time_zone),
+    )
     return {_key(key): amount_of(key, line) for key, line in reading.lines(window).items()}
 
 
 def book(
     closed: ClosedPeriod,
-    day: Day,
+    cluster: int,
+    day: date,
     recomputed: Mapping[Key, Amount],
     *,
     booked_on: date,
     booked_at: datetime,
 ) -> int:
     """Book what `recomputed` differs by from what was frozen and booked so far; return lines."""
-    of_day = {"period": closed, "cluster_id": day.cluster_id, "day": day.day}
+    of_day = {"period": closed, "cluster_id": cluster, "day": day}
     frozen = dict(_sums(ClosedAmount.objects.filter(**of_day)))
     booked = _sums(Adjustment.objects.filter(**of_day))
     lines = adjustments(frozen, recomputed, booked)
-    write_adjustments(
-        closed, ((day.day, key, amount) for key, amount in lines), booked_on, booked_at
-    )
+    write_adjustments(closed, ((day, key, amount) for key, amount in lines), booked_on, booked_at)
     return len(lines)
 
 

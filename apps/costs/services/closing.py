@@ -32,8 +32,9 @@ from apps.costs.services.adjusting import (
     write_adjustments,
     write_frozen,
 )
-from apps.costs.services.pricing import due_in
+from apps.costs.services.due import due_in
 from apps.usage.models import Day
+from apps.usage.selectors.refusals import GroupingRefused
 
 _BLOCK = 1 << 20
 
@@ -128,7 +129,11 @@ def _freeze(
             closed_at=at,
             closed_by=by,
         )
-        closed.rows_sha256, closed.row_count = _write_lines(closed, window)
+        try:
+            closed.rows_sha256, closed.row_count = _write_lines(closed, window)
+        except GroupingRefused as refusal:
+            # Days that were begun in another zone, whose hours by workload are gone.
+            raise CloseRefused(f"{month:%Y-%m} cannot be closed by its days: {refusal}.") from None
         closed.save(update_fields=["rows_sha256", "row_count"])
     return closed
 

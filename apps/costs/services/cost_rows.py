@@ -12,8 +12,8 @@ from apps.accounts.models import Team
 from apps.costs.domain.costing import CHARGED, HELD, Basis, Cause, fact_cost
 from apps.costs.domain.prices import energy_cost
 from apps.costs.domain.unallocated import Policy, shared
-from apps.costs.services.rates import Kind, Rate, Rates
-from apps.usage.models import PodHour, TierHour
+from apps.costs.services.rates import Kind, Names, Rate, Rates
+from apps.usage.models import PodHour, TeamHour, TierHour
 
 HELD_NAMES = tuple(cause.value for cause in HELD)
 FREE_NAMES = ("unallocated", "unhealthy")
@@ -34,10 +34,20 @@ SHARE_COLUMNS = (
     *("by_entitlement", "by_held", "by_used"),
     *("cost_by_entitlement", "cost_by_held", "cost_by_used"),
 )
-FREE_COLUMNS = (*FREE_NAMES, *(f"cost_{name}" for name in FREE_NAMES), "burst")
+FREE_COLUMNS = (
+    *(*FREE_NAMES, *(f"cost_{name}" for name in FREE_NAMES)),
+    *("burst", "free_energy_mwh", "cost_free_energy"),
+)
 
 _WIDTH = len(HELD_NAMES)
+_MOST = (2**63 - 1) // 25
+"""What an hour's amount may be, so that the day's is a 64-bit number too."""
+_NOTHING_FREE = (0, 0, 0, 0)
 _Row = tuple[Any, ...]
+
+
+class AmountTooLarge(ValueError):
+    """An hour of a pool costs more than a 64-bit number of 1e-8 holds; the text says what to do."""
 
 
 class Holder(NamedTuple):
@@ -72,38 +82,68 @@ class HourFacts:
 
 
 def facts_of(cluster: int, hours: Sequence[datetime]) -> dict[datetime, HourFacts]:
-    """Return the facts of some hours of a cluster. Two queries."""
+    """Return the facts of some hours of a cluster, by workload. Two queries."""
+    return _facts(PodHour, HOLDER_COLUMNS, cluster, hours)
+
+
+def team_facts_of(cluster: int, hours: Sequence[datetime]) -> dict[datetime, HourFacts]:
+    """Return the facts of hours whose facts by pod are gone: each team is one holder.
+
+    Its namespace and workload are 0. Two queries.
+    """
+    return _facts(TeamHour, ("team_id",), cluster, hours)
+
+
+def _facts(
+    table: type[PodHour | TeamHour],
+    holder: Sequence[str],
+    cluster: int,
+    hours: Sequence[datetime],
+) -> dict[datetime, HourFacts]:
     found: dict[datetime, HourFacts] = {hour: HourFacts() for hour in hours}
     of_hours = {"cluster_id": cluster, "hour__in": list(hours)}
     sums = {f"sum_{name}": Sum(name) for name in (*HELD_NAMES, "energy_mwh")}
-    keys = ("hour", *HOLDER_COLUMNS, *KIND_COLUMNS)
-    pods = PodHour.objects.filter(**of_hours).order_by().values(*keys).annotate(**sums)
-    for row in pods.values_list(*keys, *sums):
-        kind = Kind(*row[4:8])
-        found[row[0]].held[kind].append((Holder(*row[1:4]), [int(value) for value in row[8:]]))
+    keys = ("hour", *KIND_COLUMNS, *holder)
+    first = len(KIND_COLUMNS) + 1
+    rows = table._default_manager.filter(**of_hours).order_by().values(*keys).annotate(**sums)
+    drawn: dict[tuple[datetime, Kind], int] = defaultdict(int)
+    for row in rows.values_list(*keys, *sums):
+        kind, held = Kind(*row[1:first]), [int(value) for value in row[len(keys) :]]
+        drawn[row[0], kind] += held[_WIDTH]
+        found[row[0]].held[kind].append((_holder(*row[first : len(keys)]), held))
     tiers = TierHour.objects.filter(**of_hours).order_by()
-    for row in tiers.values_list("hour", *KIND_COLUMNS, *FREE_NAMES, "burst"):
+    for row in tiers.values_list("hour", *KIND_COLUMNS, *FREE_NAMES, "burst", "energy_mwh"):
         # A tier has one row for each kind in an hour, or sums that are to be added.
-        kind = Kind(*row[1:5])
-        known = found[row[0]].free.get(kind, (0, 0, 0))
-        found[row[0]].free[kind] = [a + b for a, b in zip(known, row[5:], strict=True)]
+        kind = Kind(*row[1:first])
+        known = found[row[0]].free.get(kind, _NOTHING_FREE)
+        found[row[0]].free[kind] = [a + b for a, b in zip(known, row[first:], strict=True)]
+    for hour, facts in found.items():
+        for kind, (*free, energy) in facts.free.items():
+            # A tier's energy is that of its cards; what no pod explains drew is left.
+            facts.free[kind] = [*free, max(0, energy - drawn[hour, kind])]
     return found
 
 
+def _holder(team: int, namespace: int = 0, workload: int = 0) -> Holder:
+    return Holder(team, namespace, workload)
+
+
 class Pricing:
-    """Prices hours; looks team names up once. One query."""
+    """Prices hours; looks team names up once, and those of teams made since. One query."""
 
     def __init__(self, rates: Rates) -> None:
         self.rates = rates
-        self._names = dict(Team.objects.order_by("pk").values_list("pk", "name"))
-        self._ids = {name: pk for pk, name in self._names.items()}
+        self._teams = Names(Team)
 
     def costs(self, hour: datetime, facts: HourFacts) -> HourCosts:
-        """Return the rows of an hour. What has no price costs 0 in them and has no currency."""
+        """Return the rows of an hour. What has no price costs 0 in them and has no currency.
+
+        Raises AmountTooLarge.
+        """
         made = HourCosts()
         for kind in sorted(facts.held.keys() | facts.free.keys()):
             held = sorted(facts.held.get(kind, ()))
-            self._pool(made, kind, hour, held, facts.free.get(kind, (0, 0, 0)))
+            self._pool(made, kind, hour, held, facts.free.get(kind, _NOTHING_FREE))
         return made
 
     def _pool(
@@ -129,24 +169,48 @@ class Pricing:
         for team in sorted(by_team.keys() | shares.keys()):
             share = shares.get(team, [0] * len(SHARE_COLUMNS))
             made.teams.append((team, *kind, *rated, *by_team[team], *share))
+        if max(*whole, *beside) > _MOST:
+            raise AmountTooLarge(_too_large(kind, hour, rate))
         made.pools.append((*kind, *rated, *whole, *beside))
 
     def _shares(
         self, kind: Kind, hour: datetime, by_team: Mapping[int, Sequence[int]], free: Sequence[int]
     ) -> dict[int, list[int]]:
+        used = {basis: self._used(by_team, basis) for basis in Basis}
+        return self.shares(kind, hour, used, gpu_hours=free[0], cost=free[len(FREE_NAMES)])
+
+    def _used(self, by_team: Mapping[int, Sequence[int]], basis: Basis) -> dict[str, int]:
+        return {self._teams.name(team): _charged(row, basis) for team, row in by_team.items()}
+
+    def shares(
+        self,
+        kind: Kind,
+        hour: datetime,
+        used: Mapping[Basis, Mapping[str, int]],
+        *,
+        gpu_hours: int,
+        cost: int,
+    ) -> dict[int, list[int]]:
         """Return each team's shares of what is unallocated, in the order of SHARE_COLUMNS."""
-        gpu_hours, cost = free[0], free[len(FREE_NAMES)]
         entitlements = self.rates.entitlements(kind.tier, hour)
         found: dict[int, list[int]] = defaultdict(lambda: [0] * len(SHARE_COLUMNS))
         for place, (policy, basis) in enumerate(SHARES):
-            used = {self._names[team]: _charged(row, basis) for team, row in by_team.items()}
             for column, amount in ((place, gpu_hours), (place + len(SHARES), cost)):
-                split = shared(amount, policy, entitlements=entitlements, used=used)
-                for team, share in split.items():
+                split = shared(amount, policy, entitlements=entitlements, used=used[basis])
+                for name, share in split.items():
+                    team = self._teams.id(name) if name else None
                     # What nobody can be charged stays with the platform, which has no row here.
-                    if team and share:
-                        found[self._ids[team]][column] += share
+                    if team is not None and share:
+                        found[team][column] += share
         return found
+
+
+def _too_large(kind: Kind, hour: datetime, rate: Rate | None) -> str:
+    price = "no price" if rate is None else f"{rate.price / 10**8:,.2f} {rate.currency}"
+    return (
+        f"the hour {hour:%Y-%m-%dT%H:%MZ} of cluster {kind.cluster}, tier {kind.tier} at {price} "
+        "per GPU-hour is more than can be kept: price it in a currency of larger units"
+    )
 
 
 def _held_values(amounts: Sequence[int], rate: Rate | None) -> list[int]:
@@ -155,21 +219,25 @@ def _held_values(amounts: Sequence[int], rate: Rate | None) -> list[int]:
     if rate is None:
         return [*parts, *([0] * _WIDTH), amounts[_WIDTH], 0]
     cost = fact_cost(dict(zip(HELD, parts, strict=True)), rate.price)
-    energy = 0
-    if rate.energy is not None:
-        tariff = rate.energy
-        energy = energy_cost(amounts[_WIDTH], per_kwh=tariff.per_kwh, pue=tariff.pue)
-    return [*parts, *(cost.get(cause, 0) for cause in HELD), amounts[_WIDTH], energy]
+    energy = amounts[_WIDTH]
+    return [*parts, *(cost.get(cause, 0) for cause in HELD), energy, _energy(energy, rate)]
+
+
+def _energy(energy_mwh: int, rate: Rate) -> int:
+    if rate.per_kwh is None:
+        return 0
+    return energy_cost(energy_mwh, per_kwh=rate.per_kwh, pue=rate.pue)
 
 
 def _free_values(free: Sequence[int], rate: Rate | None) -> list[int]:
-    """Return FREE_COLUMNS; `free` are FREE_NAMES and the burst."""
-    unallocated, unhealthy, burst = free
+    """Return FREE_COLUMNS; `free` are FREE_NAMES, the burst and the energy."""
+    unallocated, unhealthy, burst, energy = free
     if rate is None:
-        return [unallocated, unhealthy, 0, 0, burst]
+        return [unallocated, unhealthy, 0, 0, burst, energy, 0]
     parts = {Cause.UNALLOCATED: unallocated, Cause.UNHEALTHY: unhealthy}
     cost = fact_cost(parts, rate.price)
-    return [unallocated, unhealthy, *(cost.get(cause, 0) for cause in parts), burst]
+    costs = [cost.get(cause, 0) for cause in parts]
+    return [unallocated, unhealthy, *costs, burst, energy, _energy(energy, rate)]
 
 
 def _charged(row: Sequence[int], basis: Basis) -> int:

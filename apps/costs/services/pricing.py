@@ -1,16 +1,17 @@
 """Pricing hours of facts: which are due, and their rows with the day's sums, a day at a time."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime, timedelta
+from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
-from django.conf import settings
-from django.db import models, transaction
-from django.db.models import Max, Min, Sum
+from django.db import DataError, models, transaction
+from django.db.models import Min, Q, Sum
 
-from apps.clusters.domain.calendar import day_of
+from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
@@ -35,13 +36,20 @@ from apps.costs.services.cost_rows import (
     SHARE_COLUMNS,
     TEAM_COLUMNS,
     WORKLOAD_COLUMNS,
+    AmountTooLarge,
+    HourCosts,
     Pricing,
     facts_of,
     with_hour,
 )
+from apps.costs.services.due import days_of, due_days
+from apps.costs.services.kept import kept_day
 from apps.costs.services.rates import Rates
 from apps.usage.models import CollectionWindow, Day
+from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.services.fact_store import day_value, insert, instant
+
+logger = logging.getLogger(__name__)
 
 _MOST_HOURS = 720
 """Hours priced in one run: a month of one cluster, some minutes of a large one."""
@@ -79,52 +87,86 @@ def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
     """Price the hours that are new or changed, or whose prices did; return how many.
 
     At most about `most`, newest days first, one transaction a day. An hour of a closed month is
-    reckoned anew, and only its difference to what was frozen is booked, on the day of `now`.
-    Hours whose facts by pod are no longer kept stay as they are.
+    reckoned anew, and only its difference to what was frozen is booked, on the day of `now`. A day
+    whose facts by pod are gone is priced as a whole from what is kept of it (`kept`). A day whose
+    amounts are too large to be kept, or whose closing cannot be compared with any more, is left
+    out and told in the log: its hours are shown as not priced.
     """
     rates = Rates()
     pricing = Pricing(rates)
     done = 0
-    for cluster, day, hours in _due_days(rates, now):
+    for day, hours in due_days(rates):
         if done >= most:
             break
-        done += price_day(cluster, day, hours, pricing, now=now)
+        try:
+            done += price_day(day, hours, pricing, now=now)
+        except (AmountTooLarge, DataError, GroupingRefused) as error:
+            logger.error("A day was not priced: %s", error)  # noqa: TRY400 - the text says it all
     return done
 
 
 def price_hour(cluster_id: int, hour: datetime, *, now: datetime) -> int:
     """Price one hour, due or not; 1, or 0 where its facts are not there. Idempotent."""
-    day = day_of(hour, report().zone)
-    return price_day(cluster_id, day, [hour], Pricing(Rates()), now=now)
+    days = days_of(cluster_id, [hour])
+    return sum(price_day(day.pk, hours, Pricing(Rates()), now=now) for day, hours in days)
 
 
-def price_day(
-    cluster_id: int, day: date, hours: Sequence[datetime], pricing: Pricing, *, now: datetime
-) -> int:
-    """Price some hours of a cluster's local day in one transaction; return how many."""
+def price_day(day_id: int, hours: Sequence[datetime], pricing: Pricing, *, now: datetime) -> int:
+    """Price some hours of a cluster's local day in one transaction; return how many.
+
+    The day and the closed month are locked, so that nobody prunes, closes or opens meanwhile.
+    Raises AmountTooLarge, with nothing changed.
+    """
     with transaction.atomic():
-        of_day = Day.objects.select_for_update().filter(cluster_id=cluster_id, day=day).first()
-        if of_day is None or of_day.pruned:
+        day = Day.objects.select_for_update().filter(pk=day_id).first()
+        if day is None:
             return 0
-        collected = _collected(cluster_id, hours)
-        closed = ClosedPeriod.objects.filter(
-            start__lte=of_day.start, end__gte=of_day.end, reopened_at__isnull=True
-        ).first()
-        if closed is None:
-            _write(of_day, sorted(collected), pricing)
-        else:
-            _adjust(closed, of_day, pricing, now=now)
-        _note(cluster_id, collected, pricing.rates)
-    return len(collected)
+        of_facts = _facts_at(day.cluster_id, hours)
+        still_open = sorted(of_facts)
+        for closed in _closed_in(still_open):
+            own = [hour for hour in still_open if closed.start <= hour < closed.end]
+            still_open = [hour for hour in still_open if hour not in set(own)]
+            if own:
+                _adjust(closed, day, own, pricing, now=now)
+        if still_open:
+            _write(day, still_open, pricing)
+        _note(day.cluster_id, of_facts, pricing.rates)
+    return len(of_facts)
 
 
-def _adjust(closed: ClosedPeriod, day: Day, pricing: Pricing, *, now: datetime) -> None:
-    """Reckon a whole closed day as if it were open, take that back, and book the difference."""
+def _closed_in(hours: Sequence[datetime]) -> list[ClosedPeriod]:
+    """Return the closed months that hold any of the hours, locked against being opened."""
+    if not hours:
+        return []
+    closed = ClosedPeriod.objects.select_for_update().filter(reopened_at__isnull=True)
+    return list(closed.filter(start__lte=hours[-1], end__gt=hours[0]).order_by("start", "pk"))
+
+
+def _adjust(
+    closed: ClosedPeriod, day: Day, hours: Sequence[datetime], pricing: Pricing, *, now: datetime
+) -> None:
+    """Reckon closed days as if they were open, take that back, and book the difference.
+
+    A closed month has the days of its own zone, whatever the report's is now.
+    """
+    zone = ZoneInfo(closed.time_zone)
+    days = {local: day_window(local, zone) for local in {day_of(hour, zone) for hour in hours}}
     with _undone():
-        _write(day, sorted(_collected(day.cluster_id, None, day)), pricing)
-        recomputed = adjusting.lines_of_day(closed, day)
+        for own, its_hours in _days_in(day.cluster_id, days.values()):
+            _write(own, its_hours, pricing)
+        recomputed = {
+            local: adjusting.lines_of_day(closed, day.cluster, window)
+            for local, window in days.items()
+        }
     booked_on = day_of(now, report().zone)
-    adjusting.book(closed, day, recomputed, booked_on=booked_on, booked_at=now)
+    for local, lines in sorted(recomputed.items()):
+        adjusting.book(closed, day.cluster_id, local, lines, booked_on=booked_on, booked_at=now)
+
+
+def _days_in(cluster: int, windows: Iterable[Window]) -> list[tuple[Day, list[datetime]]]:
+    """Return the days that lie in the windows, with their hours that have facts."""
+    hours = [hour for window in windows for hour in _facts_at(cluster, None, window)]
+    return list(days_of(cluster, hours))
 
 
 @contextmanager
@@ -138,16 +180,45 @@ def _undone() -> Iterator[None]:
 
 
 def _write(day: Day, hours: Sequence[datetime], pricing: Pricing) -> None:
-    """Replace the rows of some hours of a locked day, and the day's sums."""
+    """Replace the rows of some hours, and the sums of the days that hold them."""
+    if day.pruned:
+        _write_kept(day, pricing)
+        return
     facts = facts_of(day.cluster_id, hours)
     costs = {hour: pricing.costs(hour, facts[hour]) for hour in hours}
+    # Beside the day itself one that was begun in another zone may hold some of its hours.
+    sharing = Day.objects.filter(
+        cluster_id=day.cluster_id, start__lte=hours[-1], end__gt=hours[0], pruned=False
+    )
+    days = [day, *sharing.exclude(pk=day.pk).order_by("pk")]
     for table, name in zip(_TABLES, ("workloads", "teams", "pools"), strict=True):
-        rows = table.hours._default_manager
-        rows.filter(cluster_id=day.cluster_id, hour__in=list(hours)).delete()
-        for hour in hours:
-            made = with_hour(instant(hour), getattr(costs[hour], name))
-            insert(table.hours, ("hour", *table.columns), made)
+        _replace_hours(table, day.cluster_id, costs, name)
+        for own in days:
+            _sum_day(table, own)
+
+
+def _write_kept(day: Day, pricing: Pricing) -> None:
+    """Replace the rows of a day whose facts by pod are gone."""
+    made = kept_day(day, pricing)
+    workloads, *others = _TABLES
+    of_day = {"cluster_id": day.cluster_id, "hour__gte": day.start, "hour__lt": day.end}
+    # Hours by workload that are left would no longer be what their days say.
+    WorkloadCostHour.objects.filter(**of_day).delete()
+    workloads.days._default_manager.filter(cluster_id=day.cluster_id, day=day.day).delete()
+    rows = ((day_value(day.day), *row) for row in made.workloads)
+    insert(workloads.days, ("day", *workloads.columns), rows)
+    for table, name in zip(others, ("teams", "pools"), strict=True):
+        _replace_hours(table, day.cluster_id, made.hours, name)
         _sum_day(table, day)
+
+
+def _replace_hours(
+    table: _Table, cluster: int, costs: Mapping[datetime, HourCosts], name: str
+) -> None:
+    rows = table.hours._default_manager
+    rows.filter(cluster_id=cluster, hour__in=list(costs)).delete()
+    made = (with_hour(instant(hour), getattr(costs[hour], name)) for hour in sorted(costs))
+    insert(table.hours, ("hour", *table.columns), chain.from_iterable(made))
 
 
 def _sum_day(table: _Table, day: Day) -> None:
@@ -161,68 +232,23 @@ def _sum_day(table: _Table, day: Day) -> None:
     insert(table.days, ("day", *table.keys, *table.sums), rows)
 
 
-# ---------------------------------------------------------------- which hours are due
-
-
-def _due_days(rates: Rates, now: datetime) -> Iterator[tuple[int, date, list[datetime]]]:
-    """Yield (cluster, local day, hours) of what is due, newest days first."""
-    zone = report().zone
-    horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
-    pruned = _pruned_until()
-    due: dict[tuple[date, int], list[datetime]] = defaultdict(list)
-    for cluster in Cluster.objects.order_by("pk").values_list("pk", flat=True):
-        since = max(horizon, pruned.get(cluster, horizon))
-        for hour in _due_hours(cluster, since, rates):
-            due[day_of(hour, zone), cluster].append(hour)
-    for day, cluster in sorted(due, key=lambda key: (-key[0].toordinal(), key[1])):
-        yield cluster, day, sorted(due[day, cluster])
-
-
-def due_in(window: Window) -> int:
-    """Return how many hours of a window are due, of those that can be priced still."""
-    rates = Rates()
-    pruned = _pruned_until()
-    return sum(
-        hour < window.end
-        for cluster in Cluster.objects.order_by("pk").values_list("pk", flat=True)
-        for hour in _due_hours(cluster, max(window.start, pruned.get(cluster, window.start)), rates)
-    )
-
-
-def _pruned_until() -> dict[int, datetime]:
-    """Return by cluster the end of the newest day whose facts by pod are gone. One query."""
-    rows = Day.objects.filter(pruned=True).values_list("cluster_id")
-    return dict(rows.annotate(until=Max("end")).order_by())
-
-
-def _due_hours(cluster: int, since: datetime, rates: Rates) -> Iterator[datetime]:
-    """Yield hours with facts that were not priced as they are now. Two queries."""
-    priced = {
-        hour: (facts_at, digest)
-        for hour, facts_at, digest in PricedHour.objects.filter(
-            cluster_id=cluster, hour__gte=since
-        ).values_list("hour", "facts_at", "rates")
-    }
-    collected = CollectionWindow.objects.filter(
-        cluster_id=cluster, hour__gte=since, collected_at__isnull=False
-    ).order_by("hour")
-    for hour, facts_at in collected.values_list("hour", "collected_at"):
-        if priced.get(hour) != (facts_at, rates.digest(hour)):
-            yield hour
-
-
-def _collected(
-    cluster: int, hours: Iterable[datetime] | None, day: Day | None = None
+def _facts_at(
+    cluster: int, hours: Iterable[datetime] | None, window: Window | None = None
 ) -> dict[datetime, datetime]:
-    """Return when the facts of these hours, or of a day's, were collected; those that are."""
-    rows = CollectionWindow.objects.filter(cluster_id=cluster, collected_at__isnull=False)
+    """Return when the facts of these hours, or of a window's, were collected; those that are.
+
+    Of hours whose data health is forgotten it is known from when they were priced.
+    """
+    where = Q(cluster_id=cluster)
     if hours is not None:
-        rows = rows.filter(hour__in=list(hours))
-    if day is not None:
-        rows = rows.filter(hour__gte=day.start, hour__lt=day.end)
-    return {
+        where &= Q(hour__in=list(hours))
+    if window is not None:
+        where &= Q(hour__gte=window.start, hour__lt=window.end)
+    priced = PricedHour.objects.filter(where).order_by("hour").values_list("hour", "facts_at")
+    collected = CollectionWindow.objects.filter(where, collected_at__isnull=False)
+    return dict(priced) | {
         hour: at
-        for hour, at in rows.order_by("hour").values_list("hour", "collected_at")
+        for hour, at in collected.order_by("hour").values_list("hour", "collected_at")
         if at is not None
     }
 
@@ -242,10 +268,11 @@ def _note(cluster: int, collected: dict[datetime, datetime], rates: Rates) -> No
 # ---------------------------------------------------------------- forgetting
 
 
-def prune(*, now: datetime) -> int:
+def prune() -> int:
     """Delete the hourly rows by workload of days whose facts were pruned; return how many days.
 
-    Rows by day, and hourly rows by team and pool, are kept for good.
+    Rows by day, hourly rows by team and pool, and which hours were priced by which rates are kept
+    for good: a price that is put right later changes these too.
     """
     days = 0
     for cluster in Cluster.objects.order_by("pk").values_list("pk", flat=True):
@@ -254,9 +281,6 @@ def prune(*, now: datetime) -> int:
         if oldest is None:
             continue
         for day in Day.objects.filter(cluster_id=cluster, pruned=True, end__gt=oldest):
-            # No facts, no pricing: these days' sums are never made again.
             rows.filter(hour__gte=day.start, hour__lt=day.end).delete()
             days += 1
-    kept = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
-    PricedHour.objects.filter(hour__lt=kept).delete()
     return days

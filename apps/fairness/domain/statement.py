@@ -109,14 +109,12 @@ def _moved(
 ) -> list[str]:
     if not _shows(gpu_hours, figures):
         return []
-    named = [
-        f"{_mean(part.amount, figures)} {way} {part.team}"
-        for part in parts
-        if _shows(part.amount, figures)
-    ]
-    return [
-        f"{verb} {_mean(gpu_hours, figures)}" + (f" of which {_listed(named)}" if named else "")
-    ]
+    shown = [part for part in parts if _shows(part.amount, figures)]
+    whole = _mean(gpu_hours, figures)
+    named = [f"{_mean(part.amount, figures)} {way} {part.team}" for part in shown]
+    if len(shown) == 1 and _mean(shown[0].amount, figures) == whole:
+        return [f"{verb} {named[0]}"]
+    return [f"{verb} {whole}" + (f" of which {_listed(named)}" if named else "")]
 
 
 def _denial(figures: TeamFigures) -> str:

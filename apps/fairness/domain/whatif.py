@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from apps.fairness.domain.integrate import Sums, TierSlots, integrate, measure
-from apps.fairness.domain.layout import Change, Layout, MoveCards, MoveWork, TierPlan, changed
+from apps.fairness.domain.layout import (
+    AddGpus,
+    Change,
+    Entitle,
+    Layout,
+    MoveCards,
+    MoveWork,
+    TierPlan,
+    changed,
+)
 from apps.fairness.domain.levels import Stretch, slot_means
 from apps.fairness.domain.replay import Played, Work, replay
 from apps.fairness.domain.waits import Waits, waits
@@ -62,6 +71,18 @@ def what_if(
         changes=tuple(str(change) for change in changes),
         assumptions=ASSUMPTIONS + tuple(_assumed(changes)),
     )
+
+
+def tiers_of(changes: Iterable[Change]) -> set[str]:
+    """Return the tiers that changes concern: what comes of all others stays as it is."""
+    found = set()
+    for change in changes:
+        match change:
+            case AddGpus() | Entitle():
+                found.add(change.tier)
+            case MoveCards() | MoveWork():  # pragma: no branch - there is no other change
+                found |= {change.from_tier, change.to_tier}
+    return found
 
 
 def outcomes(

@@ -26,13 +26,15 @@ from apps.fairness.selectors.rows import (
     TierStatement,
     WhatIfReport,
 )
+from apps.fairness.selectors.standing import TeamStanding, TierStanding, team_standing
 from apps.fairness.selectors.statements import UnknownTeam, statement
 from apps.fairness.selectors.tiers import EVERYTHING_FAIR, fairness_rows
-from apps.fairness.selectors.what_if import WindowTooLong, what_if
+from apps.fairness.selectors.what_if import CapacityUnknown, TooMuchToReplay, what_if
 
 __all__ = [
     "EVERYTHING_FAIR",
     "BorrowMatrix",
+    "CapacityUnknown",
     "DominantShare",
     "FairOverview",
     "FairnessFilters",
@@ -42,21 +44,24 @@ __all__ = [
     "OutcomeRow",
     "Statement",
     "TeamFairness",
+    "TeamStanding",
     "TierDayIndex",
     "TierDetail",
     "TierFairness",
     "TierGlance",
     "TierOutcomeRow",
+    "TierStanding",
     "TierStatement",
+    "TooMuchToReplay",
     "UnknownTeam",
     "WhatIfReport",
-    "WindowTooLong",
     "borrow_matrix",
     "dominant_shares",
     "fair_overview",
     "fairness_rows",
     "index_over_time",
     "statement",
+    "team_standing",
     "tier_detail",
     "what_if",
 ]

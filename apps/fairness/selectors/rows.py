@@ -23,7 +23,8 @@ class TeamFairness:
 
     Waits are those of pods that started within the window, None where none did. `waiting_now`
     counts what waits at the window's end (or now), `gave_up` what went within it without having
-    started. `usage_factor` is of all tiers together, at that time; None where nobody is entitled.
+    started. `usage_factor` is of all tiers together, at that time; None where nobody is entitled,
+    or nothing is known of what anybody held.
     """
 
     tier: str
@@ -64,7 +65,11 @@ class Hours:
 
 @dataclass(frozen=True, slots=True)
 class TierFairness:
-    """One tier over a window, with its teams by name."""
+    """One tier over a window, with its teams by name.
+
+    `usage_known` is the share, 0..1, of the hours behind the usage factors that are known: those
+    of all clusters and ten weeks. None where none was to be collected.
+    """
 
     tier: str
     hours: Hours
@@ -75,6 +80,7 @@ class TierFairness:
     jain_index: float | None
     jain_allocation_ratio: float | None
     teams: tuple[TeamFairness, ...]
+    usage_known: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +192,8 @@ class Statement:
     """A team's week, from Monday to Monday of the report zone, and the weeks beside it.
 
     `previous` and `next` are Mondays; None where there is nothing before, or it has not begun.
+    `hours_kept` says whether all its hours are still there: who held GPUs idle while the team was
+    denied is told by them alone.
     """
 
     team_id: int
@@ -195,6 +203,7 @@ class Statement:
     tiers: tuple[TierStatement, ...]
     previous: date | None
     next: date | None
+    hours_kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)

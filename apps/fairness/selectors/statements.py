@@ -32,7 +32,7 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
 
     `week` is any day of it. Who held GPUs idle while the team was denied is told as long as hours
     are kept. Sums of GPUs of teams, which everybody may see: `visibility` narrows nothing.
-    Raises UnknownTeam. At most 15 queries, and one for each tier in which it was denied anything.
+    Raises UnknownTeam. At most 16 queries, and one for each tier in which it was denied anything.
     """
     names = team_names()
     pk = next((pk for pk, name in names.items() if name == team), None)
@@ -50,6 +50,9 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
         tiers=tuple(_tiers(pk, names, window)),
         previous=monday - _WEEK if earlier else None,
         next=monday + _WEEK if monday + _WEEK <= day_of(now, zone) else None,
+        hours_kept=not FairDate.objects.filter(
+            pruned=True, day__gte=monday, day__lt=monday + _WEEK
+        ).exists(),
     )
 
 

@@ -1,9 +1,9 @@
 """Sums over a window: of whole days that are rolled from their sums, of the rest from hours."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Q, QuerySet, Sum
@@ -19,7 +19,9 @@ from apps.fairness.models import (
 )
 from apps.fairness.selectors.rows import Hours
 
-_DAY = timedelta(days=1)
+_DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
+_MOST_NAMED = 1000
+"""Hours; of more than six weeks that are not summed by day, spans are read."""
 
 
 @dataclass(slots=True)
@@ -69,10 +71,16 @@ _HOUR_COUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How a window is read: conditions on `day`, and on `hour`; None where there is nothing."""
+    """How a window is read: conditions on `day`, and on `hour`; None where there is nothing.
+
+    Those of a `team` name each day and hour: what is stored by tier, time and team is found one
+    by one, where a span would be read whole with the rows of a thousand others.
+    """
 
     days: Q | None
     hours: Q | None
+    team_days: Q | None
+    team_hours: Q | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +113,25 @@ def parts_of(window: Window) -> Parts:
 
 
 def conditions_of(cover: Cover) -> Parts:
+    days = [day for day, _, _ in cover.days]
+    hours = [hour for start, end in cover.gaps for hour in _hours(start, end)]
+    by_span = _any("hour", cover.gaps)
     return Parts(
-        days=_any("day", _runs([day for day, _, _ in cover.days])),
-        hours=_any("hour", cover.gaps),
+        days=_any("day", _runs(days)),
+        hours=by_span,
+        team_days=Q(day__in=days) if days else None,
+        team_hours=Q(hour__in=hours) if 0 < len(hours) <= _MOST_NAMED else by_span,
     )
+
+
+def _hours(start: datetime, end: datetime) -> Iterator[datetime]:
+    """Yield the hours of facts that begin from `start` on, before `end`."""
+    hour = start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    if hour < start:
+        hour += _HOUR
+    while hour < end:
+        yield hour
+        hour += _HOUR
 
 
 def _runs(days: Sequence[date]) -> list[tuple[date, date]]:
@@ -144,8 +167,14 @@ def team_sums(
     found: dict[int, dict[int, TeamSums]] = {tier: {} for tier in tiers}
     sums = {f"sum_{column}": Sum(column) for column in columns}
     of_team = Q() if team is None else Q(team=team)
-    for rows in _queries(parts, FairDay.objects, FairHour.objects, tiers):
-        keyed = rows.filter(of_team).values_list("tier_id", "team_id")
+    sources = ((parts.days, FairDay.objects), (parts.hours, FairHour.objects))
+    if team is not None:
+        sources = ((parts.team_days, FairDay.objects), (parts.team_hours, FairHour.objects))
+    for where, manager in sources:
+        if where is None:
+            continue
+        rows: QuerySet[Any] = manager.filter(where, of_team, tier__in=tiers).order_by()
+        keyed = rows.values_list("tier_id", "team_id")
         for tier, who, *amounts in keyed.annotate(**sums):
             own = found[tier].setdefault(who, TeamSums())
             for name, amount in zip(columns, amounts, strict=True):
@@ -171,11 +200,3 @@ def tier_sums(parts: Parts, tiers: Collection[int]) -> dict[int, TierSums]:
             for field, value in zip(fields(TierSums), values, strict=True):
                 setattr(own, field.name, getattr(own, field.name) + int(value))
     return dict(found)
-
-
-def _queries(
-    parts: Parts, days: Any, hours: Any, tiers: Collection[int]
-) -> Iterable[QuerySet[Any]]:
-    for where, manager in ((parts.days, days), (parts.hours, hours)):
-        if where is not None:
-            yield manager.filter(where, tier__in=tiers).order_by()

@@ -34,7 +34,7 @@ def fairness_rows(
     """Return each tier of which anything is known in the window, with its teams, by name.
 
     Tiers are in the catalog's order. Sums of GPUs at the level of a team, which everybody may
-    see: `visibility` narrows nothing. Hours that were not computed yet are in no sum. At most 18
+    see: `visibility` narrows nothing. Hours that were not computed yet are in no sum. At most 20
     queries.
     """
     tiers, parts = tier_names(filters.tier), parts_of(window)
@@ -70,12 +70,13 @@ def tier_rows(
                 sums.get(team, TeamSums()),
                 own.known,
                 waits.get((tier, team), _NO_WAITS),
-                factors.get(team),
+                factors.of_teams.get(team),
             )
             for team in {*sums, *asked}
         ]
         shown = (row for row in rows if not filters.team or row.team in filters.team)
-        found.append(_tier_row(name, own, sums, tuple(sorted(shown, key=_by_name))))
+        ordered = tuple(sorted(shown, key=_by_name))
+        found.append(_tier_row(name, own, sums, ordered, usage_known=factors.known))
     return found
 
 
@@ -119,7 +120,12 @@ def _team_row(
 
 
 def _tier_row(
-    name: str, own: TierSums, sums: _Teams, teams: tuple[TeamFairness, ...]
+    name: str,
+    own: TierSums,
+    sums: _Teams,
+    teams: tuple[TeamFairness, ...],
+    *,
+    usage_known: float | None,
 ) -> TierFairness:
     index, ratio = jain_of(sums)
     return TierFairness(
@@ -132,6 +138,7 @@ def _tier_row(
         jain_index=index,
         jain_allocation_ratio=ratio,
         teams=teams,
+        usage_known=usage_known,
     )
 
 

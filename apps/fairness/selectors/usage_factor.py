@@ -1,33 +1,54 @@
 """How much teams used lately of all tiers against their share (docs/definitions.md#fairness)."""
 
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
-from django.db.models import Q, Sum
+from django.db.models import Count, Q, Sum
 
 from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.fairness.domain.usage_factor import decayed, usage_factors
 from apps.fairness.models import FairDate
 from apps.quotas.models import Entitlement
-from apps.usage.models import TeamDay, TeamHour
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow, TeamDay, TeamHour
 
 _REMEMBERED = timedelta(days=70)
 """Ten half-lives: what is older counts for less than a thousandth."""
 _INSTANT = timedelta(seconds=1)
+_HOUR = timedelta(hours=1)
+_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 _Held = dict[int, dict[date, int]]
 
 
-def usage_factor_of_teams(at: datetime, *, now: datetime) -> dict[int, float]:
-    """Return team id → usage factor at `at`, 0..1, of who used or is entitled to anything.
+@dataclass(frozen=True, slots=True)
+class UsageFactors:
+    """Team id → usage factor, 0..1, and which share of what they are made of is known.
 
-    What is known up to then counts, by local days, each from its end. Empty where nobody is
-    entitled to anything. At most four queries.
+    `known` counts the hours of all clusters that were to be collected, 0..1; of the others what
+    teams held is in no factor. None where there were none.
+    """
+
+    of_teams: Mapping[int, float]
+    known: float | None
+
+
+def usage_factor_of_teams(at: datetime, *, now: datetime) -> UsageFactors:
+    """Return the usage factors at `at` of who used or is entitled to anything.
+
+    What is known of whole hours up to then counts, by local days, each from its end. No team has
+    one where nobody is entitled to anything, or nothing at all is known. At most six queries.
     """
     zone = report().zone
+    known = _known(at)
+    if not known:
+        return UsageFactors({}, known)
     entitled = _entitled(at)
     held = _held(at, now, zone)
     teams = sorted({*entitled, *held})
@@ -41,7 +62,14 @@ def usage_factor_of_teams(at: datetime, *, now: datetime) -> dict[int, float]:
     factors = usage_factors(
         decayed(used, np.array(ages)), np.array([entitled.get(team, 0.0) for team in teams])
     )
-    return {} if factors is None else dict(zip(teams, factors.tolist(), strict=True))
+    found = {} if factors is None else dict(zip(teams, factors.tolist(), strict=True))
+    return UsageFactors(found, known)
+
+
+def _known(at: datetime) -> float | None:
+    hours = CollectionWindow.objects.filter(hour__gte=at - _REMEMBERED, hour__lte=at - _HOUR)
+    counted = hours.aggregate(all=Count("pk"), known=Count("pk", filter=Q(state__in=_WITH_FACTS)))
+    return counted["known"] / counted["all"] if counted["all"] else None
 
 
 def _entitled(at: datetime) -> dict[int, float]:
@@ -62,14 +90,17 @@ def _held(at: datetime, now: datetime, zone: ZoneInfo) -> _Held:
         for team, amount in of_day.items():
             found[int(team)][day] = amount
     days = [day for day in days_in(Window(at - _REMEMBERED, at), zone) if day not in done]
-    # A day that has not ended by then is read by the hour, unless it has not ended at all.
-    parted = last in days and day_window(last, zone).end > at and last != day_of(now, zone)
+    clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
+    # A day that goes on after `at` is read by the hour, unless no hour after it can be known.
+    parted = last in days and day_window(last, zone).end > at and at < now
     whole = days[:-1] if parted else days
-    facts = TeamDay.objects.filter(day__in=whole).order_by().values_list("day", "team_id")
-    for day, team, amount in facts.annotate(Sum("allocated")):
+    facts = TeamDay.objects.filter(cluster__in=clusters, day__in=whole).order_by()
+    for day, team, amount in facts.values_list("day", "team_id").annotate(Sum("allocated")):
         found[team][day] = int(amount)
     if parted:
-        hours = TeamHour.objects.filter(hour__gte=day_start(last, zone), hour__lt=at)
+        hours = TeamHour.objects.filter(
+            cluster__in=clusters, hour__gte=day_start(last, zone), hour__lte=at - _HOUR
+        )
         for team, amount in hours.order_by().values_list("team_id").annotate(Sum("allocated")):
             found[team][last] = int(amount)
     return found

@@ -1,65 +1,114 @@
 """What if: the work of a window replayed against other entitlements, capacity or tiers."""
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
-from django.db.models import Q
+from django.db.models import Max, Q
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
-from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window
 from apps.clusters.models import Namespace, Pod
 from apps.clusters.selectors import team_spans
 from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.fairness.domain.layout import Change, Layout, TierPlan
 from apps.fairness.domain.replay import Work
-from apps.fairness.domain.whatif import TierOutcome
+from apps.fairness.domain.whatif import TierOutcome, tiers_of
 from apps.fairness.domain.whatif import what_if as replayed
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
-from apps.fairness.selectors.sums import parts_of, tier_sums
+from apps.fairness.selectors.sums import TierSums, parts_of, tier_sums
 from apps.pending.models import Episode
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow
 
 LONGEST = timedelta(days=31)
 _INSTANT = timedelta(seconds=1)
 _CLAIM = "ResourceClaim"
+_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 _READ_FROM = (
-    "A tier's capacity is its mean over the window; entitlements are those at its end.",
+    "A tier's capacity is its mean over the hours of the window that are known; entitlements are "
+    "those at its end.",
     "A pod is its own work; pods of one job are started one by one.",
+    "Work of a cluster that is in the catalog no more ends with the last hour that is known of it.",
 )
 
 
-class WindowTooLong(ValueError):
-    """A replay is of 31 days at most."""
+@dataclass(frozen=True, slots=True)
+class ReplayLimits:
+    """How much is replayed at most, while a reader waits.
+
+    Each of the `pods` is scheduled twice. `cells` are slots × teams, summed over the tiers that
+    are replayed: what is measured of each is kept in memory.
+    """
+
+    pods: int = 20_000
+    cells: int = 1_000_000
 
 
-def what_if(window: Window, changes: Sequence[Change], *, visibility: Visibility) -> WhatIfReport:
-    """Replay the window's work of all tiers as it was and after the changes; GPU-hours, waits.
+_LIMITS = ReplayLimits()
 
-    Work is what the pod ledger knows: what waited, ran or came within the window. Sums of GPUs of
-    teams, which everybody may see: `visibility` narrows nothing. Raises WindowTooLong, and
-    ChangeImpossible where a change names what there is not. At most twelve queries.
+
+class TooMuchToReplay(ValueError):
+    """A replay would take too long; the text says of what there is too much, and what to do."""
+
+
+class CapacityUnknown(ValueError):
+    """No hour of the window is known of a tier that a change concerns; the text says so."""
+
+
+def what_if(
+    window: Window,
+    changes: Sequence[Change],
+    *,
+    visibility: Visibility,
+    limits: ReplayLimits = _LIMITS,
+) -> WhatIfReport:
+    """Replay the window's work as it was and after the changes; GPU-hours and waits.
+
+    Told are the tiers that the changes concern; all that are known where there is no change. Work
+    is what the pod ledger knows: what waited, ran or came within the window. Sums of GPUs of
+    teams, which everybody may see: `visibility` narrows nothing. Raises TooMuchToReplay,
+    CapacityUnknown, and ChangeImpossible where a change names what there is not. At most 13
+    queries.
     """
     if window.end - window.start > LONGEST:
-        raise WindowTooLong(f"what-if looks at {LONGEST.days} days at most")
+        raise TooMuchToReplay(f"At most {LONGEST.days} days are replayed: choose a shorter window.")
     tiers, names = tier_names(), team_names()
-    layout = _layout(window, tiers, names)
-    works = [work for work in _works(window, tiers) if work.tier in layout]
-    found = replayed(works, layout, changes, edges=_edges(window))
-    order = [name for name in tiers.values() if name in layout]
+    asked = tiers_of(changes)
+    layout = _layout(window, tiers, names, asked)
+    chosen = {pk: name for pk, name in tiers.items() if name in layout}
+    works = _works(window, chosen, limits.pods)
+    edges = _edges(window)
+    _check_size(works, layout, slots=len(edges) - 1, cells=limits.cells)
+    found = replayed(works, layout, changes, edges=edges)
     return WhatIfReport(
         window=window,
         changes=tuple(changes),
         told=found.changes,
-        before=tuple(_tier_row(name, found.before[name]) for name in order),
-        after=tuple(_tier_row(name, found.after[name]) for name in order),
+        before=tuple(_tier_row(name, found.before[name]) for name in chosen.values()),
+        after=tuple(_tier_row(name, found.after[name]) for name in chosen.values()),
         assumptions=(*_READ_FROM, *found.assumptions),
     )
+
+
+def _check_size(works: Sequence[Work], layout: Layout, *, slots: int, cells: int) -> None:
+    teams: dict[str, set[str]] = {tier: set(plan.entitlements) for tier, plan in layout.items()}
+    for work in works:
+        teams[work.tier].add(work.team)
+    most = cells // max(1, sum(map(len, teams.values())))
+    if slots > most:
+        days = most * SLOT_SECONDS / (24 * HOUR_SECONDS)
+        raise TooMuchToReplay(
+            f"So many teams share these tiers that at most {days:.1f} days of them are replayed: "
+            "choose a shorter window."
+        )
 
 
 def _edges(window: Window) -> list[float]:
@@ -67,26 +116,51 @@ def _edges(window: Window) -> list[float]:
     return [*map(float, edges), window.end_seconds]
 
 
-def _layout(window: Window, tiers: Mapping[int, str], names: Mapping[int, str]) -> Layout:
-    """Return the plans of tiers with capacity in the window, and of those promised to anybody."""
+def _layout(
+    window: Window, tiers: Mapping[int, str], names: Mapping[int, str], asked: Collection[str]
+) -> Layout:
+    """Return the plans of the tiers that are asked for, else of all of which anything is known."""
     sums = tier_sums(parts_of(window), tiers)
-    at = window.end - _INSTANT
-    holds = Q(valid_to__isnull=True) | Q(valid_to__gt=at)
-    entitled: dict[int, dict[str, tuple[float, float]]] = {tier: {} for tier in tiers}
-    rows = Entitlement.objects.filter(holds, valid_from__lte=at, tier__in=tiers).order_by("pk")
-    for tier, team, gpus, weight in rows.values_list("tier_id", "team_id", "gpus", "weight"):
-        entitled[tier][names.get(team, UNASSIGNED)] = (gpus, weight)
+    chosen = [
+        tier
+        for tier, name in tiers.items()
+        if name != UNDETERMINED and (name in asked if asked else sums.get(tier, TierSums()).known)
+    ]
+    entitled = _entitled(window.end - _INSTANT, chosen, names)
     return {
-        name: TierPlan(
-            capacity=hours(sums[tier].capacity) / sums[tier].known
-            if tier in sums and sums[tier].known
-            else 0.0,
+        tiers[tier]: TierPlan(
+            capacity=_capacity(tier, sums, tiers),
             entitlements={team: gpus for team, (gpus, _) in entitled[tier].items()},
             weights={team: weight for team, (_, weight) in entitled[tier].items()},
         )
-        for tier, name in tiers.items()
-        if name != UNDETERMINED and (tier in sums or entitled[tier])
+        for tier in chosen
     }
+
+
+def _capacity(tier: int, sums: Mapping[int, TierSums], tiers: Mapping[int, str]) -> float:
+    """Return the mean GPU-equivalents of a tier; 0 where others are known and this had nothing."""
+    own = sums.get(tier)
+    if own is None and any(other.known for other in sums.values()):
+        return 0.0
+    if own is None or not own.known:
+        raise CapacityUnknown(
+            f"The capacity of {tiers[tier]} in these days is not known: no hour of them has facts "
+            "that fairness was computed from. Choose another window; data health says which hours "
+            "are there."
+        )
+    return hours(own.capacity) / own.known
+
+
+def _entitled(
+    at: datetime, tiers: Collection[int], names: Mapping[int, str]
+) -> dict[int, dict[str, tuple[float, float]]]:
+    """Return of each tier what each team is entitled to at a moment, and its weight."""
+    holds = Q(valid_to__isnull=True) | Q(valid_to__gt=at)
+    found: dict[int, dict[str, tuple[float, float]]] = {tier: {} for tier in tiers}
+    rows = Entitlement.objects.filter(holds, valid_from__lte=at, tier__in=tiers).order_by("pk")
+    for tier, team, gpus, weight in rows.values_list("tier_id", "team_id", "gpus", "weight"):
+        found[tier][names.get(team, UNASSIGNED)] = (gpus, weight)
+    return found
 
 
 class _Row(NamedTuple):
@@ -101,8 +175,8 @@ class _Row(NamedTuple):
     ended: float | None
 
 
-def _works(window: Window, tiers: Mapping[int, str]) -> list[Work]:
-    rows = _pods(window)
+def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[Work]:
+    rows = _pods(window, tiers, most)
     asked = _asked_tiers(window) if any(row.tier is None for row in rows) else {}
     names = set(Namespace.objects.order_by("pk").values_list("name", flat=True))
     spans = team_spans(window, names)
@@ -111,7 +185,7 @@ def _works(window: Window, tiers: Mapping[int, str]) -> list[Work]:
         tier, gpus = row.tier, row.gpus
         if tier is None:
             tier, gpus = asked.get(row.uid, (None, 0.0))
-        if tier is None or gpus <= 0:
+        if tier is None or tier not in tiers or gpus <= 0:
             continue
         at = max(window.start_seconds, row.created)
         span = next(s for s in spans[row.namespace] if s.end.timestamp() > at)
@@ -135,18 +209,59 @@ def _work(row: _Row, team: str, tier: str, gpus: float, window: Window) -> Work:
     )
 
 
-def _pods(window: Window) -> list[_Row]:
-    """Return the pods that waited or held within the window; claims are their pods' holding."""
+def _pods(window: Window, tiers: Collection[int], most: int) -> list[_Row]:
+    """Return the pods that waited or held within the window; claims are their pods' holding.
+
+    Those not bound may be of any tier. Raises TooMuchToReplay.
+    """
     lived = Q(ended_at__isnull=True) | Q(ended_at__gt=window.start)
-    rows = Pod.objects.filter(lived, created_at__lt=window.end).exclude(workload__kind=_CLAIM)
+    of_tiers = Q(tier__in=tiers) | Q(tier__isnull=True)
+    last = _last_known(window)
+    known = Q(workload__namespace__cluster__active=True) | Q(
+        workload__namespace__cluster__in=sorted(last)
+    )
+    rows = Pod.objects.filter(lived, of_tiers, known, created_at__lt=window.end).exclude(
+        workload__kind=_CLAIM
+    )
     timed = rows.annotate(
         created=UnixSeconds("created_at"),
         bound=UnixSeconds("bound_at"),
         end=UnixSeconds("ended_at"),
     )
     columns = ("uid", "workload__namespace__name", "tier_id", "gpu_equivalents")
-    found = timed.order_by("created_at", "pk").values_list(*columns, "created", "bound", "end")
-    return [_Row(*row) for row in found]
+    times = ("created", "bound", "end")
+    cluster = "workload__namespace__cluster_id"
+    found = list(
+        timed.order_by("created_at", "pk").values_list(cluster, *columns, *times)[: most + 1]
+    )
+    if len(found) > most:
+        raise TooMuchToReplay(
+            f"More than {most:,} pods asked for GPUs in these days, too many to replay: "
+            "choose a shorter window."
+        )
+    return [row for pk, *values in found if (row := _until(_Row(*values), last.get(pk)))]
+
+
+def _last_known(window: Window) -> dict[int, float]:
+    """Return when the facts end (Unix seconds) of clusters that are in the catalog no more.
+
+    Of those that have any in the window: what such a cluster's pods hold nobody sees end.
+    """
+    rows = CollectionWindow.objects.filter(
+        cluster__active=False, state__in=_WITH_FACTS, hour__gte=window.start, hour__lt=window.end
+    )
+    newest = rows.order_by().values_list("cluster_id").annotate(Max("hour"))
+    return {cluster: hour.timestamp() + HOUR_SECONDS for cluster, hour in newest}
+
+
+def _until(row: _Row, end: float | None) -> _Row | None:
+    """Return a pod as far as it is known; None for one that came later."""
+    if end is None or (row.ended is not None and row.ended <= end):
+        return row
+    if row.created >= end:
+        return None
+    bound = row.bound if row.bound is not None and row.bound < end else None
+    return row._replace(bound=bound, ended=end)
 
 
 def _asked_tiers(window: Window) -> dict[str, tuple[int | None, float]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from django.db import transaction
+from django.db.models import Q
 
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import HOUR_SECONDS, Window
@@ -20,11 +21,11 @@ from apps.fairness.models import FairDate, FairHour, FairLoan, FairPack, FairTie
 from apps.fairness.services.facts import (
     Halves,
     HourKnown,
-    Promise,
     collections_digests,
     read_hour,
 )
 from apps.fairness.services.packs import write_packs
+from apps.fairness.services.promises import Promise
 from apps.fairness.services.waiting import Waited, half_hours, read_waited, waits_digests
 from apps.usage.domain.amounts import NANO
 from apps.usage.services.cycle_search import paused_cycle_search
@@ -56,10 +57,11 @@ def compute_hour(hour: datetime, *, now: datetime) -> int:
     with paused_cycle_search(), transaction.atomic():
         _lock_day(window.start)
         # What the rows are made of is noted before it is read: a change in between shows later.
-        facts = collections_digests(window).get(window.start, "")
+        facts = collections_digests(Q(hour=window.start)).get(window.start, "")
         known = read_hour(window)
         waited = read_waited(window, half_hours(window))
-        noted = {"facts": facts, "waits": waits_digests(waited, 1)[0], "computed_at": now}
+        noted = {"facts": facts, "promises": known.mark, "computed_at": now}
+        noted["waits"] = waits_digests(waited, 1)[0]
         edges = known.edges(window)
         if len(edges) > 3:
             waited = read_waited(window, edges)
@@ -159,9 +161,6 @@ def _measure(
     teams = sorted({*held, *promises, *waiting})
     amounts = [held[team].held if team in held else _NOTHING for team in teams]
     capacity = known.capacity.get(tier, _NOTHING)
-    if capacity.first == 0 and not any(amount.first for amount in amounts):
-        # Facts of before halves were kept apart: as if both were alike.
-        capacity, amounts = _even(capacity), [_even(amount) for amount in amounts]
     slots = np.array(edges)
     hours = np.diff(slots) / HOUR_SECONDS
     # The half in which each slot lies.
@@ -187,10 +186,6 @@ def _measure(
         measured=measured,
         sums=whole_sums(measured),
     )
-
-
-def _even(amount: Halves) -> Halves:
-    return Halves(amount.whole, amount.whole // 2)
 
 
 def _means(amounts: Sequence[Halves]) -> Array:

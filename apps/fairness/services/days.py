@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Count, Q, Sum
 from django.db.models.query import QuerySet
 
-from apps.clusters.models import Tier
+from apps.clusters.models import Cluster, Tier
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.models import (
     FairDate,
@@ -24,6 +24,7 @@ from apps.fairness.models import (
 )
 from apps.fairness.services.compute import LOANS_AT_MOST, TEAM_AMOUNTS, TIER_AMOUNTS
 from apps.fairness.services.packs import lock_week, prune_packs, write_packs, write_week
+from apps.usage.models import TeamHour
 from apps.usage.services.fact_store import day_value, insert
 
 _DAYS = (FairDay, FairTierDay, FairLoanDay)
@@ -66,20 +67,21 @@ def roll_day(date_id: int) -> bool:
         ("day", "tier_id", "lender_id", "borrower_id", "amount"),
         [(day, *row) for row in _largest(FairLoan.objects.filter(of_day))],
     )
-    FairDate.objects.filter(pk=date_id).update(rolled=True, held=_held(rows))
+    FairDate.objects.filter(pk=date_id).update(rolled=True, held=_held(date))
     date.rolled = True
     write_packs(FairPack.DAY, date.start, rows, TEAM_AMOUNTS)
     write_week(week)
     return True
 
 
-def _held(rows: Iterable[tuple[int, ...]]) -> dict[int, int]:
-    """Return what each team held of all tiers; `rows` have the tier, the team and TEAM_AMOUNTS."""
-    place = 2 + TEAM_AMOUNTS.index("allocated")
-    held: dict[int, int] = defaultdict(int)
-    for row in rows:
-        held[row[1]] += int(row[place])
-    return {team: amount for team, amount in sorted(held.items()) if amount}
+def _held(date: FairDate) -> dict[int, int]:
+    """Return what each team held of all tiers, in hours of which a tier is missing too."""
+    clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
+    facts = TeamHour.objects.filter(
+        cluster__in=clusters, hour__gte=date.start, hour__lt=date.end, allocated__gt=0
+    )
+    sums = facts.order_by().values_list("team_id").annotate(Sum("allocated"))
+    return {team: int(amount) for team, amount in sums.order_by("team_id")}
 
 
 def _sums(

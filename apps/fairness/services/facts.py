@@ -3,25 +3,26 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple
 
-from django.db.models import Q, Sum
+from django.db.models import F, Max, Q, Sum
+from django.db.models.functions import Coalesce
 
+from apps.clusters.domain.spans import union
 from apps.clusters.domain.window import Window
-from apps.clusters.models import WatchSpan
+from apps.clusters.models import Cluster, WatchSpan
+from apps.clusters.services.coverage import GAP_SECONDS
 from apps.fairness.domain.hour_state import HourState
-from apps.quotas.models import Entitlement
+from apps.fairness.services.promises import Promise, read_promises
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
 
-_HAS_FACTS = frozenset({CollectionState.COMPLETE.value, CollectionState.PARTIAL.value})
+HAS_FACTS = frozenset({CollectionState.COMPLETE.value, CollectionState.PARTIAL.value})
 _NEAR = timedelta(days=7)
 """A cluster that had a tier so many days before or after has it, though its hour is missing."""
-
-
-_Promises = dict[int, dict[int, list["Promise"]]]
+_GAP = timedelta(seconds=GAP_SECONDS)
 
 
 class Halves(NamedTuple):
@@ -36,15 +37,6 @@ class HeldBy(NamedTuple):
 
     held: Halves
     idle: int
-
-
-class Promise(NamedTuple):
-    """GPU-equivalents that a team was entitled to, and its weight, from `start` to `end`."""
-
-    gpus: float
-    weight: float
-    start: float
-    end: float
 
 
 @dataclass(frozen=True)
@@ -62,6 +54,8 @@ class HourKnown:
     """Tiers of which a cluster's facts are partial."""
     unwatched: Collection[int]
     """Tiers of which what waited was not watched all the hour."""
+    mark: str
+    """What stands for the promises."""
 
     def state(self, tier: int) -> str:
         """Return how much is known of a tier: the value of a HourState."""
@@ -76,99 +70,119 @@ class HourKnown:
 
 
 def read_hour(hour: Window) -> HourKnown:
-    """Return what is known of an hour. Seven queries."""
+    """Return what is known of an hour. At most ten queries."""
     missing, partial, unwatched = _not_known(hour)
-    promises = _lasting(hour)
+    clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
+    of_hour = Q(cluster__in=clusters, hour=hour.start)
+    promised = read_promises(hour)
     return HourKnown(
-        capacity=_capacity(hour),
-        held=_held(hour),
-        promises=promises,
-        changes=_add_changing(promises, hour),
+        capacity=_capacity(of_hour),
+        held=_held(of_hour),
+        promises=promised.promises,
+        changes=promised.changes,
         missing=missing,
         partial=partial,
         unwatched=unwatched,
+        mark=promised.mark,
     )
 
 
-def _capacity(hour: Window) -> dict[int, Halves]:
-    rows = TierHour.objects.filter(hour=hour.start).order_by().values_list("tier_id")
-    sums = rows.annotate(Sum("capacity"), Sum("capacity_first"))
+def _first(column: str) -> Sum:
+    """Return the sum of what lies in the first half; where that was not kept, half of it does."""
+    return Sum(Coalesce(f"{column}_first", F(column) / 2))
+
+
+def _capacity(of_hour: Q) -> dict[int, Halves]:
+    rows = TierHour.objects.filter(of_hour).order_by().values_list("tier_id")
+    sums = rows.annotate(in_all=Sum("capacity"), in_first=_first("capacity"))
     return {tier: Halves(int(whole), int(first)) for tier, whole, first in sums}
 
 
-def _held(hour: Window) -> dict[int, dict[int, HeldBy]]:
-    rows = TeamHour.objects.filter(hour=hour.start).order_by().values_list("tier_id", "team_id")
+def _held(of_hour: Q) -> dict[int, dict[int, HeldBy]]:
+    rows = TeamHour.objects.filter(of_hour).order_by().values_list("tier_id", "team_id")
     found: dict[int, dict[int, HeldBy]] = defaultdict(dict)
-    for tier, team, whole, first, idle in rows.annotate(
-        Sum("allocated"), Sum("allocated_first"), Sum("idle")
-    ):
+    sums = rows.annotate(in_all=Sum("allocated"), in_first=_first("allocated"), in_idle=Sum("idle"))
+    for tier, team, whole, first, idle in sums:
         found[tier][team] = HeldBy(Halves(int(whole), int(first)), int(idle))
     return found
-
-
-def _lasting(hour: Window) -> _Promises:
-    """Return what was promised all the hour: of these, nearly all, the times need not be read."""
-    found: _Promises = defaultdict(lambda: defaultdict(list))
-    start, end = hour.start_seconds, hour.end_seconds
-    rows = Entitlement.objects.filter(_lasts(hour), valid_from__lte=hour.start).order_by()
-    for tier, team, gpus, weight in rows.values_list("tier_id", "team_id", "gpus", "weight"):
-        found[tier][team].append(Promise(gpus, weight, start, end))
-    return found
-
-
-def _add_changing(promises: _Promises, hour: Window) -> set[float]:
-    """Add what was promised for a part of the hour; return when such parts begin and end."""
-    edges = set()
-    begins = Q(valid_from__gt=hour.start, valid_from__lt=hour.end)
-    lasts = _lasts(hour)
-    ends = Q(valid_from__lte=hour.start, valid_to__gt=hour.start) & ~lasts
-    for row in Entitlement.objects.filter(begins | ends).order_by("pk"):
-        start = max(row.valid_from, hour.start).timestamp()
-        end = min(row.valid_to or hour.end, hour.end).timestamp()
-        promises[row.tier_id][row.team_id].append(Promise(row.gpus, row.weight, start, end))
-        edges |= {start, end}
-    return edges
-
-
-def _lasts(hour: Window) -> Q:
-    return Q(valid_to__isnull=True) | Q(valid_to__gte=hour.end)
 
 
 def _not_known(hour: Window) -> tuple[set[int], set[int], set[int]]:
     """Return the tiers of which facts are missing, are partial, and that were not watched."""
     windows = CollectionWindow.objects.filter(hour=hour.start).order_by("pk")
     states = dict(windows.values_list("cluster_id", "state"))
-    days = (hour.start - _NEAR).date(), (hour.end + _NEAR).date()
-    of_clusters: dict[int, set[int]] = defaultdict(set)
-    near = TierDay.objects.filter(day__gte=days[0], day__lte=days[1]).order_by()
-    for cluster, tier in near.values_list("cluster_id", "tier_id").distinct():
-        of_clusters[cluster].add(tier)
-    spans = WatchSpan.objects.filter(start__lte=hour.start, end__gte=hour.end)
-    watched = set(spans.order_by("cluster_id").values_list("cluster_id", flat=True))
+    of_clusters = _tiers_of(states, hour)
+    watched = _watched(hour)
 
     def tiers(clusters: Iterable[int]) -> set[int]:
         return {tier for cluster in clusters for tier in of_clusters[cluster]}
 
     partial = CollectionState.PARTIAL.value
     return (
-        tiers(c for c, state in states.items() if state not in _HAS_FACTS),
+        tiers(c for c, state in states.items() if state not in HAS_FACTS),
         tiers(c for c, state in states.items() if state == partial),
         tiers(c for c in states if c not in watched),
     )
 
 
-def collections_digests(hours: Window) -> dict[datetime, str]:
+def _tiers_of(clusters: Collection[int], hour: Window) -> Mapping[int, set[int]]:
+    """Return the tiers that each cluster has about an hour. At most three queries.
+
+    One that nothing is known of for longer has what it had last: only clusters of the catalog
+    have their hours collected, so that it is out, not gone.
+    """
+    first, last = (hour.start - _NEAR).date(), (hour.end + _NEAR).date()
+    found: dict[int, set[int]] = defaultdict(set)
+
+    def add(rows: Q) -> None:
+        days = TierDay.objects.filter(rows).order_by()
+        for cluster, tier in days.values_list("cluster_id", "tier_id").distinct():
+            found[cluster].add(tier)
+
+    add(Q(day__gte=first, day__lte=last))
+    dark = [cluster for cluster in clusters if cluster not in found]
+    if dark:
+        before = TierDay.objects.filter(cluster__in=dark, day__lt=first).order_by()
+        newest: dict[int, date] = dict(before.values_list("cluster_id").annotate(Max("day")))
+        rows = Q(pk__in=())
+        for cluster, day in sorted(newest.items()):
+            rows |= Q(cluster=cluster, day=day)
+        if newest:
+            add(rows)
+    return found
+
+
+def _watched(hour: Window) -> set[int]:
+    """Return the clusters that were watched all the hour.
+
+    A watch that is taken up again soon has missed nothing: its spans are one.
+    """
+    near = WatchSpan.objects.filter(start__lte=hour.end + _GAP, end__gte=hour.start - _GAP)
+    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for cluster, start, end in near.order_by("pk").values_list("cluster_id", "start", "end"):
+        # Two spans no further apart than the gap touch when each reaches so much further.
+        spans[cluster].append((start.timestamp(), end.timestamp() + GAP_SECONDS))
+    first, last = hour.start_seconds, hour.end_seconds
+    return {
+        cluster
+        for cluster, of_cluster in spans.items()
+        if any(start <= first and end - GAP_SECONDS >= last for start, end in union(of_cluster))
+    }
+
+
+def collections_digests(hours: Q) -> dict[datetime, str]:
     """Return a digest of the state of collections for each hour that any cluster has facts of.
 
-    It changes when a cluster's hour is collected, or collected again. One query.
+    `hours` is a condition on `hour`. It changes when a cluster's hour is collected, or collected
+    again. One query.
     """
-    rows = CollectionWindow.objects.filter(hour__gte=hours.start, hour__lt=hours.end)
+    rows = CollectionWindow.objects.filter(hours)
     lines: dict[datetime, list[str]] = defaultdict(list)
     collected = set()
     columns = ("hour", "cluster_id", "state", "collected_at")
     for hour, cluster, state, at in rows.order_by("hour", "cluster_id").values_list(*columns):
         lines[hour].append(f"{cluster} {state} {at}")
-        if state in _HAS_FACTS:
+        if state in HAS_FACTS:
             collected.add(hour)
     return {hour: digest(lines[hour]) for hour in collected}
 

@@ -17,6 +17,7 @@ from apps.pending.domain.causes import OF_DEMAND, Cause, Counts
 from apps.pending.domain.history import amount
 from apps.pending.domain.placing import NONE_OFFERED
 from apps.pending.models import CauseSpell
+from apps.pending.selectors.known import known_until
 
 _WAITS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
 _CAUSES = tuple(sorted(cause.value for cause in OF_DEMAND))
@@ -46,16 +47,18 @@ def counted_spells() -> Q:
 
 
 def read_waited(window: Window, edges: Sequence[float]) -> Waited:
-    """Return what waited between edges (Unix seconds, ascending) within a window. Four queries.
+    """Return what waited between edges (Unix seconds, ascending) within a window. Five queries.
 
-    What still waits has waited until the last edge.
+    What still waits has waited until the last edge, but no longer than it was watched.
     """
     spans = _spans(window)
+    known = {cluster: at.timestamp() for cluster, at in known_until().items()}
     found: dict[Who, int] = defaultdict(int)
-    for tier, space, counted, start, end in _spells(window):
+    for cluster, tier, space, counted, start, end in _spells(window):
+        over = known.get(cluster, edges[-1]) if end is None else end
         for first, last, team in spans[space]:
             since = max(start, first, edges[0])
-            until = min(edges[-1] if end is None else end, last, edges[-1])
+            until = min(over, last, edges[-1])
             slot = max(0, bisect_right(edges, since) - 1)
             while since < until:
                 stop = min(until, edges[slot + 1])
@@ -64,12 +67,12 @@ def read_waited(window: Window, edges: Sequence[float]) -> Waited:
     return found
 
 
-def _spells(window: Window) -> Sequence[tuple[int, int, float, float, float | None]]:
+def _spells(window: Window) -> Sequence[tuple[int, int, int, float, float, float | None]]:
     rows = CauseSpell.objects.filter(
         counted_spells(), Q(end__isnull=True) | Q(end__gt=window.start), start__lt=window.end
     ).annotate(from_seconds=UnixSeconds("start"), to_seconds=UnixSeconds("end"))
-    columns = ("episode__tier_id", "episode__workload__namespace_id", "counted")
-    return list(rows.order_by("pk").values_list(*columns, "from_seconds", "to_seconds"))
+    of = ("episode__cluster_id", "episode__tier_id", "episode__workload__namespace_id")
+    return list(rows.order_by("pk").values_list(*of, "counted", "from_seconds", "to_seconds"))
 
 
 def _spans(window: Window) -> dict[int, list[tuple[float, float, int]]]:

@@ -162,13 +162,21 @@ class Prometheus(Struct, frozen=True, kw_only=True):
     ca_file: FilePath | None = None
 
 
-class Kubernetes(Struct, frozen=True, kw_only=True):
+class Account(Struct, frozen=True, kw_only=True):
+    """One way to a Kubernetes API server, under one account."""
+
     kubeconfig: FilePath | None = None
     context: Context | None = None
     in_cluster: bool = False
     api_server: Url | None = None
     bearer_token_env: EnvName | None = None
     ca_file: FilePath | None = None
+
+
+class Kubernetes(Account, frozen=True, kw_only=True):
+    """How a cluster is watched, and `writer`: the account that may change its quotas."""
+
+    writer: Account | None = None
 
 
 class Cluster(Struct, frozen=True, kw_only=True):

@@ -2,13 +2,16 @@
 
 from apps.operations.services.doctor import Diagnosis, Examined, UnknownCluster, run_doctor
 from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
+from apps.operations.services.noticing import NotGathered, gather_notices
 
 __all__ = [
     "CatalogNotStored",
     "Diagnosis",
     "Examined",
+    "NotGathered",
     "UnknownCluster",
     "ensure_builtin",
+    "gather_notices",
     "load_catalog",
     "run_doctor",
 ]

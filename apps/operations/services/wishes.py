@@ -20,7 +20,7 @@ from apps.costs.services import PriceRecord
 from apps.operations.domain.instants import instant
 from apps.operations.domain.located import Path
 from apps.operations.domain.priced import kind_of, per_gpu_hour, written_off
-from apps.operations.domain.schema import Budget, Catalog, Kubernetes, Price, Prometheus
+from apps.operations.domain.schema import Account, Budget, Catalog, Price, Prometheus
 from apps.operations.domain.timeline import Wish
 from apps.quotas.services import BudgetRecord, EntitlementRecord
 
@@ -150,10 +150,14 @@ def report(catalog: Catalog) -> list[ReportRecord]:
     return [ReportRecord(catalog.report.time_zone, catalog.report.currency)]
 
 
-def _given(connection: Prometheus | Kubernetes) -> dict[str, object]:
-    """Return the keys of a connection that say something."""
+def _given(connection: Prometheus | Account) -> dict[str, object]:
+    """Return the keys of a connection that say something; so too of an account inside of it."""
     values = msgspec.structs.asdict(connection)
-    return {name: value for name, value in values.items() if value not in (None, False)}
+    return {
+        name: _given(value) if isinstance(value, Account) else value
+        for name, value in values.items()
+        if value not in (None, False)
+    }
 
 
 def _reader(catalog: Catalog) -> Callable[[str | None], datetime | None]:

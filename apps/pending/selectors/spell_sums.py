@@ -15,6 +15,7 @@ from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.pending.domain.history import COLUMN, Stretch, Stretches, amount
 from apps.pending.models import CauseSpell, Episode
 from apps.pending.selectors.context import Context
+from apps.pending.selectors.known import known_until
 from apps.pending.selectors.rows import WaitSums
 
 _SPACE = "workload__namespace_id"
@@ -43,11 +44,12 @@ def spell_sums(
     zone: ZoneInfo,
     context: Context | None = None,
 ) -> dict[SumKey, WaitSums]:
-    """Return what waited within the window. Six queries, three with a context of the window.
+    """Return what waited within the window. Seven queries, four with a context of the window.
 
-    What still waits has waited until `now`. Each part of a spell within a day and under one team
-    is rounded once. `began` and `ended` count episodes whose start or end lies in the window,
-    by their last cause; what counts as nothing is not counted.
+    What still waits has waited until `now`, but no longer than is known (`known_until`). Each part
+    of a spell within a day and under one team is rounded once. `began` and `ended` count episodes
+    whose start or end lies in the window, by their last cause; what counts as nothing is not
+    counted.
     """
     stretches = _stretches(window, context or Context(window), zone)
     sums: dict[SumKey, WaitSums] = defaultdict(WaitSums)
@@ -83,6 +85,7 @@ def _add_spells(
     now: datetime,
 ) -> None:
     until = now.timestamp()
+    known = {cluster: min(until, at.timestamp()) for cluster, at in known_until().items()}
     in_time = Q(end__isnull=True) | Q(end__gt=window.start)
     rows = CauseSpell.objects.filter(
         in_time, where("episode__"), start__lt=window.end, counts__in=COLUMN
@@ -94,7 +97,7 @@ def _add_spells(
     timed = rows.annotate(from_seconds=UnixSeconds("start"), to_seconds=UnixSeconds("end"))
     for row in timed.order_by("pk").values_list(*columns).iterator():
         counts, counted, cause, cluster, tier, space, start, end = row
-        end = until if end is None else end
+        end = known.get(cluster, until) if end is None else end
         for stretch, seconds in stretches[space].parts(start, end):
             key = SumKey(cluster, stretch.day, space, stretch.team_id, tier, cause)
             own, column = sums[key], COLUMN[counts]

@@ -3,6 +3,15 @@
 from apps.pending.services.days import prune, roll_days
 from apps.pending.services.evictions import note_evictions
 from apps.pending.services.refresh import Look, refresh
+from apps.pending.services.retirement import end_retired
 from apps.pending.services.schedule import schedule_refreshes
 
-__all__ = ["Look", "note_evictions", "prune", "refresh", "roll_days", "schedule_refreshes"]
+__all__ = [
+    "Look",
+    "end_retired",
+    "note_evictions",
+    "prune",
+    "refresh",
+    "roll_days",
+    "schedule_refreshes",
+]

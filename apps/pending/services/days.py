@@ -1,6 +1,7 @@
 """Sums of waiting by day, and forgetting what is past its retention."""
 
 import logging
+from collections import Counter
 from datetime import date, datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
@@ -14,6 +15,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.pending.domain.history import MOST
 from apps.pending.models import CauseSpell, Episode, Eviction, Refreshed, WaitDay
+from apps.pending.selectors.known import known_until
 from apps.pending.selectors.spell_sums import spell_sums
 
 logger = logging.getLogger(__name__)
@@ -21,6 +23,10 @@ logger = logging.getLogger(__name__)
 _MARGIN = timedelta(minutes=10)
 """What a refresh writes while days are rolled is no older than that, or moves the mark back."""
 _AT_ONCE = 2000
+_TOLD = (
+    *("namespace_id", "team_id", "tier_id", "cause"),
+    *("waited", "suppressed", "starting", "began", "ended"),
+)
 
 
 def roll_days(*, now: datetime) -> int:
@@ -54,17 +60,31 @@ def _roll(pk: int, now: datetime, zone: ZoneInfo) -> int:
         # From now on a refresh that writes something older moves the mark back.
         Refreshed.objects.filter(pk=pk, rolled_to__isnull=True).update(rolled_to=row.rolled_to)
     start = max(min(row.rolled_to, now - timedelta(seconds=1)), first_summed(now, zone))
+    final = _final(row.cluster_id, now)
     count = 0
     for day in days_in(Window(start, now), zone):
-        if not _roll_next(row, day, now=now, zone=zone):
+        if not _roll_next(row, day, now=now, final=final, zone=zone):
             break
         count += 1
     return count
 
 
+def _final(cluster_id: int, now: datetime) -> datetime:
+    """Return until when nothing but an older episode that is written changes a sum.
+
+    What lasts has waited for longer than is known now, should it be seen again.
+    """
+    margin = now - _MARGIN
+    if not Episode.objects.filter(cluster=cluster_id, until__isnull=True).exists():
+        return margin
+    return min(margin, known_until(cluster_id).get(cluster_id, margin))
+
+
 @transaction.atomic
-def _roll_next(row: Refreshed, day: date, *, now: datetime, zone: ZoneInfo) -> bool:
-    """Sum a day and move the mark past it, both or none.
+def _roll_next(
+    row: Refreshed, day: date, *, now: datetime, final: datetime, zone: ZoneInfo
+) -> bool:
+    """Sum a day and move the mark past it, but not past `final`: both or none.
 
     A refresh may have moved the mark back meanwhile: then it stays, False comes back, and the
     days from there on are summed the next time.
@@ -72,17 +92,19 @@ def _roll_next(row: Refreshed, day: date, *, now: datetime, zone: ZoneInfo) -> b
     Refreshed.objects.select_for_update().filter(pk=row.pk).first()
     roll_day(row.cluster_id, day, now=now, zone=zone)
     mine = Refreshed.objects.filter(pk=row.pk, rolled_to=row.rolled_to)
-    end = min(day_window(day, zone).end, now - _MARGIN)
+    end = min(day_window(day, zone).end, final)
     row.rolled_to = end if row.rolled_to is None else max(row.rolled_to, end)
     return mine.update(rolled_to=row.rolled_to) > 0
 
 
 @transaction.atomic
 def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> int:
-    """Sum one day of a cluster anew; the same any number of times. Returns how many rows."""
+    """Sum one day of a cluster anew; the same any number of times. Returns how many rows.
+
+    Rows stay that say the same already: newer ones tell who reads them that something changed.
+    """
     window = day_window(day, zone)
     sums = spell_sums(window, partial(_of_cluster, cluster_id), now=min(now, window.end), zone=zone)
-    WaitDay.objects.filter(cluster_id=cluster_id, day=day).delete()
     rows = [
         WaitDay(
             cluster_id=key.cluster_id,
@@ -99,8 +121,15 @@ def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> in
         )
         for key, own in sorted(sums.items(), key=lambda item: item[0][2:4])
     ]
-    WaitDay.objects.bulk_create(rows, batch_size=_AT_ONCE)
+    known = WaitDay.objects.filter(cluster_id=cluster_id, day=day)
+    if Counter(map(_told, rows)) != Counter(known.order_by("pk").values_list(*_TOLD)):
+        known.delete()
+        WaitDay.objects.bulk_create(rows, batch_size=_AT_ONCE)
     return len(rows)
+
+
+def _told(row: WaitDay) -> tuple[object, ...]:
+    return tuple(getattr(row, column) for column in _TOLD)
 
 
 def _of_cluster(cluster_id: int, path: str) -> Q:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from apps.clusters.domain.ledger import ClaimRecord
 from apps.clusters.domain.sightings import (
@@ -19,6 +20,7 @@ from apps.quotas.domain.saturation import Life
 _ALL_DEVICES = 32.0
 """What a claim for all devices is charged: the most results that a claim may have."""
 _RESERVED = "QuotaReserved"
+_SAME = 1e-9
 
 Taken = tuple[float, float, float | None]
 """Units, since when, until when; None: it lasts."""
@@ -108,27 +110,55 @@ def kueue_use(
         if queue not in queues:
             continue
         since = _reserved_since(body)
-        flavors = _flavors(body, queues[queue])
-        for resource, total in _asked(body).items():
-            flavor = flavors.get(resource)
-            if flavor is None:
-                continue
-            cell = (queue, flavor, resource)
+        own = pods.get((one.namespace, body.owner_kind, body.owner), ())
+        lives = [life for life in own if life.created >= body.created - 1]
+        for resource, parts in _parts(body, queues[queue]).items():
             if since is not None:
-                use.taken[cell].append((total, since, one.gone))
-            own = pods.get((one.namespace, body.owner_kind, body.owner), ())
-            _hold(use, cell, (life for life in own if life.created >= body.created - 1), since)
+                for part in parts:
+                    use.taken[queue, part.flavor, resource].append((part.units, since, one.gone))
+            _hold(use, queue, resource, parts, lives, since)
     return use
 
 
-def _hold(use: QueueUse, cell: Cell, lives: Iterable[Life], since: float | None) -> None:
+class _Part(NamedTuple):
+    """What a Workload's pod sets ask of a resource in one flavor, each pod `per_pod` of it."""
+
+    flavor: str
+    per_pod: float
+    units: float
+
+
+def _hold(
+    use: QueueUse,
+    queue: str,
+    resource: str,
+    parts: Sequence[_Part],
+    lives: Iterable[Life],
+    since: float | None,
+) -> None:
     for life in lives:
-        units = life.amounts.get(cell[2], 0.0)
-        for start, end in life.bound if units > 0 else ():
-            use.held[cell].append((units, start, end))
-            before = end if since is None else min(since, since if end is None else end)
-            if before is None or before > start:
-                use.taken[cell].append((units, start, before))
+        units = life.amounts.get(resource, 0.0)
+        for flavor, share in _flavors_of(units, parts).items() if units > 0 else ():
+            cell = (queue, flavor, resource)
+            for start, end in life.bound:
+                use.held[cell].append((units * share, start, end))
+                before = end if since is None else min(since, since if end is None else end)
+                if before is None or before > start:
+                    use.taken[cell].append((units * share, start, before))
+
+
+def _flavors_of(units: float, parts: Sequence[_Part]) -> dict[str, float]:
+    """Return in which flavors a pod that asks for so much is, as shares that sum to 1.
+
+    The ledger does not say to which pod set a pod belongs: those whose pods ask for as much may
+    be meant, each as likely as its pods are many.
+    """
+    likely = [part for part in parts if abs(part.per_pod - units) < _SAME] or parts
+    whole = sum(part.units for part in likely)
+    shares: dict[str, float] = defaultdict(float)
+    for part in likely:
+        shares[part.flavor] += part.units / whole
+    return dict(shares)
 
 
 def volcano_use(groups: Iterable[Sighting], pods: Mapping[Owner, Sequence[Life]]) -> QueueUse:
@@ -158,20 +188,22 @@ def _reserved_since(body: SeenWorkload) -> float | None:
     return None
 
 
-def _asked(body: SeenWorkload) -> dict[str, float]:
-    total: dict[str, float] = defaultdict(float)
-    for pods in body.pod_sets:
-        for resource, units in pods.requests.items():
-            total[resource] += units * pods.count
-    return total
+def _parts(body: SeenWorkload, queue: SeenClusterQueue) -> dict[str, list[_Part]]:
+    """Return resource → what pod sets ask of it by flavor and pod; one of unknown flavor is out.
 
-
-def _flavors(body: SeenWorkload, queue: SeenClusterQueue) -> dict[str, str]:
-    """Return resource → flavor: that of its admission, else the queue's only one."""
+    A pod set's flavor is that of its admission, else the queue's only one.
+    """
     offered: dict[str, set[str]] = defaultdict(set)
     for quota in queue.quotas:
         offered[quota.resource].add(quota.flavor)
-    found = {resource: min(names) for resource, names in offered.items() if len(names) == 1}
+    units: dict[str, dict[tuple[str, float], float]] = defaultdict(lambda: defaultdict(float))
     for pods in body.pod_sets:
-        found.update(pods.flavors)
-    return found
+        for resource, per_pod in pods.requests.items():
+            only = min(offered[resource]) if len(offered[resource]) == 1 else None
+            flavor = pods.flavors.get(resource, only)
+            if flavor is not None and per_pod * pods.count > 0:
+                units[resource][flavor, per_pod] += per_pod * pods.count
+    return {
+        resource: [_Part(flavor, per_pod, total) for (flavor, per_pod), total in parts.items()]
+        for resource, parts in units.items()
+    }

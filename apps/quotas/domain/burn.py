@@ -6,6 +6,7 @@ Amounts are GPU-hours or money, alike (docs/definitions.md#quota-burn).
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -157,15 +158,23 @@ def _walked(
     rates = _weekday_rates(usage.days, highest=highest)
     if not rates or usage.at >= period.end:
         return None
-    for day in days_in(Window(usage.at, period.end), zone):
-        span = day_window(day, zone)
-        start, end = max(span.start, usage.at), min(span.end, period.end)
-        rate = rates[day.weekday()]
-        needed = timedelta(hours=left / rate) if left < rate * 48 else None
-        if needed is not None and start + needed <= end:
-            return start + needed
-        left -= rate * (end - start).total_seconds() / 3600
+    for weekday, start, hours in _days_to_come(Window(usage.at, period.end), zone):
+        rate = rates[weekday]
+        if rate > 0 and left <= rate * hours:
+            return start + timedelta(hours=left / rate)
+        left -= rate * hours
     return None
+
+
+@lru_cache(maxsize=64)
+def _days_to_come(window: Window, zone: ZoneInfo) -> tuple[tuple[int, datetime, float], ...]:
+    """Return weekday, start and hours of the local days of a window, which many budgets share."""
+    found = []
+    for day in days_in(window, zone):
+        span = day_window(day, zone)
+        start, end = max(span.start, window.start), min(span.end, window.end)
+        found.append((day.weekday(), start, (end - start).total_seconds() / 3600))
+    return tuple(found)
 
 
 def _weekday_rates(days: Sequence[DayUse], *, highest: bool) -> list[float]:

@@ -10,12 +10,12 @@ from apps.quotas.domain.keys import Counting, Source, meaning_of
 from apps.quotas.domain.limits import set_limits
 from apps.quotas.domain.saturation import KeyId, KeySpells, Spell
 
-_SOURCES: Mapping[Kind, Source] = {
+SOURCES: Mapping[Kind, Source] = {
     Kind.RESOURCE_QUOTA: Source.RESOURCE_QUOTA,
     Kind.CLUSTER_QUEUE: Source.CLUSTER_QUEUE,
     Kind.VOLCANO_QUEUE: Source.VOLCANO_QUEUE,
 }
-QUOTA_KINDS = tuple(_SOURCES)
+QUOTA_KINDS = tuple(SOURCES)
 
 
 class ShownQuota(NamedTuple):
@@ -40,7 +40,7 @@ def seen_spells(
     found: dict[KeyId, KeySpells] = {}
     for one in sorted(seen, key=lambda s: (s.first, s.uid)):
         span = (max(one.first, start), end if one.gone is None else min(one.gone, end))
-        if one.kind not in _SOURCES or span[1] <= span[0]:
+        if one.kind not in SOURCES or span[1] <= span[0]:
             continue
         for known, spell in _spells_of(one, span, named):
             key = found.setdefault(known.id, known)
@@ -52,7 +52,7 @@ def seen_spells(
 def _spells_of(
     one: Sighting, span: tuple[float, float], named: Collection[str]
 ) -> Iterable[tuple[KeySpells, Spell]]:
-    source = _SOURCES[one.kind].value
+    source = SOURCES[one.kind].value
     if isinstance(one.body, SeenQuota):
         for key, hard in sorted(one.body.hard.items()):
             meaning = meaning_of(key, named=named, scopes=one.body.scopes)

@@ -89,6 +89,16 @@ def meaning_of(
     return KeyMeaning(key, key, Counting.OBJECTS, of_gpus=False)
 
 
+def meaning_in(
+    source: str, key: str, *, named: Collection[str] = (), scopes: Sequence[Scope] = ()
+) -> KeyMeaning:
+    """Return what a key limits: of a ResourceQuota, or of a queue (`flavor/resource`)."""
+    if source == Source.RESOURCE_QUOTA:
+        return meaning_of(key, named=named, scopes=scopes)
+    resource = key.partition("/")[2]
+    return KeyMeaning(key, resource, Counting.REQUESTS, of_gpus=is_gpu(resource, named))
+
+
 def unit_of(resource: str) -> str:
     """Return in words what one unit of a GPU resource is, in the plural."""
     if resource.startswith(_MIG):

@@ -96,15 +96,17 @@ def fill(
     lives: Iterable[Life],
     refused: Iterable[Refused] = (),
     *,
+    end: float | None = None,
     known: bool = True,
 ) -> Filled | None:
     """Return how full a ResourceQuota's key was in the hour from `hour` on; None: not there.
 
+    With an `end`, until then alone: a namespace that moved has a part of its hour for each team.
     Where `known` is False nobody could tell what was there, and the amounts are None. A key that
     is not effective uses nothing, as in the status of its quota. What scopes do not tell
     (deadlines, quality of service) counts.
     """
-    spells = _within(key.spells, hour, hour + _HOUR)
+    spells = _within(key.spells, hour, hour + _HOUR if end is None else end)
     if not spells:
         return None
     there = fsum(s.end - s.start for s in spells)

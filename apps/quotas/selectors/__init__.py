@@ -1,6 +1,6 @@
 """Reads of quotas: what was promised, how full they are and were, and how budgets burn."""
 
-from apps.quotas.selectors.budgets import budget_alerts, budget_rows, burn_rows
+from apps.quotas.selectors.budgets import budget_alerts, budget_rows, burn_rows, with_points
 from apps.quotas.selectors.entitled import Entitled, entitled_teams
 from apps.quotas.selectors.history import held_but_unused, quota_history
 from apps.quotas.selectors.now import quota_rows, quota_sums
@@ -37,4 +37,5 @@ __all__ = [
     "quota_rows",
     "quota_spells",
     "quota_sums",
+    "with_points",
 ]

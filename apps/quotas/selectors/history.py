@@ -1,7 +1,8 @@
 """Quotas as they were: how full over time, and what was held for nothing."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from math import fsum
@@ -12,13 +13,18 @@ from django.db.models.functions import Greatest
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
+from apps.clusters.domain.sightings import Kind, SeenFlavor
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
+from apps.clusters.services.sighting_reader import sightings
 from apps.clusters.services.tier_history import TierHistory
-from apps.quotas.domain.keys import KeyMeaning, Source, meaning_of, reachable_tiers
+from apps.quotas.domain.history import seen_spells
+from apps.quotas.domain.keys import DEVICES, Source, meaning_in, reachable_tiers
+from apps.quotas.domain.saturation import KeyId, KeySpells
 from apps.quotas.models import QuotaKeyHour
 from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
-from apps.quotas.selectors.settings import named_by_tiers
+from apps.quotas.selectors.settings import named_by_tiers, settings_in
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.periods import Periods
 from apps.usage.domain.rows import Filters, Grouping, Interval
@@ -56,7 +62,7 @@ def quota_history(
     )
     teams = team_names()
     periods = Periods(interval, report().zone)
-    found = rows.order_by("hour").values_list("hour", "team_id", "seconds", "hard", *_AMOUNTS)
+    found = rows.order_by("hour", "pk").values_list("hour", "team_id", "seconds", "hard", *_AMOUNTS)
     return [
         _point(periods, start, list(own), teams)
         for start, own in groupby(found, key=lambda row: periods.start_of(row[0]))
@@ -91,7 +97,8 @@ def held_but_unused(
     """Return what quotas allowed and nobody asked for in a window, the most first.
 
     Only of namespaces and queues of teams that the reader sees. A namespace that moved has a row
-    for each team. Keys that limit nothing are left out. Ten queries, at most.
+    for each team. Keys that limit nothing are left out. Eleven queries, and two for
+    each cluster with keys of claims or queues, at most.
     """
     rows = _visible(window, visibility).filter(used__isnull=False)
     if filters.cluster:
@@ -111,11 +118,14 @@ def held_but_unused(
     history = TierHistory.load()
     rules, named = history.at(window.end_seconds - 1), named_by_tiers(history)
     idle = _idle(window, filters, visibility)
+    summed = list(sums)
+    set_as = _settings(window, summed, named)
     found = []
-    for cluster, namespace, source, name, key, team, allowed, taken, unused, _ in sums:
-        means = _meaning(source, key, named)
-        tiers = reachable_tiers(means.resource, rules)
-        if not means.effective or (filters.tier and not set(filters.tier) & set(tiers)):
+    for cluster, namespace, source, name, key, team, allowed, taken, unused, _ in summed:
+        means = meaning_in(source, key, named=named)
+        tiers = reachable_tiers(means.resource, rules, set_as.labels(cluster, source, key))
+        limits = means.effective and set_as.limits(cluster, KeyId(source, namespace, name, key))
+        if not limits or (filters.tier and not set(filters.tier) & set(tiers)):
             continue
         of_tiers = (idle.get((cluster, namespace, team, tier), 0.0) for tier in tiers)
         found.append(
@@ -128,11 +138,46 @@ def held_but_unused(
     return sorted(found, key=lambda one: (-one.unused, one.cluster, one.namespace, one.key))
 
 
-def _meaning(source: str, key: str, named: frozenset[str]) -> KeyMeaning:
-    if source == Source.RESOURCE_QUOTA:
-        return meaning_of(key, named=named)
-    resource = key.partition("/")[2]
-    return meaning_of(f"requests.{resource}", named={*named, resource})
+@dataclass(slots=True)
+class _Settings:
+    """What sums do not say: scopes, with which a quota counts no claims, and flavors' labels."""
+
+    keys: dict[str, dict[KeyId, KeySpells]] = field(default_factory=dict)
+    flavors: dict[str, dict[str, Mapping[str, str]]] = field(default_factory=dict)
+
+    def limits(self, cluster: str, id_: KeyId) -> bool:
+        """Say whether a key limited anything as it was set; what is not known to be set did."""
+        known = self.keys.get(cluster, {}).get(id_)
+        return known is None or known.effective
+
+    def labels(self, cluster: str, source: str, key: str) -> Mapping[str, str] | None:
+        """Return the labels of the nodes of a ClusterQueue's flavor, as they are now."""
+        if source != Source.CLUSTER_QUEUE:
+            return None
+        return self.flavors.get(cluster, {}).get(key.partition("/")[0])
+
+
+def _settings(window: Window, rows: Iterable[Sequence[Any]], named: Collection[str]) -> _Settings:
+    """Read settings where keys need them. One query, and one for each such cluster and kind."""
+    claims = {row[0] for row in rows if row[4].endswith(DEVICES)}
+    queues = {row[0] for row in rows if row[2] == Source.CLUSTER_QUEUE}
+    found = _Settings()
+    if not claims | queues:
+        return found
+    clusters = Cluster.objects.filter(name__in=claims | queues).order_by("name")
+    for pk, cluster in clusters.values_list("pk", "name"):
+        if cluster in claims:
+            seen = settings_in(pk, window)
+            span = (window.start_seconds, window.end_seconds)
+            found.keys[cluster] = seen_spells(seen, *span, named=named)
+        if cluster in queues:
+            flavors = sightings(pk, [Kind.RESOURCE_FLAVOR])
+            found.flavors[cluster] = {
+                one.name: one.body.node_labels
+                for one in flavors
+                if isinstance(one.body, SeenFlavor)
+            }
+    return found
 
 
 def _idle(

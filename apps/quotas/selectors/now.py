@@ -50,9 +50,9 @@ def quota_rows(
     """Return the GPU keys of all quotas and queues that are there, one row each.
 
     Of namespaces only those of teams that the reader sees; a queue is shown to who sees a team
-    whose namespaces use it. Everybody may read `quota_sums`. Ten queries and one for each cluster,
-    at most; one more for each cluster that has queues of Volcano or queues on the page. Raises
-    CursorRefused.
+    whose namespaces use it. Everybody may read `quota_sums`. Twelve queries and one for
+    each cluster, at most; one more for each cluster that has queues of Volcano or queues on the
+    page, and two where one is not watched. Raises CursorRefused.
 
     `exhausted_at` of a row: when what is used reaches `hard` along the straight line through the
     hourly means of the last seven days; `at` where it is full, None where that takes more than
@@ -104,9 +104,16 @@ def _sum(world: "_World", team: str, resource: str, rows: Sequence[Observed]) ->
         tiers=world.tiers(rows[0]),
         hard=fsum(one.hard for one in rows),
         used=fsum(one.used or 0.0 for one in rows),
-        held=fsum(world.asked(one)[0] or 0.0 for one in rows),
+        held=fsum(_held(world, one) for one in rows),
         suppressed=fsum(world.suppressed(one) for one in rows),
+        as_of=min((one.as_of for one in rows if one.as_of is not None), default=None),
+        stale=any(one.stale for one in rows),
     )
+
+
+def _held(world: "_World", one: Observed) -> float:
+    """Return what is held of a key of a quota; of the last summed hour where nobody watches."""
+    return (one.amounts[1] if one.amounts else world.asked(one)[0]) or 0.0
 
 
 # ---------------------------------------------------------------- what is there
@@ -266,7 +273,7 @@ def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
             effective=one.meaning.effective,
             exhausted_at=None
             if one.used is None
-            else full_at(world.at, hard=one.hard, used=one.used, sums=trend),
+            else full_at(_known_at(world, one), hard=one.hard, used=one.used, sums=trend),
             scopes=tuple(scope_words(scope) for scope in one.scopes),
             finding=one.meaning.finding,
             fix=one.meaning.fix,
@@ -283,14 +290,20 @@ def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
             cohort=limit.cohort,
             set_at=None if one.set_at is None else from_seconds(one.set_at),
             as_of=one.as_of,
+            stale=one.stale,
+            team_count=len(world.teams(one)),
         )
+
+
+def _known_at(world: _World, one: Observed) -> datetime:
+    return one.as_of if one.stale and one.as_of is not None else world.at
 
 
 def _amounts(
     world: _World, one: Observed, use: dict[int, QueueUse]
 ) -> tuple[float | None, float | None, float | None]:
     """Return what is held, pending and suppressed of a key."""
-    if one.as_of is not None:
+    if one.amounts:
         _, held, pending, suppressed = one.amounts
         return held, pending, suppressed
     if one.namespace:

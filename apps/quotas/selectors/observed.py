@@ -1,11 +1,12 @@
 """GPU keys as they are set and counted at the moment: of every quota and queue that is there."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
+from typing import Any
 
-from django.db.models import F, Max
+from django.db.models import Max, Sum
 
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.sightings import (
@@ -16,13 +17,15 @@ from apps.clusters.domain.sightings import (
     SeenVolcanoQueue,
     Sighting,
 )
+from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
 from apps.clusters.services.sighting_reader import sightings
-from apps.quotas.domain.history import QUOTA_KINDS
-from apps.quotas.domain.keys import Counting, KeyMeaning, Source, meaning_of
+from apps.quotas.domain.history import QUOTA_KINDS, SOURCES
+from apps.quotas.domain.keys import Counting, KeyMeaning, Source, meaning_in, meaning_of
 from apps.quotas.domain.limits import QueueLimit, kueue_limits, volcano_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.selectors.settings import BESIDE_QUEUES, LocalQueues, local_queues
+from apps.quotas.selectors.vouched import STALE_AFTER, vouched_until
 
 _KINDS = (*QUOTA_KINDS, *BESIDE_QUEUES, Kind.RESOURCE_FLAVOR)
 _HOUR = timedelta(hours=1)
@@ -32,8 +35,9 @@ _HOUR = timedelta(hours=1)
 class Observed:
     """One key that is there. `limit` is set of queues, `quota` of ResourceQuotas.
 
-    `amounts` are means of the last summed hour (used, held, pending, suppressed) of a cluster
-    that nobody watches, `as_of` its end.
+    `as_of` is until when somebody vouches for it, `stale` that this is not now. `amounts` are
+    means of the last summed hour (used, held, pending, suppressed) where nobody watches the
+    cluster, `as_of` its end.
     """
 
     cluster_id: int
@@ -48,7 +52,12 @@ class Observed:
     quota: SeenQuota | None = None
     limit: QueueLimit | None = None
     as_of: datetime | None = None
+    stale: bool = False
     amounts: tuple[float | None, ...] = ()
+
+    @property
+    def id(self) -> tuple[int, str, str, str, str]:
+        return self.cluster_id, self.source, self.namespace, self.name, self.key
 
     @property
     def key(self) -> str:
@@ -81,24 +90,51 @@ def present(at: datetime, *, named: Collection[str], clusters: Collection[str] =
     """Return the GPU keys that are there, of these clusters or all active ones.
 
     A cluster without any sighting of a quota (nobody watches it) gives those of its last summed
-    hour. One query, one for each cluster, and two where one has no sighting.
+    hour; one that is not watched any more gives what was seen last, or summed since of what its
+    metrics show. Three queries, one for each cluster, and two where one is not watched.
     """
     found = Present()
     rows = Cluster.objects.filter(active=True).order_by("name")
     if clusters:
         rows = rows.filter(name__in=clusters)
+    found.clusters = dict(rows.values_list("pk", "name"))
     meaning = cache(lambda key, scopes: meaning_of(key, named=named, scopes=scopes))
-    unseen = []
-    for pk, name in rows.values_list("pk", "name"):
-        found.clusters[pk] = name
+    vouched = vouched_until(list(found.clusters))
+    for pk, name in found.clusters.items():
         seen = sightings(pk, _KINDS)
-        if seen:
-            _take(found, pk, name, seen, meaning, named)
-        else:
-            unseen.append(pk)
-    if unseen:
-        _summed(found, unseen, at, meaning)
+        _take(found, pk, name, seen, meaning, named)
+        _date(found.keys, pk, at, seen, vouched)
+    quotas = (one for one in found.keys if one.quota is not None)
+    watched = {one.cluster_id for one in quotas if not one.stale}
+    watched.update(
+        pk
+        for (pk, kind), until in vouched.items()
+        if kind is Kind.RESOURCE_QUOTA and at - until <= STALE_AFTER
+    )
+    unwatched = [pk for pk in found.clusters if pk not in watched]
+    if unwatched:
+        _summed(found, unwatched, at, named)
     return found
+
+
+def _date(
+    keys: Sequence[Observed],
+    cluster: int,
+    at: datetime,
+    seen: Sequence[Sighting],
+    vouched: Mapping[tuple[int, Kind], datetime],
+) -> None:
+    """Say of keys that were seen until when they are vouched for: by a change at the latest."""
+    until: dict[str, datetime] = {}
+    for kind, source in SOURCES.items():
+        known = [from_seconds(one.changed) for one in seen if one.kind is kind]
+        if (cluster, kind) in vouched:
+            known.append(vouched[cluster, kind])
+        until[source.value] = min(at, max(known, default=at))
+    for one in keys:
+        if one.cluster_id == cluster:
+            one.as_of = until[one.source]
+            one.stale = at - one.as_of > STALE_AFTER
 
 
 _Meaning = Callable[[str, tuple[Scope, ...]], KeyMeaning]
@@ -148,29 +184,56 @@ def _queues(
             (found.with_queues if of_kueue else found.with_volcano).add(where[0])
 
 
-def _summed(found: Present, clusters: Sequence[int], at: datetime, meaning: _Meaning) -> None:
+def _summed(found: Present, clusters: Sequence[int], at: datetime, named: Collection[str]) -> None:
+    """Put the keys of the last summed hours to what was seen of clusters nobody watches."""
+    seen = {one.id: one for one in found.keys}
+    with_sightings = {one.cluster_id for one in found.keys}
+    for pk, until, source, namespace, name, key, seconds, hard, *sums in _last_hours(clusters, at):
+        per = 3600.0 / seconds
+        amounts = [None if n is None else n * per for n in sums]
+        one = seen.get((pk, source, namespace, name, key))
+        if one is not None:
+            _renew(one, until, hard * per, amounts)
+        elif pk not in with_sightings or source == Source.RESOURCE_QUOTA:
+            means = meaning_in(source, key, named=named)
+            used = amounts[0] if means.effective else None
+            found.keys.append(
+                Observed(
+                    *(pk, found.clusters[pk], source, namespace, name, means, hard * per, used),
+                    as_of=until,
+                    stale=True,
+                    amounts=tuple(amounts),
+                )
+            )
+
+
+def _last_hours(clusters: Sequence[int], at: datetime) -> Iterator[tuple[Any, ...]]:
+    """Yield (cluster, end, source, namespace, name, key, amounts…) of last summed hours.
+
+    A namespace that moved within the hour has a row for each team: they are summed. Two queries.
+    """
     last = QuotaHour.objects.filter(cluster_id__in=clusters, hour__lt=at).order_by()
     hours = dict(last.values_list("cluster_id").annotate(last=Max("hour")))
     rows = QuotaKeyHour.objects.filter(
         cluster_id__in=clusters, hour__in=set(hours.values()), seconds__gt=0
-    ).annotate(source=F("key__source"))
-    columns = (
-        *("cluster_id", "hour", "source", "key__namespace", "key__name", "key__key"),
-        *("seconds", "hard", "used", "held", "pending", "suppressed"),
     )
-    for pk, hour, source, namespace, name, key, seconds, *rest in rows.order_by(
-        "key_id"
-    ).values_list(*columns):
-        if hours[pk] != hour:
-            continue
-        per = 3600.0 / seconds
-        hard, *amounts = (None if n is None else n * per for n in rest)
-        means = meaning(key, ())
-        used = amounts[0] if means.effective else None
-        found.keys.append(
-            Observed(
-                *(pk, found.clusters[pk], source, namespace, name, means, hard or 0.0, used),
-                as_of=hour + _HOUR,
-                amounts=tuple(amounts),
-            )
-        )
+    names = ("key__source", "key__namespace", "key__name", "key__key")
+    amounts = ("seconds", "hard", "used", "held", "pending", "suppressed")
+    sums = rows.order_by().values_list("cluster_id", "hour", *names).annotate(
+        **{f"sum_{name}": Sum(name) for name in amounts}
+    )  # fmt: skip
+    for pk, hour, *rest in sums.order_by("key_id"):
+        if hours[pk] == hour:
+            yield pk, hour + _HOUR, *rest
+
+
+def _renew(one: Observed, until: datetime, hard: float, amounts: Sequence[float | None]) -> None:
+    """Put to a quota that was seen what metrics show of a later hour, of which its use is known."""
+    used = amounts[0]
+    if one.quota is None or one.as_of is None or one.as_of >= until or used is None:
+        return
+    one.quota = replace(
+        one.quota, hard={**one.quota.hard, one.key: hard}, used={**one.quota.used, one.key: used}
+    )
+    one.hard, one.as_of, one.amounts = hard, until, tuple(amounts)
+    one.used = used if one.meaning.effective else None

@@ -35,7 +35,9 @@ class QuotaRow:
     `observed_hard` is what the status still says where it differs from what is set. `headroom` is
     what all quotas of the namespace leave for a pod that no scope selects or excludes. `ceiling`
     is the most that a queue can hold, None for no limit. `team` is None of a queue that several
-    share. `as_of`: amounts come from the hour that ended then, for nobody watches the cluster.
+    share (`team_count`) or none uses. `as_of` is until when somebody vouches for it; a `stale`
+    row, of a watch that is away or a collection that it may not read, says what was so then, not
+    now, and its `exhausted_at` goes on from there.
     """
 
     cluster: str
@@ -71,11 +73,16 @@ class QuotaRow:
     cohort: str = ""
     set_at: datetime | None = None
     as_of: datetime | None = None
+    stale: bool = False
+    team_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaSum:
-    """What the ResourceQuotas of a team's namespaces allow of a resource, and what they count."""
+    """What the ResourceQuotas of a team's namespaces allow of a resource, and what they count.
+
+    `as_of` is that of the quota that is longest not vouched for; `stale` that one is not now.
+    """
 
     team: str
     resource: str
@@ -85,6 +92,8 @@ class QuotaSum:
     used: float
     held: float
     suppressed: float
+    as_of: datetime | None = None
+    stale: bool = False
 
     @property
     def saturation_ratio(self) -> float | None:
@@ -151,7 +160,10 @@ class BudgetRow:
     """A budget in its running period; `unit` is gpu_hours or a currency.
 
     Rates are against an even pace: 1.0 lands exactly on the allowance; None before the first
-    closed hour. `points` is the burn-down by local day, `as_of` the end of the last closed hour.
+    closed hour. `points` is the burn-down by local day, `as_of` the end of the last closed hour of
+    any cluster, `known_until` that of the one that lags most (None: of one nothing is known).
+    `coverage_ratio` is the known part of the period's hours so far, of all clusters; below 1 what
+    is used is more than `used`, and `exhausted_at` too late. None before its first closed hour.
     """
 
     team: str
@@ -169,6 +181,13 @@ class BudgetRow:
     exhausted_at_late: datetime | None
     as_of: datetime | None = None
     points: tuple[BurnPoint, ...] = ()
+    known_until: datetime | None = None
+    coverage_ratio: float | None = None
+
+    @property
+    def at_least(self) -> bool:
+        """Whether hours are missing, so that more was used than is told."""
+        return self.coverage_ratio is not None and self.coverage_ratio < 1.0
 
 
 @dataclass(frozen=True, slots=True)

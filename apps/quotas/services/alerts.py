@@ -3,15 +3,39 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
+from decimal import Decimal
+from typing import Protocol
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
 from apps.quotas.domain.burn import alerts_due
 from apps.quotas.models import BudgetAlert
 from apps.quotas.selectors.budgets import budget_rows
-from apps.quotas.selectors.rows import BudgetRow
 
 THRESHOLDS = (0.5, 0.8, 1.0)
+
+
+class Burning(Protocol):
+    """What is looked at of a budget in its running period, in GPU-hours or in money."""
+
+    @property
+    def team(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def period(self) -> str: ...
+    @property
+    def period_start(self) -> datetime: ...
+    @property
+    def period_end(self) -> datetime: ...
+    @property
+    def used(self) -> float | Decimal: ...
+    @property
+    def allowance(self) -> float | Decimal: ...
+    @property
+    def exhausted_at(self) -> datetime | None: ...
+
+
 _FIELDS = ("team__name", "unit", "period", "period_start", "kind", "threshold")
 
 
@@ -21,12 +45,12 @@ def note_budget_alerts(*, now: datetime, thresholds: Iterable[float] = THRESHOLD
 
 
 def note_alerts(
-    rows: Iterable[BudgetRow], *, now: datetime, thresholds: Iterable[float] = THRESHOLDS
+    rows: Iterable[Burning], *, now: datetime, thresholds: Iterable[float] = THRESHOLDS
 ) -> int:
     """Note which budgets reached a threshold (a share of the allowance) or will end too soon.
 
     Each once in a period, also where several do so at once. A budget that is used up is not
-    projected to be any more. Budgets in money come here as the others do.
+    projected to be any more. Budgets in money come here from the room of costs.
     """
     rows, thresholds = list(rows), tuple(thresholds)
     told = _told(rows)
@@ -37,8 +61,8 @@ def note_alerts(
         due = [
             (BudgetAlert.USED, threshold)
             for threshold in alerts_due(
-                row.used,
-                allowance=row.allowance,
+                float(row.used),
+                allowance=float(row.allowance),
                 thresholds=thresholds,
                 told=[level for kind, level in known if kind == BudgetAlert.USED],
             )
@@ -52,7 +76,7 @@ def note_alerts(
 
 
 def _told(
-    rows: Iterable[BudgetRow],
+    rows: Iterable[Burning],
 ) -> dict[tuple[str, str, str, datetime], set[tuple[str, float]]]:
     starts = {row.period_start for row in rows}
     found: dict[tuple[str, str, str, datetime], set[tuple[str, float]]] = defaultdict(set)
@@ -62,7 +86,7 @@ def _told(
     return found
 
 
-def _alert(row: BudgetRow, kind: str, level: float, team_id: int, now: datetime) -> BudgetAlert:
+def _alert(row: Burning, kind: str, level: float, team_id: int, now: datetime) -> BudgetAlert:
     return BudgetAlert(
         team_id=team_id,
         unit=row.unit,
@@ -72,7 +96,7 @@ def _alert(row: BudgetRow, kind: str, level: float, team_id: int, now: datetime)
         kind=kind,
         threshold=level,
         at=now,
-        used=row.used,
-        allowance=row.allowance,
+        used=float(row.used),
+        allowance=float(row.allowance),
         exhausted_at=row.exhausted_at,
     )

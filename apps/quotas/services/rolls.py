@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import F, OuterRef, Q, Subquery
@@ -13,6 +13,7 @@ from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
+from apps.clusters.selectors import team_spans
 from apps.clusters.services.catalog import team_finder_at
 from apps.clusters.services.retention import SIGHTINGS_KEPT
 from apps.quotas.domain.keys import Counting, Source
@@ -41,7 +42,7 @@ _Users = Mapping[tuple[str, str], Collection[str]]
 def roll_hour(
     cluster_id: int, hour: datetime, *, now: datetime, source: MetricsSource | None = None
 ) -> int:
-    """Sum one collected hour of a cluster by quota key; return how many keys it has.
+    """Sum one collected hour of a cluster by quota key; return how many rows it has.
 
     Once more gives the same rows. What is no longer known of an old hour, as who was admitted by
     a queue, stays as it was summed when it was. Raises SourceUnavailable and SourceRejected where
@@ -66,7 +67,7 @@ def roll_window(
         if hour.start in collected:
             recent = now - hour.start < SIGHTINGS_KEPT
             rows = list(_rows(hour, inputs, recent=recent))
-            _write(cluster_id, hour, rows, ids, inputs.users, collected[hour.start])
+            _write(cluster_id, hour, rows, ids, collected[hour.start])
             written += len(rows)
     return written
 
@@ -123,41 +124,62 @@ def _collected(cluster_id: int, window: Window) -> dict[datetime, datetime]:
 
 # ---------------------------------------------------------------- one hour, by key
 
-_Row = tuple[KeyId, Filled, bool]
-"""A key, how full it was, and whether what is not known is to be kept as it was."""
+
+class _Row(NamedTuple):
+    """A key, whose it was, how full, and whether what is not known is kept as it was."""
+
+    id: KeyId
+    team: int | None
+    filled: Filled
+    kept: bool
 
 
 def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_Row]:
     watched = all(slot in inputs.watched for slot in hour.slots())
     start = hour.start_seconds
+    spans = team_spans(hour, {id_.namespace for id_ in inputs.keys if id_.namespace})
+    team_of = team_finder_at(hour.start)
     for id_, key in sorted(inputs.keys.items()):
         if id_.source == Source.RESOURCE_QUOTA:
-            filled = _quota(key, hour, inputs, watched=watched)
-            kept = False
+            for span in spans[id_.namespace]:
+                part = Window(span.start, span.end)
+                filled = _quota(key, hour, part, inputs, watched=watched)
+                if filled is not None:
+                    yield _Row(id_, span.team_id, filled, kept=False)
         else:
             filled = _queue(key, start, inputs, known=watched and recent)
-            kept = not recent
-        if filled is not None:
-            yield id_, filled, kept
+            if filled is not None:
+                yield _Row(id_, _team(id_, inputs.users, team_of), filled, kept=not recent)
 
 
-def _quota(key: KeySpells, hour: Window, inputs: Inputs, *, watched: bool) -> Filled | None:
-    at = int(hour.start_seconds)
+def _quota(
+    key: KeySpells, hour: Window, part: Window, inputs: Inputs, *, watched: bool
+) -> Filled | None:
+    """Return how full a key was in the part of an hour in which it was one team's."""
     known = watched or key.counting is not Counting.CLAIMS
     filled = fill(
         key,
-        at,
-        inputs.lives.get((at, key.id.namespace), ()),
+        part.start_seconds,
+        inputs.lives.get((int(hour.start_seconds), key.id.namespace), ()),
         inputs.refused.get(key.id.namespace, ()),
+        end=part.end_seconds,
         known=known,
     )
     if filled is not None and not known:
         # Nobody saw the claims; what was used of them is what the series say.
-        slots = inputs.shown_used.get(key.id, {})
-        shown = [slots[slot] for slot in hour.slots() if slot in slots]
-        if shown:
-            filled.used = sum(shown) * SLOT_SECONDS / 3600
+        filled.used = _shown(inputs.shown_used.get(key.id, {}), hour, part)
     return filled
+
+
+def _shown(slots: Mapping[int, float], hour: Window, part: Window) -> float | None:
+    """Return the unit-hours of a part of an hour that its slots show; None where none does."""
+    shown = []
+    for slot in hour.slots():
+        start = max(float(slot), part.start_seconds)
+        seconds = min(slot + SLOT_SECONDS, part.end_seconds) - start
+        if slot in slots and seconds > 0:
+            shown.append(slots[slot] * seconds / 3600)
+    return sum(shown) if shown else None
 
 
 def _queue(key: KeySpells, start: float, inputs: Inputs, *, known: bool) -> Filled | None:
@@ -199,24 +221,22 @@ def _write(
     hour: Window,
     rows: Sequence[_Row],
     ids: Mapping[KeyId, int],
-    users: _Users,
     collected_at: datetime,
 ) -> None:
-    team_of = team_finder_at(hour.start)
     at = instant(hour.start)
     with transaction.atomic():
         # One writer of a cluster's hours at a time.
         list(Cluster.objects.filter(pk=cluster_id).select_for_update(no_key=True))
         there = QuotaKeyHour.objects.filter(cluster_id=cluster_id, hour=hour.start)
-        before = _before(there) if any(kept for _, _, kept in rows) else {}
+        before = _before(there) if any(row.kept for row in rows) else {}
         there.delete()
         insert(
             QuotaKeyHour,
             _COLUMNS,
             (
-                (ids[id_], cluster_id, _team(id_, users, team_of), at, *_values(filled, known))
-                for id_, filled, kept in rows
-                for known in [before.get(ids[id_]) if kept else None]
+                (ids[row.id], cluster_id, row.team, at, *_values(row.filled, known))
+                for row in rows
+                for known in [before.get(ids[row.id]) if row.kept else None]
             ),
         )
         QuotaHour.objects.update_or_create(
@@ -238,8 +258,6 @@ def _values(filled: Filled, before: Sequence[float | None] | None) -> tuple[floa
 
 
 def _team(id_: KeyId, users: _Users, team_of: Callable[[str], int]) -> int | None:
-    """Return whose a key is: of a queue the one team whose namespaces use it, if it is one."""
-    if id_.namespace:
-        return team_of(id_.namespace)
+    """Return whose a queue is: the one team whose namespaces use it, if it is one."""
     teams = {team_of(namespace) for namespace in users.get((id_.source, id_.name), ())}
     return teams.pop() if len(teams) == 1 else None

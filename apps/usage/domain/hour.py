@@ -12,6 +12,7 @@ from apps.clusters.domain.samples import DeviceSlot
 from apps.clusters.domain.spans import Span
 from apps.clusters.domain.tiers import UNMATCHED, CapacityType
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
+from apps.usage.domain.activity import joined, written
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.attribution import Attribution
 from apps.usage.domain.cards import Bound, Card, Classifier
@@ -22,12 +23,17 @@ from apps.usage.domain.sharing import Share
 
 
 class PodFact(NamedTuple):
-    """What one pod held of one kind of card in the hour."""
+    """What one pod held of one kind of card in the hour.
+
+    `activity` is how active its devices were, slot by slot, as `apps.usage.domain.activity` writes
+    it.
+    """
 
     uid: str
     node: str
     card: Card
     amounts: Amounts
+    activity: str = ""
 
 
 class NodeFact(NamedTuple):
@@ -128,6 +134,7 @@ def facts(
     result = HourFacts()
     slots = (start, start + SLOT_SECONDS)
     allocated: dict[tuple[str, Card], Amounts] = defaultdict(Amounts)
+    again: dict[tuple[str, Card], list[str]] = defaultdict(list)
     strays = list(attribution.strays)
     number = 0
     for ledger in ledgers:
@@ -150,9 +157,15 @@ def facts(
                 result.pods.append(fact)
             else:
                 before.amounts.add(fact.amounts)
+                again[fact.uid, fact.card].append(fact.activity)
             number += 1
         if ledger.overcommitted:
             result.findings["overcommitted"] += 1
+    if again:
+        result.pods = [
+            fact._replace(activity=joined([fact.activity, *again[fact.uid, fact.card]]))
+            for fact in result.pods
+        ]
     unattributed, energy = _stray_activity(strays, attribution, result.findings)
     for ledger in ledgers:
         result.nodes.extend(_node_facts(ledger, allocated, unattributed, energy))
@@ -189,14 +202,18 @@ def _pod_fact(
 
     `shares` are what it had of devices that others may be on.
     """
-    held_slots = []
+    held_slots: list[HeldSlot] = []
+    letters = []
     for slot, seconds in ran.items():
         share = next((one for one in shares if one.slot == slot), None)
+        parts: Sequence[HeldSlot] = ()
         if share is not None:
-            held_slots.append(_shared_slot(holding, share, seconds))
+            parts = [_shared_slot(holding, share, seconds)]
         elif seconds > 0:
             own = [row for row in rows if row.slot == slot]
-            held_slots += _held_slots(holding, slot, seconds, own, attribution)
+            parts = _held_slots(holding, slot, seconds, own, attribution)
+        held_slots += parts
+        letters.append(written([part.activity for part in parts]))
     amounts = held_amounts(holding.gpu_seconds, split(held_slots, idle_below=idle_below))
     amounts.burst = nano(fsum([share.burst for share in shares]) / SECONDS_PER_HOUR)
     amounts.grade_apportioned = _divided(holding, shares, amounts)
@@ -205,7 +222,7 @@ def _pod_fact(
     amounts.energy_mwh = round(fsum(energy) * 1000)
     peaks = [one.memory_used_peak_mib for one in rows] + [one.memory_peak_mib for one in shares]
     amounts.memory_peak_mib = max((peak for peak in peaks if peak is not None), default=None)
-    return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts)
+    return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts, joined(letters))
 
 
 def _shared_slot(holding: Holding, share: Share, ran: float) -> HeldSlot:

@@ -6,7 +6,16 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.clusters.services.retention import forget_ledger, forget_sightings
-from apps.usage.models import CollectionWindow, Day, ExporterSetUp, NodeHour, PodHour, WorkloadDay
+from apps.usage.models import (
+    CollectionWindow,
+    Day,
+    ExporterSetUp,
+    NodeHour,
+    PodHour,
+    WorkloadActivityDay,
+    WorkloadDay,
+)
+from apps.usage.services.activity_days import write_activity
 from apps.usage.services.fact_store import HELD_COLUMNS, day_value, insert
 from apps.usage.services.write import day_sums
 
@@ -35,6 +44,7 @@ def roll_day(day_id: int) -> bool:
     WorkloadDay.objects.filter(cluster_id=day.cluster_id, day=day.day).delete()
     rows = ((day_value(day.day), *row) for row in day_sums(PodHour, day, _KEYS, HELD_COLUMNS))
     insert(WorkloadDay, ("day", *_KEYS, *HELD_COLUMNS), rows)
+    write_activity(day, _KEYS)
     Day.objects.filter(pk=day_id).update(rolled=True)
     return True
 
@@ -42,8 +52,8 @@ def roll_day(day_id: int) -> bool:
 def prune(*, now: datetime) -> int:
     """Delete the hourly rows by pod and node of rolled days past their retention.
 
-    Returns how many days were pruned. Sums by workload and day, and hourly sums by team and
-    tier, are kept for good.
+    How active workloads were on these days goes with them. Returns how many days were pruned.
+    Sums by workload and day, and hourly sums by team and tier, are kept for good.
     """
     horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
     due = Day.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("pk")
@@ -59,6 +69,7 @@ def _prune_day(day_id: int) -> bool:
         model._default_manager.filter(
             cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
         ).delete()
+    WorkloadActivityDay.objects.filter(cluster_id=day.cluster_id, day=day.day).delete()
     Day.objects.filter(pk=day_id).update(pruned=True)
     return True
 

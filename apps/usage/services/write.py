@@ -26,7 +26,7 @@ from apps.usage.services.fact_store import (
 
 _OF_TIER = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
 POD_COLUMNS = (
-    *("hour", "pod_id", "node_id", "team_id", "namespace_id", "workload_id"),
+    *("hour", "pod_id", "node_id", "team_id", "namespace_id", "workload_id", "activity"),
     *_OF_TIER,
     *HELD_COLUMNS,
 )
@@ -77,9 +77,9 @@ def locked_day(cluster_id: int, at: datetime, zone: ZoneInfo) -> Day:
 
 
 def _pod_rows(at: object, facts: HourFacts, d: Dimensions, teams: Sequence[int]) -> Iterator[_Key]:
-    for (uid, node, card, amounts), team in zip(facts.pods, teams, strict=True):
+    for (uid, node, card, amounts, activity), team in zip(facts.pods, teams, strict=True):
         ids = d.pods[uid]
-        of_pod = (at, ids.pod, d.nodes[node], team, ids.namespace, ids.workload)
+        of_pod = (at, ids.pod, d.nodes[node], team, ids.namespace, ids.workload, activity)
         yield of_pod + d.kind(card) + held_values(amounts)
 
 

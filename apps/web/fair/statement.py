@@ -1,7 +1,9 @@
 """A team's week: a sentence per tier, and the figures behind it."""
 
 from collections.abc import Sequence
-from datetime import date
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from django.http import QueryDict
 
@@ -15,7 +17,9 @@ from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
 EARLIEST, LATEST = 2000, 8999
+_HOUR = timedelta(hours=1)
 _MOST_PARTS = 10
+_FORGOTTEN = "Who held GPUs idle meanwhile is not known any more: the hours of this week are gone."
 _AMOUNTS = (
     Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h"),
     Column("demand_gpu_hours", "Demand", Format.GPU_HOURS, "GPU-h"),
@@ -48,6 +52,42 @@ def week_href(team: str, week: date | None, query: Query) -> str | None:
     if week is None:
         return None
     return href("statement", (("week", str(week)), *query), name=team)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Of when a statement is, and how many of its hours are in every figure.
+
+    `passed` hours are over; `known` are those of the tier of which least is known, None where the
+    team has to do with none.
+    """
+
+    made: str
+    start: str
+    end: str
+    passed: int
+    known: int | None
+
+    @property
+    def whole(self) -> bool:
+        return self.known is not None and self.known >= self.passed
+
+
+def coverage_of(found: Statement, now: datetime, zone: ZoneInfo) -> Coverage:
+    """Return how much of a week is known at `now`; hours that run are not over."""
+    passed = min(now, found.window.end) - found.window.start
+    return Coverage(
+        made=_moment(now, zone),
+        start=_moment(found.window.start, zone),
+        end=_moment(found.window.end, zone),
+        passed=max(0, passed // _HOUR),
+        known=min((tier.hours.known for tier in found.tiers), default=None),
+    )
+
+
+def _moment(at: datetime, zone: ZoneInfo) -> str:
+    local = at.astimezone(zone)
+    return f"{local:%a} {local.day} {local:%b %Y %H:%M}"
 
 
 def figures_table(found: Statement, reading: Reading) -> Table:
@@ -98,7 +138,33 @@ def others_table(found: Statement, reading: Reading) -> Table:
         ),
         rows=rows,
         zone=reading.choice.zone,
-        empty="Nothing was borrowed or lent, and nobody held idle what it was denied.",
+        empty=_nobody(found),
+        note=_others_note(found) if rows else "",
+    )
+
+
+def _nobody(found: Statement) -> str:
+    if not found.hours_kept:
+        return f"Nothing was borrowed or lent. {_FORGOTTEN}"
+    if any(tier.hours.watched < tier.hours.known for tier in found.tiers):
+        return (
+            "Nothing was borrowed or lent. Nobody is known to have held idle what it was denied; "
+            "in some hours nobody watched what waited."
+        )
+    return "Nothing was borrowed or lent, and nobody held idle what it was denied."
+
+
+def _others_note(found: Statement) -> str:
+    most = f"Of each the {_MOST_PARTS} largest." if _is_cut(found) else ""
+    return " ".join(text for text in (most, "" if found.hours_kept else _FORGOTTEN) if text)
+
+
+def _is_cut(found: Statement) -> bool:
+    return any(
+        len(parts) > _MOST_PARTS
+        for tier in found.tiers
+        if (own := tier.figures) is not None
+        for parts in (own.borrowed_from, own.lent_to, own.idle_beside)
     )
 
 

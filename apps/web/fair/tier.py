@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
@@ -18,7 +19,7 @@ from apps.web.fair.overview import (
     PER_PAGE,
     hour_values,
 )
-from apps.web.formats import Format
+from apps.web.formats import Format, shown
 from apps.web.links import href
 from apps.web.plots import Line, Plot, Scale
 from apps.web.reading import Reading
@@ -27,6 +28,7 @@ from apps.web.tables import Column, Row, Table
 MOST_BARS = 30
 MOST_IN_MATRIX = 12
 _LOANS = 10
+_UTC = ZoneInfo("UTC")
 _POOL, _OVERDRAWN = "the pool", "overdrawn"
 
 # ---------------------------------------------------------------- bars
@@ -92,6 +94,10 @@ def _bar(team: TeamFairness, whole: float, hours: int, reading: Reading) -> Bar:
 
 # ---------------------------------------------------------------- teams
 
+WAITING_AT_END = Column(
+    "waiting_now", "Waited at the end", Format.COUNT, "", "when the window ended"
+)
+WAITING_NOW = Column("waiting_now", "Wait now", Format.COUNT, "", "the window goes on")
 _TEAM_COLUMNS = (
     Column("team", "Team"),
     Column("entitlement_gpus", "Entitled", Format.NUMBER, "GPUs", "mean over the known hours"),
@@ -105,8 +111,10 @@ _TEAM_COLUMNS = (
     Column("idle_gpu_hours", "Idle", Format.GPU_HOURS, "GPU-h", "held and idle"),
     Column("wait_p50_seconds", "Half within", Format.SECONDS, "", "waits that ended, p50"),
     Column("wait_p95_seconds", "95 % within", Format.SECONDS, "", "waits that ended, p95"),
-    Column("waits_ended", "Started", Format.COUNT, "", "waits that ended in the window"),
-    Column("waiting_now", "Still wait", Format.COUNT, "", "at the end of the window, or now"),
+    Column(
+        "waits_ended", "Started", Format.COUNT, "", "pods, and work that waited before it had any"
+    ),
+    WAITING_AT_END,
     Column("gave_up", "Gave up", Format.COUNT, "", "went without having started"),
     Column(
         "usage_factor",
@@ -128,12 +136,31 @@ def team_table(tier: TierFairness, reading: Reading) -> Table:
     return Table(
         id="teams",
         title="Teams",
-        columns=_TEAM_COLUMNS,
+        columns=_team_columns(reading),
         rows=[_team(team, reading, watched=tier.hours.watched > 0) for team in teams],
         zone=reading.choice.zone,
         empty="No team is entitled to any of this tier, and none held or asked for it.",
         page_length=PER_PAGE,
+        note=_usage_note(tier.usage_known) if teams else "",
     )
+
+
+def _usage_note(known: float | None) -> str:
+    """Return what to say where not all is known that usage factors are made of."""
+    if known is None or known >= 1:
+        return ""
+    share = shown(known, Format.RATIO, _UTC)
+    return (
+        f"Usage factors are made of {share} of the hours of ten weeks; what was held in the others "
+        "is not known."
+    )
+
+
+def _team_columns(reading: Reading) -> Sequence[Column]:
+    """Return the columns; what waited when a window ended in the past does not wait now."""
+    if reading.window.end < reading.now:
+        return _TEAM_COLUMNS
+    return [WAITING_NOW if column is WAITING_AT_END else column for column in _TEAM_COLUMNS]
 
 
 def _team(team: TeamFairness, reading: Reading, *, watched: bool) -> Row:

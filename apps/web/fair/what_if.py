@@ -8,7 +8,7 @@ from django.http import QueryDict
 
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.layout import AddGpus, Change, Entitle, MoveCards
+from apps.fairness.domain.layout import AddGpus, Change, Entitle, MoveCards, MoveWork
 from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.usage.domain.amounts import nano
 from apps.web.fair.overview import JAIN, PER_PAGE
@@ -19,7 +19,7 @@ from apps.web.tables import Column, Row, Table
 
 LONGEST = 7
 """Days that are replayed at most: each pod of them is scheduled twice while the reader waits."""
-KEYS = ("gpus", "who", "entitled", "cards", "to", "usable")
+KEYS = ("gpus", "who", "entitled", "cards", "to", "usable", "work", "work_to", "each")
 _MOST = 1e6
 
 
@@ -39,7 +39,7 @@ def wish_of(
     fields = {key: params.get(key, "").strip()[:253] for key in KEYS}
     changes: list[Change] = []
     problems: list[str] = []
-    for read in (_added, _entitled, _moved):
+    for read in (_added, _entitled, _moved, _moved_work):
         try:
             changes += read(fields, tier, teams, tiers)
         except ValueError as error:
@@ -62,9 +62,7 @@ def _entitled(
         return []
     if gpus is None or not fields["who"]:
         raise ValueError("Another entitlement needs a team and a number of GPUs.")
-    if fields["who"] not in teams:
-        raise ValueError(f"There is no team “{fields['who'][:80]}”.")
-    return [Entitle(fields["who"], tier, gpus)]
+    return [Entitle(_team_of(fields["who"], teams), tier, gpus)]
 
 
 def _moved(
@@ -75,10 +73,34 @@ def _moved(
         return []
     if not cards or not fields["to"]:
         raise ValueError("Moving cards needs how many, and the tier that they are to serve.")
-    if fields["to"] not in tiers or fields["to"] == tier:
-        raise ValueError(f"There is no other tier “{fields['to'][:80]}” to move cards to.")
+    to = _other_tier(fields["to"], tier, tiers, "cards")
     usable = _number(fields["usable"], "usable part of a card")
-    return [MoveCards(cards, tier, fields["to"], 1.0 if usable is None else usable)]
+    return [MoveCards(cards, tier, to, 1.0 if usable is None else usable)]
+
+
+def _moved_work(
+    fields: dict[str, str], tier: str, teams: Collection[str], tiers: Collection[str]
+) -> list[Change]:
+    if not fields["work"] and not fields["work_to"]:
+        return []
+    if not fields["work"] or not fields["work_to"]:
+        raise ValueError("Moving work needs whose, and the tier that it is to ask in.")
+    team = _team_of(fields["work"], teams)
+    to = _other_tier(fields["work_to"], tier, tiers, "work")
+    each = _number(fields["each"], "GPUs for each GPU")
+    return [MoveWork(team, tier, to, 1.0 if each is None else each)]
+
+
+def _team_of(name: str, teams: Collection[str]) -> str:
+    if name not in teams:
+        raise ValueError(f"There is no team “{name[:80]}”.")
+    return name
+
+
+def _other_tier(name: str, tier: str, tiers: Collection[str], what: str) -> str:
+    if name not in tiers or name == tier:
+        raise ValueError(f"There is no other tier “{name[:80]}” to move {what} to.")
+    return name
 
 
 def _number(text: str, what: str) -> float | None:
@@ -127,19 +149,15 @@ _TEAMS = (
     Column("wait_p50_after_seconds", "after", Format.SECONDS),
     Column("wait_p95_seconds", "95 % within", Format.SECONDS, "", "before"),
     Column("wait_p95_after_seconds", "after", Format.SECONDS),
-    Column("waiting_now", "Still wait", Format.COUNT, "", "before, at the end of the window"),
+    Column("waiting_now", "Wait at the end", Format.COUNT, "", "before, at the end of the window"),
     Column("waiting_after_now", "after", Format.COUNT),
 )
 _TEAM_AMOUNTS = ("entitlement", "fair_share", "allocated", "denied")
 
 
-def tables_of(found: WhatIfReport, tiers: Collection[str], reading: Reading) -> list[Table]:
+def tables_of(found: WhatIfReport, reading: Reading) -> list[Table]:
     """Return the tiers that a change concerns, and their teams, before and after."""
-    pairs = [
-        (before, after)
-        for before, after in zip(found.before, found.after, strict=True)
-        if before.tier in tiers
-    ]
+    pairs = list(zip(found.before, found.after, strict=True))
     zone = reading.choice.zone
     empty = "No pod of the window asked for any of this."
     teams = [_team(*pair) for before, after in pairs for pair in _teams_of(before, after)]
@@ -183,8 +201,3 @@ def _team(before: OutcomeRow | None, after: OutcomeRow | None) -> Row:
         values[f"wait_p95_{mark}seconds"] = row.wait_p95_seconds
         values[f"waiting_{mark}now"] = row.waiting_now
     return Row(values)
-
-
-def concerned(changes: Sequence[Change], tier: str) -> set[str]:
-    """Return the tiers that changes are about, the page's own among them."""
-    return {tier, *(change.to_tier for change in changes if isinstance(change, MoveCards))}

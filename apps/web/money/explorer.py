@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import HELD, Cause
-from apps.costs.selectors import CostRow, cost_rows
+from apps.costs.selectors import CostRow, cost_rows, not_priced
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, Interval
@@ -110,15 +110,33 @@ def _rows(reading: Reading, asked: Asked, window: Window) -> list[CostRow]:
 
 
 def _before(reading: Reading, asked: Asked) -> Before:
+    window, before = window_before(reading)
+    if window is None:
+        return before
+    return replace(before, rows=_rows(reading, asked, window))
+
+
+def window_before(reading: Reading) -> tuple[Window | None, Before]:
+    """Return the window to compare with, and how it is called; None where that makes no sense.
+
+    It is refused where too few of its hours have facts, or are priced. Two queries, none if
+    nobody compares.
+    """
     if not reading.compares:
-        return Before()
+        return None, Before()
     window, words = steps.before(reading.choice), steps.before_words(reading.choice)
-    there = usage.collected_hours(window, filters=reading.filters, visibility=reading.visibility)
-    most, every = max(there.values(), default=0), round((window.end - window.start) / HOUR)
+    filters, visibility = reading.filters, reading.visibility
+    there = usage.collected_hours(window, filters=filters, visibility=visibility)
+    lacking = {
+        one.cluster: one.hours for one in not_priced(window, filters=filters, visibility=visibility)
+    }
+    known = (count - lacking.get(cluster, 0) for cluster, count in there.items())
+    most, every = max(known, default=0), round((window.end - window.start) / HOUR)
     if most < _ENOUGH * every:
-        problem = f"No comparison: only {most} of {every} hours of {words} have facts."
-        return Before(words, problem)
-    return Before(words, "", _rows(reading, asked, window))
+        what = "facts and were priced" if any(lacking.values()) else "facts"
+        problem = f"No comparison: only {most} of {every} hours of {words} have {what}."
+        return None, Before(words, problem)
+    return window, Before(words)
 
 
 # ---------------------------------------------------------------- facts
@@ -140,10 +158,11 @@ def amounts_of(parts: Iterable[tuple[Cause, int]]) -> Amounts | None:
     return Amounts(allocated=sum(known.values()), **known)
 
 
-def facts_of(costs: Costs, currency: str) -> list[Fact]:
+def facts_of(costs: Costs, currency: str, *, at_least: bool = False) -> list[Fact]:
     """Return what a currency's rows come to: in all, by who pays, what nobody knows.
 
-    Nothing where nothing has a price yet: what is not priced did not cost 0.
+    Nothing where nothing has a price yet: what is not priced did not cost 0. `at_least`: hours or
+    prices are missing in it.
     """
     rows = costs.by_currency[currency]
     priced = [row for row in rows if row.cost is not None]
@@ -151,7 +170,12 @@ def facts_of(costs: Costs, currency: str) -> list[Fact]:
         return []
     total = sum(row.cost or 0 for row in priced)
     found = [
-        _money("In all", total, currency, change=_change(total, _total_before(costs, currency)))
+        _money(
+            "At least" if at_least else "In all",
+            total,
+            currency,
+            change=_change(total, _total_before(costs, currency)),
+        )
     ]
     wasted = {cause: sum(r.cost or 0 for r in priced if r.cause is cause) for cause in Cause}
     found += [
@@ -168,6 +192,10 @@ def facts_of(costs: Costs, currency: str) -> list[Fact]:
             note="neither busy nor idle: nobody knows",
         ),
     ]
+    if wasted[Cause.ENERGY]:
+        found.append(
+            _money("Energy", wasted[Cause.ENERGY], currency, note="measured, on top of GPU-hours")
+        )
     corrections = [row.cost or 0 for row in priced if row.correction]
     if corrections:
         note = "of closed months, booked here"

@@ -49,6 +49,7 @@ class Fall:
     unpriced: int
     burst: int
     energy: str
+    with_energy: str
 
 
 def fall_of(waterfall: Waterfall) -> Fall:
@@ -67,6 +68,7 @@ def fall_of(waterfall: Waterfall) -> Fall:
         unpriced=sum(step.unpriced for step in waterfall.steps),
         burst=sum(step.burst or 0 for step in waterfall.steps),
         energy=printed.text(energy, waterfall.currency) if energy else "",
+        with_energy=printed.text(total + energy, waterfall.currency),
     )
 
 
@@ -256,8 +258,13 @@ def _whole(value: Value) -> int:
 # ---------------------------------------------------------------- the worst workloads
 
 
-def worst_table(found: Mapping[Cause, Sequence[WorstWorkload]], reading: Reading) -> Table:
-    """Return the workloads that wasted most by each cause; each leads to its pods."""
+def worst_table(
+    found: Mapping[Cause, Sequence[WorstWorkload]], reading: Reading, *, problem: str = ""
+) -> Table:
+    """Return the workloads that wasted most by each cause; each leads to its pods.
+
+    `problem` says why none can be told.
+    """
     rows = [row for cause in _ORDER for row in _worst_rows(found.get(cause, ()), reading)]
     return MoneyTable(
         id="worst",
@@ -275,7 +282,7 @@ def worst_table(found: Mapping[Cause, Sequence[WorstWorkload]], reading: Reading
         ],
         rows=rows,
         zone=reading.choice.zone,
-        empty="No workload that you may see wasted anything in this window.",
+        empty=problem or "No workload that you may see wasted anything in this window.",
         note="Of each cause those that wasted most. A workload leads to its pods.",
     )
 

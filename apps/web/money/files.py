@@ -1,18 +1,22 @@
 """Cost files as downloads: the rows of a page, or a month as finance takes it home."""
 
-import re
 from collections.abc import Callable
-from decimal import Decimal
+from datetime import datetime
 from http import HTTPStatus
+from os import SEEK_END
 from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, BinaryIO
 
 from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from apps.costs.adapters import csv_parts, write
-from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
+from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
+from apps.costs.services.exporting_closed import closed_copy
 from apps.usage.selectors import GroupingRefused
-from apps.web.formats import plain
+
+if TYPE_CHECKING:
+    from apps.costs.models import ClosedPeriod
 
 LABELS = {
     FileFormat.CSV: "CSV",
@@ -21,7 +25,6 @@ LABELS = {
     FileFormat.FOCUS_CSV: "FOCUS 1.0 (CSV)",
     FileFormat.FOCUS_PARQUET: "FOCUS 1.0 (Parquet)",
 }
-_MOST_DIGITS = 4
 
 
 def download(
@@ -43,26 +46,27 @@ def download(
         return refused(f"This cannot be had over this window: {refusal}.")
 
 
-def refused(reason: str) -> HttpResponse:
+def as_closed(
+    make: Callable[[], CostFile],
+    period: "ClosedPeriod",
+    format_: FileFormat,
+    name: str,
+    *,
+    now: datetime,
+) -> HttpResponseBase:
+    """Answer with the file of a closed month as it is kept, `make` telling what to call it.
+
+    One that was made anew and is not what was closed says so in its name.
+    """
+    file = make()
+    copy = closed_copy(period, format_, now=now)
+    named = name if copy.as_closed else f"{name}-NOT-as-closed"
+    return _sent(copy.binary, file, format_, named)
+
+
+def refused(reason: str, *, status: int = HTTPStatus.BAD_REQUEST) -> HttpResponse:
     """Say why there is no file."""
-    kind = "text/plain; charset=utf-8"
-    return HttpResponse(reason, status=HTTPStatus.BAD_REQUEST, content_type=kind)
-
-
-def file_name(file: CostFile, name: str, format_: FileFormat) -> str:
-    """Return a name that tells window, zone, currency, basis, policy, coverage and price book."""
-    notes = file.notes
-    first, after = (f"{at:%Y-%m-%dT%H%MZ}" for at in (notes.window_start, notes.window_end))
-    coverage = "unknown" if notes.coverage_ratio is None else _short(notes.coverage_ratio)
-    parts = (
-        *("gpuportal", name, first, after, notes.time_zone, notes.currency, notes.basis),
-        *(notes.policy, f"coverage-{coverage}", f"prices-{notes.price_book}"),
-    )
-    return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", part) for part in parts) + f".{format_.suffix}"
-
-
-def _short(ratio: float) -> str:
-    return plain(Decimal(repr(round(ratio, _MOST_DIGITS))))
+    return HttpResponse(reason, status=status, content_type="text/plain; charset=utf-8")
 
 
 def _headers(file: CostFile, name: str, format_: FileFormat) -> dict[str, str]:
@@ -87,9 +91,13 @@ def _whole(file: CostFile, format_: FileFormat, name: str) -> FileResponse:
     except BaseException:
         beside.close()
         raise
-    length = beside.tell()
-    beside.seek(0)
-    response = FileResponse(beside, content_type=format_.content_type)
+    return _sent(beside, file, format_, name)
+
+
+def _sent(whole: BinaryIO, file: CostFile, format_: FileFormat, name: str) -> FileResponse:
+    length = whole.seek(0, SEEK_END)
+    whole.seek(0)
+    response = FileResponse(whole, content_type=format_.content_type)
     for key, value in _headers(file, name, format_).items():
         response[key] = value
     response["Content-Length"] = str(length)

@@ -13,7 +13,14 @@ PLATFORM = "(platform)"
 NOBODY = "(nobody)"
 """The holder of what nobody held."""
 
-CAUSES: Mapping[Cause, LedgerClass] = {Cause(cls.key): cls for cls in CAPACITY_CLASSES}
+# It is no class of the ledger, so it has the colour of what stands beside the groups.
+ENERGY = LedgerClass(
+    "group_other", "Energy", "what was measured, at the tariff of its price: on top of GPU-hours"
+)
+CAUSES: Mapping[Cause, LedgerClass] = {
+    **{Cause(cls.key): cls for cls in CAPACITY_CLASSES},
+    Cause.ENERGY: ENERGY,
+}
 
 
 def shown_groups(groups: Mapping[str, str], *, nobody: str = PLATFORM) -> dict[str, Value]:

@@ -16,7 +16,7 @@ from apps.web.listings import GROUP_LABELS
 from apps.web.money import printed
 from apps.web.money.asked import Asked
 from apps.web.money.explorer import NOTHING, Costs, stack_group
-from apps.web.money.groups import PLATFORM
+from apps.web.money.groups import CAUSES, ENERGY, PLATFORM
 from apps.web.money.printed import MoneyRow, MoneyTable, money_column, number_of
 from apps.web.reading import Reading
 from apps.web.tables import Column
@@ -40,8 +40,7 @@ def charts_of(
     drawn = [currency for currency in costs.by_currency if _of(rows, currency)]
     classes = _classes(_of(rows, drawn[0] if drawn else costs.currency), group)
     if len(drawn) > 1:
-        classes = CAPACITY_CLASSES
-        group = None
+        classes, group = _causes(rows), None
     there = [_chart(_of(rows, c), c, classes, group, axis) for c in drawn or [costs.currency]]
     keys = {key for row in rows for key in (_key_of(row, classes, group),)}
     return there, [cls for cls in classes if cls.key in keys]
@@ -67,7 +66,7 @@ def _of(rows: Sequence[CostRow], currency: str) -> list[CostRow]:
 def _classes(rows: Sequence[CostRow], group: Grouping | None) -> Sequence[LedgerClass]:
     """Return the classes of bars: the causes, or the dearest groups and all others."""
     if group is None:
-        return CAPACITY_CLASSES
+        return _causes(rows)
     sums: dict[str, int] = defaultdict(int)
     for row in rows:
         sums[row.groups[group]] += row.cost or 0
@@ -83,9 +82,15 @@ def _classes(rows: Sequence[CostRow], group: Grouping | None) -> Sequence[Ledger
     return found
 
 
+def _causes(rows: Sequence[CostRow]) -> Sequence[LedgerClass]:
+    """Return the classes of the causes; energy is one of them where it was billed."""
+    billed = any(row.cause is Cause.ENERGY for row in rows)
+    return (*CAPACITY_CLASSES, ENERGY) if billed else CAPACITY_CLASSES
+
+
 def _key_of(row: CostRow, classes: Sequence[LedgerClass], group: Grouping | None) -> str:
     if group is None:
-        return Cause(row.cause).value
+        return CAUSES[row.cause].key
     name = row.groups[group] or PLATFORM
     return next((cls.key for cls in classes if cls.label == name), _OTHER)
 

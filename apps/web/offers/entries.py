@@ -113,7 +113,7 @@ def prices(rows: Sequence[UsageRow], known: PriceList) -> dict[str, list[Cost]]:
     found: dict[str, list[Cost]] = {}
     for row in rows:
         tier, cluster, model, paid = (row.groups[name] for name in PRICED)
-        price = known.of(cluster, model, paid)
+        price = known.of(cluster, model, paid, tier=tier)
         if price is None or not row.amounts.capacity:
             continue
         cost = Cost(_price(price.per_gpu_hour), price.currency, f"{model}, {paid}")

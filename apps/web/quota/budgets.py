@@ -1,5 +1,6 @@
 """Budgets of teams in their running period: the pace in words, burn-down, alerts."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,7 +32,30 @@ class Pace:
 
 
 def pace_of(row: BudgetRow, zone: ZoneInfo) -> Pace:
-    """Return in words whether a budget lasts, and if not, until when."""
+    """Return in words whether a budget lasts, and if not, until when; what is missing is said."""
+    pace = _pace(row, zone)
+    if not row.at_least or row.burn_rate is None:
+        return pace
+    # More was used than is known: that a budget lasts is not certain, that it does not is.
+    sure = pace.state != "complete"
+    return Pace(
+        pace.word if sure else "not certain",
+        f"{pace.text} {_missing(row, zone)}",
+        pace.state if sure else "partial",
+    )
+
+
+def _missing(row: BudgetRow, zone: ZoneInfo) -> str:
+    known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
+    told = f"At least: {known} of the hours so far are known"
+    if row.known_until is None:
+        return f"{told}, of one cluster none."
+    if row.as_of is not None and row.known_until < row.as_of:
+        return f"{told}, of every cluster until {row.known_until.astimezone(zone):%d %b %H:%M}."
+    return f"{told}."
+
+
+def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
     if row.burn_rate is None:
         return Pace("not begun", "No hour of this period is closed yet.", "waiting")
     if row.used >= row.allowance:
@@ -113,6 +137,10 @@ _COLUMNS = (
     Column("period_start", "From", Format.DAY),
     Column("period_end", "Ends before", Format.DAY),
     Column("as_of", "As of", Format.HOUR, "", "the end of the last closed hour"),
+    Column("known_until", "All known until", Format.HOUR, "", "that of the cluster that lags most"),
+    Column(
+        "coverage_ratio", "Known", Format.RATIO, "%", "known hours ÷ hours so far, all clusters"
+    ),
 )
 
 
@@ -130,7 +158,10 @@ def budget_table(rows: Sequence[BudgetRow], reading: Reading, *, narrowed: bool)
         else "No team has a budget in GPU-hours. The catalog gives one: `budgets: [{period: month, "
         "gpu_hours: 5000}]`.",
         page_length=PER_PAGE,
-        note="Allocated GPU-hours of all tiers, whoever looks." if rows else "",
+        note="Allocated GPU-hours of all tiers, whoever looks. Budgets in money are on the page of "
+        "costs."
+        if rows
+        else "",
     )
 
 
@@ -154,6 +185,8 @@ def _row(row: BudgetRow, reading: Reading) -> Row:
             "period_start": row.period_start,
             "period_end": row.period_end,
             "as_of": row.as_of,
+            "known_until": row.known_until,
+            "coverage_ratio": row.coverage_ratio,
         },
         {"team": href("team", reading.query, name=row.team)},
         {"pace": pace.state},
@@ -241,16 +274,20 @@ _ALERT_COLUMNS = (
     Column("said", "What", wraps=True),
     Column("kind", "Kind"),
     Column("threshold_ratio", "Threshold", Format.RATIO, "%", "share of the allowance"),
-    Column("used_gpu_hours", "Used then", Format.NUMBER, "GPU-h"),
-    Column("allowance_gpu_hours", "Allowance", Format.NUMBER, "GPU-h"),
+    Column("used", "Used then", Format.NUMBER),
+    Column("allowance", "Allowance", Format.NUMBER),
+    Column("unit", "Unit"),
     Column("exhausted_at", "Used up", Format.HOUR, "", "as it was projected then"),
 )
 
 
 def alert_table(rows: Sequence[BudgetAlertRow], reading: Reading) -> Table:
-    """Return what was noted in the window about budgets in GPU-hours, the newest first."""
+    """Return what was noted in the window about budgets, the newest first.
+
+    Those in money are among `rows` for whom they concern.
+    """
     teams, zone = reading.filters.team, reading.choice.zone
-    own = [row for row in rows if row.unit == GPU_HOURS and (not teams or row.team in teams)]
+    own = [row for row in rows if not teams or row.team in teams]
     return Table(
         id="alerts",
         title="Alerts on budgets in this window",
@@ -275,8 +312,9 @@ def _alert(row: BudgetAlertRow, reading: Reading) -> Row:
             "said": said,
             "kind": row.kind,
             "threshold_ratio": row.threshold,
-            "used_gpu_hours": row.used,
-            "allowance_gpu_hours": row.allowance,
+            "used": row.used,
+            "allowance": row.allowance,
+            "unit": _UNITS.get(row.unit, row.unit),
             "exhausted_at": row.exhausted_at,
         },
         {"team": href("team", reading.query, name=row.team)},

@@ -48,7 +48,8 @@ _COLUMNS = (
     Column("weight", "Weight", Format.NUMBER),
     Column("cohort", "Cohort"),
     Column("set_at", "Set", Format.TIME),
-    Column("as_of", "As of", Format.TIME),
+    Column("as_of", "As of", Format.TIME, "", "until when it is vouched for"),
+    Column("stale", "Stale", Format.TEXT, "", "yes: nobody watches it now"),
     Column("unused_hours", "Unused in the window", Format.NUMBER),
 )
 _LISTS = ("tiers", "scopes")
@@ -78,6 +79,7 @@ class KeyLine(Row):
     bar: Saturation | None = None
     full: str = ""
     unused: float | None = None
+    whose: str = ""
 
 
 def key_href(row: QuotaRow | UnusedRow, query: Query) -> str | None:
@@ -127,28 +129,42 @@ def key_line(row: QuotaRow, reading: Reading, unused: Mapping[KeyName, float]) -
         team_href=href("team", reading.query, name=row.team) if row.team else None,
         tier_links=[(tier, href("tier", reading.query, name=tier)) for tier in row.tiers],
         bar=saturation(row),
-        full=_full(row.exhausted_at, reading.now),
+        full=_full(row, reading.now),
         unused=left,
+        whose=_whose(row),
     )
 
 
-def _full(at: datetime | None, now: datetime) -> str:
-    if at is None:
+def _whose(row: QuotaRow) -> str:
+    if row.team:
+        return row.team
+    return "several teams" if row.team_count else "used by no team"
+
+
+def _full(row: QuotaRow, now: datetime) -> str:
+    """Return when a key is full; of one that nobody watches now, when it was or would be."""
+    if row.exhausted_at is None:
         return ""
-    left = (at - now).total_seconds()
-    return "full now" if left <= 0 else f"full in {duration(left)}"
+    left = (row.exhausted_at - now).total_seconds()
+    if left > 0:
+        return f"full in {duration(left)}"
+    if not row.stale:
+        return "full now"
+    known = row.as_of is not None and row.exhausted_at <= row.as_of
+    return "was full" if known else "may be full"
 
 
 def _values(row: QuotaRow, unused: float | None) -> dict[str, Value]:
     own: dict[str, Value] = {
         column.key: getattr(row, column.key)
         for column in _COLUMNS
-        if column.key not in {*_LISTS, "effective", "unused_hours"}
+        if column.key not in {*_LISTS, "effective", "stale", "unused_hours"}
     }
     return own | {
         "tiers": " ".join(row.tiers),
         "scopes": ", ".join(row.scopes),
         "effective": "yes" if row.effective else "no",
+        "stale": "yes" if row.stale else "no",
         "unused_hours": unused,
     }
 
@@ -196,6 +212,7 @@ _SUM_COLUMNS = (
     Column("used", "Used", Format.NUMBER, "", "what the quotas count: held and pending"),
     Column("held", "Held", Format.NUMBER, "", "by bound pods and allocated claims"),
     Column("suppressed", "Suppressed", Format.NUMBER, "", "refused before a pod existed"),
+    Column("as_of", "As of", Format.TIME, "", "until when all of its quotas are vouched for"),
 )
 
 
@@ -215,10 +232,17 @@ def sum_table(rows: Sequence[QuotaSum], reading: Reading) -> Table:
         zone=reading.choice.zone,
         empty="No ResourceQuota limits GPUs of these teams.",
         page_length=PER_PAGE,
-        note="ResourceQuotas without scopes, of all clusters. Everybody may see these sums."
-        if own
-        else "",
+        note=_of_sums(own),
     )
+
+
+def _of_sums(rows: Sequence[QuotaSum]) -> str:
+    if not rows:
+        return ""
+    told = "ResourceQuotas without scopes, of all clusters. Everybody may see these sums."
+    if not any(row.stale for row in rows):
+        return told
+    return f"{told} Of clusters that nobody watches now they are as old as the last column says."
 
 
 def _sum(row: QuotaSum, reading: Reading) -> Row:
@@ -233,6 +257,7 @@ def _sum(row: QuotaSum, reading: Reading) -> Row:
             "used": row.used,
             "held": row.held,
             "suppressed": row.suppressed,
+            "as_of": row.as_of,
         },
         {"team": href("team", reading.query, name=row.team)},
     )

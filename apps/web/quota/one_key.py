@@ -36,7 +36,7 @@ def saturation_plot(points: Sequence[QuotaPoint], reading: Reading, unit: str) -
     choice = reading.choice
     highest = max((max(p.hard, p.used or 0.0) for p in points), default=0.0)
     scale = Scale.up_to(Window(choice.window.start, choice.window.end), highest)
-    spans = [(point.period, _end(point, reading), point) for point in points]
+    spans = [(point.period.astimezone(UTC), _end(point, reading), point) for point in points]
     lines = [
         Line("hard", "plot-limit", scale.steps((s, e, p.hard) for s, e, p in spans)),
         Line("used", "plot-used", scale.steps((s, e, p.used) for s, e, p in spans)),
@@ -119,7 +119,8 @@ def _runs(hours: Sequence[QuotaPoint]) -> list[list[QuotaPoint]]:
             before is not None
             and before.team == point.team
             and abs(before.hard - point.hard) < _SAME
-            and _hour_after(before) == point.period
+            # In UTC: the hour that a clock change repeats equals no other in local time.
+            and _hour_after(before) == point.period.astimezone(UTC)
         )
         if goes_on:
             runs[-1].append(point)

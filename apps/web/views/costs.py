@@ -1,7 +1,6 @@
 """What it costs, what of it is wasted, and the files that finance takes home."""
 
 from dataclasses import replace
-from datetime import date
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,8 @@ from apps.costs.domain.files import FileFormat
 from apps.costs.domain.unallocated import Policy
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, Interval
-from apps.web import forms, steps
+from apps.usage.selectors import GroupingRefused
+from apps.web import forms
 from apps.web.links import with_query
 from apps.web.money import explorer, fall, months
 from apps.web.money.asked import TAKES, Asked, asked_of
@@ -29,6 +29,7 @@ from apps.web.reading import (
     quality_of,
     reading_of,
 )
+from apps.web.tables import Table
 
 _WORST_OF_EACH = 5
 _FILE_OF_WINDOW = (FileFormat.CSV, FileFormat.XLSX, FileFormat.PARQUET)
@@ -43,6 +44,9 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
     charts, classes = charts_of(found, asked, reading, axis_of(reading, freshness))
     budgets = costs.money_budget_rows(reading.now, visibility=reading.visibility)
     tables = explorer.tables_of(found, asked, reading)
+    terms = _terms(reading, asked, "costs-file")
+    unpriced = explorer.unpriced_of(found.rows)
+    at_least = bool(unpriced or any(one.hours for one in terms["not_priced"]))
     if budgets:
         tables.append(months.budgets_table(budgets, reading))
     return respond(
@@ -55,11 +59,11 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
         asked=asked,
         comparison=found.before,
         compared=explorer.compared_words(found.before),
-        facts=[(c, explorer.facts_of(found, c)) for c in found.by_currency],
-        unpriced=explorer.unpriced_of(found.rows),
+        facts=[(c, explorer.facts_of(found, c, at_least=at_least)) for c in found.by_currency],
+        unpriced=unpriced,
         hidden=reading.query,
         quality=quality_of(reading, freshness, explorer.held_in(found.rows)),
-        **_terms(reading, asked, "costs-file"),
+        **terms,
     )
 
 
@@ -67,7 +71,7 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
 def waste(request: PageRequest) -> HttpResponseBase:
     reading = reading_of(request, takes=TAKES)
     asked = asked_of(request.GET, usual=(Grouping.TEAM, Grouping.TIER))
-    before = steps.before(reading.choice) if reading.compares else None
+    before, comparison = explorer.window_before(reading)
     found = costs.waterfall(
         reading.window,
         filters=reading.filters,
@@ -87,14 +91,7 @@ def waste(request: PageRequest) -> HttpResponseBase:
         for place, drawn in enumerate(falls)
         for by in rows
     ]
-    worst = costs.worst_workloads(
-        reading.window,
-        filters=reading.filters,
-        visibility=reading.visibility,
-        limit=_WORST_OF_EACH,
-        zone=reading.choice.zone,
-    )
-    tables.append(fall.worst_table(worst, reading))
+    tables.append(_worst(reading))
     return respond(
         request,
         reading,
@@ -102,10 +99,25 @@ def waste(request: PageRequest) -> HttpResponseBase:
         tables=tables,
         falls=falls,
         asked=asked,
-        comparison=explorer.Before(steps.before_words(reading.choice)),
+        comparison=comparison,
         quality=quality_of(reading, freshness, _amounts(found)),
         **_terms(reading, asked, "waste-file"),
     )
+
+
+def _worst(reading: Reading) -> Table:
+    """Return the worst workloads, or why they cannot be told of this window."""
+    try:
+        worst = costs.worst_workloads(
+            reading.window,
+            filters=reading.filters,
+            visibility=reading.visibility,
+            limit=_WORST_OF_EACH,
+            zone=reading.choice.zone,
+        )
+    except GroupingRefused as refusal:
+        return fall.worst_table({}, reading, problem=f"Over this window: {refusal}.")
+    return fall.worst_table(worst, reading)
 
 
 def _wasted(reading: Reading, by: Grouping) -> list[costs.CostRow]:
@@ -140,60 +152,6 @@ def waste_file(request: PageRequest) -> HttpResponseBase:
     return _window_file(request, "waste", held, WASTE)
 
 
-@page
-def exports(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request)
-    asked = asked_of(request.GET)
-    periods = costs.period_states(now=reading.now, visibility=reading.visibility)
-    adjustments = costs.adjustment_rows(visibility=reading.visibility)
-    this_month = reading.now.astimezone(reading.choice.zone).date()
-    return respond(
-        request,
-        reading,
-        "exports",
-        tables=[months.adjustments_table(adjustments, reading)],
-        asked=asked,
-        months=months.months_of(periods, asked),
-        month_file=reverse("web:month-file"),
-        this_month=f"{this_month:%Y-%m}",
-        formats=[(format_.value, label) for format_, label in LABELS.items()],
-        book=costs.price_book().version,
-        hidden=reading.query,
-    )
-
-
-@page
-def month_file(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request)
-    asked = asked_of(request.GET)
-    names, unknown = forms.names_from(request.GET, "format", [f.value for f in FileFormat])
-    written = request.GET.get("period", "").strip() or f"{reading.choice.first:%Y-%m}"
-    month = _month(written)
-    if month is None:
-        return refused(f"“{written[:40]}” is not a month such as 2026-10.")
-    if unknown or asked.problem:
-        return refused(unknown or asked.problem)
-    format_ = FileFormat(names[0]) if names else FileFormat.CSV
-    make = partial(
-        costs.period_file,
-        month,
-        format_,
-        visibility=reading.visibility,
-        basis=asked.basis,
-        policy=asked.policy,
-    )
-    name = f"focus-{written}" if format_.is_focus else f"costs-{written}"
-    return download(make, format_, name, bom=bool(request.GET.get("bom")))
-
-
-def _month(text: str) -> date | None:
-    try:
-        found = date.fromisoformat(f"{text}-01")
-    except ValueError:
-        return None
-    return found if len(text) == len("2026-10") and 2000 <= found.year < 2100 else None
-
-
 def _window_file(
     request: PageRequest, name: str, asked: Asked, causes: tuple[Cause, ...]
 ) -> HttpResponseBase:
@@ -224,6 +182,9 @@ def _terms(reading: Reading, asked: Asked, file: str) -> dict[str, Any]:
     return {
         "book": costs.price_book().version,
         "priced_until": costs.priced_until(visibility=reading.visibility),
+        "not_priced": costs.not_priced(
+            reading.window, filters=reading.filters, visibility=reading.visibility
+        ),
         "files": [
             (LABELS[format_], with_query(path, [*kept, ("format", format_.value)]))
             for format_ in (_FILE_OF_WINDOW if file == "waste-file" else FileFormat)

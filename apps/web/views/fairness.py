@@ -115,6 +115,7 @@ def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
         last=last,
         problem=problem,
         runs=found.window.end > reading.now,
+        coverage=statement.coverage_of(found, reading.now, reading.choice.zone),
         caveats=overview.caveats_of([one.hours for one in found.tiers]),
         team_href=href("team", reading.query, name=name),
         previous_href=statement.week_href(name, found.previous, reading.query),
@@ -139,14 +140,14 @@ def what_if_page(request: PageRequest, name: str) -> HttpResponseBase:
             found = fairness.what_if(window, wish.changes, visibility=reading.visibility)
         except ChangeImpossible as impossible:
             problems.append(f"That cannot be: {impossible}.")
+        except (fairness.CapacityUnknown, fairness.TooMuchToReplay) as problem:
+            problems.append(str(problem))
     shown = replace(reading.choice, window=window)
     return respond(
         request,
         reading,
         "what_if",
-        tables=what_if.tables_of(found, what_if.concerned(wish.changes, name), reading)
-        if found
-        else (),
+        tables=what_if.tables_of(found, reading) if found else (),
         name=name,
         tier_href=href("tier-fairness", reading.query, name=name),
         fields=wish.fields,

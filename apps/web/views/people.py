@@ -3,12 +3,14 @@
 from django.core.exceptions import ObjectDoesNotExist
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
+from django.utils import timezone
 
 from apps.accounts import selectors
 from apps.accounts.permissions import NotAllowed, can_administer
 from apps.accounts.services import switch_person
 from apps.web.pages import change, page, respond
 from apps.web.reading import PageRequest, reading_of
+from apps.web.sign_in_brake import client_address
 
 
 @page
@@ -38,7 +40,8 @@ def enable(request: PageRequest, pk: int) -> HttpResponseBase:
 def _switched(request: PageRequest, pk: int, *, on: bool) -> HttpResponseBase:
     """Switch an account; who may not is told that nothing is there."""
     try:
-        switch_person(request.user, pk, on=on)
+        origin = client_address(request) or ""
+        switch_person(request.user, pk, on=on, origin=origin, now=timezone.now())
     except (NotAllowed, ObjectDoesNotExist) as refusal:
         raise Http404("There is no such account that you may switch.") from refusal
     return HttpResponseRedirect(reverse("web:people"))

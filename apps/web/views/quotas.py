@@ -25,7 +25,8 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
     asked = asked_of(request.GET)
     running = budgets.hasty_first(
         budgets.of_teams(
-            quotas.budget_rows(reading.now, visibility=reading.visibility), reading.filters.team
+            quotas.budget_rows(reading.now, visibility=reading.visibility, points=False),
+            reading.filters.team,
         )
     )
     alerts = quotas.budget_alerts(reading.window, visibility=reading.visibility)
@@ -33,7 +34,9 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
         reading.window, filters=asked.filters(reading), visibility=reading.visibility
     )
     sums = quotas.quota_sums(reading.now, visibility=reading.visibility)
-    plots = budgets.burn_plots(running, reading)
+    plots = budgets.burn_plots(
+        quotas.with_points(running[: budgets.MOST_PLOTS], reading.now), reading
+    )
     return respond(
         request,
         reading,

@@ -6,6 +6,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
+from apps.usage.services.cycle_search import paused_cycle_search
 from apps.web import charts, forms, listings, tables
 from apps.web.fair.position import position_of
 from apps.web.filtering import EVERY
@@ -39,11 +40,14 @@ def teams(request: PageRequest) -> HttpResponseBase:
     reading = reading_of(request, takes=EVERY)
     named = reading.filters.team
     freshness = freshness_of(reading)
+    # A thousand teams on twenty tiers: two fifths of the time went into the search.
+    with paused_cycle_search():
+        table = team_table(reading, page_length=forms.PER_PAGE)
     return respond(
         request,
         reading,
         "teams",
-        tables=[team_table(reading, page_length=forms.PER_PAGE)],
+        tables=[table],
         teams=[
             row
             for row in clusters.team_rows(visibility=reading.visibility)

@@ -14,6 +14,7 @@ from apps.accounts.selectors import tokens_of
 from apps.accounts.services import (
     LONGEST_DAYS,
     USUAL_DAYS,
+    By,
     IssuedToken,
     TokenRefused,
     issue_token,
@@ -21,6 +22,7 @@ from apps.accounts.services import (
 )
 from apps.web.pages import change, page, respond
 from apps.web.reading import PageRequest, Reading, reading_of
+from apps.web.sign_in_brake import client_address
 
 SCOPES = {
     Scope.READ: "read: see what you see",
@@ -40,7 +42,7 @@ class TokenForm(forms.Form):
     scopes = forms.MultipleChoiceField(
         label="What it may be used for",
         choices=[(scope.value, text) for scope, text in SCOPES.items()],
-        widget=forms.CheckboxSelectMultiple,
+        widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
         required=False,
     )
     days = forms.IntegerField(
@@ -87,6 +89,7 @@ def make(request: PageRequest) -> HttpResponseBase:
             scopes=[Scope(word) for word in form.cleaned_data["scopes"]],
             days=form.cleaned_data["days"],
             now=reading.now,
+            by=_by(request),
         )
     except TokenRefused as refusal:
         form.add_error(None, str(refusal))
@@ -96,9 +99,13 @@ def make(request: PageRequest) -> HttpResponseBase:
 
 @change
 def revoke(request: PageRequest, pk: int) -> HttpResponseBase:
-    if not revoke_token(request.user, pk, now=timezone.now()):
+    if not revoke_token(request.user, pk, now=timezone.now(), by=_by(request)):
         raise Http404("There is no such token, or it is not yours.")
     return HttpResponseRedirect(reverse("web:tokens"))
+
+
+def _by(request: PageRequest) -> By:
+    return By(request.user.username, client_address(request) or "")
 
 
 def _listed(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor
 
 from apps.clusters.domain.mig import Geometry, Part, part_of
+from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import (
     LayoutEvidence,
     PoolEvidence,
@@ -61,6 +62,7 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
             "peak_used": one.peak_used,
             "unallocated_gpus": round(one.unallocated_gpus, 3),
         },
+        patch=patches.quota(one.subject, one.key, wanted),
     )
 
 

@@ -14,11 +14,12 @@ _NOTEBOOK_WORDS = ("notebook", "jupyter", "rstudio", "code-server", "vscode")
 class GpuActivity:
     """One of the GPUs that every pod of a workload has, in the order of the pod's devices.
 
-    Fractions 0..1 of all measured time of all pods: the highest half-hour, and the mean.
+    Fractions 0..1 of all measured time of all pods: the highest half-hour, and the mean (None:
+    not known).
     """
 
     highest: float
-    mean: float
+    mean: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class WorkloadEvidence:
     percentile of half-hours. Memory is the peak on any one card (None: not known). `gpus` is empty
     where devices could not be told apart. `runs` counts pods that ended, `restarts` how often they
     were started again, `finished_after_restart` those that then succeeded. `idle_hours_now` is how
-    long it has been idle up to now.
+    long it has been idle up to now. `resource` is what its pods ask for.
     """
 
     subject: Subject
@@ -53,6 +54,7 @@ class WorkloadEvidence:
     finished_after_restart: int = 0
     mean_run_hours: float | None = None
     idle_hours_now: float = 0.0
+    resource: str = "nvidia.com/gpu"
     price_per_gpu_hour: Decimal | None = None
     currency: str = ""
 
@@ -93,11 +95,16 @@ class WorkloadEvidence:
 
 @dataclass(frozen=True, slots=True)
 class SharedTier:
-    """A tier whose units are `share` of a card, 0..1."""
+    """A tier whose units are `share` of a card, 0..1.
+
+    `resource` and `node_selector` are how a pod asks for it, where that is known.
+    """
 
     tier: str
     gpu_model: str
     share: float
+    resource: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,8 @@ class Model:
     card_memory_mib: float
     price_per_gpu_hour: Decimal
     tier: str = ""
+    resource: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

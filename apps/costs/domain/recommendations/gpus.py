@@ -1,8 +1,11 @@
 """Rules about which GPUs a workload has: how many, of which model, and how they are paid for."""
 
+import re
 from decimal import Decimal
 
+from apps.clusters.domain.mig import part_of
 from apps.clusters.domain.tiers import CapacityType, Sharing, model_key
+from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import Model, Offers, WorkloadEvidence
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
@@ -22,7 +25,7 @@ FULL_AT = 0.8
 SPOT_REDO = Decimal("1.1")
 """What is interrupted is done again: a tenth more hours on spot."""
 
-_RESTARTABLE = frozenset(
+RESTARTABLE = frozenset(
     {"Job", "CronJob", "PyTorchJob", "TFJob", "MPIJob", "JAXJob", "JobSet", "TrainJob", "RayJob"}
 )
 
@@ -45,6 +48,19 @@ _TFLOPS: tuple[tuple[str, float], ...] = (
     ("l4", 121.0),
     ("t4", 65.0),
 )
+
+
+# Memory in GB of models whose names do not say it, by their makers' data sheets.
+_MEMORY_GB: tuple[tuple[str, int], ...] = (
+    ("mi300x", 192),
+    ("l40", 48),
+    ("a40", 48),
+    ("a10", 24),
+    ("l4", 24),
+    ("t4", 16),
+)
+_NAMED_GB = re.compile(r"(\d+)gb")
+_MIB_PER_GB = 1024.0
 
 
 def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
@@ -71,6 +87,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
         confidence=confidence,
         reason=reason,
         evidence=one.figures() | {"gpus_per_pod": one.units, "gpus_never_active": never},
+        patch=patches.limits(one.resource, left),
     )
 
 
@@ -107,6 +124,7 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
             "memory_there_mib": best.card_memory_mib,
             "price_there": best.price_per_gpu_hour,
         },
+        patch=_moved(one, best),
     )
 
 
@@ -115,7 +133,7 @@ def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     price = one.price_per_gpu_hour
     there = _spot_price(offers, one.gpu_model)
     paid = (CapacityType.ON_DEMAND, CapacityType.UNKNOWN)
-    if one.owner_kind not in _RESTARTABLE or one.capacity_type not in paid:
+    if one.owner_kind not in RESTARTABLE or one.capacity_type not in paid:
         return None
     if price is None or there is None or there * SPOT_REDO >= price:
         return None
@@ -137,10 +155,28 @@ def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     )
 
 
+def _moved(one: WorkloadEvidence, model: Model) -> str:
+    if not model.resource or model.resource == one.resource:
+        return patches.selector(model.node_selector)
+    return patches.limits(model.resource, one.units, model.node_selector)
+
+
 def tflops(gpu_model: str) -> float | None:
     """Return a model's speed by its data sheet; None for one that is not known here."""
     key = model_key(gpu_model)
     return next((speed for word, speed in _TFLOPS if word in key), None)
+
+
+def card_memory_mib(gpu_model: str) -> float | None:
+    """Return the memory of a model's card; None for one whose memory nobody tells."""
+    part, key = part_of(gpu_model), model_key(gpu_model)
+    if part is not None:
+        return part.board_gb * _MIB_PER_GB
+    named = _NAMED_GB.search(key)
+    if named is not None:
+        return int(named[1]) * _MIB_PER_GB
+    known = next((size for word, size in _MEMORY_GB if word in key), None)
+    return None if known is None else known * _MIB_PER_GB
 
 
 def _fits(one: WorkloadEvidence, model: Model) -> bool:

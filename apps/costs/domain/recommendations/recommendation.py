@@ -47,7 +47,8 @@ class Recommendation:
     """One change and what it would save in a month of 730 hours, to the cent.
 
     `saving_per_month` is None where there is no price. `evidence` holds the figures that it rests
-    on, by name with their units.
+    on, by name with their units. `patch` is the change as a fragment of YAML or as a command, empty
+    where it cannot be written down.
     """
 
     kind: Kind
@@ -58,6 +59,7 @@ class Recommendation:
     confidence: Confidence
     reason: str
     evidence: Mapping[str, Figure]
+    patch: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:

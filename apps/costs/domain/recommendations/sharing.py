@@ -2,6 +2,7 @@
 
 from apps.clusters.domain.mig import geometry, part_of
 from apps.clusters.domain.tiers import Sharing, same_model
+from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import Offers, SharedTier, WorkloadEvidence
 from apps.costs.domain.recommendations.gpus import HEADROOM
 from apps.costs.domain.recommendations.recommendation import (
@@ -17,6 +18,8 @@ MIG_MEMORY_KEPT = 0.95
 """Which part of its slices' memory a MIG device really has (1g.10gb of 80 GB: 9,728 MiB)."""
 BURSTY_FROM_IDLE = 0.5
 IDLE_NOW_HOURS = 24.0
+LOOKED_BACK_HOURS = 168.0
+"""How far back is looked for when a notebook became idle."""
 MIB_PER_GB = 1024.0
 
 
@@ -49,6 +52,7 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         confidence=confidence,
         reason=reason,
         evidence=one.figures() | {"profile": profile, "profile_share": round(share, 4)},
+        patch=patches.limits(f"nvidia.com/mig-{profile}", 1),
     )
 
 
@@ -82,6 +86,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         confidence=confidence,
         reason=reason,
         evidence=one.figures() | {"idle_ratio": round(one.idle_ratio, 4)},
+        patch=patches.limits(best.resource, 1, best.node_selector),
     )
 
 
@@ -96,8 +101,8 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     return Recommendation(
         kind=Kind.STOP_IDLE_NOTEBOOK,
         subject=one.subject,
-        change=f"Stop it: it has been idle for {one.idle_hours_now:.0f} hours. Stopping notebooks "
-        "after some idle hours would do so by itself.",
+        change=f"Stop it: it has been idle for {_how_long(one.idle_hours_now)}. Stopping "
+        "notebooks after some idle hours would do so by itself.",
         saving_per_month=saving(one.gpu_hours_per_month * one.idle_ratio, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
@@ -107,7 +112,12 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
             "idle_ratio": round(one.idle_ratio, 4),
             "idle_hours_now": round(one.idle_hours_now, 1),
         },
+        patch=patches.stop(one.subject),
     )
+
+
+def _how_long(hours: float) -> str:
+    return f"{hours:.0f} hours" if hours < LOOKED_BACK_HOURS else "a week or longer"
 
 
 def _holds(one: WorkloadEvidence, profile: str) -> bool:

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from apps.operations.domain.checks.names import check_once
 from apps.operations.domain.located import Path, Problems
-from apps.operations.domain.schema import Catalog, Cluster, Kubernetes, Prometheus
+from apps.operations.domain.schema import Account, Catalog, Cluster, Prometheus
 
 _WAYS = ("kubeconfig", "in_cluster", "api_server")
 # What else belongs to one way of connecting, and to which.
@@ -27,7 +27,11 @@ def _check_cluster(cluster: Cluster, path: Path, problems: Problems) -> None:
     if cluster.prometheus is not None:
         _check_prometheus(cluster.prometheus, (*path, "prometheus"), problems)
     if cluster.kubernetes is not None:
-        _check_kubernetes(cluster.kubernetes, (*path, "kubernetes"), problems)
+        at = (*path, "kubernetes")
+        _check_account(cluster.kubernetes, at, problems)
+        if cluster.kubernetes.writer is not None:
+            _check_account(cluster.kubernetes.writer, (*at, "writer"), problems)
+            _check_apart(cluster.kubernetes, cluster.kubernetes.writer, at, problems)
 
 
 def _check_prometheus(prometheus: Prometheus, path: Path, problems: Problems) -> None:
@@ -39,11 +43,11 @@ def _check_prometheus(prometheus: Prometheus, path: Path, problems: Problems) ->
         )
 
 
-def _check_kubernetes(kubernetes: Kubernetes, path: Path, problems: Problems) -> None:
-    _check_url(kubernetes.api_server, (*path, "api_server"), problems)
+def _check_account(account: Account, path: Path, problems: Problems) -> None:
+    _check_url(account.api_server, (*path, "api_server"), problems)
     if not problems.clean(*((*path, way) for way in _WAYS)):
         return
-    ways = [way for way in _WAYS if getattr(kubernetes, way)]
+    ways = [way for way in _WAYS if getattr(account, way)]
     if len(ways) != 1:
         problems.add(
             path,
@@ -52,8 +56,31 @@ def _check_kubernetes(kubernetes: Kubernetes, path: Path, problems: Problems) ->
         )
         return
     for key, way in _BELONGS.items():
-        if getattr(kubernetes, key) is not None and way != ways[0]:
+        if getattr(account, key) is not None and way != ways[0]:
             problems.add((*path, key), f"goes with {way}, not with {ways[0]}")
+
+
+def _check_apart(reader: Account, writer: Account, path: Path, problems: Problems) -> None:
+    """Refuse one account for both: what watches all day long must not be able to write.
+
+    A server that asks for no account, as a simulated one, has none to tell apart.
+    """
+    token = writer.bearer_token_env
+    same = (
+        (writer.in_cluster and reader.in_cluster)
+        or (writer.kubeconfig and _file(writer) == _file(reader))
+        or (token and (token, writer.api_server) == (reader.bearer_token_env, reader.api_server))
+    )
+    if same:
+        problems.add(
+            (*path, "writer"),
+            "is the account that watches the cluster; quotas are changed under one of its own "
+            "(deploy/rbac-quota-writer.yaml)",
+        )
+
+
+def _file(account: Account) -> tuple[str | None, str | None]:
+    return account.kubeconfig, account.context
 
 
 def _check_url(url: str | None, path: Path, problems: Problems) -> None:

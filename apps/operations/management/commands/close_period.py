@@ -10,6 +10,7 @@ from apps.costs.domain.costing import Basis
 from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors import charging
 from apps.costs.services import CloseRefused, close_period
+from apps.costs.services.exporting_closed import keep_closed_files
 from apps.operations.management.periods import month
 
 
@@ -44,6 +45,14 @@ class Command(BaseCommand):
         self.stdout.write(f"{closed} is closed: {closed.row_count} rows, {closed.rows_sha256}")
         for name, sha in sorted(closed.files.items()):
             self.stdout.write(f"{name}: {sha}")
+        self._keep()
+
+    def _keep(self) -> None:
+        """Keep the files beside their hashes; where that fails, a worker tries again."""
+        try:
+            keep_closed_files(now=timezone.now())
+        except OSError as error:
+            self.stderr.write(f"The files could not be kept yet: {error.strerror}.")
 
 
 def _whoever() -> str:

@@ -2,11 +2,15 @@
 
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from datetime import date
 from pathlib import Path
+from shutil import copyfileobj
 from typing import Any, BinaryIO, cast
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
 
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.adapters import write
@@ -15,7 +19,11 @@ from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.domain.unallocated import STATEMENTS, Policy
 from apps.costs.selectors import charging, closed_period, period_file
 from apps.costs.services import sha256_of_file
+from apps.costs.services.exporting_closed import closed_copy
 from apps.operations.management.periods import month
+
+_BLOCK = 1 << 20
+_Put = Callable[[BinaryIO], object]
 
 
 class Command(BaseCommand):
@@ -42,6 +50,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         format_, period = FileFormat(options["format"]), month(options["period"])
+        if options["bom"] and format_.suffix != "csv":
+            raise CommandError(
+                "--bom is for CSV: the other formats tell by themselves what they are"
+            )
         try:
             file = period_file(
                 period,
@@ -50,10 +62,12 @@ class Command(BaseCommand):
                 basis=Basis(options["basis"]),
                 policy=Policy(options["policy"]),
             )
-            if options["output"] == "-":
-                _to_stdout(file, format_)
-                return
-            sha = _to_file(file, format_, Path(options["output"]), bom=options["bom"])
+            with ExitStack() as stack:
+                put = _writer(file, format_, period, stack, bom=options["bom"])
+                if options["output"] == "-":
+                    _to_stdout(put, format_)
+                    return
+                sha = _to_file(put, Path(options["output"]))
         except TooManyRows as error:
             raise CommandError(str(error)) from error
         except OSError as error:
@@ -81,12 +95,23 @@ class Command(BaseCommand):
             self.stdout.write(f"Closed on {closed.closed_at:%Y-%m-%d}; this is {said}.")
 
 
-def _to_file(file: CostFile, format_: FileFormat, path: Path, *, bom: bool) -> str:
+def _writer(
+    file: CostFile, format_: FileFormat, period: date, stack: ExitStack, *, bom: bool
+) -> _Put:
+    """Return what writes the file: of a closed month its kept bytes, else the rows."""
+    closed = closed_period(period)
+    if closed is None or bom or format_.value not in closed.files:
+        return lambda out: write(file, format_, out, bom=bom)
+    kept = stack.enter_context(closed_copy(closed, format_, now=timezone.now()).binary)
+    return lambda out: copyfileobj(kept, out, _BLOCK)
+
+
+def _to_file(put: _Put, path: Path) -> str:
     """Write beside the file first, so that a run that is cut short leaves no half of one."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as out:
         beside, opened = Path(out.name), cast("BinaryIO", out)
         try:
-            write(file, format_, opened, bom=bom)
+            put(opened)
             sha = sha256_of_file(opened)
             beside.chmod(0o640)
             beside.replace(path)
@@ -97,14 +122,13 @@ def _to_file(file: CostFile, format_: FileFormat, path: Path, *, bom: bool) -> s
     return sha
 
 
-def _to_stdout(file: CostFile, format_: FileFormat) -> None:
+def _to_stdout(put: _Put, format_: FileFormat) -> None:
     out: BinaryIO = sys.stdout.buffer
     if format_ is not FileFormat.XLSX:
-        write(file, format_, out)
+        put(out)
         return
     # A workbook is a zip file, which is not written from front to back.
     with tempfile.TemporaryFile() as beside:
-        write(file, format_, beside)
+        put(beside)
         beside.seek(0)
-        while block := beside.read(1 << 20):
-            out.write(block)
+        copyfileobj(beside, out, _BLOCK)

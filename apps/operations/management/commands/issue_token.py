@@ -62,9 +62,9 @@ class Command(BaseCommand):
 
     @transaction.atomic
     def _issue(self, person: Any, options: dict[str, Any]) -> services.IssuedToken:
-        now = timezone.now()
+        now, by = timezone.now(), services.from_command("issue_token")
         if options["replace"]:
-            services.revoke_named(person, options["name"], now=now)
+            services.revoke_named(person, options["name"], now=now, by=by)
         return services.issue_token(
             person,
             name=options["name"],
@@ -72,4 +72,5 @@ class Command(BaseCommand):
             days=options["days"],
             now=now,
             limited=False,
+            by=by,
         )

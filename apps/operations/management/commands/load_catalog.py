@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from apps.changes.selectors import writable_clusters
 from apps.operations.domain.difference import CatalogDifference
 from apps.operations.domain.located import CatalogError
 from apps.operations.services import CatalogNotStored, load_catalog
@@ -47,6 +48,11 @@ class Command(BaseCommand):
         else:
             for line in difference.lines():
                 self.stdout.write(line)
+        if not dry_run and (writable := writable_clusters()):
+            self.stdout.write(
+                f"Quotas can be changed by the portal in: {', '.join(writable)}; elsewhere by "
+                "commits (GitOps)"
+            )
         counts = ", ".join(f"{count} {action}" for action, count in difference.counts().items())
         self.stdout.write(f"Dry run, nothing written: {counts}" if dry_run else f"Loaded: {counts}")
 

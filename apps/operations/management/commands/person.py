@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
 
 from apps.accounts import services
 from apps.accounts.domain.roles import Role
@@ -30,8 +31,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--single-sign-on",
             action="store_true",
-            help="drop the password: it signs in through the sign-in provider, and belongs to "
-            "whom that first sends with its name",
+            help="hand it over: drop the password, end its sessions, revoke its tokens and forget "
+            "who signed in to it; it belongs to whom the sign-in provider next sends with its name",
         )
         parser.add_argument(
             "--deactivate", action="store_true", help="refuse its sign-ins and its tokens"
@@ -47,7 +48,8 @@ class Command(BaseCommand):
         )
         try:
             if services.person_exists(name):
-                self._tell(services.change_person(name, changes), "Changed")
+                by, now = services.from_command("person"), timezone.now()
+                self._tell(services.change_person(name, changes, by=by, now=now), "Changed")
             else:
                 self._tell(self._make(name, changes), "Made")
         except ValidationError as error:
@@ -61,7 +63,8 @@ class Command(BaseCommand):
             raise CommandError(f"nobody is called {name!r}, so there is nobody to deactivate")
         services.check_new_person(name, changes)
         password = None if changes.drops_password else _password(name)
-        return services.make_person(name, changes, password=password)
+        by, now = services.from_command("person"), timezone.now()
+        return services.make_person(name, changes, password=password, by=by, now=now)
 
     def _tell(self, person: services.Person, verb: str) -> None:
         state = "" if person.active else ", deactivated"

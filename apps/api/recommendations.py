@@ -1,0 +1,120 @@
+"""What could be had for less: parameters, rows and the endpoint."""
+
+from typing import Any
+
+from django.http.response import HttpResponseBase
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from apps.api import parameters
+from apps.api.documents import documented
+from apps.api.paging import page_response
+from apps.api.parameters import Names, choices, filters_of
+from apps.api.portal import PortalView, paging, visibility_in
+from apps.costs.domain.recommendations.follow_up import Verdict
+from apps.costs.domain.recommendations.recommendation import Confidence, Kind
+from apps.costs.domain.recommendations.states import State
+from apps.costs.selectors import recommendations as costs
+from apps.costs.selectors.recommendations import RecommendationFilters, RecommendationRow
+from apps.usage import selectors as usage
+
+_KINDS = [kind.value for kind in Kind]
+_STATES = [state.value for state in State]
+
+
+class RecommendationsQuery(parameters.PageQuery):
+    """Parameters of `recommendations`."""
+
+    cluster = Names(help_text="Only these clusters.")
+    tier = Names(help_text="Only these service tiers.")
+    team = Names(help_text="Only these teams.")
+    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
+    kind = Names(child=choices(_KINDS))
+    state = Names(child=choices(_STATES), help_text="open unless told.")
+
+
+class RecommendationSerializer(serializers.Serializer[Any]):
+    """One change and what it would save."""
+
+    id = serializers.IntegerField()
+    kind = serializers.ChoiceField(_KINDS)
+    cluster = serializers.CharField()
+    namespace = serializers.CharField(allow_null=True)
+    workload = serializers.CharField(
+        allow_null=True, help_text="Kind/name; of a quota ResourceQuota/name."
+    )
+    node = serializers.CharField(allow_null=True)
+    tier = serializers.CharField(allow_null=True)
+    team = serializers.CharField(allow_null=True)
+    change = serializers.CharField(help_text="What to do, in words.")
+    patch = serializers.CharField(
+        allow_null=True,
+        help_text="The same as a fragment of YAML or a command; null where neither.",
+    )
+    saving_per_month = serializers.FloatField(
+        allow_null=True, help_text="Of 730 hours, to the cent; null where there is no price."
+    )
+    currency = serializers.CharField(allow_null=True)
+    alternative = serializers.BooleanField(
+        help_text="Another one of the same subject saves more: do not add this one to it."
+    )
+    confidence = serializers.ChoiceField([confidence.value for confidence in Confidence])
+    reason = serializers.CharField(help_text="Why it is as certain as that.")
+    evidence = serializers.DictField(help_text="Figures by name, with their units.")
+    state = serializers.ChoiceField(_STATES)
+    first_seen = serializers.DateTimeField()
+    last_seen = serializers.DateTimeField()
+    dismiss_reason = serializers.CharField(allow_null=True)
+    verdict = serializers.ChoiceField(
+        [verdict.value for verdict in Verdict],
+        allow_null=True,
+        help_text="Of an accepted one, whether the saving came; null where that is not known.",
+    )
+    saved_per_month = serializers.FloatField(
+        allow_null=True, help_text="What it costs less a month than before it was accepted."
+    )
+
+
+class RecommendationsView(PortalView):
+    """What could be had for less."""
+
+    @documented(
+        "recommendations",
+        RecommendationsQuery,
+        RecommendationSerializer,
+        summary="Changes that would save money, of teams you see in detail.",
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = RecommendationsQuery.read(request.query_params)
+        usage.check_names(filters_of(query))
+        page = costs.recommendation_page(
+            filters=_filters(query), visibility=visibility_in(request), **paging(query)
+        )
+        records = [recommendation_record(row) for row in page.rows]
+        return page_response(request, records, page.next_cursor)
+
+
+def _filters(query: dict[str, Any]) -> RecommendationFilters:
+    names = {
+        name: tuple(query[name])
+        for name in ("cluster", "tier", "team", "namespace", "kind", "state")
+        if query.get(name)
+    }
+    return RecommendationFilters(**names)
+
+
+def recommendation_record(row: RecommendationRow) -> dict[str, Any]:
+    """Return what RecommendationSerializer describes."""
+    saving, saved = row.saving_per_month, row.saved_per_month
+    named = ("namespace", "workload", "node", "patch", "dismiss_reason", "verdict")
+    plain = (
+        *("kind", "cluster", "tier", "team", "change", "currency", "alternative", "confidence"),
+        *("reason", "evidence", "state", "first_seen", "last_seen"),
+    )
+    return {
+        "id": row.pk,
+        **{name: getattr(row, name) for name in plain},
+        **{name: getattr(row, name) or None for name in named},
+        "saving_per_month": None if saving is None else float(saving),
+        "saved_per_month": None if saved is None else float(saved),
+    }

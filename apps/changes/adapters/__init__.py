@@ -1,0 +1,1 @@
+"""What this room asks of the database beside its tables."""

@@ -1,0 +1,64 @@
+"""Clusters that left the catalog: nobody will tell when what lasts in them ends."""
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+
+from apps.clusters.domain.ledger import Source
+from apps.clusters.domain.window import from_seconds
+from apps.clusters.models import Cluster, NodeSpell, Pod
+from apps.clusters.services.ledger_writer import last_watched, present_pods
+from apps.clusters.services.names import chunks
+from apps.clusters.services.pod_book import PodBook, TrackedPod
+
+_OF_AN_END = ["lost", "end_reason", "runs", "deleted_at", "ended_at"]
+
+
+def retired_clusters() -> list[int]:
+    """Return the clusters that no catalog names any more. One query."""
+    return list(Cluster.objects.filter(active=False).order_by("pk").values_list("pk", flat=True))
+
+
+def end_ledger(cluster_ids: list[int], *, now: datetime) -> int:
+    """End the pods and nodes that last in clusters that were let go; return how many did.
+
+    They end when the cluster was last watched, as what goes while nobody watches does: should it
+    come back to the catalog, pods that are there after all live on. Rows that no watch wrote (of
+    pods learnt from series) stay as they are: an end once put to one would never go away.
+    """
+    pods = Pod.objects.filter(
+        cluster=OuterRef("pk"), deleted_at__isnull=True, source=Source.API.value
+    )
+    nodes = NodeSpell.objects.filter(node__cluster=OuterRef("pk"), end__isnull=True)
+    there = Cluster.objects.filter(pk__in=cluster_ids, watchspan__isnull=False).distinct()
+    lasting = there.filter(Exists(pods) | Exists(nodes)).order_by("pk").values_list("pk", flat=True)
+    return sum(_end(pk, now) for pk in list(lasting))
+
+
+@transaction.atomic
+def _end(cluster_id: int, now: datetime) -> int:
+    watched = last_watched(cluster_id)
+    if watched is None:
+        return 0
+    # One writer of a cluster's pods at a time.
+    list(Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True))
+    book = PodBook(present_pods(cluster_id))
+    book.listed((), now.timestamp(), watched)
+    gone = {uid: book.pods[uid] for uid in book.changed}
+    for uids in chunks(sorted(gone)):
+        rows = list(Pod.objects.filter(cluster_id=cluster_id, uid__in=list(uids)))
+        for row in rows:
+            _put_end(row, gone[row.uid])
+        Pod.objects.bulk_update(rows, _OF_AN_END)
+    at = min(now, from_seconds(watched))
+    spells = NodeSpell.objects.filter(node__cluster=cluster_id, end__isnull=True, start__lt=at)
+    return len(gone) + spells.update(end=at)
+
+
+def _put_end(row: Pod, tracked: TrackedPod) -> None:
+    record = tracked.record
+    row.lost, row.end_reason = tracked.lost, record.end_reason
+    row.runs = [list(run) for run in record.runs]
+    row.deleted_at = None if record.deleted is None else from_seconds(record.deleted)
+    row.ended_at = None if record.ended is None else from_seconds(record.ended)

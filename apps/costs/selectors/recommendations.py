@@ -1,0 +1,192 @@
+"""Recommendations: the largest saving first, to whom they are shown, and what they add up to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.db.models import Count, F, Q, QuerySet, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.costs.domain.recommendations.states import State
+from apps.costs.models import Recommendation, RecommendationRun
+from apps.usage.domain.rows import Page
+from apps.usage.selectors import CursorRefused, cursors
+
+_KIND = "recommendations"
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationFilters:
+    """Narrow a reading to these names; empty means all."""
+
+    cluster: tuple[str, ...] = ()
+    tier: tuple[str, ...] = ()
+    team: tuple[str, ...] = ()
+    namespace: tuple[str, ...] = ()
+    kind: tuple[str, ...] = ()
+    state: tuple[str, ...] = (State.OPEN.value,)
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationRow:
+    """One change and its saving in a month of 730 hours, None where there is no price.
+
+    `workload` reads `Kind/name`; of a quota `ResourceQuota/name`. `team_id` None: nobody's in
+    particular. `alternative`: another one of the same subject is counted instead of it. What came
+    of an accepted one is None until seven days were collected since.
+    """
+
+    pk: int
+    kind: str
+    cluster: str
+    namespace: str
+    workload: str
+    node: str
+    tier: str | None
+    team: str | None
+    team_id: int | None
+    change: str
+    patch: str
+    saving_per_month: Decimal | None
+    currency: str | None
+    confidence: str
+    reason: str
+    evidence: Mapping[str, Any]
+    alternative: bool
+    state: str
+    first_seen: datetime
+    last_seen: datetime
+    decided_by: str
+    decided_at: datetime | None
+    dismiss_reason: str
+    cost_before: Decimal | None
+    days_before: float | None
+    cost_after: Decimal | None
+    days_after: float | None
+    verdict: str
+    saved_per_month: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationSum:
+    """How many there are in a currency (empty: unpriced), and what they save together.
+
+    Of one subject's alternatives one counts, in both.
+    """
+
+    currency: str
+    count: int
+    saving_per_month: Decimal | None
+
+
+_COLUMNS = (
+    *("pk", "kind", "cluster__name", "namespace", "workload", "node", "tier__name", "team__name"),
+    *("team_id", "change", "patch", "saving_per_month", "currency", "confidence", "reason"),
+    *("evidence", "alternative", "state", "first_seen", "last_seen", "decided_by", "decided_at"),
+    *("dismiss_reason", "cost_before", "days_before", "cost_after", "days_after", "verdict"),
+    "saved_per_month",
+)
+_CURRENCY = _COLUMNS.index("currency")
+
+
+def recommendation_page(
+    *,
+    filters: RecommendationFilters,
+    visibility: Visibility,
+    cursor: str | None,
+    page_size: int,
+) -> Page[RecommendationRow]:
+    """Return one page, the largest saving first and unpriced ones last. One query.
+
+    Only of teams that the reader sees; those of no team are for who sees everything. Raises
+    CursorRefused.
+    """
+    rows = _rows(filters, visibility)
+    if cursor is not None:
+        rows = rows.filter(_after(cursor))
+    ordered = rows.order_by(F("saving_per_month").desc(nulls_last=True), "pk")
+    found = [_row(values) for values in ordered.values_list(*_COLUMNS)[: page_size + 1]]
+    shown = tuple(found[:page_size])
+    more = len(found) > page_size
+    return Page(shown, cursors.encode(_KIND, _place(shown[-1])) if more else None)
+
+
+def recommendation(pk: int, *, visibility: Visibility) -> RecommendationRow | None:
+    """Return one of any state; None where it is not there or not for this reader. One query."""
+    rows = _rows(RecommendationFilters(state=()), visibility).filter(pk=pk)
+    values = rows.values_list(*_COLUMNS).first()
+    return None if values is None else _row(values)
+
+
+def recommendation_sums(
+    *, filters: RecommendationFilters, visibility: Visibility
+) -> list[RecommendationSum]:
+    """Return what all rows of `recommendation_page` save together, by currency. One query."""
+    rows = _rows(filters, visibility).filter(alternative=False).order_by("currency")
+    sums = rows.values_list("currency").annotate(count=Count("pk"), saves=Sum("saving_per_month"))
+    return [RecommendationSum(*row) for row in sums]
+
+
+def kinds_found(
+    *, filters: RecommendationFilters, visibility: Visibility
+) -> list[tuple[str, str, int]]:
+    """Return (kind, state, how many), whatever kind and state the filters name. One query."""
+    every = RecommendationFilters(
+        filters.cluster, filters.tier, filters.team, filters.namespace, (), ()
+    )
+    rows = _rows(every, visibility).order_by("kind", "state")
+    return list(rows.values_list("kind", "state").annotate(count=Count("pk")))
+
+
+def recommended_at(*, visibility: Visibility) -> datetime | None:
+    """Return when evidence was last looked at; None before the first time. One query.
+
+    It tells nothing of anybody: `visibility` narrows nothing.
+    """
+    newest = RecommendationRun.objects.order_by("-at").values_list("at", flat=True)
+    return newest.first()
+
+
+def _rows(
+    filters: RecommendationFilters, visibility: Visibility
+) -> QuerySet[Recommendation, Recommendation]:
+    rows = Recommendation.objects.all()
+    if not visibility.everything:
+        rows = rows.filter(team_id__in=visibility.team_ids)
+    for column, names in (
+        ("cluster__name", filters.cluster),
+        ("tier__name", filters.tier),
+        ("team__name", filters.team),
+        ("namespace", filters.namespace),
+        ("kind", filters.kind),
+        ("state", filters.state),
+    ):
+        if names:
+            rows = rows.filter(**{f"{column}__in": names})
+    return rows
+
+
+def _row(values: tuple[Any, ...]) -> RecommendationRow:
+    given = list(values)
+    given[_CURRENCY] = given[_CURRENCY] or None
+    return RecommendationRow(*given)
+
+
+def _place(row: RecommendationRow) -> tuple[str, int]:
+    return "" if row.saving_per_month is None else f"{row.saving_per_month:f}", row.pk
+
+
+def _after(cursor: str) -> Q:
+    saving, pk = cursors.decode(_KIND, cursor, (str, int))
+    unpriced = Q(saving_per_month__isnull=True)
+    if saving == "":
+        return unpriced & Q(pk__gt=pk)
+    try:
+        known = Decimal(str(saving))
+    except InvalidOperation as error:
+        raise CursorRefused("this cursor does not belong to this list") from error
+    if not known.is_finite() or abs(known) >= Decimal(10) ** 18:
+        raise CursorRefused("this cursor does not belong to this list")
+    return unpriced | Q(saving_per_month__lt=known) | Q(saving_per_month=known, pk__gt=pk)

@@ -1,0 +1,132 @@
+"""What workloads of a cluster could be moved to: tiers, profiles, models and spot prices."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.tiers import (
+    CapacityType,
+    Sharing,
+    TierRule,
+    mig_profile,
+    tier_of,
+    unit_weight,
+)
+from apps.clusters.models import Cluster, NodeSpell
+from apps.clusters.selectors import TierRow, tier_rows
+from apps.costs.domain.recommendations.evidence import Model, Offers, SharedTier
+from apps.costs.domain.recommendations.gpus import card_memory_mib
+from apps.costs.services.evidence_span import PriceInForce
+from apps.usage.models import TierDay
+
+_SHARED = (Sharing.TIME_SLICED.value, Sharing.MPS.value)
+_RECENT = timedelta(days=7)
+_MIG_RESOURCE = "nvidia.com/mig-"
+
+
+class Pool(NamedTuple):
+    """Cards of one kind that a cluster had lately."""
+
+    tier: str
+    gpu_model: str
+    capacity_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one unit of a tier is: how it is asked for, and its GPU-equivalents."""
+
+    resource: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class OfferBook:
+    """Everything that a cluster offers; each team may be let into some of its tiers."""
+
+    cluster: str
+    tiers: Mapping[str, TierRow]
+    units: Mapping[str, Unit]
+    pools: Sequence[Pool]
+    prices: PriceInForce
+
+    def sharing(self, tier: str) -> Sharing | None:
+        """Return how a tier shares its cards; None for one without a rule."""
+        row = self.tiers.get(tier)
+        return Sharing(row.sharing) if row is not None and row.sharing else None
+
+    def offers(self, team: str) -> Offers:
+        """Return what a team's workloads could be moved to."""
+        pools = [pool for pool in self.pools if self._lets_in(pool.tier, team)]
+        return Offers(
+            mig_profiles=_profiles(pools, self.tiers),
+            shared_tiers=tuple(self._shared(pools)),
+            models=tuple(self._models(pools)),
+            spot_prices={
+                pool.gpu_model: price for pool in pools if (price := self._spot(pool)) is not None
+            },
+        )
+
+    def _lets_in(self, tier: str, team: str) -> bool:
+        row = self.tiers.get(tier)
+        return row is not None and (not row.allowed_teams or team in row.allowed_teams)
+
+    def _shared(self, pools: Iterable[Pool]) -> Iterator[SharedTier]:
+        for tier, model in sorted({(pool.tier, pool.gpu_model) for pool in pools}):
+            row, unit = self.tiers[tier], self.units.get(tier)
+            if row.sharing in _SHARED and unit is not None:
+                yield SharedTier(tier, model, unit.weight, unit.resource, row.node_selector)
+
+    def _models(self, pools: Iterable[Pool]) -> Iterator[Model]:
+        for pool in pools:
+            row, memory = self.tiers[pool.tier], card_memory_mib(pool.gpu_model)
+            price, _ = self.prices.of(self.cluster, *pool)
+            if row.sharing != Sharing.EXCLUSIVE.value or memory is None or price is None:
+                continue
+            resource = row.resources[0] if len(row.resources) == 1 else ""
+            yield Model(pool.gpu_model, memory, price, pool.tier, resource, row.node_selector)
+
+    def _spot(self, pool: Pool) -> Decimal | None:
+        return self.prices.of(self.cluster, "", pool.gpu_model, CapacityType.SPOT.value)[0]
+
+
+def offer_book(
+    cluster: Cluster, last: date, rules: Sequence[TierRule], prices: PriceInForce
+) -> OfferBook:
+    """Return what a cluster offered in the week up to `last`. Four queries."""
+    tiers = {row.name: row for row in tier_rows(visibility=EVERYTHING) if not row.builtin}
+    recent = TierDay.objects.filter(
+        cluster=cluster, day__gt=last - _RECENT, day__lte=last, capacity__gt=0
+    )
+    pools = recent.order_by().values_list("tier__name", "gpu_model__name", "capacity_type")
+    return OfferBook(
+        cluster=cluster.name,
+        tiers=tiers,
+        units=_units(cluster, rules),
+        pools=[Pool(*row) for row in sorted(pools.distinct()) if row[0] in tiers],
+        prices=prices,
+    )
+
+
+def _units(cluster: Cluster, rules: Sequence[TierRule]) -> dict[str, Unit]:
+    """Return what a unit of each tier is, where all its nodes offer it alike."""
+    found: dict[str, set[Unit]] = {}
+    spells = NodeSpell.objects.filter(node__cluster=cluster, end__isnull=True).order_by("pk")
+    for labels, capacity in spells.values_list("labels", "capacity"):
+        for resource in capacity:
+            tier = tier_of(resource, labels, rules)
+            found.setdefault(tier, set()).add(Unit(resource, unit_weight(resource, labels)))
+    return {tier: units.pop() for tier, units in found.items() if len(units) == 1}
+
+
+def _profiles(pools: Iterable[Pool], tiers: Mapping[str, TierRow]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for pool in pools:
+        row = tiers[pool.tier]
+        if row.sharing == Sharing.MIG.value:
+            named = (r for r in row.resources if r.startswith(_MIG_RESOURCE))
+            found.setdefault(pool.gpu_model, set()).update(mig_profile(r, {}) for r in named)
+    return {model: tuple(sorted(profiles)) for model, profiles in found.items()}

@@ -1,0 +1,108 @@
+"""Over which days evidence is gathered, and how much of them was collected."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from django.db.models import Max
+
+from apps.clusters.domain.calendar import day_of, day_start
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
+from apps.clusters.selectors import report
+from apps.costs.selectors.prices import price_book
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow, Day
+
+EVIDENCE_DAYS = 30
+_COLLECTED = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
+_FRESH = timedelta(hours=6)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSpan:
+    """Some days of a cluster up to and with `last`, and the hours collected on each of them.
+
+    `newest_hour` is the newest collected one; None where it is too old to say anything of now.
+    """
+
+    cluster: Cluster
+    first: date
+    last: date
+    zone: ZoneInfo
+    hours: Mapping[date, int]
+    newest_hour: datetime | None
+
+    @property
+    def window(self) -> Window:
+        end = day_start(self.last + timedelta(days=1), self.zone)
+        return Window(day_start(self.first, self.zone), end)
+
+    def days(self, since: date) -> float:
+        """Return how many days were collected from the day `since` on."""
+        return sum(count for day, count in self.hours.items() if day >= since) / 24
+
+    def coverage(self, since: date) -> float:
+        """Return which part of all hours from the day `since` on was collected.
+
+        Days before the first collected one are not counted: how many there are says `days`.
+        """
+        began = max(since, min(self.hours, default=self.first))
+        hours = (self.window.end - day_start(began, self.zone)) / timedelta(hours=1)
+        return min(1.0, self.days(since) * 24 / hours) if hours > 0 else 0.0
+
+
+def newest_day(cluster: Cluster) -> date | None:
+    """Return the newest day whose workload sums are there. One query."""
+    newest: date | None = Day.objects.filter(cluster=cluster, rolled=True).aggregate(
+        newest=Max("day")
+    )["newest"]
+    return newest
+
+
+def span_of(
+    cluster: Cluster, last: date, *, now: datetime, days: int = EVIDENCE_DAYS
+) -> EvidenceSpan:
+    """Return the `days` days up to `last`. Two queries."""
+    zone = report().zone
+    first = last - timedelta(days=days - 1)
+    since = day_start(first, zone)
+    collected = list(
+        CollectionWindow.objects.filter(cluster=cluster, hour__gte=since, state__in=_COLLECTED)
+        .order_by("hour")
+        .values_list("hour", flat=True)
+    )
+    by_day = Counter(day_of(hour, zone) for hour in collected)
+    newest = collected[-1] if collected else None
+    return EvidenceSpan(
+        cluster=cluster,
+        first=first,
+        last=last,
+        zone=zone,
+        hours={day: count for day, count in sorted(by_day.items()) if day <= last},
+        newest_hour=newest if newest is not None and newest >= now - _FRESH else None,
+    )
+
+
+class PriceInForce:
+    """The prices of one moment, read once. One query."""
+
+    def __init__(self, at: datetime) -> None:
+        self._book = price_book(at)
+        self._at = at
+
+    def of(
+        self, cluster: str, tier: str, gpu_model: str, capacity_type: str
+    ) -> tuple[Decimal | None, str]:
+        """Return (price per GPU-hour after discounts, currency); None and empty: unpriced."""
+        entry = self._book.price(
+            cluster=cluster,
+            tier=tier,
+            gpu_model=gpu_model,
+            capacity_type=capacity_type,
+            at=self._at,
+        )
+        return (None, "") if entry is None else (entry.contracted, entry.currency)

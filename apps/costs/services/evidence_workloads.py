@@ -1,0 +1,291 @@
+"""What the workloads of a tier did over thirty days, from the facts of their days."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from math import fsum
+from typing import Any, NamedTuple
+
+from django.db.models import Max, Min, Sum
+
+from apps.clusters.domain.tiers import Sharing
+from apps.clusters.models import Pod, Tier
+from apps.costs.domain.recommendations.evidence import GpuActivity, WorkloadEvidence
+from apps.costs.domain.recommendations.gpus import RESTARTABLE, card_memory_mib
+from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
+from apps.costs.domain.recommendations.sharing import LOOKED_BACK_HOURS
+from apps.costs.services.evidence_span import EvidenceSpan, PriceInForce
+from apps.usage.domain.activity import (
+    CLASSES,
+    LETTERS,
+    lower_edge,
+    most_active_first,
+    percentile,
+    summed,
+)
+from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.models import PodHour, WorkloadActivityDay, WorkloadDay
+
+P95 = 0.95
+STILL_THERE_DAYS = 7
+"""A workload that held nothing for longer is over: nothing about it can be changed."""
+_IDS_AT_A_TIME = 1000
+_ROWS_AT_A_TIME = 2000
+_COMPLETED = "Completed"
+_KEY = ("workload_id", "team_id", "gpu_model_id", "capacity_type")
+_SUMS = ("allocated", "not_running", "unmeasured", "idle", "underused", "busy")
+
+_Key = tuple[int, int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OfTeam:
+    """Evidence, whose it is, and the workload's id."""
+
+    evidence: WorkloadEvidence
+    team_id: int
+    team: str
+    workload_id: int
+
+
+class _Held(NamedTuple):
+    key: _Key
+    team: str
+    namespace: str
+    kind: str
+    name: str
+    gpu_model: str
+    first: date
+    last: date
+    amounts: Amounts
+
+
+@dataclass(slots=True)
+class _Active:
+    """What a workload's days of activity add up to; `gpus` None: not told, or all were active."""
+
+    days: int = 0
+    slots: list[int] = field(default_factory=lambda: [0] * CLASSES)
+    resources: set[str] = field(default_factory=set)
+    units: set[float] = field(default_factory=set)
+    gpus: dict[str, str] | None = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Runs:
+    ended: int = 0
+    restarts: int = 0
+    finished_after_restart: int = 0
+    run_hours: list[float] = field(default_factory=list)
+
+
+def workload_evidence(
+    span: EvidenceSpan, tier: Tier, sharing: Sharing, prices: PriceInForce
+) -> Iterator[OfTeam]:
+    """Yield what each workload did that held something of a tier and is still there.
+
+    One that held cards of several models or capacity types is looked at for the kind that it
+    held last, then for that of which it held most. Four queries, and one for every thousand
+    notebooks.
+    """
+    held = _held(span, tier)
+    active = _activity(span, tier)
+    runs = _runs(span, tier)
+    found = [_evidence(span, tier, sharing, one, active, runs, prices) for one in held]
+    notebooks = [one.workload_id for one in found if one.evidence.is_notebook]
+    idle = _idle_now(span, tier, notebooks)
+    for one in found:
+        since = idle.get(one.workload_id, 0.0)
+        yield one if not since else _idle_for(one, since)
+
+
+def _idle_for(one: OfTeam, since: float) -> OfTeam:
+    return replace(one, evidence=replace(one.evidence, idle_hours_now=since))
+
+
+def _held(span: EvidenceSpan, tier: Tier) -> list[_Held]:
+    rows = WorkloadDay.objects.filter(
+        cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last
+    )
+    names = (
+        *("team__name", "workload__namespace__name", "workload__kind", "workload__name"),
+        "gpu_model__name",
+    )
+    sums = {f"sum_{name}": Sum(name) for name in _SUMS}
+    grouped = (
+        rows.order_by()
+        .values_list(*_KEY, *names)
+        .annotate(since=Min("day"), until=Max("day"), **sums, peak=Max("memory_peak_mib"))
+    )
+    most: dict[int, _Held] = {}
+    for row in grouped.iterator(_ROWS_AT_A_TIME):
+        one = _held_of(row)
+        known = most.get(one.key[0])
+        if known is None or _rank(one) > _rank(known):
+            most[one.key[0]] = one
+    oldest = span.last - timedelta(days=STILL_THERE_DAYS)
+    return [one for _, one in sorted(most.items()) if one.last > oldest]
+
+
+def _held_of(row: tuple[Any, ...]) -> _Held:
+    key, (team, namespace, kind, name, model), (since, until) = row[:4], row[4:9], row[9:11]
+    amounts = Amounts(**dict(zip(_SUMS, map(int, row[11:17]), strict=True)))
+    amounts.memory_peak_mib = row[17]
+    return _Held(key, team, namespace, kind, name, model, since, until, amounts)
+
+
+def _rank(one: _Held) -> tuple[date, int, _Key]:
+    return one.last, one.amounts.allocated, one.key
+
+
+def _evidence(
+    span: EvidenceSpan,
+    tier: Tier,
+    sharing: Sharing,
+    one: _Held,
+    active: Mapping[_Key, _Active],
+    runs: Mapping[int, _Runs],
+    prices: PriceInForce,
+) -> OfTeam:
+    did, ran = active.get(one.key, _Active()), runs.get(one.key[0], _Runs())
+    price, currency = prices.of(span.cluster.name, tier.name, one.gpu_model, one.key[3])
+    known = did.days >= LEAST_DAYS
+    evidence = WorkloadEvidence(
+        subject=Subject(span.cluster.name, one.namespace, f"{one.kind}/{one.name}", tier.name),
+        sharing=sharing,
+        gpu_model=one.gpu_model,
+        capacity_type=one.key[3],
+        owner_kind=one.kind,
+        days=span.days(one.first),
+        gpu_hours=hours(one.amounts.allocated),
+        units=int(max(did.units, default=0)),
+        coverage=one.amounts.coverage_ratio,
+        mean_activity=one.amounts.utilization_ratio,
+        p95_activity=percentile(did.slots, P95) if known else None,
+        idle_gpu_hours=hours(one.amounts.idle),
+        memory_peak_mib=one.amounts.memory_peak_mib,
+        card_memory_mib=card_memory_mib(one.gpu_model),
+        gpus=_gpus(did) if known else (),
+        runs=ran.ended,
+        restarts=ran.restarts,
+        finished_after_restart=ran.finished_after_restart,
+        mean_run_hours=fsum(ran.run_hours) / len(ran.run_hours) if ran.run_hours else None,
+        resource=next(iter(did.resources)) if len(did.resources) == 1 else "",
+        price_per_gpu_hour=price,
+        currency=currency,
+    )
+    return OfTeam(evidence, one.key[1], one.team, one.key[0])
+
+
+# ---------------------------------------------------------------- activity
+
+
+def _activity(span: EvidenceSpan, tier: Tier) -> dict[_Key, _Active]:
+    rows = WorkloadActivityDay.objects.filter(
+        cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last
+    ).order_by("day", "pk")
+    found: dict[_Key, _Active] = defaultdict(_Active)
+    columns = ("slots", "resource", "least_units", "most_units", "gpus")
+    for *key, slots, resource, least, most, gpus in rows.values_list(*_KEY, *columns).iterator(
+        _ROWS_AT_A_TIME
+    ):
+        of = found[_key(key)]
+        of.days += 1
+        of.slots = summed((of.slots, slots))
+        of.resources.add(resource)
+        of.units |= {least, most}
+        of.gpus = _with(of.gpus, gpus)
+    return found
+
+
+def _key(values: Iterable[Any]) -> _Key:
+    workload, team, model, kind = values
+    return workload, team, model, kind
+
+
+def _with(known: dict[str, str] | None, more: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the highest class of each pod's devices over one more day."""
+    if known is None or more is None:
+        return None
+    for pod, letters in more.items():
+        before = known.get(pod, LETTERS[0] * len(letters))
+        known[pod] = "".join(map(max, before, letters))
+    return known
+
+
+def _gpus(did: _Active) -> tuple[GpuActivity, ...]:
+    """Return what is certain of each GPU of a pod; empty where pods differ or it is not known."""
+    if not did.gpus or len(did.units) != 1:
+        return ()
+    return tuple(GpuActivity(lower_edge(class_)) for class_ in most_active_first(did.gpus))
+
+
+# ---------------------------------------------------------------- runs
+
+
+def _runs(span: EvidenceSpan, tier: Tier) -> dict[int, _Runs]:
+    """Return how pods of work that can be restarted ended, by workload."""
+    window = span.window
+    pods = Pod.objects.filter(
+        cluster=span.cluster,
+        tier=tier,
+        workload__kind__in=sorted(RESTARTABLE),
+        ended_at__gte=window.start,
+        ended_at__lt=window.end,
+        started_at__isnull=False,
+    ).order_by("pk")
+    found: dict[int, _Runs] = defaultdict(_Runs)
+    columns = ("workload_id", "runs", "end_reason", "started_at", "ended_at")
+    for workload, spans, reason, started, ended in pods.values_list(*columns).iterator(
+        _ROWS_AT_A_TIME
+    ):
+        of = found[workload]
+        again = max(0, len(spans) - 1)
+        of.ended += 1
+        of.restarts += again
+        of.finished_after_restart += bool(again) and reason == _COMPLETED
+        of.run_hours.append((ended - started) / timedelta(hours=1))
+    return found
+
+
+# ---------------------------------------------------------------- idle now
+
+
+def _idle_now(span: EvidenceSpan, tier: Tier, workloads: list[int]) -> dict[int, float]:
+    """Return for how many hours up to the newest collected one each workload was idle.
+
+    An hour counts whose measured time was idle throughout: nothing underused, unmeasured or not
+    running. What is longer ago than LOOKED_BACK_HOURS is not looked at.
+    """
+    newest = span.newest_hour
+    if newest is None:
+        return {}
+    since = newest - timedelta(hours=LOOKED_BACK_HOURS - 1)
+    found: dict[int, float] = {}
+    for at in range(0, len(workloads), _IDS_AT_A_TIME):
+        some = workloads[at : at + _IDS_AT_A_TIME]
+        rows = PodHour.objects.filter(
+            cluster=span.cluster, hour__gte=since, tier=tier, workload_id__in=some
+        )
+        sums = (
+            rows.order_by()
+            .values_list("workload_id", "hour")
+            .annotate(
+                was_idle=Sum("idle"), rest=Sum("underused") + Sum("unmeasured") + Sum("not_running")
+            )
+        )
+        idle: dict[int, set[datetime]] = defaultdict(set)
+        for workload, hour, was_idle, rest in sums:
+            if was_idle > 0 and not rest:
+                idle[workload].add(hour)
+        found |= {workload: _up_to(newest, hours_) for workload, hours_ in idle.items()}
+    return found
+
+
+def _up_to(newest: datetime, hours_: set[datetime]) -> float:
+    """Return how many hours in a row up to the newest one are among `hours_`."""
+    count = 0
+    while newest - timedelta(hours=count) in hours_:
+        count += 1
+    return float(count)

@@ -1,0 +1,272 @@
+"""Cost files written in the background: asked for, written by whoever has the lease, deleted.
+
+The row is what is to be done; a message only says that there is something. A writer that is
+killed leaves its lease to run out, and the next one begins the file anew.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import BinaryIO, Final
+
+from celery import current_app
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.accounts.permissions import NotAllowed, Visibility, visibility_of
+from apps.clusters.selectors import report
+from apps.costs.adapters import Stored, removed, stored, swept, write
+from apps.costs.domain.costing import Basis
+from apps.costs.domain.exports import MOST_ATTEMPTS, Asked, ExportState, counted
+from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
+from apps.costs.domain.unallocated import Policy
+from apps.costs.models import Export
+from apps.costs.selectors.exports import check_still_sees, exports_folder
+from apps.costs.selectors.files import (
+    cost_file,
+    days_question,
+    month_rows_expected,
+    period_file,
+)
+from apps.costs.selectors.lengths import rows_expected
+from apps.costs.selectors.periods import closed_period
+from apps.usage.selectors import GroupingRefused
+
+TASK: Final = "costs.write_export"
+LEASE: Final = timedelta(minutes=5)
+MOST_OPEN: Final = 5
+"""So many files of one person may wait or be written at a time."""
+_TELL_SECONDS: Final = 1.0
+_KEPT_ROWS: Final = timedelta(days=30)
+_STRAY: Final = timedelta(days=1)
+_MESSAGE_LASTS: Final = timedelta(minutes=1)
+_OPEN: Final = (ExportState.QUEUED.value, ExportState.RUNNING.value)
+
+logger = logging.getLogger(__name__)
+
+
+class ExportRefused(ValueError):
+    """A file cannot be asked for now; the text says why and what to do."""
+
+
+class LeaseLost(Exception):
+    """Somebody else writes this file now, or nobody is to write it any more."""
+
+
+def ask_export(user: User, asked: Asked, format_: FileFormat, *, now: datetime) -> int:
+    """Note that somebody wants a file, and tell a worker; return its id. One transaction.
+
+    What is being made for them already is not made twice. Raises ExportRefused, and TooManyRows
+    where a workbook is sure to be too long.
+    """
+    visibility = visibility_of(user)
+    asked = _as_charged(asked)
+    question = asked.record()
+    # Opens it as the worker will: what is refused is refused at once, before anybody waits.
+    file_of(asked, format_, visibility)
+    with transaction.atomic():
+        mine = Export.objects.select_for_update().filter(asked_by=user, state__in=_OPEN)
+        open_ones = list(mine.order_by("pk"))
+        for row in open_ones:
+            if row.format == format_.value and row.question == question:
+                return row.pk
+        if len(open_ones) >= MOST_OPEN:
+            raise ExportRefused(
+                f"{MOST_OPEN} files of yours are being written: wait until one of them is done."
+            )
+        made = Export.objects.create(
+            asked_by=user,
+            subject=asked.subject.value,
+            format=format_.value,
+            question=question,
+            everything=visibility.everything,
+            team_ids=sorted(visibility.team_ids),
+            asked_at=now,
+        )
+        transaction.on_commit(partial(_send, made.pk), robust=True)
+    return made.pk
+
+
+def _as_charged(asked: Asked) -> Asked:
+    """Return what is asked on the terms that its file will have: a closed month keeps its own."""
+    closed = closed_period(asked.month) if asked.month else None
+    if closed is None:
+        return asked
+    return replace(asked, basis=Basis(closed.basis), policy=Policy(closed.policy))
+
+
+def file_of(asked: Asked, format_: FileFormat, visibility: Visibility) -> CostFile:
+    """Return the file that was asked for, to be written. Raises TooManyRows, GroupingRefused."""
+    if asked.month is not None:
+        return period_file(
+            asked.month, format_, visibility=visibility, basis=asked.basis, policy=asked.policy
+        )
+    if asked.window is None:
+        raise ExportRefused("A file is of a month or of some days.")
+    question = days_question(asked.window, asked.basis, asked.policy)
+    return cost_file(question, format_, visibility=visibility)
+
+
+def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> int:
+    """Write a file that was asked for, unless somebody else does; return how many were written.
+
+    What goes wrong for good is noted on it, in a sentence. Where the database is away the lease
+    runs out and another writer takes it anew. Raises DatabaseError.
+    """
+    row = _taken(pk, clock())
+    if row is None:
+        return 0
+    try:
+        done = _written(row, clock)
+    except LeaseLost:
+        logger.info("export %s is written by somebody else, or not wanted any more", pk)
+        return 0
+    except (TooManyRows, GroupingRefused, NotAllowed, ExportRefused) as refusal:
+        _failed(row, str(refusal), clock())
+        return 0
+    except OSError as error:
+        logger.warning("export %s cannot be written: %s", pk, error)
+        _failed(row, f"The file cannot be written on the server: {error.strerror}.", clock())
+        return 0
+    except DatabaseError:
+        raise
+    except Exception:
+        logger.exception("export %s failed", pk)
+        _failed(row, "An error of the portal's; the log of the worker shows where.", clock())
+        return 0
+    return _done(row, *done, at=clock())
+
+
+def _taken(pk: int, now: datetime) -> Export | None:
+    """Take the lease of a file that nobody writes; None where there is none."""
+    free = Q(lease_until__isnull=True) | Q(lease_until__lte=now)
+    with transaction.atomic():
+        rows = Export.objects.select_for_update(of=("self",)).select_related("asked_by")
+        row = rows.filter(free, pk=pk, state__in=_OPEN).first()
+        if row is None:
+            return None
+        row.lease, row.lease_until = secrets.token_hex(16), now + LEASE
+        row.state, row.started_at = ExportState.RUNNING.value, now
+        row.attempts, row.rows_written = row.attempts + 1, 0
+        row.save()
+    if row.attempts > MOST_ATTEMPTS:
+        said = f"It was begun {MOST_ATTEMPTS} times and its writer was lost each time."
+        _failed(row, f"{said} Ask for less of it, or as CSV.", now)
+        return None
+    return row
+
+
+def _written(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str]:
+    asked, format_ = Asked.of(row.question), FileFormat(row.format)
+    if not row.asked_by.is_active:
+        raise ExportRefused("The account that asked for it is switched off.")
+    check_still_sees(row, visibility_of(row.asked_by))
+    visibility = Visibility(everything=row.everything, team_ids=frozenset(row.team_ids))
+    _note(row, clock(), rows_expected=_expected(asked, visibility))
+    file = file_of(asked, format_, visibility)
+
+    def tell(count: int) -> None:
+        _note(row, clock(), rows_written=count)
+
+    rows = counted(file.rows, tell, clock=time.monotonic, every_seconds=_TELL_SECONDS)
+    telling = replace(file, rows=rows)
+
+    def put(out: BinaryIO) -> None:
+        write(telling, format_, out, bom=asked.bom)
+
+    name = f"{row.pk}-{row.lease}.{format_.suffix}"
+    return stored(exports_folder(), lambda _sha: name, put), file_name(
+        file, name_of(asked, format_), format_
+    )
+
+
+def name_of(asked: Asked, format_: FileFormat) -> str:
+    """Return the first part of a download's name: what it holds."""
+    kind = "focus" if format_.is_focus else "costs"
+    return f"{kind}-{asked.month:%Y-%m}" if asked.month else kind
+
+
+def _expected(asked: Asked, visibility: Visibility) -> int | None:
+    if asked.month is not None:
+        return month_rows_expected(asked.month, visibility=visibility)
+    if asked.window is None:
+        return None
+    question = days_question(asked.window, asked.basis, asked.policy)
+    return rows_expected(question, visibility=visibility, zone=report().zone)
+
+
+def _note(row: Export, now: datetime, **values: object) -> None:
+    """Write to a row that is ours and renew the lease. Raises LeaseLost."""
+    mine = Export.objects.filter(pk=row.pk, lease=row.lease, state=ExportState.RUNNING.value)
+    if not mine.update(lease_until=now + LEASE, **values):
+        raise LeaseLost(str(row.pk))
+
+
+def _done(row: Export, file: Stored, name: str, *, at: datetime) -> int:
+    try:
+        _note(
+            row,
+            at,
+            state=ExportState.DONE.value,
+            ended_at=at,
+            path=file.path.name,
+            size=file.size,
+            sha256=file.sha256,
+            file_name=name,
+            error="",
+        )
+    except LeaseLost:
+        removed(file.path)
+        return 0
+    logger.info("export %s: %s bytes in %s", row.pk, file.size, at - (row.started_at or at))
+    return 1
+
+
+def _failed(row: Export, why: str, now: datetime) -> None:
+    mine = Export.objects.filter(pk=row.pk, lease=row.lease, state=ExportState.RUNNING.value)
+    mine.update(state=ExportState.FAILED.value, error=why, ended_at=now, lease_until=None)
+
+
+def _send(pk: int) -> None:
+    current_app.send_task(TASK, kwargs={"export_id": pk})
+
+
+# ---------------------------------------------------------------- what is left to do, and to tidy
+
+
+def tend_exports(*, now: datetime) -> int:
+    """Tell workers of files that nobody writes, and delete what is old; return how many were told.
+
+    To tell twice does no harm: whoever comes second finds the lease taken.
+    """
+    lost = Q(state=ExportState.RUNNING.value, lease_until__lte=now)
+    forgotten = Q(state=ExportState.QUEUED.value, asked_at__lte=now - _MESSAGE_LASTS)
+    due = list(Export.objects.filter(lost | forgotten).order_by("pk").values_list("pk", flat=True))
+    for pk in due:
+        _send(pk)
+    sweep_exports(now=now)
+    return len(due)
+
+
+def sweep_exports(*, now: datetime) -> int:
+    """Delete files that were kept long enough, and what nobody knows; return how many."""
+    old = Export.objects.filter(
+        state=ExportState.DONE.value, ended_at__lte=now - timedelta(days=settings.EXPORT_DAYS)
+    )
+    count = 0
+    for row in old.order_by("pk"):
+        # First the row: a file without one is found by the sweep, a row without a file is a lie.
+        if old.filter(pk=row.pk).update(state=ExportState.EXPIRED.value):
+            removed(exports_folder() / row.path)
+            count += 1
+    over = (ExportState.EXPIRED.value, ExportState.FAILED.value)
+    Export.objects.filter(state__in=over, ended_at__lte=now - _KEPT_ROWS).delete()
+    known = set(Export.objects.filter(state=ExportState.DONE.value).values_list("path", flat=True))
+    return count + swept(exports_folder(), known, before=now - _STRAY)

@@ -1,0 +1,166 @@
+"""What changed of that from which hours are computed: facts, promises, and what waited."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db.models import Count, Max, Q
+
+from apps.clusters.domain.calendar import day_of, day_start, hour_floor
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.fairness.models import FairDate, FairLook, FairWindow
+from apps.fairness.services.facts import collections_digests
+from apps.fairness.services.promises import mark_of_all, marks
+from apps.fairness.services.waiting import half_hours, read_waited, waits_digests
+from apps.pending.models import WaitDay
+from apps.usage.models import CollectionWindow
+
+_WHOLE = timedelta(days=1)
+"""So often all hours are looked through; in between only what was written since."""
+_LATE = timedelta(hours=6)
+"""What says when it was written may be seen so much later: its transaction lasted."""
+_RECENT = timedelta(hours=12)
+"""So long after a day ends what waited in its hours is looked at again itself; of older days when
+their sums are written anew."""
+_DAYS_AT_ONCE = 10
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Hours that are to be computed, newest first, and what to note when they are.
+
+    `days` tells for older days, whose hours were held against what waited in them, which sums
+    there were then (as FairDate.waits). `more`: there are other such days left. `look` has the
+    fields of FairLook.
+    """
+
+    hours: Sequence[datetime]
+    days: Mapping[date, str]
+    more: bool
+    look: Mapping[str, object]
+
+
+class _Day(NamedTuple):
+    day: date
+    start: datetime
+    end: datetime
+    waits: str
+
+
+def changes(*, now: datetime) -> Changes:
+    """Return what is to be computed. Hours of which no cluster has facts are not.
+
+    Nor are those whose day's hours were deleted. Looks at all there is once a day, else at what
+    was written since the last look that was noted. At most some 17 queries, and six for each of
+    ten older days in which the waits may have changed.
+    """
+    last = FairLook.objects.order_by("pk").first()
+    if last is not None and not timedelta(0) <= now - last.whole_at < _WHOLE:
+        last = None
+    first = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
+    # Before anything is held against it: what is written meanwhile is seen the next time.
+    newest = WaitDay.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    due = _of_facts(first, now, last)
+    kept = FairDate.objects.filter(pruned=False, end__gt=first).order_by("day").first()
+    mark = ""
+    if kept is not None:
+        mark = mark_of_all(kept.start)
+        if last is None or last.promises != mark:
+            due |= _of_promises(kept.start)
+    due |= _of_recent_waits(now)
+    checked, more = _older_days(now, last)
+    for day in checked:
+        due |= _of_waits(Window(day.start, day.end))
+    whole_at = now if last is None else last.whole_at
+    return Changes(
+        hours=_kept(due, first),
+        days={day.day: day.waits for day in checked},
+        more=more,
+        look={"at": now, "whole_at": whole_at, "wait_rows": newest, "promises": mark},
+    )
+
+
+def note(found: Changes) -> None:
+    """Note that all that was due by a look was computed: the next one goes on from there."""
+    FairLook.objects.update_or_create(pk=1, defaults=dict(found.look))
+
+
+def _of_facts(first: datetime, now: datetime, last: FairLook | None) -> set[datetime]:
+    """Return the hours that were collected, or collected again, since they were computed."""
+    hours = Q(hour__gte=first, hour__lt=now)
+    if last is not None:
+        since = last.at - _LATE
+        written = Q(collected_at__gte=since) | Q(attempted_at__gte=since)
+        lately = CollectionWindow.objects.filter(hours, written).order_by()
+        hours = Q(hour__in=lately.values("hour"))
+    found = collections_digests(hours)
+    if not found:
+        return set()
+    windows = FairWindow.objects.filter(hour__gte=min(found)).order_by("pk")
+    known = dict(windows.values_list("hour", "facts"))
+    return {hour for hour, digest in found.items() if known.get(hour) != digest}
+
+
+def _of_promises(first: datetime) -> set[datetime]:
+    """Return the computed hours in which teams were entitled to something else."""
+    rows = FairWindow.objects.filter(hour__gte=first).order_by("hour")
+    known = list(rows.values_list("hour", "promises"))
+    found = marks([hour for hour, _ in known])
+    return {hour for (hour, was), mark in zip(known, found, strict=True) if was != mark}
+
+
+def _of_recent_waits(now: datetime) -> set[datetime]:
+    """Return the computed hours of today, and of days that ended lately, with other waits."""
+    zone = report().zone
+    start = day_start(day_of(now - _RECENT, zone), zone)
+    return _of_waits(Window(start, hour_floor(now, zone)))
+
+
+def _of_waits(window: Window) -> set[datetime]:
+    """Return the hours in which something else waited than when they were computed."""
+    hours = [hour.start for hour in window.hours()]
+    rows = FairWindow.objects.filter(hour__gte=window.start, hour__lt=window.end).order_by("pk")
+    known = dict(rows.values_list("hour", "waits"))
+    if not any(hour in known for hour in hours):
+        return set()
+    found = waits_digests(read_waited(window, half_hours(window)), len(hours))
+    return {
+        hour for hour, digest in zip(hours, found, strict=True) if known.get(hour, digest) != digest
+    }
+
+
+def _older_days(now: datetime, last: FairLook | None) -> tuple[list[_Day], bool]:
+    """Return older days whose waits may have changed, newest first, and whether there are more.
+
+    Sums of a day are written anew where anything of it changed, never altered: how many rows
+    there are and which is the newest tells one time from another.
+    """
+    older = FairDate.objects.filter(pruned=False, end__lte=now - _RECENT).order_by("-day")
+    days = [_Day(*row) for row in older.values_list("day", "start", "end", "waits")]
+    rows = WaitDay.objects.filter(day__in=[one.day for one in days]).order_by()
+    if last is not None:
+        written = rows.filter(pk__gt=last.wait_rows)
+        touched = set(written.values_list("day", flat=True).distinct())
+        days = [one for one in days if not one.waits or one.day in touched]
+        rows = rows.filter(day__in=[one.day for one in days])
+    counted = rows.values_list("day").annotate(Count("pk"), Max("pk")) if days else ()
+    sums = {day: f"{count}:{newest}" for day, count, newest in counted}
+    changed = [
+        one._replace(waits=now_there)
+        for one in days
+        if (now_there := sums.get(one.day, "0:0")) != one.waits
+    ]
+    return changed[:_DAYS_AT_ONCE], len(changed) > _DAYS_AT_ONCE
+
+
+def _kept(hours: set[datetime], since: datetime) -> list[datetime]:
+    """Return the hours whose day's hours were not deleted, newest first."""
+    if not hours:
+        return []
+    gone = FairDate.objects.filter(pruned=True, end__gt=since).order_by("day")
+    spans = list(gone.values_list("start", "end"))
+    pruned = {hour.start for start, end in spans for hour in Window(start, end).hours()}
+    return sorted(hours - pruned, reverse=True)

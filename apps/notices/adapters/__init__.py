@@ -1,0 +1,1 @@
+"""How messages leave: e-mail by Django's back end, chats and webhooks by Apprise."""

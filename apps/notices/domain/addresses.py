@@ -1,0 +1,14 @@
+"""E-mail addresses: enough of a look to find typing errors and headers smuggled in."""
+
+import re
+
+_ADDRESS = re.compile(r"[^\s@,;<>\"()\[\]\\]+@[^\s@,;<>\"()\[\]\\]+\.[^\s@,;<>\"()\[\]\\.]+")
+_LONGEST = 254
+
+
+def e_mail_address(written: str) -> str | None:
+    """Return one plain address, its domain in lower case; None where that is none."""
+    if len(written) > _LONGEST or _ADDRESS.fullmatch(written) is None:
+        return None
+    name, _, domain = written.rpartition("@")
+    return f"{name}@{domain.lower()}"

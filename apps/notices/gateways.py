@@ -1,0 +1,17 @@
+"""The room's doorway to the world: the messenger and the seal, as the settings have them."""
+
+from django.conf import settings
+
+from apps.notices.adapters.messenger import PortalMessenger
+from apps.notices.adapters.sealed import Seal, SealBroken
+from apps.notices.ports import Messenger
+
+__all__ = ["SealBroken", "messenger", "seal"]
+
+
+def messenger() -> Messenger:
+    return PortalMessenger(sender=settings.DEFAULT_FROM_EMAIL, allowed=settings.NOTICES_HOSTS)
+
+
+def seal() -> Seal:
+    return Seal([settings.SECRET_KEY, *map(str, settings.SECRET_KEY_FALLBACKS)])

@@ -1,0 +1,22 @@
+"""Celery entry points: primitives in, one service call, a count out."""
+
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from apps.notices import services
+
+
+@shared_task(name="notices.deliver")
+def deliver(**_: object) -> int:
+    """Send what is due; what fails is tried again later."""
+    return services.deliver(now=_now())
+
+
+@shared_task(name="notices.prune")
+def prune(**_: object) -> int:
+    return services.prune(now=_now())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

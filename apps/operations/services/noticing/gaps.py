@@ -1,0 +1,55 @@
+"""Clusters of which nothing is known: not collected, or not watched."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db.models import Max, Q
+
+from apps.clusters.models import Cluster, WatchSpan
+from apps.notices.domain.thresholds import Kind, Threshold
+from apps.notices.services import Measured, Said, hold
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow
+
+_HOUR = timedelta(hours=1)
+_WITH_FACTS = [CollectionState.COMPLETE.value, CollectionState.PARTIAL.value]
+
+
+def gaps(now: datetime, zone: ZoneInfo) -> int:
+    """Hold the hours since a cluster's last data against the levels, also while none comes."""
+    threshold = Threshold(Kind.DATA_GAP, settings.NOTICES_GAP_HOURS)
+    return hold(threshold, list(_measured(now)), now=now, zone=zone)
+
+
+def _measured(now: datetime) -> Iterator[Measured]:
+    for cluster in Cluster.objects.filter(active=True).order_by("name"):
+        done = CollectionWindow.objects.filter(Q(state__in=_WITH_FACTS), cluster=cluster)
+        last = done.aggregate(last=Max("hour"))["last"]
+        # The hour that runs cannot be collected yet.
+        end = None if last is None else last + _HOUR
+        closed = now.replace(minute=0, second=0, microsecond=0)
+        yield _gap(cluster, "collected", "No hour has facts", end, closed)
+        if cluster.kubernetes is not None:
+            spans = WatchSpan.objects.filter(cluster=cluster)
+            seen = spans.aggregate(last=Max("end"))["last"]
+            yield _gap(cluster, "watched", "Nobody watches what happens", seen, now)
+
+
+def _gap(
+    cluster: Cluster, what: str, trouble: str, until: datetime | None, now: datetime
+) -> Measured:
+    hours = None if until is None else max(0.0, (now - until) / _HOUR)
+    since = "" if until is None else f" since {until:%Y-%m-%d %H:%M} UTC"
+    said = Said(
+        kind=Kind.DATA_GAP,
+        subject=f"cluster:{cluster.name}/{what}",
+        team_id=None,
+        title=f"{cluster.name} has not been {what} for {hours or 0:.0f} hours",
+        text=f"{trouble} of {cluster.name}{since}. Data health says what failed.",
+        path=f"/health/data/?{urlencode({'cluster': cluster.name})}",
+        urgent=True,
+    )
+    return Measured(said, hours)

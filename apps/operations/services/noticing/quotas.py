@@ -1,0 +1,52 @@
+"""Quota keys that are full, or nearly."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+
+from apps.accounts.permissions import EVERYTHING
+from apps.accounts.selectors import team_names
+from apps.notices.domain.thresholds import Kind, Threshold
+from apps.notices.services import Measured, Said, hold
+from apps.quotas.selectors import QuotaRow, quota_rows
+
+
+def quotas(now: datetime, zone: ZoneInfo) -> int:
+    """Hold what is used of every key that limits something against the levels."""
+    ids = {name: pk for pk, name in team_names().items()}
+    threshold = Threshold(Kind.QUOTA, settings.NOTICES_QUOTA)
+    return hold(threshold, [_measured(row, ids) for row in _rows(now)], now=now, zone=zone)
+
+
+def _rows(now: datetime) -> Iterator[QuotaRow]:
+    cursor = None
+    while True:
+        page = quota_rows(now, visibility=EVERYTHING, cursor=cursor, page_size=500)
+        yield from (row for row in page.rows if row.effective and row.hard > 0)
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _measured(row: QuotaRow, ids: dict[str, int]) -> Measured:
+    name = "/".join(part for part in (row.cluster, row.namespace, row.name, row.key) if part)
+    refused = ""
+    if row.suppressed:
+        refused = f" {row.suppressed:g} more were refused before a pod existed."
+    said = Said(
+        kind=Kind.QUOTA,
+        subject=f"quota:{name}",
+        team_id=None if row.team is None else ids.get(row.team),
+        title=f"{row.namespace or row.name} ({row.cluster}): the quota of {row.key} is nearly full",
+        text=(
+            f"{row.used or 0:g} of {row.hard:g} {row.unit} are used, of which {row.held or 0:g} "
+            f"are held by pods that are bound.{refused}"
+        ),
+        path=f"/quotas/?{urlencode({'cluster': row.cluster, 'namespace': row.namespace})}",
+    )
+    # Amounts of an hour ago say nothing of now: nobody watches the cluster.
+    known = row.used is not None and not row.stale
+    return Measured(said, row.used / row.hard if known and row.used is not None else None)

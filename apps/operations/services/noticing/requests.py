@@ -1,0 +1,78 @@
+"""Steps of quota requests, raises that end soon, and clusters that differ from what was decided."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from apps.changes.models import ChangeRequest
+from apps.changes.selectors.audit import audit_since
+from apps.changes.selectors.rows import AuditRow
+from apps.notices.domain.thresholds import Kind
+from apps.notices.services import Said, go_on
+
+_ABOUT = "quota-request/"
+_AT_ONCE = 500
+_SAYS: Mapping[str, str] = {
+    "submit": "was submitted",
+    "take": "is in review",
+    "ask_changes": "needs changes",
+    "counter_offer": "has a counter-offer",
+    "approve": "was approved",
+    "approve_by_rule": "was approved by rule",
+    "reject": "was rejected",
+    "withdraw": "was withdrawn",
+    "apply": "is being applied",
+    "confirm_applied": "was applied",
+    "send_back": "went back to review",
+    "fail": "could not be applied",
+    "revert": "is being taken back",
+    "confirm_reverted": "was taken back",
+    "stop_revert": "was not taken back",
+    "expire": "has expired",
+    "comment": "has a comment",
+    "put_off_revert": "could not be taken back yet",
+    "announce_revert": "ends soon",
+    "drift": "is not what the cluster shows",
+}
+"""What is told of the audit's actions; of others, such as edits of a draft, nothing is."""
+_KINDS = {"announce_revert": Kind.REVERT, "drift": Kind.DRIFT}
+_URGENT = frozenset({"fail", "drift"})
+
+
+def requests(now: datetime, zone: ZoneInfo) -> int:
+    """Say what the audit has of requests since it was last read."""
+
+    def read(position: int) -> tuple[Iterable[Said], int]:
+        rows = audit_since(position, at_most=_AT_ONCE)
+        return _told(rows), rows[-1].number if rows else position
+
+    return go_on("audit", read, now=now, zone=zone)
+
+
+def _told(rows: Iterable[AuditRow]) -> list[Said]:
+    told = [row for row in rows if row.subject.startswith(_ABOUT) and row.action in _SAYS]
+    ids = {_id(row) for row in told}
+    found = ChangeRequest.objects.select_related("team", "cluster").in_bulk(sorted(ids))
+    return [_said(row, found[_id(row)]) for row in told if _id(row) in found]
+
+
+def _id(row: AuditRow) -> int:
+    return int(row.subject.removeprefix(_ABOUT))
+
+
+def _said(row: AuditRow, request: ChangeRequest) -> Said:
+    where = f"{request.namespace}/{request.name}" if request.namespace else request.name
+    lines = [
+        f"{request.key} of {where} on {request.cluster.name}: {request.before} → {request.after}.",
+        f"{row.actor}: {row.note}" if row.note else f"By {row.actor}.",
+    ]
+    return Said(
+        kind=_KINDS.get(row.action, Kind.REQUEST),
+        subject=f"request:{request.pk}",
+        team_id=request.team_id,
+        title=f"Request {request.pk} of {request.team.name} {_SAYS[row.action]}",
+        text="\n".join(lines),
+        path=f"/requests/{request.pk}/",
+        urgent=row.action in _URGENT,
+        occasion=(str(row.number),),
+    )

@@ -1,0 +1,42 @@
+"""Until when it is known what waits in each cluster."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from django.db.models import OuterRef, Subquery
+
+from apps.clusters.models import Cluster, WatchSpan
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow
+
+_HOUR = timedelta(hours=1)
+_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
+
+
+def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
+    """Return until when it is known what waits in clusters, or in one of them. One query.
+
+    That is as long as the cluster was watched; where it has no API access, or nobody ever watched
+    it, until the end of its last collected hour. Clusters of which neither is there are left out.
+    What seemed to wait then is not known to have waited any longer.
+    """
+    clusters = Cluster.objects.order_by("pk")
+    if cluster_id is not None:
+        clusters = clusters.filter(pk=cluster_id)
+    spans = WatchSpan.objects.filter(cluster=OuterRef("pk")).order_by("-end", "-pk")
+    hours = CollectionWindow.objects.filter(cluster=OuterRef("pk"), state__in=_WITH_FACTS)
+    rows = clusters.annotate(
+        watched=Subquery(spans.values("end")[:1]),
+        collected=Subquery(hours.order_by("-hour", "-pk").values("hour")[:1]),
+    )
+    found = {}
+    for pk, kubernetes, watched, collected in rows.values_list(
+        "pk", "kubernetes", "watched", "collected"
+    ):
+        closed = None if collected is None else collected + _HOUR
+        both = [at for at in (watched, closed) if at is not None]
+        if watched is not None and kubernetes is not None:
+            found[pk] = watched
+        elif both:
+            found[pk] = max(both)
+    return found

@@ -1,0 +1,47 @@
+"""What waits in clusters that left the catalog: nobody will look at it again."""
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import DateTimeField, F, Value
+from django.db.models.functions import Greatest
+
+from apps.clusters.selectors import report
+from apps.clusters.services.retirement import end_ledger, retired_clusters
+from apps.pending.models import CauseSpell, Episode, Refreshed
+from apps.pending.selectors.known import known_until
+from apps.pending.services.days import first_summed
+
+
+def end_retired(*, now: datetime) -> int:
+    """End what lasts in clusters that left the catalog; return how many things waited there.
+
+    They waited as long as that was known (`known_until`), and have no outcome: how they ended
+    nobody saw. The ledger's pods and nodes end likewise.
+    """
+    clusters = retired_clusters()
+    if not clusters:
+        return 0
+    end_ledger(clusters, now=now)
+    lasting = Episode.objects.filter(cluster__in=clusters, until__isnull=True)
+    waiting = set(lasting.order_by().values_list("cluster_id", flat=True).distinct())
+    known = known_until() if waiting else {}
+    return sum(_end(pk, min(now, known.get(pk, now)), now) for pk in sorted(waiting))
+
+
+@transaction.atomic
+def _end(cluster_id: int, at: datetime, now: datetime) -> int:
+    # Who refreshes the cluster just now keeps this lock while writing.
+    row = Refreshed.objects.select_for_update().filter(cluster=cluster_id).first()
+    moment = Value(at, output_field=DateTimeField())
+    spells = CauseSpell.objects.filter(episode__cluster=cluster_id, end__isnull=True)
+    spells.update(end=Greatest(F("start"), moment))
+    lasting = Episode.objects.filter(cluster=cluster_id, until__isnull=True)
+    count = lasting.update(until=Greatest(F("since"), moment))
+    if row is not None:
+        row.waiting = 0
+        if row.rolled_to is not None:
+            summed = max(at, first_summed(now, report().zone))
+            row.rolled_to = min(row.rolled_to, summed)
+        row.save(update_fields=["waiting", "rolled_to"])
+    return count

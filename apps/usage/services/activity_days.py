@@ -1,0 +1,80 @@
+"""How active each workload's devices were on a day, from the letters of its pods' hours."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apps.usage.domain.activity import JOINT, LETTERS, counted, highest
+from apps.usage.models import Day, PodHour, WorkloadActivityDay
+from apps.usage.services.fact_store import day_value, insert
+
+MOST_PODS = 200
+"""Of a workload with more pods on a day it is not kept which of their GPUs were active."""
+_ALMOST_IDLE = LETTERS[1]
+_ROWS_AT_A_TIME = 5000
+_COLUMNS = ("slots", "resource", "least_units", "most_units", "gpus")
+
+
+@dataclass(slots=True)
+class _OfPod:
+    resource: str
+    units: float
+    hours: list[str] = field(default_factory=list)
+
+
+def write_activity(day: Day, keys: Sequence[str]) -> None:
+    """Replace a locked day's rows by those that its hours give; `keys` tell rows apart."""
+    WorkloadActivityDay.objects.filter(cluster_id=day.cluster_id, day=day.day).delete()
+    found: dict[tuple[Any, ...], dict[int, _OfPod]] = defaultdict(dict)
+    for *key, pod, resource, units, activity in _pod_hours(day, keys):
+        of_pod = found[tuple(key)].setdefault(pod, _OfPod(resource, units))
+        of_pod.hours.append(activity)
+    at = day_value(day.day)
+    rows = ((at, *key, *_values(found[key])) for key in sorted(found))
+    insert(WorkloadActivityDay, ("day", *keys, *_COLUMNS), rows)
+
+
+def _pod_hours(day: Day, keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    rows = PodHour.objects.filter(
+        cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
+    ).order_by()
+    named = rows.values_list(*keys, "pod_id", "pod__resource", "pod__units", "activity")
+    yield from named.iterator(_ROWS_AT_A_TIME)
+
+
+def _values(pods: Mapping[int, _OfPod]) -> tuple[object, ...]:
+    """Return the values of _COLUMNS."""
+    slots = counted(hour for pod in pods.values() for hour in pod.hours)
+    resources = {pod.resource for pod in pods.values()}
+    units = [pod.units for pod in pods.values()]
+    gpus = _gpus(pods)
+    return (
+        json.dumps(slots),
+        resources.pop() if len(resources) == 1 else "",
+        min(units),
+        max(units),
+        None if gpus is None else json.dumps(gpus),
+    )
+
+
+def _gpus(pods: Mapping[int, _OfPod]) -> dict[str, str] | None:
+    """Return each pod's devices; None unless every pod has several and left one idle.
+
+    A pod that used all of them settles the matter for good: there is nothing to take away.
+    """
+    if len(pods) > MOST_PODS:
+        return None
+    found = {}
+    for pk, pod in sorted(pods.items()):
+        letters = highest(_slots(pod.hours), int(pod.units)) if pod.units > 1 else ""
+        if not letters or min(letters) > _ALMOST_IDLE:
+            return None
+        found[str(pk)] = letters
+    return found
+
+
+def _slots(hours: Iterable[str]) -> Iterator[str]:
+    for hour in hours:
+        yield from hour.split(JOINT)

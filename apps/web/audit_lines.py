@@ -1,0 +1,131 @@
+"""The audit as its page shows it: which lines are asked for, and what each changed, in words."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.http import QueryDict
+
+from apps.changes.selectors import AuditFilters, AuditRow
+from apps.web.links import Query
+
+PER_PAGE = 50
+_LONGEST = 200
+_NOTHING = "nothing"
+# Frozen with a request, long, and shown there.
+_ELSEWHERE = frozenset({"evidence", "preview", "ruling"})
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAsked:
+    """What an address asks for; `query` reproduces it, `problems` say what was not understood."""
+
+    filters: AuditFilters
+    first: str
+    last: str
+    query: Query
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that changed, before and after in words; empty where there was none."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """A line of the page."""
+
+    row: AuditRow
+    action: str
+    differences: tuple[Difference, ...]
+
+
+def audit_asked(given: QueryDict, *, zone: ZoneInfo) -> AuditAsked:
+    """Read who, what, and the days from first to last, both included, in the report's zone."""
+    who, what = _text(given.get("who")), _text(given.get("what"))
+    problems: list[str] = []
+    first = _day(given.get("since"), problems)
+    last = _day(given.get("until"), problems)
+    if first and last and last < first:
+        problems.append("The last day is before the first, so that no line can be of both.")
+    filters = AuditFilters(
+        who=who,
+        what=what,
+        start=_midnight(first, zone) if first else None,
+        end=_midnight(last + timedelta(days=1), zone) if last else None,
+    )
+    texts = {"who": who, "what": what, "since": _iso(first), "until": _iso(last)}
+    query = tuple((name, value) for name, value in texts.items() if value)
+    return AuditAsked(filters, texts["since"], texts["until"], query, tuple(problems))
+
+
+def audit_lines_of(rows: Iterable[AuditRow]) -> list[AuditLine]:
+    """Return rows with what they changed."""
+    return [AuditLine(row, row.action.replace("_", " "), _differences(row)) for row in rows]
+
+
+def _differences(row: AuditRow) -> tuple[Difference, ...]:
+    """Return what changed; of what was made or taken away whole, what it had."""
+    before: Mapping[str, Any] = row.before or {}
+    after: Mapping[str, Any] = row.after or {}
+    names = [*before, *(name for name in after if name not in before)]
+    told = [
+        Difference(name.replace("_", " "), _word(name, before), _word(name, after))
+        for name in names
+        if name not in before or name not in after or before[name] != after[name]
+    ]
+    return tuple(each for each in told if each.before or each.after)
+
+
+def _word(name: str, values: Mapping[str, Any]) -> str:
+    """Return a value in words; empty for none."""
+    if name in _ELSEWHERE and values.get(name):
+        return "kept with the request"
+    text = _shown(values.get(name))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_shown(each) or _NOTHING}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(_shown(each) or _NOTHING for each in value)
+    return str(value)
+
+
+def _text(value: str | None) -> str:
+    """Return what can be printed of a text; a database refuses some of the rest."""
+    return "".join(sign for sign in (value or "").strip() if sign.isprintable())[:_LONGEST]
+
+
+def _day(value: str | None, problems: list[str]) -> date | None:
+    if not value:
+        return None
+    try:
+        day = date.fromisoformat(value)
+    except ValueError:
+        problems.append(f"“{value[:40]}” is no day: write it as 2026-10-31.")
+        return None
+    if not 2000 <= day.year < 9000:
+        problems.append("The audit has lines of the years 2000 to 8999 alone.")
+        return None
+    return day
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    return datetime.combine(day, time(), tzinfo=zone)
+
+
+def _iso(day: date | None) -> str:
+    return day.isoformat() if day else ""

@@ -1,0 +1,279 @@
+"""Recommendations as the page shows them: what is asked, lines with evidence in words, a file."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.http import QueryDict
+
+from apps.costs.domain.recommendations.follow_up import Verdict
+from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.domain.recommendations.states import DECIDABLE, State
+from apps.costs.selectors.recommendations import (
+    RecommendationFilters,
+    RecommendationRow,
+    RecommendationSum,
+)
+from apps.web import forms
+from apps.web.formats import Format, shown
+from apps.web.links import Query, href
+from apps.web.money.asked import Option
+from apps.web.reading import Reading
+from apps.web.tables import Column, Row, Table
+
+TAKES = ("tier", "team", "namespace")
+KINDS: Mapping[Kind, str] = {
+    Kind.FEWER_GPUS: "fewer GPUs",
+    Kind.MIG_PROFILE: "a MIG profile",
+    Kind.SHARED_TIER: "a shared tier",
+    Kind.SMALLER_MODEL: "a smaller model",
+    Kind.STOP_IDLE_NOTEBOOK: "stop an idle notebook",
+    Kind.UNUSED_QUOTA: "quota held but unused",
+    Kind.MIG_LAYOUT: "another MIG layout",
+    Kind.SPOT: "spot capacity",
+    Kind.EMPTY_NODES: "nodes that stand empty",
+}
+STATES: Mapping[State, tuple[str, str]] = {
+    State.OPEN: ("open", "none"),
+    State.ACCEPTED: ("accepted", "partial"),
+    State.DISMISSED: ("dismissed", "none"),
+    State.DONE: ("done", "complete"),
+    State.GONE: ("no longer found", "none"),
+}
+_VERDICTS: Mapping[str, str] = {
+    Verdict.TOO_EARLY: "Too early to say: seven days have to be collected since.",
+    Verdict.CAME: "The saving came.",
+    Verdict.PARTLY: "A part of the saving came.",
+    Verdict.DID_NOT: "The saving did not come.",
+}
+_FIGURES: Mapping[str, tuple[str, Format, str]] = {
+    "days": ("evidence", Format.NUMBER, "days"),
+    "weeks": ("evidence", Format.COUNT, "weeks"),
+    "gpu_hours": ("held", Format.NUMBER, "GPU-hours"),
+    "coverage_ratio": ("measured", Format.RATIO, ""),
+    "mean_activity": ("mean activity", Format.RATIO, ""),
+    "p95_activity": ("95 % of half-hours at most", Format.RATIO, ""),
+    "idle_ratio": ("idle of what it held", Format.RATIO, ""),
+    "idle_hours_now": ("idle up to now", Format.NUMBER, "hours"),
+    "memory_peak_mib": ("peak memory of a card", Format.COUNT, "MiB"),
+    "card_memory_mib": ("memory of the card", Format.COUNT, "MiB"),
+    "memory_there_mib": ("memory there", Format.COUNT, "MiB"),
+    "expected_p95_activity": ("95 % of half-hours there", Format.RATIO, ""),
+    "gpus_per_pod": ("GPUs of a pod", Format.COUNT, ""),
+    "gpus_never_active": ("of them never active", Format.COUNT, ""),
+    "profile": ("profile", Format.TEXT, ""),
+    "profile_share": ("share of the card", Format.RATIO, ""),
+    "price_per_gpu_hour": ("price in force", Format.TEXT, "per GPU-hour"),
+    "price_there": ("price there", Format.TEXT, "per GPU-hour"),
+    "spot_price_per_gpu_hour": ("price of spot", Format.TEXT, "per GPU-hour"),
+    "restarts": ("restarts", Format.COUNT, ""),
+    "finished_after_restart": ("runs that finished after one", Format.COUNT, ""),
+    "hard": ("quota allows", Format.NUMBER, ""),
+    "peak_used": ("most that was used, by the hour", Format.NUMBER, ""),
+    "unallocated_gpus": ("stood empty in the tier", Format.NUMBER, "GPUs"),
+    "cards": ("cards", Format.COUNT, ""),
+    "stranded_slices_now": ("slices stranded now", Format.COUNT, "of a card"),
+    "stranded_slices_then": ("slices stranded then", Format.COUNT, "of a card"),
+    "most_held": ("most that was held", Format.TEXT, ""),
+    "empty_node_hours_per_week": ("empty every week", Format.COUNT, "node-hours"),
+    "gpus_per_node": ("GPUs of a node", Format.COUNT, ""),
+}
+UNPRICED = "unpriced"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`query` reproduces what is asked here, for links; `problem` says what makes no sense."""
+
+    kinds: tuple[str, ...]
+    states: tuple[str, ...]
+    query: Query
+    problem: str
+
+    def filters(self, reading: Reading) -> RecommendationFilters:
+        own = reading.filters
+        states = self.states or (State.OPEN.value,)
+        return RecommendationFilters(
+            own.cluster, own.tier, own.team, own.namespace, self.kinds, states
+        )
+
+    def kind_options(self, counts: Sequence[tuple[str, str, int]]) -> list[Option]:
+        """Return the kinds that there are any of, and those asked for."""
+        there = {kind for kind, _, _ in counts} | set(self.kinds)
+        first = self.kinds[0] if self.kinds else ""
+        kinds = [Option(k.value, name, k.value == first) for k, name in KINDS.items() if k in there]
+        return [Option("", "any", not first), *kinds]
+
+    def state_options(self, counts: Sequence[tuple[str, str, int]]) -> list[Option]:
+        """Return every state with how many there are, of all kinds."""
+        first = self.states[0] if self.states else State.OPEN.value
+        of = {state: sum(n for _, s, n in counts if s == state) for state in State}
+        return [
+            Option(state.value, f"{label} ({of[state]})", state.value == first)
+            for state, (label, _) in STATES.items()
+        ]
+
+
+def asked_of(params: QueryDict) -> Asked:
+    """Return what an address asks; what is not understood narrows nothing and is told."""
+    kinds, unknown = forms.names_from(params, "kind", [kind.value for kind in Kind])
+    states, no_state = forms.names_from(params, "state", [state.value for state in State])
+    query = (*(("kind", name) for name in kinds), *(("state", name) for name in states))
+    return Asked(kinds, states, query, " ".join(text for text in (unknown, no_state) if text))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One recommendation ready for the page; `problem` says why a decision was refused."""
+
+    row: RecommendationRow
+    title: str
+    saving: str
+    state: str
+    css: str
+    hrefs: Mapping[str, str | None]
+    evidence: Sequence[tuple[str, str]]
+    followed: Sequence[str]
+    decides: bool
+    problem: str = ""
+
+
+def line_of(
+    row: RecommendationRow, reading: Reading, led: Collection[int] | None, problem: str = ""
+) -> Line:
+    """Return a line; `led` are the teams whose recommendations the reader decides on, None: all."""
+    state, css = STATES[State(row.state)]
+    may = led is None or (row.team_id is not None and row.team_id in led)
+    return Line(
+        row=row,
+        title=KINDS[Kind(row.kind)],
+        saving=money(row.saving_per_month, row.currency),
+        state=state,
+        css=css,
+        hrefs=_hrefs(row, reading.query),
+        evidence=_evidence(row.evidence, row.currency or ""),
+        followed=_followed(row),
+        decides=may and row.state in DECIDABLE,
+        problem=problem,
+    )
+
+
+def money(amount: Decimal | None, currency: str | None) -> str:
+    """Write an amount to the cent; what has no price says so."""
+    return UNPRICED if amount is None else f"{amount:,.2f} {currency or ''}".strip()
+
+
+def _hrefs(row: RecommendationRow, query: Query) -> dict[str, str | None]:
+    kind, _, name = row.workload.partition("/")
+    of_quota = row.kind == Kind.UNUSED_QUOTA
+    workload = None
+    if name and not of_quota:
+        parts = {"cluster": row.cluster, "namespace": row.namespace, "kind": kind, "name": name}
+        workload = href("workload", query, **parts)
+    return {
+        "workload": workload,
+        "team": href("team", query, name=row.team) if row.team else None,
+        "tier": href("tier", query, name=row.tier) if row.tier else None,
+    }
+
+
+def _evidence(found: Mapping[str, Any], currency: str) -> list[tuple[str, str]]:
+    """Return (what, how much) of the figures that it rests on, in a fixed order."""
+    known = [name for name in _FIGURES if name in found]
+    return [(_FIGURES[name][0], _figure(name, found[name], currency)) for name in known]
+
+
+def _figure(name: str, value: Any, currency: str) -> str:
+    _, kind, unit = _FIGURES[name]
+    if "price" in name:
+        return f"{Decimal(str(value)).normalize():f} {currency} {unit}"
+    text = str(value) if kind is Format.TEXT or isinstance(value, str) else _number(value, kind)
+    return f"{text} {unit}".strip()
+
+
+def _number(value: float, kind: Format) -> str:
+    if kind is Format.RATIO:
+        return f"{100 * value:,.1f} %"
+    return f"{value:,.0f}" if kind is Format.COUNT else f"{value:,.1f}".removesuffix(".0")
+
+
+def _followed(row: RecommendationRow) -> list[str]:
+    """Return what came of an accepted one, in sentences; both costs, so that one can judge."""
+    if row.state not in (State.ACCEPTED, State.DONE):
+        return []
+    if row.cost_before is None or row.days_before is None:
+        return ["Whether its saving comes is not looked at: no cost of its own would show it."]
+    said = [_VERDICTS.get(row.verdict, _VERDICTS[Verdict.TOO_EARLY])]
+    if row.saved_per_month is not None:
+        said[0] += f" It costs {money(row.saved_per_month, row.currency)} a month less than before."
+    said.append(_cost("Before", row.cost_before, row.days_before, row.currency))
+    if row.cost_after is not None and row.days_after is not None:
+        said.append(_cost("Since", row.cost_after, row.days_after, row.currency))
+    return said
+
+
+def _cost(when: str, cost: Decimal, days: float, currency: str | None) -> str:
+    return f"{when}: {money(cost, currency)} in {_number(days, Format.NUMBER)} days."
+
+
+def facts_of(sums: Iterable[RecommendationSum]) -> list[tuple[str, str]]:
+    """Return (what they save together, of how many), by currency."""
+    return [
+        (
+            money(one.saving_per_month, one.currency),
+            f"{one.count} subject{'s' * (one.count != 1)}",
+        )
+        for one in sums
+    ]
+
+
+_COLUMNS = (
+    Column("kind", "Kind"),
+    Column("cluster", "Cluster"),
+    Column("namespace", "Namespace"),
+    Column("workload", "Workload"),
+    Column("node", "Node"),
+    Column("tier", "Tier"),
+    Column("team", "Team"),
+    Column("change", "Change"),
+    Column("saving_per_month", "Saving per month"),
+    Column("currency", "Currency"),
+    Column("confidence", "Confidence"),
+    Column("reason", "Reason"),
+    Column("state", "State"),
+    Column("first_seen", "First found", Format.TIME),
+    Column("last_seen", "Last found", Format.TIME),
+)
+
+
+def file_table(
+    every: Callable[[], Iterable[RecommendationRow]],
+    reading: Reading,
+    *,
+    any_rows: bool,
+    next_href: str | None,
+) -> Table:
+    """Return the table whose file has all rows; the page shows lines instead of its rows."""
+    return Table(
+        id="recommendations",
+        title="Recommendations",
+        columns=_COLUMNS,
+        rows=(Row({}),) if any_rows else (),
+        zone=reading.choice.zone,
+        empty="",
+        next_href=next_href,
+        every=lambda: map(_file_row, every()),
+        ordered=True,
+    )
+
+
+def _file_row(row: RecommendationRow) -> Row:
+    values = {column.key: getattr(row, column.key) for column in _COLUMNS}
+    saving = row.saving_per_month
+    return Row(values | {"saving_per_month": None if saving is None else f"{saving:f}"})
+
+
+def looked_words(at: Any, reading: Reading) -> str:
+    """Return when evidence was last looked at; empty where it never was."""
+    return "" if at is None else shown(at, Format.TIME, reading.choice.zone)

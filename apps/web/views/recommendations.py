@@ -1,0 +1,148 @@
+"""What could be had for less: the list, and deciding on one of it."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from django.http import Http404, HttpResponseBase, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+
+from apps.accounts.permissions import can_administer, teams_led_by
+from apps.costs.selectors import recommendations as costs
+from apps.costs.selectors.recommendations import RecommendationFilters, RecommendationRow
+from apps.costs.services import recommending_decisions as decisions
+from apps.costs.services.recommending_decisions import DecisionRefused, UnknownRecommendation
+from apps.usage.domain.rows import Page
+from apps.web.links import path_of, with_query
+from apps.web.money import recommended
+from apps.web.money.recommended import Asked, Line, asked_of
+from apps.web.pages import change, page, respond
+from apps.web.reading import PageRequest, Reading, every_row, reading_of
+
+PER_PAGE = 50
+PER_FILE_READ = 500
+_OWN = ("cluster", "tier", "team")
+
+
+@page
+def recommendations(request: PageRequest) -> HttpResponseBase:
+    return _listed(request)
+
+
+def _listed(request: PageRequest) -> HttpResponseBase:
+    reading = reading_of(request, takes=recommended.TAKES)
+    asked = asked_of(request.GET)
+    filters = asked.filters(reading)
+    found = _page(reading, filters, request.GET.get("cursor") or None)
+    led = _decides_for(request)
+    counts = costs.kinds_found(filters=filters, visibility=reading.visibility)
+    table = recommended.file_table(
+        lambda: every_row(lambda at: _page(reading, filters, at, PER_FILE_READ)),
+        reading,
+        any_rows=bool(found.rows),
+        next_href=_next(request, reading, asked, found),
+    )
+    return respond(
+        request,
+        reading,
+        "recommendations",
+        tables=[table],
+        lines=[recommended.line_of(row, reading, led) for row in found.rows],
+        asked=asked,
+        kinds=asked.kind_options(counts),
+        states=asked.state_options(counts),
+        sums=recommended.facts_of(
+            costs.recommendation_sums(filters=filters, visibility=reading.visibility)
+        ),
+        looked=recommended.looked_words(
+            costs.recommended_at(visibility=reading.visibility), reading
+        ),
+        hidden=[pair for pair in reading.query if pair[0] not in _OWN],
+        back=with_query("", (*reading.query, *asked.query)).removeprefix("?"),
+    )
+
+
+def _page(
+    reading: Reading, filters: RecommendationFilters, cursor: str | None, size: int = PER_PAGE
+) -> Page[RecommendationRow]:
+    return costs.recommendation_page(
+        filters=filters, visibility=reading.visibility, cursor=cursor, page_size=size
+    )
+
+
+def _next(
+    request: PageRequest, reading: Reading, asked: Asked, found: Page[RecommendationRow]
+) -> str | None:
+    if found.next_cursor is None:
+        return None
+    query = (*reading.query, *asked.query, ("cursor", found.next_cursor))
+    return with_query(path_of(request), query)
+
+
+def _decides_for(request: PageRequest) -> Collection[int] | None:
+    """Return the teams on whose recommendations the reader decides; None: on all."""
+    return None if can_administer(request.user) else teams_led_by(request.user)
+
+
+# ---------------------------------------------------------------- deciding
+
+
+@change
+def accept(request: PageRequest, pk: int) -> HttpResponseBase:
+    reading = reading_of(request)
+    return _decided(
+        request, reading, pk, lambda: decisions.accept(request.user, pk, now=reading.now)
+    )
+
+
+@change
+def dismiss(request: PageRequest, pk: int) -> HttpResponseBase:
+    reading, reason = reading_of(request), request.POST.get("reason", "")
+    return _decided(
+        request, reading, pk, lambda: decisions.dismiss(request.user, pk, reason, now=reading.now)
+    )
+
+
+@change
+def reopen(request: PageRequest, pk: int) -> HttpResponseBase:
+    reading = reading_of(request)
+    return _decided(
+        request, reading, pk, lambda: decisions.reopen(request.user, pk, now=reading.now)
+    )
+
+
+def _decided(
+    request: PageRequest, reading: Reading, pk: int, decide: Callable[[], None]
+) -> HttpResponseBase:
+    """Decide, and answer with the line for htmx; without it go back to the list, or say why not."""
+    problem = ""
+    try:
+        decide()
+    except UnknownRecommendation as unknown:
+        raise Http404(str(unknown)) from unknown
+    except DecisionRefused as refusal:
+        problem = str(refusal)
+    back = QueryDict(request.POST.get("back", "")[:2000]).urlencode()
+    if not request.htmx and not problem:
+        address = reverse("web:recommendations")
+        return HttpResponseRedirect(f"{address}?{back}#recommendation-{pk}" if back else address)
+    line = replace(_line(request, reading, pk), problem=problem)
+    shown = {"line": line, "reading": reading, "choice": reading.choice, "back": back}
+    if request.htmx:
+        return render(request, "recommendations/_line.html", shown)
+    return respond(
+        request,
+        reading,
+        "recommendations",
+        status=400,
+        lines=[line],
+        back=back,
+        one=True,
+    )
+
+
+def _line(request: PageRequest, reading: Reading, pk: int) -> Line:
+    row = costs.recommendation(pk, visibility=reading.visibility)
+    if row is None:
+        raise Http404("There is no such recommendation, or it is not yours.")
+    return recommended.line_of(row, reading, _decides_for(request))

@@ -1,0 +1,137 @@
+"""Measured energy at its tariff: paid by who drew it, in every sum, and never dropped."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db.models import Sum
+
+from apps.accounts.permissions import EVERYTHING, visibility_of
+from apps.costs.domain.costing import Basis, Cause
+from apps.costs.domain.unallocated import Policy
+from apps.costs.models import PoolCostHour, Price, TeamCostHour
+from apps.costs.selectors import CostRow, price_book, waste_rows, waterfall
+from apps.costs.services import close_period, price_hours
+from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.models import NodeHour, PodHour, TierHour
+from tests.costs.portal import (
+    CHARGINGS,
+    DAY,
+    GROUPS,
+    NOW,
+    Priced,
+    by_cause,
+    make_price,
+    make_priced,
+    rows,
+    total,
+)
+from tests.factories import A100, H100
+
+pytestmark = pytest.mark.django_db
+
+TARIFF = Decimal("0.30")
+PUE = Decimal("1.5")
+FREE_MWH = 7_000_000
+"""What the cards that nobody held drew in an hour of a pool."""
+
+
+@pytest.fixture
+def billed() -> Priced:
+    """Give two days with a tariff on H100 and none on A100; free cards drew energy too."""
+    priced = make_priced(2, prices=())
+    make_price(H100, "on-demand", "2", per_kwh=TARIFF, pue=PUE)
+    make_price(A100, "on-demand", "1")
+    make_price(A100, "spot", "1")
+    for table in (TierHour, NodeHour):
+        for row in table._default_manager.all():
+            row.energy_mwh += FREE_MWH
+            row.save(update_fields=["energy_mwh"])
+    assert price_hours(now=NOW) == 4 * 24
+    return priced
+
+
+def of_energy(found: list[CostRow]) -> list[CostRow]:
+    return [row for row in found if row.cause is Cause.ENERGY]
+
+
+def cost_of(mwh: int) -> int:
+    return round(Decimal(mwh) / 10**6 * TARIFF * PUE * 10**8)
+
+
+def test_energy_is_what_was_measured_times_the_tariff_of_the_site(billed: Priced) -> None:
+    (row,) = of_energy(rows(billed.window, filters=Filters(gpu_model=(H100,))))
+    drawn = TierHour.objects.filter(gpu_model__name=H100).aggregate(all=Sum("energy_mwh"))["all"]
+    assert (row.energy_mwh, row.gpu_hours, row.currency) == (drawn, 0, "USD")
+    assert row.cost == cost_of(drawn)
+    assert row.price_per_gpu_hour is None, "it is no price of a GPU-hour"
+
+
+def test_a_team_pays_what_its_cards_drew_and_the_platform_the_rest(billed: Priced) -> None:
+    found = of_energy(rows(billed.window, group_by=(Grouping.TEAM,)))
+    paid = {row.groups["team"]: row.energy_mwh for row in found}
+    drawn = PodHour.objects.filter(gpu_model__name=H100).order_by().values_list("team__name")
+    assert paid == {
+        "": 48 * FREE_MWH,
+        **{name: int(mwh) for name, mwh in drawn.annotate(drawn=Sum("energy_mwh"))},
+    }
+
+
+@pytest.mark.parametrize(("basis", "policy"), CHARGINGS)
+@pytest.mark.parametrize("group_by", [(), *((g,) for g in GROUPS)], ids=str)
+def test_sums_with_energy_are_exact(
+    billed: Priced, basis: Basis, policy: Policy, group_by: tuple[Grouping, ...]
+) -> None:
+    whole = by_cause(rows(billed.window))
+    asked: dict[str, Any] = {"basis": basis, "policy": policy, "group_by": group_by}
+    assert by_cause(rows(billed.window, **asked)) == whole
+    by_day = rows(billed.window, interval=Interval.DAY, **asked)
+    assert by_cause(by_day) == whole
+    halves = list(billed.window.hours())
+    split = [row for hour in halves[:2] for row in rows(hour, **asked)]
+    split += rows(type(billed.window)(halves[2].start, billed.window.end), **asked)
+    assert by_cause(split) == whole
+
+
+def test_where_there_is_no_tariff_there_is_no_line(billed: Priced) -> None:
+    assert of_energy(rows(billed.window, filters=Filters(gpu_model=(A100,)))) == []
+
+
+def test_energy_stands_beside_the_waterfall_and_is_no_waste(billed: Priced) -> None:
+    (fall,) = waterfall(billed.window, visibility=EVERYTHING)
+    (energy,) = of_energy(rows(billed.window))
+    assert fall.energy == energy.cost
+    assert fall.total + fall.energy == total(rows(billed.window))
+    wasted = waste_rows(
+        billed.window,
+        interval=Interval.TOTAL,
+        group_by=(),
+        filters=Filters(),
+        visibility=EVERYTHING,
+    )
+    assert of_energy(wasted) == []
+
+
+def test_a_team_sees_its_own_energy_and_that_of_nobody(billed: Priced) -> None:
+    dan = visibility_of(billed.portal.dan)
+    found = of_energy(rows(billed.window, group_by=(Grouping.TEAM,), visibility=dan))
+    assert {row.groups["team"] for row in found} == {"", "speech"}
+
+
+def test_a_closed_month_has_its_energy(billed: Priced) -> None:
+    closed = close_period(DAY.replace(day=1), by="finn", now=NOW)
+    frozen = closed.closedamount_set.filter(cause="energy").aggregate(cost=Sum("cost"))["cost"]
+    (energy,) = of_energy(rows(billed.window))
+    assert frozen == energy.cost
+
+
+def test_another_tariff_reprices_and_is_another_book(billed: Priced) -> None:
+    before = price_book().version
+    Price.objects.filter(gpu_model=H100).update(per_kwh=2 * TARIFF)
+    assert price_book().version != before
+    (then,) = of_energy(rows(billed.window))
+    assert price_hours(now=NOW) == 4 * 24
+    (now,) = of_energy(rows(billed.window))
+    assert abs((now.cost or 0) - 2 * (then.cost or 0)) <= TeamCostHour.objects.count()
+    pools = PoolCostHour.objects.aggregate(all=Sum("energy_mwh"), free=Sum("free_energy_mwh"))
+    assert pools["all"] + pools["free"] == TierHour.objects.aggregate(all=Sum("energy_mwh"))["all"]

@@ -1,0 +1,86 @@
+"""Where one team stands, against what is told of all teams."""
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.fairness.models import FairDay, FairHour, FairTierHour
+from apps.fairness.selectors import fairness_rows, team_standing
+from apps.fairness.selectors.sums import parts_of, team_sums
+from apps.fairness.services import compute_hours, roll_days
+from tests.factories import make_tier
+from tests.fairness.ledger import DAY, HOUR, START, World, make_world
+
+NOW = START + 52 * HOUR
+WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)
+OUTSIDER = Visibility(everything=False)
+
+
+@pytest.fixture(params=["days are summed", "all is read from hours"])
+def world(request: pytest.FixtureRequest, db: None) -> World:
+    """Return 32 hours in which vision borrowed 2 of speech, which wanted them for ten hours."""
+    world = make_world()
+    make_tier("silver", position=1)
+    for number in range(20, 52):
+        world.hour(START + number * HOUR, held={"vision": 6.0, "speech": 1.0})
+    world.waits("speech", 1.0, START + 40 * HOUR, START + 50 * HOUR)
+    compute_hours(now=NOW, at_most=100)
+    if request.param == "days are summed":
+        assert roll_days(now=NOW)
+        FairHour.objects.filter(hour__gte=START + DAY, hour__lt=START + 2 * DAY).delete()
+    return world
+
+
+@pytest.mark.parametrize("team", ["vision", "speech"])
+def test_a_team_stands_where_it_stands_among_all(world: World, team: str) -> None:
+    (gold,) = fairness_rows(WINDOW, now=NOW, visibility=OUTSIDER)
+    own = next(row for row in gold.teams if row.team == team)
+    found = team_standing(WINDOW, team, now=NOW, visibility=OUTSIDER)
+    (tier,) = found.tiers
+    assert (tier.tier, tier.hours) == ("gold", gold.hours)
+    for name in ("entitlement", "allocated", "borrowed", "lent", "denied"):
+        assert getattr(tier, f"{name}_gpu_hours") == getattr(own, f"{name}_gpu_hours")
+    assert found.usage_factor == own.usage_factor
+    assert tier.allocated_gpu_hours > 0
+
+
+def test_other_tiers_can_be_left_out(world: World) -> None:
+    found = {
+        name: team_standing(WINDOW, "vision", tiers=(name,), now=NOW, visibility=OUTSIDER)
+        for name in ("gold", "silver")
+    }
+    assert {name: [tier.tier for tier in one.tiers] for name, one in found.items()} == {
+        "gold": ["gold"],
+        "silver": [],
+    }
+
+
+def test_what_nobody_watched_is_not_known(world: World) -> None:
+    FairTierHour.objects.update(watched=False)
+    window = Window(START + 48 * HOUR, START + 52 * HOUR)
+    (tier,) = team_standing(window, "speech", now=NOW, visibility=OUTSIDER).tiers
+    assert tier.denied_gpu_hours is None
+
+
+def test_a_team_that_there_is_not_stands_nowhere(world: World) -> None:
+    found = team_standing(WINDOW, "nobody", now=NOW, visibility=OUTSIDER)
+    assert (found.tiers, found.usage_factor) == ((), None)
+
+
+def test_a_team_is_found_hour_by_hour_and_by_spans_alike(world: World) -> None:
+    pk = world.team("vision").pk
+    long = Window(WINDOW.end - 1001 * HOUR, WINDOW.end)
+    within = Window(WINDOW.start + HOUR / 2, WINDOW.end)
+    for window in (WINDOW, long, within):
+        parts = parts_of(window)
+        every = team_sums(parts, [world.gold.pk])[world.gold.pk]
+        assert team_sums(parts, [world.gold.pk], team=pk)[world.gold.pk] == {pk: every[pk]}
+
+
+def test_where_a_team_stands_takes_a_known_number_of_queries(
+    world: World, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    assert FairDay.objects.exists() or FairHour.objects.exists()
+    with django_assert_max_num_queries(13):
+        team_standing(WINDOW, "vision", now=NOW, visibility=OUTSIDER)

@@ -1,0 +1,201 @@
+"""Clusters that left the catalog, and such as nobody watches: what waited there waits no more."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from celery import current_app
+from django.db.models import Sum
+from pytest_django import DjangoAssertNumQueries
+
+from apps.clusters.models import Cluster, Node, NodeSpell, Pod, WatchSpan
+from apps.pending import tasks
+from apps.pending.models import CauseSpell, Episode, Refreshed, WaitDay
+from apps.pending.selectors.known import known_until
+from apps.pending.services import end_retired, refresh, roll_days
+from tests.factories import (
+    ensure_builtin,
+    make_cluster,
+    make_pod,
+    make_report,
+    make_team,
+    make_workload,
+    note_collection,
+)
+from tests.pending.rows import Script, make_episode, waits
+
+START = datetime(2026, 11, 15, 23, tzinfo=UTC)
+"""A midnight in Berlin."""
+HOUR = timedelta(hours=1)
+WATCHED = START + 30 * HOUR
+NOW = START + 80 * HOUR
+API = {"server": "https://west.example"}
+
+
+@pytest.fixture
+def west(db: None) -> Cluster:
+    """Return a cluster that was watched until two days ago, in which a pod of vision waits."""
+    make_report()
+    ensure_builtin()
+    make_team("vision", "vision")
+    cluster = make_cluster("west", kubernetes=API)
+    WatchSpan.objects.create(cluster=cluster, start=START - HOUR, end=WATCHED)
+    Refreshed.objects.update_or_create(cluster=cluster, defaults={"at": WATCHED, "waiting": 1})
+    make_episode(make_workload(cluster, "vision", "train"), since=START + 20 * HOUR)
+    return cluster
+
+
+def retire(cluster: Cluster) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(active=False)
+
+
+def waited() -> float:
+    return float((WaitDay.objects.aggregate(all=Sum("waited"))["all"] or 0) / 1e9)
+
+
+def test_what_waits_in_a_cluster_that_left_the_catalog_ended_when_it_was_last_watched(
+    west: Cluster,
+) -> None:
+    retire(west)
+    assert end_retired(now=NOW) == 1
+    episode = Episode.objects.get()
+    assert (episode.until, episode.outcome) == (WATCHED, "")
+    assert CauseSpell.objects.get().end == WATCHED
+    assert Refreshed.objects.get(cluster=west).waiting == 0
+    assert end_retired(now=NOW + HOUR) == 0
+
+
+def test_what_began_after_the_last_look_ends_as_it_begins(west: Cluster) -> None:
+    since = WATCHED + HOUR
+    make_episode(make_workload(west, "speech", "notes"), since=since)
+    retire(west)
+    assert end_retired(now=NOW) == 2
+    assert Episode.objects.get(since=since).until == since
+
+
+def test_clusters_of_the_catalog_are_left_alone(west: Cluster) -> None:
+    make_pod(make_workload(west, "vision", "train"), created_at=START)
+    assert end_retired(now=NOW) == 0
+    assert Episode.objects.get().until is None
+    assert Pod.objects.get().ended_at is None
+
+
+def test_days_that_were_summed_beyond_that_are_summed_anew(west: Cluster) -> None:
+    WatchSpan.objects.filter(cluster=west).update(end=NOW)
+    roll_days(now=NOW)
+    assert waited() == pytest.approx(60.0)
+    # The last spans turn out to have been another watch's.
+    WatchSpan.objects.filter(cluster=west).update(end=WATCHED)
+    retire(west)
+    end_retired(now=NOW)
+    roll_days(now=NOW)
+    assert waited() == pytest.approx(10.0)
+
+
+def test_pods_and_nodes_of_the_ledger_end_likewise(west: Cluster) -> None:
+    work = make_workload(west, "vision", "train")
+    runs = [[START.timestamp(), None]]
+    make_pod(work, "runs", created_at=START, bound_at=START, started_at=START, runs=runs)
+    make_pod(work, "late", created_at=WATCHED + HOUR)
+    make_pod(work, "over", created_at=START, finished_at=START + HOUR)
+    make_pod(work, "inferred", created_at=START, source="metrics")
+    node = Node.objects.create(cluster=west, name="n9")
+    NodeSpell.objects.create(node=node, start=START, ready=True, schedulable=True)
+    retire(west)
+    end_retired(now=NOW)
+    ends = dict(Pod.objects.values_list("name", "ended_at"))
+    assert ends == {
+        "runs": WATCHED,
+        "late": WATCHED + HOUR,
+        "over": START + HOUR,
+        "inferred": None,
+    }
+    run = Pod.objects.get(name="runs")
+    assert (run.lost, run.runs) == (True, [[START.timestamp(), WATCHED.timestamp()]])
+    assert NodeSpell.objects.get(node=node).end == WATCHED
+
+
+def test_a_pod_that_is_there_after_all_when_its_cluster_comes_back_waited_on(
+    west: Cluster,
+) -> None:
+    episode = Episode.objects.get()
+    pod = make_pod(episode.workload, created_at=episode.since, uid=episode.uid)
+    retire(west)
+    end_retired(now=NOW)
+    assert Pod.objects.get().ended_at == WATCHED
+    Cluster.objects.update(active=True)
+    WatchSpan.objects.create(cluster=west, start=NOW, end=NOW + 2 * HOUR)
+    # The watch finds that it waits still.
+    Pod.objects.filter(pk=pod.pk).update(deleted_at=None, ended_at=None, lost=False)
+    seen = waits(uid=episode.uid, name=episode.name, since=episode.since.timestamp())
+    refresh(west.pk, now=NOW + 2 * HOUR, look=Script([seen]))
+    again = Episode.objects.get()
+    assert (again.since, again.until, again.counts) == (episode.since, None, "pending")
+
+
+def test_nobody_watching_is_not_waiting_and_is_made_up_for_when_it_is_seen(
+    west: Cluster,
+) -> None:
+    roll_days(now=NOW)
+    assert waited() == pytest.approx(10.0)
+    roll_days(now=NOW + HOUR)
+    assert waited() == pytest.approx(10.0)
+    # The watch is back, and the pod still waits.
+    WatchSpan.objects.create(cluster=west, start=NOW, end=NOW + 2 * HOUR)
+    roll_days(now=NOW + 2 * HOUR)
+    assert waited() == pytest.approx(62.0)
+
+
+def test_days_that_say_the_same_are_not_written_again(west: Cluster) -> None:
+    roll_days(now=NOW)
+    before = list(WaitDay.objects.order_by("pk").values_list("pk", flat=True))
+    roll_days(now=NOW + HOUR)
+    assert list(WaitDay.objects.order_by("pk").values_list("pk", flat=True)) == before != []
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "watched", "collected", "expected"),
+    [
+        pytest.param(API, WATCHED, NOW, WATCHED, id="as long as it was watched"),
+        pytest.param(API, None, NOW, NOW + HOUR, id="of series, where nobody ever watched"),
+        pytest.param(None, None, NOW, NOW + HOUR, id="of series, where nobody can watch"),
+        pytest.param(None, WATCHED, NOW, NOW + HOUR, id="of series, since nobody can any more"),
+        pytest.param(None, None, None, None, id="nothing is known"),
+    ],
+)
+def test_it_is_known_until_when_things_waited(
+    db: None,
+    kubernetes: dict[str, str] | None,
+    watched: datetime | None,
+    collected: datetime | None,
+    expected: datetime | None,
+) -> None:
+    cluster = make_cluster("west", kubernetes=kubernetes)
+    if watched is not None:
+        WatchSpan.objects.create(cluster=cluster, start=START - HOUR, end=START)
+        WatchSpan.objects.create(cluster=cluster, start=START + HOUR, end=watched)
+    if collected is not None:
+        note_collection(cluster, collected)
+        note_collection(cluster, collected + HOUR, "failed")
+    assert known_until().get(cluster.pk) == expected
+    assert known_until(cluster.pk).get(cluster.pk) == expected
+    assert known_until(cluster.pk + 1) == {}
+
+
+def test_it_takes_few_queries_however_much_waits(
+    west: Cluster, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(20):
+        make_team(f"team-{number}", f"team-{number}")
+        work = make_workload(west, f"team-{number}", "train")
+        make_episode(work, since=START)
+        make_pod(work, created_at=START)
+    retire(west)
+    with django_assert_max_num_queries(30):
+        end_retired(now=NOW)
+    with django_assert_max_num_queries(3):
+        end_retired(now=NOW)
+
+
+def test_the_task_is_known_by_name_and_returns_a_count(west: Cluster) -> None:
+    assert current_app.tasks[tasks.end_retired.name] is not None
+    assert tasks.end_retired(ignored=1) == 0

@@ -1,0 +1,134 @@
+"""What is known of hours, and what allowances come to of it: without a database."""
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from apps.clusters.domain.window import Window
+from apps.quotas.domain.burn import Spent
+from apps.quotas.domain.spending import (
+    NOTHING,
+    Allowance,
+    ClusterHours,
+    Known,
+    Spending,
+    burn_of,
+    day_of_end,
+    points_of,
+    spent_of,
+    whole_days,
+)
+
+ZONE = ZoneInfo("UTC")
+START = datetime(2026, 3, 2, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+WEEK = Window(START, START + 7 * DAY)
+PURSE = ("vision", "gpu_hours")
+
+
+def hours_of(known: int, *, last: int = 23) -> ClusterHours:
+    return ClusterHours(START, START + last * HOUR, 24, 24, {START: known})
+
+
+@pytest.mark.parametrize(
+    ("clusters", "ratio"),
+    [
+        ({"west": hours_of(24)}, 1.0),
+        ({"west": hours_of(24), "east": hours_of(12)}, 0.75),
+        ({"west": hours_of(24), "east": ClusterHours()}, 0.5),
+        ({}, None),
+    ],
+    ids=["whole", "one lags", "one was never collected", "no active cluster"],
+)
+def test_coverage_is_of_all_hours_of_all_clusters(
+    clusters: dict[str, ClusterHours], ratio: float | None
+) -> None:
+    assert Known(START + DAY, clusters).coverage(WEEK) == ratio
+
+
+def test_before_the_first_hour_of_a_period_there_is_no_coverage() -> None:
+    assert Known(START, {"west": hours_of(0)}).coverage(WEEK) is None
+
+
+def test_all_is_known_until_the_end_of_the_one_that_lags_most() -> None:
+    west, east = hours_of(24), hours_of(12, last=11)
+    assert Known(START + DAY, {"west": west, "east": east}).until == START + 12 * HOUR
+    assert Known(START + DAY, {"west": west, "east": ClusterHours()}).until is None
+
+
+def test_a_cluster_that_lags_goes_on_as_in_its_own_known_hours() -> None:
+    amounts = {"west": 24.0, "east": 12.0, "retired": 6.0}
+    assert spent_of(amounts, {"west": 24, "east": 6}, hours=24) == Spent(24 + 48 + 6, 24.0)
+    assert spent_of(amounts, {"west": 0}, hours=24) == NOTHING
+
+
+def test_a_day_is_whole_when_every_cluster_known_by_then_has_its_hours() -> None:
+    west = ClusterHours(START, START + 71 * HOUR)
+    east = ClusterHours(START + DAY, START + 71 * HOUR)
+    both = [(START + n * HOUR, 1 if n < 24 or n == 30 else 2) for n in range(72)]
+    found = whole_days(both, [west, east, ClusterHours()], before=date(2026, 3, 4), zone=ZONE)
+    assert list(found) == [(date(2026, 3, 2), 24.0)]
+
+
+@pytest.mark.parametrize(
+    ("amount", "expected"),
+    [(10.0, (date(2026, 3, 2), 10.0)), (25.0, (date(2026, 3, 4), 5.0)), (41.0, None)],
+    ids=["on the first day", "later", "not yet"],
+)
+def test_the_day_on_which_an_allowance_ended(
+    amount: float, expected: tuple[date, float] | None
+) -> None:
+    days = [(date(2026, 3, 2), 20.0), (date(2026, 3, 3), 0.0), (date(2026, 3, 4), 20.0)]
+    assert day_of_end(days, amount) == expected
+
+
+def allowance(amount: float) -> Allowance:
+    return Allowance("vision", "week", WEEK, "gpu_hours", amount)
+
+
+SPENDING = Spending(
+    {PURSE: {date(2026, 3, 1): 99.0, date(2026, 3, 2): 24.0}},
+    {PURSE: {"west": 24.0}},
+    {PURSE: {"west": 24.0}},
+    {PURSE: {date(2026, 3, 3): 6.0}},
+)
+KNOWN = Known(START + DAY, {"west": hours_of(24)}, ((date(2026, 3, 2), 24.0),))
+
+
+def test_what_is_booked_counts_against_the_allowance_and_is_no_pace() -> None:
+    used, burn = burn_of(allowance(168.0), SPENDING, KNOWN, at=START + DAY, zone=ZONE)
+    assert used == 30.0
+    assert (burn.burn_rate_1d, burn.burn_rate_7d) == (1.0, 1.0)
+    assert burn.burn_rate == pytest.approx(30 / 24)
+
+
+def test_when_it_was_used_up_is_told_by_the_hours_of_that_day() -> None:
+    hours = [(START + n * HOUR, 1.0) for n in range(24)]
+    _, burn = burn_of(allowance(6.5), SPENDING, KNOWN, at=START + DAY, zone=ZONE, hours=hours)
+    assert burn.exhausted_at == START + 6.5 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("later", "day", "week"),
+    [(0, True, True), (24, False, True), (168, False, False)],
+    ids=["now", "a day later", "a week later"],
+)
+def test_a_pace_of_which_no_hour_is_known_is_none(
+    later: int,
+    day: bool,
+    week: bool,
+) -> None:
+    at = START + DAY + later * HOUR
+    _, burn = burn_of(allowance(168.0), SPENDING, KNOWN, at=at, zone=ZONE)
+    assert (burn.burn_rate_1d is not None, burn.burn_rate_7d is not None) == (day, week)
+
+
+def test_the_burn_down_ends_where_knowledge_does() -> None:
+    end = START + DAY + 6 * HOUR
+    assert list(points_of(allowance(9.0), SPENDING, end, ZONE)) == [
+        (START, 0.0),
+        (START + DAY, 24.0),
+        (end, 30.0),
+    ]
+    assert list(points_of(allowance(9.0), SPENDING, START, ZONE)) == []
