@@ -156,61 +156,51 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
 WAITING_SECONDS = env.whole("GPUPORTAL_WAITING_SECONDS", 15, least=1)
+
+
+def _every(task: str, **interval: float) -> dict[str, Any]:
+    """Return an entry of beat; one that no worker had time for is not worth doing beside the next.
+
+    Hours that are long past come a bounded number a run: short intervals catch up with them, and
+    cost next to nothing where nothing is due.
+    """
+    schedule = timedelta(**interval)
+    return {"task": task, "schedule": schedule, "options": {"expires": schedule.total_seconds()}}
+
+
+_SCHEDULE_SECONDS = env.whole("GPUPORTAL_SCHEDULE_SECONDS", 60, least=1)
 CELERY_BEAT_SCHEDULE = {
-    "schedule-collections": {
-        "task": "usage.schedule_collections",
-        "schedule": timedelta(seconds=env.whole("GPUPORTAL_SCHEDULE_SECONDS", 60, least=1)),
-    },
-    "roll-days": {"task": "usage.roll_days", "schedule": timedelta(minutes=10)},
-    "prune": {"task": "usage.prune", "schedule": timedelta(hours=24)},
-    "look-at-devices": {"task": "clusters.schedule_looks", "schedule": timedelta(minutes=5)},
-    "look-at-waiting": {
-        "task": "pending.schedule_refreshes",
-        "schedule": timedelta(seconds=WAITING_SECONDS),
-        # One that no worker had time for is not worth doing beside the next.
-        "options": {"expires": WAITING_SECONDS},
-    },
-    "roll-waiting-days": {"task": "pending.roll_days", "schedule": timedelta(minutes=5)},
-    "end-retired-waiting": {"task": "pending.end_retired", "schedule": timedelta(minutes=5)},
-    "prune-waiting": {"task": "pending.prune", "schedule": timedelta(hours=24)},
-    "roll-quota-hours": {"task": "quotas.roll_hours", "schedule": timedelta(minutes=1)},
-    "note-budget-alerts": {
-        "task": "quotas.note_budget_alerts",
-        "schedule": timedelta(minutes=10),
-    },
-    "prune-quotas": {"task": "quotas.prune", "schedule": timedelta(hours=24)},
-    "compute-fairness": {"task": "fairness.compute_hours", "schedule": timedelta(minutes=5)},
-    "roll-fairness-days": {"task": "fairness.roll_days", "schedule": timedelta(minutes=10)},
-    "prune-fairness": {"task": "fairness.prune", "schedule": timedelta(hours=24)},
-    "price-hours": {"task": "costs.price_hours", "schedule": timedelta(minutes=5)},
-    "note-money-alerts": {"task": "costs.note_money_alerts", "schedule": timedelta(minutes=10)},
-    # It does nothing until a cluster has a new day of facts.
-    "recommend": {"task": "costs.recommend", "schedule": timedelta(minutes=30)},
-    "prune-costs": {"task": "costs.prune", "schedule": timedelta(hours=24)},
-    "tend-exports": {"task": "costs.tend_exports", "schedule": timedelta(minutes=1)},
-    "keep-closed-files": {"task": "costs.keep_closed_files", "schedule": timedelta(hours=1)},
-    "send-monthly-reports": {
-        "task": "costs.send_monthly_reports",
-        "schedule": timedelta(minutes=30),
-    },
-    "carry-out-changes": {
-        "task": "changes.schedule_executions",
-        "schedule": timedelta(seconds=15),
-        "options": {"expires": 15},
-    },
-    "watch-gitops": {"task": "changes.watch_gitops", "schedule": timedelta(seconds=30)},
-    "revert-due-changes": {"task": "changes.revert_due", "schedule": timedelta(minutes=1)},
-    "look-for-drift": {"task": "changes.look_for_drift", "schedule": timedelta(minutes=1)},
-    "expire-changes": {"task": "changes.expire", "schedule": timedelta(hours=1)},
-    "gather-notices": {"task": "operations.gather_notices", "schedule": timedelta(minutes=5)},
-    "deliver-notices": {
-        "task": "notices.deliver",
-        "schedule": timedelta(minutes=1),
-        "options": {"expires": 60},
-    },
-    "prune-notices": {"task": "notices.prune", "schedule": timedelta(hours=24)},
-    "clear-sessions": {"task": "operations.clear_sessions", "schedule": timedelta(hours=24)},
-    "doctor": {"task": "operations.run_doctor", "schedule": timedelta(minutes=15)},
+    "schedule-collections": _every("usage.schedule_collections", seconds=_SCHEDULE_SECONDS),
+    "roll-days": _every("usage.roll_days", minutes=5),
+    "prune": _every("usage.prune", hours=24),
+    "look-at-devices": _every("clusters.schedule_looks", minutes=5),
+    "look-at-waiting": _every("pending.schedule_refreshes", seconds=WAITING_SECONDS),
+    "roll-waiting-days": _every("pending.roll_days", minutes=5),
+    "end-retired-waiting": _every("pending.end_retired", minutes=5),
+    "prune-waiting": _every("pending.prune", hours=24),
+    "roll-quota-hours": _every("quotas.roll_hours", minutes=1),
+    "note-budget-alerts": _every("quotas.note_budget_alerts", minutes=10),
+    "prune-quotas": _every("quotas.prune", hours=24),
+    "compute-fairness": _every("fairness.compute_hours", minutes=1),
+    "roll-fairness-days": _every("fairness.roll_days", minutes=5),
+    "prune-fairness": _every("fairness.prune", hours=24),
+    "price-hours": _every("costs.price_hours", minutes=1),
+    "note-money-alerts": _every("costs.note_money_alerts", minutes=10),
+    "recommend": _every("costs.recommend", minutes=10),
+    "prune-costs": _every("costs.prune", hours=24),
+    "tend-exports": _every("costs.tend_exports", minutes=1),
+    "keep-closed-files": _every("costs.keep_closed_files", hours=1),
+    "send-monthly-reports": _every("costs.send_monthly_reports", minutes=30),
+    "carry-out-changes": _every("changes.schedule_executions", seconds=15),
+    "watch-gitops": _every("changes.watch_gitops", seconds=30),
+    "revert-due-changes": _every("changes.revert_due", minutes=1),
+    "look-for-drift": _every("changes.look_for_drift", minutes=1),
+    "expire-changes": _every("changes.expire", hours=1),
+    "gather-notices": _every("operations.gather_notices", minutes=5),
+    "deliver-notices": _every("notices.deliver", minutes=1),
+    "prune-notices": _every("notices.prune", hours=24),
+    "clear-sessions": _every("operations.clear_sessions", hours=24),
+    "doctor": _every("operations.run_doctor", minutes=15),
 }
 
 # ---------------------------------------------------------------- people

@@ -37,6 +37,14 @@ _PROBLEMS = {
 }
 
 
+def problems(others: Mapping[int, str]) -> dict[Any, Any]:
+    """Return the problem documents that any endpoint may answer with, and others by status."""
+    return {
+        (status, MEDIA_TYPE): OpenApiResponse(_PROBLEM, description=description)
+        for status, description in sorted({**_PROBLEMS, **others}.items())
+    }
+
+
 def documented(
     name: str,
     query: type[Query],
@@ -63,8 +71,7 @@ def documented(
         responses[200, "text/csv"] = OpenApiResponse(
             OpenApiTypes.STR, description="The same columns; grades as `grades.measured` and so on."
         )
-    for status, description in _PROBLEMS.items():
-        responses[status, MEDIA_TYPE] = OpenApiResponse(_PROBLEM, description=description)
+    responses |= problems({})
     return extend_schema(
         operation_id=f"list_{name.replace('-', '_')}",
         summary=summary,

@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
-from apps.api import costs, fairness, pending, quotas, recommendations, views
+from apps.api import costs, fairness, pending, quota_requests, quotas, recommendations, views
 
 app_name = "api"
 
@@ -23,13 +23,16 @@ _LISTS: dict[str, type[APIView]] = {
     "costs/focus": costs.FocusView,
     "waste": costs.WasteView,
     "recommendations": recommendations.RecommendationsView,
+    "quota-requests": quota_requests.QuotaRequestsView,
 }
+_REQUEST = "quota-requests/<int:pk>"
 
 
-def _routes(name: str, view: type[APIView]) -> list[URLPattern]:
+def _routes(name: str, view: type[APIView], route: str = "") -> list[URLPattern]:
+    where = route or name
     return [
-        path(f"v1/{name}", view.as_view(), name=name),
-        path(f"v1/{name}/", view.as_view(schema=None)),
+        path(f"v1/{where}", view.as_view(), name=name),
+        path(f"v1/{where}/", view.as_view(schema=None)),
     ]
 
 
@@ -37,5 +40,11 @@ urlpatterns = [
     path("schema/", views.SchemaView.as_view(), name="schema"),
     path("v1/", views.IndexView.as_view(), name="index"),
     *(route for name, view in _LISTS.items() for route in _routes(name, view)),
+    *_routes("quota-request", quota_requests.QuotaRequestView, _REQUEST),
+    *(
+        route
+        for name, view in quota_requests.ACTIONS.items()
+        for route in _routes(f"{name}-quota-request", view, f"{_REQUEST}/{name}")
+    ),
     re_path(r"", views.NowhereView.as_view()),
 ]

@@ -30,7 +30,7 @@ from apps.usage.domain.rows import Grouping, Interval
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    *("costs", "costs/focus", "waste", "recommendations"),
+    *("costs", "costs/focus", "waste", "recommendations", "quota-requests"),
     *("tiers", "teams", "clusters", "collections"),
 )
 

@@ -1,5 +1,7 @@
 """Who may say where notices go, and who sees them."""
 
+from collections.abc import Callable
+
 from django.db.models import Q
 
 from apps.accounts.models import Membership, User
@@ -23,16 +25,18 @@ def seen_notices(visibility: Visibility) -> Q:
     return Q(team__in=visibility.team_ids)
 
 
-def concerns(channel: Channel, notice: Notice) -> bool:
-    """Say whether a notice may go to a channel: its owner, its team or who runs the portal.
+def hearing(channel: Channel) -> Callable[[Notice], bool]:
+    """Return what says whether a notice may go to a channel: its owner's, its team's or any.
 
-    What an owner may see is asked anew for each notice, also when it leaves. One query at most.
+    What an owner may see is asked here, once for all notices: ask anew each time that notices
+    are said, and when they leave. One query at most.
     """
     if channel.owner is not None:
-        return channel.owner.is_active and _sees(visibility_of(channel.owner), notice)
+        seen = visibility_of(channel.owner) if channel.owner.is_active else None
+        return lambda notice: seen is not None and _sees(seen, notice)
     if channel.team_id is not None:
-        return notice.team_id == channel.team_id
-    return True
+        return lambda notice: notice.team_id == channel.team_id
+    return lambda _: True
 
 
 def _sees(visibility: Visibility, notice: Notice) -> bool:

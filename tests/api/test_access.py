@@ -6,13 +6,14 @@ from django.urls.resolvers import URLResolver
 
 from apps.api import urls
 from tests.api.conftest import client_of
+from tests.changes.requests import make_request
 from tests.factories import Portal
 
 VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
 ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    *("costs", "costs/focus", "waste", "recommendations"),
+    *("costs", "costs/focus", "waste", "recommendations", "quota-requests"),
     *("tiers", "teams", "clusters", "collections"),
 )
 READ = {"get": 200, "head": 200, "options": 200}
@@ -25,6 +26,29 @@ TABLE: dict[str, dict[str, dict[str, int]]] = {
     for name in LISTS
     for slash in ("", "/")
 }
+# Who reads a request of vision: its people, finance and administrators. What is sent here says
+# nothing, and who may not do a thing at all is told so first.
+REQUEST = "/api/v1/quota-requests/1"
+ASKING = ("submit", "accept-offer", "withdraw", "comment")
+DECIDING = (
+    *("take", "release", "approve", "reject", "ask-changes", "apply", "reopen", "revert"),
+    *("give-up", "accept-drift"),
+)
+OF_OTHERS = dict.fromkeys(("get", "head"), 404)
+ONLY_POST = dict.fromkeys(("get", "head", "put", "patch", "delete"), 405) | {"options": 200}
+for slash in ("", "/"):
+    lists = TABLE[f"/api/v1/quota-requests{slash}"]
+    for role in SIGNED_IN:
+        lists[role] = READ | REFUSED | {"post": 400}
+    TABLE[f"{REQUEST}{slash}"] = {"anonymous": UNKNOWN} | {
+        role: READ | REFUSED | {"patch": 428} for role in SIGNED_IN
+    }
+    TABLE[f"{REQUEST}{slash}"]["dan"] |= {**OF_OTHERS, "patch": 404}
+    for action in (*ASKING, *DECIDING):
+        TABLE[f"{REQUEST}/{action}{slash}"] = {"anonymous": UNKNOWN} | {
+            role: ONLY_POST | {"post": 400 if action in ASKING or role == "cleo" else 403}
+            for role in SIGNED_IN
+        }
 TABLE["/api/v1/"] = {"anonymous": UNKNOWN} | SIGNED_IN
 # The document describes addresses, not data: anybody may read it.
 TABLE["/api/schema/"] = dict.fromkeys(ROLES, READ | REFUSED)
@@ -36,6 +60,7 @@ def test_every_address_gives_every_role_what_the_table_says(
     portal: Portal, subtests: pytest.Subtests
 ) -> None:
     clients = {role: client_of(getattr(portal, role, None)) for role in ROLES}
+    make_request(portal, pk=1)
     for path, roles in TABLE.items():
         for role, verbs in roles.items():
             client = clients[role]
@@ -47,7 +72,7 @@ def test_every_address_gives_every_role_what_the_table_says(
 def test_the_table_has_every_address() -> None:
     resolver = get_resolver(urls.__name__)
     routes = {
-        f"/api/{pattern.pattern}"
+        f"/api/{pattern.pattern}".replace("<int:pk>", "1")
         for pattern in resolver.url_patterns
         if isinstance(pattern, URLPattern) and str(pattern.pattern)
     }

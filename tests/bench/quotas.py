@@ -1,10 +1,10 @@
-"""Worker: an hour of quotas summed, and the first page of all keys read.
+"""Worker: an hour of quotas summed, the first page of all keys read, and the page of the portal.
 
 python -m tests.bench.quotas NAMESPACES
 """
 # ruff: noqa: S608 - names of our own tables
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -18,11 +18,13 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.sightings import Kind, SeenQuota
 from apps.clusters.models import (
     Cluster,
+    GpuModel,
     Namespace,
     NamespaceClaim,
     Pod,
     ReportSettings,
     Sighting,
+    Tier,
     WatchSpan,
     Workload,
 )
@@ -30,10 +32,11 @@ from apps.operations.services import ensure_builtin
 from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import Order, quota_rows, quota_sums
 from apps.quotas.services import roll_hour
-from apps.usage.models import CollectionWindow
-from tests.bench.measuring import REPETITIONS, timed, wall
+from apps.usage.domain.amounts import NANO
+from apps.usage.models import CollectionWindow, TeamDay, TeamHour
+from tests.bench.measuring import REPETITIONS, cpu, timed, wall
 
-HOUR = datetime(2026, 11, 21, 11, tzinfo=UTC)
+HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
 RESOURCES = ("nvidia.com/gpu", *(f"nvidia.com/mig-{size}" for size in ("1g.10gb", "2g.20gb")))
 KEYS = (
     *(f"requests.{resource}" for resource in RESOURCES),
@@ -59,16 +62,45 @@ def measure(namespaces: str) -> dict[str, Any]:
         "page_seconds": _median(page),
         "fullest_seconds": _median(partial(page, order=Order.FULLEST)),
         "sums_seconds": _median(partial(quota_sums, now, visibility=EVERYTHING)),
-        "rendered_seconds": _median(_visit()),
+        **_rendered(cluster),
     }
 
 
+def _rendered(cluster: Cluster) -> dict[str, float]:
+    """Return CPU seconds of the page, where each namespace's team has a budget that burns."""
+    teams = list(Team.objects.filter(name__startswith="space-").order_by("pk"))
+    _spend(cluster, teams)
+    visit, found = _visit(), {}
+    for period, amount in (("month", 4500.0), ("year", 60_000.0)):
+        Budget.objects.all().delete()
+        Budget.objects.bulk_create(
+            Budget(team=team, period=period, gpu_hours=amount, valid_from=_SINCE) for team in teams
+        )
+        visit()
+        found[f"{period}_cpu_seconds"] = cpu([timed(visit) for _ in range(REPETITIONS)])
+    return found
+
+
+def _spend(cluster: Cluster, teams: Sequence[Team]) -> None:
+    """Write what teams held since the year began, some of them more than they may."""
+    model = GpuModel.objects.create(name="bench-quotas", key="benchquotas")
+    tier = Tier.objects.order_by("pk")[0]
+
+    def held(team: Team, hours: int) -> dict[str, Any]:
+        amount = (1 + team.pk % 9) * hours * NANO
+        of = {"cluster": cluster, "tier": tier, "gpu_model": model}
+        return {**of, "team": team, "allocated": amount}
+
+    for n in range(HOUR.timetuple().tm_yday):
+        day = (HOUR - timedelta(days=n)).date()
+        TeamDay.objects.bulk_create(TeamDay(day=day, **held(team, 24)) for team in teams)
+    for n in range(_HOURS_BEFORE):
+        hour = HOUR - timedelta(hours=n)
+        TeamHour.objects.bulk_create(TeamHour(hour=hour, **held(team, 1)) for team in teams)
+
+
 def _visit() -> Callable[[], None]:
-    """Return what asks for the page of quotas as an admin; each namespace's team has a budget."""
-    teams = Team.objects.filter(name__startswith="space-").order_by("pk")
-    Budget.objects.bulk_create(
-        Budget(team=team, period="month", gpu_hours=5000.0, valid_from=_SINCE) for team in teams
-    )
+    """Return what asks for the page of quotas as an admin."""
     client = Client(headers={"Host": "127.0.0.1"})
     client.force_login(User.objects.create_superuser("bench-quotas"))
 

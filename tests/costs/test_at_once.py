@@ -29,6 +29,8 @@ _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
 def is_waiting() -> bool:
     """Say whether some session of this database waits for a lock."""
     with connection.cursor() as cursor:
+        # Within a transaction PostgreSQL shows what it showed first, until it is told not to.
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(_WAITING, [connection.settings_dict["NAME"]])
         return bool(cursor.fetchone()[0])
 

@@ -1,5 +1,6 @@
 """Measured energy at its tariff: paid by who drew it, in every sum, and never dropped."""
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -10,8 +11,15 @@ from apps.accounts.permissions import EVERYTHING, visibility_of
 from apps.costs.domain.costing import Basis, Cause
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import PoolCostHour, Price, TeamCostHour
-from apps.costs.selectors import CostRow, price_book, waste_rows, waterfall
+from apps.costs.selectors import (
+    CostRow,
+    money_budget_rows,
+    price_book,
+    waste_rows,
+    waterfall,
+)
 from apps.costs.services import close_period, price_hours
+from apps.quotas.models import Budget
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.models import NodeHour, PodHour, TierHour
 from tests.costs.portal import (
@@ -26,7 +34,7 @@ from tests.costs.portal import (
     rows,
     total,
 )
-from tests.factories import A100, H100
+from tests.factories import A100, BEGINNING, H100
 
 pytestmark = pytest.mark.django_db
 
@@ -110,6 +118,16 @@ def test_energy_stands_beside_the_waterfall_and_is_no_waste(billed: Priced) -> N
         visibility=EVERYTHING,
     )
     assert of_energy(wasted) == []
+
+
+def test_a_budget_pays_for_the_energy_of_its_team(billed: Priced) -> None:
+    vision, month = billed.portal.vision, {"period": "month", "valid_from": BEGINNING}
+    Budget.objects.create(team=vision, money=Decimal(9999), currency="USD", **month)
+    found = rows(billed.window, filters=Filters(team=("vision",)))
+    (energy,) = of_energy(found)
+    (row,) = money_budget_rows(billed.window.end - timedelta(minutes=30), visibility=EVERYTHING)
+    assert energy.amount
+    assert row.used == sum((one.amount or Decimal(0) for one in found), Decimal(0))
 
 
 def test_a_team_sees_its_own_energy_and_that_of_nobody(billed: Priced) -> None:

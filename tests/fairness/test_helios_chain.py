@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod
+from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.models import Cluster, Pod, WatchSpan
 from apps.fairness.domain.arrays import Array
 from apps.fairness.domain.integrate import Sums, TierSlots, integrate, measure
 from apps.fairness.selectors import fairness_rows, tier_detail
@@ -52,6 +52,10 @@ def measured_day() -> Sums:
 
 def note_waits() -> None:
     """Write what a watch would have seen: that every pod waited for capacity until it was bound."""
+    WatchSpan.objects.bulk_create(
+        WatchSpan(cluster=cluster, start=BEGINNING, end=from_seconds(NOW))
+        for cluster in Cluster.objects.all()
+    )
     pods = list(Pod.objects.select_related("workload").order_by("pk"))
     (tier,) = {pod.tier for pod in pods if pod.tier is not None}
     episodes = Episode.objects.bulk_create(

@@ -129,7 +129,10 @@ def test_the_catalog_fits_the_trace(helios: Scenario) -> None:
             "matchers": {"cluster": "lab"},
             "scrape_interval_seconds": 30,
         },
-        "kubernetes": {"api_server": "http://127.0.0.1:1"},
+        "kubernetes": {
+            "api_server": "http://127.0.0.1:1",
+            "writer": {"api_server": "http://127.0.0.1:1"},
+        },
     }
     assert quotas == {team: f["quota_gpus"] for team, f in truths()["vc"].items()}
     assert [t["name"] for t in catalog["teams"] if t.get("leads") == ["ada"]] == ["vc6YE", "vcvlY"]

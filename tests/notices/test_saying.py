@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership, Team
 from apps.notices.domain.digest import Cadence
@@ -121,3 +123,17 @@ def test_who_left_a_team_hears_no_more_of_it_also_of_what_is_queued(vision: Team
     (delivery,) = Delivery.objects.all()
     assert (box.sent, delivery.state) == ([], Delivery.State.MUTED)
     assert "may not see it any more" in delivery.error
+
+
+def test_many_notices_ask_once_what_an_owner_may_see(vision: Team) -> None:
+    channel(person("lea", leads=[vision]), own=True)
+    channel(person("max", leads=[vision]), own=True, kinds=[Kind.IDLE])
+    counts = []
+    for batch in (1, 30):
+        things = [said(vision, f"{batch}-{n}") for n in range(batch)]
+        with CaptureQueriesContext(connection) as asked:
+            assert say(things, now=NOW, zone=ZONE) == batch
+        with CaptureQueriesContext(connection) as sent:
+            assert deliver(now=NOW, post=Box()) == batch
+        counts.append((len(asked), len(sent)))
+    assert counts[0] == counts[1]

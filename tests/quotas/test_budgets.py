@@ -1,5 +1,6 @@
 """Budgets in their running period: burn-down, rates, when they end, and what is alerted."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -14,7 +15,7 @@ from apps.clusters.models import Cluster
 from apps.quotas.domain.periods import period_at
 from apps.quotas.domain.spending import Allowance, ClusterHours, Known, Spending
 from apps.quotas.models import Budget, BudgetAlert
-from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows
+from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows, in_full
 from apps.quotas.selectors.budgets import money_allowances
 from apps.quotas.services import note_alerts, note_budget_alerts
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
@@ -278,3 +279,82 @@ def test_allowances_are_sorted_by_team_and_period() -> None:
         hours_of=lambda *_: {},
     )
     assert [row.team for row in rows] == ["a", "b"]
+
+
+# ---------------------------------------------------------------- many budgets
+
+
+def go_on(portal: Portal, days: int) -> datetime:
+    """Let all go on as it was for so many days from the second on; return when that is."""
+    first = START + DAY
+    model_days = list(TeamDay.objects.filter(day=first.date()))
+    hours = list(TeamHour.objects.filter(hour__gte=first, hour__lt=first + DAY))
+    windows = list(CollectionWindow.objects.filter(hour__gte=first, hour__lt=first + DAY))
+    for model in (TeamDay, TeamHour, CollectionWindow):
+        model.objects.all().delete()
+    for n in range(days):
+        for one in model_days:
+            one.pk, one.day = None, (START + n * DAY).date()
+        for row in hours:
+            row.pk, row.hour = None, row.hour + (DAY if n else -DAY)
+        for window in windows:
+            window.pk, window.hour = None, window.hour + (DAY if n else -DAY)
+        TeamDay.objects.bulk_create(model_days)
+        TeamHour.objects.bulk_create(hours)
+        CollectionWindow.objects.bulk_create(windows)
+    return START + days * DAY
+
+
+@pytest.fixture
+def spring(portal: Portal) -> datetime:
+    """A hundred days of the year; of 16,800 GPU-hours all sorts of budgets."""
+    for period in ("week", "month", "quarter", "year"):
+        budget(portal.vision, {"week": 700.0, "month": 400.0}.get(period, 9000.0), period)
+        budget(portal.speech, 1e6, period)
+    budget(portal.unassigned, 0.0, "year")
+    return go_on(portal, 100)
+
+
+def test_a_row_without_its_range_is_the_same_otherwise(spring: datetime) -> None:
+    whole = budget_rows(spring, visibility=OUTSIDER)
+    brief = budget_rows(spring, visibility=OUTSIDER, ranges=False)
+    assert len({row.exhausted_at for row in whole if row.used >= row.allowance > 0}) == 3
+    for one, other in zip(brief, whole, strict=True):
+        assert one.points == ()
+        assert (
+            replace(
+                other,
+                points=(),
+                exhausted_at_early=one.exhausted_at_early,
+                exhausted_at_late=one.exhausted_at_late,
+            )
+            == one
+        )
+        if one.used < one.allowance:
+            assert one.exhausted_at_late is None
+
+
+def test_what_is_shown_of_a_row_is_read_in_full(spring: datetime) -> None:
+    brief = budget_rows(spring, visibility=OUTSIDER, ranges=False)
+    assert in_full(brief, spring) == budget_rows(spring, visibility=OUTSIDER)
+    assert in_full(brief[5:7], spring) == budget_rows(spring, visibility=OUTSIDER)[5:7]
+    assert in_full([], spring) == []
+
+
+def test_a_budget_that_was_taken_away_meanwhile_stays_as_it_was_read(spring: datetime) -> None:
+    brief = budget_rows(spring, visibility=OUTSIDER, ranges=False)
+    Budget.objects.all().delete()
+    assert in_full(brief, spring) == brief
+
+
+def test_rows_without_ranges_read_no_day_of_what_lasts(
+    spring: datetime, portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_max_num_queries(12):
+        budget_rows(spring, visibility=OUTSIDER, ranges=False)
+    Budget.objects.exclude(team=portal.speech).delete()
+    with django_assert_max_num_queries(9) as asked:
+        budget_rows(spring, visibility=OUTSIDER, ranges=False)
+    days = [one["sql"] for one in asked.captured_queries if "usage_teamday" in one["sql"]]
+    assert len(days) == 1
+    assert "GROUP BY 1" in days[0] or 'GROUP BY "usage_teamday"."team_id"' in days[0]

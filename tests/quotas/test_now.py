@@ -26,7 +26,14 @@ from apps.clusters.domain.sightings import (
 from apps.clusters.models import Cluster, WatchSpan
 from apps.clusters.models.ledger import WatchNote
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
-from apps.quotas.selectors import Order, QuotaFilters, QuotaRow, quota_rows, quota_sums
+from apps.quotas.selectors import (
+    Order,
+    QuotaFilters,
+    QuotaRow,
+    quota_rows,
+    quota_sums,
+    quotas_now,
+)
 from apps.usage.selectors import CursorRefused
 from tests.factories import (
     A100,
@@ -383,3 +390,41 @@ def test_queues_cost_two_queries_more_for_each_cluster(
     see_quota(cluster, "vision", 8)
     with django_assert_num_queries(11):
         assert len(read()) == 3
+
+
+def test_rows_and_sums_of_one_read_are_those_of_two(cluster: Cluster) -> None:
+    queues(cluster)
+    east = make_cluster("east")
+    for place, namespace, hard in ((cluster, "vision", 8), (cluster, "stray", 3), (east, "x", 5)):
+        see_quota(place, namespace, hard, used=2)
+    see_quota(cluster, "vision", 6, used=1, name="less")
+    run(cluster, 4)
+    refuse(cluster, "vision", 3, since=NOON, detail="gpus")
+    own = team_of("vision")
+    for filters in (
+        QuotaFilters(),
+        QuotaFilters(cluster=("west",)),
+        QuotaFilters(team=("vision",)),
+    ):
+        for visibility in (ALL, own):
+            asked: dict[str, Any] = {"filters": filters, "visibility": visibility}
+            asked |= {"order": Order.FULLEST, "page_size": 2}
+            found = quotas_now(NOW, **asked)
+            assert found.page == quota_rows(NOW, **asked)
+            assert found.sums == quota_sums(NOW, visibility=visibility)
+            assert found.count == len(read(filters=filters, visibility=visibility))
+    cursor = quotas_now(NOW, visibility=ALL, page_size=2).page.next_cursor
+    rest = quotas_now(NOW, visibility=ALL, cursor=cursor).page.rows
+    assert list(rest) == read()[2:]
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_rows_and_sums_of_one_read_need_no_more_queries(
+    cluster: Cluster, django_assert_max_num_queries: DjangoAssertNumQueries, count: int
+) -> None:
+    for number in range(count):
+        see_quota(cluster, f"vision-{number}", 8)
+    for visibility in (ALL, team_of("vision")):
+        with django_assert_max_num_queries(10):
+            found = quotas_now(NOW, visibility=visibility)
+        assert (found.count, len(found.sums)) == (count, 1)

@@ -18,14 +18,14 @@ PAGES = {
     "/fairness/gold/": 40,
     "/workloads/west/vision/Job/train/": 34,
     "/pods/west/uid-train-0/": 18,
-    "/health/data/": 24,
+    "/health/data/": 25,
     "/explain/": 32,
     "/waste/": 48,
 }
 
 # The same of pages that show no window of time, or mostly what is now.
 STANDING = {
-    "/tiers/": 26,
+    "/tiers/": 27,
     "/pending/": 30,
     "/pending/west/uid-train-2/": 14,
     "/quotas/": 60,
@@ -43,6 +43,12 @@ STANDING = {
     "/tokens/": 9,
     "/people/": 10,
     "/audit/": 9,
+    "/requests/": 10,
+    "/requests/new/": 8,
+    "/review/": 10,
+    "/notices/": 11,
+    "/notices/channels/": 11,
+    "/notices/sent/": 10,
 }
 
 

@@ -10,6 +10,7 @@ from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.web import urls
+from tests.changes.requests import make_request
 from tests.factories import Portal
 from tests.web.conftest import HOURLY
 from tests.web.pages import file_of
@@ -30,6 +31,16 @@ ADDRESSES = {
     "waiting": "/pending/west/uid-train-2/",
     "quotas": "/quotas/",
     "quota": "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
+    "requests": "/requests/",
+    "new-request": "/requests/new/",
+    "create-request": "/requests/create",
+    "request": "/requests/1/",
+    "request-outlook": "/requests/1/outlook/",
+    "edit-request": "/requests/1/edit/",
+    "save-request": "/requests/1/save",
+    "request-file": "/requests/1/file",
+    "act-on-request": "/requests/1/do/take",
+    "review": "/review/",
     "fairness": "/fairness/",
     "tier-fairness": "/fairness/gold/",
     "what-if": "/fairness/gold/what-if/",
@@ -70,6 +81,19 @@ ADDRESSES = {
     "people": "/people/",
     "disable-person": "/people/0/disable",
     "enable-person": "/people/0/enable",
+    "notices": "/notices/",
+    "answer-notice": "/notices/0/answer",
+    "channels": "/notices/channels/",
+    "make-channel": "/notices/channels/make",
+    "channel": "/notices/channels/0/",
+    "change-channel": "/notices/channels/0/change",
+    "switch-channel": "/notices/channels/0/switch",
+    "try-channel": "/notices/channels/0/try",
+    "mute-channel": "/notices/channels/0/mute",
+    "remove-channel": "/notices/channels/0/remove",
+    "end-mute": "/notices/silences/0/end",
+    "deliveries": "/notices/sent/",
+    "send-again": "/notices/sent/0/again",
     "audit": "/audit/",
     "audit-file": "/audit/file",
     "healthz": "/healthz",
@@ -90,14 +114,28 @@ CHANGES = {
     "sign-out-everywhere": 302,
     "ask-export": 400,
     "reopen-month": 404,
+    # Without a key, without fields, and of no version.
+    "create-request": 400,
+    "save-request": 400,
+    "act-on-request": 409,
+    # With channels and notices there: test_notices_access.
+    "make-channel": 400,
+    **dict.fromkeys(
+        ("answer-notice", "change-channel", "switch-channel", "try-channel", "mute-channel"), 404
+    ),
+    **dict.fromkeys(("remove-channel", "end-mute", "send-again"), 404),
 }
 # Addresses that end the session which the next verbs need: tested in test_sign_in.
 ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
-NOBODYS = {"export-file"}  # whose file it is gets it: test_exports_page
-OF_ADMINS = {"people", "audit", "audit-file"}
-OF_TEAM_VISION = {"workload", "pod", "device", "waiting", "quota"}
+NOBODYS = {"export-file", "channel"}  # whose it is gets it: test_exports_page, test_notices_access
+OF_ADMINS = {"people", "audit", "audit-file", "review"}
+OF_TEAM_VISION = {
+    *("workload", "pod", "device", "waiting", "quota"),
+    *("request", "request-outlook", "edit-request", "save-request", "request-file"),
+    "act-on-request",
+}
 
 
 def expected(page: str, verb: str, role: str) -> int:
@@ -110,7 +148,7 @@ def expected(page: str, verb: str, role: str) -> int:
         return _sign_in(verb, role)
     if page in CHANGES:
         # Nothing is asked for here, so what is signed in is told so.
-        return 405 if verb != "post" else 302 if role == "anonymous" else CHANGES[page]
+        return _changed(page, verb, role)
     if verb not in {"get", "head"}:
         return 405
     if page in PROVIDER:
@@ -119,9 +157,23 @@ def expected(page: str, verb: str, role: str) -> int:
         return 200
     if role == "anonymous":
         return 302
+    return _shown(page, role)
+
+
+def _changed(page: str, verb: str, role: str) -> int:
+    if verb != "post":
+        return 405
+    hidden = page in OF_TEAM_VISION and role == "outsider"
+    return 302 if role == "anonymous" else 404 if hidden else CHANGES[page]
+
+
+def _shown(page: str, role: str) -> int:
     if page in NOBODYS or (page in OF_ADMINS and role != "admin"):
         return 404
-    return 404 if page in OF_TEAM_VISION and role == "outsider" else 200
+    if page in OF_TEAM_VISION and role == "outsider":
+        return 404
+    # Who asked edits, and the leads of the team; others are told so.
+    return 409 if page == "edit-request" and role != "lead" else 200
 
 
 def _sign_in(verb: str, role: str) -> int:
@@ -132,6 +184,7 @@ def _sign_in(verb: str, role: str) -> int:
 
 @pytest.fixture
 def clients(portal: Portal, signed_in: SignIn) -> dict[str, Client]:
+    make_request(portal, pk=1)
     people = {
         "lead": portal.ada,
         "member": portal.ben,

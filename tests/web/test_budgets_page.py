@@ -1,5 +1,6 @@
 """Budgets: the pace in words, the burn-down as it is drawn, alerts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -11,7 +12,7 @@ from django.utils import timezone
 from apps.quotas.domain.periods import period_at
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, BurnPoint
-from apps.web.quota.budgets import hasty_first, pace_of
+from apps.web.quota.budgets import LaterBudgets, hasty_first, pace_of
 from tests.factories import Portal, make_team
 from tests.web.pages import records_of, text_of
 from tests.web.promises import SINCE
@@ -143,6 +144,25 @@ def test_what_ends_soonest_comes_first_then_the_fastest() -> None:
     assert [row.team for row in hasty_first(rows)] == ["d", "c", "b", "a"]
 
 
+def test_the_rest_of_a_budget_is_read_when_it_is_shown_and_once() -> None:
+    asked: list[list[str]] = []
+
+    def in_full(rows: Sequence[BudgetRow]) -> list[BudgetRow]:
+        asked.append([row.team for row in rows])
+        return [replace(row, exhausted_at_early=AT) for row in rows]
+
+    rows = LaterBudgets([replace(ROW, team=str(n)) for n in range(1200)], in_full)
+    assert len(rows) == 1200
+    assert asked == []
+    shown = rows[25:50]
+    assert [row.team for row in shown] == [str(n) for n in range(25, 50)]
+    assert {row.exhausted_at_early for row in (*shown, *rows[25:30])} == {AT}
+    assert [len(teams) for teams in asked] == [25]
+    assert [row.team for row in rows] == [str(n) for n in range(1200)]
+    assert [len(teams) for teams in asked] == [25, 475, 500, 200]
+    assert rows[-1].team == "1199"
+
+
 # ---------------------------------------------------------------- the page
 
 
@@ -242,3 +262,20 @@ def test_a_hostile_team_is_shown_as_text(portal: Portal, admin: Client) -> None:
     page = text_of(admin, "/quotas/")
     assert "<img" not in page
     assert "&lt;img" in page
+
+
+def test_budgets_are_sorted_by_what_is_read_late_and_the_file_has_it(
+    portal: Portal, admin: Client
+) -> None:
+    for n in range(30):
+        team = make_team(f"team-{n:02}")
+        Budget.objects.create(team=team, period="month", gpu_hours=n, valid_from=SINCE)
+    first = text_of(admin, "/quotas/")
+    assert len(budgets(first)) == 25
+    assert "Page 1 of 2; 31 rows in all." in first
+    falling = budgets(text_of(admin, "/quotas/?budgets.sort=-allowance_gpu_hours"))
+    assert [row[0] for row in falling][:2] == ["vision", "team-29"]
+    assert len(budgets(text_of(admin, "/quotas/?page=2"))) == 6
+    records = records_of(admin, "/quotas/?format=csv&table=budgets&budgets.sort=outlook")
+    assert len(records) == 31
+    assert all(record["outlook"] for record in records)

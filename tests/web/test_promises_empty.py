@@ -41,4 +41,4 @@ def test_what_was_not_computed_is_said(
 
 def test_a_replay_of_nothing_says_so(db: None, signed_in: SignIn) -> None:
     page = words(text_of(signed_in(make_portal().dan), "/fairness/gold/what-if/?gpus=4"))
-    assert "That cannot be: there is no tier gold." in page
+    assert "The capacity of gold in these days is not known" in page

@@ -231,6 +231,44 @@ def test_a_window_without_hours_says_so(admin: Client) -> None:
     assert "No quota that you may see was known in this window" in page
 
 
+A_YEAR = "first=2025-01-01&last=2025-12-31"
+
+
+@pytest.fixture
+def many(portal: Portal) -> None:
+    """So many quotas that a year of their hours is a lot."""
+    for n in range(20):
+        see_quota(portal.clusters[0], f"vision-{n:02}", 4.0, used=1.0, since=SINCE, uid=f"u{n}")
+
+
+@pytest.mark.usefixtures("many")
+def test_what_was_unused_of_many_hours_is_summed_when_it_is_asked_for(admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?{A_YEAR}&team=vision")
+    assert "unused" not in tables_of(page)
+    assert "Every hour of 22 keys is summed when you ask for it." in page
+    assert "12 unit-hours unused in the window." in lines(page)["ResourceQuota gpus west/vision"]
+    (show,) = re.findall(r'id="show-unused" href="([^"]+)"', page)
+    for address in (unescape(show), f"{LIST}?{A_YEAR}&team=vision&unused.sort=key"):
+        (row,) = tables_of(text_of(admin, address))["unused"].rows[1:]
+        assert [cell.text for cell in row][2:9] == [
+            *("vision", "ResourceQuota", KEY, "vision", "gold, silver", "25.0", "12"),
+        ]
+    (link,) = [link for link in table_links(page) if "table=unused" in link]
+    (record,) = records_of(admin, link)
+    assert (record["namespace"], record["unused_hours"]) == ("vision", "12")
+
+
+@pytest.mark.usefixtures("many")
+def test_the_file_of_keys_says_what_was_unused_whether_or_not_the_page_sums_it(
+    admin: Client,
+) -> None:
+    unused = {row["namespace"]: row["unused_hours"] for row in keys_file(admin, f"&{A_YEAR}")}
+    assert unused == {
+        row["namespace"]: row["unused_hours"] for row in keys_file(admin, f"&{HOURLY}")
+    }
+    assert unused["vision"] == "12"
+
+
 # ---------------------------------------------------------------- one key
 
 

@@ -201,20 +201,18 @@ def _budgets(found: Evidence, request: ChangeRequest, window: Window, now: datet
     team = request.team.name
     shown = []
     rates: list[float | None] = []
-    for row in budget_rows(now, visibility=_EVERYTHING):
-        if row.team == team:
-            rates.append(row.burn_rate)
-            shown.append(
-                _budget(row.unit, row.period, row.allowance, row.used, row.burn_rate)
-                | {"exhausted_at": moment(row.exhausted_at)}
-            )
-    for money in money_budget_rows(now, visibility=_EVERYTHING):
-        if money.team == team:
-            rates.append(money.burn_rate)
-            shown.append(
-                _budget(money.unit, money.period, money.allowance, money.used, money.burn_rate)
-                | {"exhausted_at": moment(money.exhausted_at)}
-            )
+    for row in budget_rows(now, visibility=_EVERYTHING, team=team, points=False):
+        rates.append(row.burn_rate)
+        shown.append(
+            _budget(row.unit, row.period, row.allowance, row.used, row.burn_rate)
+            | {"exhausted_at": moment(row.exhausted_at)}
+        )
+    for money in money_budget_rows(now, visibility=_EVERYTHING, team=team):
+        rates.append(money.burn_rate)
+        shown.append(
+            _budget(money.unit, money.period, money.allowance, money.used, money.burn_rate)
+            | {"exhausted_at": moment(money.exhausted_at)}
+        )
     found.no_budget = not rates
     if rates and None not in rates:
         found.burn_rate = max(rate for rate in rates if rate is not None)

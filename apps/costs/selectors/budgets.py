@@ -18,7 +18,8 @@ from apps.costs.domain.money import SCALE, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
 from apps.quotas.domain.spending import Allowance, Known, Purse, Spending, ordered
 from apps.quotas.selectors import BudgetRow
-from apps.quotas.selectors.budgets import burn_rows, known_hours, money_allowances, on_days, since
+from apps.quotas.selectors.allocated import on_days
+from apps.quotas.selectors.budgets import burn_rows, known_hours, money_allowances, since
 from apps.usage.domain.amounts import hours as gpu_hours
 
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
@@ -28,6 +29,7 @@ _COST = Sum(
     + F("cost_underused")
     + F("cost_idle")
     + F("cost_not_running")
+    + F("cost_energy")
 )
 _HELD = Sum(F("busy") + F("unmeasured") + F("underused") + F("idle") + F("not_running"))
 _Cents = dict[Purse, dict[date, int]]
@@ -84,7 +86,13 @@ def money_budget_rows(
     known = known_hours(PricedHour.objects.all(), allowances, at=now, zone=zone)
     charged = _Charged() if known is None else _charged(allowances, known, zone)
     rows = burn_rows(
-        allowances, charged.spending, known, at=now, zone=zone, hours_of=charged.hours_of(zone)
+        allowances,
+        charged.spending,
+        known,
+        at=now,
+        zone=zone,
+        hours_of=charged.hours_of(zone),
+        points=False,
     )
     return [
         _row(row, one.exact, charged, zone)

@@ -72,6 +72,7 @@ def _glance(name: str, own: TierSums, table: TeamTable, shown: TeamTable) -> Tie
         for column in ("allocated", "entitlement", "fair_share", "demand")
     )
     denied = shown.column("denied")
+    index = jain_index(allocated=allocated, fair_share=fair_share, demand=demand)
     return TierGlance(
         tier=name,
         hours=own.hours(),
@@ -81,7 +82,7 @@ def _glance(name: str, own: TierSums, table: TeamTable, shown: TeamTable) -> Tie
         borrowable_gpu_hours=hours(own.borrowable),
         borrowed_gpu_hours=hours(int(shown.column("borrowed").sum())),
         denied_gpu_hours=hours(int(denied.sum())),
-        jain_index=jain_index(allocated=allocated, fair_share=fair_share, demand=demand),
+        jain_index=index if own.watched else None,
         jain_allocation_ratio=jain_allocation_ratio(allocated=allocated, entitlement=entitlement),
         teams=shown.teams.size,
         denied_teams=int((denied > 0).sum()),

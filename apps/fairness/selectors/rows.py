@@ -67,6 +67,7 @@ class Hours:
 class TierFairness:
     """One tier over a window, with its teams by name.
 
+    `jain_index` is None where no hour was watched: what was asked for is not known then.
     `usage_known` is the share, 0..1, of the hours behind the usage factors that are known: those
     of all clusters and ten weeks. None where none was to be collected.
     """

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, Q, Subquery
 
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import can_administer, teams_led_by
@@ -11,13 +11,13 @@ from apps.notices.permissions import seen_channels
 from apps.notices.selectors.rows import ChannelRow, DeliveryRow, MuteRow
 
 
-def channel_rows(user: User) -> list[ChannelRow]:
-    """Return the channels that a person may change, by name. Two queries at most."""
+def channel_rows(user: User, *, only: int | None = None) -> list[ChannelRow]:
+    """Return the channels that a person may change, by name, or one. Two queries at most."""
     of = Delivery.objects.filter(channel=OuterRef("pk"))
     sent = of.filter(state=Delivery.State.SENT).order_by("-sent_at")
     failed = of.exclude(error="").exclude(state=Delivery.State.MUTED).order_by("-pk")
     rows = (
-        Channel.objects.filter(seen_channels(user))
+        Channel.objects.filter(seen_channels(user), Q() if only is None else Q(pk=only))
         .select_related("team", "owner")
         .annotate(
             last_sent=Subquery(sent.values("sent_at")[:1]),

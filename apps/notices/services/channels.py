@@ -75,7 +75,10 @@ def _check_room(team_id: int | None, owner_id: int | None) -> None:
     """Refuse one more than MOST_CHANNELS: each notice is held against all channels."""
     if team_id is not None:
         # Locked, so that two who add one at once do not both count one too few.
-        if Team.objects.select_for_update(no_key=True).filter(pk=team_id, active=True).first() is None:
+        if (
+            Team.objects.select_for_update(no_key=True).filter(pk=team_id, active=True).first()
+            is None
+        ):
             raise ChannelRefused("There is no such team any more.")
     elif owner_id is not None:
         User.objects.select_for_update(no_key=True).get(pk=owner_id)
@@ -107,7 +110,7 @@ def change_channel(
 def switch_channel(
     user: User, channel: Channel, *, on: bool, now: datetime, origin: str = ""
 ) -> None:
-    """Switch a channel off or on; what is queued while it is off is not sent. Raises NotAllowed."""
+    """Switch a channel off or on; what comes due while it is off is not sent. Raises NotAllowed."""
     check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
     before = _told(channel)
     channel.active = on

@@ -19,7 +19,7 @@ from apps.notices.domain.message import Message, message
 from apps.notices.domain.thresholds import Kind
 from apps.notices.gateways import SealBroken, messenger, seal
 from apps.notices.models import Channel, Delivery
-from apps.notices.permissions import concerns, seen_channels
+from apps.notices.permissions import hearing, seen_channels
 from apps.notices.ports import Messenger, NotDelivered
 
 _LOG = logging.getLogger(__name__)
@@ -59,7 +59,8 @@ def _taken(now: datetime) -> list[Delivery]:
 
 def _of_channel(deliveries: Sequence[Delivery], post: Messenger, now: datetime) -> int:
     channel = deliveries[0].channel
-    wanted = [one for one in deliveries if concerns(channel, one.notice)]
+    hears = hearing(channel)
+    wanted = [one for one in deliveries if hears(one.notice)]
     _drop([one for one in deliveries if one not in wanted], _NO_LONGER)
     if not channel.active:
         _drop(wanted, _SWITCHED_OFF)

@@ -19,7 +19,7 @@ from apps.notices.domain.thresholds import (
 from apps.notices.models import Channel, Delivery, Notice, Turn
 from apps.notices.models import Mute as MuteRow
 from apps.notices.models import Standing as StandingRow
-from apps.notices.permissions import concerns
+from apps.notices.permissions import hearing
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +177,16 @@ def _deliveries(notices: Sequence[Notice], now: datetime, zone: ZoneInfo) -> lis
     for row in MuteRow.objects.filter(start__lte=now, end__gt=now).order_by("pk"):
         kind = Kind(row.kind) if row.kind else None
         mutes.setdefault(row.channel_id, []).append(Mute(row.start, row.end, kind, row.subject))
-    return [
-        _delivery(notice, channel, mutes.get(channel.pk, []), now, zone)
-        for channel in channels
-        for notice in notices
-        if notice.kind in channel.kinds and concerns(channel, notice)
-    ]
+    found = []
+    for channel in channels:
+        told = [notice for notice in notices if notice.kind in channel.kinds]
+        hears = hearing(channel) if told else None
+        found += [
+            _delivery(notice, channel, mutes.get(channel.pk, []), now, zone)
+            for notice in told
+            if hears is not None and hears(notice)
+        ]
+    return found
 
 
 def _delivery(

@@ -1,9 +1,14 @@
 """Reads of quotas: what was promised, how full they are and were, and how budgets burn."""
 
-from apps.quotas.selectors.budgets import budget_alerts, budget_rows, burn_rows, with_points
+from apps.quotas.selectors.budgets import (
+    budget_alerts,
+    budget_rows,
+    burn_rows,
+    in_full,
+)
 from apps.quotas.selectors.entitled import Entitled, entitled_teams
 from apps.quotas.selectors.history import held_but_unused, quota_history
-from apps.quotas.selectors.now import quota_rows, quota_sums
+from apps.quotas.selectors.now import quota_rows, quota_sums, quotas_now
 from apps.quotas.selectors.rows import (
     BudgetAlertRow,
     BudgetRow,
@@ -12,6 +17,7 @@ from apps.quotas.selectors.rows import (
     QuotaFilters,
     QuotaPoint,
     QuotaRow,
+    QuotasNow,
     QuotaSum,
     UnusedRow,
 )
@@ -27,15 +33,17 @@ __all__ = [
     "QuotaPoint",
     "QuotaRow",
     "QuotaSum",
+    "QuotasNow",
     "UnusedRow",
     "budget_alerts",
     "budget_rows",
     "burn_rows",
     "entitled_teams",
     "held_but_unused",
+    "in_full",
     "quota_history",
     "quota_rows",
     "quota_spells",
     "quota_sums",
-    "with_points",
+    "quotas_now",
 ]

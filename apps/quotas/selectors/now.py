@@ -22,20 +22,17 @@ from apps.quotas.domain.saturation import KeyId
 from apps.quotas.domain.trend import full_at
 from apps.quotas.selectors.held import OpenPods, lives_by_owner, open_pods
 from apps.quotas.selectors.observed import Observed, Present, present
-from apps.quotas.selectors.rows import Order, QuotaFilters, QuotaRow, QuotaSum
+from apps.quotas.selectors.paging import part_of
+from apps.quotas.selectors.rows import Order, QuotaFilters, QuotaRow, QuotasNow, QuotaSum
 from apps.quotas.selectors.settings import named_by_tiers, queue_users
 from apps.quotas.selectors.trends import trends
 from apps.quotas.selectors.waits import Waits, waits_in
 from apps.usage.domain.rows import Page
-from apps.usage.selectors import CursorRefused, cursors
 
 ALL_QUOTAS = QuotaFilters()
 _INSTANT = timedelta(seconds=1)
-_KIND = "quotas"
 _NO_WAITS = Waits()
 _NO_LIMIT = QueueLimit("", "", "", 0.0, None)
-_SHAPE = (str, str, str, str, str, str)
-_SortKey = tuple[float, str, str, str, str, str]
 
 
 def quota_rows(
@@ -59,17 +56,9 @@ def quota_rows(
     30 days.
     """
     world = _world(at, filters, visibility)
-    keyed = sorted((_sort_key(one, order), n) for n, one in enumerate(world.shown))
-    if cursor is not None:
-        after = _after(cursor, order)
-        keyed = [one for one in keyed if one[0] > after]
-    page = [world.shown[n] for _, n in keyed[:page_size]]
-    world.look_closer(page)
-    last = keyed[page_size - 1][0] if len(keyed) > page_size else None
-    return Page(
-        rows=tuple(_rows(world, page)),
-        next_cursor=None if last is None else cursors.encode(_kind(order), _encoded(last)),
-    )
+    part = part_of(world.shown, order, cursor, page_size)
+    world.look_closer(part.keys)
+    return Page(rows=tuple(_rows(world, part.keys)), next_cursor=part.following)
 
 
 def quota_sums(at: datetime, *, visibility: Visibility) -> list[QuotaSum]:
@@ -80,17 +69,52 @@ def quota_sums(at: datetime, *, visibility: Visibility) -> list[QuotaSum]:
     limit some pods only, and those that limit nothing are left out.
     """
     world = _world(at, ALL_QUOTAS, Visibility(everything=True))
+    least = _least(world.there.keys)
+    world.look_closer(least)
+    return _sums(world, least)
+
+
+def quotas_now(
+    at: datetime,
+    *,
+    filters: QuotaFilters = ALL_QUOTAS,
+    visibility: Visibility,
+    cursor: str | None = None,
+    page_size: int = 100,
+    order: Order = Order.NAME,
+) -> QuotasNow:
+    """Return what `quota_rows` and `quota_sums` return, from one read of what is there.
+
+    Queries as of `quota_rows` without a filter of clusters. Raises CursorRefused.
+    """
+    world = _world(at, filters, visibility, every_cluster=True)
+    part = part_of(world.shown, order, cursor, page_size)
+    least = _least(world.there.keys)
+    world.look_closer([*part.keys, *least])
+    return QuotasNow(
+        page=Page(rows=tuple(_rows(world, part.keys)), next_cursor=part.following),
+        count=len(world.shown),
+        sums=_sums(world, least),
+    )
+
+
+def _least(keys: Iterable[Observed]) -> list[Observed]:
+    """Return of the quotas on one resource of a namespace the one that allows the least."""
     least: dict[tuple[int, str, str, Counting], Observed] = {}
-    for one in world.shown:
+    for one in keys:
         if one.source != Source.RESOURCE_QUOTA or one.scopes or not one.meaning.effective:
             continue
         place = (one.cluster_id, one.namespace, one.meaning.resource, one.meaning.counting)
         if place not in least or one.hard < least[place].hard:
             least[place] = one
-    world.look_closer(list(least.values()))
+    return list(least.values())
+
+
+def _sums(world: "_World", least: Iterable[Observed]) -> list[QuotaSum]:
     groups: dict[tuple[str, str, Counting], list[Observed]] = defaultdict(list)
-    for (_, _, resource, counting), one in least.items():
-        groups[world.team(one) or UNASSIGNED, resource, counting].append(one)
+    for one in least:
+        team = world.team(one) or UNASSIGNED
+        groups[team, one.meaning.resource, one.meaning.counting].append(one)
     return [
         _sum(world, team, resource, rows) for (team, resource, _), rows in sorted(groups.items())
     ]
@@ -203,9 +227,12 @@ class _World:
         )
 
 
-def _world(at: datetime, filters: QuotaFilters, visibility: Visibility) -> _World:
+def _world(
+    at: datetime, filters: QuotaFilters, visibility: Visibility, *, every_cluster: bool = False
+) -> _World:
     history = TierHistory.load()
-    there = present(at, named=named_by_tiers(history), clusters=filters.cluster)
+    clusters = () if every_cluster else filters.cluster
+    there = present(at, named=named_by_tiers(history), clusters=clusters)
     world = _World(at, there, history.at(at.timestamp()), _queue_users(there))
     if filters.team or not visibility.everything:
         world.find_teams(there.keys)
@@ -225,6 +252,8 @@ def _queue_users(there: Present) -> dict[int, dict[tuple[str, str], set[str]]]:
 
 
 def _is_shown(world: _World, one: Observed, filters: QuotaFilters, visibility: Visibility) -> bool:
+    if filters.cluster and one.cluster not in filters.cluster:
+        return False
     if filters.source and one.source not in filters.source:
         return False
     if filters.namespace and one.namespace not in filters.namespace:
@@ -363,31 +392,3 @@ class _Room:
 
 def _id(one: Observed) -> KeyId:
     return KeyId(one.source, one.namespace, one.name, one.key)
-
-
-# ---------------------------------------------------------------- order
-
-
-def _sort_key(one: Observed, order: Order) -> _SortKey:
-    first = 0.0
-    if order is Order.FULLEST:
-        first = inf if one.saturation is None else -one.saturation
-    return (first, one.cluster, one.namespace, one.source, one.name, one.key)
-
-
-def _kind(order: Order) -> str:
-    return f"{_KIND}-{order.value}"
-
-
-def _encoded(key: _SortKey) -> list[str]:
-    return [repr(key[0]), *key[1:]]
-
-
-def _after(cursor: str, order: Order) -> _SortKey:
-    first, *rest = cursors.decode(_kind(order), cursor, _SHAPE)
-    try:
-        ratio = float(first)
-    except ValueError as error:
-        raise CursorRefused("this cursor does not belong to this list") from error
-    cluster, namespace, source, name, key = (str(part) for part in rest)
-    return (ratio, cluster, namespace, source, name, key)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from apps.usage.domain.rows import Page
+
 
 class Order(StrEnum):
     """How quota rows are ordered; ties by cluster, namespace, source, name and key."""
@@ -98,6 +100,15 @@ class QuotaSum:
     @property
     def saturation_ratio(self) -> float | None:
         return self.used / self.hard if self.hard > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasNow:
+    """A page of the keys that are there, how many there are in all, and the sums of teams."""
+
+    page: Page[QuotaRow]
+    count: int
+    sums: list[QuotaSum]
 
 
 @dataclass(frozen=True, slots=True)

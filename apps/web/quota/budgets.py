@@ -1,9 +1,10 @@
 """Budgets of teams in their running period: the pace in words, burn-down, alerts."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import overload
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.window import Window
@@ -12,11 +13,12 @@ from apps.web.formats import Format, shown
 from apps.web.links import href
 from apps.web.plots import Line, Plot, Scale
 from apps.web.reading import Reading
-from apps.web.tables import Column, Row, Table
+from apps.web.tables import Column, LaterRows, Row, Table
 
 GPU_HOURS = "gpu_hours"
 PER_PAGE = 25
 MOST_PLOTS = 4
+_AT_ONCE = 500
 EVEN = (0.95, 1.05)
 """Burn rates between these are told as on pace."""
 _UNITS = {GPU_HOURS: "GPU-hours"}
@@ -144,6 +146,47 @@ _COLUMNS = (
 )
 
 
+class LaterBudgets(Sequence[BudgetRow]):
+    """Budgets of which the rest is read when they are shown: of a thousand a page shows few.
+
+    `in_full` is given some of the rows `found`, and returns them whole.
+    """
+
+    def __init__(
+        self,
+        found: Sequence[BudgetRow],
+        in_full: Callable[[Sequence[BudgetRow]], Sequence[BudgetRow]],
+    ) -> None:
+        self._found = found
+        self._in_full = in_full
+        self._whole: dict[int, BudgetRow] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, place: int) -> BudgetRow: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[BudgetRow]: ...
+
+    def __getitem__(self, place: int | slice) -> BudgetRow | Sequence[BudgetRow]:
+        if isinstance(place, slice):
+            places = range(len(self))[place]
+            self._read(places)
+            return [self._whole[n] for n in places]
+        n = range(len(self))[place]
+        # Who goes from row to row, to sort or to write a file, comes for the next ones too.
+        self._read(range(n, min(n + _AT_ONCE, len(self))) if n not in self._whole else ())
+        return self._whole[n]
+
+    def _read(self, places: Iterable[int]) -> None:
+        missing = [n for n in places if n not in self._whole]
+        if missing:
+            whole = self._in_full([self._found[n] for n in missing])
+            self._whole.update(zip(missing, whole, strict=True))
+
+
 def budget_table(rows: Sequence[BudgetRow], reading: Reading, *, narrowed: bool) -> Table:
     """Return the budgets, the most pressing first."""
     zone = reading.choice.zone
@@ -151,7 +194,7 @@ def budget_table(rows: Sequence[BudgetRow], reading: Reading, *, narrowed: bool)
         id="budgets",
         title="Budgets",
         columns=_COLUMNS,
-        rows=[_row(row, reading) for row in rows],
+        rows=LaterRows(rows, lambda row: _row(row, reading)),
         zone=zone,
         empty="No budget of these teams runs now."
         if narrowed

@@ -8,7 +8,7 @@ from apps.quotas.selectors import QuotaRow, QuotaSum, UnusedRow
 from apps.web.formats import Format, Value, duration
 from apps.web.links import Query, href
 from apps.web.reading import Reading
-from apps.web.tables import Column, Row, Table
+from apps.web.tables import Column, LaterRows, Row, Table
 
 NO_NAMESPACE = "-"
 """Stands for the namespace of a queue, which has none, in an address."""
@@ -177,11 +177,17 @@ def key_table(
     empty: str,
     next_href: str | None,
     every: Callable[[], Iterable[QuotaRow]],
+    unused_of_every: Callable[[], Mapping[KeyName, float]],
 ) -> Table:
-    """Return the list, in the order that the selector gave it."""
+    """Return the list, in the order that the selector gave it.
 
-    def file_row(row: QuotaRow) -> Row:
-        return Row(_values(row, unused.get((row.cluster, row.source, *_rest(row)))))
+    `unused` is of these rows, by key; `unused_of_every` of those that a file has.
+    """
+
+    def file_rows() -> Iterable[Row]:
+        left = unused_of_every()
+        for row in every():
+            yield Row(_values(row, left.get((row.cluster, row.source, *_rest(row)))))
 
     return Table(
         id="keys",
@@ -191,7 +197,7 @@ def key_table(
         zone=reading.choice.zone,
         empty=empty,
         next_href=next_href,
-        every=lambda: map(file_row, every()),
+        every=file_rows,
         ordered=True,
     )
 
@@ -228,7 +234,7 @@ def sum_table(rows: Sequence[QuotaSum], reading: Reading) -> Table:
         id="sums",
         title="Teams",
         columns=_SUM_COLUMNS,
-        rows=[_sum(row, reading) for row in own],
+        rows=LaterRows(own, lambda row: _sum(row, reading)),
         zone=reading.choice.zone,
         empty="No ResourceQuota limits GPUs of these teams.",
         page_length=PER_PAGE,
@@ -281,13 +287,27 @@ _UNUSED_COLUMNS = (
 )
 
 
+UNUSED = "unused"
+UNUSED_TITLE = "Quota held but unused in this window"
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A table that is read when it is asked for: `href` leads to the page with it."""
+
+    id: str
+    title: str
+    note: str
+    href: str
+
+
 def unused_table(rows: Sequence[UnusedRow], reading: Reading) -> Table:
     """Return what quotas allowed in the window and nobody asked for, the most first."""
     return Table(
-        id="unused",
-        title="Quota held but unused in this window",
+        id=UNUSED,
+        title=UNUSED_TITLE,
         columns=_UNUSED_COLUMNS,
-        rows=[_unused(row, reading) for row in rows],
+        rows=LaterRows(rows, lambda row: _unused(row, reading)),
         zone=reading.choice.zone,
         empty="No quota that you may see was known in this window, or all were used up.",
         page_length=PER_PAGE,

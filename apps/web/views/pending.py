@@ -17,6 +17,7 @@ from apps.pending.selectors.waits import typical_wait
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Page
 from apps.web import listings
+from apps.web.changes.asked import may_ask
 from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, Reading, every_row, on_cluster, reading_of
@@ -179,6 +180,7 @@ def waiting(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
         of_asker=of_asker(row.cause),
         links=thing.links_of(row, reading),
         helps=suggestions.help_of(row) if not row.until else (),
+        may_ask=may_ask(request.user),
         reasons=thing.reasons(row),
         front=front,
         typical=_typical(row, reading),

@@ -1,42 +1,47 @@
 """Quotas and budgets: how fast budgets go, how full quotas are; and the page of one key."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 
 from django.http import Http404, HttpResponseBase
 
 from apps.quotas import selectors as quotas
-from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow
+from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.rows import Interval, Page
+from apps.web.changes.asked import Place, ask_href, may_ask
 from apps.web.links import href, path_of, with_query
 from apps.web.pages import page, respond
+from apps.web.picker import PLACE_KEYS, kept
 from apps.web.quota import budgets, keys, one_key
 from apps.web.quota.asked import EFFECTS, SOURCES, TAKES, Asked, asked_of
-from apps.web.quota.keys import KeyName
+from apps.web.quota.keys import Closed, KeyName
 from apps.web.reading import PageRequest, Reading, every_row, on_cluster, reading_of
 from apps.web.tables import Table
 
 PER_PAGE = 50
 PER_FILE_READ = 500
+MOST_SUMMED = 100_000
+"""Hours of keys that are summed for every reader; of more, for who asks."""
 
 
 @page
 def quota_list(request: PageRequest) -> HttpResponseBase:
     reading = reading_of(request, takes=TAKES)
     asked = asked_of(request.GET)
-    running = budgets.hasty_first(
-        budgets.of_teams(
-            quotas.budget_rows(reading.now, visibility=reading.visibility, points=False),
-            reading.filters.team,
-        )
-    )
+    running = _running(reading)
     alerts = quotas.budget_alerts(reading.window, visibility=reading.visibility)
-    unused = quotas.held_but_unused(
-        reading.window, filters=asked.filters(reading), visibility=reading.visibility
+    now = quotas.quotas_now(
+        reading.now,
+        filters=asked.filters(reading),
+        visibility=reading.visibility,
+        cursor=request.GET.get("cursor") or None,
+        page_size=PER_PAGE,
+        order=asked.order,
     )
-    sums = quotas.quota_sums(reading.now, visibility=reading.visibility)
-    plots = budgets.burn_plots(
-        quotas.with_points(running[: budgets.MOST_PLOTS], reading.now), reading
-    )
+    unused = _Unused(reading, asked)
+    opened = _opens_unused(request, reading, now.count)
+    plots = budgets.burn_plots(running[: budgets.PER_PAGE][: budgets.MOST_PLOTS], reading)
     return respond(
         request,
         reading,
@@ -44,13 +49,14 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
         tables=[
             budgets.budget_table(running, reading, narrowed=bool(reading.filters.team)),
             budgets.alert_table(alerts, reading),
-            _keys(request, reading, asked, keys.unused_by_key(unused)),
-            keys.sum_table(sums, reading),
-            keys.unused_table(unused, reading),
+            _keys(request, reading, asked, now.page, unused, whole=opened),
+            keys.sum_table(now.sums, reading),
+            *([keys.unused_table(unused.rows, reading)] if opened else ()),
             *(plot.table for plot in plots),
         ],
         plots=plots,
         more_budgets=max(0, len(running) - len(plots)),
+        closed=None if opened else _closed(request, now.count),
         asked=asked,
         orders=_links(request, reading, asked, "order", ("fullest", "name"), usual="fullest"),
         sources=_links(request, reading, asked, "source", SOURCES),
@@ -58,25 +64,96 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
     )
 
 
+def _running(reading: Reading) -> budgets.LaterBudgets:
+    """Return the budgets, the most pressing first; when each may end at the earliest is read late.
+
+    For that the days of some weeks are read, which of a thousand teams takes long.
+    """
+    found = quotas.budget_rows(
+        reading.now, visibility=reading.visibility, points=False, ranges=False
+    )
+    own = budgets.of_teams(found, reading.filters.team)
+    return budgets.LaterBudgets(
+        budgets.hasty_first(own), lambda rows: quotas.in_full(rows, reading.now)
+    )
+
+
+# ---------------------------------------------------------------- held but unused
+
+
+class _Unused:
+    """What was held but unused in the window of a reading, read when it is asked for, once."""
+
+    def __init__(self, reading: Reading, asked: Asked) -> None:
+        self._reading = reading
+        self._filters = asked.filters(reading)
+
+    @cached_property
+    def rows(self) -> list[UnusedRow]:
+        return self._read(self._filters)
+
+    def by_key(self) -> dict[KeyName, float]:
+        return keys.unused_by_key(self.rows)
+
+    def of(self, rows: Sequence[QuotaRow]) -> dict[KeyName, float]:
+        """Return what was unused of the places of these keys alone."""
+        if not rows:
+            return {}
+        filters = replace(
+            self._filters,
+            cluster=tuple(sorted({row.cluster for row in rows})),
+            namespace=tuple(sorted({row.namespace for row in rows})),
+        )
+        return keys.unused_by_key(self._read(filters))
+
+    def _read(self, filters: QuotaFilters) -> list[UnusedRow]:
+        own = self._reading
+        return quotas.held_but_unused(own.window, filters=filters, visibility=own.visibility)
+
+
+def _opens_unused(request: PageRequest, reading: Reading, count: int) -> bool:
+    """Say whether to sum every hour of every key: where that is quick, or was asked for."""
+    wanted = request.GET.get("unused") == "show" or f"{keys.UNUSED}.sort" in request.GET
+    as_file = request.GET.get("format") == "csv" and request.GET.get("table") == keys.UNUSED
+    return wanted or as_file or count * reading.window.seconds / 3600 <= MOST_SUMMED
+
+
+def _closed(request: PageRequest, count: int) -> Closed:
+    query = [*kept(request, drop=(*PLACE_KEYS, "unused")), ("unused", "show")]
+    return Closed(
+        id=keys.UNUSED,
+        title=keys.UNUSED_TITLE,
+        note=f"Every hour of {count:,} keys is summed when you ask for it.",
+        href=f"{with_query(path_of(request), query)}#{keys.UNUSED}",
+    )
+
+
+# ---------------------------------------------------------------- the list
+
+
 def _keys(
-    request: PageRequest, reading: Reading, asked: Asked, unused: Mapping[KeyName, float]
+    request: PageRequest,
+    reading: Reading,
+    asked: Asked,
+    found: Page[QuotaRow],
+    unused: _Unused,
+    *,
+    whole: bool,
 ) -> Table:
-    found = _page(reading, asked, request.GET.get("cursor") or None)
     query = (*reading.query, *asked.query, ("cursor", found.next_cursor or ""))
     following = f"{with_query(path_of(request), query)}#keys" if found.next_cursor else None
     return keys.key_table(
         found.rows,
         reading,
-        unused,
+        unused.by_key() if whole else unused.of(found.rows),
         empty=_nothing(reading, asked),
         next_href=following,
         every=lambda: every_row(lambda at: _page(reading, asked, at, PER_FILE_READ)),
+        unused_of_every=unused.by_key,
     )
 
 
-def _page(
-    reading: Reading, asked: Asked, cursor: str | None, size: int = PER_PAGE
-) -> Page[QuotaRow]:
+def _page(reading: Reading, asked: Asked, cursor: str | None, size: int) -> Page[QuotaRow]:
     return quotas.quota_rows(
         reading.now,
         filters=asked.filters(reading),
@@ -162,6 +239,7 @@ def quota(
         line=keys.key_line(row, reading, {}) if row else None,
         amounts=one_key.amounts_of(row) if row else (),
         team_href=href("team", reading.query, name=row.team) if row and row.team else None,
+        ask_href=ask_href(Place(*place)) if row and may_ask(request.user) else "",
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from apps.pending.domain.diagnosis import Action
 from apps.pending.selectors.rows import PendingRow, SuggestionRow
+from apps.web.changes.asked import Place, ask_href
 
 Change = Mapping[str, Any]
 _MOST_NODES = 3
@@ -28,13 +29,17 @@ _ASKERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """One suggestion: `also` goes with the one before it; `who` can do it; `code` to paste."""
+    """One suggestion: `also` goes with the one before it; `who` can do it; `code` to paste.
+
+    `ask` is the address at which the quota can be asked for that it speaks of; empty for others.
+    """
 
     text: str
     also: bool
     who: str
     code: str
     code_is: str
+    ask: str = ""
 
 
 def help_of(row: PendingRow) -> list[Help]:
@@ -52,7 +57,25 @@ def _help(one: SuggestionRow, row: PendingRow) -> Help:
         who=_who(one.action),
         code=code,
         code_is="command" if code.startswith("kubectl") else "snippet" if code else "",
+        ask=_ask(one, row),
     )
+
+
+def _ask(one: SuggestionRow, row: PendingRow) -> str:
+    """Return where the change of a quota can be asked for that a suggestion speaks of."""
+    change = one.change
+    try:
+        if one.action == Action.RAISE_QUOTA:
+            space = change.get("namespace") or row.namespace
+            place = Place(row.cluster, "ResourceQuota", space, change["quota"], change["key"])
+        elif one.action == Action.RAISE_QUEUE_QUOTA:
+            cell = f"{change['flavor']}/{change['resource']}"
+            place = Place(row.cluster, "ClusterQueue", "", change["cluster_queue"], cell)
+        else:
+            return ""
+        return ask_href(place, after=_quantity(change["to"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ""  # kept by another version of the portal: the words are there all the same
 
 
 def _who(action: str) -> str:

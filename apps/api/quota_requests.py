@@ -1,0 +1,355 @@
+"""Quota requests: asking, reading, editing, and what is done with them."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from django.http import HttpRequest
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import exceptions
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from apps.accounts.domain.scopes import Scope
+from apps.api import quota_request_rows as rows
+from apps.api.documents import documented, problems
+from apps.api.paging import page_response
+from apps.api.portal import PortalView, paging
+from apps.changes import selectors, services
+from apps.changes.domain.states import TransitionDenied
+from apps.changes.domain.targets import TargetRefused
+from apps.changes.permissions import Actor, actor_of
+from apps.changes.selectors import RequestFilters, Which
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+_FILTERS = ("state", "team", "cluster", "namespace", "source")
+_ETAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?')
+_IF_MATCH = OpenApiParameter(
+    "If-Match",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description='The version as it was read, as "3"; or `version` in the body.',
+)
+_REFUSALS = {
+    403: "Your role, or what this token is for, does not allow it.",
+    404: "There is no such request, or you may not see it.",
+    409: "Somebody was faster, or this cannot be done in the state that it is in.",
+    422: "What is asked for cannot be had; the detail says what could.",
+    428: "The version as it was read is missing.",
+}
+
+
+class Refused(exceptions.APIException):
+    """A refusal of the services, with the status that says of which kind it is."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status_code = int(status)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what the services refuse into problems; NotAllowed is one already."""
+    try:
+        yield
+    except services.UnknownRequest as error:
+        raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
+    except (services.Conflict, TransitionDenied) as error:
+        raise Refused(HTTPStatus.CONFLICT, str(error)) from error
+    except (services.RequestRefused, TargetRefused) as error:
+        text = f"{error} {error.fix}".strip()
+        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, text) from error
+
+
+class ChangesView(PortalView):
+    """What the endpoints of requests share."""
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> NoReturn:
+        allowed = ", ".join(self.allowed_methods)
+        raise Refused(
+            HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method} is not for this address: {allowed}."
+        )
+
+    def actor(self, request: Request) -> Actor:
+        """Return who asks, and from where."""
+        origin = request.META.get("REMOTE_ADDR", "")
+        return actor_of(cast("User", request.user), origin=f"api {origin}".strip())
+
+    def one(self, request: Request, pk: int, *, status: int = HTTPStatus.OK) -> Response:
+        """Answer with a request as it is, its version as the ETag."""
+        detail = selectors.request_detail(pk, self.actor(request))
+        if detail is None:
+            raise Refused(HTTPStatus.NOT_FOUND, f"There is no quota request {pk}.")
+        etag = {"ETag": f'"{detail.row.version}"'}
+        return Response(rows.detail_record(detail), status=int(status), headers=etag)
+
+
+def version_in(request: Request, body: Mapping[str, Any]) -> int:
+    """Return the version that the caller has read. Raises Refused without one, or with two."""
+    given = request.headers.get("If-Match", "").strip()
+    match = _ETAG.fullmatch(given)
+    versions = {body["version"]} if "version" in body else set()
+    if match:
+        versions.add(int(match[1]))
+    if given and not match:
+        raise Refused(HTTPStatus.BAD_REQUEST, 'If-Match takes a version as it was read, as "3".')
+    if len(versions) != 1:
+        raise Refused(
+            HTTPStatus.PRECONDITION_REQUIRED,
+            "Send the version that you have read, in If-Match or as `version`, and one only: so "
+            "that nobody's change is lost.",
+        )
+    return int(versions.pop())
+
+
+class QuotaRequestsView(ChangesView):
+    """All requests, and asking for another."""
+
+    scopes = {"POST": Scope.REQUEST}
+
+    @documented(
+        "quota-requests",
+        rows.QuotaRequestsQuery,
+        rows.QuotaRequestSerializer,
+        summary="Quota requests of teams you see in detail, the last changed first.",
+    )
+    def get(self, request: Request) -> Response:
+        query = rows.QuotaRequestsQuery.read(request.query_params)
+        page = selectors.request_rows(
+            self.actor(request),
+            which=Which(query.get("which", Which.ALL.value)),
+            filters=RequestFilters(**{name: tuple(query.get(name, ())) for name in _FILTERS}),
+            **paging(query),
+        )
+        results = [rows.request_record(row) for row in page.rows]
+        return page_response(request, results, page.next_cursor)
+
+    @extend_schema(
+        operation_id="create_quota_request",
+        summary="Write a request; it is a draft until it is handed in with `submit`.",
+        request=rows.AskedBody,
+        responses={201: rows.QuotaRequestDetailSerializer} | problems(_REFUSALS),
+        tags=["quota"],
+    )
+    def post(self, request: Request) -> Response:
+        body = rows.AskedBody.read(request.data)
+        before, after = body.pop("from"), body.pop("to")
+        asked = services.Asked(**{"namespace": "", **body}, before=before, after=after)
+        with refusals():
+            pk = services.create(asked, by=self.actor(request), now=timezone.now())
+        response = self.one(request, pk, status=HTTPStatus.CREATED)
+        response["Location"] = reverse("api:quota-request", kwargs={"pk": pk}, request=request)
+        return response
+
+
+class QuotaRequestView(ChangesView):
+    """One request with everything."""
+
+    scopes = {"PATCH": Scope.REQUEST}
+
+    @extend_schema(
+        operation_id="read_quota_request",
+        summary="A request with evidence, preview, comments, orders and audit.",
+        responses={200: rows.QuotaRequestDetailSerializer}
+        | problems({status: _REFUSALS[status] for status in (403, 404)}),
+        tags=["quota"],
+    )
+    def get(self, request: Request, pk: int) -> Response:
+        return self.one(request, pk)
+
+    @extend_schema(
+        operation_id="edit_quota_request",
+        summary="Change a request that nobody has taken for review.",
+        parameters=[_IF_MATCH],
+        request=rows.EditedBody,
+        responses={200: rows.QuotaRequestDetailSerializer} | problems(_REFUSALS),
+        tags=["quota"],
+    )
+    def patch(self, request: Request, pk: int) -> Response:
+        body = rows.EditedBody.read(request.data)
+        dates = ("needed_by", "until")
+        edited = services.Edited(
+            before=body.get("from"),
+            after=body.get("to"),
+            reason=body.get("reason"),
+            needed_by=body.get("needed_by"),
+            until=body.get("until"),
+            clear=frozenset(name for name in dates if name in body and body[name] is None),
+        )
+        actor = self.actor(request)
+        _check_seen(pk, actor)
+        version = version_in(request, body)
+        with refusals():
+            services.edit(pk, edited, by=actor, version=version, now=timezone.now())
+        return self.one(request, pk)
+
+
+def _check_seen(pk: int, actor: Actor) -> None:
+    """Raise Refused for what the caller may not know of, before the version is asked for."""
+    if selectors.request_detail(pk, actor, history=0) is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"There is no quota request {pk}.")
+
+
+# ---------------------------------------------------------------- actions
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What is done at an address: with which body, for which tokens, and whether of a version."""
+
+    summary: str
+    scope: Scope
+    body: type[rows.Body]
+    does: Callable[[int, Given, dict[str, Any]], object]
+
+    @property
+    def has_version(self) -> bool:
+        return issubclass(self.body, rows.VersionBody)
+
+
+def _apply(pk: int, given: Given, how: dict[str, Any]) -> object:
+    return services.start(
+        pk, gitops=given.get("gitops", False), confirmed=given.get("confirmed", ()), **how
+    )
+
+
+_ACTIONS: Mapping[str, Action] = {
+    "submit": Action(
+        "Hand a request in: evidence and preview are frozen with it.",
+        Scope.REQUEST,
+        rows.VersionBody,
+        lambda pk, given, how: services.submit(pk, **how),
+    ),
+    "accept-offer": Action(
+        "Ask for what the reviewer offered instead, and hand it in anew.",
+        Scope.REQUEST,
+        rows.VersionBody,
+        lambda pk, given, how: services.accept_offer(pk, **how),
+    ),
+    "withdraw": Action(
+        "Take a request back.",
+        Scope.REQUEST,
+        rows.VersionBody,
+        lambda pk, given, how: services.withdraw(pk, **how),
+    ),
+    "comment": Action(
+        "Say something of a request; its version stays.",
+        Scope.REQUEST,
+        rows.CommentBody,
+        lambda pk, given, how: services.comment(pk, given["text"], **how),
+    ),
+    "take": Action(
+        "Take a request for review: it cannot be edited from then on.",
+        Scope.DECIDE,
+        rows.VersionBody,
+        lambda pk, given, how: services.take(pk, **how),
+    ),
+    "release": Action(
+        "Give a request back to the queue.",
+        Scope.DECIDE,
+        rows.VersionBody,
+        lambda pk, given, how: services.release(pk, **how),
+    ),
+    "approve": Action(
+        "Approve a request as it was read; above the threshold the first of two approvals.",
+        Scope.DECIDE,
+        rows.NoteBody,
+        lambda pk, given, how: services.approve(pk, note=given.get("text", ""), **how),
+    ),
+    "reject": Action(
+        "Turn a request down, with the reason.",
+        Scope.DECIDE,
+        rows.ReasonBody,
+        lambda pk, given, how: services.reject(pk, given["text"], **how),
+    ),
+    "ask-changes": Action(
+        "Send a request back with a question, or with an amount that would be approved.",
+        Scope.DECIDE,
+        rows.OfferBody,
+        lambda pk, given, how: services.ask_changes(
+            pk, given["text"], offer=given.get("offer", ""), **how
+        ),
+    ),
+    "apply": Action(
+        "Begin to apply an approved request; a worker carries it out.",
+        Scope.DECIDE,
+        rows.ApplyBody,
+        _apply,
+    ),
+    "reopen": Action(
+        "Decide anew on a request that could not be carried out.",
+        Scope.DECIDE,
+        rows.VersionBody,
+        lambda pk, given, how: services.reopen(pk, **how),
+    ),
+    "revert": Action(
+        "Begin to take an applied change back.",
+        Scope.DECIDE,
+        rows.RevertBody,
+        lambda pk, given, how: services.revert(pk, gitops=given.get("gitops"), **how),
+    ),
+    "give-up": Action(
+        "Stop waiting for a commit; the cluster stays as it is.",
+        Scope.DECIDE,
+        rows.EmptyBody,
+        lambda pk, given, how: services.give_up(pk, **how),
+    ),
+    "accept-drift": Action(
+        "Take what the cluster shows for right.",
+        Scope.DECIDE,
+        rows.EmptyBody,
+        lambda pk, given, how: services.accept_drift(pk, **how),
+    ),
+}
+
+
+class ActionView(ChangesView):
+    """One action of one request."""
+
+    doing: Action
+
+    def done(self, request: Request, pk: int) -> Response:
+        """Do it, and answer with the request as it is then."""
+        given = self.doing.body.read(request.data)
+        actor = self.actor(request)
+        how: dict[str, Any] = {"by": actor, "now": timezone.now()}
+        if self.doing.has_version:
+            _check_seen(pk, actor)
+            how["version"] = version_in(request, given)
+        with refusals():
+            self.doing.does(pk, given, how)
+        return self.one(request, pk)
+
+
+def _view(name: str, action: Action) -> type[ActionView]:
+    """Return the view of an action, which the OpenAPI document tells apart from the others."""
+
+    def post(self: ActionView, request: Request, pk: int) -> Response:
+        return self.done(request, pk)
+
+    described = extend_schema(
+        operation_id=f"{name.replace('-', '_')}_quota_request",
+        summary=action.summary,
+        parameters=[_IF_MATCH] if action.has_version else [],
+        request=action.body,
+        responses={200: rows.QuotaRequestDetailSerializer} | problems(_REFUSALS),
+        tags=["quota"],
+    )
+    words = "".join(part.capitalize() for part in name.split("-"))
+    members = {"doing": action, "scopes": {"POST": action.scope}, "post": described(post)}
+    return type(f"{words}View", (ActionView,), {"__doc__": action.summary, **members})
+
+
+ACTIONS: Mapping[str, type[ActionView]] = {
+    name: _view(name, action) for name, action in _ACTIONS.items()
+}

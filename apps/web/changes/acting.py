@@ -1,0 +1,152 @@
+"""What can be done with a request: how the pages call it, what it needs, and doing it."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import QueryDict
+
+from apps.changes import services
+from apps.changes.permissions import Actor
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What somebody gives with an action; `version` is of the request as they read it."""
+
+    version: int | None = None
+    text: str = ""
+    offer: str = ""
+    gitops: bool = False
+    confirmed: tuple[str, ...] = ()
+
+
+def given_of(posted: QueryDict) -> Given:
+    version = posted.get("version", "")
+    is_number = version.isascii() and version.isdigit() and len(version) < 11
+    return Given(
+        version=int(version) if is_number else None,
+        text=posted.get("text", ""),
+        offer=posted.get("offer", "").strip(),
+        gitops=posted.get("gitops") == "yes",
+        # No database keeps a null character, and no manager has one in its name.
+        confirmed=tuple(name for name in posted.getlist("confirmed") if "\0" not in name)[:50],
+    )
+
+
+Does = Callable[[int, Given, Actor, datetime], object]
+
+
+def _read(given: Given) -> int:
+    """Return the version that was read; a form that lost it is held to be out of date."""
+    return -1 if given.version is None else given.version
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """An action of a page: `text` labels what is to be said with it, empty for nothing."""
+
+    name: str
+    label: str
+    does: Does
+    text: str = ""
+    text_needed: bool = False
+    primary: bool = False
+    hint: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a button alone does it."""
+        return not self.text and self.name not in {"apply", "revert"}
+
+
+def _submit(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.submit(pk, by=by, version=_read(given), now=now)
+
+
+def _accept_offer(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.accept_offer(pk, by=by, version=_read(given), now=now)
+
+
+def _take(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.take(pk, by=by, version=_read(given), now=now)
+
+
+def _approve(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.approve(pk, by=by, version=_read(given), now=now, note=given.text)
+
+
+def _ask_changes(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.ask_changes(
+        pk, given.text, by=by, now=now, offer=given.offer, version=_read(given)
+    )
+
+
+def _reject(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.reject(pk, given.text, by=by, now=now, version=_read(given))
+
+
+def _apply(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.start(
+        pk,
+        by=by,
+        version=_read(given),
+        now=now,
+        gitops=given.gitops,
+        confirmed=given.confirmed,
+    )
+
+
+def _revert(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.revert(
+        pk, by=by, version=_read(given), now=now, gitops=True if given.gitops else None
+    )
+
+
+def _release(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.release(pk, by=by, now=now, version=_read(given))
+
+
+def _reopen(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.reopen(pk, by=by, now=now, version=_read(given))
+
+
+def _withdraw(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.withdraw(pk, by=by, now=now, version=_read(given))
+
+
+def _comment(pk: int, given: Given, by: Actor, now: datetime) -> object:
+    return services.comment(pk, given.text, by=by, now=now)
+
+
+def _give_up(pk: int, given: Given, by: Actor, now: datetime) -> None:
+    services.give_up(pk, by=by, now=now)
+
+
+def _accept_drift(pk: int, given: Given, by: Actor, now: datetime) -> None:
+    services.accept_drift(pk, by=by, now=now)
+
+
+_COMMIT = "The portal stops waiting for the commit; what the cluster shows stays."
+_ALL = (
+    Act("accept_offer", "Accept the offer", _accept_offer, primary=True),
+    Act("submit", "Hand it in", _submit, primary=True, hint="Evidence and preview are frozen."),
+    Act("take", "Take for review", _take, primary=True, hint="It cannot be edited from then on."),
+    Act("approve", "Approve", _approve, text="A note, if any", primary=True),
+    Act("apply", "Apply", _apply, primary=True),
+    Act("ask_changes", "Ask for changes", _ask_changes, text="What to change", text_needed=True),
+    Act("reject", "Reject", _reject, text="Why not", text_needed=True),
+    Act("release", "Give it back to the queue", _release),
+    Act("reopen", "Decide anew", _reopen),
+    Act("revert", "Take it back", _revert),
+    Act("give_up", "Stop waiting for the commit", _give_up, hint=_COMMIT),
+    Act("accept_drift", "Accept what the cluster shows", _accept_drift),
+    Act("withdraw", "Withdraw", _withdraw),
+    Act("comment", "Comment", _comment, text="Comment", text_needed=True),
+)
+ACTS: Mapping[str, Act] = {act.name: act for act in _ALL}
+
+
+def acts_of(allowed: Collection[str]) -> Sequence[Act]:
+    """Return what is allowed, the most likely first; editing has a page of its own."""
+    return [act for act in _ALL if act.name in allowed and act.name != "comment"]

@@ -1,0 +1,91 @@
+"""What all views of quota requests share: who acts, what refuses, and the page of one request."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.http import Http404, HttpResponseBase, HttpResponseRedirect
+
+from apps.accounts.permissions import NotAllowed
+from apps.changes import selectors, services
+from apps.changes.domain.states import TransitionDenied
+from apps.changes.domain.targets import TargetRefused
+from apps.changes.permissions import Actor, actor_of
+from apps.changes.selectors import RequestDetail
+from apps.web.changes.acting import Given
+from apps.web.changes.shown import shown_of
+from apps.web.changes.told import evidence_told, preview_told, ruling_told
+from apps.web.links import href
+from apps.web.pages import respond
+from apps.web.reading import PageRequest, Reading
+from apps.web.sign_in_brake import client_address
+
+# What an action may be refused with, and the status that says so.
+_STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
+    (services.Conflict, HTTPStatus.CONFLICT),
+    (TransitionDenied, HTTPStatus.CONFLICT),
+    (services.RequestRefused, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (TargetRefused, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (NotAllowed, HTTPStatus.FORBIDDEN),
+)
+REFUSALS = tuple(kind for kind, _ in _STATUSES)
+
+
+def status_of(error: Exception) -> HTTPStatus:
+    return next(status for kind, status in _STATUSES if isinstance(error, kind))
+
+
+def actor_in(request: PageRequest) -> Actor:
+    try:
+        return actor_of(request.user, origin=client_address(request) or "")
+    except NotAllowed as refusal:
+        raise Http404(str(refusal)) from refusal
+
+
+def detail_for(pk: int, actor: Actor) -> RequestDetail:
+    detail = selectors.request_detail(pk, actor)
+    if detail is None:
+        raise Http404("There is no such request, or you may not see it.")
+    return detail
+
+
+def to_request(pk: int) -> HttpResponseBase:
+    return HttpResponseRedirect(href("request", pk=str(pk)) or "/")
+
+
+def detail_page(
+    request: PageRequest,
+    reading: Reading,
+    actor: Actor,
+    pk: int,
+    *,
+    status: int = HTTPStatus.OK,
+    typed: Given | None = None,
+    **context: Any,
+) -> HttpResponseBase:
+    detail = detail_for(pk, actor)
+    return respond(
+        request,
+        reading,
+        "request",
+        status=status,
+        one=shown_of(detail, reading.choice.zone),
+        row=detail.row,
+        executions=list(reversed(detail.executions)),
+        drifts=detail.drifts,
+        has_file=selectors.gitops_file(pk, actor) is not None,
+        typed=typed or Given(),
+        **context,
+    )
+
+
+def outlook_shown(
+    reading: Reading, found: services.Outlook | None, *, before: str
+) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
+        "outlook": found,
+        "evidence": evidence_told(found.evidence, reading.choice.zone),
+        "preview": preview_told(found.preview, before=before),
+        "ruling": ruling_told(found.ruling),
+    }

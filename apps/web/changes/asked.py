@@ -1,0 +1,237 @@
+"""What an address and the form of a request say: which quota key, from what to what, and why."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+from zoneinfo import ZoneInfo
+
+from django import forms
+from django.http import QueryDict
+
+from apps.accounts.permissions import can_administer, teams_led_by
+from apps.changes import services
+from apps.changes.domain.states import State
+from apps.changes.selectors import RequestDetail, RequestFilters, Which
+from apps.changes.services import QuotaToAsk
+from apps.web.links import Query, href
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+NO_NAMESPACE = "-"
+LONGEST = 10_000
+LOCAL = "%Y-%m-%dT%H:%M"
+SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
+_WRITTEN = "form-control"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The quota key that a request is about, as one text stands for it in an address."""
+
+    cluster: str
+    source: str
+    namespace: str
+    name: str
+    key: str
+
+    @property
+    def text(self) -> str:
+        """`cluster/source/namespace/name/key`, each part escaped; only the key keeps slashes."""
+        parts = (self.cluster, self.source, self.namespace or NO_NAMESPACE, self.name)
+        return "/".join([*(quote(part, safe="") for part in parts), quote(self.key, safe="/")])
+
+    @classmethod
+    def of(cls, text: str) -> "Place | None":
+        parts = [unquote(part) for part in text[:2000].split("/", 4)]
+        if len(parts) < 5 or not all(parts) or any("\0" in part for part in parts):
+            return None
+        cluster, source, namespace, name, key = parts
+        return cls(cluster, source, "" if namespace == NO_NAMESPACE else namespace, name, key)
+
+    @property
+    def quota_href(self) -> str:
+        """The page of the quota key; empty where there cannot be one."""
+        found = href(
+            "quota",
+            cluster=self.cluster,
+            source=self.source,
+            namespace=self.namespace or NO_NAMESPACE,
+            name=self.name,
+            key=self.key,
+        )
+        return found or ""
+
+
+def ask_href(place: Place, *, after: str = "") -> str:
+    """Return the address of the form that asks for a change of a key, to `after` where given."""
+    return href("new-request", [("key", place.text), *([("after", after)] if after else [])]) or ""
+
+
+def may_ask(user: "User") -> bool:
+    """Say whether a person may ask for any quota: what leads nowhere is not shown. One query."""
+    return can_administer(user) or bool(teams_led_by(user))
+
+
+def place_of(detail: RequestDetail) -> Place:
+    row = detail.row
+    return Place(row.cluster, row.source, row.namespace, row.name, row.key)
+
+
+# ---------------------------------------------------------------- the form
+
+
+def _text(**attributes: str) -> forms.TextInput:
+    return forms.TextInput(attrs={"class": _WRITTEN, "autocomplete": "off", **attributes})
+
+
+class RequestForm(forms.Form):
+    """From what to what, why, and until when; times are local to the report's time zone."""
+
+    before = forms.CharField(max_length=40, widget=_text(inputmode="numeric"), label="From")
+    after = forms.CharField(max_length=40, widget=_text(inputmode="numeric"), label="To")
+    team = forms.CharField(max_length=200, required=False, label="For the team")
+    reason = forms.CharField(
+        label="Why",
+        max_length=LONGEST,
+        widget=forms.Textarea(attrs={"class": _WRITTEN, "rows": "4"}),
+        error_messages={"required": "A request needs its reason: say what the GPUs are for."},
+    )
+    needed_by = forms.DateField(
+        label="Needed by",
+        required=False,
+        widget=forms.DateInput(format="%Y-%m-%d", attrs={"class": _WRITTEN, "type": "date"}),
+        error_messages={"invalid": "This is no day: write it as 2026-10-31."},
+    )
+    until = forms.DateTimeField(
+        label="Until",
+        required=False,
+        input_formats=[LOCAL, "%Y-%m-%dT%H:%M:%S"],
+        widget=forms.DateTimeInput(
+            format=LOCAL, attrs={"class": _WRITTEN, "type": "datetime-local"}
+        ),
+        error_messages={"invalid": "This is no time: write it as 2026-10-31T18:00."},
+    )
+
+    def clean_needed_by(self) -> date | None:
+        day: date | None = self.cleaned_data["needed_by"]
+        _check_in_reach(day)
+        return day
+
+    def clean_until(self) -> datetime | None:
+        until: datetime | None = self.cleaned_data["until"]
+        _check_in_reach(until)
+        return until
+
+    @classmethod
+    def for_quota(cls, found: QuotaToAsk, given: QueryDict) -> "RequestForm":
+        """Return the form as it is before anything is written, `after` as the address says."""
+        team = found.teams[0] if len(found.teams) == 1 else ""
+        after = given.get("after", "").strip()[:40]
+        return cls(initial={"before": found.amount, "after": after, "team": team})
+
+    @classmethod
+    def of_request(cls, detail: RequestDetail, zone: ZoneInfo) -> "RequestForm":
+        """Return the form with what a request says."""
+        row = detail.row
+        own = {"before": row.before, "after": row.after, "team": row.team, "reason": row.reason}
+        return cls(
+            initial={
+                **own,
+                "needed_by": row.needed_by and row.needed_by.astimezone(zone).date(),
+                "until": row.until and row.until.astimezone(zone).replace(tzinfo=None),
+            }
+        )
+
+
+def _check_in_reach(value: date | None) -> None:
+    if value is not None and not 2000 <= value.year < 9000:
+        raise forms.ValidationError("This year is out of reach.")
+
+
+def _times(cleaned: Mapping[str, Any], zone: ZoneInfo) -> tuple[datetime | None, datetime | None]:
+    """Return needed by, the start of its day, and until, both in the report's time zone."""
+    day, until = cleaned["needed_by"], cleaned["until"]
+    needed_by = None if day is None else datetime.combine(day, time(), tzinfo=zone)
+    return needed_by, None if until is None else until.replace(tzinfo=zone)
+
+
+def asked_from(form: RequestForm, place: Place, zone: ZoneInfo) -> services.Asked:
+    """Return what a valid form asks for."""
+    needed_by, until = _times(form.cleaned_data, zone)
+    return services.Asked(
+        cluster=place.cluster,
+        source=place.source,
+        namespace=place.namespace,
+        name=place.name,
+        key=place.key,
+        before=form.cleaned_data["before"],
+        after=form.cleaned_data["after"],
+        reason=form.cleaned_data["reason"],
+        needed_by=needed_by,
+        until=until,
+        team=form.cleaned_data["team"] or None,
+    )
+
+
+def edited_from(form: RequestForm, zone: ZoneInfo) -> services.Edited:
+    """Return what a valid form makes of a request; what was emptied is emptied."""
+    needed_by, until = _times(form.cleaned_data, zone)
+    dates = {"needed_by": needed_by, "until": until}
+    return services.Edited(
+        before=form.cleaned_data["before"],
+        after=form.cleaned_data["after"],
+        reason=form.cleaned_data["reason"],
+        needed_by=needed_by,
+        until=until,
+        clear=frozenset(name for name, at in dates.items() if at is None),
+    )
+
+
+def said(error: Exception) -> str:
+    """Return what an error of the services says, with what to do about it."""
+    fix = getattr(error, "fix", "")
+    return f"{error} {fix}".strip()
+
+
+# ---------------------------------------------------------------- the list
+
+WHICH = {
+    Which.ALL: "all that you may see",
+    Which.MINE: "written by you",
+    Which.QUEUE: "waiting for you",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ListAsked:
+    """What a list of requests is narrowed to; `query` reproduces it."""
+
+    which: Which
+    states: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def query(self) -> Query:
+        return [("which", self.which.value), *(("state", state) for state in self.states)]
+
+    def filters(self, team: Sequence[str], cluster: Sequence[str]) -> RequestFilters:
+        return RequestFilters(state=self.states, team=tuple(team), cluster=tuple(cluster))
+
+
+def list_asked(given: QueryDict) -> ListAsked:
+    """Read which requests and states an address asks for; what is unknown is said."""
+    problems = []
+    name = given.get("which", "") or Which.ALL.value
+    if name not in {which.value for which in Which}:
+        problems.append(f"“{name[:40]}” is no list of requests: all are shown.")
+        name = Which.ALL.value
+    known = [state.value for state in State]
+    asked = [state for state in given.getlist("state") if state]
+    states = tuple(dict.fromkeys(state for state in asked if state in known))
+    unknown = next((state for state in asked if state not in known), "")
+    if unknown:
+        problems.append(f"There is no state “{unknown[:40]}”; there are: {', '.join(known)}.")
+    return ListAsked(Which(name), states, tuple(problems))

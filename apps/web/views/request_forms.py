@@ -1,0 +1,239 @@
+"""The forms of quota requests: asking for a change, and editing what was asked."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import render
+
+from apps.changes import services
+from apps.changes.permissions import Actor
+from apps.changes.selectors import RequestDetail
+from apps.web.changes import asked as asking
+from apps.web.changes.acting import given_of
+from apps.web.changes.answers import (
+    REFUSALS,
+    actor_in,
+    detail_for,
+    detail_page,
+    outlook_shown,
+    status_of,
+    to_request,
+)
+from apps.web.changes.asked import Place, RequestForm, place_of, said
+from apps.web.changes.shown import line_of
+from apps.web.links import href
+from apps.web.pages import change, page, respond
+from apps.web.reading import PageRequest, Reading, reading_of
+
+# ---------------------------------------------------------------- asking
+
+
+@page
+def new(request: PageRequest) -> HttpResponseBase:
+    reading, actor = reading_of(request), actor_in(request)
+    place = Place.of(request.GET.get("key", ""))
+    if place is None:
+        return _choose(request, reading, actor)
+    try:
+        quota = _quota(place, actor, reading)
+    except REFUSALS as refusal:
+        return _refused(request, reading, refusal)
+    form = RequestForm.for_quota(quota, request.GET)
+    return _form(request, reading, form, place=place, quota=quota)
+
+
+@change
+def create(request: PageRequest) -> HttpResponseBase:
+    """Keep a draft, hand it in, or (`then=preview`) only show what would come of it."""
+    reading, actor = reading_of(request), actor_in(request)
+    place, then = Place.of(request.POST.get("key", "")), request.POST.get("then", "draft")
+    if place is None:
+        return _choose(request, reading, actor, status=HTTPStatus.BAD_REQUEST)
+    try:
+        quota = _quota(place, actor, reading)
+    except REFUSALS as refusal:
+        return _refused(request, reading, refusal)
+    if then == "preview":
+        return _previewed(request, reading, actor, place, quota)
+    form = RequestForm(request.POST)
+    if not form.is_valid():
+        return _form(
+            *(request, reading, form), place=place, quota=quota, status=HTTPStatus.BAD_REQUEST
+        )
+    try:
+        pk = services.create(
+            asking.asked_from(form, place, reading.choice.zone), by=actor, now=reading.now
+        )
+    except REFUSALS as refusal:
+        form.add_error(None, said(refusal))
+        return _form(*(request, reading, form), place=place, quota=quota, status=status_of(refusal))
+    return _handed_in(request, reading, actor, pk) if then == "submit" else to_request(pk)
+
+
+def _handed_in(request: PageRequest, reading: Reading, actor: Actor, pk: int) -> HttpResponseBase:
+    """Hand a draft in at once; one that cannot be is kept, and its page says why."""
+    try:
+        services.submit(pk, by=actor, version=1, now=reading.now)
+    except REFUSALS as refusal:
+        problem = f"It is kept as a draft, and not handed in: {said(refusal)}"
+        return detail_page(request, reading, actor, pk, problem=problem, status=status_of(refusal))
+    return to_request(pk)
+
+
+def _quota(place: Place, actor: Actor, reading: Reading) -> services.QuotaToAsk:
+    return services.quota_to_ask(
+        cluster=place.cluster,
+        source=place.source,
+        namespace=place.namespace,
+        name=place.name,
+        key=place.key,
+        by=actor,
+        now=reading.now,
+    )
+
+
+def _previewed(
+    request: PageRequest,
+    reading: Reading,
+    actor: Actor,
+    place: Place,
+    quota: services.QuotaToAsk,
+) -> HttpResponseBase:
+    """Show what would come of it: the fragment alone for htmx, else the form with it."""
+    given = request.POST.copy()
+    given["reason"] = given.get("reason") or "-"  # to look ahead, none is needed yet
+    form, problem, found = RequestForm(given), "", None
+    if not given.get("after", "").strip():
+        problem = "Say to what the quota is to change, and what would come of it is shown here."
+    elif not form.is_valid():
+        problem = " ".join(str(text) for texts in form.errors.values() for text in texts)
+    else:
+        asked = asking.asked_from(form, place, reading.choice.zone)
+        try:
+            found = services.outlook(asked, by=actor, now=reading.now)
+        except REFUSALS as refusal:
+            problem = said(refusal)
+    shown = outlook_shown(reading, found, before=given.get("before", ""))
+    if request.htmx:
+        context = {**shown, "outlook_problem": problem, "choice": reading.choice}
+        return render(request, "request/_outlook.html", context)
+    typed = RequestForm(initial={name: request.POST.get(name, "") for name in form.fields})
+    return _form(
+        *(request, reading, typed), place=place, quota=quota, outlook_problem=problem, **shown
+    )
+
+
+def _form(
+    request: PageRequest,
+    reading: Reading,
+    form: RequestForm,
+    *,
+    place: Place,
+    quota: services.QuotaToAsk | None = None,
+    status: int = HTTPStatus.OK,
+    **context: Any,
+) -> HttpResponseBase:
+    return respond(
+        request,
+        reading,
+        "request/new",
+        status=status,
+        form=form,
+        place=place,
+        quota=quota,
+        open_href=href("request", pk=str(quota.open_request))
+        if quota and quota.open_request
+        else "",
+        **context,
+    )
+
+
+def _choose(
+    request: PageRequest, reading: Reading, actor: Actor, *, status: int = HTTPStatus.OK
+) -> HttpResponseBase:
+    """Say where a request begins: at a quota key."""
+    del actor
+    return respond(request, reading, "request/new", status=status)
+
+
+def _refused(request: PageRequest, reading: Reading, refusal: Exception) -> HttpResponseBase:
+    """Say why this quota cannot be asked for; what may not be seen is not found."""
+    if request.htmx:
+        return HttpResponse(status=HTTPStatus.NO_CONTENT)
+    return respond(
+        request, reading, "request/new", status=status_of(refusal), problem=said(refusal)
+    )
+
+
+# ---------------------------------------------------------------- editing
+
+
+@page
+def edit(request: PageRequest, pk: int) -> HttpResponseBase:
+    reading, actor = reading_of(request), actor_in(request)
+    detail = detail_for(pk, actor)
+    if "edit" not in detail.actions:
+        return detail_page(
+            *(request, reading, actor, pk),
+            problem="It cannot be edited by you, or not any more: it was taken for review.",
+            status=HTTPStatus.CONFLICT,
+        )
+    form = RequestForm.of_request(detail, reading.choice.zone)
+    return _edited(request, reading, form, detail)
+
+
+@change
+def save(request: PageRequest, pk: int) -> HttpResponseBase:
+    """Keep what was edited; where somebody else was faster, show theirs beside what was typed."""
+    reading, actor = reading_of(request), actor_in(request)
+    detail, form = detail_for(pk, actor), RequestForm(request.POST)
+    if not form.is_valid():
+        return _edited(request, reading, form, detail, status=HTTPStatus.BAD_REQUEST)
+    version = given_of(request.POST).version
+    try:
+        services.edit(
+            pk,
+            asking.edited_from(form, reading.choice.zone),
+            by=actor,
+            version=-1 if version is None else version,
+            now=reading.now,
+        )
+    except services.Conflict as conflict:
+        form.add_error(None, str(conflict))
+        return _edited(
+            *(request, reading, form, detail_for(pk, actor)),
+            status=HTTPStatus.CONFLICT,
+            is_conflict=True,
+        )
+    except REFUSALS as refusal:
+        form.add_error(None, said(refusal))
+        return _edited(request, reading, form, detail, status=status_of(refusal))
+    return to_request(pk)
+
+
+def _edited(
+    request: PageRequest,
+    reading: Reading,
+    form: RequestForm,
+    detail: RequestDetail,
+    *,
+    status: int = HTTPStatus.OK,
+    is_conflict: bool = False,
+) -> HttpResponseBase:
+    """Show the form; after a conflict it saves over the version that is shown beside it."""
+    version: object = detail.row.version
+    if request.method == "POST" and not is_conflict:
+        version = given_of(request.POST).version
+    return respond(
+        request,
+        reading,
+        "request/edit",
+        status=status,
+        form=form,
+        place=place_of(detail),
+        row=detail.row,
+        line=line_of(detail.row),
+        version=version,
+        is_conflict=is_conflict,
+    )

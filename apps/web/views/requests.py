@@ -1,0 +1,161 @@
+"""Quota requests: the list, one with everything, and the queue of who decides."""
+
+from django.http import Http404, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import render
+
+from apps.accounts.permissions import can_administer
+from apps.changes import selectors, services
+from apps.changes.domain.states import State
+from apps.changes.selectors import RequestRow
+from apps.usage.domain.rows import Page
+from apps.web.changes import asked as asking
+from apps.web.changes.acting import ACTS, Given, given_of
+from apps.web.changes.answers import (
+    REFUSALS,
+    actor_in,
+    detail_for,
+    detail_page,
+    outlook_shown,
+    status_of,
+    to_request,
+)
+from apps.web.changes.asked import list_asked, may_ask, said
+from apps.web.changes.shown import request_table, shown_of
+from apps.web.links import href, path_of, with_query
+from apps.web.pages import change, page, respond
+from apps.web.reading import PageRequest, Reading, every_row, reading_of
+
+PER_PAGE = 50
+PER_FILE_READ = 500
+PER_REVIEW = 10
+
+# ---------------------------------------------------------------- the list
+
+
+@page
+def requests(request: PageRequest) -> HttpResponseBase:
+    actor, reading = actor_in(request), reading_of(request, takes=("team",))
+    asked = list_asked(request.GET)
+
+    def page_at(cursor: str | None, size: int) -> Page[RequestRow]:
+        return selectors.request_rows(
+            actor,
+            which=asked.which,
+            filters=asked.filters(reading.filters.team, reading.filters.cluster),
+            cursor=cursor,
+            page_size=size,
+        )
+
+    found = page_at(request.GET.get("cursor") or None, PER_PAGE)
+    query = (*reading.query, *asked.query)
+    onward = (*query, ("cursor", found.next_cursor or ""))
+    table = request_table(
+        found.rows,
+        reading.choice.zone,
+        empty=_nothing(asked, reading),
+        next_href=with_query(path_of(request), onward) if found.next_cursor else None,
+        every=lambda: every_row(lambda at: page_at(at, PER_FILE_READ)),
+    )
+    return respond(
+        request,
+        reading,
+        "requests",
+        tables=[table],
+        asked=asked,
+        whiches=[(which.value, label) for which, label in asking.WHICH.items()],
+        states=[state.value for state in State],
+        may_ask=may_ask(request.user),
+        hidden=[pair for pair in reading.query if pair[0] not in {"team", "cluster"}],
+    )
+
+
+def _nothing(asked: asking.ListAsked, reading: Reading) -> str:
+    if asked.states or reading.filters.team or reading.filters.cluster:
+        return "No request that you may see is like that. Take off a filter."
+    if asked.which is selectors.Which.QUEUE:
+        return "Nothing waits for you."
+    return "No change of a quota was asked for yet. Open a quota and ask for more of it."
+
+
+# ---------------------------------------------------------------- one request
+
+
+@page
+def request_page(request: PageRequest, pk: int) -> HttpResponseBase:
+    return detail_page(request, reading_of(request), actor_in(request), pk)
+
+
+@page
+def live_outlook(request: PageRequest, pk: int) -> HttpResponseBase:
+    """Show what would come of a request as things are now; the cluster is asked."""
+    reading, actor = reading_of(request), actor_in(request)
+    detail = detail_for(pk, actor)
+    problem, found = "", None
+    try:
+        found = services.outlook_of(pk, by=actor, now=reading.now)
+    except REFUSALS as refusal:
+        problem = said(refusal)
+    shown = {**outlook_shown(reading, found, before=detail.row.before), "outlook_problem": problem}
+    if request.htmx:
+        return render(request, "request/_outlook.html", {**shown, "choice": reading.choice})
+    return detail_page(request, reading, actor, pk, **shown)
+
+
+@page
+def gitops_file(request: PageRequest, pk: int) -> HttpResponseBase:
+    """Give the file to commit for a request."""
+    file = selectors.gitops_file(pk, actor_in(request))
+    if file is None:
+        raise Http404("There is no file of this request.")
+    name = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in file["name"])
+    response = HttpResponse(file["text"], content_type="application/yaml; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+@change
+def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
+    """Do one of ACTS with a request; what is refused is said with all that was typed."""
+    if action not in ACTS:
+        raise Http404("There is no such action.")
+    reading, actor, given = reading_of(request), actor_in(request), given_of(request.POST)
+    detail_for(pk, actor)
+    try:
+        ACTS[action].does(pk, given, actor, reading.now)
+    except services.UnknownRequest as unknown:
+        raise Http404(str(unknown)) from unknown
+    except REFUSALS as refusal:
+        return detail_page(
+            *(request, reading, actor, pk),
+            problem=said(refusal),
+            status=status_of(refusal),
+            typed=given,
+            tried=action,
+        )
+    if request.POST.get("back") == "review" and can_administer(request.user):
+        return HttpResponseRedirect(f"{href('review')}#request-{pk}")
+    return to_request(pk)
+
+
+# ---------------------------------------------------------------- review
+
+
+@page
+def review(request: PageRequest) -> HttpResponseBase:
+    if not can_administer(request.user):
+        raise Http404("This page is for administrators.")
+    reading, actor = reading_of(request), actor_in(request)
+    cursor = request.GET.get("cursor") or None
+    found = selectors.review_queue(actor, cursor=cursor, page_size=PER_REVIEW)
+    onward = (*reading.query, ("cursor", found.next_cursor or ""))
+    return respond(
+        request,
+        reading,
+        "review",
+        cards=[shown_of(row, reading.choice.zone) for row in found.rows],
+        waiting=selectors.waiting_count(actor),
+        next_href=with_query(path_of(request), onward) if found.next_cursor else None,
+        first_href=with_query(path_of(request), reading.query) if cursor else None,
+        drifts=selectors.drift_rows(actor, at_most=20),
+        typed=Given(),
+    )
