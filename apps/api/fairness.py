@@ -57,7 +57,9 @@ class TeamFairnessSerializer(serializers.Serializer[Any]):
     )
     wait_p95_seconds = serializers.FloatField(allow_null=True, help_text="Of the same.")
     waiting_now = serializers.IntegerField(
-        help_text="Now, or when the window ended where that is past."
+        allow_null=True,
+        help_text="Now, or when the window ended where that is past. Where it is not known what "
+        "waits in a cluster of the tier it is at least that many; null instead of 0.",
     )
     gave_up = serializers.IntegerField(help_text="Went without having started.")
     usage_factor = serializers.FloatField(

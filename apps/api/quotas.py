@@ -1,6 +1,8 @@
 """Quotas as they are, and how budgets burn: parameters, rows and endpoints."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -122,7 +124,8 @@ class BudgetSerializer(serializers.Serializer[Any]):
         help_text="The same of the cluster that lags most; null where nothing is known of one.",
     )
     coverage_ratio = _amount(
-        "Known hours of all clusters ÷ the period's hours so far; of money: priced hours. Below 1 "
+        "Known hours of all clusters ÷ the hours so far in which they were there; of money: priced "
+        "hours. Below 1 "
         "used and the rates are lower bounds and exhausted_at is too late."
     )
     unpriced_gpu_hours = _amount("Used and without a price; null of budgets in GPU-hours.")
@@ -178,12 +181,26 @@ class BudgetsView(PortalView):
         teams = query.get("team", ())
         team = teams[0] if len(teams) == 1 else None
         found: list[BudgetRow | MoneyBudgetRow] = [
-            *quotas.budget_rows(now, visibility=visibility, team=team, points=False),
+            *quotas.budget_rows(now, visibility=visibility, team=team, points=False, ranges=False),
             *costs.money_budget_rows(now, visibility=visibility, team=team),
         ]
         rows = sorted((r for r in found if not teams or r.team in teams), key=_budget_name)
         page = page_of(rows, kind="budgets", name_of=_budget_name, **paging(query))
-        return page_response(request, [budget_record(row) for row in page.rows], page.next_cursor)
+        records = [budget_record(row) for row in _in_full(page.rows, now)]
+        return page_response(request, records, page.next_cursor)
+
+
+def _in_full(
+    rows: Sequence[BudgetRow | MoneyBudgetRow], now: datetime
+) -> Iterator[BudgetRow | MoneyBudgetRow]:
+    """Yield the rows of a page with when each may end at the earliest and latest.
+
+    For that the days of some weeks are read, which of a thousand teams takes long.
+    """
+    of_hours = [row for row in rows if isinstance(row, BudgetRow)]
+    whole = iter(quotas.in_full(of_hours, now, points=False))
+    for row in rows:
+        yield next(whole) if isinstance(row, BudgetRow) else row
 
 
 def _filters(query: dict[str, Any]) -> QuotaFilters:

@@ -56,7 +56,8 @@ class RecommendationSerializer(serializers.Serializer[Any]):
     )
     currency = serializers.CharField(allow_null=True)
     alternative = serializers.BooleanField(
-        help_text="Another one of the same subject saves more: do not add this one to it."
+        help_text="Another one of the same subject, or of the same empty cards, is counted:"
+        " do not add this one to it."
     )
     confidence = serializers.ChoiceField([confidence.value for confidence in Confidence])
     reason = serializers.CharField(help_text="Why it is as certain as that.")

@@ -84,3 +84,13 @@ def test_what_was_denied_is_null_where_nobody_watched(db: None) -> None:
     (tier,) = get(make_user("eve")).json()["results"]
     assert (tier["watched_hours"], tier["borrowable_gpu_hours"]) == (0, None)
     assert {team["denied_gpu_hours"] for team in tier["teams"]} == {None}
+
+
+def test_who_waits_is_null_where_a_cluster_is_not_watched_any_more(reader: User) -> None:
+    WatchSpan.objects.update(end=START + HOUR)
+    window = {"end": (START + 8 * HOUR).isoformat()}
+    (tier,) = get(reader, **window).json()["results"]
+    assert {team["waiting_now"] for team in tier["teams"]} == {None}
+    WatchSpan.objects.update(end=START + 8 * HOUR)
+    (tier,) = get(reader, **window).json()["results"]
+    assert {team["waiting_now"] for team in tier["teams"]} == {0}

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from apps.clusters.models import Sighting, WatchSpan
 from apps.quotas.models import Budget
 from apps.usage.domain.columns import utc_text
 from tests.api.conftest import Read, client_of
-from tests.factories import BEGINNING, Portal
+from tests.factories import BEGINNING, Portal, make_team
 from tests.quotas.worlds import see_quota
 
 QUOTA = (
@@ -115,6 +116,23 @@ def test_budgets_in_money_are_for_who_sees_the_team(limited: Portal, read: Read)
         ("gpu_hours", 1000.0),
     ]
     assert [row["unit"] for row in read("budgets", user=limited.dan)["results"]] == ["gpu_hours"]
+
+
+def test_the_range_of_an_end_is_read_of_the_budgets_of_a_page_alone(limited: Portal) -> None:
+    teams = [limited.vision, *(make_team(f"team-{number}") for number in range(3))]
+    for team in teams[1:]:
+        Budget.objects.create(team=team, period="month", gpu_hours=1e9, valid_from=BEGINNING)
+    client = client_of(limited.cleo)
+    with CaptureQueriesContext(connection) as queries:
+        page = client.get("/api/v1/budgets", {"page_size": 2}).json()
+    assert [row["team"] for row in page["results"]] == ["team-0", "team-1"]
+    assert page["next"]
+    # Once summed for all of them, and once day by day for the two that are shown.
+    days = [one["sql"] for one in queries.captured_queries if "usage_teamday" in one["sql"]]
+    of_teams = [re.findall(r'"team_id" IN \(([\d, ]+)\)', sql) for sql in days]
+    assert not any(of_teams[:-1])
+    (shown,) = of_teams[-1]
+    assert set(map(int, shown.split(","))) == {team.pk for team in teams[1:3]}
 
 
 @pytest.mark.parametrize(("path", "most"), [("quotas", 24), ("budgets", 30)])

@@ -19,6 +19,7 @@ JOB = WorkloadEvidence(
     capacity_type="on-demand",
     owner_kind="Job",
     days=DAYS,
+    measured_days=30,
     gpu_hours=ONE_GPU_HOURS,
     units=1,
     coverage=1.0,

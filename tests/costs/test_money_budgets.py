@@ -14,13 +14,15 @@ from apps.clusters.models import GpuModel, Tier
 from apps.costs.domain.costing import HELD
 from apps.costs.models import Adjustment, ClosedPeriod, Price, TeamCostDay
 from apps.costs.selectors import MoneyBudgetRow, money_budget_rows
+from apps.costs.selectors.rows import Question
+from apps.costs.selectors.terms import terms
 from apps.costs.services import price_hours
 from apps.costs.services.money_alerts import note_money_alerts
 from apps.quotas.models import Budget
 from apps.quotas.selectors import budget_alerts
-from apps.usage.domain.rows import Filters
+from apps.usage.domain.rows import Filters, Interval
 from tests.costs.portal import NOW, Priced, make_priced, rows
-from tests.factories import BEGINNING, H100, make_cluster, make_team
+from tests.factories import BEGINNING, H100, make_cluster, make_team, note_collection
 
 pytestmark = pytest.mark.django_db
 
@@ -151,7 +153,7 @@ def test_a_cluster_whose_hours_are_not_priced_makes_the_burn_a_lower_bound(
 ) -> None:
     allow(priced.portal.vision, "20000")
     before = only()
-    make_cluster("south")
+    note_collection(make_cluster("south"), priced.window.start)
     row = only()
     assert row.known_until is None
     assert before.coverage_ratio is not None
@@ -173,7 +175,9 @@ def test_a_day_that_cost_nothing_is_part_of_the_pattern(priced: Priced) -> None:
     assert row.exhausted_at_late - row.exhausted_at > timedelta(days=1.5)
 
 
-def book(priced: Priced, cost: str, *, booked_on: date, currency: str = "USD") -> None:
+def book(
+    priced: Priced, cost: str, *, booked_on: date, currency: str = "USD", **values: Any
+) -> None:
     """Book a correction of a closed September on a day."""
     start = datetime(2026, 8, 31, 22, tzinfo=UTC)
     closed = ClosedPeriod.objects.create(
@@ -186,8 +190,9 @@ def book(priced: Priced, cost: str, *, booked_on: date, currency: str = "USD") -
         period=closed, booked_on=booked_on, booked_at=AT, day=date(2026, 9, 20), cluster=cluster,
         tier=Tier.objects.get(name="gold"), gpu_model=GpuModel.objects.order_by("pk")[0],
         capacity_type="on-demand",
-        team=priced.portal.vision, cause="idle", currency=currency, gpu_hours=0,
-        cost=int(Decimal(cost) * 10**8), unpriced=0,
+        team=priced.portal.vision, currency=currency,
+        cost=int(Decimal(cost) * 10**8),
+        **{"cause": "idle", "gpu_hours": 0, "unpriced": 0} | values,
     )  # fmt: skip
 
 
@@ -199,6 +204,32 @@ def test_corrections_count_when_they_are_booked_and_are_no_pace(priced: Priced, 
     row = only()
     assert row.used == before.used + Decimal(cost)
     assert (row.burn_rate_1d, row.burn_rate_7d) == (before.burn_rate_1d, before.burn_rate_7d)
+
+
+def test_a_correction_of_energy_counts_too(priced: Priced) -> None:
+    allow(priced.portal.vision, "20000")
+    before = only()
+    book(priced, "120", booked_on=date(2026, 10, 30), cause="energy")
+    assert only().used == before.used + 120
+
+
+def test_a_price_found_for_a_closed_month_leaves_this_month_as_it_is(priced: Priced) -> None:
+    Price.objects.filter(gpu_model=H100).delete()
+    price_hours(now=NOW)
+    allow(priced.portal.vision, "20000")
+    before, asked = only(), Question(priced.window, Interval.DAY, (), Filters())
+    notes = terms(asked, visibility=EVERYTHING)
+    assert before.unpriced_gpu_hours > 0
+    assert before.at_least
+    missing = -int((before.unpriced_gpu_hours + 5) * 10**9)
+    book(
+        priced, "0", booked_on=date(2026, 10, 30), currency="", gpu_hours=missing, unpriced=missing
+    )
+    row = only()
+    assert row.unpriced_gpu_hours == before.unpriced_gpu_hours
+    assert row.at_least
+    after = terms(asked, visibility=EVERYTHING)
+    assert after.unpriced_gpu_hours == notes.unpriced_gpu_hours > 0
 
 
 def test_a_correction_booked_before_the_period_is_of_another_budget(priced: Priced) -> None:

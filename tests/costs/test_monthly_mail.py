@@ -90,6 +90,30 @@ def test_nothing_is_sent_before_its_day_or_without_a_server(
 
 
 @pytest.mark.django_db
+def test_an_address_that_is_none_does_not_hold_up_the_others(settings: Settings) -> None:
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    settings.MONTHLY_MAIL_TO = ["a\n@example.org", "books@example.org"]
+    closed_month()
+    assert send_monthly_reports(now=THIRD) == 1
+    assert sent_to() == ["books@example.org"]
+    bad = MonthlyMail.objects.get(state="due")
+    assert "No mail can be sent to this address" in bad.error
+    assert bad.next_at > THIRD
+
+
+@pytest.mark.django_db
+def test_who_is_of_finance_no_more_gets_no_second_try(settings: Settings) -> None:
+    closed_month()
+    settings.EMAIL_BACKEND = f"{__name__}._Refusing"
+    assert send_monthly_reports(now=THIRD) == 0
+    User.objects.update(role="viewer")
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    assert send_monthly_reports(now=THIRD + timedelta(days=1)) == 0
+    assert mail.outbox == []
+    assert MonthlyMail.objects.get().state == "failed"
+
+
+@pytest.mark.django_db
 def test_a_month_that_lacks_something_waits_until_it_is_closed() -> None:
     priced = make_priced(prices=[price for price in PRICES if price[0] != A100])
     User.objects.filter(pk=priced.portal.finn.pk).update(email="finn@example.org")

@@ -15,7 +15,7 @@ from apps.costs.domain.recommendations import (
     for_workloads,
     without_overlap,
 )
-from apps.costs.domain.recommendations.evidence import GpuActivity, Model, SharedTier
+from apps.costs.domain.recommendations.evidence import GpuActivity, Model, SharedTier, SpotPool
 from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
 from apps.costs.domain.recommendations.recommendation import Subject
 from tests.costs.evidence import A100, JOB, ONE_GPU_HOURS
@@ -47,11 +47,14 @@ SHARED = Offers(
         SharedTier("shared-t4", "Tesla-T4", 1 / 8),
     ]
 )
-L4 = Model("NVIDIA-L4", 23_034, Decimal("0.80"), "l4")
-T4 = Model("Tesla-T4", 15_360, Decimal("0.35"))
-H100 = Model("NVIDIA-H100-80GB-HBM3", 81_559, Decimal("6.88"))
+L4 = Model("NVIDIA-L4", 23_034, Decimal("0.80"), "USD", "on-demand", "l4")
+T4 = Model("Tesla-T4", 15_360, Decimal("0.35"), "USD", "on-demand")
+H100 = Model("NVIDIA-H100-80GB-HBM3", 81_559, Decimal("6.88"), "USD", "reserved")
 MODELS = Offers(models=[L4, T4, H100])
-SPOT = Offers(spot_prices={"NVIDIA A100 SXM4 80GB": Decimal("1.00")})
+SPOT_POOL = SpotPool(
+    "NVIDIA A100 SXM4 80GB", Sharing.EXCLUSIVE, Decimal("1.00"), "USD", "spot-a100"
+)
+SPOT = Offers(spot=[SPOT_POOL])
 
 
 def only(evidence: WorkloadEvidence, offers: Offers, kind: Kind) -> Recommendation | None:
@@ -153,12 +156,65 @@ def test_a_notebook_that_has_been_idle_for_a_day_is_to_be_stopped() -> None:
         pytest.param({"gpu_model": "Some-GPU"}, None, None, id="speed not known"),
         pytest.param({"price_per_gpu_hour": None}, None, None, id="nothing to compare with"),
         pytest.param({"price_per_gpu_hour": Decimal("0.30")}, None, None, id="cheaper already"),
+        pytest.param({"currency": "JPY"}, None, None, id="priced in another currency"),
     ],
 )
 def test_a_smaller_model(changes: dict[str, Any], model: str | None, saving: str | None) -> None:
     found = only(replace(SERVICE, **changes), MODELS, Kind.SMALLER_MODEL)
     assert (found and str(found.saving_per_month)) == saving
     assert found is None or (f"to {model}" in found.change and found.confidence != Confidence.HIGH)
+
+
+BATCH = replace(SERVICE, owner_kind="PyTorchJob")
+T4_SPOT = replace(T4, price_per_gpu_hour=Decimal("0.10"), capacity_type="spot", tier="spot-t4")
+
+
+@pytest.mark.parametrize(
+    ("one", "models", "change", "saving"),
+    [
+        pytest.param(SERVICE, [T4_SPOT], None, None, id="nothing for a service"),
+        # 730 × (3.06 − 1.1 × 0.10): a part of the work is done again.
+        pytest.param(
+            BATCH,
+            [T4_SPOT],
+            "to Tesla-T4 (tier spot-t4, on spot capacity, with checkpoints).",
+            "2153.50",
+            id="work that can be restarted is told that it is spot",
+        ),
+        pytest.param(BATCH, [T4, T4_SPOT], "to Tesla-T4.", "1978.30", id="not only as spot"),
+        pytest.param(
+            replace(BATCH, capacity_type="spot"),
+            [T4_SPOT],
+            "on spot capacity",
+            "2160.80",
+            id="from spot to spot nothing more is done again",
+        ),
+    ],
+)
+def test_a_smaller_model_that_is_only_there_as_spot(
+    one: WorkloadEvidence, models: list[Model], change: str | None, saving: str | None
+) -> None:
+    found = only(one, Offers(models=models), Kind.SMALLER_MODEL)
+    assert (found and str(found.saving_per_month)) == saving
+    assert found is None or (change or "") in found.change
+
+
+def test_the_cheapest_spot_pool_is_named_unless_it_is_the_workloads_own() -> None:
+    dearer = replace(SPOT_POOL, price_per_gpu_hour=Decimal("1.50"), tier="other")
+    found = only(JOB, Offers(spot=[dearer, SPOT_POOL]), Kind.SPOT)
+    assert found is not None
+    assert found.change == "Run this Job on spot capacity (tier spot-a100), with checkpoints."
+    own = replace(SPOT_POOL, tier=JOB.subject.tier)
+    found = only(JOB, Offers(spot=[own]), Kind.SPOT)
+    assert found is not None
+    assert found.change == "Run this Job on spot capacity, with checkpoints."
+
+
+def test_confidence_rests_on_the_days_that_were_measured() -> None:
+    found = only(replace(SERVICE, measured_days=8, p95_activity=0.05), MIG, Kind.MIG_PROFILE)
+    assert found is not None
+    assert found.confidence is Confidence.LOW
+    assert "8 days" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -174,7 +230,10 @@ def test_a_smaller_model(changes: dict[str, Any], model: str | None, saving: str
         pytest.param({"capacity_type": "spot"}, None, None, id="runs there already"),
         pytest.param({"owner_kind": "Deployment"}, None, None, id="a service"),
         pytest.param({"price_per_gpu_hour": Decimal("1.05")}, None, None, id="no cheaper there"),
-        pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, id="no spot price of its model"),
+        pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, id="no spot pool of its model"),
+        pytest.param({"sharing": Sharing.MIG}, None, None, id="no spot pool shared like its own"),
+        pytest.param({"currency": "EUR"}, None, None, id="priced in another currency there"),
+        pytest.param({"owned": True}, None, None, id="its cards are owned"),
     ],
 )
 def test_spot_for_work_that_can_be_restarted(
@@ -191,11 +250,13 @@ def test_spot_for_work_that_can_be_restarted(
         pytest.param({"coverage": 0.89}, id="measured for less than nine tenths"),
         pytest.param({"coverage": None}, id="not measured"),
         pytest.param({"days": 6.9}, id="under seven days"),
+        pytest.param({"measured_days": 6}, id="measured on under seven days of thirty"),
+        pytest.param({"over": True}, id="ran once, and is over"),
         pytest.param({"gpu_hours": 0.0}, id="held nothing"),
     ],
 )
 def test_nothing_is_recommended_on_too_little(changes: dict[str, Any]) -> None:
-    everything = Offers(MIG.mig_profiles, SHARED.shared_tiers, MODELS.models, SPOT.spot_prices)
+    everything = Offers(MIG.mig_profiles, SHARED.shared_tiers, MODELS.models, SPOT.spot)
     evidence = [
         replace(FOUR, gpus=[WORKS, NEVER, NEVER, NEVER]),
         SERVICE,

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.mig import PARTS, Part, fewest_cards, part_of
+from apps.costs.domain.recommendations.at_once import Spell, most_at_once
 from apps.costs.domain.recommendations.capacity import (
     HOURS_PER_WEEK,
     empty_nodes,
     layouts,
     mig_layout,
+    shared_out,
     stranded,
     unused_quota,
 )
@@ -21,7 +23,11 @@ from apps.costs.domain.recommendations.evidence import (
     PoolEvidence,
     QuotaEvidence,
 )
-from apps.costs.domain.recommendations.recommendation import Confidence, Subject
+from apps.costs.domain.recommendations.recommendation import (
+    HOURS_PER_MONTH,
+    Confidence,
+    Subject,
+)
 from tests.costs.evidence import A100, PRICE
 
 TOO_LITTLE = [{"coverage": 0.89}, {"coverage": None}, {"days": 6.0}]
@@ -54,7 +60,9 @@ def week(counts: Mapping[int, int], weeks: int = 4) -> dict[int, list[int]]:
 
 
 POOL = PoolEvidence(
-    subject=Subject("west", tier="exclusive-a100"),
+    subject=Subject("west", workload=f"Pool/spot/{A100}", tier="exclusive-a100"),
+    gpu_model=A100,
+    capacity_type="spot",
     gpus_per_node=4,
     empty_nodes=week(dict.fromkeys(range(8), 2)),
     days=30,
@@ -74,6 +82,9 @@ POOL = PoolEvidence(
         pytest.param({"weight": 1 / 7}, "to 6", "1914.69", id="of MIG devices"),
         pytest.param({"peak_used": 0.0}, "to 0", "22338.00", id="never used"),
         pytest.param({"peak_used": 10.0}, None, None, id="just enough"),
+        pytest.param({"peak_used": 11.0}, None, None, id="the headroom would be more than all"),
+        pytest.param({"peak_used": 4.5}, "to 6", "13402.80", id="5.4 are six whole units"),
+        pytest.param({"unused_in_tier": 24.0}, "to 6", "5584.50", id="a quarter of what is empty"),
         *[pytest.param(changes, None, None, id=str(changes)) for changes in TOO_LITTLE],
     ],
 )
@@ -83,6 +94,58 @@ def test_quota_that_nobody_used(
     found = unused_quota(replace(QUOTA, **changes))
     assert (found and str(found.saving_per_month)) == saving
     assert found is None or (to or "") in found.change
+
+
+quotas = st.builds(
+    lambda namespace, hard, peak, weight, coverage: replace(
+        QUOTA,
+        subject=Subject("west", namespace, f"ResourceQuota/{namespace}", "gold"),
+        hard=float(hard),
+        peak_used=peak,
+        weight=weight,
+        coverage=coverage,
+    ),
+    st.uuids().map(str),
+    st.integers(0, 64),
+    st.floats(0, 64),
+    st.sampled_from([1.0, 0.25, 1 / 7]),
+    st.sampled_from([1.0, 1.0, 0.5, None]),
+)
+
+
+@given(st.lists(quotas, max_size=12), st.floats(0, 100))
+def test_quotas_of_a_tier_save_no_more_together_than_stood_empty(
+    found: list[QuotaEvidence], empty: float
+) -> None:
+    shared = shared_out(replace(one, unallocated_gpus=empty) for one in found)
+    saved = [one.saving_per_month or 0 for one in map(unused_quota, shared) if one is not None]
+    half_cents = Decimal("0.005") * len(saved)
+    assert sum(saved) <= Decimal(repr(empty)) * HOURS_PER_MONTH * PRICE + half_cents
+
+
+@given(quotas)
+def test_a_quota_is_never_advised_below_what_was_used_nor_above_what_it_is(
+    one: QuotaEvidence,
+) -> None:
+    found = unused_quota(one)
+    if found is not None:
+        wanted = float(found.change.split(" to ")[1].split(":")[0])
+        assert one.peak_used <= wanted < one.hard
+        assert wanted == int(wanted)
+
+
+@pytest.mark.parametrize(
+    ("spells", "most"),
+    [
+        pytest.param([], 0, id="nothing"),
+        pytest.param([Spell(0, 600, 8)], 8, id="ten minutes are no mean of an hour"),
+        pytest.param([Spell(0, 10, 2), Spell(5, None, 3), Spell(7, 8, 1)], 6, id="overlapping"),
+        pytest.param([Spell(0, 10, 2), Spell(10, 20, 3)], 3, id="one after the other"),
+        pytest.param([Spell(5, 5, 4), Spell(9, 7, 4)], 0, id="no time at all"),
+    ],
+)
+def test_most_is_what_was_held_at_once(spells: list[Spell], most: float) -> None:
+    assert most_at_once(spells) == most
 
 
 @pytest.mark.parametrize(
@@ -187,6 +250,7 @@ def test_nodes_that_are_empty_every_week(
     assert (found and found.confidence) == confidence
     if found is not None:
         assert (text or "") in found.change
+        assert f"spot nodes with {A100}" in found.change
         assert found.evidence["empty_node_hours_per_week"] == hours
         worth = hours * 4 * Decimal(730) / 168 * PRICE
         assert found.saving_per_month == round(worth, 2)

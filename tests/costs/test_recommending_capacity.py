@@ -1,100 +1,43 @@
-"""Quotas, MIG layouts, empty nodes, offers: gathered from rows, by plain arithmetic."""
+"""MIG layouts, empty nodes, offers: gathered from rows, by plain arithmetic."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.db.models import F
 
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NodeSpell, TierRule
+from apps.clusters.models import Cluster, TierRule
 from apps.costs.domain.recommendations.recommendation import Kind
-from apps.costs.models import Recommendation
-from apps.costs.services.recommending import recommend
-from apps.quotas.models import QuotaKey, QuotaKeyHour
+from apps.costs.models import PoolCostDay, PricedHour, Recommendation
+from apps.costs.services.following_up import cost_before
 from apps.usage.domain.activity import CLASSES, class_of
 from apps.usage.models import CollectionWindow, NodeHour, TierDay, WorkloadActivityDay, WorkloadDay
+from tests.costs.capacity_world import (
+    FIRST,
+    LAST,
+    MIG,
+    NOW,
+    PRICE,
+    a_month,
+    found,
+    make_nightly,
+    make_spell,
+    make_world,
+)
 from tests.costs.portal import make_price
 from tests.factories import (
     A100,
-    BEGINNING,
+    H100,
     Cards,
-    PodFact,
-    collect,
-    ensure_builtin,
-    held,
-    hours_of,
     make_cards,
-    make_cluster,
+    make_model,
     make_pod,
-    make_report,
-    make_team,
     make_tier,
     make_workload,
 )
 
 pytestmark = pytest.mark.django_db
-
-FIRST = date(2026, 10, 5)
-WEEKS = 3
-LAST = FIRST + timedelta(days=7 * WEEKS - 1)
-NOW = datetime(2026, 10, 26, 1, tzinfo=UTC)
-PRICE = Decimal("3.06")
-MIG = "nvidia.com/mig-3g.40gb"
-MONTH = 730
-LABELS = {"nvidia.com/gpu.product": A100}
-
-
-@dataclass(frozen=True)
-class World:
-    """Two nodes of eight GPUs: a job holds four of the first, nobody anything of the second."""
-
-    cluster: Cluster
-    cards: Sequence[Cards]
-    hours: Sequence[datetime]
-
-
-def make_world(**job: Any) -> World:
-    zone = make_report()
-    ensure_builtin()
-    cluster, gold = make_cluster(), make_tier("gold")
-    team = make_team("vision", "vision")
-    cards = [make_cards(cluster, name, gold) for name in ("n1", "n2")]
-    for of_node in cards:
-        make_spell(of_node, {"nvidia.com/gpu": 8})
-    workload = make_workload(cluster, "vision", job.pop("name", "train"), job.pop("kind", "Job"))
-    pod = make_pod(workload, created_at=BEGINNING, cards=cards[0], units=4.0)
-    make_price(A100, "on-demand", str(PRICE))
-    window = Window(day_start(FIRST, zone), day_start(LAST + timedelta(days=1), zone))
-    hours = hours_of(window)
-    fact = PodFact(pod, cards[0], team, held(4.0, busy=3.6, **job))
-    collect(hours, cards, lambda _: [fact], zone=zone)
-    return World(cluster, cards, hours)
-
-
-def make_spell(cards: Cards, capacity: dict[str, float], **labels: str) -> NodeSpell:
-    return NodeSpell.objects.create(
-        node=cards.node,
-        start=BEGINNING,
-        ready=True,
-        schedulable=True,
-        capacity=capacity,
-        allocatable=capacity,
-        labels=LABELS | labels | {"karpenter.sh/capacity-type": "on-demand"},
-    )
-
-
-def found(kind: Kind) -> Recommendation | None:
-    recommend(now=NOW)
-    return Recommendation.objects.filter(kind=kind.value).first()
-
-
-def a_month(gpus: Decimal | int, price: Decimal = PRICE) -> Decimal:
-    return (gpus * MONTH * price).quantize(Decimal("0.01"))
 
 
 # ---------------------------------------------------------------- empty nodes
@@ -104,7 +47,10 @@ def test_a_node_that_is_empty_every_week_can_be_sent_away() -> None:
     make_world()
     one = found(Kind.EMPTY_NODES)
     assert one is not None
-    assert one.change == "Scale down while nodes are empty every week: 1 node all week."
+    assert one.change == (
+        f"Scale down on-demand nodes with {A100} while they are empty every week: 1 node all week."
+    )
+    assert one.workload == f"Pool/on-demand/{A100}"
     assert one.saving_per_month == a_month(8)
     assert (one.team, one.tier and one.tier.name) == (None, "gold")
 
@@ -124,65 +70,66 @@ def test_a_node_that_was_ill_was_not_empty() -> None:
     assert found(Kind.EMPTY_NODES) is None
 
 
-# ---------------------------------------------------------------- quotas
-
-
-def make_quota(world: World, key: str = "requests.nvidia.com/gpu", **used: Any) -> None:
-    """Make a quota of eight of which two were used, and five in one hour."""
-    row = QuotaKey.objects.create(
-        cluster=world.cluster,
-        source="ResourceQuota",
-        namespace="vision",
-        name="gpus",
-        key=key,
-    )
-    team = make_team("vision")
-    rows = [
-        QuotaKeyHour(
-            key=row,
-            cluster=world.cluster,
-            team=team,
-            hour=hour,
-            seconds=3600.0,
-            hard=8.0,
-            **({"used": 2.0} | used),
-        )
-        for hour in world.hours
-    ]
-    QuotaKeyHour.objects.bulk_create(rows)
-
-
-def test_a_quota_is_lowered_to_its_peak_and_some_headroom() -> None:
+def test_a_part_of_an_hour_takes_nothing_from_the_others() -> None:
     world = make_world()
-    make_quota(world)
-    QuotaKeyHour.objects.filter(hour=world.hours[50]).update(used=4.0)
-    one = found(Kind.UNUSED_QUOTA)
+    hour = NodeHour.objects.filter(node=world.cards[1].node, hour=world.hours[30])
+    hour.update(capacity=F("capacity") / 80, unallocated=F("unallocated") / 80)
+    one = found(Kind.EMPTY_NODES)
     assert one is not None
-    assert one.change == ("Lower requests.nvidia.com/gpu from 8 to 5: at most 4 were ever used.")
-    assert one.saving_per_month == a_month(3)
-    assert one.workload == "ResourceQuota/gpus"
-    assert one.team is not None
-    assert one.patch == (
-        "kubectl --namespace vision patch resourcequota gpus --type merge --patch "
-        """'{"spec": {"hard": {"requests.nvidia.com/gpu": "5"}}}'"""
+    assert one.evidence["gpus_per_node"] == 8
+    assert one.evidence["empty_node_hours_per_week"] == 7 * 24 - 1, "of that hour it is not told"
+
+
+def test_empty_nodes_of_two_capacity_types_are_two_pools() -> None:
+    world = make_world()
+    row = NodeHour.objects.filter(node=world.cards[1].node)
+    third = make_cards(world.cluster, "n3", world.cards[1].tier, capacity_type="spot")
+    make_price(A100, "spot", "1.00")
+    NodeHour.objects.bulk_create(
+        NodeHour(**(values | {"id": None, "node_id": third.node.pk, "capacity_type": "spot"}))
+        for values in row.values()
     )
+    found(Kind.EMPTY_NODES)
+    rows = Recommendation.objects.filter(kind=Kind.EMPTY_NODES.value, alternative=False)
+    assert {one.workload: one.saving_per_month for one in rows} == {
+        f"Pool/on-demand/{A100}": a_month(8),
+        f"Pool/spot/{A100}": a_month(8, Decimal(1)),
+    }
 
 
-@pytest.mark.parametrize(
-    ("key", "used"),
-    [
-        pytest.param("requests.nvidia.com/gpu", {"used": None}, id="not known"),
-        pytest.param("requests.nvidia.com/gpu", {"used": 8.0}, id="used up"),
-        pytest.param("limits.nvidia.com/gpu", {}, id="limits nothing"),
-        pytest.param("pods", {}, id="counts no GPUs"),
-    ],
-)
-def test_a_quota_of_which_nothing_is_known_or_left_stays(key: str, used: dict[str, Any]) -> None:
-    make_quota(make_world(), key, **used)
-    assert found(Kind.UNUSED_QUOTA) is None
+def test_the_saving_of_an_accepted_pool_is_looked_for_in_its_own_cost() -> None:
+    world = make_world()
+    make_price(A100, "spot", "1.00")
+    make_price(H100, "on-demand", "5.00")
+    one = found(Kind.EMPTY_NODES)
+    assert one is not None
+    PricedHour.objects.bulk_create(
+        PricedHour(cluster=world.cluster, hour=hour, facts_at=hour) for hour in world.hours
+    )
+    own = {"cluster": world.cluster, "tier": world.cards[0].tier, "currency": "USD"}
+    for model, kind, gpu_hours in (
+        (make_model(), "on-demand", 10),
+        (make_model(), "spot", 100),
+        (make_model(H100), "on-demand", 1000),
+    ):
+        pool = {"gpu_model": model, "capacity_type": kind, "unallocated": gpu_hours * 10**9}
+        PoolCostDay.objects.create(day=FIRST, **own, **pool)
+    before = cost_before(one, now=NOW)
+    assert before is not None
+    assert before[0] == 10 * PRICE
 
 
 # ---------------------------------------------------------------- MIG layouts
+
+
+def test_a_layout_keeps_what_was_held_of_it_for_minutes() -> None:
+    world = make_world()
+    tier = make_tier("slices", position=1)
+    TierRule.objects.filter(tier=tier).update(resources=[MIG])
+    cards = make_cards(world.cluster, "m1", tier, gpus=2.0)
+    make_spell(cards, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
+    make_nightly(world, 4.0, resource=MIG, node_name="m1")
+    assert found(Kind.MIG_LAYOUT) is None
 
 
 def test_cards_whose_layout_strands_a_slice_are_cut_otherwise() -> None:
@@ -249,6 +196,7 @@ def test_a_gpu_that_worked_on_one_day_alone_was_active() -> None:
 def test_restartable_work_is_told_what_spot_would_save() -> None:
     world = make_world()
     make_price(A100, "spot", "1.00")
+    make_capacity(make_cards(world.cluster, "s1", world.cards[0].tier, capacity_type="spot"))
     for number in range(3):
         make_pod(
             make_workload(world.cluster, "vision", "train"),

@@ -8,6 +8,8 @@ from celery import current_app
 from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.window import Window
 from apps.fairness import tasks
 from apps.fairness.models import (
     FairDate,
@@ -19,11 +21,12 @@ from apps.fairness.models import (
     FairTierHour,
     FairWindow,
 )
+from apps.fairness.selectors import Hours, fairness_rows
 from apps.fairness.services import compute_hour, compute_hours, due_hours, prune, roll_days
 from apps.pending.models import CauseSpell, Episode, WaitDay
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow
-from tests.factories import make_cluster, make_workload
+from tests.factories import make_cluster, make_tier, make_workload, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world, told
 
 NOW = START + 6 * HOUR
@@ -72,9 +75,49 @@ def test_when_more_is_due_than_is_done_at_once_the_task_is_asked_for_again(
     assert FairWindow.objects.count() == 4
 
 
-def test_an_hour_that_no_cluster_has_facts_of_is_not_due(world: World) -> None:
-    CollectionWindow.objects.create(cluster=world.cluster, hour=START + 4 * HOUR, state="waiting")
-    CollectionWindow.objects.create(cluster=world.cluster, hour=START + 5 * HOUR, state="failed")
+def test_an_hour_that_waits_to_be_collected_is_not_due(world: World) -> None:
+    CollectionWindow.objects.create(
+        cluster=world.cluster, hour=START + 4 * HOUR, state="waiting", attempted_at=NOW
+    )
+    assert due_hours(now=NOW) == []
+
+
+def test_hours_of_which_the_only_cluster_has_no_facts_are_missing(world: World) -> None:
+    outage = [START + number * HOUR for number in (4, 5, 6)]
+    silver = make_tier("silver", position=1)
+    world.entitle("vision", 2.0, tier=silver, since=outage[0])
+    for hour in outage:
+        tried = {"collected_at": None, "attempted_at": hour + HOUR}
+        note_collection(world.cluster, hour, "failed", **tried)
+    for number in (7, 8, 9):
+        world.hour(START + number * HOUR, held={"vision": 6.0})
+    now = START + 10 * HOUR
+    assert compute_hours(now=now) == 6
+    states = FairTierHour.objects.filter(hour__in=outage).order_by("pk")
+    told = sorted({(row.hour, row.tier.name, row.state) for row in states})
+    assert told == [(hour, tier, "missing") for hour in outage for tier in ("gold", "silver")]
+    assert not FairHour.objects.filter(hour__in=outage).exists()
+    window = Window(START, now)
+    gold, *_ = fairness_rows(window, now=now, visibility=EVERYTHING)
+    assert gold.hours == Hours(known=7, missing=3, watched=7)
+
+
+def test_an_outage_is_noted_once_however_often_it_is_tried_again(world: World) -> None:
+    hour = START + 4 * HOUR
+    note_collection(world.cluster, hour, "failed", collected_at=None, attempted_at=NOW)
+    assert compute_hours(now=NOW) == 1
+    for state in ("waiting", "failed", "waiting", "failed"):
+        CollectionWindow.objects.filter(hour=hour).update(state=state, attempted_at=NOW + HOUR)
+        assert due_hours(now=NOW + HOUR) == []
+    world.hour(hour, held={"vision": 6.0}, collected_at=NOW + HOUR)
+    assert due_hours(now=NOW + HOUR) == [hour]
+
+
+def test_an_attempt_in_one_cluster_leaves_hours_of_others_as_they_are(world: World) -> None:
+    east = make_cluster("east")
+    note_collection(east, HOURS[1], "failed", collected_at=None, attempted_at=NOW)
+    assert compute_hours(now=NOW) == 1
+    CollectionWindow.objects.filter(cluster=east).update(state="waiting", attempted_at=NOW)
     assert due_hours(now=NOW) == []
 
 

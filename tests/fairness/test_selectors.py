@@ -356,15 +356,15 @@ def test_where_nobody_is_entitled_there_is_no_usage_factor(world: World) -> None
 def test_readings_take_a_known_number_of_queries(
     read: World, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(24):
         rows_of()
-    with django_assert_max_num_queries(7):
+    with django_assert_max_num_queries(8):
         borrow_matrix(WINDOW, "gold", visibility=OUTSIDER)
-    with django_assert_max_num_queries(7):
+    with django_assert_max_num_queries(8):
         index_over_time(WINDOW, "gold", visibility=OUTSIDER)
-    with django_assert_max_num_queries(27):
+    with django_assert_max_num_queries(31):
         tier_detail(WINDOW, "gold", now=NOW, visibility=OUTSIDER)
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(10):
         dominant_shares(WINDOW, visibility=OUTSIDER)
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(10):
         fair_overview(WINDOW, visibility=OUTSIDER)

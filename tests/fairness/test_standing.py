@@ -1,12 +1,17 @@
 """Where one team stands, against what is told of all teams."""
 
+from datetime import date
+from zoneinfo import ZoneInfo
+
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.calendar import hour_floor
 from apps.clusters.domain.window import Window
+from apps.clusters.models import ReportSettings
 from apps.fairness.models import FairDay, FairHour, FairTierHour
-from apps.fairness.selectors import fairness_rows, team_standing
+from apps.fairness.selectors import fairness_rows, statement, team_standing
 from apps.fairness.selectors.sums import parts_of, team_sums
 from apps.fairness.services import compute_hours, roll_days
 from tests.factories import make_tier
@@ -78,9 +83,27 @@ def test_a_team_is_found_hour_by_hour_and_by_spans_alike(world: World) -> None:
         assert team_sums(parts, [world.gold.pk], team=pk)[world.gold.pk] == {pk: every[pk]}
 
 
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "Europe/Berlin", "America/St_Johns"])
+def test_a_team_has_all_its_hours_wherever_local_days_begin(db: None, zone: str) -> None:
+    world = make_world()
+    ReportSettings.objects.update(time_zone=zone)
+    start = hour_floor(START + DAY, ZoneInfo(zone))
+    for number in range(10):
+        world.hour(start + number * HOUR, held={"vision": 6.0, "speech": 1.0})
+    now = start + 10 * HOUR
+    compute_hours(now=now, at_most=100)
+    window = Window(start, now)
+    (tier,) = team_standing(window, "vision", now=now, visibility=OUTSIDER).tiers
+    assert (tier.allocated_gpu_hours, tier.borrowed_gpu_hours) == (60.0, 20.0)
+    told = statement("vision", date(2026, 11, 16), now=now, visibility=OUTSIDER)
+    (gold,) = told.tiers
+    assert gold.figures is not None
+    assert (gold.figures.allocated_gpu_hours, gold.hours.known) == (60.0, 10)
+
+
 def test_where_a_team_stands_takes_a_known_number_of_queries(
     world: World, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     assert FairDay.objects.exists() or FairHour.objects.exists()
-    with django_assert_max_num_queries(13):
+    with django_assert_max_num_queries(14):
         team_standing(WINDOW, "vision", now=NOW, visibility=OUTSIDER)

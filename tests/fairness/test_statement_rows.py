@@ -6,8 +6,10 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
-from apps.fairness.selectors import Statement, UnknownTeam, statement
+from apps.fairness.models import FairTierHour
+from apps.fairness.selectors import Hours, Statement, UnknownTeam, statement
 from apps.fairness.services import compute_hours, prune, roll_days
+from apps.quotas.models import Entitlement
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 
 MONDAY = date(2026, 11, 16)
@@ -65,12 +67,41 @@ def test_any_day_of_a_week_tells_it_and_the_weeks_beside(world: World) -> None:
     found = read("speech", MONDAY + timedelta(days=3))
     assert (found.week, found.previous, found.next) == (MONDAY, None, MONDAY + WEEK)
     after = read("speech", MONDAY + WEEK)
-    assert (after.tiers, after.previous, after.next) == ((), MONDAY, None)
+    assert (after.known_hours, after.previous, after.next) == (0, MONDAY, None)
     assert (found.window.start, found.window.end) == (START, START + WEEK)
 
 
 def test_a_tier_of_which_nothing_is_known_makes_no_sentence(world: World) -> None:
-    assert read("vision", MONDAY - WEEK).tiers == ()
+    (gold,) = read("vision", MONDAY + WEEK).tiers
+    assert (gold.tier, gold.hours, gold.figures, gold.sentence) == ("gold", Hours(), None, None)
+
+
+def test_what_a_team_was_entitled_to_is_told_of_a_week_without_facts(world: World) -> None:
+    ended = START + 3 * DAY
+    Entitlement.objects.filter(team__name="vision").update(valid_to=ended)
+    assert [tier.tier for tier in read("vision").tiers] == ["gold"]
+    assert read("vision", MONDAY + WEEK).tiers == ()
+    assert read("vision", MONDAY + 2 * WEEK).tiers == read("speech", MONDAY + 2 * WEEK).tiers == ()
+
+
+def test_an_entitlement_of_hours_that_are_not_known_counts_nothing_in_those_that_are(
+    world: World,
+) -> None:
+    world.entitle("audio", 1.0, since=START + 3 * DAY)
+    (tier,) = read("audio").tiers
+    assert tier.hours.known == 10
+    assert tier.sentence == "entitled to 0, received 0.0; asked for nothing"
+
+
+def test_a_team_of_no_tier_is_known_to_be_of_none_in_hours_that_miss_nothing(
+    world: World,
+) -> None:
+    world.team("audio")
+    assert (read("audio").tiers, read("audio").known_hours) == ((), 10)
+    FairTierHour.objects.filter(hour__gte=START + DAY + 7 * HOUR).update(state="missing")
+    assert (read("audio").tiers, read("audio").known_hours) == ((), 7)
+    FairTierHour.objects.all().delete()
+    assert read("audio").known_hours == 0
 
 
 def test_once_hours_are_forgotten_nobody_is_said_to_have_held_idle(world: World) -> None:
@@ -91,5 +122,5 @@ def test_a_statement_takes_a_known_number_of_queries(
     world: World, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     roll_days(now=NOW)
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(18):
         read("speech")

@@ -1,16 +1,22 @@
 """Who waited how long, counted once, and who waited at a moment of the past."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.clusters.models import WatchSpan
-from apps.fairness.selectors.waits import TeamWaits, team_waits
+from apps.clusters.models import Cluster, WatchSpan
+from apps.fairness.selectors import FairnessFilters, fairness_rows
+from apps.fairness.selectors.waits import TeamWaits, dark_tiers, team_waits
+from apps.fairness.services import compute_hour
 from apps.pending.models import CauseSpell
-from tests.factories import make_workload
+from apps.usage.models import TierDay
+from tests.factories import make_tier, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.pending.rows import make_episode
 
@@ -111,10 +117,72 @@ def test_what_was_seen_to_wait_last_long_ago_is_not_said_to_wait(world: World) -
     assert speech_in(world, WINDOW).waiting_now == 1
 
 
+def test_no_wait_is_told_of_a_tier_of_a_cluster_that_nobody_watches(world: World) -> None:
+    silver = make_tier("silver", position=1)
+    for tier in (world.gold, silver):
+        world.hour(START + 19 * HOUR, held={"vision": 4.0, "speech": 1.0}, tier=tier)
+    TierDay.objects.filter(tier=silver).update(day=(START - 20 * DAY).date())
+    compute_hour(START + 19 * HOUR, now=NOW)
+    world.waits("vision", 1.0, START + HOUR, START + 10 * DAY)
+    world.waits("speech", 1.0, START + HOUR, None)
+    assert waiting_now() == (False, {"vision": 1, "speech": 1})
+    WatchSpan.objects.update(end=START + 20 * HOUR)
+    # Of vision's it is known that it waited longer; of speech nothing is known.
+    assert waiting_now() == (True, {"vision": 1, "speech": None})
+    assert not dark_tiers(WINDOW, [silver.pk], now=NOW)
+    assert not dark_tiers(Window(START, START + 21 * HOUR), [world.gold.pk], now=NOW)
+
+
+def test_a_cluster_that_left_the_catalog_hides_no_wait(world: World) -> None:
+    world.hour(START + 19 * HOUR, held={"vision": 4.0})
+    WatchSpan.objects.update(end=START + 20 * HOUR)
+    assert dark_tiers(WINDOW, [world.gold.pk], now=NOW) == {world.gold.pk}
+    Cluster.objects.update(active=False)
+    assert not dark_tiers(WINDOW, [world.gold.pk], now=NOW)
+
+
+def waiting_now() -> tuple[bool, dict[str, int | None]]:
+    (gold,) = fairness_rows(
+        WINDOW, now=NOW, visibility=EVERYTHING, filters=FairnessFilters(tier=("gold",))
+    )
+    return gold.dark, {row.team: row.waiting_now for row in gold.teams}
+
+
+@pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="counts the steps of SQLite's virtual machine"
+)
+def test_the_work_of_a_read_grows_with_the_pods_of_a_workload_not_with_their_square(
+    world: World,
+) -> None:
+    held_back(world)
+    steps = []
+    for _ in range(2):
+        for _ in range(150):
+            world.waits("speech", 1.0, START + 5 * HOUR, START + 6 * HOUR)
+        steps.append(steps_of(lambda: speech_in(world)))
+    assert steps[1] < 2.5 * steps[0]
+    assert dict(speech_in(world).ended) == {7200.0: 1, 3600.0: 300}
+
+
+def steps_of(read: Callable[[], object]) -> int:
+    """Return how many hundreds of steps the database took."""
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    connection.connection.set_progress_handler(step, 100)
+    read()
+    connection.connection.set_progress_handler(None, 0)
+    return count
+
+
 def test_waits_take_a_known_number_of_queries(
     world: World, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     held_back(world)
     assert CauseSpell.objects.exists()
-    with django_assert_max_num_queries(7):
+    with django_assert_max_num_queries(10):
         speech_in(world)

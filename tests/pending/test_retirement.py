@@ -8,6 +8,7 @@ from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters.models import Cluster, Node, NodeSpell, Pod, WatchSpan
+from apps.clusters.services import retirement
 from apps.pending import tasks
 from apps.pending.models import CauseSpell, Episode, Refreshed, WaitDay
 from apps.pending.selectors.known import known_until
@@ -62,6 +63,27 @@ def test_what_waits_in_a_cluster_that_left_the_catalog_ended_when_it_was_last_wa
     assert CauseSpell.objects.get().end == WATCHED
     assert Refreshed.objects.get(cluster=west).waiting == 0
     assert end_retired(now=NOW + HOUR) == 0
+
+
+def test_a_cluster_that_the_catalog_has_again_is_left_to_its_watch(west: Cluster) -> None:
+    pod = make_pod(make_workload(west, "vision", "train"), created_at=START)
+    retire(west)
+    # As if it had come back between the list of those let go and the lock of this one.
+    assert retirement.retired_clusters() == [west.pk]
+    Cluster.objects.update(active=True)
+    assert retirement.end_ledger([west.pk], now=NOW) == 0
+    pod.refresh_from_db()
+    assert pod.ended_at is None
+
+
+def test_what_a_watch_may_still_hold_is_not_ended_yet(west: Cluster) -> None:
+    pod = make_pod(make_workload(west, "vision", "train"), created_at=START)
+    retire(west)
+    soon = WATCHED + timedelta(seconds=retirement.STILL_SECONDS - 1)
+    assert retirement.end_ledger([west.pk], now=soon) == 0
+    assert retirement.end_ledger([west.pk], now=soon + timedelta(seconds=1)) == 1
+    pod.refresh_from_db()
+    assert pod.ended_at is not None
 
 
 def test_what_began_after_the_last_look_ends_as_it_begins(west: Cluster) -> None:

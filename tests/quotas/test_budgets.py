@@ -19,7 +19,7 @@ from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_ro
 from apps.quotas.selectors.budgets import money_allowances
 from apps.quotas.services import note_alerts, note_budget_alerts
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
-from tests.factories import Portal, make_cluster, make_portal
+from tests.factories import Portal, make_cluster, make_portal, note_collection
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(days=10, hours=1, minutes=20)
@@ -187,12 +187,46 @@ def test_a_cluster_that_lags_is_told_and_does_not_lower_the_pace(portal: Portal)
 
 def test_a_cluster_that_was_never_collected_makes_the_burn_a_lower_bound(portal: Portal) -> None:
     budget(portal.vision, 7 * 744)
-    make_cluster("south")
+    note_collection(make_cluster("south"), START, "failed")
     row = only(budget_rows(NOW, visibility=OUTSIDER))
     clusters = len(portal.clusters)
     assert (row.known_until, row.at_least) == (None, True)
     assert row.coverage_ratio == pytest.approx(clusters / (clusters + 1))
     assert row.burn_rate_7d == pytest.approx(1.0)
+
+
+def test_a_cluster_that_joins_late_makes_no_gap(portal: Portal) -> None:
+    budget(portal.vision, 7 * 744)
+    south = make_cluster("south")
+    assert only(budget_rows(NOW, visibility=OUTSIDER)).coverage_ratio == 1.0
+    note_collection(south, START + 10 * DAY)
+    assert only(budget_rows(NOW, visibility=OUTSIDER)).coverage_ratio == 1.0
+    note_collection(south, START + 10 * DAY - HOUR, "waiting")
+    hours = 241 * len(portal.clusters) + 1
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert row.coverage_ratio == pytest.approx(hours / (hours + 1))
+
+
+def test_what_is_missing_of_a_cluster_is_so_after_it_retires(portal: Portal) -> None:
+    budget(portal.vision, 7 * 744)
+    lag(portal, 12)
+    for n in range(12):
+        note_collection(portal.clusters[0], START + 10 * DAY - n * HOUR, "failed")
+    before = only(budget_rows(NOW, visibility=OUTSIDER))
+    Cluster.objects.filter(pk=portal.clusters[0].pk).update(active=False)
+    after = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert before.coverage_ratio == pytest.approx(1 - 12 / (241 * len(portal.clusters)))
+    assert after.coverage_ratio == before.coverage_ratio
+
+
+def test_a_portal_that_collects_nothing_any_more_says_how_little_it_knows(portal: Portal) -> None:
+    budget(portal.vision, 7 * 744)
+    row = only(budget_rows(NOW + 10 * DAY, visibility=OUTSIDER))
+    assert row.coverage_ratio == pytest.approx(241 / 479)
+    budget(portal.speech, 700, "week")
+    later = NOW + 10 * DAY
+    week = only(budget_rows(later, visibility=OUTSIDER, team="speech"))
+    assert (week.burn_rate, week.coverage_ratio) == (None, 0.0)
 
 
 def test_a_pace_that_nobody_knows_any_more_is_not_told(portal: Portal) -> None:
@@ -339,12 +373,25 @@ def test_what_is_shown_of_a_row_is_read_in_full(spring: datetime) -> None:
     assert in_full(brief, spring) == budget_rows(spring, visibility=OUTSIDER)
     assert in_full(brief[5:7], spring) == budget_rows(spring, visibility=OUTSIDER)[5:7]
     assert in_full([], spring) == []
+    bare = budget_rows(spring, visibility=OUTSIDER, points=False)
+    assert in_full(brief, spring, points=False) == bare
 
 
 def test_a_budget_that_was_taken_away_meanwhile_stays_as_it_was_read(spring: datetime) -> None:
     brief = budget_rows(spring, visibility=OUTSIDER, ranges=False)
     Budget.objects.all().delete()
     assert in_full(brief, spring) == brief
+
+
+def test_alerts_read_no_day_of_what_lasts(
+    spring: datetime, portal: Portal, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    Budget.objects.exclude(team=portal.speech).delete()
+    with django_assert_max_num_queries(11) as asked:
+        note_budget_alerts(now=spring)
+    days = [one["sql"] for one in asked.captured_queries if "usage_teamday" in one["sql"]]
+    assert len(days) == 1
+    assert "GROUP BY 1" in days[0] or 'GROUP BY "usage_teamday"."team_id"' in days[0]
 
 
 def test_rows_without_ranges_read_no_day_of_what_lasts(

@@ -292,6 +292,42 @@ def summed(cluster: Cluster, hour: datetime, used: float | None, *, hard: float 
     )  # fmt: skip
 
 
+def test_a_sum_of_which_a_part_is_not_known_is_not_known(cluster: Cluster) -> None:
+    WatchSpan.objects.all().delete()
+    summed(cluster, NOON, None)
+    QuotaKeyHour.objects.update(held=None, suppressed=None)
+    (row,) = quota_sums(NOW, visibility=ALL)
+    assert (row.hard, row.used, row.held, row.suppressed) == (4, None, None, None)
+    assert row.saturation_ratio is None
+    east = make_cluster("east", kubernetes={"in_cluster": True})
+    watch(east)
+    see_quota(east, "vision", 8, used=4)
+    (row,) = quota_sums(NOW, visibility=ALL)
+    assert (row.hard, row.used, row.held, row.saturation_ratio) == (12, None, None, None)
+
+
+def test_the_sums_of_what_nobody_watches_have_what_its_last_hour_refused(cluster: Cluster) -> None:
+    WatchSpan.objects.all().delete()
+    summed(cluster, NOON, 2.0)
+    QuotaKeyHour.objects.update(suppressed=3.0)
+    (row,) = quota_sums(NOW, visibility=ALL)
+    assert (row.used, row.held, row.suppressed) == (2, 1, 3)
+
+
+def test_a_part_of_an_hour_that_is_not_known_makes_its_mean_unknown(cluster: Cluster) -> None:
+    WatchSpan.objects.all().delete()
+    summed(cluster, NOON, 2.0)
+    QuotaKeyHour.objects.update(seconds=1800, hard=2.0)
+    key = QuotaKey.objects.get()
+    speech = Team.objects.get(name="speech")
+    QuotaKeyHour.objects.create(
+        key=key, cluster=cluster, team=speech, hour=NOON, seconds=1800, hard=2.0, used=None,
+        held=1, pending=0, suppressed=0,
+    )  # fmt: skip
+    (row,) = read()
+    assert (row.hard, row.used, row.held, row.saturation_ratio) == (4, None, 2, None)
+
+
 def test_what_is_watched_is_vouched_for_until_now(cluster: Cluster) -> None:
     see_quota(cluster, "vision", 8, used=4)
     (row,) = read()

@@ -147,6 +147,55 @@ def test_a_namespace_that_moves_within_an_hour_gives_each_team_its_part(
     assert (point.team, point.seconds, point.hard, point.used) == ("speech", 3600, 8, 2)
 
 
+def come_back(until: datetime) -> None:
+    """Take the namespace from its team for a quarter of an hour before `until`."""
+    back = until - HOUR / 4
+    own = NamespaceClaim.objects.get(pattern="vision")
+    NamespaceClaim.objects.update(valid_to=back)
+    NamespaceClaim.objects.create(team=own.team, pattern="vision", valid_from=until)
+
+
+def test_a_namespace_that_leaves_and_comes_back_within_an_hour_is_one_row_of_its_team(
+    cluster: Cluster,
+) -> None:
+    watch(cluster)
+    see_quota(cluster, "vision", 8)
+    run(cluster, 2)
+    collected(cluster, NOON)
+    come_back(NOON + HOUR / 2)
+    assert roll_hour(cluster.pk, NOON, now=NOW) == 2
+    assert sorted(row[2:8] for row in rows(cluster)) == [
+        ("unassigned", 900, 2, 0.5, 0.5, 0),
+        ("vision", 2700, 6, 1.5, 1.5, 0),
+    ]
+
+
+def test_a_part_of_which_nothing_is_known_makes_the_row_of_its_team_unknown(
+    cluster: Cluster,
+) -> None:
+    slots = [slot(0 * HOUR, 8, 2, CLASS_KEY), slot(HOUR / 2, 8, None, CLASS_KEY)]
+    collected(cluster, NOON)
+    come_back(NOON + HOUR / 2)
+    roll_hour(cluster.pk, NOON, now=NOW, source=ScriptedMetrics(slots))
+    assert sorted(row[2:6] for row in rows(cluster)) == [
+        ("unassigned", 900, 2, 0.5),
+        ("vision", 2700, 6, None),
+    ]
+
+
+def test_a_cluster_that_cannot_be_summed_keeps_no_other_from_it(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    east = make_cluster("east")
+    watch(east)
+    for one in (cluster, east):
+        collected(one, NOON)
+    broken = ScriptedMetrics(error=RuntimeError("no such thing"))
+    assert roll_hours(now=NOW, source=broken) == 1
+    assert list(QuotaHour.objects.values_list("cluster", flat=True)) == [east.pk]
+    assert "could not be summed" in caplog.text
+
+
 def test_what_series_show_of_a_moved_namespace_is_split_at_the_moment_too(
     cluster: Cluster,
 ) -> None:
@@ -226,7 +275,7 @@ def test_an_hour_without_facts_is_not_summed(cluster: Cluster) -> None:
     assert not QuotaHour.objects.exists()
 
 
-def slot(offset: timedelta, hard: float, used: float = 1.0, key: str = KEY) -> QuotaSlot:
+def slot(offset: timedelta, hard: float, used: float | None = 1.0, key: str = KEY) -> QuotaSlot:
     return QuotaSlot(int((NOON + offset).timestamp()), "vision", "gpus", key, hard, used)
 
 

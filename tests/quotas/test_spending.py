@@ -31,24 +31,63 @@ def hours_of(known: int, *, last: int = 23) -> ClusterHours:
     return ClusterHours(START, START + last * HOUR, 24, 24, {START: known})
 
 
+def joined(hour: int) -> ClusterHours:
+    first = START + hour * HOUR
+    return ClusterHours(first, START + 23 * HOUR, 24 - hour, 24 - hour, {START: 24 - hour}, first)
+
+
 @pytest.mark.parametrize(
     ("clusters", "ratio"),
     [
         ({"west": hours_of(24)}, 1.0),
         ({"west": hours_of(24), "east": hours_of(12)}, 0.75),
-        ({"west": hours_of(24), "east": ClusterHours()}, 0.5),
+        ({"west": hours_of(24), "east": ClusterHours(begun=START)}, 0.5),
+        ({"west": hours_of(24), "new": joined(18)}, 1.0),
+        ({"west": hours_of(24), "new": ClusterHours()}, 1.0),
         ({}, None),
     ],
-    ids=["whole", "one lags", "one was never collected", "no active cluster"],
-)
+    ids=[
+        "whole", "one lags", "nothing of one was collected", "one joined late",
+        "one has just joined", "no active cluster",
+    ],
+)  # fmt: skip
 def test_coverage_is_of_all_hours_of_all_clusters(
     clusters: dict[str, ClusterHours], ratio: float | None
 ) -> None:
-    assert Known(START + DAY, clusters).coverage(WEEK) == ratio
+    assert Known(START + DAY, clusters).coverage(WEEK, at=START + DAY) == ratio
 
 
 def test_before_the_first_hour_of_a_period_there_is_no_coverage() -> None:
-    assert Known(START, {"west": hours_of(0)}).coverage(WEEK) is None
+    assert Known(START, {"west": hours_of(0)}).coverage(WEEK, at=START + HOUR) is None
+
+
+@pytest.mark.parametrize(
+    ("later", "ratio"),
+    [
+        (timedelta(minutes=119), 1.0),
+        (26 * HOUR, 0.5),
+        (timedelta(days=3, hours=2), 0.25),
+        (timedelta(days=30), 1 / 7),
+    ],
+    ids=["hours on their way", "a day", "three days", "the period is over"],
+)
+def test_hours_that_nobody_collected_are_missing(later: timedelta, ratio: float) -> None:
+    known = Known(START + DAY, {"west": hours_of(24)})
+    assert known.coverage(WEEK, at=START + DAY + later) == pytest.approx(ratio)
+
+
+def test_hours_missing_of_a_retired_cluster_are_missing_still() -> None:
+    gone = ClusterHours(START, START + 5 * HOUR, since={START: 6}, ended=START + 12 * HOUR)
+    clusters, at = {"west": hours_of(24)}, START + DAY
+    assert Known(at, clusters, retired={"gone": gone}).coverage(WEEK, at=at) == 30 / 36
+    before = ClusterHours(START - DAY, START - HOUR, since={START: 0}, ended=START)
+    assert Known(at, clusters, retired={"before": before}).coverage(WEEK, at=at) == 1.0
+
+
+def test_what_is_known_of_one_cluster_does_not_stand_for_another() -> None:
+    much = ClusterHours(START + 20 * HOUR, START + 23 * HOUR, since={START: 24})
+    known = Known(START + DAY, {"much": much, "west": hours_of(12)})
+    assert known.coverage(WEEK, at=START + DAY) == 16 / 28
 
 
 def test_all_is_known_until_the_end_of_the_one_that_lags_most() -> None:
@@ -61,6 +100,22 @@ def test_a_cluster_that_lags_goes_on_as_in_its_own_known_hours() -> None:
     amounts = {"west": 24.0, "east": 12.0, "retired": 6.0}
     assert spent_of(amounts, {"west": 24, "east": 6}, hours=24) == Spent(24 + 48 + 6, 24.0)
     assert spent_of(amounts, {"west": 0}, hours=24) == NOTHING
+
+
+def test_a_cluster_that_joined_counts_for_the_hours_it_was_there() -> None:
+    amounts, known = {"west": 168.0, "new": 100.0}, {"west": 168, "new": 2}
+    there = {"west": 168, "new": 4}
+    assert spent_of(amounts, known, hours=168, there=there) == Spent(168 + 200, 168.0)
+    alone = {"new": 2}
+    assert spent_of({"new": 100.0}, alone, hours=168, there=alone) == Spent(100.0, 2.0)
+    assert spent_of(amounts, alone, hours=168, there=alone) == Spent(268.0, 168.0)
+
+
+def test_the_pace_of_a_cluster_that_joined_is_not_that_of_a_whole_day() -> None:
+    spending = Spending(last_day={PURSE: {"west": 24.0, "new": 24.0}})
+    known = Known(START + DAY, {"west": hours_of(24), "new": joined(22)})
+    _, burn = burn_of(allowance(168.0), spending, known, at=START + DAY, zone=ZONE)
+    assert burn.burn_rate_1d == 2.0
 
 
 def test_a_day_is_whole_when_every_cluster_known_by_then_has_its_hours() -> None:

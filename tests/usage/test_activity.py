@@ -84,6 +84,26 @@ def test_slots_that_do_not_show_every_device_say_nothing_of_one() -> None:
     assert highest([written([0.9])], 2) == ""
 
 
+@pytest.mark.parametrize(
+    ("slots", "told"),
+    [
+        # The second device was busy while the first was not measured, or the other way round.
+        pytest.param([[0.9, 0.0, 0.0], [0.9, 0.9]], "", id="more were active than are known"),
+        pytest.param([[0.0, 0.0, 0.0], [0.02, 0.0]], "", id="one was active, none is known"),
+        pytest.param([[0.9, 0.0], [0.9, 0.9, 0.9]], "", id="more devices than it has"),
+        pytest.param(
+            [[0.9, 0.0, 0.0], [0.9, 0.0]], [0.9, 0.0, 0.0], id="no more than are known to be"
+        ),
+        pytest.param([[0.9, 0.0, 0.0], [0.004]], [0.9, 0.0, 0.0], id="a flicker is not activity"),
+    ],
+)
+def test_a_slot_that_misses_a_device_may_show_that_another_one_was_active(
+    slots: list[list[float]], told: list[float] | str
+) -> None:
+    devices = len(slots[0])
+    assert highest(map(written, slots), devices) == (told and written(map(float, told)))
+
+
 def test_which_gpu_a_pod_leaves_idle_may_differ_from_pod_to_pod() -> None:
     found = most_active_first({"1": written([0.9, 0.0]), "2": written([0.0, 0.7])})
     assert [lower_edge(class_) for class_ in found] == pytest.approx([0.85, 0.0])

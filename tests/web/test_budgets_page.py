@@ -122,6 +122,26 @@ EARLY, LATE = AT - 2 * DAY, AT + 5 * DAY
             "Used up on 24 Nov; 300 GPU-hours over. At least: 50 % of the hours so far are known.",
             id="used up for certain",
         ),
+        pytest.param(
+            replace(ROW, burn_rate_7d=None, coverage_ratio=0.5, known_until=NOW),
+            "not known",
+            "How it goes on is not known after 16 Nov 00:00. At least: 50 % of the hours so far "
+            "are known.",
+            id="nothing was collected for a week",
+        ),
+        pytest.param(
+            replace(ROW, burn_rate=None, burn_rate_7d=None, coverage_ratio=0.0),
+            "not known",
+            "Nothing of this period is known.",
+            id="nothing was collected since before the period",
+        ),
+        pytest.param(
+            replace(ROW, exhausted_at=AT, at=AT + DAY, coverage_ratio=0.6, known_until=NOW),
+            "not certain",
+            "Probably used up since 24 Nov, at the pace before: what was used is not known after "
+            "16 Nov 00:00. At least: 60 % of the hours so far are known.",
+            id="its end was projected and is past",
+        ),
     ],
 )
 def test_the_pace_is_told_in_words(row: BudgetRow, word: str, text: str) -> None:

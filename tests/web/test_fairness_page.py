@@ -11,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
+from apps.clusters.models import WatchSpan
 from apps.fairness.models import FairLoan, FairTierHour
 from apps.fairness.services import compute_hour
 from apps.quotas.models import Entitlement
@@ -317,3 +318,16 @@ def test_the_bar_of_pages_leads_to_quotas_and_fairness(admin: Client) -> None:
     for path, name in (("/quotas/", "Quotas"), ("/fairness/", "Fairness")):
         page = text_of(admin, f"{path}?{HOURLY}")
         assert re.search(rf'href="{path}[^"]*" aria-current="page">{name}</a>', page)
+
+
+def test_who_waits_is_not_told_where_a_cluster_is_not_watched_any_more(admin: Client) -> None:
+    said = "It is not known what waits in a cluster of this tier: at least so many wait"
+    assert said not in words(text_of(admin, GOLD))
+    watched = set(WatchSpan.objects.order_by().values_list("cluster_id", flat=True))
+    WatchSpan.objects.all().delete()
+    WatchSpan.objects.bulk_create(
+        WatchSpan(cluster_id=pk, start=MORNING - 9 * HOUR, end=MORNING - 8 * HOUR) for pk in watched
+    )
+    assert said in words(text_of(admin, GOLD))
+    rows = records_of(admin, f"{GOLD}&format=csv&table=teams")
+    assert {row["team"]: row["waiting_now"] for row in rows}["speech"] == ""

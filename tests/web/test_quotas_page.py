@@ -15,7 +15,7 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.clusters.domain.sightings import FlavorQuota, Kind, SeenClusterQueue, SeenQuota
 from apps.clusters.models import NamespaceClaim, Sighting, WatchSpan
-from apps.quotas.models import Budget, QuotaKeyHour
+from apps.quotas.models import Budget, QuotaHour, QuotaKey, QuotaKeyHour
 from tests.factories import Portal, make_team
 from tests.quotas.worlds import GPU, KEY, see, see_quota
 from tests.web.conftest import DAILY, HOURLY
@@ -206,6 +206,31 @@ def test_teams_are_summed_for_everybody_and_keys_listed_for_their_people(
     for hidden in ("vision-prod", "inert"):
         assert hidden not in page
         assert all(hidden not in text for text in files)
+
+
+def test_a_sum_of_which_a_part_is_not_known_is_told_to_be_so(
+    portal: Portal, admin: Client, span: WatchSpan
+) -> None:
+    assert "A sum is not known" not in text_of(admin, LIST)
+    Sighting.objects.all().delete()
+    span.delete()
+    key = QuotaKey.objects.get_or_create(
+        cluster=portal.clusters[0], source="ResourceQuota", namespace="vision", name="gpus", key=KEY
+    )[0]
+    QuotaKeyHour.objects.filter(cluster=key.cluster).delete()
+    QuotaHour.objects.update_or_create(
+        cluster=key.cluster, hour=MORNING, defaults={"collected_at": MORNING, "keys": 1}
+    )
+    QuotaHour.objects.exclude(hour=MORNING).delete()
+    QuotaKeyHour.objects.create(
+        key=key, cluster=key.cluster, team=portal.vision, hour=MORNING, seconds=3600, hard=8
+    )
+    page = text_of(admin, LIST)
+    assert "A sum is not known (–) where a part of it is not." in page
+    (row,) = tables_of(page)["sums"].rows[1:]
+    assert [cell.text for cell in row[4:9]] == ["–", "8", "–", "–", "–"]
+    (record,) = records_of(admin, f"{LIST}?format=csv&table=sums")
+    assert {record["used"], record["held"], record["saturation_ratio"]} == {""}
 
 
 def records_of_all(portal: Portal, link: str) -> list[dict[str, str]]:

@@ -156,8 +156,9 @@ def test_a_dismissal_without_a_reason_is_told_so(
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({}, "no cost of its own would show it"),
+        ({}, "its own cost before is not known"),
         ({"cost_before": Decimal(100), "days_before": 30.0}, "Too early to say"),
+        ({"cost_before": Decimal(100), "days_before": 30.0, "days_after": 9.0}, "cannot be told"),
         (
             {
                 "cost_before": Decimal(100),
@@ -170,7 +171,7 @@ def test_a_dismissal_without_a_reason_is_told_so(
             "The saving came. It costs 63.88 USD a month less than before.",
         ),
     ],
-    ids=["not followed", "too early", "came"],
+    ids=["not followed", "too early", "not told", "came"],
 )
 def test_what_came_of_an_accepted_one_is_said(
     values: dict[str, Any], words: str, portal: Portal, admin: Client

@@ -9,7 +9,7 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.fairness.models import FairDate, FairTierHour
-from tests.factories import Portal
+from tests.factories import Portal, make_team
 from tests.web.pages import records_of, table_links, text_of
 from tests.web.promises import HOUR, MORNING
 from tests.web.shown import tables_of
@@ -41,7 +41,29 @@ def test_weeks_beside_lead_on_and_the_window_is_kept(admin: Client) -> None:
     assert 'rel="prev"' not in page  # nothing was computed before
     later = unescape(text_of(admin, f"{VISION}?week=2025-10-27"))
     assert f'href="{VISION}?week=2025-10-20&window=7d" rel="prev"' in later
-    assert "This team was entitled to nothing in this week" in words(later)
+
+
+def test_of_a_week_of_which_nothing_is_known_nothing_is_claimed(
+    portal: Portal, admin: Client
+) -> None:
+    page = words(text_of(admin, f"{VISION}?week=2025-10-27"))
+    assert "gold: nothing of this week is known yet." in page
+    assert "No hour of this week is known, nor who borrowed, lent" in page
+    assert "Nothing was borrowed" not in page
+    assert "entitled to nothing" not in page
+    make_team("audio")
+    page = words(text_of(admin, "/teams/audio/statement/?week=2025-10-27"))
+    assert "No hour of this week is known." in page
+    assert "entitled to nothing" not in page
+
+
+def test_of_a_week_known_in_part_only_the_hours_that_are_known_are_told_of(
+    portal: Portal, admin: Client
+) -> None:
+    make_team("audio")
+    page = words(text_of(admin, f"/teams/audio/statement/?{WEEK}"))
+    assert "held nothing, as far as it is known: that is 4 hours of it." in page
+    assert "In the hours that are known nothing was borrowed or lent" in page
 
 
 def test_without_a_week_it_is_the_one_that_runs(admin: Client) -> None:
@@ -118,6 +140,10 @@ def test_a_week_that_is_known_whole_says_so(portal: Portal, admin: Client) -> No
         )
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
     assert "All 169 hours of the week are known." in page
+    make_team("audio")
+    page = words(text_of(admin, f"/teams/audio/statement/?{WEEK}"))
+    assert "This team was entitled to nothing in this week, asked for nothing and held" in page
+    assert "Nothing was borrowed or lent" in page
 
 
 def test_once_hours_are_gone_nobody_is_said_to_have_held_nothing_idle(

@@ -1,8 +1,9 @@
 """Clusters that left the catalog: nobody will tell when what lasts in them ends."""
 
+import logging
 from datetime import datetime
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import Exists, OuterRef
 
 from apps.clusters.domain.ledger import Source
@@ -12,7 +13,18 @@ from apps.clusters.services.ledger_writer import last_watched, present_pods
 from apps.clusters.services.names import chunks
 from apps.clusters.services.pod_book import PodBook, TrackedPod
 
+logger = logging.getLogger(__name__)
 _OF_AN_END = ["lost", "end_reason", "runs", "deleted_at", "ended_at"]
+
+
+STILL_SECONDS = 300.0
+"""A watch lets go of a cluster within half a minute, and writes what it had then."""
+
+
+def lock_retired(cluster_id: int) -> bool:
+    """Keep a cluster as it is to the end of the transaction; return whether it was let go."""
+    rows = Cluster.objects.filter(pk=cluster_id, active=False).order_by("pk")
+    return bool(rows.select_for_update(no_key=True))
 
 
 def retired_clusters() -> list[int]:
@@ -33,16 +45,26 @@ def end_ledger(cluster_ids: list[int], *, now: datetime) -> int:
     nodes = NodeSpell.objects.filter(node__cluster=OuterRef("pk"), end__isnull=True)
     there = Cluster.objects.filter(pk__in=cluster_ids, watchspan__isnull=False).distinct()
     lasting = there.filter(Exists(pods) | Exists(nodes)).order_by("pk").values_list("pk", flat=True)
-    return sum(_end(pk, now) for pk in list(lasting))
+    return sum(_tried(pk, now) for pk in list(lasting))
+
+
+def _tried(cluster_id: int, now: datetime) -> int:
+    """End what lasts in a cluster; one that cannot be done does not hold up the others."""
+    try:
+        return _end(cluster_id, now)
+    except DatabaseError:
+        logger.exception("what lasts in cluster %d, which was let go, is not ended", cluster_id)
+        return 0
 
 
 @transaction.atomic
 def _end(cluster_id: int, now: datetime) -> int:
-    watched = last_watched(cluster_id)
-    if watched is None:
+    # One writer of a cluster's pods at a time, and none where the catalog has it again.
+    if not lock_retired(cluster_id):
         return 0
-    # One writer of a cluster's pods at a time.
-    list(Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True))
+    watched = last_watched(cluster_id)
+    if watched is None or now.timestamp() - watched < STILL_SECONDS:
+        return 0
     book = PodBook(present_pods(cluster_id))
     book.listed((), now.timestamp(), watched)
     gone = {uid: book.pods[uid] for uid in book.changed}

@@ -13,7 +13,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import HELD
+from apps.costs.domain.costing import HELD, Cause
 from apps.costs.domain.money import SCALE, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
 from apps.quotas.domain.spending import Allowance, Known, Purse, Spending, ordered
@@ -160,16 +160,16 @@ def _days(teams: Collection[str], first: date) -> _Cents:
 
 
 def _corrections(teams: Collection[str], first: date) -> _Cents:
-    """Return what was booked of closed months by the day of booking. One query."""
-    rows = Adjustment.objects.filter(
-        booked_on__gte=first, team__name__in=teams, cause__in=[cause.value for cause in HELD]
-    ).order_by()
-    sums = rows.values_list("team__name", "currency", "booked_on").annotate(
-        sum_cost=Sum("cost"), sum_unpriced=Sum("unpriced")
-    )
+    """Return the money that was booked of closed months by the day of booking. One query.
+
+    What got a price later is less unpriced in its own month, not in the one it is booked in.
+    """
+    causes = [cause.value for cause in (*HELD, Cause.ENERGY)]
+    rows = Adjustment.objects.filter(booked_on__gte=first, team__name__in=teams, cause__in=causes)
+    sums = rows.exclude(currency="").order_by().values_list("team__name", "currency", "booked_on")
     found: _Cents = defaultdict(dict)
-    for team, currency, day, cost, unpriced in sums:
-        found[team, currency][day] = int(cost) if currency else int(unpriced)
+    for team, currency, day, cost in sums.annotate(sum_cost=Sum("cost")):
+        found[team, currency][day] = int(cost)
     return found
 
 

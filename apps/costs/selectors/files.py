@@ -231,5 +231,5 @@ def _notes(
         coverage_ratio=1 - unmeasured / ran if ran else None,
         price_book=closed.price_book if closed else price_book().version,
         unmeasured_gpu_hours=hours(unmeasured),
-        unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.cost is None)),
+        unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.lacks_price)),
     )

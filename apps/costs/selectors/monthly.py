@@ -50,7 +50,7 @@ def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
         policy=policy,
         price_book=closed.price_book if closed else price_book().version,
         coverage_ratio=_coverage(rows),
-        unpriced=sum(row.gpu_hours for row in rows if row.cost is None),
+        unpriced=sum(row.gpu_hours for row in rows if row.lacks_price),
         closed_at=closed.closed_at.astimezone(zone) if closed else None,
         rows_sha256=closed.rows_sha256 if closed else "",
         forced=closed.forced if closed else "",

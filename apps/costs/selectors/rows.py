@@ -45,6 +45,14 @@ class CostRow:
         return None if self.cost is None else money(self.cost)
 
     @property
+    def lacks_price(self) -> bool:
+        """Whether these are hours of the period that have no price.
+
+        A price that was found for a closed month comes as a correction of less than nothing.
+        """
+        return self.cost is None and not self.correction
+
+    @property
     def gpu_hours_in_full(self) -> Decimal:
         """The GPU-hours with all their digits."""
         return Decimal(self.gpu_hours).scaleb(-9)

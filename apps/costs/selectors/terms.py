@@ -98,7 +98,7 @@ def terms(asked: Question, *, visibility: Visibility, zone: ZoneInfo | None = No
         policy=asked.policy.value,
         price_book=price_book().version,
         coverage_ratio=_coverage(rows),
-        unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.cost is None)),
+        unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.lacks_price)),
         not_priced=not_priced(asked.window, filters=asked.filters, visibility=visibility),
     )
 

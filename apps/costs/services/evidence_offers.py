@@ -1,9 +1,8 @@
-"""What workloads of a cluster could be moved to: tiers, profiles, models and spot prices."""
+"""What workloads of a cluster could be moved to: tiers, profiles, models and spot capacity."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from decimal import Decimal
 from typing import NamedTuple
 
 from apps.accounts.permissions import EVERYTHING
@@ -17,7 +16,8 @@ from apps.clusters.domain.tiers import (
 )
 from apps.clusters.models import Cluster, NodeSpell
 from apps.clusters.selectors import TierRow, tier_rows
-from apps.costs.domain.recommendations.evidence import Model, Offers, SharedTier
+from apps.costs.domain.prices import OWNED, PriceKind
+from apps.costs.domain.recommendations.evidence import Model, Offers, SharedTier, SpotPool
 from apps.costs.domain.recommendations.gpus import card_memory_mib
 from apps.costs.services.evidence_span import PriceInForce
 from apps.usage.models import TierDay
@@ -43,6 +43,21 @@ class Unit:
     weight: float
 
 
+class PricesInForce(PriceInForce):
+    """The same, and whether a price is that of hardware that somebody owns."""
+
+    def is_owned(self, cluster: str, pool: Pool) -> bool:
+        """Say whether a pool is priced as owned; what has no price is not known to be."""
+        entry = self._book.price(
+            cluster=cluster,
+            tier=pool.tier,
+            gpu_model=pool.gpu_model,
+            capacity_type=pool.capacity_type,
+            at=self._at,
+        )
+        return entry is not None and (entry.kind is PriceKind.OWNED or entry.capacity_type == OWNED)
+
+
 @dataclass(frozen=True, slots=True)
 class OfferBook:
     """Everything that a cluster offers; each team may be let into some of its tiers."""
@@ -65,9 +80,7 @@ class OfferBook:
             mig_profiles=_profiles(pools, self.tiers),
             shared_tiers=tuple(self._shared(pools)),
             models=tuple(self._models(pools)),
-            spot_prices={
-                pool.gpu_model: price for pool in pools if (price := self._spot(pool)) is not None
-            },
+            spot=tuple(self._spot(pools)),
         )
 
     def _lets_in(self, tier: str, team: str) -> bool:
@@ -83,14 +96,29 @@ class OfferBook:
     def _models(self, pools: Iterable[Pool]) -> Iterator[Model]:
         for pool in pools:
             row, memory = self.tiers[pool.tier], card_memory_mib(pool.gpu_model)
-            price, _ = self.prices.of(self.cluster, *pool)
+            price, currency = self.prices.of(self.cluster, *pool)
             if row.sharing != Sharing.EXCLUSIVE.value or memory is None or price is None:
                 continue
             resource = row.resources[0] if len(row.resources) == 1 else ""
-            yield Model(pool.gpu_model, memory, price, pool.tier, resource, row.node_selector)
+            yield Model(
+                pool.gpu_model,
+                memory,
+                price,
+                currency,
+                pool.capacity_type,
+                pool.tier,
+                resource,
+                row.node_selector,
+            )
 
-    def _spot(self, pool: Pool) -> Decimal | None:
-        return self.prices.of(self.cluster, "", pool.gpu_model, CapacityType.SPOT.value)[0]
+    def _spot(self, pools: Iterable[Pool]) -> Iterator[SpotPool]:
+        """Yield the pools on spot: a spot price alone does not say that the cluster has any."""
+        for pool in pools:
+            sharing = self.sharing(pool.tier)
+            price, currency = self.prices.of(self.cluster, *pool)
+            if pool.capacity_type != CapacityType.SPOT or sharing is None or price is None:
+                continue
+            yield SpotPool(pool.gpu_model, sharing, price, currency, pool.tier)
 
 
 def offer_book(

@@ -19,7 +19,8 @@ from apps.usage.models import CollectionWindow, Day
 
 EVIDENCE_DAYS = 30
 _COLLECTED = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
-_FRESH = timedelta(hours=6)
+FRESH = timedelta(hours=6)
+"""What is older says nothing of now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class EvidenceSpan:
     """Some days of a cluster up to and with `last`, and the hours collected on each of them.
 
     `newest_hour` is the newest collected one; None where it is too old to say anything of now.
+    `now` is when it is gathered, after the last day.
     """
 
     cluster: Cluster
@@ -35,11 +37,17 @@ class EvidenceSpan:
     zone: ZoneInfo
     hours: Mapping[date, int]
     newest_hour: datetime | None
+    now: datetime
 
     @property
     def window(self) -> Window:
         end = day_start(self.last + timedelta(days=1), self.zone)
         return Window(day_start(self.first, self.zone), end)
+
+    @property
+    def until_now(self) -> Window:
+        """The window and what came after it: a change must not harm what is there now."""
+        return Window(self.window.start, max(self.window.end, self.now))
 
     def days(self, since: date) -> float:
         """Return how many days were collected from the day `since` on."""
@@ -83,7 +91,8 @@ def span_of(
         last=last,
         zone=zone,
         hours={day: count for day, count in sorted(by_day.items()) if day <= last},
-        newest_hour=newest if newest is not None and newest >= now - _FRESH else None,
+        newest_hour=newest if newest is not None and newest >= now - FRESH else None,
+        now=now,
     )
 
 

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from math import fsum
 from typing import Any, NamedTuple
 
-from django.db.models import Max, Min, Sum
+from django.db.models import Count, Max, Min, Q, Sum
 
 from apps.clusters.domain.tiers import Sharing
 from apps.clusters.models import Pod, Tier
@@ -15,7 +15,8 @@ from apps.costs.domain.recommendations.evidence import GpuActivity, WorkloadEvid
 from apps.costs.domain.recommendations.gpus import RESTARTABLE, card_memory_mib
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
 from apps.costs.domain.recommendations.sharing import LOOKED_BACK_HOURS
-from apps.costs.services.evidence_span import EvidenceSpan, PriceInForce
+from apps.costs.services.evidence_offers import Pool, PricesInForce
+from apps.costs.services.evidence_span import EvidenceSpan
 from apps.usage.domain.activity import (
     CLASSES,
     LETTERS,
@@ -32,9 +33,13 @@ STILL_THERE_DAYS = 7
 """A workload that held nothing for longer is over: nothing about it can be changed."""
 _IDS_AT_A_TIME = 1000
 _ROWS_AT_A_TIME = 2000
+ONE_OFF = RESTARTABLE - {"CronJob"} | {"Pod"}
+"""Kinds that end for good: without a pod there is nothing left of which anything could change."""
 _COMPLETED = "Completed"
 _KEY = ("workload_id", "team_id", "gpu_model_id", "capacity_type")
 _SUMS = ("allocated", "not_running", "unmeasured", "idle", "underused", "busy")
+
+_MEASURED = Q(busy__gt=0) | Q(underused__gt=0) | Q(idle__gt=0)
 
 _Key = tuple[int, int, int, str]
 
@@ -58,6 +63,7 @@ class _Held(NamedTuple):
     gpu_model: str
     first: date
     last: date
+    measured_days: int
     amounts: Amounts
 
 
@@ -81,18 +87,19 @@ class _Runs:
 
 
 def workload_evidence(
-    span: EvidenceSpan, tier: Tier, sharing: Sharing, prices: PriceInForce
+    span: EvidenceSpan, tier: Tier, sharing: Sharing, prices: PricesInForce
 ) -> Iterator[OfTeam]:
     """Yield what each workload did that held something of a tier and is still there.
 
     One that held cards of several models or capacity types is looked at for the kind that it
-    held last, then for that of which it held most. Four queries, and one for every thousand
+    held last, then for that of which it held most. Five queries, and one for every thousand
     notebooks.
     """
     held = _held(span, tier)
     active = _activity(span, tier)
     runs = _runs(span, tier)
-    found = [_evidence(span, tier, sharing, one, active, runs, prices) for one in held]
+    there = _still_there(span)
+    found = [_evidence(span, tier, sharing, one, active, runs, prices, there) for one in held]
     notebooks = [one.workload_id for one in found if one.evidence.is_notebook]
     idle = _idle_now(span, tier, notebooks)
     for one in found:
@@ -113,10 +120,12 @@ def _held(span: EvidenceSpan, tier: Tier) -> list[_Held]:
         "gpu_model__name",
     )
     sums = {f"sum_{name}": Sum(name) for name in _SUMS}
+    measured = Count("day", distinct=True, filter=_MEASURED)
     grouped = (
         rows.order_by()
         .values_list(*_KEY, *names)
-        .annotate(since=Min("day"), until=Max("day"), **sums, peak=Max("memory_peak_mib"))
+        .annotate(since=Min("day"), until=Max("day"), on=measured, **sums)
+        .annotate(peak=Max("memory_peak_mib"))
     )
     most: dict[int, _Held] = {}
     for row in grouped.iterator(_ROWS_AT_A_TIME):
@@ -129,10 +138,11 @@ def _held(span: EvidenceSpan, tier: Tier) -> list[_Held]:
 
 
 def _held_of(row: tuple[Any, ...]) -> _Held:
-    key, (team, namespace, kind, name, model), (since, until) = row[:4], row[4:9], row[9:11]
-    amounts = Amounts(**dict(zip(_SUMS, map(int, row[11:17]), strict=True)))
-    amounts.memory_peak_mib = row[17]
-    return _Held(key, team, namespace, kind, name, model, since, until, amounts)
+    key, (team, namespace, kind, name, model) = row[:4], row[4:9]
+    since, until, measured = row[9:12]
+    amounts = Amounts(**dict(zip(_SUMS, map(int, row[12:18]), strict=True)))
+    amounts.memory_peak_mib = row[18]
+    return _Held(key, team, namespace, kind, name, model, since, until, measured, amounts)
 
 
 def _rank(one: _Held) -> tuple[date, int, _Key]:
@@ -146,10 +156,12 @@ def _evidence(
     one: _Held,
     active: Mapping[_Key, _Active],
     runs: Mapping[int, _Runs],
-    prices: PriceInForce,
+    prices: PricesInForce,
+    there: set[int],
 ) -> OfTeam:
+    pool = Pool(tier.name, one.gpu_model, one.key[3])
     did, ran = active.get(one.key, _Active()), runs.get(one.key[0], _Runs())
-    price, currency = prices.of(span.cluster.name, tier.name, one.gpu_model, one.key[3])
+    price, currency = prices.of(span.cluster.name, *pool)
     known = did.days >= LEAST_DAYS
     evidence = WorkloadEvidence(
         subject=Subject(span.cluster.name, one.namespace, f"{one.kind}/{one.name}", tier.name),
@@ -158,6 +170,7 @@ def _evidence(
         capacity_type=one.key[3],
         owner_kind=one.kind,
         days=span.days(one.first),
+        measured_days=one.measured_days,
         gpu_hours=hours(one.amounts.allocated),
         units=int(max(did.units, default=0)),
         coverage=one.amounts.coverage_ratio,
@@ -174,6 +187,8 @@ def _evidence(
         resource=next(iter(did.resources)) if len(did.resources) == 1 else "",
         price_per_gpu_hour=price,
         currency=currency,
+        owned=prices.is_owned(span.cluster.name, pool),
+        over=one.kind in ONE_OFF and one.key[0] not in there,
     )
     return OfTeam(evidence, one.key[1], one.team, one.key[0])
 
@@ -247,6 +262,14 @@ def _runs(span: EvidenceSpan, tier: Tier) -> dict[int, _Runs]:
         of.finished_after_restart += bool(again) and reason == _COMPLETED
         of.run_hours.append((ended - started) / timedelta(hours=1))
     return found
+
+
+def _still_there(span: EvidenceSpan) -> set[int]:
+    """Return the workloads that are to end for good and have a pod that has not ended yet."""
+    pods = Pod.objects.filter(
+        cluster=span.cluster, workload__kind__in=sorted(ONE_OFF), ended_at__isnull=True
+    )
+    return set(pods.order_by().values_list("workload_id", flat=True).distinct())
 
 
 # ---------------------------------------------------------------- idle now

@@ -1,31 +1,55 @@
-"""Did the saving come? What accepted recommendations' subjects cost since, held against before."""
+"""Did the saving come? What accepted recommendations' subjects hold since, held against before."""
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
 from operator import add
+from typing import Any
 
 from django.db import models, transaction
 from django.db.models import F, Sum
 
 from apps.clusters.domain.calendar import day_of
 from apps.clusters.selectors import report
-from apps.costs.domain.money import money
+from apps.costs.domain.money import money, units
 from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import State
-from apps.costs.models import PoolCostDay, Recommendation, WorkloadCostDay
-from apps.costs.services.evidence_span import EVIDENCE_DAYS, EvidenceSpan, newest_day, span_of
+from apps.costs.models import PoolCostDay, PricedHour, Recommendation, WorkloadCostDay
+from apps.costs.services.evidence_span import (
+    EVIDENCE_DAYS,
+    EvidenceSpan,
+    PriceInForce,
+    newest_day,
+    span_of,
+)
 
 _HELD = ("busy", "unmeasured", "underused", "idle", "not_running")
 _FREE = ("unallocated", "unhealthy")
 _DAY = timedelta(days=1)
+_NANO = 10**9
 NOT_FOLLOWED = (Kind.UNUSED_QUOTA, Kind.MIG_LAYOUT)
 """Their saving is capacity that is given up or used by others: no cost of one subject shows it."""
+MOVED = (Kind.SMALLER_MODEL, Kind.SPOT)
+"""Those that may change what a GPU-hour of the same tier costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What was held in some days at the prices of one moment; `days` are those of priced hours.
+
+    `cost` is None where it cannot be told.
+    """
+
+    cost: Decimal | None
+    days: float
 
 
 def follow_up_accepted(*, now: datetime) -> int:
-    """Compare what accepted recommendations' subjects cost since; return how many were looked at.
+    """Compare what accepted recommendations' subjects hold since; return how many were looked at.
 
     Counted are whole local days after the acceptance. One whose saving came is done.
     """
@@ -34,16 +58,20 @@ def follow_up_accepted(*, now: datetime) -> int:
 
 
 def cost_before(row: Recommendation, *, now: datetime) -> tuple[Decimal, float] | None:
-    """Return what a subject cost in the thirty days until today, and how many were collected.
+    """Return what a subject's GPU-hours of the thirty days until today cost at today's prices.
 
-    None where that cannot be told: no price, no day yet, or nothing that has a cost of its own.
+    With it how many days were priced. None where that cannot be told: no price, no day yet,
+    something that was not priced, or nothing that has a cost of its own.
     """
     last = newest_day(row.cluster)
     if last is None or row.kind in NOT_FOLLOWED or row.saving_per_month is None:
         return None
     span = span_of(row.cluster, last, now=now)
     first = _first_day(row, span)
-    return None if first is None else (_cost(row, first, last), span.days(first))
+    if first is None:
+        return None
+    spent = _spent(row, span, first, at=now)
+    return None if spent.cost is None or not spent.days else (spent.cost, spent.days)
 
 
 @transaction.atomic
@@ -59,7 +87,18 @@ def _follow(pk: int, now: datetime) -> bool:
     if days < 1:
         return False
     span = span_of(row.cluster, last, now=now, days=days)
-    row.cost_after, row.days_after = _cost(row, span.first, last), span.days(span.first)
+    spent = _spent(row, span, span.first, at=row.decided_at)
+    row.cost_after, row.days_after = spent.cost, spent.days
+    _judge(row)
+    row.save()
+    return True
+
+
+def _judge(row: Recommendation) -> None:
+    """Say whether the saving came; where a cost is not known there is no verdict."""
+    row.verdict, row.saved_per_month = "", None
+    if row.saving_per_month is None or row.cost_before is None or row.cost_after is None:
+        return
     said = follow_up(
         promised=row.saving_per_month,
         cost_before=row.cost_before,
@@ -70,16 +109,73 @@ def _follow(pk: int, now: datetime) -> bool:
     row.verdict, row.saved_per_month = said.verdict.value, said.saved_per_month
     if said.verdict is Verdict.CAME:
         row.state = State.DONE.value
-    row.save()
-    return True
 
 
-def _cost(row: Recommendation, first: date, last: date) -> Decimal:
-    """Return what a subject cost in some days, on whatever tier it was."""
+# ---------------------------------------------------------------- what was held, and its price
+
+
+def _spent(row: Recommendation, span: EvidenceSpan, first: date, *, at: datetime) -> _Spent:
+    """Return what a subject's GPU-hours from `first` on cost, whatever tier they were of.
+
+    All are priced as at `at`: a price that changed is no saving. Days at the end that are not
+    priced yet are left out; one before them, a GPU-hour without a price or one in another
+    currency make the cost unknown.
+    """
+    priced, is_whole = _priced(span, first)
+    if not priced:
+        return _Spent(None, 0.0)
+    days = sum(priced.values()) / 24
+    if not is_whole:
+        return _Spent(None, days)
+    return _Spent(_valued(row, first, max(priced), at), days)
+
+
+def _priced(span: EvidenceSpan, first: date) -> tuple[dict[date, int], bool]:
+    """Return how many hours of each day were priced, and whether all collected ones were.
+
+    Days at the end of which an hour is not priced yet are left out.
+    """
+    hours = PricedHour.objects.filter(
+        cluster=span.cluster, hour__gte=span.window.start, hour__lt=span.window.end
+    )
+    counts = Counter(day_of(hour, span.zone) for hour in hours.values_list("hour", flat=True))
+    collected = {day: count for day, count in span.hours.items() if day >= first}
+    whole = [day for day, count in collected.items() if counts[day] >= count]
+    if not whole:
+        return {}, False
+    wanted = [day for day in collected if day <= max(whole)]
+    return {day: counts[day] for day in wanted}, len(wanted) == len(whole)
+
+
+def _valued(row: Recommendation, first: date, last: date, at: datetime) -> Decimal | None:
+    """Return what was held in some days at the prices of `at`; None where that is not known."""
     table, names = _table(row)
-    costs = reduce(add, (F(f"cost_{name}") for name in names))
-    rows = _own(row, table).filter(day__gte=first, day__lte=last, currency=row.currency)
-    return money(int(rows.aggregate(whole=Sum(costs))["whole"] or 0))
+    held = reduce(add, (F(name) for name in names))
+    pools = ("tier__name", "gpu_model__name", "capacity_type")
+    rows = _own(row, table).filter(day__gte=first, day__lte=last).order_by()
+    sums = list(rows.values_list("currency", *pools).annotate(held=Sum(held)).filter(held__gt=0))
+    if any(currency != row.currency for currency, *_ in sums):
+        return None
+    prices, whole = PriceInForce(at), Decimal(0)
+    own = set()
+    for _, tier, model, kind, amount in sums:
+        price, currency = prices.of(row.cluster.name, tier, model, kind)
+        if price is None or currency != row.currency:
+            return None
+        whole += Decimal(int(amount)) / _NANO * price
+        if row.tier is not None and tier == row.tier.name:
+            own.add(price)
+    return money(units(whole)) if _are_as_then(row, own) else None
+
+
+def _are_as_then(row: Recommendation, own: Iterable[Decimal]) -> bool:
+    """Say whether its tier's prices include the one that its saving was promised at.
+
+    If not, the price book was corrected since, and what it says of then is not what was compared.
+    """
+    promised: Any = row.evidence.get("price_per_gpu_hour")
+    found = set(own)
+    return promised is None or not found or row.kind in MOVED or Decimal(promised) in found
 
 
 def _first_day(row: Recommendation, span: EvidenceSpan) -> date | None:
@@ -90,7 +186,7 @@ def _first_day(row: Recommendation, span: EvidenceSpan) -> date | None:
 
 
 def _table(row: Recommendation) -> tuple[type[models.Model], tuple[str, ...]]:
-    if row.workload:
+    if row.workload and row.kind != Kind.EMPTY_NODES:
         return WorkloadCostDay, _HELD
     return PoolCostDay, (*_HELD, *_FREE)
 
@@ -99,9 +195,12 @@ def _own(
     row: Recommendation, table: type[models.Model]
 ) -> models.QuerySet[models.Model, models.Model]:
     rows = table._default_manager.filter(cluster=row.cluster_id)
+    kind, _, name = row.workload.partition("/")
+    if row.kind == Kind.EMPTY_NODES and name:
+        capacity_type, _, model = name.partition("/")
+        return rows.filter(tier=row.tier_id, capacity_type=capacity_type, gpu_model__name=model)
     if not row.workload:
         return rows.filter(tier=row.tier_id)
-    kind, _, name = row.workload.partition("/")
     return rows.filter(
         workload__namespace__name=row.namespace, workload__kind=kind, workload__name=name
     )

@@ -86,9 +86,14 @@ def _send(pk: int, now: datetime) -> int:
         if not taken.update(lease_until=now + LEASE, attempts=F("attempts") + 1):
             return 0
     row = MonthlyMail.objects.get(pk=pk)
+    if row.recipient not in recipients():
+        # Who may see the money of all teams may have changed since the first try.
+        _give_up(row, "This address gets no reports any more.")
+        return 0
     try:
         _message(row).send()
-    except (OSError, SMTPException) as error:
+    except (OSError, SMTPException, ValueError) as error:
+        # A ValueError is an address or a header that no mail can have.
         _later(row, _sentence(error), now)
         return 0
     MonthlyMail.objects.filter(pk=pk).update(
@@ -114,6 +119,12 @@ def _message(row: MonthlyMail) -> EmailMessage:
     )
 
 
+def _give_up(row: MonthlyMail, why: str) -> None:
+    MonthlyMail.objects.filter(pk=row.pk).update(
+        state=MailState.FAILED.value, lease_until=None, error=why
+    )
+
+
 def _later(row: MonthlyMail, why: str, now: datetime) -> None:
     """Note why it was not sent, and when it is tried again: later each time, and not for ever."""
     over = row.attempts >= MOST_ATTEMPTS
@@ -130,4 +141,6 @@ def _later(row: MonthlyMail, why: str, now: datetime) -> None:
 def _sentence(error: Exception) -> str:
     if isinstance(error, SMTPRecipientsRefused):
         return "The mail server refuses the address."
+    if isinstance(error, ValueError):
+        return f"No mail can be sent to this address: {error}"[:500]
     return f"The mail server could not be used: {error}"[:500]

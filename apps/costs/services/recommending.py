@@ -14,8 +14,8 @@ from apps.costs.domain.recommendations.capacity import empty_nodes, mig_layout, 
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS
 from apps.costs.models import RecommendationRun
 from apps.costs.services.evidence_capacity import layout_evidence, pool_evidence, quota_evidence
-from apps.costs.services.evidence_offers import OfferBook, offer_book
-from apps.costs.services.evidence_span import EvidenceSpan, PriceInForce, newest_day, span_of
+from apps.costs.services.evidence_offers import OfferBook, PricesInForce, offer_book
+from apps.costs.services.evidence_span import EvidenceSpan, newest_day, span_of
 from apps.costs.services.evidence_workloads import workload_evidence
 from apps.costs.services.recommending_store import OfTeam, store
 
@@ -65,7 +65,7 @@ def _note(cluster: Cluster, day: date, found: int, now: datetime) -> None:
 
 
 def _found(span: EvidenceSpan, now: datetime) -> Iterator[OfTeam]:
-    history, prices = TierHistory.load(), PriceInForce(now)
+    history, prices = TierHistory.load(), PricesInForce(now)
     rules = history.at(now.timestamp())
     book = offer_book(span.cluster, span.last, rules, prices)
     for tier in Tier.objects.filter(active=True, builtin=False).order_by("position", "pk"):
@@ -79,7 +79,7 @@ def _found(span: EvidenceSpan, now: datetime) -> Iterator[OfTeam]:
 
 
 def _of_workloads(
-    span: EvidenceSpan, tier: Tier, book: OfferBook, prices: PriceInForce
+    span: EvidenceSpan, tier: Tier, book: OfferBook, prices: PricesInForce
 ) -> Iterator[OfTeam]:
     sharing = book.sharing(tier.name)
     if sharing is None:

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.accounts.permissions import (
@@ -14,7 +15,7 @@ from apps.accounts.permissions import (
 from apps.costs.domain.recommendations.states import DECIDABLE, State
 from apps.costs.models import Recommendation
 from apps.costs.services.following_up import cost_before
-from apps.costs.services.recommending_store import mark_alternatives
+from apps.costs.services.recommending_store import OF_EMPTY_CARDS, mark_alternatives
 
 LONGEST_REASON = 1000
 
@@ -93,11 +94,8 @@ def _decide(row: Recommendation, state: State, user: User, now: datetime) -> Non
     row.verdict, row.saved_per_month = "", None
     row.cost_after = row.days_after = None
     row.save()
-    alike = Recommendation.objects.filter(
-        cluster=row.cluster_id,
-        tier=row.tier_id,
-        namespace=row.namespace,
-        workload=row.workload,
-        node=row.node,
-    )
+    same = Q(namespace=row.namespace, workload=row.workload, node=row.node)
+    if row.kind in OF_EMPTY_CARDS:
+        same |= Q(kind__in=OF_EMPTY_CARDS)
+    alike = Recommendation.objects.filter(same, cluster=row.cluster_id, tier=row.tier_id)
     mark_alternatives(list(alike.order_by("pk")))

@@ -1,14 +1,16 @@
 """Recommendations as rows: one for each change of each subject, however often it is found."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from django.db.models import QuerySet
 
 from apps.clusters.models import Cluster, Tier
 from apps.costs.domain.recommendations import Recommendation as Found
-from apps.costs.domain.recommendations.recommendation import Figure
+from apps.costs.domain.recommendations.recommendation import Figure, Kind
 from apps.costs.domain.recommendations.states import FROZEN, State, found_again, not_found
 from apps.costs.models import Recommendation
 
@@ -16,11 +18,16 @@ _FIGURES = (
     *("team_id", "change", "patch", "saving_per_month", "currency", "confidence", "reason"),
     "evidence",
 )
-_WRITTEN = (*(name.removesuffix("_id") for name in _FIGURES), "last_seen", "state")
+_WRITTEN = (*(name.removesuffix("_id") for name in _FIGURES), "state")
 _AT_A_TIME = 500
+GONE_FOR = timedelta(days=90)
+"""What has not been found for longer is deleted: nobody waits for its return."""
 _STANDING = (State.OPEN.value, State.ACCEPTED.value)
+OF_EMPTY_CARDS = (Kind.UNUSED_QUOTA.value, Kind.EMPTY_NODES.value)
+"""What they save are the cards of a tier that stood empty: the same for all of them."""
 
 _Key = tuple[str, ...]
+_T = TypeVar("_T")
 
 
 class OfTeam(NamedTuple):
@@ -33,36 +40,69 @@ class OfTeam(NamedTuple):
 def store(cluster: Cluster, found: Iterable[OfTeam], *, now: datetime) -> None:
     """Write what was found of a cluster; must run in a transaction.
 
-    What is open and was not found again is gone. What was accepted keeps the figures that it was
-    accepted with. Of one change found twice the larger saving counts.
+    What is open and was not found again is gone, and after GONE_FOR deleted. What was accepted
+    keeps the figures that it was accepted with. Of one change found twice the larger saving
+    counts. Only rows that say something else than before are written.
     """
     tiers = dict(Tier.objects.order_by("pk").values_list("name", "pk"))
-    known = {_key_of(row): row for row in _rows(cluster)}
-    fresh: list[Recommendation] = []
-    changed: list[Recommendation] = []
-    seen: set[_Key] = set()
+    best: dict[_Key, OfTeam] = {}
     for one in sorted(found, key=lambda each: each.found.order):
-        key = one.found.key
-        if key in seen:
-            continue
-        seen.add(key)
-        row = known.get(key)
-        if row is None:
-            fresh.append(_new(cluster, tiers, one, now))
-        else:
-            changed.append(_updated(row, one, now))
+        best.setdefault(one.found.key, one)
+    known = {_key_of(row): row for row in _standing(cluster)}
+    known |= _returned(cluster, best.keys() - known.keys())
+    before = {key: _content(row) for key, row in known.items()}
+    fresh = [_new(cluster, tiers, one, now) for key, one in best.items() if key not in known]
     for key, row in known.items():
-        if key not in seen:
+        if key in best:
+            _update(row, best[key])
+        else:
             row.state = not_found(State(row.state)).value
-            changed.append(row)
+    changed = [row for key, row in known.items() if _content(row) != before[key]]
+    again = [row.pk for key, row in known.items() if key in best]
     Recommendation.objects.bulk_create(fresh, batch_size=_AT_A_TIME)
     Recommendation.objects.bulk_update(changed, _WRITTEN, batch_size=_AT_A_TIME)
-    mark_alternatives(list(_rows(cluster)))
+    for some in _portions(again):
+        Recommendation.objects.filter(pk__in=some).update(last_seen=now)
+    mark_alternatives([*known.values(), *fresh])
+    _gone(cluster).filter(last_seen__lt=now - GONE_FOR).delete()
 
 
-def _rows(cluster: Cluster) -> Iterable[Recommendation]:
-    rows = Recommendation.objects.filter(cluster=cluster).select_related("cluster", "tier")
+def _standing(cluster: Cluster) -> QuerySet[Recommendation, Recommendation]:
+    """Return all rows but those that are gone, of which there are ever more."""
+    return _locked(Recommendation.objects.filter(cluster=cluster).exclude(state=State.GONE.value))
+
+
+def _returned(cluster: Cluster, keys: Iterable[_Key]) -> dict[_Key, Recommendation]:
+    """Return the rows of keys that are gone. One query for every _AT_A_TIME keys."""
+    found: dict[_Key, Recommendation] = {}
+    for some in _portions(sorted(keys)):
+        kinds, _, namespaces, workloads, _, nodes = map(set, zip(*some, strict=True))
+        rows = _gone(cluster).filter(
+            kind__in=kinds, namespace__in=namespaces, workload__in=workloads, node__in=nodes
+        )
+        named = {_key_of(row): row for row in _locked(rows)}
+        found |= {key: named[key] for key in some if key in named}
+    return found
+
+
+def _gone(cluster: Cluster) -> QuerySet[Recommendation, Recommendation]:
+    return Recommendation.objects.filter(cluster=cluster, state=State.GONE.value)
+
+
+def _locked(
+    rows: QuerySet[Recommendation, Recommendation],
+) -> QuerySet[Recommendation, Recommendation]:
+    rows = rows.select_related("cluster", "tier")
     return rows.select_for_update(of=("self",)).order_by("pk")
+
+
+def _portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    for at in range(0, len(values), _AT_A_TIME):
+        yield values[at : at + _AT_A_TIME]
+
+
+def _content(row: Recommendation) -> tuple[object, ...]:
+    return (row.state, *(getattr(row, name) for name in _FIGURES))
 
 
 def _key_of(row: Recommendation) -> _Key:
@@ -85,13 +125,11 @@ def _new(cluster: Cluster, tiers: Mapping[str, int], one: OfTeam, now: datetime)
     )
 
 
-def _updated(row: Recommendation, one: OfTeam, now: datetime) -> Recommendation:
-    row.last_seen = now
+def _update(row: Recommendation, one: OfTeam) -> None:
     if row.state not in FROZEN:
         row.state = found_again(State(row.state)).value
         for name, value in _figures(one).items():
             setattr(row, name, value)
-    return row
 
 
 def _figures(one: OfTeam) -> dict[str, object]:
@@ -114,20 +152,39 @@ def _plain(evidence: Mapping[str, Figure]) -> dict[str, float | int | str]:
 def mark_alternatives(rows: Sequence[Recommendation]) -> None:
     """Of each subject's recommendations that stand, count one: what is accepted, else the best.
 
-    The others are alternatives to it, so their savings are not added up.
+    The others are alternatives to it, so their savings are not added up. The quotas of a tier and
+    its empty nodes claim the same empty cards: one of the two counts.
     """
     subjects: dict[tuple[object, ...], list[Recommendation]] = defaultdict(list)
     for row in rows:
         subjects[row.cluster_id, row.tier_id, row.namespace, row.workload, row.node].append(row)
-    changed = []
+    alternatives = _second_to_empty_cards(rows)
     for alike in subjects.values():
         standing = sorted((row for row in alike if row.state in _STANDING), key=_rank)
-        for row in alike:
-            alternative = row in standing[1:]
-            if row.alternative != alternative:
-                row.alternative = alternative
-                changed.append(row)
+        alternatives.update(row.pk for row in standing[1:])
+    changed = [row for row in rows if row.alternative != (row.pk in alternatives)]
+    for row in changed:
+        row.alternative = not row.alternative
     Recommendation.objects.bulk_update(changed, ["alternative"], batch_size=_AT_A_TIME)
+
+
+def _second_to_empty_cards(rows: Iterable[Recommendation]) -> set[int]:
+    """Return those of a tier's quotas or empty nodes of whose cards the other kind saves more."""
+    tiers: dict[tuple[object, ...], dict[str, list[Recommendation]]] = defaultdict(dict)
+    for row in rows:
+        if row.kind in OF_EMPTY_CARDS and row.state in _STANDING:
+            tiers[row.cluster_id, row.tier_id].setdefault(row.kind, []).append(row)
+    found: set[int] = set()
+    for by_kind in tiers.values():
+        _, *others = sorted(by_kind.values(), key=_rank_together)
+        found.update(row.pk for other in others for row in other)
+    return found
+
+
+def _rank_together(rows: Sequence[Recommendation]) -> tuple[bool, Decimal, int]:
+    accepted = any(row.state == State.ACCEPTED.value for row in rows)
+    saving = sum((row.saving_per_month or Decimal(0) for row in rows), Decimal(0))
+    return not accepted, -saving, rows[0].pk
 
 
 def _rank(row: Recommendation) -> tuple[bool, bool, Decimal, int]:

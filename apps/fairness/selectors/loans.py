@@ -25,7 +25,7 @@ def borrow_matrix(window: Window, tier: str, *, visibility: Visibility) -> Borro
     """Return who borrowed from whom in a tier over the window, and all that each did so.
 
     Of each hour and day only the largest loans are told apart. Everybody may see it:
-    `visibility` narrows nothing. At most seven queries.
+    `visibility` narrows nothing. At most eight queries.
     """
     tiers = tier_names((tier,))
     if not tiers:

@@ -36,7 +36,7 @@ class _Day:
 def index_over_time(window: Window, tier: str, *, visibility: Visibility) -> list[TierDayIndex]:
     """Return a tier day by day, oldest first; days of which nothing is known are left out.
 
-    Everybody may see it: `visibility` narrows nothing. Seven queries, at most.
+    Everybody may see it: `visibility` narrows nothing. Eight queries, at most.
     """
     own = Tier.objects.filter(name=tier).first()
     if own is None:

@@ -34,7 +34,7 @@ def fair_overview(
 
     What `fairness_rows` and `dominant_shares` tell, but for teams one by one and their waits, in
     a small part of the time. Filters narrow tiers, and the sums over teams; indices and shares
-    are of all of them. Everybody may see it: `visibility` narrows nothing. At most nine queries.
+    are of all of them. Everybody may see it: `visibility` narrows nothing. At most ten queries.
     """
     names, tiers = team_names(), tier_names()
     of_tiers, tables = _read(window, tiers)
@@ -54,7 +54,7 @@ def dominant_shares(window: Window, *, visibility: Visibility) -> list[DominantS
     """Return each team's largest part of any one tier over the window, the largest first.
 
     The part of a tier is allocated ÷ capacity, of its known hours. Everybody may see it:
-    `visibility` narrows nothing. At most nine queries.
+    `visibility` narrows nothing. At most ten queries.
     """
     tiers = tier_names()
     of_tiers, tables = _read(window, tiers)

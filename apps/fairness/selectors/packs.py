@@ -33,7 +33,7 @@ def packed_sums(
     """Return the sums of the teams of each tier that has any, and how else the window is read.
 
     What is in no pack is read by rows: days that were summed before there were packs, and hours
-    of some days ago where a window begins or ends within one. Four queries, at most.
+    of some days ago where a window begins or ends within one. Six queries, at most.
     """
     chosen = _chosen(window, cover)
     tables: dict[int, list[TeamTable]] = defaultdict(list)

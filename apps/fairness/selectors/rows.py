@@ -22,9 +22,11 @@ class TeamFairness:
     """One team in one tier over a window; `entitlement_gpus` is the mean over its hours.
 
     Waits are those of pods that started within the window, None where none did. `waiting_now`
-    counts what waits at the window's end (or now), `gave_up` what went within it without having
-    started. `usage_factor` is of all tiers together, at that time; None where nobody is entitled,
-    or nothing is known of what anybody held.
+    counts what waits at the window's end (or now); where that is not known of a cluster of the
+    tier (TierFairness.dark) it is the least that does, or None where nothing is known to wait.
+    `gave_up` counts what went within the window without having started. `usage_factor` is of all
+    tiers together, at that time; None where nobody is entitled, or nothing is known of what
+    anybody held.
     """
 
     tier: str
@@ -44,7 +46,7 @@ class TeamFairness:
     wait_p50_seconds: float | None
     wait_p95_seconds: float | None
     waits_ended: int
-    waiting_now: int
+    waiting_now: int | None
     gave_up: int
     usage_factor: float | None
 
@@ -69,7 +71,8 @@ class TierFairness:
 
     `jain_index` is None where no hour was watched: what was asked for is not known then.
     `usage_known` is the share, 0..1, of the hours behind the usage factors that are known: those
-    of all clusters and ten weeks. None where none was to be collected.
+    of all clusters and ten weeks. None where none was to be collected. `dark`: of a cluster of it
+    it is not known what waits at the window's end.
     """
 
     tier: str
@@ -82,6 +85,7 @@ class TierFairness:
     jain_allocation_ratio: float | None
     teams: tuple[TeamFairness, ...]
     usage_known: float | None = None
+    dark: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +196,8 @@ class TierStatement:
 class Statement:
     """A team's week, from Monday to Monday of the report zone, and the weeks beside it.
 
+    `known_hours` are those of the tier of which least is known; where there is none to tell of,
+    those in which the team is known to have had to do with none.
     `previous` and `next` are Mondays; None where there is nothing before, or it has not begun.
     `hours_kept` says whether all its hours are still there: who held GPUs idle while the team was
     denied is told by them alone.
@@ -202,6 +208,7 @@ class Statement:
     week: date
     window: Window
     tiers: tuple[TierStatement, ...]
+    known_hours: int
     previous: date | None
     next: date | None
     hours_kept: bool = True

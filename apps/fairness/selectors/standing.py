@@ -54,7 +54,7 @@ def team_standing(
     """Return where a team stands, on these tiers or on all; nowhere, where there is no such team.
 
     What `fairness_rows` tells of it, but for its waits, in a small part of the time. Sums of GPUs
-    of teams, which everybody may see: `visibility` narrows nothing. At most 13 queries.
+    of teams, which everybody may see: `visibility` narrows nothing. At most 14 queries.
     """
     pk = next((pk for pk, name in team_names().items() if name == team), None)
     if pk is None:

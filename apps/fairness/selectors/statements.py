@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from datetime import date, datetime, timedelta
 
-from django.db.models import Count, Sum
+from django.db.models import Count, Q, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -17,6 +17,7 @@ from apps.fairness.selectors.loans import Loans, loans_of
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import Statement, TierStatement
 from apps.fairness.selectors.sums import TeamSums, TierSums, parts_of, team_sums, tier_sums
+from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
 
 _WEEK = timedelta(days=7)
@@ -30,9 +31,11 @@ class UnknownTeam(Exception):
 def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -> Statement:
     """Return a team's week: of each tier that it had to do with its figures and a sentence.
 
+    With those that it was entitled to in the week so far it had, whatever is known of them.
+
     `week` is any day of it. Who held GPUs idle while the team was denied is told as long as hours
     are kept. Sums of GPUs of teams, which everybody may see: `visibility` narrows nothing.
-    Raises UnknownTeam. At most 16 queries, and one for each tier in which it was denied anything.
+    Raises UnknownTeam. At most 18 queries, and one for each tier in which it was denied anything.
     """
     names = team_names()
     pk = next((pk for pk, name in names.items() if name == team), None)
@@ -41,13 +44,15 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
     zone = report().zone
     monday = week - timedelta(days=week.weekday())
     window = Window(day_start(monday, zone), day_start(monday + _WEEK, zone))
+    tiers, known = _tiers(pk, names, window, now)
     earlier = FairDate.objects.filter(day__lt=monday).exists()
     return Statement(
         team_id=pk,
         team=team,
         week=monday,
         window=window,
-        tiers=tuple(_tiers(pk, names, window)),
+        tiers=tuple(tiers),
+        known_hours=known,
         previous=monday - _WEEK if earlier else None,
         next=monday + _WEEK if monday + _WEEK <= day_of(now, zone) else None,
         hours_kept=not FairDate.objects.filter(
@@ -56,10 +61,14 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
     )
 
 
-def _tiers(team: int, names: Mapping[int, str], window: Window) -> list[TierStatement]:
+def _tiers(
+    team: int, names: Mapping[int, str], window: Window, now: datetime
+) -> tuple[list[TierStatement], int]:
+    """Return the tiers that a team had to do with, and how many hours are known of all of them."""
     tiers, parts = tier_names(), parts_of(window)
     of_tiers, of_teams = tier_sums(parts, tiers), team_sums(parts, tiers, team=team)
-    concerned = [tier for tier in tiers if team in of_teams[tier]]
+    entitled = _entitled(team, window, now)
+    concerned = [tier for tier in tiers if team in of_teams[tier] or tier in entitled]
     loans = loans_of(parts, concerned, team=team)
     idle = _idle_beside(team, window, concerned, names)
     found = []
@@ -71,13 +80,36 @@ def _tiers(team: int, names: Mapping[int, str], window: Window) -> list[TierStat
                 names[team],
                 tiers[tier],
                 own.known,
-                of_teams[tier][team],
+                of_teams[tier].get(team, TeamSums()),
                 _parts(team, loans[tier], names),
                 idle.get(tier, []),
             )
         words = None if figures is None else sentence(figures, watched=own.watched > 0)
         found.append(TierStatement(tiers[tier], own.hours(), figures, words))
-    return found
+    return found, _known(of_tiers, concerned)
+
+
+def _entitled(team: int, window: Window, now: datetime) -> set[int]:
+    """Return the tiers that a team was entitled to anything of in a window, so far. One query."""
+    lasts = Q(valid_to__isnull=True) | Q(valid_to__gt=window.start)
+    something = Q(gpus__gt=0) | Q(weight__gt=0)
+    own = Entitlement.objects.filter(
+        lasts, something, team=team, valid_from__lt=min(window.end, now)
+    )
+    if window.start >= now:
+        return set()
+    return set(own.order_by().values_list("tier_id", flat=True))
+
+
+def _known(of_tiers: Mapping[int, TierSums], concerned: Collection[int]) -> int:
+    """Return the known hours of the tier of which least is known.
+
+    Of a team that had to do with none, it is known in hours that miss no tier's facts.
+    """
+    if concerned:
+        return min(of_tiers.get(tier, TierSums()).known for tier in concerned)
+    told = max((own.known + own.missing for own in of_tiers.values()), default=0)
+    return told - max((own.missing for own in of_tiers.values()), default=0)
 
 
 def _figures(

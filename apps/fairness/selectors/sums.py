@@ -3,12 +3,15 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Q, QuerySet, Sum
 
+from apps.clusters.domain.calendar import hour_floor
 from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.models import (
     FairDate,
@@ -108,13 +111,17 @@ def cover_of(window: Window) -> Cover:
 
 
 def parts_of(window: Window) -> Parts:
-    """Return how to read a window. One query."""
+    """Return how to read a window. Two queries, at most."""
     return conditions_of(cover_of(window))
 
 
 def conditions_of(cover: Cover) -> Parts:
+    """Return how to read what a window is made of. One query, at most."""
     days = [day for day, _, _ in cover.days]
-    hours = [hour for start, end in cover.gaps for hour in _hours(start, end)]
+    hours: list[datetime] = []
+    if cover.gaps:
+        zone = report().zone
+        hours = [hour for start, end in cover.gaps for hour in _hours(start, end, zone)]
     by_span = _any("hour", cover.gaps)
     return Parts(
         days=_any("day", _runs(days)),
@@ -124,9 +131,12 @@ def conditions_of(cover: Cover) -> Parts:
     )
 
 
-def _hours(start: datetime, end: datetime) -> Iterator[datetime]:
-    """Yield the hours of facts that begin from `start` on, before `end`."""
-    hour = start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+def _hours(start: datetime, end: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """Yield the hours of facts that begin from `start` on, before `end`.
+
+    They are counted from local midnight: in a zone at :30 they begin at half past.
+    """
+    hour = hour_floor(start, zone)
     if hour < start:
         hour += _HOUR
     while hour < end:

@@ -16,7 +16,7 @@ from apps.fairness.selectors.rows import (
 )
 from apps.fairness.selectors.sums import Parts, TeamSums, TierSums, parts_of, team_sums, tier_sums
 from apps.fairness.selectors.usage_factor import usage_factor_of_teams
-from apps.fairness.selectors.waits import TeamWaits, team_waits
+from apps.fairness.selectors.waits import TeamWaits, dark_tiers, team_waits
 from apps.usage.domain.amounts import hours
 
 EVERYTHING_FAIR = FairnessFilters()
@@ -34,7 +34,7 @@ def fairness_rows(
     """Return each tier of which anything is known in the window, with its teams, by name.
 
     Tiers are in the catalog's order. Sums of GPUs at the level of a team, which everybody may
-    see: `visibility` narrows nothing. Hours that were not computed yet are in no sum. At most 20
+    see: `visibility` narrows nothing. Hours that were not computed yet are in no sum. At most 24
     queries.
     """
     tiers, parts = tier_names(filters.tier), parts_of(window)
@@ -55,6 +55,7 @@ def tier_rows(
     """Return the rows of tiers (id → name) whose teams' sums were read already."""
     of_tiers = tier_sums(parts, tiers)
     waits = team_waits(window, tiers, now=now)
+    dark = dark_tiers(window, tiers, now=now)
     factors = usage_factor_of_teams(min(window.end, now), now=now)
     found = []
     for tier, name in tiers.items():
@@ -71,12 +72,15 @@ def tier_rows(
                 own.known,
                 waits.get((tier, team), _NO_WAITS),
                 factors.of_teams.get(team),
+                dark=tier in dark,
             )
             for team in {*sums, *asked}
         ]
         shown = (row for row in rows if not filters.team or row.team in filters.team)
         ordered = tuple(sorted(shown, key=_by_name))
-        found.append(_tier_row(name, own, sums, ordered, usage_known=factors.known))
+        found.append(
+            _tier_row(name, own, sums, ordered, usage_known=factors.known, dark=tier in dark)
+        )
     return found
 
 
@@ -92,6 +96,8 @@ def _team_row(
     known: int,
     waits: TeamWaits,
     factor: float | None,
+    *,
+    dark: bool,
 ) -> TeamFairness:
     p50, p95 = waits.percentiles()
     entitlement = hours(sums.entitlement)
@@ -113,7 +119,7 @@ def _team_row(
         wait_p50_seconds=p50,
         wait_p95_seconds=p95,
         waits_ended=waits.ended.total(),
-        waiting_now=waits.waiting_now,
+        waiting_now=None if dark and not waits.waiting_now else waits.waiting_now,
         gave_up=waits.gave_up,
         usage_factor=factor,
     )
@@ -126,6 +132,7 @@ def _tier_row(
     teams: tuple[TeamFairness, ...],
     *,
     usage_known: float | None,
+    dark: bool,
 ) -> TierFairness:
     index, ratio = jain_of(sums)
     return TierFairness(
@@ -141,6 +148,7 @@ def _tier_row(
         jain_allocation_ratio=ratio,
         teams=teams,
         usage_known=usage_known,
+        dark=dark,
     )
 
 

@@ -51,7 +51,7 @@ class _Day(NamedTuple):
 
 
 def changes(*, now: datetime) -> Changes:
-    """Return what is to be computed. Hours of which no cluster has facts are not.
+    """Return what is to be computed. Hours that no cluster has facts of, nor failed, are not.
 
     Nor are those whose day's hours were deleted. Looks at all there is once a day, else at what
     was written since the last look that was noted. At most some 17 queries, and six for each of

@@ -15,6 +15,7 @@ from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import Tier
 from apps.clusters.selectors import report
 from apps.fairness.domain.arrays import Array
+from apps.fairness.domain.hour_state import HourState
 from apps.fairness.domain.integrate import Measured, TierSlots, measure
 from apps.fairness.domain.whole import WholeSums, largest_loans, whole_sums
 from apps.fairness.models import FairDate, FairHour, FairLoan, FairPack, FairTierHour, FairWindow
@@ -127,7 +128,9 @@ def _write(hour: Window, known: HourKnown, edges: Sequence[float], waited: Waite
         waiting[tier][team].append((slot, amount))
     tiers = sorted({*known.capacity, *known.held, *known.promises, *waiting})
     measured = [
-        _measure(tier, known, edges, waiting[tier]) for tier in tiers if tier not in known.missing
+        _measure(tier, known, edges, waiting[tier])
+        for tier in tiers
+        if known.state(tier) != HourState.MISSING.value
     ]
     every = list(Tier.objects.order_by("pk").values_list("pk", flat=True))
     for model in (FairHour, FairTierHour, FairLoan):

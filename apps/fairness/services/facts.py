@@ -20,6 +20,7 @@ from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
 
 HAS_FACTS = frozenset({CollectionState.COMPLETE.value, CollectionState.PARTIAL.value})
+_FAILED = CollectionState.FAILED.value
 _NEAR = timedelta(days=7)
 """A cluster that had a tier so many days before or after has it, though its hour is missing."""
 _GAP = timedelta(seconds=GAP_SECONDS)
@@ -56,10 +57,12 @@ class HourKnown:
     """Tiers of which what waited was not watched all the hour."""
     mark: str
     """What stands for the promises."""
+    facts: bool = True
+    """Whether any cluster has facts; else nothing is judged."""
 
     def state(self, tier: int) -> str:
         """Return how much is known of a tier: the value of a HourState."""
-        if tier in self.missing:
+        if not self.facts or tier in self.missing:
             return HourState.MISSING.value
         return (HourState.PARTIAL if tier in self.partial else HourState.COMPLETE).value
 
@@ -71,7 +74,8 @@ class HourKnown:
 
 def read_hour(hour: Window) -> HourKnown:
     """Return what is known of an hour. At most ten queries."""
-    missing, partial, unwatched = _not_known(hour)
+    states = _states(hour)
+    missing, partial, unwatched = _not_known(hour, states)
     clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
     of_hour = Q(cluster__in=clusters, hour=hour.start)
     promised = read_promises(hour)
@@ -84,6 +88,7 @@ def read_hour(hour: Window) -> HourKnown:
         partial=partial,
         unwatched=unwatched,
         mark=promised.mark,
+        facts=not HAS_FACTS.isdisjoint(states.values()),
     )
 
 
@@ -107,10 +112,14 @@ def _held(of_hour: Q) -> dict[int, dict[int, HeldBy]]:
     return found
 
 
-def _not_known(hour: Window) -> tuple[set[int], set[int], set[int]]:
-    """Return the tiers of which facts are missing, are partial, and that were not watched."""
+def _states(hour: Window) -> dict[int, str]:
+    """Return the state of the hour's collection by cluster."""
     windows = CollectionWindow.objects.filter(hour=hour.start).order_by("pk")
-    states = dict(windows.values_list("cluster_id", "state"))
+    return dict(windows.values_list("cluster_id", "state"))
+
+
+def _not_known(hour: Window, states: Mapping[int, str]) -> tuple[set[int], set[int], set[int]]:
+    """Return the tiers of which facts are missing, are partial, and that were not watched."""
     of_clusters = _tiers_of(states, hour)
     watched = _watched(hour)
 
@@ -171,20 +180,24 @@ def _watched(hour: Window) -> set[int]:
 
 
 def collections_digests(hours: Q) -> dict[datetime, str]:
-    """Return a digest of the state of collections for each hour that any cluster has facts of.
+    """Return a digest of the state of collections for each hour that is to be computed.
 
-    `hours` is a condition on `hour`. It changes when a cluster's hour is collected, or collected
-    again. One query.
+    Those are the hours that any cluster has facts of, or failed to give: then it is to be said
+    that they are missing. `hours` is a condition on `hour`. The digest changes when a cluster's
+    hour is collected, or collected again; attempts that fail, however many, leave it as it is.
+    One query.
     """
     rows = CollectionWindow.objects.filter(hours)
     lines: dict[datetime, list[str]] = defaultdict(list)
-    collected = set()
+    tried = set()
     columns = ("hour", "cluster_id", "state", "collected_at")
     for hour, cluster, state, at in rows.order_by("hour", "cluster_id").values_list(*columns):
-        lines[hour].append(f"{cluster} {state} {at}")
-        if state in HAS_FACTS:
-            collected.add(hour)
-    return {hour: digest(lines[hour]) for hour in collected}
+        with_facts = state in HAS_FACTS
+        # An hour that failed waits in between for the next attempt.
+        lines[hour].append(f"{cluster} {state if with_facts else _FAILED} {at}")
+        if with_facts or state == _FAILED:
+            tried.add(hour)
+    return {hour: digest(lines[hour]) for hour in tried}
 
 
 def digest(lines: Iterable[str]) -> str:

@@ -1,16 +1,19 @@
 """What waits in clusters that left the catalog: nobody will look at it again."""
 
+import logging
 from datetime import datetime
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import DateTimeField, F, Value
 from django.db.models.functions import Greatest
 
 from apps.clusters.selectors import report
-from apps.clusters.services.retirement import end_ledger, retired_clusters
+from apps.clusters.services.retirement import end_ledger, lock_retired, retired_clusters
 from apps.pending.models import CauseSpell, Episode, Refreshed
 from apps.pending.selectors.known import known_until
 from apps.pending.services.days import first_summed
+
+logger = logging.getLogger(__name__)
 
 
 def end_retired(*, now: datetime) -> int:
@@ -26,11 +29,22 @@ def end_retired(*, now: datetime) -> int:
     lasting = Episode.objects.filter(cluster__in=clusters, until__isnull=True)
     waiting = set(lasting.order_by().values_list("cluster_id", flat=True).distinct())
     known = known_until() if waiting else {}
-    return sum(_end(pk, min(now, known.get(pk, now)), now) for pk in sorted(waiting))
+    return sum(_tried(pk, min(now, known.get(pk, now)), now) for pk in sorted(waiting))
+
+
+def _tried(cluster_id: int, at: datetime, now: datetime) -> int:
+    """End what waits in a cluster; one that cannot be done does not hold up the others."""
+    try:
+        return _end(cluster_id, at, now)
+    except DatabaseError:
+        logger.exception("what waits in cluster %d, which was let go, is not ended", cluster_id)
+        return 0
 
 
 @transaction.atomic
 def _end(cluster_id: int, at: datetime, now: datetime) -> int:
+    if not lock_retired(cluster_id):
+        return 0
     # Who refreshes the cluster just now keeps this lock while writing.
     row = Refreshed.objects.select_for_update().filter(cluster=cluster_id).first()
     moment = Value(at, output_field=DateTimeField())

@@ -132,6 +132,35 @@ def fill(
     return filled
 
 
+def together(parts: Sequence[Filled]) -> Filled:
+    """Return disjoint parts of one hour as one; what is not known of one is not of all."""
+    if len(parts) == 1:
+        return parts[0]
+    return Filled(
+        seconds=fsum(part.seconds for part in parts),
+        hard=round(fsum(part.hard for part in parts), _DIGITS),
+        used=_all_of(part.used for part in parts),
+        held=_all_of(part.held for part in parts),
+        pending=_all_of(part.pending for part in parts),
+        suppressed=_all_of(part.suppressed for part in parts),
+    )
+
+
+def _all_of(amounts: Iterable[float | None]) -> float | None:
+    total = sum_known(amounts)
+    return None if total is None else round(total, _DIGITS)
+
+
+def sum_known(amounts: Iterable[float | None]) -> float | None:
+    """Return the sum; None as soon as one of the amounts is not known."""
+    known: list[float] = []
+    for amount in amounts:
+        if amount is None:
+            return None
+        known.append(amount)
+    return fsum(known)
+
+
 def fill_queue(
     key: KeySpells,
     hour: float,

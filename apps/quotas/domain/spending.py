@@ -17,6 +17,8 @@ from apps.clusters.domain.window import Window
 from apps.quotas.domain.burn import Burn, DayUse, Spent, Usage, burn, used_up
 
 DAY_HOURS, WEEK_HOURS = 24, 168
+SETTLING = timedelta(hours=2)
+"""For how long a closed hour may be on its way: until then it is not missing."""
 _HOUR = timedelta(hours=1)
 NOTHING = Spent(0.0, 0.0)
 
@@ -43,10 +45,11 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHours:
-    """The known hours of an active cluster: starts of the first and last; None: none is known.
+    """The known hours of a cluster: starts of the first and last; None: none is known.
 
     `day` and `week` count those among the last 24 and 168 hours, `since` those from the start of
-    each period on.
+    each period on. `begun` is the first hour that was to be collected (else it is `first`), and
+    `ended` the end of the last one of a cluster that is retired.
     """
 
     first: datetime | None = None
@@ -54,19 +57,31 @@ class ClusterHours:
     day: int = 0
     week: int = 0
     since: Mapping[datetime, int] = field(default_factory=dict)
+    begun: datetime | None = None
+    ended: datetime | None = None
+
+    def expected(self, window: Window) -> int:
+        """Return how many whole hours of a window it was there: to be known, if all went well."""
+        begun = self.first if self.begun is None else self.begun
+        if begun is None:
+            return 0
+        end = window.end if self.ended is None else min(window.end, self.ended)
+        return max(0, (end - max(window.start, begun)) // _HOUR)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """Up to when anything is known, and how much of the time before is.
 
-    `whole_days` are the local days of the last weeks in which every hour of every cluster that
-    was known by then is, with their hours.
+    `clusters` are the active ones, `retired` those that were collected once. `whole_days` are the
+    local days of the last weeks in which every hour of every cluster that was known by then is,
+    with their hours.
     """
 
     end: datetime
     clusters: Mapping[str, ClusterHours]
     whole_days: tuple[tuple[date, float], ...] = ()
+    retired: Mapping[str, ClusterHours] = field(default_factory=dict)
 
     @property
     def until(self) -> datetime | None:
@@ -75,13 +90,23 @@ class Known:
         ends = [last + _HOUR for last in lasts if last is not None]
         return min(ends) if ends and len(ends) == len(lasts) else None
 
-    def coverage(self, window: Window) -> float | None:
-        """Return the known part of a period's hours so far, 0..1; None before its first."""
-        elapsed = round((min(self.end, window.end) - window.start) / _HOUR)
-        if elapsed <= 0 or not self.clusters:
+    def coverage(self, window: Window, *, at: datetime) -> float | None:
+        """Return the known part of a period's hours until `at`, 0..1; None before its first.
+
+        Of each cluster those count in which it was there, known or not; the hours before `at` that
+        are being collected still, where they are known.
+        """
+        closed = datetime.fromtimestamp(at.timestamp() // 3600 * 3600, at.tzinfo)
+        end = min(window.end, max(self.end, closed - SETTLING))
+        if end <= window.start:
             return None
-        known = sum(hours.since.get(window.start, 0) for hours in self.clusters.values())
-        return min(1.0, known / (elapsed * len(self.clusters)))
+        so_far = Window(window.start, end)
+        known = expected = 0
+        for hours in (*self.clusters.values(), *self.retired.values()):
+            there = hours.expected(so_far)
+            expected += there
+            known += min(there, hours.since.get(window.start, 0))
+        return known / expected if expected else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +161,29 @@ def whole_days(
             yield day, length
 
 
-def spent_of(amounts: Mapping[str, float], known: Mapping[str, int], *, hours: int) -> Spent:
+def spent_of(
+    amounts: Mapping[str, float],
+    known: Mapping[str, int],
+    *,
+    hours: int,
+    there: Mapping[str, int] | None = None,
+) -> Spent:
     """Return what `hours` come to at the pace of those that are known of each cluster.
 
-    One that lags is taken to have gone on as in its own known hours, not to have stood still. A
-    cluster that is not active any more, and so not among `known`, counts as it was.
+    One that lags is taken to have gone on as in its own known hours, not to have stood still; one
+    that joined in these hours, for as many as it was `there` (all of them, unless told). Where all
+    joined, it is the hours of the first of them. A cluster that is not active any more, and so not
+    among `known`, counts as it was.
     """
     if not any(known.values()):
         return NOTHING
-    rates = (amount / (known.get(name) or hours) for name, amount in amounts.items())
-    return Spent(fsum(rates) * hours, float(hours))
+    spans = {name: min(hours, (there or {}).get(name, hours)) for name in known}
+    total = fsum(
+        amount / known[name] * max(spans[name], known[name]) if known.get(name) else amount
+        for name, amount in amounts.items()
+    )
+    gone = amounts.keys() - known.keys()
+    return Spent(total, float(hours if gone else max(spans.values()) or hours))
 
 
 def _pace(one: Allowance, spending: Spending, known: Known, at: datetime) -> tuple[Spent, Spent]:
@@ -157,11 +195,21 @@ def _pace(one: Allowance, spending: Spending, known: Known, at: datetime) -> tup
     unknown = (at - known.end) / _HOUR
     if unknown < DAY_HOURS:
         hours = {name: own.day for name, own in known.clusters.items()}
-        day = spent_of(spending.last_day.get(one.purse, {}), hours, hours=DAY_HOURS)
+        there = _there(known, DAY_HOURS)
+        spent = spending.last_day.get(one.purse, {})
+        day = spent_of(spent, hours, hours=DAY_HOURS, there=there)
     if unknown < WEEK_HOURS:
         hours = {name: own.week for name, own in known.clusters.items()}
-        week = spent_of(spending.last_week.get(one.purse, {}), hours, hours=WEEK_HOURS)
+        there = _there(known, WEEK_HOURS)
+        spent = spending.last_week.get(one.purse, {})
+        week = spent_of(spent, hours, hours=WEEK_HOURS, there=there)
     return day, week
+
+
+def _there(known: Known, hours: int) -> dict[str, int]:
+    """Return in how many of the last hours each active cluster was there."""
+    window = Window(known.end - hours * _HOUR, known.end)
+    return {name: own.expected(window) for name, own in known.clusters.items()}
 
 
 def day_of_end(days: Sequence[tuple[date, float]], amount: float) -> tuple[date, float] | None:

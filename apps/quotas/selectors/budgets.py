@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, Max, Min, Q, QuerySet
+from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import day_of, day_start
@@ -62,13 +62,13 @@ def budget_rows(
     return _rows_of(at, teams, points=points and ranges, ranges=ranges)
 
 
-def in_full(rows: Sequence[BudgetRow], at: datetime) -> list[BudgetRow]:
+def in_full(rows: Sequence[BudgetRow], at: datetime, *, points: bool = True) -> list[BudgetRow]:
     """Return budgets that were read without ranges with these and their burn-down.
 
-    Queries as of `budget_rows`.
+    Without `points` they have no burn-down. Queries as of `budget_rows`.
     """
     teams = sorted({row.team for row in rows})
-    found = _rows_of(at, teams, points=True, ranges=True) if rows else []
+    found = _rows_of(at, teams, points=points, ranges=True) if rows else []
     by_name = {(row.team, row.period, row.allowance): row for row in found}
     return [by_name.get((row.team, row.period, row.allowance), row) for row in rows]
 
@@ -131,41 +131,65 @@ def known_hours(
     Without `pattern` no whole days are told, which takes a query less.
 
     `rows` have a cluster and an hour each: of what was collected, or priced. Up to when anything
-    is known says any cluster; how much is known, the active ones.
+    is known says any cluster, and so does how much is; until when all is, the active ones.
     """
     rows = rows.filter(hour__lte=at - _HOUR)
     last = rows.aggregate(last=Max("hour"))["last"]
     if last is None:
         return None
     end = last + _HOUR
-    clusters = _cluster_hours(rows, end, sorted({one.window.start for one in allowances}))
+    starts = sorted({one.window.start for one in allowances})
+    clusters, retired = _cluster_hours(rows, end, starts)
     if not pattern:
-        return Known(end, clusters)
+        return Known(end, clusters, retired=retired)
     of_pattern = rows.filter(hour__gte=_pattern_start(end, zone), cluster__active=True)
     counts = of_pattern.order_by("hour").values_list("hour").annotate(known=Count("pk"))
     before = day_of(end, zone)
-    return Known(
-        end, clusters, tuple(whole_days(counts, clusters.values(), before=before, zone=zone))
-    )
+    whole = tuple(whole_days(counts, clusters.values(), before=before, zone=zone))
+    return Known(end, clusters, whole, retired)
 
 
 def _cluster_hours(
     rows: QuerySet[Any], end: datetime, starts: Sequence[datetime]
-) -> dict[str, ClusterHours]:
-    """Return the known hours of each active cluster, of one without any too. Two queries."""
+) -> tuple[dict[str, ClusterHours], dict[str, ClusterHours]]:
+    """Return the known hours of each active and each retired cluster, also where none is known.
+
+    A cluster was there from its first hour that was to be collected on, one that is retired until
+    its last; of one that was never to be nothing is expected. Two queries.
+    """
     since = {f"since_{n}": Count("pk", filter=Q(hour__gte=start)) for n, start in enumerate(starts)}
-    counts = rows.filter(cluster__active=True).order_by().values_list("cluster__name").annotate(
+    counts = rows.order_by().values_list("cluster__name").annotate(
         first=Min("hour"),
         last=Max("hour"),
         day=Count("pk", filter=Q(hour__gte=end - _DAY)),
         week=Count("pk", filter=Q(hour__gte=end - _WEEK)),
         **since,
     )  # fmt: skip
-    names = Cluster.objects.filter(active=True).order_by("name").values_list("name", flat=True)
-    found = {name: ClusterHours() for name in names}
-    for name, first, last, day, week, *by_start in counts:
-        found[name] = ClusterHours(first, last, day, week, dict(zip(starts, by_start, strict=True)))
-    return found
+    known = {name: rest for name, *rest in counts}
+    active: dict[str, ClusterHours] = {}
+    retired: dict[str, ClusterHours] = {}
+    for name, is_active, begun, latest in _there():
+        first, last, day, week, *by_start = known.get(name, (None, None, 0, 0))
+        (active if is_active else retired)[name] = ClusterHours(
+            *(first, last, day, week),
+            since=dict(zip(starts, by_start or [0] * len(starts), strict=True)),
+            # What is known may be kept longer than the notes of its collection are.
+            begun=min((at for at in (begun, first) if at is not None), default=None),
+            ended=None
+            if is_active
+            else max((at + _HOUR for at in (latest, last) if at is not None), default=None),
+        )
+    return active, retired
+
+
+def _there() -> QuerySet[Cluster, tuple[str, bool, datetime | None, datetime | None]]:
+    """Return each cluster's name, whether it is active, its first and last hour to collect."""
+    hours = CollectionWindow.objects.filter(cluster=OuterRef("pk"))
+    rows = Cluster.objects.order_by("name").annotate(
+        begun=Subquery(hours.order_by("hour").values("hour")[:1]),
+        latest=Subquery(hours.order_by("-hour").values("hour")[:1]),
+    )
+    return rows.values_list("name", "active", "begun", "latest")
 
 
 def burn_rows(
@@ -237,7 +261,8 @@ def _row(
         exhausted_at_late=found.exhausted_at_late,
         as_of=None if known is None else known.end,
         known_until=None if known is None else known.until,
-        coverage_ratio=None if known is None else known.coverage(one.window),
+        coverage_ratio=None if known is None else known.coverage(one.window, at=at),
+        at=at,
         points=points,
     )
 

@@ -18,7 +18,7 @@ from apps.quotas.domain.asked import QueueUse, kueue_use, volcano_use
 from apps.quotas.domain.headroom import Asking, Limit, counts, headroom, scope_words
 from apps.quotas.domain.keys import Counting, Source, reachable_tiers
 from apps.quotas.domain.limits import QueueLimit
-from apps.quotas.domain.saturation import KeyId
+from apps.quotas.domain.saturation import KeyId, sum_known
 from apps.quotas.domain.trend import full_at
 from apps.quotas.selectors.held import OpenPods, lives_by_owner, open_pods
 from apps.quotas.selectors.observed import Observed, Present, present
@@ -127,17 +127,21 @@ def _sum(world: "_World", team: str, resource: str, rows: Sequence[Observed]) ->
         unit=rows[0].meaning.unit,
         tiers=world.tiers(rows[0]),
         hard=fsum(one.hard for one in rows),
-        used=fsum(one.used or 0.0 for one in rows),
-        held=fsum(_held(world, one) for one in rows),
-        suppressed=fsum(world.suppressed(one) for one in rows),
+        used=sum_known(one.used for one in rows),
+        held=sum_known(_held(world, one) for one in rows),
+        suppressed=sum_known(_suppressed(world, one) for one in rows),
         as_of=min((one.as_of for one in rows if one.as_of is not None), default=None),
         stale=any(one.stale for one in rows),
     )
 
 
-def _held(world: "_World", one: Observed) -> float:
+def _held(world: "_World", one: Observed) -> float | None:
     """Return what is held of a key of a quota; of the last summed hour where nobody watches."""
-    return (one.amounts[1] if one.amounts else world.asked(one)[0]) or 0.0
+    return one.amounts[1] if one.amounts else world.asked(one)[0]
+
+
+def _suppressed(world: "_World", one: Observed) -> float | None:
+    return one.amounts[3] if one.amounts else world.suppressed(one)
 
 
 # ---------------------------------------------------------------- what is there

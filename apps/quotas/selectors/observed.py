@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from django.db.models import Max, Sum
+from django.db.models import Case, Count, Max, Sum, When
+from django.db.models.lookups import Exact
 
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.sightings import (
@@ -210,7 +211,8 @@ def _summed(found: Present, clusters: Sequence[int], at: datetime, named: Collec
 def _last_hours(clusters: Sequence[int], at: datetime) -> Iterator[tuple[Any, ...]]:
     """Yield (cluster, end, source, namespace, name, key, amounts…) of last summed hours.
 
-    A namespace that moved within the hour has a row for each team: they are summed. Two queries.
+    A namespace that moved within the hour has a row for each team: they are summed; an amount that
+    is not known of one is not of the hour. Two queries.
     """
     last = QuotaHour.objects.filter(cluster_id__in=clusters, hour__lt=at).order_by()
     hours = dict(last.values_list("cluster_id").annotate(last=Max("hour")))
@@ -220,11 +222,16 @@ def _last_hours(clusters: Sequence[int], at: datetime) -> Iterator[tuple[Any, ..
     names = ("key__source", "key__namespace", "key__name", "key__key")
     amounts = ("seconds", "hard", "used", "held", "pending", "suppressed")
     sums = rows.order_by().values_list("cluster_id", "hour", *names).annotate(
-        **{f"sum_{name}": Sum(name) for name in amounts}
+        **{f"sum_{name}": _sum_known(name) for name in amounts}
     )  # fmt: skip
     for pk, hour, *rest in sums.order_by("key_id"):
         if hours[pk] == hour:
             yield pk, hour + _HOUR, *rest
+
+
+def _sum_known(name: str) -> Case:
+    """Return the sum of a column, null where it is null in one row: a database leaves that out."""
+    return Case(When(Exact(Count(name), Count("pk")), then=Sum(name)))
 
 
 def _renew(one: Observed, until: datetime, hard: float, amounts: Sequence[float | None]) -> None:

@@ -83,6 +83,7 @@ class QuotaRow:
 class QuotaSum:
     """What the ResourceQuotas of a team's namespaces allow of a resource, and what they count.
 
+    Amounts are None where that of one quota is not known: the rest alone would be too little.
     `as_of` is that of the quota that is longest not vouched for; `stale` that one is not now.
     """
 
@@ -91,15 +92,17 @@ class QuotaSum:
     unit: str
     tiers: tuple[str, ...]
     hard: float
-    used: float
-    held: float
-    suppressed: float
+    used: float | None
+    held: float | None
+    suppressed: float | None
     as_of: datetime | None = None
     stale: bool = False
 
     @property
     def saturation_ratio(self) -> float | None:
-        return self.used / self.hard if self.hard > 0 else None
+        if self.used is None or self.hard <= 0:
+            return None
+        return self.used / self.hard
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +176,9 @@ class BudgetRow:
     Rates are against an even pace: 1.0 lands exactly on the allowance; None before the first
     closed hour. `points` is the burn-down by local day, `as_of` the end of the last closed hour of
     any cluster, `known_until` that of the one that lags most (None: of one nothing is known).
-    `coverage_ratio` is the known part of the period's hours so far, of all clusters; below 1 what
-    is used is more than `used`, and `exhausted_at` too late. None before its first closed hour.
+    `coverage_ratio` is the known part of the period's hours until `at`, the moment of reading, of
+    all clusters while they were there; below 1 what is used is more than `used`, and `exhausted_at`
+    too late. None before its first closed hour.
     """
 
     team: str
@@ -194,6 +198,7 @@ class BudgetRow:
     points: tuple[BurnPoint, ...] = ()
     known_until: datetime | None = None
     coverage_ratio: float | None = None
+    at: datetime | None = None
 
     @property
     def at_least(self) -> bool:

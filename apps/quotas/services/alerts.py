@@ -41,7 +41,9 @@ _FIELDS = ("team__name", "unit", "period", "period_start", "kind", "threshold")
 
 def note_budget_alerts(*, now: datetime, thresholds: Iterable[float] = THRESHOLDS) -> int:
     """Note what GPU-hour budgets have come to since; return how many alerts are new."""
-    return note_alerts(budget_rows(now, visibility=EVERYTHING), now=now, thresholds=thresholds)
+    # Neither burn-downs nor the range of an end is alerted on: no day of what lasts is read.
+    rows = budget_rows(now, visibility=EVERYTHING, points=False, ranges=False)
+    return note_alerts(rows, now=now, thresholds=thresholds)
 
 
 def note_alerts(

@@ -1,12 +1,13 @@
 """How full every quota key was in each closed hour: from the ledger into rows."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F, OuterRef, Q, Subquery
 
 from apps.clusters.domain.window import SLOT_SECONDS, Window
@@ -17,7 +18,7 @@ from apps.clusters.selectors import team_spans
 from apps.clusters.services.catalog import team_finder_at
 from apps.clusters.services.retention import SIGHTINGS_KEPT
 from apps.quotas.domain.keys import Counting, Source
-from apps.quotas.domain.saturation import Filled, KeyId, KeySpells, fill, fill_queue
+from apps.quotas.domain.saturation import Filled, KeyId, KeySpells, fill, fill_queue, together
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.services.inputs import Inputs, read_inputs
 from apps.usage.domain.collection import CollectionState
@@ -75,8 +76,8 @@ def roll_window(
 def roll_hours(*, now: datetime, source: MetricsSource | None = None) -> int:
     """Sum the hours that were collected and not summed since, newest first; return how many.
 
-    Some days of each cluster at a time. A cluster whose source does not answer is left for the
-    next time.
+    Some days of each cluster at a time. A cluster whose source does not answer, or whose hours
+    cannot be summed, is left for the next time and keeps no other from it.
     """
     rolled = 0
     for cluster_id in (
@@ -88,6 +89,13 @@ def roll_hours(*, now: datetime, source: MetricsSource | None = None) -> int:
             except (SourceUnavailable, SourceRejected) as error:
                 logger.warning("quotas of cluster %s at %s: %s", cluster_id, window.start, error)
                 break
+            except (OperationalError, InterfaceError):
+                raise
+            except Exception:
+                logger.exception(
+                    "quotas of cluster %s at %s could not be summed", cluster_id, window.start
+                )
+                continue
             rolled += round(window.seconds / 3600)
     return rolled
 
@@ -141,11 +149,15 @@ def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_Row]:
     team_of = team_finder_at(hour.start)
     for id_, key in sorted(inputs.keys.items()):
         if id_.source == Source.RESOURCE_QUOTA:
+            of_teams: dict[int, list[Filled]] = defaultdict(list)
             for span in spans[id_.namespace]:
                 part = Window(span.start, span.end)
                 filled = _quota(key, hour, part, inputs, watched=watched)
                 if filled is not None:
-                    yield _Row(id_, span.team_id, filled, kept=False)
+                    of_teams[span.team_id].append(filled)
+            # A namespace may leave a team and come back within the hour: that is one row of it.
+            for team_id, parts in of_teams.items():
+                yield _Row(id_, team_id, together(parts), kept=False)
         else:
             filled = _queue(key, start, inputs, known=watched and recent)
             if filled is not None:

@@ -79,10 +79,19 @@ def highest(slots: Iterable[str], devices: int) -> str:
     """Return each device's highest class over slots, as letters; empty where none tells.
 
     Only slots in which all devices were seen can be told device by device: there their order,
-    that of their UUIDs, is always the same.
+    that of their UUIDs, is always the same. Of a slot that misses one it is not known which: where
+    more were active in it than are known to have been, one of the others was, and none tells.
     """
-    whole = [slot for slot in slots if len(slot) == devices]
-    return "".join(map(max, zip(*whole, strict=True)))
+    seen = list(slots)
+    whole = [slot for slot in seen if len(slot) == devices]
+    letters = "".join(map(max, zip(*whole, strict=True)))
+    known = _active(letters)
+    return "" if any(_active(slot) > known for slot in seen if len(slot) != devices) else letters
+
+
+def _active(letters: str) -> int:
+    """Return how many devices did more than flicker."""
+    return sum(letter >= LETTERS[_FIRST_STEP] for letter in letters)
 
 
 def most_active_first(pods: Mapping[str, str]) -> list[int]:

@@ -58,19 +58,18 @@ def week_href(team: str, week: date | None, query: Query) -> str | None:
 class Coverage:
     """Of when a statement is, and how many of its hours are in every figure.
 
-    `passed` hours are over; `known` are those of the tier of which least is known, None where the
-    team has to do with none.
+    `passed` hours are over; `known` are those of the tier of which least is known.
     """
 
     made: str
     start: str
     end: str
     passed: int
-    known: int | None
+    known: int
 
     @property
     def whole(self) -> bool:
-        return self.known is not None and self.known >= self.passed
+        return 0 < self.passed <= self.known
 
 
 def coverage_of(found: Statement, now: datetime, zone: ZoneInfo) -> Coverage:
@@ -81,7 +80,7 @@ def coverage_of(found: Statement, now: datetime, zone: ZoneInfo) -> Coverage:
         start=_moment(found.window.start, zone),
         end=_moment(found.window.end, zone),
         passed=max(0, passed // _HOUR),
-        known=min((tier.hours.known for tier in found.tiers), default=None),
+        known=found.known_hours,
     )
 
 
@@ -90,7 +89,18 @@ def _moment(at: datetime, zone: ZoneInfo) -> str:
     return f"{local:%a} {local.day} {local:%b %Y %H:%M}"
 
 
-def figures_table(found: Statement, reading: Reading) -> Table:
+def nothing_of(coverage: Coverage) -> str:
+    """Return what to say where the team had to do with no tier: only as much as is known."""
+    said = "was entitled to nothing in this week, asked for nothing and held nothing"
+    if coverage.whole:
+        return f"This team {said}."
+    if coverage.known:
+        hours = f"{coverage.known} hour{'' if coverage.known == 1 else 's'} of it"
+        return f"This team {said}, as far as it is known: that is {hours}."
+    return "No hour of this week is known."
+
+
+def figures_table(found: Statement, coverage: Coverage, reading: Reading) -> Table:
     """Return the figures of the week, a line per tier."""
     return Table(
         id="figures",
@@ -98,7 +108,7 @@ def figures_table(found: Statement, reading: Reading) -> Table:
         columns=(Column("tier", "Tier"), *_AMOUNTS, *HOURS),
         rows=[_row(tier, reading) for tier in found.tiers],
         zone=reading.choice.zone,
-        empty="This team was entitled to nothing in this week, asked for nothing and held nothing.",
+        empty=nothing_of(coverage),
     )
 
 
@@ -116,7 +126,7 @@ def _amounts(figures: TeamFigures | None) -> dict[str, Value]:
     return {column.key: nano(getattr(figures, column.key)) for column in _AMOUNTS}
 
 
-def others_table(found: Statement, reading: Reading) -> Table:
+def others_table(found: Statement, coverage: Coverage, reading: Reading) -> Table:
     """Return who lent, who borrowed, and who held idle what the team was denied."""
     rows = []
     for tier in found.tiers:
@@ -138,20 +148,26 @@ def others_table(found: Statement, reading: Reading) -> Table:
         ),
         rows=rows,
         zone=reading.choice.zone,
-        empty=_nobody(found),
+        empty=_nobody(found, coverage),
         note=_others_note(found) if rows else "",
     )
 
 
-def _nobody(found: Statement) -> str:
+def _nobody(found: Statement, coverage: Coverage) -> str:
+    """Return what to say where nobody else had to do with the team's week, of the known hours."""
+    if not coverage.known and not any(tier.hours.known for tier in found.tiers):
+        return "No hour of this week is known, nor who borrowed, lent or held GPUs idle in it."
+    moved = "Nothing was borrowed or lent"
+    if not coverage.whole:
+        moved = "In the hours that are known nothing was borrowed or lent"
     if not found.hours_kept:
-        return f"Nothing was borrowed or lent. {_FORGOTTEN}"
+        return f"{moved}. {_FORGOTTEN}"
     if any(tier.hours.watched < tier.hours.known for tier in found.tiers):
         return (
-            "Nothing was borrowed or lent. Nobody is known to have held idle what it was denied; "
+            f"{moved}. Nobody is known to have held idle what it was denied; "
             "in some hours nobody watched what waited."
         )
-    return "Nothing was borrowed or lent, and nobody held idle what it was denied."
+    return f"{moved}, and nobody held idle what it was denied."
 
 
 def _others_note(found: Statement) -> str:

@@ -141,8 +141,18 @@ def team_table(tier: TierFairness, reading: Reading) -> Table:
         zone=reading.choice.zone,
         empty="No team is entitled to any of this tier, and none held or asked for it.",
         page_length=PER_PAGE,
-        note=_usage_note(tier.usage_known) if teams else "",
+        note=_notes(tier) if teams else "",
     )
+
+
+def _notes(tier: TierFairness) -> str:
+    """Return what is not known of the rows."""
+    waits = (
+        "It is not known what waits in a cluster of this tier: at least so many wait, or waited "
+        "at the end."
+    )
+    notes = (waits if tier.dark else "", _usage_note(tier.usage_known))
+    return " ".join(note for note in notes if note)
 
 
 def _usage_note(known: float | None) -> str:

@@ -48,10 +48,9 @@ class Sum:
 
     def add(self, row: CostRow) -> None:
         self.gpu_hours += row.gpu_hours
-        if row.cost is None:
+        if row.lacks_price:
             self.unpriced += row.gpu_hours
-        else:
-            self.cost += row.cost
+        self.cost += row.cost or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +221,7 @@ def _change(now: int, before: int | None) -> Change | None:
 
 def unpriced_of(rows: Sequence[CostRow]) -> int:
     """Return the nano-GPU-hours that have no price."""
-    return sum(row.gpu_hours for row in rows if row.cost is None)
+    return sum(row.gpu_hours for row in rows if row.lacks_price)
 
 
 # ---------------------------------------------------------------- tables

@@ -58,7 +58,10 @@ def as_closed(
 
     One that was made anew and is not what was closed says so in its name.
     """
-    file = make()
+    try:
+        file = make()
+    except GroupingRefused as refusal:
+        return refused(f"This cannot be had over this window: {refusal}.")
     copy = closed_copy(period, format_, now=now)
     named = name if copy.as_closed else f"{name}-NOT-as-closed"
     return _sent(copy.binary, file, format_, named)

@@ -70,7 +70,7 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "restarts": ("restarts", Format.COUNT, ""),
     "finished_after_restart": ("runs that finished after one", Format.COUNT, ""),
     "hard": ("quota allows", Format.NUMBER, ""),
-    "peak_used": ("most that was used, by the hour", Format.NUMBER, ""),
+    "peak_used": ("most that was used at once", Format.NUMBER, ""),
     "unallocated_gpus": ("stood empty in the tier", Format.NUMBER, "GPUs"),
     "cards": ("cards", Format.COUNT, ""),
     "stranded_slices_now": ("slices stranded now", Format.COUNT, "of a card"),
@@ -80,6 +80,7 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "gpus_per_node": ("GPUs of a node", Format.COUNT, ""),
 }
 UNPRICED = "unpriced"
+_NOT_TOLD = "This cannot be told: not everything since was priced, or not at comparable prices."
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +167,8 @@ def money(amount: Decimal | None, currency: str | None) -> str:
 
 def _hrefs(row: RecommendationRow, query: Query) -> dict[str, str | None]:
     kind, _, name = row.workload.partition("/")
-    of_quota = row.kind == Kind.UNUSED_QUOTA
     workload = None
-    if name and not of_quota:
+    if name and row.kind not in (Kind.UNUSED_QUOTA, Kind.EMPTY_NODES):
         parts = {"cluster": row.cluster, "namespace": row.namespace, "kind": kind, "name": name}
         workload = href("workload", query, **parts)
     return {
@@ -203,8 +203,9 @@ def _followed(row: RecommendationRow) -> list[str]:
     if row.state not in (State.ACCEPTED, State.DONE):
         return []
     if row.cost_before is None or row.days_before is None:
-        return ["Whether its saving comes is not looked at: no cost of its own would show it."]
-    said = [_VERDICTS.get(row.verdict, _VERDICTS[Verdict.TOO_EARLY])]
+        return ["Whether its saving comes cannot be told: its own cost before is not known."]
+    not_told = _NOT_TOLD if row.days_after is not None else _VERDICTS[Verdict.TOO_EARLY]
+    said = [_VERDICTS.get(row.verdict, not_told)]
     if row.saved_per_month is not None:
         said[0] += f" It costs {money(row.saved_per_month, row.currency)} a month less than before."
     said.append(_cost("Before", row.cost_before, row.days_before, row.currency))

@@ -38,6 +38,8 @@ def pace_of(row: BudgetRow, zone: ZoneInfo) -> Pace:
     pace = _pace(row, zone)
     if not row.at_least or row.burn_rate is None:
         return pace
+    if pace.state == "waiting":
+        return Pace(pace.word, f"{pace.text} {_missing(row, zone)}", pace.state)
     # More was used than is known: that a budget lasts is not certain, that it does not is.
     sure = pace.state != "complete"
     return Pace(
@@ -53,17 +55,25 @@ def _missing(row: BudgetRow, zone: ZoneInfo) -> str:
     if row.known_until is None:
         return f"{told}, of one cluster none."
     if row.as_of is not None and row.known_until < row.as_of:
-        return f"{told}, of every cluster until {row.known_until.astimezone(zone):%d %b %H:%M}."
+        return f"{told}, of every cluster until {_hour(row.known_until, zone)}."
     return f"{told}."
 
 
 def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
     if row.burn_rate is None:
+        if row.coverage_ratio == 0:
+            return Pace("not known", "Nothing of this period is known.", "waiting")
         return Pace("not begun", "No hour of this period is closed yet.", "waiting")
     if row.used >= row.allowance:
         over = f"{row.used - row.allowance:,.0f} {_unit(row)} over"
         since = f"Used up on {_day(row.exhausted_at, zone)}" if row.exhausted_at else "Used up"
         return Pace("used up", f"{since}; {over}.", "failed")
+    if row.burn_rate_7d is None:
+        return Pace("not known", f"How it goes on is not known{_after(row, zone)}.", "waiting")
+    if row.exhausted_at is not None and row.at is not None and row.exhausted_at <= row.at:
+        day = _day(row.exhausted_at, zone)
+        text = f"Probably used up since {day}, at the pace before: what was used is not known"
+        return Pace("not certain", f"{text}{_after(row, zone)}.", "partial")
     if row.exhausted_at is not None:
         return Pace(
             "too fast",
@@ -75,6 +85,14 @@ def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
         text = f"Lasts at the pace of the last days; if days are as high as they get, until {early}"
         return Pace(_steady(row.burn_rate), f"{text}.", "complete")
     return Pace(_steady(row.burn_rate), "Lasts to the end of the period.", "complete")
+
+
+def _after(row: BudgetRow, zone: ZoneInfo) -> str:
+    return "" if row.as_of is None else f" after {_hour(row.as_of, zone)}"
+
+
+def _hour(at: datetime, zone: ZoneInfo) -> str:
+    return f"{at.astimezone(zone):%d %b %H:%M}"
 
 
 def _steady(rate: float) -> str:
@@ -141,7 +159,11 @@ _COLUMNS = (
     Column("as_of", "As of", Format.HOUR, "", "the end of the last closed hour"),
     Column("known_until", "All known until", Format.HOUR, "", "that of the cluster that lags most"),
     Column(
-        "coverage_ratio", "Known", Format.RATIO, "%", "known hours ÷ hours so far, all clusters"
+        "coverage_ratio",
+        "Known",
+        Format.RATIO,
+        "%",
+        "known hours ÷ hours so far, of all clusters while they were there",
     ),
 )
 

@@ -246,6 +246,8 @@ def _of_sums(rows: Sequence[QuotaSum]) -> str:
     if not rows:
         return ""
     told = "ResourceQuotas without scopes, of all clusters. Everybody may see these sums."
+    if any(None in (row.used, row.held, row.suppressed) for row in rows):
+        told += " A sum is not known (–) where a part of it is not."
     if not any(row.stale for row in rows):
         return told
     return f"{told} Of clusters that nobody watches now they are as old as the last column says."

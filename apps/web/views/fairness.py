@@ -103,19 +103,21 @@ def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
     except fairness.UnknownTeam:
         raise Http404(f"There is no team “{name}”.") from None
     last = found.week + timedelta(days=6)
+    coverage = statement.coverage_of(found, reading.now, reading.choice.zone)
     return respond(
         request,
         reading,
         "statement",
         tables=[
-            statement.figures_table(found, reading),
-            statement.others_table(found, reading),
+            statement.figures_table(found, coverage, reading),
+            statement.others_table(found, coverage, reading),
         ],
         found=found,
         last=last,
         problem=problem,
         runs=found.window.end > reading.now,
-        coverage=statement.coverage_of(found, reading.now, reading.choice.zone),
+        coverage=coverage,
+        nothing=statement.nothing_of(coverage),
         caveats=overview.caveats_of([one.hours for one in found.tiers]),
         team_href=href("team", reading.query, name=name),
         previous_href=statement.week_href(name, found.previous, reading.query),

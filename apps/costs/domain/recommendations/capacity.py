@@ -1,7 +1,9 @@
 """Rules about capacity itself: quota that nobody uses, MIG layouts that strand, empty nodes."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import floor
+from dataclasses import replace
+from math import ceil, fsum
 
 from apps.clusters.domain.mig import Geometry, Part, part_of
 from apps.costs.domain.recommendations import patches
@@ -26,6 +28,9 @@ HOURS_PER_WEEK = 168
 LEAST_WEEKS = 3
 SHORTEST_STRETCH_HOURS = 4
 """A node that is empty for less than this is not worth being sent away and called back."""
+POOL = "Pool"
+"""What the subject of nodes of one kind begins with: `Pool/spot/<GPU model>`."""
+_HAIR = 1e-9
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -33,15 +38,15 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
     """A quota allows more than was ever used of it: lower it to the peak and some headroom.
 
     A promise costs nothing by itself. What could be saved is the capacity that stood empty for it,
-    at most what the quota would be lowered by.
+    at most what the quota would be lowered by, and its share of what stood empty for all quotas of
+    the tier (`shared_out`).
     """
-    if not enough(days=one.days, coverage=one.coverage):
-        return None
-    wanted = min(one.hard, -floor(-one.peak_used * HEADROOM))
-    unused = one.hard - wanted
+    unused = _unused(one)
     if unused < 1:
         return None
-    freed = min(unused * one.weight, one.unallocated_gpus)
+    wanted = one.hard - unused
+    own = unused * one.weight
+    freed = own * min(1.0, one.unallocated_gpus / max(own, one.unused_in_tier))
     confidence, reason = at_most(
         Confidence.MEDIUM,
         "it saves only what capacity is given up in return",
@@ -51,7 +56,7 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
         kind=Kind.UNUSED_QUOTA,
         subject=one.subject,
         change=f"Lower {one.key} from {one.hard:g} to {wanted:g}: at most {one.peak_used:g} were "
-        "ever used.",
+        "ever used at once.",
         saving_per_month=saving(freed * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
@@ -64,6 +69,33 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
         },
         patch=patches.quota(one.subject, one.key, wanted),
     )
+
+
+def shared_out(quotas: Iterable[QuotaEvidence]) -> list[QuotaEvidence]:
+    """Return quotas told what all of their tier could be lowered by.
+
+    The same cards stood empty for all of them, and can be given up once.
+    """
+    found = list(quotas)
+    unused: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in found:
+        unused[one.subject.cluster, one.subject.tier].append(_unused(one) * one.weight)
+    return [
+        replace(one, unused_in_tier=fsum(unused[one.subject.cluster, one.subject.tier]))
+        for one in found
+    ]
+
+
+def _unused(one: QuotaEvidence) -> float:
+    """Return by how much a quota could be lowered, 0.0 for less than a unit or too little known.
+
+    It never falls below its peak and headroom, in whole units, and never rises.
+    """
+    if not enough(days=one.days, coverage=one.coverage):
+        return 0.0
+    needed = max(ceil(one.peak_used * HEADROOM - _HAIR), ceil(one.peak_used))
+    unused = one.hard - min(one.hard, float(needed))
+    return unused if unused >= 1 else 0.0
 
 
 def mig_layout(one: LayoutEvidence) -> Recommendation | None:
@@ -136,7 +168,8 @@ def empty_nodes(one: PoolEvidence) -> Recommendation | None:
     return Recommendation(
         kind=Kind.EMPTY_NODES,
         subject=one.subject,
-        change=f"Scale down while nodes are empty every week: {listed}.",
+        change=f"Scale down {one.capacity_type} nodes with {one.gpu_model} while they are empty "
+        f"every week: {listed}.",
         saving_per_month=saving(gpu_hours, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,

@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from apps.clusters.domain.tiers import Sharing
-from apps.costs.domain.recommendations.recommendation import Subject, enough, per_month
+from apps.costs.domain.recommendations.recommendation import (
+    LEAST_DAYS,
+    Subject,
+    enough,
+    per_month,
+)
 
 _NOTEBOOK_WORDS = ("notebook", "jupyter", "rstudio", "code-server", "vscode")
 
@@ -24,14 +29,15 @@ class GpuActivity:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEvidence:
-    """What a workload did on one tier and model over `days` days.
+    """What a workload did on one tier and model over `days` days, `measured_days` of them measured.
 
     `gpu_hours` is what it held, `idle_gpu_hours` the idle part (docs/definitions.md#idle). `units`
     is how many GPUs a pod asks for. Activity is of the whole card, 0..1: the mean and the 95th
     percentile of half-hours. Memory is the peak on any one card (None: not known). `gpus` is empty
     where devices could not be told apart. `runs` counts pods that ended, `restarts` how often they
     were started again, `finished_after_restart` those that then succeeded. `idle_hours_now` is how
-    long it has been idle up to now. `resource` is what its pods ask for.
+    long it has been idle up to now. `resource` is what its pods ask for. `owned`: its price is that
+    of hardware that somebody owns. `over`: it was to run once, and has.
     """
 
     subject: Subject
@@ -40,6 +46,7 @@ class WorkloadEvidence:
     capacity_type: str
     owner_kind: str
     days: float
+    measured_days: int
     gpu_hours: float
     units: int
     coverage: float | None
@@ -57,11 +64,24 @@ class WorkloadEvidence:
     resource: str = "nvidia.com/gpu"
     price_per_gpu_hour: Decimal | None = None
     currency: str = ""
+    owned: bool = False
+    over: bool = False
 
     @property
     def is_enough(self) -> bool:
-        """Whether anything may be recommended from it."""
+        """Whether anything may be recommended from it.
+
+        Days on which nothing was measured tell nothing: that it was first seen long ago is not
+        that it ran for long.
+        """
+        if self.over or self.measured_days < LEAST_DAYS:
+            return False
         return enough(days=self.days, coverage=self.coverage) and self.gpu_hours > 0
+
+    @property
+    def days_seen(self) -> float:
+        """How many days the evidence rests on: those on which something was measured."""
+        return min(self.days, float(self.measured_days))
 
     @property
     def is_notebook(self) -> bool:
@@ -82,6 +102,7 @@ class WorkloadEvidence:
         """Return what every recommendation shows; what is not known is left out."""
         known = {
             "days": round(self.days, 1),
+            "measured_days": self.measured_days,
             "gpu_hours": round(self.gpu_hours, 3),
             "coverage_ratio": self.coverage,
             "mean_activity": self.mean_activity,
@@ -114,29 +135,41 @@ class Model:
     gpu_model: str
     card_memory_mib: float
     price_per_gpu_hour: Decimal
+    currency: str
+    capacity_type: str
     tier: str = ""
     resource: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
-    """What a workload could be moved to.
+class SpotPool:
+    """Cards of a model that a tier has on spot, and what a GPU-hour of them costs."""
 
-    `mig_profiles` are the profiles that some tier offers, by GPU model; `spot_prices` by model.
-    """
+    gpu_model: str
+    sharing: Sharing
+    price_per_gpu_hour: Decimal
+    currency: str
+    tier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What a workload could be moved to; `mig_profiles` that some tier offers are by GPU model."""
 
     mig_profiles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     shared_tiers: Sequence[SharedTier] = ()
     models: Sequence[Model] = ()
-    spot_prices: Mapping[str, Decimal] = field(default_factory=dict)
+    spot: Sequence[SpotPool] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaEvidence:
-    """A quota key over `days` days: what it allows, and the most that was ever used of it.
+    """A quota key over `days` days: what it allows, and the most that was used of it at once.
 
     `weight` is GPU-equivalents per unit, `unallocated_gpus` the mean that stood empty in its tier.
+    `unused_in_tier` is what all quotas of the tier together could be lowered by, in
+    GPU-equivalents, 0.0 for a quota alone: what stood empty is shared among them.
     """
 
     subject: Subject
@@ -147,13 +180,14 @@ class QuotaEvidence:
     peak_used: float
     weight: float = 1.0
     unallocated_gpus: float = 0.0
+    unused_in_tier: float = 0.0
     price_per_gpu_hour: Decimal | None = None
     currency: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutEvidence:
-    """`cards` cards of one node that are cut alike: the layout, and the most ever held of it."""
+    """`cards` cards of one node that are cut alike: the layout, and the most held of it at once."""
 
     subject: Subject
     gpu_model: str
@@ -170,10 +204,14 @@ class LayoutEvidence:
 class PoolEvidence:
     """How many nodes of a pool were wholly empty, by local hour of the week (0: Monday, 0:00).
 
+    A pool is the nodes of one tier, GPU model and capacity type, of `gpus_per_node` or more GPUs.
+
     `empty_nodes` has for each of the 168 hours one number a week.
     """
 
     subject: Subject
+    gpu_model: str
+    capacity_type: str
     gpus_per_node: int
     empty_nodes: Mapping[int, Sequence[int]]
     days: float

@@ -37,8 +37,9 @@ def follow_up(
 ) -> FollowUp:
     """Compare costs of as many days before as the evidence had with those since the acceptance.
 
-    Both become costs of a month of 730 hours. Nothing is said before seven days. Work that ended
-    by itself saves too: the page shows both costs, so that one can tell.
+    Both are of GPU-hours at the prices of the acceptance, so that a price that changed is no
+    saving, and both become costs of a month of 730 hours. Nothing is said before seven
+    days. Work that ended by itself saves too: the page shows both costs, so that one can tell.
     """
     if days_after < Decimal(LEAST_DAYS) or days_before <= 0 or promised <= 0:
         return FollowUp(Verdict.TOO_EARLY, None, None)

@@ -1,12 +1,13 @@
 """Rules about which GPUs a workload has: how many, of which model, and how they are paid for."""
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 
 from apps.clusters.domain.mig import part_of
 from apps.clusters.domain.tiers import CapacityType, Sharing, model_key
 from apps.costs.domain.recommendations import patches
-from apps.costs.domain.recommendations.evidence import Model, Offers, WorkloadEvidence
+from apps.costs.domain.recommendations.evidence import Model, Offers, SpotPool, WorkloadEvidence
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
@@ -74,7 +75,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     if not 0 < never < one.units:
         return None
     left = one.units - never
-    confidence, reason = by_evidence(days=one.days, coverage=one.coverage)
+    confidence, reason = by_evidence(days=one.days_seen, coverage=one.coverage)
     return Recommendation(
         kind=Kind.FEWER_GPUS,
         subject=one.subject,
@@ -100,21 +101,20 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
     speed = tflops(one.gpu_model)
     if one.sharing is not Sharing.EXCLUSIVE or None in (price, peak, p95, speed):
         return None
-    fitting = [model for model in offers.models if _fits(one, model)]
+    fitting = _without_needless_spot([model for model in offers.models if _fits(one, model)])
     if not fitting or price is None:
         return None
-    best = min(fitting, key=lambda model: (model.price_per_gpu_hour, model.gpu_model))
+    best = min(fitting, key=lambda model: (_paid(one, model), model.gpu_model, model.tier))
     confidence, reason = at_most(
         Confidence.MEDIUM,
         "speeds are those of data sheets, not of this work",
-        by_evidence(days=one.days, coverage=one.coverage),
+        by_evidence(days=one.days_seen, coverage=one.coverage),
     )
-    where = f" (tier {best.tier})" if best.tier else ""
     return Recommendation(
         kind=Kind.SMALLER_MODEL,
         subject=one.subject,
-        change=f"Move from {one.gpu_model} to {best.gpu_model}{where}.",
-        saving_per_month=saving(one.gpu_hours_per_month, price - best.price_per_gpu_hour),
+        change=f"Move from {one.gpu_model} to {best.gpu_model}{_where(best)}.",
+        saving_per_month=saving(one.gpu_hours_per_month, price - _paid(one, best)),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -129,19 +129,23 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
 
 
 def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
-    """Work that can be started again runs on demand: run it on spot."""
-    price = one.price_per_gpu_hour
-    there = _spot_price(offers, one.gpu_model)
+    """Work that can be started again runs on demand: run it on spot, where there is any.
+
+    Owned cards are paid for whether this work uses them or not: leaving them saves nothing.
+    """
+    price, pool = one.price_per_gpu_hour, _spot_pool(one, offers)
     paid = (CapacityType.ON_DEMAND, CapacityType.UNKNOWN)
-    if one.owner_kind not in RESTARTABLE or one.capacity_type not in paid:
+    if one.owned or one.owner_kind not in RESTARTABLE or one.capacity_type not in paid:
         return None
-    if price is None or there is None or there * SPOT_REDO >= price:
+    if price is None or pool is None or pool.price_per_gpu_hour * SPOT_REDO >= price:
         return None
+    there = pool.price_per_gpu_hour
+    where = f" (tier {pool.tier})" if pool.tier not in ("", one.subject.tier) else ""
     confidence, reason = _restartable(one)
     return Recommendation(
         kind=Kind.SPOT,
         subject=one.subject,
-        change=f"Run this {one.owner_kind} on spot capacity, with checkpoints.",
+        change=f"Run this {one.owner_kind} on spot capacity{where}, with checkpoints.",
         saving_per_month=saving(one.gpu_hours_per_month, price - there * SPOT_REDO),
         currency=one.currency,
         confidence=confidence,
@@ -185,7 +189,9 @@ def _fits(one: WorkloadEvidence, model: Model) -> bool:
         return False
     return (
         model_key(model.gpu_model) != model_key(one.gpu_model)
-        and model.price_per_gpu_hour < price
+        and model.currency == one.currency
+        and (model.capacity_type != CapacityType.SPOT or one.owner_kind in RESTARTABLE)
+        and _paid(one, model) < price
         and model.card_memory_mib >= peak * HEADROOM
         and _expected(one, model) <= FULL_AT
     )
@@ -200,13 +206,46 @@ def _expected(one: WorkloadEvidence, model: Model) -> float:
     )
 
 
-def _spot_price(offers: Offers, gpu_model: str) -> Decimal | None:
-    key = model_key(gpu_model)
-    return next((p for model, p in offers.spot_prices.items() if model_key(model) == key), None)
+def _paid(one: WorkloadEvidence, model: Model) -> Decimal:
+    """Return what an hour of its work now costs there: on spot a part of it is done again."""
+    on_spot = str(CapacityType.SPOT)
+    if model.capacity_type == on_spot and one.capacity_type != on_spot:
+        return model.price_per_gpu_hour * SPOT_REDO
+    return model.price_per_gpu_hour
+
+
+def _without_needless_spot(models: Sequence[Model]) -> list[Model]:
+    """Return models without those on spot that can be had otherwise: spot is another matter."""
+    lasting = {
+        model_key(model.gpu_model) for model in models if model.capacity_type != CapacityType.SPOT
+    }
+    return [
+        model
+        for model in models
+        if model.capacity_type != CapacityType.SPOT or model_key(model.gpu_model) not in lasting
+    ]
+
+
+def _where(model: Model) -> str:
+    on_spot = "on spot capacity, with checkpoints" * (model.capacity_type == CapacityType.SPOT)
+    named = ", ".join(filter(None, (f"tier {model.tier}" if model.tier else "", on_spot)))
+    return f" ({named})" if named else ""
+
+
+def _spot_pool(one: WorkloadEvidence, offers: Offers) -> SpotPool | None:
+    """Return the cheapest spot pool with cards like its own, priced in the same currency."""
+    alike = [
+        pool
+        for pool in offers.spot
+        if model_key(pool.gpu_model) == model_key(one.gpu_model)
+        and pool.sharing is one.sharing
+        and pool.currency == one.currency
+    ]
+    return min(alike, key=lambda pool: (pool.price_per_gpu_hour, pool.tier), default=None)
 
 
 def _restartable(one: WorkloadEvidence) -> tuple[Confidence, str]:
-    found = by_evidence(days=one.days, coverage=one.coverage)
+    found = by_evidence(days=one.days_seen, coverage=one.coverage)
     if one.finished_after_restart:
         return at_most(Confidence.MEDIUM, "it has finished after restarts before", found)
     if one.mean_run_hours is not None and one.mean_run_hours <= 2:

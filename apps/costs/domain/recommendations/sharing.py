@@ -75,7 +75,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         else "sharers can be in each other's way"
     )
     limit = Confidence.LOW if one.memory_peak_mib is None else Confidence.MEDIUM
-    confidence, reason = at_most(limit, why, by_evidence(days=one.days, coverage=one.coverage))
+    confidence, reason = at_most(limit, why, by_evidence(days=one.days_seen, coverage=one.coverage))
     freed = one.gpu_hours_per_month * (1 - best.share)
     return Recommendation(
         kind=Kind.SHARED_TIER,
@@ -97,7 +97,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     """
     if not one.is_notebook or one.idle_hours_now < IDLE_NOW_HOURS:
         return None
-    confidence, reason = by_evidence(days=one.days, coverage=one.coverage)
+    confidence, reason = by_evidence(days=one.days_seen, coverage=one.coverage)
     return Recommendation(
         kind=Kind.STOP_IDLE_NOTEBOOK,
         subject=one.subject,
@@ -143,7 +143,7 @@ def _offered(offers: Offers, one: WorkloadEvidence, profile: str) -> bool:
 def _mig_confidence(
     one: WorkloadEvidence, share: float, *, offered: bool
 ) -> tuple[Confidence, str]:
-    found = by_evidence(days=one.days, coverage=one.coverage)
+    found = by_evidence(days=one.days_seen, coverage=one.coverage)
     if not offered:
         return at_most(Confidence.LOW, "no tier offers this profile yet", found)
     if (one.p95_activity or 0.0) > share / 2:

@@ -36,11 +36,12 @@ def _measured(row: QuotaRow, ids: dict[str, int]) -> Measured:
     refused = ""
     if row.suppressed:
         refused = f" {row.suppressed:g} more were refused before a pod existed."
+    how_full = "full" if (row.used or 0.0) >= row.hard else "nearly full"
     said = Said(
         kind=Kind.QUOTA,
         subject=f"quota:{name}",
         team_id=None if row.team is None else ids.get(row.team),
-        title=f"{row.namespace or row.name} ({row.cluster}): the quota of {row.key} is nearly full",
+        title=f"{row.namespace or row.name} ({row.cluster}): the quota of {row.key} is {how_full}",
         text=(
             f"{row.used or 0:g} of {row.hard:g} {row.unit} are used, of which {row.held or 0:g} "
             f"are held by pods that are bound.{refused}"

@@ -1,0 +1,97 @@
+"""A small cluster of which capacity is recommended: one node held in part, one empty."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, NodeSpell
+from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.models import Recommendation
+from apps.costs.services.recommending import recommend
+from tests.costs.portal import make_price
+from tests.factories import (
+    A100,
+    BEGINNING,
+    Cards,
+    PodFact,
+    collect,
+    ensure_builtin,
+    held,
+    hours_of,
+    make_cards,
+    make_cluster,
+    make_pod,
+    make_report,
+    make_team,
+    make_tier,
+    make_workload,
+)
+
+FIRST = date(2026, 10, 5)
+WEEKS = 3
+LAST = FIRST + timedelta(days=7 * WEEKS - 1)
+NOW = datetime(2026, 10, 26, 1, tzinfo=UTC)
+PRICE = Decimal("3.06")
+MIG = "nvidia.com/mig-3g.40gb"
+MONTH = 730
+LABELS = {"nvidia.com/gpu.product": A100}
+
+
+@dataclass(frozen=True)
+class World:
+    """Two nodes of eight GPUs: a job holds four of the first, nobody anything of the second."""
+
+    cluster: Cluster
+    cards: Sequence[Cards]
+    hours: Sequence[datetime]
+
+
+def make_world(**job: Any) -> World:
+    zone = make_report()
+    ensure_builtin()
+    cluster, gold = make_cluster(), make_tier("gold")
+    team = make_team("vision", "vision")
+    cards = [make_cards(cluster, name, gold) for name in ("n1", "n2")]
+    for of_node in cards:
+        make_spell(of_node, {"nvidia.com/gpu": 8})
+    workload = make_workload(cluster, "vision", job.pop("name", "train"), job.pop("kind", "Job"))
+    pod = make_pod(workload, created_at=BEGINNING, cards=cards[0], units=4.0)
+    make_price(A100, "on-demand", str(PRICE))
+    window = Window(day_start(FIRST, zone), day_start(LAST + timedelta(days=1), zone))
+    hours = hours_of(window)
+    fact = PodFact(pod, cards[0], team, held(4.0, busy=3.6, **job))
+    collect(hours, cards, lambda _: [fact], zone=zone)
+    return World(cluster, cards, hours)
+
+
+def make_spell(cards: Cards, capacity: dict[str, float], **labels: str) -> NodeSpell:
+    return NodeSpell.objects.create(
+        node=cards.node,
+        start=BEGINNING,
+        ready=True,
+        schedulable=True,
+        capacity=capacity,
+        allocatable=capacity,
+        labels=LABELS | labels | {"karpenter.sh/capacity-type": "on-demand"},
+    )
+
+
+def found(kind: Kind) -> Recommendation | None:
+    recommend(now=NOW)
+    return Recommendation.objects.filter(kind=kind.value).first()
+
+
+def a_month(gpus: Decimal | int, price: Decimal = PRICE) -> Decimal:
+    return (gpus * MONTH * price).quantize(Decimal("0.01"))
+
+
+def make_nightly(world: World, gpus: float, *, day: date = FIRST, **values: Any) -> None:
+    """Let a job hold so many GPUs for ten minutes at three in the night."""
+    start = datetime.combine(day, time(3), tzinfo=UTC)
+    workload = make_workload(world.cluster, "vision", "nightly")
+    times = {"created_at": start, "finished_at": start + timedelta(minutes=10)}
+    make_pod(workload, cards=world.cards[1], units=gpus, **(times | values))

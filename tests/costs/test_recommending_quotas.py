@@ -1,0 +1,237 @@
+"""Quotas that nobody uses: what was used of them at once, and cards that are saved once."""
+
+from dataclasses import asdict
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from apps.accounts.domain.roles import Role
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.sightings import Kind as SeenKind
+from apps.clusters.domain.sightings import SeenQuota
+from apps.clusters.models import Sighting, WatchSpan
+from apps.clusters.services.tier_history import TierHistory
+from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.models import Recommendation
+from apps.costs.selectors.recommendations import RecommendationFilters, recommendation_sums
+from apps.costs.services.evidence_capacity import quota_evidence
+from apps.costs.services.evidence_offers import PricesInForce, offer_book
+from apps.costs.services.evidence_span import span_of
+from apps.costs.services.recommending import recommend
+from apps.costs.services.recommending_decisions import accept
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.models import CauseSpell, Episode
+from apps.quotas.models import QuotaKey, QuotaKeyHour
+from tests.costs.capacity_world import (
+    LAST,
+    MIG,
+    NOW,
+    World,
+    a_month,
+    found,
+    make_nightly,
+    make_world,
+)
+from tests.factories import (
+    BEGINNING,
+    make_team,
+    make_user,
+    make_workload,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def make_quota(
+    world: World,
+    key: str = "requests.nvidia.com/gpu",
+    *,
+    name: str = "gpus",
+    namespace: str = "vision",
+    hard: float = 8.0,
+    is_there: bool = True,
+    **used: Any,
+) -> None:
+    """Make a quota of eight of which two were used on the mean of every hour."""
+    if is_there:
+        body = SeenQuota(hard={key: hard}, observed_hard={key: hard}, used={key: 2.0})
+        Sighting.objects.create(
+            cluster=world.cluster,
+            kind=SeenKind.RESOURCE_QUOTA.value,
+            uid=f"uid-{name}",
+            namespace=namespace,
+            name=name,
+            first_at=BEGINNING,
+            changed_at=BEGINNING,
+            body=asdict(body),
+        )
+        start = world.hours[0]
+        WatchSpan.objects.get_or_create(cluster=world.cluster, start=start, end=NOW)
+    row = QuotaKey.objects.create(
+        cluster=world.cluster,
+        source="ResourceQuota",
+        namespace=namespace,
+        name=name,
+        key=key,
+    )
+    team = make_team("vision")
+    rows = [
+        QuotaKeyHour(
+            key=row,
+            cluster=world.cluster,
+            team=team,
+            hour=hour,
+            seconds=3600.0,
+            hard=8.0,
+            **({"used": 2.0} | used),
+        )
+        for hour in world.hours
+    ]
+    QuotaKeyHour.objects.bulk_create(rows)
+
+
+def test_a_quota_is_lowered_to_its_peak_and_some_headroom() -> None:
+    world = make_world()
+    make_quota(world)
+    QuotaKeyHour.objects.filter(hour=world.hours[50]).update(used=4.0)
+    one = found(Kind.UNUSED_QUOTA)
+    assert one is not None
+    assert one.change == (
+        "Lower requests.nvidia.com/gpu from 8 to 5: at most 4 were ever used at once."
+    )
+    assert one.saving_per_month == a_month(3)
+    assert one.workload == "ResourceQuota/gpus"
+    assert one.team is not None
+    assert one.patch == (
+        "kubectl --namespace vision patch resourcequota gpus --type merge --patch "
+        """'{"spec": {"hard": {"requests.nvidia.com/gpu": "5"}}}'"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "used"),
+    [
+        pytest.param("requests.nvidia.com/gpu", {"used": None}, id="not known"),
+        pytest.param("requests.nvidia.com/gpu", {"used": 8.0}, id="used up"),
+        pytest.param("limits.nvidia.com/gpu", {}, id="limits nothing"),
+        pytest.param("pods", {}, id="counts no GPUs"),
+    ],
+)
+def test_a_quota_of_which_nothing_is_known_or_left_stays(key: str, used: dict[str, Any]) -> None:
+    make_quota(make_world(), key, **used)
+    assert found(Kind.UNUSED_QUOTA) is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "values", "change"),
+    [
+        pytest.param(1.0, {}, "from 8 to 6: at most 5 were", id="five at once"),
+        pytest.param(4.0, {}, None, id="all eight"),
+        pytest.param(4.0, {"day": LAST + timedelta(days=1), "finished_at": None}, None, id="now"),
+        pytest.param(4.0, {"requests": {"nvidia.com/gpu": 4}}, None, id="as asked for"),
+        pytest.param(4.0, {"requests": {MIG: 4}}, "at most 4 were", id="of another resource"),
+        pytest.param(4.0, {"day": date(2026, 9, 1)}, "at most 4 were", id="long ago"),
+    ],
+)
+def test_what_was_used_for_minutes_is_not_taken_away(
+    gpus: float, values: dict[str, Any], change: str | None
+) -> None:
+    world = make_world()
+    make_quota(world)
+    make_nightly(world, gpus, **values)
+    one = found(Kind.UNUSED_QUOTA)
+    assert (one is None) == (change is None)
+    assert one is None or (change or "") in one.change
+
+
+def test_what_a_quota_refused_counts_as_used() -> None:
+    world = make_world()
+    make_quota(world)
+    refuse(world, 4.0)
+    assert found(Kind.UNUSED_QUOTA) is None
+
+
+def refuse(world: World, gpus: float) -> None:
+    """Let quotas of the namespace refuse a controller's pods for a minute."""
+    at = world.hours[70]
+    refused = {"cause": Cause.QUOTA.value, "counts": Counts.SUPPRESSED.value}
+    episode = Episode.objects.create(
+        cluster=world.cluster,
+        workload=make_workload(world.cluster, "vision", "refused", "Deployment"),
+        uid="uid-refused",
+        kind="ReplicaSet",
+        name="refused",
+        resource="nvidia.com/gpu",
+        units=gpus,
+        gpu_equivalents=gpus,
+        counted=gpus,
+        since=at,
+        until=at + timedelta(minutes=1),
+        **refused,
+    )
+    until = at + timedelta(minutes=1)
+    CauseSpell.objects.create(episode=episode, start=at, end=until, counted=gpus, **refused)
+
+
+def test_what_a_quota_allows_is_what_it_allows_now() -> None:
+    world = make_world()
+    make_quota(world, hard=6.0)
+    one = found(Kind.UNUSED_QUOTA)
+    assert one is not None
+    assert "from 6 to 5" in one.change
+
+
+def test_nothing_is_said_of_a_quota_that_is_not_there_any_more() -> None:
+    make_quota(make_world(), is_there=False)
+    assert found(Kind.UNUSED_QUOTA) is None
+
+
+def test_nothing_is_said_of_quotas_that_nobody_watches_any_more() -> None:
+    """What was seen of them may have been set anew since: advice could raise them."""
+    make_quota(make_world())
+    WatchSpan.objects.update(end=NOW - timedelta(hours=7))
+    assert found(Kind.UNUSED_QUOTA) is None
+
+
+def test_quotas_of_many_namespaces_take_as_many_queries_as_one() -> None:
+    world, counts = make_world(), []
+    for namespaces in (1, 5):
+        for number in range(namespaces):
+            make_quota(world, name=f"gpus-{namespaces}-{number}", namespace=f"of-{number}")
+        span, history = span_of(world.cluster, LAST, now=NOW), TierHistory.load()
+        rules = history.at(NOW.timestamp())
+        book = offer_book(world.cluster, LAST, rules, PricesInForce(NOW))
+        with CaptureQueriesContext(connection) as queries:
+            evidence = list(quota_evidence(span, book, history))
+        counts.append((len(evidence), len(queries)))
+    assert counts == [(1, 9), (6, 9)]
+
+
+def test_the_same_empty_cards_are_saved_once() -> None:
+    """Eleven claims on twelve empty cards: ten quotas, and the node that they stand on."""
+    world = make_world()
+    for number in range(10):
+        make_quota(world, name=f"gpus-{number}", hard=64.0)
+    recommend(now=NOW)
+    rows = Recommendation.objects.filter(state="open")
+    assert rows.count() == 11
+    assert not rows.filter(kind=Kind.UNUSED_QUOTA.value, alternative=True).exists()
+    assert rows.get(kind=Kind.EMPTY_NODES.value).alternative
+    (whole,) = recommendation_sums(filters=RecommendationFilters(), visibility=EVERYTHING)
+    saved = whole.saving_per_month
+    assert saved is not None
+    assert a_month(12) - Decimal("0.10") <= saved <= a_month(12)
+
+
+def test_once_the_nodes_are_accepted_the_quotas_are_their_alternatives() -> None:
+    world = make_world()
+    make_quota(world, hard=64.0)
+    recommend(now=NOW)
+    nodes = Recommendation.objects.get(kind=Kind.EMPTY_NODES.value)
+    accept(make_user("ada", Role.ADMIN), nodes.pk, now=NOW)
+    marked = dict(Recommendation.objects.values_list("kind", "alternative"))
+    assert marked == {Kind.EMPTY_NODES.value: False, Kind.UNUSED_QUOTA.value: True}
