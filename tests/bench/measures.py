@@ -8,7 +8,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.bench import generate
+from tests.bench import exports_figures, generate
 from tests.bench.fairness_figures import shared_out
 from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
@@ -39,7 +39,7 @@ class Scope:
     `history` is how many days pages look back on, how many of them by the pod, of how many
     workloads. `waiting` is how many nodes a cluster has in which how many pods wait. `fairness` is
     how many teams are entitled to how many tiers on how many days, `quotas` how many namespaces
-    have one of five keys.
+    have one of five keys, `exports` how many rows a cost file has.
 
     The targets of times are for what is large: with `timed` false they are stated only.
     """
@@ -51,6 +51,7 @@ class Scope:
     waiting: tuple[int, int] = (2_000, 5_000)
     fairness: tuple[int, int, int] = (1_000, 20, 90)
     quotas: int = 1_000
+    exports: int = 400_000
     repetitions: int = 5
     timed: bool = True
 
@@ -100,6 +101,8 @@ def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
     yield from shared_out(*scope.fairness, folder)
     say("quotas of many namespaces")
     yield from limited(scope.quotas, folder)
+    say("cost files")
+    yield from exports_figures.written(scope.exports, folder)
 
 
 # ---------------------------------------------------------------- one hour collected

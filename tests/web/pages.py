@@ -15,7 +15,7 @@ PAGES = {
     "/teams/": 20,
     "/teams/vision/": 76,
     "/fairness/": 40,
-    "/fairness/gold/": 40,
+    "/fairness/gold/": 41,
     "/workloads/west/vision/Job/train/": 34,
     "/pods/west/uid-train-0/": 18,
     "/health/data/": 25,
