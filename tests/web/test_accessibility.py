@@ -10,6 +10,7 @@ from playwright.sync_api import Page
 
 from apps.accounts.models import User
 from tests.web.conftest import DAILY, Screen
+from tests.web.looks import LOOKS
 from tests.web.pages import PAGES, STANDING
 
 pytestmark = pytest.mark.browser
@@ -81,8 +82,7 @@ def told(found: dict[str, list[str]]) -> str:
     return "\n".join(f"{what} on {len(paths)}: {paths[0]}" for what, paths in found.items())
 
 
-@pytest.mark.parametrize("width", [1440, 390], ids=["desk", "phone"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_axe_finds_nothing_on_any_page(served: str, screen: Screen, dark: bool, width: int) -> None:
     paths = [f"{path}?{DAILY}" for path in PAGES | STANDING]
     steps, found = checker([*paths, *MORE], cookie_of("cleo", served))

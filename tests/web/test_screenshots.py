@@ -14,6 +14,7 @@ from pytest_django import Settings
 from apps.accounts.models import User
 from apps.accounts.services import save_view
 from tests.web.conftest import DAILY, Screen
+from tests.web.looks import LOOKS
 from tests.web.pages import PAGES, STANDING
 from tests.web.test_accessibility import cookie_of
 from tests.web.test_browser import draw_all
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.browser
 
 FOLDER: Path = settings.VAR_DIR / "screenshots"
 READER = "cleo"
-WIDTHS = (1440, 390)
 # Page → its address; the style guide is there with DEBUG alone.
 ADDRESSES = {
     **{path: f"{path}?{DAILY}" for path in PAGES | STANDING},
@@ -57,8 +57,7 @@ def keep(page: Page, file: Path) -> str:
     return "" if wide <= inner else f"{file}: {wide} px in a window of {inner} px"
 
 
-@pytest.mark.parametrize("width", WIDTHS, ids=["desk", "phone"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_no_page_is_wider_than_its_window(
     served: str, screen: Screen, settings: Settings, dark: bool, width: int
 ) -> None:
