@@ -140,14 +140,7 @@ def follow(
     def stopped() -> bool:
         return stop.is_set() or ended.is_set()
 
-    streams = [
-        Stream(
-            *(cluster.name, path, source, inbox, clock, stopped, wait, threading.Event()),
-            optional=path in collections.optional,
-            keep=tells_of_waiting if path == EVENTS else None,
-        )
-        for path in (*COLLECTIONS, *collections.optional)
-    ]
+    streams = _streams(cluster.name, source, inbox, clock, stopped, wait, collections)
     due = clock().timestamp() + DISCOVER_SECONDS
     threads = [_thread(stream) for stream in streams]
     try:
@@ -176,6 +169,26 @@ def follow(
         for thread in threads:
             if thread.ident is not None:
                 thread.join(_JOIN_SECONDS)
+
+
+def _streams(
+    cluster: str,
+    source: ClusterSource,
+    inbox: "queue.Queue[Item]",
+    clock: Callable[[], datetime],
+    stopped: Callable[[], bool],
+    wait: Callable[[float], object],
+    collections: _Found,
+) -> list[Stream]:
+    """Return a stream for each collection, all into one inbox; none is begun."""
+    return [
+        Stream(
+            *(cluster, path, source, inbox, clock, stopped, wait, threading.Event()),
+            optional=path in collections.optional,
+            keep=tells_of_waiting if path == EVENTS else None,
+        )
+        for path in (*COLLECTIONS, *collections.optional)
+    ]
 
 
 def _thread(stream: Stream) -> threading.Thread:
