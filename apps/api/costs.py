@@ -3,7 +3,6 @@
 import re
 from datetime import date, timedelta
 from functools import partial
-from tempfile import TemporaryFile
 from typing import Any
 
 from django.http import FileResponse, StreamingHttpResponse
@@ -23,7 +22,7 @@ from apps.api.problems import MEDIA_TYPE, InvalidParameters
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
-from apps.costs.adapters import csv_parts, write
+from apps.costs.adapters import csv_parts, write_beside
 from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.domain.unallocated import Policy
@@ -360,12 +359,7 @@ def file_response(file: CostFile, format_: FileFormat, name: str) -> HttpRespons
     if format_.suffix == "csv":
         parts = csv_parts(file, with_notes=not format_.is_focus)
         return StreamingHttpResponse(parts, content_type=format_.content_type, headers=headers)
-    beside = TemporaryFile()  # noqa: SIM115 - the response closes it
-    try:
-        write(file, format_, beside)
-    except BaseException:
-        beside.close()
-        raise
+    beside = write_beside(file, format_)
     length = beside.tell()
     beside.seek(0)
     response = FileResponse(beside, content_type=format_.content_type, headers=headers)

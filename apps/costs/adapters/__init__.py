@@ -1,5 +1,6 @@
 """Cost files written row by row: CSV, XLSX and Parquet, in memory that does not grow with them."""
 
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from apps.costs.adapters.csv_file import csv_parts
@@ -16,6 +17,7 @@ __all__ = [
     "stored",
     "swept",
     "write",
+    "write_beside",
     "write_parquet",
     "write_xlsx",
 ]
@@ -36,3 +38,17 @@ def write(file: CostFile, format_: FileFormat, out: BinaryIO, *, bom: bool = Fal
             write_xlsx(file, out)
         case FileFormat.PARQUET | FileFormat.FOCUS_PARQUET:
             write_parquet(file, out, floats=format_.is_focus)
+
+
+def write_beside(file: CostFile, format_: FileFormat) -> BinaryIO:
+    """Return `file` in a file without a name, at its end; who closes it deletes it.
+
+    For formats that cannot be written from front to back. Raises TooManyRows, and leaves nothing.
+    """
+    beside = TemporaryFile()  # noqa: SIM115 - the caller closes it
+    try:
+        write(file, format_, beside)
+    except BaseException:
+        beside.close()
+        raise
+    return beside

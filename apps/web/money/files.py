@@ -4,13 +4,12 @@ from collections.abc import Callable
 from datetime import datetime
 from http import HTTPStatus
 from os import SEEK_END
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, BinaryIO
 
 from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from apps.costs.adapters import csv_parts, write
+from apps.costs.adapters import csv_parts, write_beside
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
 from apps.costs.services.exporting_closed import closed_copy
 from apps.usage.selectors import GroupingRefused
@@ -88,13 +87,7 @@ def _streamed(
 
 
 def _whole(file: CostFile, format_: FileFormat, name: str) -> FileResponse:
-    beside = TemporaryFile()  # noqa: SIM115 - the response closes it
-    try:
-        write(file, format_, beside)
-    except BaseException:
-        beside.close()
-        raise
-    return _sent(beside, file, format_, name)
+    return _sent(write_beside(file, format_), file, format_, name)
 
 
 def _sent(whole: BinaryIO, file: CostFile, format_: FileFormat, name: str) -> FileResponse:
