@@ -1,15 +1,16 @@
-"""The Kubernetes API over a scenario: chunked lists and watches, and changes of the course.
+"""The Kubernetes API over a scenario: chunked lists and watches; changes of course and limits.
 
 A resourceVersion is a time in Unix milliseconds, so a list can be given as of any version of the
 last minutes, and a watch from a version gives exactly the changes after it. What the scenario says
-changes at whole seconds; what somebody changed (`course.live`) has versions of its own.
+changes at whole seconds; what somebody changed (`course.live`, `kube_edits`) has versions of its
+own.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from apps.lab.answers import Answer, Parameters, Stream, json_answer, json_bytes, one, text_answer
 from apps.lab.clock import Clock
@@ -17,9 +18,11 @@ from apps.lab.course.cycle import gone_at, times_of
 from apps.lab.course.live import Live
 from apps.lab.entity import Entity
 from apps.lab.kube_discovery import documents
+from apps.lab.kube_edits import LIMITS, Edits
 from apps.lab.kube_entities import Collection, collections
 from apps.lab.kube_objects import Object, strip_kind
 from apps.lab.kube_paging import continue_token, key_of, read_token, version_of, whole_number
+from apps.lab.kube_paths import ByPrefix, Place, place_of
 from apps.lab.kube_selectors import BadSelector, Selectors
 from apps.lab.kube_status import (
     Refused,
@@ -42,17 +45,6 @@ _MOST_SECONDS = 3600.0
 _DEFAULT_WATCH_SECONDS = 1800.0
 
 
-class _Place(NamedTuple):
-    """What a path names: a collection, perhaps within a namespace, perhaps one object."""
-
-    collection: Collection
-    namespace: str = ""
-    name: str = ""
-
-
-_ByPrefix = dict[tuple[str, str], Collection]
-
-
 class KubernetesApi:
     """Answers requests by path; raises nothing, for every refusal is a Status."""
 
@@ -60,10 +52,11 @@ class KubernetesApi:
         self._scenario = scenario
         self._clock = clock
         served = collections(scenario)
-        self._by_prefix: _ByPrefix = {(c.prefix, c.plural): c for c in served}
+        self._by_prefix: ByPrefix = {(c.prefix, c.plural): c for c in served}
         self._documents = documents(served)
         self._live = Live(scenario.course, clock) if scenario.course else None
         self._writes = Writes(self._live, clock) if self._live else None
+        self._edits = Edits()
 
     def answer(self, path: str, parameters: Parameters) -> Answer | Stream:
         """Return the answer to a GET."""
@@ -73,7 +66,7 @@ class KubernetesApi:
         if known is not None:
             return json_answer(known)
         try:
-            place = _place(path, self._by_prefix)
+            place = place_of(path, self._by_prefix)
             if place is None:
                 return missing(path)
             if place.name:
@@ -91,19 +84,46 @@ class KubernetesApi:
     ) -> Answer:
         """Return the answer to a POST, PUT, PATCH or DELETE."""
         try:
-            place = _place(path, self._by_prefix)
-            if place is None or self._writes is None:
+            place = place_of(path, self._by_prefix)
+            if place is None:
                 return not_allowed()
-            return self._writes.answer(Asked(
+            asked = Asked(
                 method, place.collection, place.namespace, place.name, parameters, content_type,
                 body,
-            ))  # fmt: skip
+            )  # fmt: skip
+            if place.collection.plural in LIMITS and self._of_scenario(place) is not None:
+                return self._edit(place, asked)
+            return self._writes.answer(asked) if self._writes else not_allowed()
         except Refused as refusal:
             return refusal.answer
 
+    def _edit(self, place: Place, asked: Asked) -> Answer:
+        def look() -> Object:
+            entity, now_ms = self._of_scenario(place), self._now_ms()
+            if entity is None:
+                raise not_found(place.collection.plural, place.name)
+            return self._told_at(place, entity, now_ms)
+
+        # A version of its own: who has seen all up to now has not seen this.
+        answer = self._edits.answer(asked, look, lambda: self._now_ms() + 1)
+        self._clock.nudge()
+        return answer
+
+    def _of_scenario(self, place: Place) -> Entity | None:
+        """Return what a path names where the scenario tells of it, and not the course."""
+        at = self._now_ms() // 1000
+        for entity in place.collection.source(self._scenario, at, at):
+            if entity.key == place.key and not entity.course:
+                return entity
+        return None
+
+    def _told_at(self, place: Place, entity: Entity, at_ms: int) -> Object:
+        item = entity.render(at_ms // 1000)
+        return self._edits.over(place.collection.plural, entity.key, item, at_ms)
+
     def _now_ms(self) -> int:
         """Return the version of now."""
-        now_ms = self._clock.now_ms()
+        now_ms = max(self._clock.now_ms(), self._edits.version)
         return self._live.version(now_ms) if self._live else now_ms
 
     def _played(self, version: int) -> Live | None:
@@ -112,17 +132,16 @@ class KubernetesApi:
 
     # ------------------------------------------------------------ one object
 
-    def _get(self, place: _Place) -> Answer:
+    def _get(self, place: Place) -> Answer:
         at_ms = self._now_ms()
-        key = f"{place.namespace}/{place.name}" if place.namespace else place.name
         for found, render in self._existing(place, at_ms):
-            if found == key:
+            if found == place.key:
                 return json_answer(render())
         raise not_found(place.collection.plural, place.name)
 
     # ------------------------------------------------------------ lists
 
-    def _list(self, place: _Place, parameters: Parameters) -> Answer:
+    def _list(self, place: Place, parameters: Parameters) -> Answer:
         selectors = Selectors.of(parameters)
         token = one(parameters, "continue")
         at_ms, after = self._continued(token) if token else (self._asked(parameters), "")
@@ -144,11 +163,11 @@ class KubernetesApi:
             }
         )
 
-    def _existing(self, place: _Place, at_ms: int) -> list[tuple[str, Callable[[], Object]]]:
+    def _existing(self, place: Place, at_ms: int) -> list[tuple[str, Callable[[], Object]]]:
         """Return (key, how it looks) of what is there at a version, in the order of keys."""
         at, live = at_ms // 1000, self._played(at_ms)
         found: list[tuple[str, Callable[[], Object]]] = [
-            (entity.key, partial(entity.render, at))
+            (entity.key, partial(self._told_at, place, entity, at_ms))
             for entity in place.collection.source(self._scenario, at, at)
             if entity.created <= at < entity.deleted
             and (not place.namespace or entity.namespace == place.namespace)
@@ -192,7 +211,7 @@ class KubernetesApi:
 
     # ------------------------------------------------------------ watches
 
-    def _watch(self, place: _Place, parameters: Parameters) -> Iterator[bytes]:
+    def _watch(self, place: Place, parameters: Parameters) -> Iterator[bytes]:
         """Return the lines of a watch; what is refused before it starts is raised here."""
         selectors = Selectors.of(parameters)
         now_ms = self._now_ms()
@@ -215,7 +234,7 @@ class KubernetesApi:
 
     def _follow(
         self,
-        place: _Place,
+        place: Place,
         selectors: Selectors,
         *,
         since_ms: int,
@@ -249,17 +268,18 @@ class KubernetesApi:
             self._clock.wait(self._next_ms(now_ms), at_most, nudges=nudges)
 
     def _changes(
-        self, place: _Place, selectors: Selectors, after_ms: int, until_ms: int
+        self, place: Place, selectors: Selectors, after_ms: int, until_ms: int
     ) -> Iterator[bytes]:
         live = self._played(until_ms)
         found = list(self._told(place, selectors, after_ms // 1000, until_ms // 1000))
+        found += self._edited(place, selectors, after_ms, until_ms)
         if live:
             found += self._lived(live, place, selectors, after_ms, until_ms)
         for _, _, kind, item in sorted(found, key=lambda change: change[:2]):
             yield _line(kind, item)
 
     def _told(
-        self, place: _Place, selectors: Selectors, after: int, until: int
+        self, place: Place, selectors: Selectors, after: int, until: int
     ) -> Iterator[tuple[int, str, str, Object]]:
         """Yield (version, key, kind of change, object) of what the scenario says."""
         if until <= after:
@@ -272,11 +292,30 @@ class KubernetesApi:
                 played = live and entity.course and at * 1000 >= live.since_ms
                 if after < at <= until and not played:
                     kind, item = _change(entity, at, selectors)
+                    item = self._edits.over(place.collection.plural, entity.key, item, at * 1000)
                     if kind:
                         yield at * 1000, entity.key, kind, item
 
+    def _edited(
+        self, place: Place, selectors: Selectors, after_ms: int, until_ms: int
+    ) -> Iterator[tuple[int, str, str, Object]]:
+        """Yield the same of limits that somebody set."""
+        plural = place.collection.plural
+        changed = list(self._edits.between(plural, after_ms, until_ms))
+        if not changed:
+            return
+        at = until_ms // 1000
+        there = {one.key: one for one in place.collection.source(self._scenario, at, at)}
+        for version, key in changed:
+            entity = there.get(key)
+            if entity is None or (place.namespace and entity.namespace != place.namespace):
+                continue
+            item = self._told_at(place, entity, version)
+            if selectors.match(item):
+                yield version, key, "MODIFIED", item
+
     def _lived(
-        self, live: Live, place: _Place, selectors: Selectors, after_ms: int, until_ms: int
+        self, live: Live, place: Place, selectors: Selectors, after_ms: int, until_ms: int
     ) -> Iterator[tuple[int, str, str, Object]]:
         """Yield the same of what became of the course."""
         for life in live.lives(place.collection.plural):
@@ -323,27 +362,6 @@ def _step(life: Life, version: int, selectors: Selectors) -> tuple[str, Object]:
 
 def _same(item: Object) -> Object:
     return item
-
-
-def _place(path: str, collections: _ByPrefix) -> _Place | None:
-    """Return what a path names, None when there is no such collection."""
-    parts = path.strip("/").split("/")
-    prefix_length = 2 if parts[0] == "api" else 3
-    prefix, rest = "/" + "/".join(parts[:prefix_length]), parts[prefix_length:]
-    namespace = ""
-    if len(rest) >= 3 and rest[0] == "namespaces":
-        namespace, rest = rest[1], rest[2:]
-    collection = collections.get((prefix, rest[0])) if rest else None
-    if collection is None or len(rest) > 2:
-        if any(prefix == known for known, _ in collections) and rest:
-            raise not_found("", "")
-        return None
-    if namespace and not collection.namespaced:
-        raise not_found("", "")
-    name = rest[1] if len(rest) == 2 else ""
-    if name and collection.namespaced and not namespace:
-        raise not_found("", "")
-    return _Place(collection, namespace, name)
 
 
 def _line(kind: str, item: Object) -> bytes:

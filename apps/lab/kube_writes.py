@@ -1,8 +1,8 @@
 """Changes of the obstacle course through the Kubernetes API: POST, PUT, PATCH and DELETE.
 
 Refusals are those of a real server: 409 for what is there already and for a stale version, 422
-for a failed test of a JSON patch and for values it does not take, 403 over quota. Everything else
-of the lab stays as the scenario has it and answers 403.
+for a failed test of a JSON patch and for values it does not take, 403 over quota. Of what the
+scenario tells only the limits can be changed (`kube_edits`); the rest of it answers 403.
 """
 
 import json
@@ -100,7 +100,7 @@ class Writes:
     # ------------------------------------------------------------ one each
 
     def _create(self, plane: ControlPlane, asked: Asked) -> Answer:
-        item = _object(asked)
+        item = sent_object(asked)
         meta = item["metadata"]
         if asked.namespace:
             meta["namespace"] = asked.namespace
@@ -130,24 +130,11 @@ class Writes:
         return json_answer(_full(asked, made), 201)
 
     def _replace(self, plane: ControlPlane, asked: Asked) -> Answer:
-        return self._changed(plane, asked, self._found(plane, asked), _object(asked))
+        return self._changed(plane, asked, self._found(plane, asked), sent_object(asked))
 
     def _patch(self, plane: ControlPlane, asked: Asked) -> Answer:
         old = self._found(plane, asked)
-        kind = asked.content_type.partition(";")[0].strip()
-        if kind != _JSON_PATCH and kind not in _MERGES:
-            raise unsupported((_JSON_PATCH, *_MERGES))
-        if kind == _MERGES[1] and asked.collection.group_version not in _BUILT_IN:
-            raise unsupported((_JSON_PATCH, _MERGES[0]))
-        patch = _json(asked.body, asked.collection.kind)
-        try:
-            merged = kind in _MERGES
-            new = merge_patched(old, patch) if merged else json_patched(old, patch)
-        except PatchFailed as failure:
-            raise rejected() from failure
-        except MalformedPatch as error:
-            raise invalid(str(error)) from error
-        return self._changed(plane, asked, old, new)
+        return self._changed(plane, asked, old, patched(asked, old))
 
     def _delete(self, plane: ControlPlane, asked: Asked) -> Answer:
         old = self._found(plane, asked)
@@ -195,21 +182,45 @@ class Writes:
         return forbidden(text, asked.name, asked.collection.plural)
 
     def _changed(self, plane: ControlPlane, asked: Asked, old: Object, new: Object) -> Answer:
-        version = new.get("metadata", {}).get("resourceVersion")
-        if version not in {None, "", old["metadata"]["resourceVersion"]}:
-            raise conflict(asked.collection.plural, asked.name)
-        new = _kept(old, new)
-        _check(asked.collection.kind, new)
-        if asked.collection.plural == "pods":
-            _check_pod(old, new)
-        if new != old:
-            managed(old, new, asked.manager, self._now)
+        new = taken(asked, old, new, self._now)
         if not asked.dry:
             new = plane.store.change(asked.collection.plural, old, lambda item: _become(item, new))
         return json_answer(_full(asked, new))
 
 
-def _object(asked: Asked) -> Object:
+def patched(asked: Asked, old: Object) -> Object:
+    """Return an object as a patch makes it. Raises Refused."""
+    kind = asked.content_type.partition(";")[0].strip()
+    if kind != _JSON_PATCH and kind not in _MERGES:
+        raise unsupported((_JSON_PATCH, *_MERGES))
+    if kind == _MERGES[1] and asked.collection.group_version not in _BUILT_IN:
+        raise unsupported((_JSON_PATCH, _MERGES[0]))
+    patch = _json(asked.body, asked.collection.kind)
+    try:
+        merged = kind in _MERGES
+        return dict(merge_patched(old, patch) if merged else json_patched(old, patch))
+    except PatchFailed as failure:
+        raise rejected() from failure
+    except MalformedPatch as error:
+        raise invalid(str(error)) from error
+
+
+def taken(asked: Asked, old: Object, new: Object, now: int) -> Object:
+    """Return an object as the server would store it at `now` in Unix seconds. Raises Refused."""
+    version = new.get("metadata", {}).get("resourceVersion")
+    if version not in {None, "", old["metadata"]["resourceVersion"]}:
+        raise conflict(asked.collection.plural, asked.name)
+    new = _kept(old, new)
+    _check(asked.collection.kind, new)
+    if asked.collection.plural == "pods":
+        _check_pod(old, new)
+    if new != old:
+        managed(old, new, asked.manager, now)
+    return new
+
+
+def sent_object(asked: Asked) -> Object:
+    """Return the object that a request carries. Raises Refused where there is none."""
     item = _json(asked.body, asked.collection.kind)
     if not isinstance(item, dict) or not isinstance(item.get("metadata"), dict):
         raise invalid(f"the object provided is unrecognized (must be of type {_kind(asked)})")
