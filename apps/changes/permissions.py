@@ -99,11 +99,23 @@ def check_comment(actor: Actor, request: ChangeRequest) -> None:
 
 
 def standing_of(request: ChangeRequest) -> Standing:
-    """Return where a request stands, with who leads its team now. One query."""
+    """Return where a request stands, with who leads its team now. Two queries at most."""
     return Standing(
         state=State(request.state),
         authors=frozenset(request.authors),
         leads=leads_of(request.team_id),
-        approvals=tuple(request.approvals),
+        approvals=_that_count(request),
         approvals_needed=request.approvals_needed,
     )
+
+
+def _that_count(request: ChangeRequest) -> tuple[str, ...]:
+    """Return who approved and may still: the first of two approvals is given up with the role.
+
+    Once it is decided the record stays as it is.
+    """
+    if request.state != State.IN_REVIEW.value or not request.approvals:
+        return tuple(request.approvals)
+    people = User.objects.filter(username__in=request.approvals).order_by("pk")
+    still = {person.username for person in people if can_administer(person)}
+    return tuple(name for name in request.approvals if name in still)

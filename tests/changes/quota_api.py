@@ -42,7 +42,10 @@ class Trouble:
 
 @dataclass(slots=True)
 class QuotaApi:
-    """The object (None: gone), the troubles still to come, and what was asked."""
+    """The object (None: gone), the troubles still to come, and what was asked.
+
+    `others` is what can be read beside it, by path, as the versions that discovery tells.
+    """
 
     path: str
     live: dict[str, Any] | None
@@ -50,6 +53,7 @@ class QuotaApi:
     asked: list[str] = field(default_factory=list)
     writes: int = 0
     port: int = 0
+    others: dict[str, Any] = field(default_factory=dict)
 
     def patch(self, query: Mapping[str, list[str]], body: bytes) -> tuple[int, Any]:
         """Take a patch; the first trouble befalls the first that is no dry run."""
@@ -81,6 +85,10 @@ def serving(path: str, live: dict[str, Any] | None, *troubles: Trouble) -> Itera
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            other = api.others.get(urlsplit(self.path).path)
+            if other is not None:
+                self._answer(200, other)
+                return
             self._answer(*((200, api.live) if self._found() and api.live else (404, NOT_FOUND)))
 
         def do_PATCH(self) -> None:

@@ -8,10 +8,12 @@ from django.db import connection, transaction
 
 from apps.changes import services
 from apps.changes.domain.states import State
-from apps.changes.models import AuditEntry, ChangeRequest
+from apps.changes.models import AuditEntry, ChangeRequest, Execution
 from apps.changes.permissions import portal as system
 from apps.changes.services.audit_log import record
+from apps.changes.services.leases import LEASE
 from tests.changes.portal import NOW, make_portal, served_portal
+from tests.changes.test_timing import DAY
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -82,6 +84,55 @@ def test_of_several_workers_one_carries_out() -> None:
         ended = at_once([lambda: portal.carry_out(pk)] * 4)
         assert sorted(map(str, ended)) == ["", "", "", "applied"]
         assert portal.of(pk).state == State.APPLIED
+        assert portal.api is not None
+        assert portal.api.writes == 1
+
+
+def test_of_several_beats_one_begins_to_take_a_raise_back() -> None:
+    with served_portal() as portal:
+        pk = portal.applied(until=NOW + DAY)
+        portal.now = NOW + DAY
+        ended = at_once([lambda: services.revert_due(now=portal.now)] * 4)
+        assert sorted(map(str, ended)) == ["0", "0", "0", "1"]
+        ended = at_once([lambda: portal.carry_out(pk)] * 4)
+        assert sorted(map(str, ended)) == ["", "", "", "applied"]
+        assert (portal.of(pk).state, portal.live()) == (State.REVERTED, "6")
+        assert Execution.objects.filter(request=pk).count() == 2
+
+
+def test_of_several_beats_one_ends_what_a_commit_has_brought() -> None:
+    with served_portal() as portal:
+        pk = portal.approved()
+        portal.start(pk, gitops=True)
+        portal.wait(minutes=5)
+        portal.see(8)
+        ended = at_once([lambda: services.watch_gitops(now=portal.now)] * 4)
+        assert sorted(map(str, ended)) == ["0", "0", "0", "1"]
+        assert AuditEntry.objects.filter(action="confirm_applied").count() == 1
+
+
+def test_of_several_beats_one_tells_of_a_drift() -> None:
+    with served_portal() as portal:
+        portal.applied()
+        portal.wait(minutes=5)
+        portal.see(7)
+        portal.wait(minutes=5)
+        portal.watched()
+        assert at_once([lambda: services.look_for_drift(now=portal.now)] * 4) == [1] * 4
+        assert AuditEntry.objects.filter(action="drift").count() == 1
+
+
+def test_of_several_workers_one_takes_over_when_a_lease_runs_out() -> None:
+    with served_portal() as portal:
+        pk = portal.started()
+        left = {"mark": "sending", "sent": 1, "first_sent_at": portal.now}
+        Execution.objects.filter(request=pk).update(
+            **left, lease="gone", lease_until=portal.now + LEASE
+        )
+        assert at_once([lambda: portal.carry_out(pk)] * 4) == [""] * 4
+        portal.wait(seconds=LEASE.total_seconds())
+        ended = at_once([lambda: portal.carry_out(pk)] * 4)
+        assert sorted(map(str, ended)) == ["", "", "", "applied"]
         assert portal.api is not None
         assert portal.api.writes == 1
 

@@ -1,12 +1,17 @@
 """The audit in the database: every line that is altered, missing or too many shows."""
 
+import re
+import subprocess
+import sys
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +25,7 @@ from tests.changes.portal import NOW, make_portal
 
 pytestmark = pytest.mark.django_db
 LINES = 7
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 COLUMNS = [f.attname for f in AuditEntry._meta.concrete_fields]
 
 
@@ -180,6 +186,45 @@ def test_the_export_is_what_was_hashed() -> None:
         portal("test"), start=NOW + timedelta(seconds=2), end=NOW + timedelta(days=1)
     )
     assert len(list(part)) == LINES - 2 + 1
+
+
+def test_an_export_of_some_days_reads_no_others() -> None:
+    """Of a million lines those of a day must not take as long as all of them."""
+    write()
+    beyond = NOW + timedelta(days=300)
+    with CaptureQueriesContext(connection) as queries:
+        lines = list(audit_lines(portal("test"), start=beyond, end=beyond + timedelta(days=1)))
+    assert len(lines) == 1  # the head
+    assert len(queries) == 2
+    assert all('"at" >= ' in query["sql"] for query in queries.captured_queries[:1])
+
+
+def checked_outside(folder: Path, lines: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run the program of the documentation over an export, without anything of the portal."""
+    page = (DOCS / "how-to" / "platform-admin.md").read_text(encoding="utf-8")
+    (program,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "sha256" in block
+    )
+    (folder / "check.py").write_text(program, encoding="utf-8")
+    (folder / "audit.jsonl").write_text("".join(lines), encoding="ascii")
+    return subprocess.run(  # noqa: S603 - a program of our own documentation
+        [sys.executable, "-I", "check.py", "audit.jsonl"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_export_can_be_checked_outside_of_the_portal(tmp_path: Path) -> None:
+    head = write()
+    lines = list(audit_lines(portal("test")))
+    whole = checked_outside(tmp_path, lines)
+    assert (whole.returncode, whole.stderr) == (0, "")
+    assert f"{head.number}:{head.digest}" in whole.stdout
+    altered = [line.replace("quota-request/1", "quota-request/9") for line in lines]
+    for wrong in (lines[1:], lines[:3] + lines[4:], lines[:-2] + lines[-1:], altered):
+        assert checked_outside(tmp_path, wrong).returncode == 1
 
 
 def test_pages_of_the_audit_go_back_in_time() -> None:

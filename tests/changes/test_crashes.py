@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from apps.changes import services
 from apps.changes.domain.states import State
 from apps.changes.models import AuditEntry
-from apps.changes.services.carrying import LEASE
+from apps.changes.services.leases import LEASE
 from apps.clusters.gateways import Doorway, quota_writer
 from apps.clusters.models import Cluster
 from apps.clusters.ports import QuotaWriter, Reply

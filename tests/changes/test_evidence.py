@@ -2,15 +2,19 @@
 
 from datetime import datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from apps.changes.domain.audit import canonical
 from apps.changes.selectors import request_detail
+from apps.changes.services.evidence import Evidence, evidence_of, share_of, tell_hours
 from apps.clusters.domain.sightings import FlavorQuota, Kind, SeenClusterQueue, SeenLocalQueue
 from apps.clusters.models import Cluster
 from apps.costs.models import Price
+from apps.fairness.selectors import Hours
 from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
 from tests.changes.portal import A100, KEY, NOW, Portal, make_portal, make_sighting
 from tests.factories import (
@@ -145,3 +149,38 @@ def test_what_is_frozen_has_no_floats(portal: Portal) -> None:
     request = portal.of(portal.submitted())
     for frozen in (request.evidence, request.preview, request.ruling):
         assert canonical(frozen)
+
+
+def test_a_key_that_reaches_no_tier_tells_nothing_of_what_the_team_held_elsewhere(
+    db: None,
+) -> None:
+    portal = make_portal(None)
+    request = portal.of(portal.draft())
+    request.tiers = []
+    found = evidence_of(request, now=portal.now).frozen
+    assert "usage" not in found
+    assert "money" not in found
+    for part in ("usage", "money"):
+        assert f"{part}: the key reaches no tier that the portal knows" in found["missing"]
+
+
+def test_a_fair_share_that_one_tier_does_not_know_is_not_known(db: None) -> None:
+    """The rule is held against the least share of all that the key can reach."""
+    portal = make_portal(None)
+    request = portal.of(portal.draft())
+    assert evidence_of(request, now=portal.now).fair_share_gpus is None
+    row: Any = SimpleNamespace(fair_share_gpu_hours=100.0, tier="whole")
+    assert share_of([row], {"whole": 10}, ["whole"]) == 10.0
+    assert share_of([row], {"whole": 10}, ["whole", "another"]) is None
+    assert share_of([row], {"whole": 0}, ["whole"]) is None
+
+
+def test_hours_that_are_in_no_sum_are_named() -> None:
+    found = Evidence()
+    tell_hours(found, "gold", Hours(known=340, missing=380))
+    tell_hours(found, "silver", Hours(known=720, watched=700))
+    tell_hours(found, "bronze", Hours(known=720, watched=720))
+    assert found.frozen["missing"] == [
+        "380 of 720 hours of gold, which were not collected",
+        "all that was denied in silver, where 20 hours were not watched",
+    ]

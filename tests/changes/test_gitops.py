@@ -54,8 +54,33 @@ def test_a_queue_gets_a_json_patch_with_its_tests() -> None:
     operations = yaml.safe_load(made.text)
     assert [operation["op"] for operation in operations] == ["test", "test", "test", "replace"]
     assert live_amount(CELL, patched(live, operations)) == quantity("4")
-    assert made.name == "clusterqueue-cq-a.yaml"
+    assert made.name == "clusterqueue-cq-a-a100-nvidia.com-gpu-2-to-4.yaml"
     assert "kind: ClusterQueue, name: cq-a" in made.how
+
+
+def test_the_file_that_takes_a_queue_back_stands_below_the_one_that_raised_it() -> None:
+    """A build applies all that are listed, one after the other, to the manifest as it was."""
+    manifest = recorded.cluster_queue("cq-a")
+    raised = patch_file(CELL, manifest, reviewed=quantity("2"), wanted=quantity("4"))
+    built = patched(manifest, yaml.safe_load(raised.text))
+    back = patch_file(CELL, built, reviewed=quantity("4"), wanted=quantity("2"))
+    assert raised.name != back.name
+    assert "below earlier ones of this queue" in back.how
+    assert patched(built, yaml.safe_load(back.text)) == manifest
+
+
+def test_files_of_two_keys_of_one_quota_do_not_take_each_others_place() -> None:
+    live = recorded.quota("gpu")
+    other = QuotaKey("team-vision", "gpu", "requests.nvidia.com/mig-1g.10gb")
+    live["spec"]["hard"][other.key] = "4"
+    names = {
+        patch_file(target, live, reviewed=quantity(before), wanted=quantity(after)).name
+        for target, before, after in ((QUOTA, "6", "8"), (QUOTA, "6", "7"), (other, "4", "5"))
+    }
+    assert names == {
+        "team-vision-gpu-requests.nvidia.com-gpu.yaml",
+        "team-vision-gpu-requests.nvidia.com-mig-1g.10gb.yaml",
+    }
 
 
 def test_an_object_without_its_version_gets_the_usual_one() -> None:

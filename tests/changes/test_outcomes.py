@@ -60,6 +60,31 @@ def test_a_rule_of_the_cluster_may_refuse_with_any_status(status: int, message: 
     assert found.sentence == "A rule of the cluster (admission) refused the new value."
 
 
+def test_a_webhook_that_cannot_be_tried_out_is_no_refusal_of_the_value() -> None:
+    message = 'admission webhook "quota.example" does not support dry run'
+    found = meaning(answer_of(400, {"message": message, "reason": "BadRequest"}), Step.DRY_RUN)
+    assert (found.then, found.detail) == (Then.FAILED, message)
+    assert "does not support dry runs" in found.sentence
+    assert "GitOps mode" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "step", "words"),
+    [
+        pytest.param(403, {}, Step.READ, "lacks the right to get", id="may not read"),
+        pytest.param(403, {}, Step.PATCH, "lacks the right to patch", id="may not write"),
+        pytest.param(302, None, Step.READ, "sends elsewhere (302)", id="redirect"),
+        pytest.param(404, None, Step.READ, "does not know of the object's kind", id="no server"),
+        pytest.param(404, {"reason": "NotFound"}, Step.READ, "no longer in the cluster", id="gone"),
+        pytest.param(401, {}, Step.READ, "have to be renewed", id="credentials"),
+    ],
+)
+def test_a_refusal_says_what_was_refused_and_what_to_do(
+    status: int, body: object, step: Step, words: str
+) -> None:
+    assert words in meaning(answer_of(status, body), step).sentence
+
+
 @pytest.mark.parametrize("step", Step)
 def test_a_yes_without_the_object_proves_nothing(step: Step) -> None:
     found = meaning(Answer(200, strange=True), step)
@@ -120,6 +145,13 @@ def test_no_answer_leaves_doubt_only_about_a_patch_that_was_sent(
         pytest.param(None, {"details": {"retryAfterSeconds": 3}}, 3.0, id="Status object"),
         pytest.param("soon", {"details": {"retryAfterSeconds": 3}}, 3.0, id="odd header"),
         pytest.param(None, {}, None, id="nothing"),
+        pytest.param("0", {}, None, id="none at all"),
+        pytest.param("\u00b2", {}, None, id="no digit"),
+        pytest.param("9" * 400, {}, None, id="absurd"),
+        pytest.param("Wed, 21 Oct 2026 07:28:00 GMT", {}, None, id="date"),
+        pytest.param(None, {"details": {"retryAfterSeconds": "soon"}}, None, id="odd text"),
+        pytest.param(None, {"details": {"retryAfterSeconds": [3]}}, None, id="list"),
+        pytest.param(None, {"details": {"retryAfterSeconds": -3}}, None, id="negative"),
     ],
 )
 def test_too_many_requests_wait_as_long_as_the_server_says(

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.changes.domain.quantities import NotAQuantity, Quantity, quantity
+from apps.changes.domain.quantities import NotAQuantity, Quantity, counted, quantity
+from apps.changes.domain.rules import Facts, Rules, ruling
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,28 @@ def test_amounts_compare_and_subtract_as_numbers() -> None:
 def test_what_is_printed_reads_as_the_same_amount(nanos: int) -> None:
     found = Quantity(nanos)
     assert quantity(found.text) == found
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"), [(1, "1 day"), (2, "2 days"), ("0.5", "0.5 days"), (0, "0 days")]
+)
+def test_one_is_not_several(amount: object, words: str) -> None:
+    assert counted(amount, "day") == words
+
+
+def test_a_raise_of_one_gpu_is_not_one_of_gpus() -> None:
+    facts = Facts(
+        gpus=1.0,
+        promised_gpus_after=1.0,
+        fair_share_gpus=1.0,
+        budget_burn_rate=None,
+        no_budget=True,
+        cost_per_month=None,
+        currency="USD",
+        shared=False,
+        used_above_new_limit=False,
+        foreign_owner=False,
+    )
+    said = [one.sentence for one in ruling(facts, Rules(two_from_gpus=1.0), decrease=False).checks]
+    assert not [sentence for sentence in said if "1 GPUs" in sentence]
+    assert "1 GPU: from 1 on two decide." in said

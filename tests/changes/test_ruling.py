@@ -13,10 +13,19 @@ from apps.changes.services.evidence import Evidence
 from apps.changes.services.previews import preview_of
 from apps.changes.services.promised import promised_gpus
 from apps.changes.services.ruling import ruled, rules_of_site
-from apps.clusters.domain.sightings import Kind, SeenQuota, SeenVolcanoQueue
+from apps.clusters.domain.sightings import (
+    FlavorQuota,
+    Kind,
+    SeenClusterQueue,
+    SeenFlavor,
+    SeenLocalQueue,
+    SeenNode,
+    SeenQuota,
+    SeenVolcanoQueue,
+)
 from apps.quotas.selectors import QuotaFilters, quota_rows
-from tests.changes.portal import KEY, Portal, make_portal, make_sighting, served_portal
-from tests.factories import make_team
+from tests.changes.portal import A100, KEY, Portal, make_portal, make_sighting, served_portal
+from tests.factories import make_cluster, make_team
 
 pytestmark = pytest.mark.django_db
 
@@ -42,6 +51,21 @@ def test_what_quotas_promise_a_team_is_added_up_over_its_namespaces() -> None:
         make_sighting(portal.cluster, Kind.RESOURCE_QUOTA, f"gpu-{n}", body, namespace=name)
     found = preview_of(kept(portal), now=portal.now)
     assert (found.gpus, found.promised_after, found.shared) == (2.0, 18.0, False)
+
+
+def test_what_two_clusters_promise_by_different_kinds_of_limits_is_added_up() -> None:
+    portal = make_portal(None)
+    east = make_cluster("east")
+    gpus = {"nvidia.com/gpu": 8.0}
+    node = SeenNode(labels={"nvidia.com/gpu.product": A100}, allocatable=gpus, used={})
+    make_sighting(east, Kind.NODE, "node-2", node)
+    make_sighting(east, Kind.RESOURCE_FLAVOR, "a100", SeenFlavor())
+    queue = SeenClusterQueue(quotas=(FlavorQuota("a100", "nvidia.com/gpu", 5.0),))
+    make_sighting(east, Kind.CLUSTER_QUEUE, "vision", queue)
+    local = SeenLocalQueue(cluster_queue="vision")
+    make_sighting(east, Kind.LOCAL_QUEUE, "default", local, namespace="team-vision")
+    found = preview_of(kept(portal), now=portal.now)
+    assert found.promised_after == 13.0, "8 of the ResourceQuota in west, 5 of the queue in east"
 
 
 def test_a_limit_that_is_not_the_teams_alone_promises_nothing_that_is_known() -> None:
@@ -84,7 +108,9 @@ def test_a_queue_that_several_teams_use_is_shared_and_never_changed_by_rule() ->
         for after in ("5", "3"):
             request.after = after
             preview = preview_of(request, now=portal.now)
-            found = ruled(request, preview, Evidence(fair_share_gpus=100.0, no_budget=True))
+            found = ruled(
+                request, preview, Evidence(fair_share_gpus=100.0, no_budget=True), now=portal.now
+            )
             assert not found.by_rule
             holds = {one["name"]: one["holds"] for one in found.frozen["checks"]}
             assert holds["own"] is False

@@ -1,4 +1,4 @@
-"""What time, commits and other hands do: reverts by date, expiry, GitOps, drift."""
+"""What time, commits and other hands do: expiry, GitOps, drift."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,8 +12,7 @@ from apps.changes import services
 from apps.changes.domain.states import State, TransitionDenied
 from apps.changes.models import AuditEntry, DriftSpell
 from apps.changes.selectors import drift_rows
-from tests.changes import recorded
-from tests.changes.portal import KEY, NOW, Portal, make_portal, served_portal
+from tests.changes.portal import NOW, Portal, make_portal, served_portal
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -24,157 +23,11 @@ def said(action: str) -> list[str]:
     return list(rows.values_list("note", flat=True))
 
 
-def test_a_time_boxed_raise_is_announced_and_goes_back_on_its_date() -> None:
-    with served_portal() as portal:
-        pk = portal.applied(until=NOW + 10 * DAY)
-        for _ in range(12 * 4):
-            portal.wait(hours=6)
-            services.revert_due(now=portal.now)
-            if portal.of(pk).state == State.REVERTING:
-                break
-        assert portal.now == NOW + 10 * DAY
-        words = "The quota goes back to 6 on 2026-11-26 12:00 UTC."
-        assert said("announce_revert") == [words, words]
-        assert portal.live() == "8"
-        portal.carry_out(pk)
-        assert (portal.of(pk).state, portal.live()) == (State.REVERTED, "6")
-        assert services.revert_due(now=portal.now) == 0
-
-
-def test_a_raise_that_somebody_changed_is_not_taken_back_over_them() -> None:
-    with served_portal() as portal:
-        pk = portal.applied(until=NOW + DAY)
-        assert portal.api is not None
-        portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "10"}}}
-        portal.wait(days=1)
-        assert services.revert_due(now=portal.now) == 1
-        portal.carry_out(pk)
-        request = portal.of(pk)
-        assert (request.state, portal.live()) == (State.APPLIED, "10")
-        assert "shows 10 where 8 was reviewed" in request.outcome
-        portal.wait(days=1)
-        assert services.revert_due(now=portal.now) == 0, "people decide from here on"
-
-
-def test_a_revert_that_could_not_be_made_is_tried_again() -> None:
-    with served_portal() as portal:
-        pk = portal.applied(until=NOW + DAY)
-        portal.wait(days=1)
-        services.revert_due(now=portal.now)
-        portal.write_to("http://127.0.0.1:9")
-        assert portal.carry_through(pk) == "failed"
-        assert portal.of(pk).state == State.APPLIED
-        portal.write_to(portal.address())
-        portal.wait(hours=1)
-        assert services.revert_due(now=portal.now) == 1
-        portal.carry_out(pk)
-        assert (portal.of(pk).state, portal.live()) == (State.REVERTED, "6")
-
-
-def test_a_revert_does_not_wait_for_who_asks_for_more() -> None:
-    with served_portal() as portal:
-        pk = portal.applied(until=NOW + DAY)
-        portal.see(8)
-        other = portal.approved(before="8", after="9")
-        portal.wait(days=1)
-        assert services.revert_due(now=portal.now) == 1
-        assert portal.carry_out(pk) == "applied"
-        assert (portal.of(pk).state, portal.live()) == (State.REVERTED, "6")
-        # What was approved was a change from 8, which is not there any more.
-        portal.start(other)
-        portal.carry_out(other)
-        assert (portal.of(other).state, portal.live()) == (State.IN_REVIEW, "6")
-
-
-def test_a_revert_waits_while_another_change_of_the_key_is_made() -> None:
-    with served_portal() as portal:
-        pk = portal.applied(until=NOW + DAY)
-        portal.see(8)
-        other = portal.started(before="8", after="9")
-        portal.wait(days=1)
-        for _ in range(3):
-            assert services.revert_due(now=portal.now) == 0
-            portal.wait(hours=2)
-        assert f"Request {other} for the same quota key is open" in portal.of(pk).outcome
-        assert len(said("put_off_revert")) == 1
-
-
-# ---------------------------------------------------------------- one on top of the other
-
-
 def on_top(portal: Portal, before: str, after: str, **values: Any) -> int:
     """Apply another change of the key, some time later."""
     portal.wait(hours=1)
     portal.see(before)
     return portal.applied(before=before, after=after, **values)
-
-
-def test_a_raise_that_ends_under_a_permanent_change_takes_nothing_back() -> None:
-    with served_portal() as portal:
-        box = portal.applied(until=NOW + DAY)
-        for before, after in (("8", "9"), ("9", "8")):
-            last = on_top(portal, before, after)
-        portal.now = NOW + DAY
-        assert services.revert_due(now=portal.now) == 0
-        request = portal.of(box)
-        assert (request.state, request.reverts_at, portal.live()) == (State.EXPIRED, None, "8")
-        assert f"request {last} changed the quota since, to 8" in request.outcome
-        assert services.revert_due(now=portal.now + DAY) == 0
-
-
-def test_the_last_of_two_raises_with_an_end_goes_back_to_before_both() -> None:
-    with served_portal() as portal:
-        first = portal.applied(until=NOW + DAY)
-        second = on_top(portal, "8", "10", until=NOW + 3 * DAY)
-        portal.now = NOW + DAY
-        services.revert_due(now=portal.now)
-        assert (portal.of(first).state, portal.live()) == (State.EXPIRED, "10")
-        portal.now = NOW + 2 * DAY
-        services.revert_due(now=portal.now)
-        assert "goes back to 6" in said("announce_revert")[-1]
-        portal.now = NOW + 3 * DAY
-        assert services.revert_due(now=portal.now) == 1
-        assert portal.carry_out(second) == "applied"
-        assert (portal.of(second).state, portal.live()) == (State.REVERTED, "6")
-
-
-def test_of_two_raises_the_later_may_end_first() -> None:
-    with served_portal() as portal:
-        first = portal.applied(until=NOW + 3 * DAY)
-        second = on_top(portal, "8", "10", until=NOW + DAY)
-        for pk, day, live in ((second, 1, "8"), (first, 3, "6")):
-            portal.now = NOW + day * DAY
-            assert services.revert_due(now=portal.now) == 1
-            assert portal.carry_out(pk) == "applied"
-            assert (portal.of(pk).state, portal.live()) == (State.REVERTED, live)
-
-
-def test_what_lies_under_another_change_is_not_taken_back_by_hand() -> None:
-    with served_portal() as portal:
-        first = portal.applied()
-        second = on_top(portal, "8", "10")
-        with pytest.raises(services.Superseded, match=f"Request {second} changed this quota"):
-            services.revert(first, by=portal.actor("cleo"), now=portal.now)
-        assert portal.of(first).state == State.APPLIED
-
-
-def test_a_commit_that_takes_back_what_was_stacked_has_the_amount_beneath() -> None:
-    with served_portal() as portal:
-        portal.applied(until=NOW + DAY)
-        portal.wait(hours=1)
-        portal.see("8")
-        second = portal.approved(before="8", after="10")
-        portal.start(second, gitops=True)
-        assert portal.api is not None
-        portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "10"}}}
-        portal.wait(minutes=5)
-        portal.see("10")
-        services.watch_gitops(now=portal.now)
-        portal.now = NOW + DAY
-        services.revert_due(now=portal.now)
-        services.revert(second, by=portal.actor("cleo"), now=portal.now)
-        text = portal.execution(second).patch_file["text"]
-        assert '"requests.nvidia.com/gpu": "6"' in text
 
 
 # ---------------------------------------------------------------- what expires
@@ -271,6 +124,24 @@ def test_an_admin_may_give_a_commit_up() -> None:
         assert (last.action, last.actor, last.origin) == ("fail", "carl", "127.0.0.1")
 
 
+def test_a_revert_that_an_admin_gave_up_is_not_asked_for_again() -> None:
+    with served_portal() as portal:
+        pk = portal.approved(until=NOW + DAY)
+        portal.start(pk, gitops=True)
+        portal.wait(minutes=5)
+        portal.see(8)
+        services.watch_gitops(now=portal.now)
+        portal.now = NOW + DAY - timedelta(hours=1)
+        services.revert_due(now=portal.now)
+        assert "by a commit that somebody has to make" in said("announce_revert")[-1]
+        portal.now = NOW + DAY
+        assert services.revert_due(now=portal.now) == 1
+        services.give_up(pk, by=portal.actor("carl"), now=portal.now)
+        assert (portal.of(pk).state, portal.of(pk).reverts_at) == (State.APPLIED, None)
+        portal.wait(days=2)
+        assert services.revert_due(now=portal.now) == 0
+
+
 def test_what_was_committed_is_taken_back_by_commit() -> None:
     with served_portal() as portal:
         pk = committed(portal)
@@ -358,6 +229,33 @@ def test_a_drift_that_an_admin_accepts_alerts_no_more() -> None:
         with pytest.raises(TransitionDenied):
             services.accept_drift(pk, by=portal.actor("cleo"), now=portal.now)
         assert services.verify().holds
+
+
+def test_a_drift_ends_with_the_cluster_that_it_was_in() -> None:
+    with served_portal() as portal:
+        portal.applied()
+        portal.wait(minutes=5)
+        portal.see(7)
+        portal.wait(minutes=5)
+        portal.watched()
+        assert services.look_for_drift(now=portal.now) == 1
+        portal.cluster.active = False
+        portal.cluster.save()
+        assert services.look_for_drift(now=portal.now) == 0
+        assert DriftSpell.objects.get().ended_at == portal.now
+
+
+def test_a_drift_that_comes_back_is_told_again() -> None:
+    with served_portal() as portal:
+        portal.applied()
+        for shown, spells in ((7, 1), (8, 1), (7, 2)):
+            portal.wait(minutes=5)
+            portal.see(shown)
+            portal.wait(minutes=5)
+            portal.watched()
+            services.look_for_drift(now=portal.now)
+            assert DriftSpell.objects.count() == spells
+        assert len(said("drift")) == 2
 
 
 def test_looking_for_drift_takes_as_many_queries_for_few_changes_as_for_many() -> None:

@@ -104,7 +104,9 @@ def decide(
     if look.amount != order.reviewed:
         return _moved_on(mark, order, look)
     if mark is Mark.SENDING and (refusal or tries_left <= 0):
-        why = refusal or "The patch was sent several times and did not arrive."
+        why = (
+            refusal or "The patch was sent several times and took no effect: apply it again later."
+        )
         return Decision(Do.FAILED, f"The cluster still shows {order.reviewed}. {why}")
     return Decision(_ONWARD[mark])
 

@@ -5,6 +5,7 @@ as itself, so that no name can break out of its place.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,10 @@ _API_VERSIONS: Final = {
     QueueCell: "kueue.x-k8s.io/v1beta2",
     VolcanoCell: "scheduling.volcano.sh/v1beta1",
 }
+_TESTED: Final = (
+    "# Where a test fails, the manifest has its lists in another order, or another amount, than\n"
+    "# the cluster: set the amount there by hand instead.\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +38,28 @@ def patch_file(target: Target, live: Object, *, reviewed: Quantity, wanted: Quan
 
     A ResourceQuota or Volcano queue gets a merge patch of the one key. The cells of a Kueue
     ClusterQueue stand in lists that a merge would replace whole, taking the other flavors with it:
-    it gets a JSON patch whose tests name the flavor, the resource and the value.
+    it gets a JSON patch whose tests name the flavor, the resource and the value. Files of
+    different keys have different names, so that one committed never takes the place of another.
+    A merge patch takes the place of the one before it for its key; a JSON patch, whose test is of
+    the amount that the one before it left, stands below that and has a name of its own.
     Raises as `patch_for` where the object is not as it was reviewed.
     """
     operations = patch_for(target, live, reviewed=reviewed, wanted=wanted)
     version = str(live.get("apiVersion") or _API_VERSIONS[type(target)])
-    name = f"{target.namespace or target.source.lower()}-{target.name}.yaml"
     heading = f"# {_one_line(target)}: {reviewed} -> {wanted}\n"
     if isinstance(target, QueueCell):
-        return PatchFile(name, heading + _json_patch(operations), _how_json(target, version, name))
+        name = _file_name(target, f"{reviewed}-to-{wanted}")
+        text = heading + _TESTED + _json_patch(operations)
+        return PatchFile(name, text, _how_json(target, version, name))
+    name = _file_name(target)
     text = heading + _merge_patch(target, version, wanted)
-    return PatchFile(name, text, f"In kustomization.yaml, under patches: - path: {name}")
+    how = f"In kustomization.yaml, under patches: - path: {name}; it replaces one of the same name"
+    return PatchFile(name, text, how)
+
+
+def _file_name(target: Target, *more: str) -> str:
+    parts = (target.namespace or target.source.lower(), target.name, target.key, *more)
+    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts) + ".yaml"
 
 
 def is_live(target: Target, live: Object | None, wanted: Quantity) -> bool:
@@ -78,8 +94,9 @@ def _json_patch(operations: list[Operation]) -> str:
 def _how_json(target: QueueCell, version: str, name: str) -> str:
     group, _, served = version.partition("/")
     return (
-        f"In kustomization.yaml, under patches: - path: {name}, with the target group: {group}, "
-        f"version: {served}, kind: {target.source}, name: {target.name}"
+        f"In kustomization.yaml, under patches and below earlier ones of this queue: - path: {name}"
+        f", with the target group: {group}, version: {served}, kind: {target.source}, "
+        f"name: {target.name}"
     )
 
 

@@ -71,21 +71,31 @@ def answer_of(status: int, body: object, *, retry_after: str | None = None) -> A
     details = found.get("details")
     details = details if isinstance(details, Mapping) else {}
     said = details.get("retryAfterSeconds")
-    wait = retry_after if retry_after and retry_after.strip().isdigit() else said
     return Answer(
         status=status,
         message=str(found.get("message") or ""),
         reason=str(found.get("reason") or ""),
         caused=bool(details.get("causes") or details.get("kind")),
-        retry_after_seconds=float(wait) if wait else None,
+        retry_after_seconds=_seconds(retry_after) or _seconds(said),
     )
+
+
+def _seconds(said: object) -> float | None:
+    """Return a number of seconds; None for everything else, a date too: then the portal chooses."""
+    text = str(said).strip()
+    whole = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return float(text) if whole and int(text) else None
 
 
 _RULES: Final = ("admission webhook", "ValidatingAdmissionPolicy")
 """What stands in the message where a rule of the cluster said no, of whatever status."""
+_NO_DRY_RUN: Final = "does not support dry run"
+"""What stands in the message of a 400 where a webhook of the cluster cannot be tried out."""
+_MOST_DIGITS: Final = 9
 _REFUSED: Final[Mapping[int, str]] = {
     400: "The API server could not read the change",
-    401: "The API server does not accept the portal's credentials",
+    401: "The API server does not accept the portal's credentials: those of kubernetes.writer in "
+    "the catalog have to be renewed",
     403: "The portal may not do this: its service account lacks the right to patch",
     404: "The object is no longer in the cluster; the portal makes no limit by itself",
     405: "The API server does not offer this",
@@ -109,6 +119,12 @@ def meaning(answer: Answer, step: Step) -> Meaning:
         return _unanswered(answer.silence, step)
     if answer.is_yes:
         return _strange(step) if answer.strange else Meaning(Then.GO_ON, "")
+    if answer.status == 400 and _NO_DRY_RUN in answer.message:
+        text = (
+            "An admission webhook of the cluster does not support dry runs, without which the "
+            "portal writes nothing: its sideEffects have to be declared, or use GitOps mode"
+        )
+        return _refused(text, answer)
     if 400 <= answer.status < 500 and any(rule in answer.message for rule in _RULES):
         return _refused("A rule of the cluster (admission) refused the new value", answer)
     if answer.status == 422 and not answer.caused:
@@ -123,7 +139,23 @@ def meaning(answer: Answer, step: Step) -> Meaning:
         return Meaning(Then.RETRY, text, answer.retry_after_seconds)
     if answer.status >= 500:
         return _broken(answer, step)
-    return _refused(_REFUSED.get(answer.status, f"The API server answered {answer.status}"), answer)
+    return _refused(_why_refused(answer, step), answer)
+
+
+def _why_refused(answer: Answer, step: Step) -> str:
+    if 300 <= answer.status < 400:
+        return (
+            f"What answers at the API server's address sends elsewhere ({answer.status}), where "
+            "the portal does not go: kubernetes.writer in the catalog has to be mended"
+        )
+    if answer.status == 403 and step in (Step.READ, Step.READ_BACK):
+        return "The portal may not do this: its service account lacks the right to get"
+    if answer.status == 404 and answer.reason != "NotFound":
+        return (
+            "What answers at the API server's address does not know of the object's kind (404): "
+            "kubernetes.writer in the catalog has to be mended, or the cluster lacks it"
+        )
+    return _REFUSED.get(answer.status, f"The API server answered {answer.status}")
 
 
 def _strange(step: Step) -> Meaning:

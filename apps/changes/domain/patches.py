@@ -77,6 +77,23 @@ def is_object(target: Target, body: Object) -> bool:
     return shown == (target.source.value, target.namespace, target.name)
 
 
+def uid_of(live: Object) -> str:
+    """Return which object it is, of all that ever had its name; empty where it does not say."""
+    metadata = live.get("metadata")
+    return str(metadata.get("uid") or "") if isinstance(metadata, Mapping) else ""
+
+
+def why_unreadable(target: Target, live: Object) -> str:
+    """Return why an amount that is there cannot be told; empty where it can, or is not there."""
+    try:
+        locate(target, live)
+    except KeyMissing:
+        return ""
+    except PatchRefused as refused:
+        return str(refused)
+    return ""
+
+
 def live_amount(target: Target, live: Object | None) -> Quantity | None:
     """Return what the object shows; None where the object, the key or an amount is not there."""
     if live is None:

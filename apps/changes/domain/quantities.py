@@ -92,6 +92,11 @@ def _factor(match: re.Match[str]) -> Decimal:
     return _FACTORS[match["suffix"]] if match["suffix"] else Decimal(1)
 
 
+def counted(amount: object, thing: str) -> str:
+    """Write an amount of things: `1 day`, `2 days`."""
+    return f"{amount} {thing}" if str(amount) == "1" else f"{amount} {thing}s"
+
+
 def _printed(nanos: int) -> str:
     """Write whole units as plain digits, fractions with the coarsest of m, u and n that is exact.
 

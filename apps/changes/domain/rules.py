@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
+
+from apps.changes.domain.quantities import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,23 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class Lately:
+    """What one person, or a rule, let the asking team have in the days before; it still stands.
+
+    Together these raises are one large one that was asked for in parts. `by_rule_gpus` is what
+    rules let through, `gpus` and `cost` (in the currency of the report, a month) with what one
+    person approved; None is not known.
+    """
+
+    by_rule_gpus: float | None = 0.0
+    gpus: float | None = 0.0
+    cost: Decimal | None = Decimal(0)
+
+
+LATELY_DAYS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of a request when it is submitted; None is not known.
 
@@ -33,7 +53,7 @@ class Facts:
     `cost_per_month` is in `currency`.
     `budget_burn_rate` 1.0 lands exactly on budget; a team without a budget has `no_budget`.
     `used_above_new_limit`: more is in use now than the new limit. `foreign_owner`: another tool
-    owns the field.
+    owns the field. `lately` are the raises that this one comes on top of.
     """
 
     gpus: float | None
@@ -46,6 +66,7 @@ class Facts:
     shared: bool = False
     used_above_new_limit: bool = False
     foreign_owner: bool = False
+    lately: Lately = Lately()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +131,26 @@ def _small(facts: Facts, rules: Rules) -> Check:
         return Check(
             "small", holds=False, sentence="How many GPUs the raise is worth is not known."
         )
-    holds = facts.gpus <= rules.most_gpus_by_rule
+    total = _with(facts.gpus, facts.lately.by_rule_gpus)
+    if total is None:
+        text = "How much rules let the team have lately is not known."
+        return Check("small", holds=False, sentence=text)
+    holds = total <= rules.most_gpus_by_rule
     sign = "at most" if holds else "more than"
-    return Check(
-        "small", holds, f"{_figure(facts.gpus)} GPUs, {sign} {_figure(rules.most_gpus_by_rule)}."
-    )
+    size = _size(facts.gpus, total)
+    return Check("small", holds, f"{size}, {sign} {_figure(rules.most_gpus_by_rule)}.")
+
+
+def _with(own: float | None, before: float | None) -> float | None:
+    return None if own is None or before is None else own + before
+
+
+def _size(gpus: float, total: float) -> str:
+    """Say how large a raise is, and how large with those before it where that is more."""
+    if total <= gpus:
+        return counted(_figure(gpus), "GPU")
+    days = f"with the team's raises of the {LATELY_DAYS} days before"
+    return f"{counted(_figure(gpus), 'GPU')}, {_figure(total)} {days}"
 
 
 def _within_share(facts: Facts) -> Check:
@@ -123,7 +159,8 @@ def _within_share(facts: Facts) -> Check:
         return Check("fair share", holds=False, sentence="The team's fair share is not known.")
     holds = after <= share
     sign = "within" if holds else "above"
-    text = f"{_figure(after)} GPUs promised afterwards, {sign} the fair share of {_figure(share)}."
+    gpus = counted(_figure(after), "GPU")
+    text = f"{gpus} promised afterwards, {sign} the fair share of {_figure(share)}."
     return Check("fair share", holds, text)
 
 
@@ -147,21 +184,29 @@ def _owner(facts: Facts) -> Check:
 def _two_people(facts: Facts, rules: Rules) -> Check | None:
     """Return why two people have to decide, if so; an unknown size counts as large."""
     if rules.two_from_gpus is not None:
-        if facts.gpus is None:
+        total = _with(facts.gpus, facts.lately.gpus)
+        if facts.gpus is None or total is None:
             return Check("two people", holds=True, sentence="Its size is not known: two decide.")
-        if facts.gpus >= rules.two_from_gpus:
-            text = f"{_figure(facts.gpus)} GPUs: from {_figure(rules.two_from_gpus)} on two decide."
+        if total >= rules.two_from_gpus:
+            size = _size(facts.gpus, total)
+            text = f"{size}: from {_figure(rules.two_from_gpus)} on two decide."
             return Check("two people", holds=True, sentence=text)
     if rules.two_from_cost is not None:
-        if facts.cost_per_month is None or facts.currency != rules.currency:
-            return Check("two people", holds=True, sentence="Its cost is not known: two decide.")
-        if facts.cost_per_month >= rules.two_from_cost:
-            text = (
-                f"{facts.cost_per_month:,.2f} {rules.currency} a month: from "
-                f"{rules.two_from_cost:,.2f} on two decide."
-            )
-            return Check("two people", holds=True, sentence=text)
+        return _two_for_cost(facts, rules, rules.two_from_cost)
     return None
+
+
+def _two_for_cost(facts: Facts, rules: Rules, least: Decimal) -> Check | None:
+    own, before = facts.cost_per_month, facts.lately.cost
+    if own is None or before is None or facts.currency != rules.currency:
+        return Check("two people", holds=True, sentence="Its cost is not known: two decide.")
+    total = own + before
+    if total < least:
+        return None
+    size = f"{own:,.2f} {rules.currency} a month"
+    if before:
+        size += f", {total:,.2f} with the team's raises of the {LATELY_DAYS} days before"
+    return Check("two people", holds=True, sentence=f"{size}: from {least:,.2f} on two decide.")
 
 
 def _figure(gpus: float) -> str:

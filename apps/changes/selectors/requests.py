@@ -1,8 +1,9 @@
 """Requests: lists by whose turn it is, and one with everything on one screen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 from django.db.models import Q, QuerySet
 
@@ -59,7 +60,8 @@ def request_rows(
     """Return requests that the reader may know of, the last changed first.
 
     `QUEUE` is what waits for the reader: for admins what is to be decided, applied or looked into
-    and is not their own, for others what came back to them. Two queries. Raises CursorRefused.
+    and is neither their own nor approved by them already, for others what came back to them. Two
+    queries. Raises CursorRefused.
     """
     rows = _narrowed(of_whom(seen(actor), actor, which), filters)
     if cursor is not None:
@@ -89,7 +91,8 @@ def request_detail(pk: int, actor: Actor, *, history: int = 200) -> RequestDetai
     comments = comments_of([request]).get(pk, ())
     executions = list(request.executions.order_by("pk"))
     back = _goes_back_to(request)
-    offer = _offer(request, comments)
+    offer = offer_of(request, comments)
+    offer = "" if offer == request.after else offer
     actions = tuple(one.value for one in allowed(standing_of(request), actor.person))
     may_comment = _may_comment(actor, request)
     may = {
@@ -182,7 +185,12 @@ def of_whom(
     if which is Which.MINE:
         return rows.filter(authored)
     if actor.person is not None and actor.person.admin:
-        return rows.filter(state__in=[*_REVIEWED, *_STUCK]).exclude(authored)
+        # The second approval is somebody else's: who gave the first has nothing to do.
+        given = ChangeRequest.objects.filter(
+            state=State.IN_REVIEW.value, approvals__0=actor.name
+        ).values("pk")
+        waiting = rows.filter(state__in=[*_REVIEWED, *_STUCK])
+        return waiting.exclude(authored).exclude(pk__in=given)
     return rows.filter(authored, state__in=_ASKED_BACK)
 
 
@@ -245,12 +253,31 @@ def _goes_back_to(request: ChangeRequest) -> str | None:
     return goes_back_to(request).text
 
 
-def _offer(request: ChangeRequest, comments: Sequence[CommentRow]) -> str:
-    """Return the last counter-offer while it waits for an answer."""
+class Said(Protocol):
+    """What an offer is told by: a comment, or the row of one."""
+
+    @property
+    def at(self) -> datetime: ...
+    @property
+    def author(self) -> str: ...
+    @property
+    def offer(self) -> str: ...
+
+
+def offer_of(request: ChangeRequest, comments: Iterable[Said]) -> str:
+    """Return the counter-offer that waits for an answer, of comments in their order; "" for none.
+
+    One of an earlier round was answered when the request was handed in again.
+    """
     if request.state != State.CHANGES_ASKED.value:
         return ""
-    offers = [one.offer for one in comments if one.offer and one.author not in request.authors]
-    return offers[-1] if offers and offers[-1] != request.after else ""
+    since = request.submitted_at
+    offers = [
+        one.offer
+        for one in comments
+        if one.offer and one.author not in request.authors and (since is None or one.at >= since)
+    ]
+    return offers[-1] if offers else ""
 
 
 def comments_of(requests: Sequence[ChangeRequest]) -> dict[int, tuple[CommentRow, ...]]:

@@ -4,14 +4,10 @@ What is next is decided in `domain.carrying_out`; here the cluster is asked, and
 committed before the step that it stands for. No transaction is open while the cluster is asked.
 """
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
-
-from django.db import transaction
-from django.db.models import Q
 
 from apps.changes.domain.carrying_out import (
     ENDS,
@@ -25,13 +21,13 @@ from apps.changes.domain.carrying_out import (
 )
 from apps.changes.domain.kube_requests import SERVER_TIMEOUT_SECONDS, patch_request, read_request
 from apps.changes.domain.outcomes import Answer, Meaning, Silence, Step, Then, meaning
-from apps.changes.domain.owners import other_owners
 from apps.changes.domain.patches import (
     Object,
     PatchRefused,
     live_amount,
     locate,
     patch_for,
+    why_unreadable,
 )
 from apps.changes.domain.quantities import quantity
 from apps.changes.domain.targets import Target
@@ -47,26 +43,25 @@ from apps.changes.services.asking import (
     served_version,
     writer_of,
 )
+from apps.changes.services.checking import read_by_watcher
 from apps.changes.services.endings import finish
+from apps.changes.services.in_the_way import in_the_way
 from apps.changes.services.known_quotas import target_of_request
+from apps.changes.services.leases import LEASE, LeaseLost, claim, new_lease, store
 from apps.changes.services.shown import was_seen
 from apps.clusters.gateways import Doorway
-from apps.clusters.ports import QuotaWriter
+from apps.clusters.ports import QuotaWriter, SourceRejected, SourceUnavailable
 
-LEASE: Final = timedelta(seconds=120)
-"""Longer than a read and a patch may take together, by their time-outs."""
 DOUBT: Final = timedelta(seconds=SERVER_TIMEOUT_SECONDS + 5)
 """So long after it left the server may still carry a patch out that it did not answer."""
 MOST_SENT: Final = 5
 MOST_FAILURES: Final = 12
 _MOST_TURNS = 20
+_MAY_ARRIVE = "A patch without an answer may still arrive; the end waits for it."
+_TOWARDS_A_WRITE = frozenset({Do.PREPARE, Do.REHEARSE, Do.SEND})
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 5, 600
 
 Clock = Callable[[], datetime]
-
-
-class LeaseLost(Exception):
-    """Another worker carries this out meanwhile."""
 
 
 @dataclass(slots=True)
@@ -74,7 +69,8 @@ class _Worker:
     """One worker with its lease.
 
     `live` is the object as it was read last, `wait_until` when to go on where that is known.
-    `in_doubt`: a patch left in this very run, and no clear answer came.
+    `in_doubt`: a patch left in this very run, and no clear answer came. `rehearsed`: the dry run
+    was of this run; one of before an outage says nothing of the cluster's rules now.
     """
 
     execution: Execution
@@ -86,6 +82,7 @@ class _Worker:
     live: Object = field(default_factory=dict)
     wait_until: datetime | None = None
     in_doubt: bool = False
+    rehearsed: bool = False
 
 
 def carry_out(
@@ -96,7 +93,7 @@ def carry_out(
     May be called at any time, by any number of workers: one of them works, and what is over is
     left as it is. Returns "" where another worker has it.
     """
-    execution = _claim(execution_id, clock())
+    execution = claim(execution_id, new_lease(), clock())
     if execution is None:
         return ""
     by = portal(f"{origin} {execution.lease[:8]}")
@@ -107,37 +104,16 @@ def carry_out(
             worker = _Worker(execution, target, writer, version, clock, by)
             return _work(worker)
     except NoWriter as error:
-        return _without_writer(execution, error, clock(), by)
+        return _without_writer(execution, error, clock(), by, doorway)
     except VersionUnknown as error:
         return _without_version(execution, error, clock(), by)
     except LeaseLost:
         return ""
 
 
-def _claim(pk: int, now: datetime) -> Execution | None:
-    """Take the lease of an order that is not over; None where there is nothing to take."""
-    with transaction.atomic():
-        rows = Execution.objects.select_for_update(of=("self",)).select_related("request__cluster")
-        free = Q(lease_until__isnull=True) | Q(lease_until__lte=now)
-        row = rows.filter(free, pk=pk, ended_at__isnull=True, mode=Execution.DIRECT).first()
-        if row is None:
-            return None
-        row.lease, row.lease_until = secrets.token_hex(16), now + LEASE
-        row.save(update_fields=["lease", "lease_until"])
-    return row
-
-
 def _keep(worker: _Worker, **values: Any) -> None:
     """Write to the record and renew the lease. Raises LeaseLost."""
-    _store(worker.execution, lease_until=worker.clock() + LEASE, **values)
-
-
-def _store(execution: Execution, **values: Any) -> None:
-    mine = Execution.objects.filter(pk=execution.pk, lease=execution.lease, ended_at__isnull=True)
-    if not mine.update(**values):
-        raise LeaseLost
-    for name, value in values.items():
-        setattr(execution, name, value)
+    store(worker.execution, lease_until=worker.clock() + LEASE, **values)
 
 
 def _work(worker: _Worker) -> str:
@@ -161,10 +137,11 @@ def _turn(worker: _Worker) -> Decision:
     answered = meaning(answer, Step.READ_BACK if mark is Mark.PATCHED else Step.READ)
     if answered.then is not Then.GO_ON and not is_gone(answer):
         return _failed_read(worker, answered)
+    shown = None if is_gone(answer) else worker.live
     decision = decide(
         mark,
         _order(execution),
-        _look(worker, answer, answered),
+        _look(execution, worker.target, shown, answered.sentence),
         refusal=execution.refusal,
         tries_left=MOST_SENT - execution.sent,
     )
@@ -175,32 +152,34 @@ def _turn(worker: _Worker) -> Decision:
 
 def _without_doubt(worker: _Worker, decision: Decision) -> Decision:
     """Put an end off that says "not written" while a patch may still be under way."""
-    until = worker.execution.doubt_until
-    if decision.do not in (Do.FAILED, Do.BACK_TO_REVIEW) or until is None:
+    if not _is_doubtful(worker.execution, decision, worker.clock()):
         return decision
-    if worker.clock() >= until:
-        return decision
-    worker.wait_until = until
-    return Decision(Do.WAIT, "A patch without an answer may still arrive; the end waits for it.")
+    worker.wait_until = worker.execution.doubt_until
+    return Decision(Do.WAIT, _MAY_ARRIVE)
+
+
+def _is_doubtful(execution: Execution, decision: Decision, now: datetime) -> bool:
+    until = execution.doubt_until
+    return decision.do in (Do.FAILED, Do.BACK_TO_REVIEW) and until is not None and now < until
 
 
 def _order(execution: Execution) -> Order:
     return Order(quantity(execution.reviewed), quantity(execution.wanted))
 
 
-def _look(worker: _Worker, answer: Answer, answered: Meaning) -> Look:
-    execution = worker.execution
-    amount = None if is_gone(answer) else live_amount(worker.target, worker.live)
-    why = answered.sentence.rstrip(".")
+def _look(execution: Execution, target: Target, live: Object | None, why: str) -> Look:
+    """Return what was seen; `live` None where the object is not there, by the reason `why`."""
+    if live is not None:
+        why = why_unreadable(target, live)
     seen = False
     if execution.first_sent_at is not None:
         seen = was_seen(
             execution.request.cluster_id,
-            worker.target,
+            target,
             quantity(execution.wanted),
             since=execution.first_sent_at,
         )
-    return Look(amount, why, seen_wanted=seen)
+    return Look(live_amount(target, live), why.rstrip("."), seen_wanted=seen)
 
 
 def _failed_read(worker: _Worker, answered: Meaning) -> Decision:
@@ -214,13 +193,18 @@ def _failed_read(worker: _Worker, answered: Meaning) -> Decision:
 
 
 def _do(worker: _Worker, decision: Decision) -> Decision:
+    if decision.do in _TOWARDS_A_WRITE:
+        stopped = in_the_way(worker.execution, worker.target, worker.live, now=worker.clock())
+        if stopped is not None:
+            return stopped
     try:
         if decision.do is Do.PREPARE:
             return _prepare(worker)
         if decision.do is Do.REHEARSE:
             return _rehearse(worker)
         if decision.do is Do.SEND:
-            return _send(worker)
+            first = Mark(worker.execution.mark) is Mark.REHEARSED
+            return _rehearse(worker) if first and not worker.rehearsed else _send(worker)
     except PatchRefused as refused:
         return _unwritable(worker, str(refused))
     return decision
@@ -247,11 +231,6 @@ def _prepare(worker: _Worker) -> Decision:
 
 
 def _rehearse(worker: _Worker) -> Decision:
-    owners = other_owners(worker.target, worker.live)
-    unknown = [one for one in owners if one.manager not in worker.execution.confirmed]
-    if unknown:
-        text = f"Nothing was written. {unknown[0].advice} Nobody has confirmed that yet."
-        return Decision(Do.BACK_TO_REVIEW, text)
     answered = rehearse(
         worker.writer,
         worker.target,
@@ -261,6 +240,7 @@ def _rehearse(worker: _Worker) -> Decision:
     )
     if answered.then is not Then.GO_ON:
         return _failed_write(worker, answered)
+    worker.rehearsed = True
     _keep(worker, mark=Mark.REHEARSED.value)
     return Decision(Do.LOOK)
 
@@ -277,6 +257,9 @@ def _send(worker: _Worker) -> Decision:
         first_sent_at=execution.first_sent_at or now,
         doubt_until=now + DOUBT,
     )
+    if execution.lease_until is None or worker.clock() >= execution.lease_until:
+        # It stood still just now, for longer than others wait: what it read is not true any more.
+        raise LeaseLost
     answer, body = ask_for(worker.writer, request, worker.target)
     if answer.is_yes and live_amount(worker.target, body) != _order(execution).wanted:
         answer = replace(answer, strange=True)
@@ -318,7 +301,7 @@ def _wait(worker: _Worker, sentence: str) -> str:
     """Give the lease back until it is worth another try: after failures later and later."""
     execution = worker.execution
     at = worker.wait_until or _later(worker, _pause(execution))
-    _store(execution, sentence=sentence, next_at=at, lease_until=None)
+    store(execution, sentence=sentence, next_at=at, lease_until=None)
     return Do.WAIT.value
 
 
@@ -332,34 +315,65 @@ def _later(worker: _Worker, seconds: float) -> datetime:
 
 
 def _end(worker: _Worker, decision: Decision) -> str:
-    after = None
-    if live_amount(worker.target, worker.live) is not None:
-        after = locate(worker.target, worker.live).raw
+    after = _raw(worker.target, worker.live)
     if not finish(worker.execution, decision, after_raw=after, by=worker.by, now=worker.clock()):
         raise LeaseLost
     return decision.do.value
 
 
-def _without_writer(execution: Execution, why: NoWriter, now: datetime, by: Actor) -> str:
-    """Fail what was not begun; of what may have been written the end is open until a look."""
-    _store(execution, detail=why.detail)
-    if Mark(execution.mark) in (Mark.SENDING, Mark.PATCHED):
-        return _put_off(execution, str(why), now, _LONGEST_WAIT_SECONDS)
-    return _fail(execution, f"Nothing was written. {why}", now, by)
+def _raw(target: Target, live: Object | None) -> str | int | None:
+    if live is None or live_amount(target, live) is None:
+        return None
+    return locate(target, live).raw
+
+
+def _without_writer(
+    execution: Execution, why: NoWriter, now: datetime, by: Actor, doorway: Doorway | None
+) -> str:
+    """Fail what was not begun; what became of a patch is looked at with the reading account."""
+    store(execution, detail=why.detail, failures=execution.failures + 1)
+    if Mark(execution.mark) not in (Mark.SENDING, Mark.PATCHED):
+        return _fail(execution, f"Nothing was written. {why}", now, by)
+    target = target_of_request(execution.request)
+    try:
+        live = read_by_watcher(execution.request.cluster, target, doorway)
+    except (SourceUnavailable, SourceRejected, VersionUnknown):
+        return _unlooked(execution, str(why), now, by)
+    look = _look(execution, target, live, "the object is no longer in the cluster")
+    refusal = execution.refusal or str(why)
+    decision = decide(Mark(execution.mark), _order(execution), look, refusal=refusal)
+    if _is_doubtful(execution, decision, now):
+        return _put_off(execution, _MAY_ARRIVE, now, DOUBT.total_seconds())
+    if not finish(execution, decision, after_raw=_raw(target, live), by=by, now=now):
+        raise LeaseLost
+    return decision.do.value
+
+
+def _unlooked(execution: Execution, sentence: str, now: datetime, by: Actor) -> str:
+    """Go on where nobody can look: what was accepted is believed in the end, what was lost not."""
+    answered = Meaning(Then.RETRY, sentence)
+    left = MOST_FAILURES - execution.failures
+    decision = after_answer(Mark(execution.mark), answered, tries_left=left)
+    if decision.do not in ENDS:
+        return _put_off(execution, sentence, now, _pause(execution))
+    finish(execution, decision, after_raw=None, by=by, now=now)
+    return decision.do.value
 
 
 def _without_version(execution: Execution, why: VersionUnknown, now: datetime, by: Actor) -> str:
     """Fail where the cluster will never take it, else ask again, later and later."""
     begun = Mark(execution.mark) in (Mark.SENDING, Mark.PATCHED)
-    _store(execution, failures=execution.failures + 1, detail="")
-    if not begun and (why.lasting or execution.failures >= MOST_FAILURES):
+    store(execution, failures=execution.failures + 1, detail="")
+    if begun:
+        return _unlooked(execution, str(why), now, by)
+    if why.lasting or execution.failures >= MOST_FAILURES:
         return _fail(execution, f"Nothing was written. {why}", now, by)
     return _put_off(execution, str(why), now, _pause(execution))
 
 
 def _put_off(execution: Execution, sentence: str, now: datetime, seconds: float) -> str:
     later = now + timedelta(seconds=min(seconds, _LONGEST_WAIT_SECONDS))
-    _store(execution, sentence=sentence, next_at=later, lease_until=None)
+    store(execution, sentence=sentence, next_at=later, lease_until=None)
     return Do.WAIT.value
 
 

@@ -17,6 +17,7 @@ from apps.changes.domain.patches import (
     live_amount,
     locate,
     patch_for,
+    uid_of,
 )
 from apps.changes.domain.quantities import Quantity
 from apps.changes.domain.targets import QueueCell, Target
@@ -43,7 +44,7 @@ class Checked:
 
     `live` is None where it could not be read; `dry_run` is the sentence then, and `passed` None.
     `detail` has the words of servers and connections, which are for administrators. `version` is
-    the apiVersion under which the object was read.
+    the apiVersion under which the object was read, `uid` which of all of its name it was.
     """
 
     live: Quantity | None = None
@@ -54,6 +55,7 @@ class Checked:
     revert_file: PatchFile | None = None
     detail: str = ""
     version: str = ""
+    uid: str = ""
 
 
 def check(
@@ -101,6 +103,7 @@ def _examined(target: Target, live: Object, before: Quantity, after: Quantity) -
         live=live_amount(target, live),
         owners=other_owners(target, live),
         version=str(live.get("apiVersion") or ""),
+        uid=uid_of(live),
     )
     try:
         file = patch_file(target, live, reviewed=before, wanted=after)
@@ -142,13 +145,7 @@ def _read_only(
     """Read with the account that watches, where nothing may be written."""
     words = f"No dry run: {why}"
     try:
-        source = (doorway or Doorway()).kubernetes(cluster)
-        if source is None:
-            return Checked(dry_run=words, detail=detail)
-        try:
-            live = _read(source, target)
-        finally:
-            source.close()
+        live = read_by_watcher(cluster, target, doorway)
     except VersionUnknown as unknown:
         return Checked(dry_run=f"{words} {unknown}", detail=detail)
     except (SourceUnavailable, SourceRejected) as error:
@@ -160,8 +157,24 @@ def _read_only(
     return replace(found, dry_run=f"{words} {found.dry_run}".strip(), detail=detail)
 
 
+def read_by_watcher(
+    cluster: Cluster, target: Target, doorway: Doorway | None = None
+) -> Object | None:
+    """Return the object as the watching account reads it; None where it is not there.
+
+    Raises SourceUnavailable, SourceRejected and VersionUnknown.
+    """
+    source = (doorway or Doorway()).kubernetes(cluster)
+    if source is None:
+        raise SourceRejected("the catalog gives no account that reads this cluster")
+    try:
+        return _read(source, target)
+    finally:
+        source.close()
+
+
 def _read(source: ClusterSource, target: Target) -> Object | None:
-    """Return the object as the watching account reads it, which is no more than it needs."""
+    """Return the object with no more than the account needs to read."""
     kind = {"kind": target.source.value}
     if not isinstance(target, QueueCell):
         live = source.get(object_path(target))

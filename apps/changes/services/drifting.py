@@ -33,9 +33,13 @@ def look_for_drift(*, now: datetime) -> int:
     there = {one.request_id: one for one in drifts(changes, shown)}
     kept = {
         row.request_id: row
-        for row in DriftSpell.objects.filter(ended_at__isnull=True).order_by("pk")
+        for row in DriftSpell.objects.filter(ended_at__isnull=True)
+        .select_related("request__cluster")
+        .order_by("pk")
     }
     known = _known_requests(changes, shown)
+    # Nobody mends what a retired cluster shows; it would alert for ever.
+    known |= {pk for pk, row in kept.items() if not row.request.cluster.active}
     for pk in sorted({*there, *kept}):
         _bring_up_to_date(pk, there.get(pk), kept.get(pk), now, known=pk in known)
     return DriftSpell.objects.filter(ended_at__isnull=True, accepted_by="").count()

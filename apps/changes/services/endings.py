@@ -7,7 +7,7 @@ from django.db import transaction
 
 from apps.changes.domain.carrying_out import Decision, Do
 from apps.changes.domain.states import Action
-from apps.changes.models import SERVER_SAID, Execution
+from apps.changes.models import SERVER_SAID, ChangeRequest, Execution
 from apps.changes.permissions import Actor, portal
 from apps.changes.services.moves import Moving, moving
 
@@ -17,15 +17,23 @@ _AFTER_APPLY: Final = {
     Do.FAILED: Action.FAIL,
 }
 TRY_AGAIN: Final = timedelta(hours=1)
-"""After so long a revert by date that failed is tried again."""
+"""After so long a revert by date that failed is tried again; each time after twice as long."""
+_LATEST_TRY: Final = timedelta(days=1)
 
 
 def finish(
-    execution: Execution, decision: Decision, *, after_raw: Any, by: Actor, now: datetime
+    execution: Execution,
+    decision: Decision,
+    *,
+    after_raw: Any,
+    by: Actor,
+    now: datetime,
+    for_good: bool = False,
 ) -> bool:
     """Write the end down, once; says whether this was the call that did.
 
-    Only who holds the lease can; `by` is who brought the end about. Raises as `moving` does.
+    Only who holds the lease can; `by` is who brought the end about. `for_good`: a revert that was
+    due is not tried again by itself. Raises as `moving` does.
     """
     detail = "" if decision.do is Do.APPLIED else execution.detail
     with transaction.atomic():
@@ -48,7 +56,6 @@ def finish(
         with moving(execution.request_id, by, action.value, now=now) as step:
             # What was found out is the portal's to say, also where a person asked for the end.
             step.act(action, portal())
-            step.note = step.request.outcome = decision.sentence
             step.beside.update(
                 execution=execution.pk,
                 wanted=execution.wanted,
@@ -59,8 +66,26 @@ def finish(
             )
             if detail:
                 step.beside[SERVER_SAID] = detail
-            _set_dates(step, action, decision)
+            _set_dates(step, action)
+            if action is Action.STOP_REVERT:
+                moved_on = decision.do is Do.BACK_TO_REVIEW
+                step.request.reverts_at = _next_try(step, for_good=for_good or moved_on)
+            said = f"{decision.sentence} {_what_now(step.request, action, decision)}".strip()
+            step.note = step.request.outcome = said
     return True
+
+
+def _what_now(request: ChangeRequest, action: Action, decision: Decision) -> str:
+    """Return what people can do after an end that is not what was wanted."""
+    if action is Action.SEND_BACK:
+        return "Return it with questions, so that it is handed in anew for what is there now."
+    if action is Action.STOP_REVERT:
+        if request.reverts_at is not None:
+            return f"The portal takes it back by itself on {request.reverts_at:%Y-%m-%d %H:%M} UTC."
+        return "The portal does not take it back by itself: ask for another change, or do it here."
+    if action is Action.CONFIRM_APPLIED and decision.drifted and request.until is not None:
+        return "What was set since is not taken back on its end."
+    return ""
 
 
 def _action(execution: Execution, decision: Decision) -> Action:
@@ -69,7 +94,7 @@ def _action(execution: Execution, decision: Decision) -> Action:
     return Action.CONFIRM_REVERTED if decision.do is Do.APPLIED else Action.STOP_REVERT
 
 
-def _set_dates(step: Moving, action: Action, decision: Decision) -> None:
+def _set_dates(step: Moving, action: Action) -> None:
     request = step.request
     if action is Action.CONFIRM_APPLIED:
         request.applied_at, request.reverts_at = step.now, request.until
@@ -78,10 +103,22 @@ def _set_dates(step: Moving, action: Action, decision: Decision) -> None:
         request.decided_at = None
     elif action is Action.CONFIRM_REVERTED:
         request.reverts_at = None
-    elif action is Action.STOP_REVERT:
-        # What somebody else has set since is not taken back: people decide from here on.
-        moved_on = decision.do is Do.BACK_TO_REVIEW or request.reverts_at is None
-        request.reverts_at = None if moved_on else step.now + TRY_AGAIN
+
+
+def _next_try(step: Moving, *, for_good: bool) -> datetime | None:
+    """Return when a revert that was not made is made by itself; None for never.
+
+    One by hand before its date leaves the date as it was. What somebody else has set since its
+    date is not taken back: people decide from then on.
+    """
+    request = step.request
+    if request.reverts_at is None or request.reverts_at > step.now:
+        return request.reverts_at
+    if for_good:
+        return None
+    failed = request.executions.filter(order=Execution.REVERT, end=Do.FAILED.value).count()
+    twice = min(max(failed - 1, 0), 10)
+    return step.now + min(TRY_AGAIN * (1 << twice), _LATEST_TRY)
 
 
 def _told(raw: Any) -> str | None:

@@ -4,7 +4,7 @@ Taken from the rooms that know, over 30 days, and frozen with the request. What 
 named in `missing`, never left blank without a word.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -20,7 +20,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.selectors import cost_rows, money_budget_rows
-from apps.fairness.selectors import FairnessFilters, TeamFairness, fairness_rows
+from apps.fairness.selectors import FairnessFilters, Hours, TeamFairness, fairness_rows
 from apps.quotas.selectors import QuotaPoint, budget_rows, quota_history
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.rows import Filters, Grouping, Interval
@@ -71,6 +71,9 @@ def _filters(request: ChangeRequest) -> Filters:
 
 
 def _usage(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
+    if not request.tiers:
+        # No filter at all would tell what the team held everywhere.
+        return found.miss("usage: the key reaches no tier that the portal knows")
     try:
         rows = usage_rows(
             window,
@@ -101,6 +104,8 @@ def _amounts(row: Amounts) -> dict[str, Any]:
 
 def _money(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
     """Sum what the team's GPUs cost by currency, and what of it was idle or else wasted."""
+    if not request.tiers:
+        return found.miss("money: the key reaches no tier that the portal knows")
     try:
         rows = cost_rows(
             window,
@@ -121,6 +126,8 @@ def _money(found: Evidence, request: ChangeRequest, window: Window, now: datetim
         own["wasted"] += row.amount if row.cause in WASTE else 0
     if not sums:
         found.miss("money: no prices, or no costs yet")
+    elif any(row.amount is None or row.currency is None for row in rows):
+        found.miss("money: a part of these GPU-hours has no price")
     found.frozen["money"] = [
         {"currency": currency, **{name: figure(own[name]) for name in own}}
         for currency, own in sorted(sums.items())
@@ -174,8 +181,9 @@ def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: date
         tiers = fairness_rows(window, now=now, visibility=_EVERYTHING, filters=filters)
         own = [row for tier in tiers for row in tier.teams]
         known = {tier.tier: tier.hours.known for tier in tiers}
-        shares = [row.fair_share_gpu_hours / known[row.tier] for row in own if known.get(row.tier)]
-        found.fair_share_gpus = min(shares, default=None)
+        found.fair_share_gpus = share_of(own, known, request.tiers)
+        for tier in tiers:
+            tell_hours(found, tier.tier, tier.hours)
     if not own:
         found.miss("fairness: nothing is known of the team in these tiers yet")
     found.frozen["fairness"] = [
@@ -195,6 +203,27 @@ def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: date
         }
         for row in own
     ]
+
+
+def share_of(
+    own: Sequence[TeamFairness], known: Mapping[str, int], tiers: Collection[str]
+) -> float | None:
+    """Return the least fair share of a team in all tiers, in GPUs; None if one is not known.
+
+    `known` has the known hours by tier.
+    """
+    shares = [row.fair_share_gpu_hours / known[row.tier] for row in own if known.get(row.tier)]
+    return min(shares) if shares and len(shares) == len(tiers) else None
+
+
+def tell_hours(found: Evidence, tier: str, hours: Hours) -> None:
+    """Say of how many hours nothing is known: sums over 30 days are of the others."""
+    if hours.missing:
+        every = hours.known + hours.missing
+        found.miss(f"{hours.missing} of {every} hours of {tier}, which were not collected")
+    elif hours.watched < hours.known:
+        dark = hours.known - hours.watched
+        found.miss(f"all that was denied in {tier}, where {dark} hours were not watched")
 
 
 def _budgets(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:

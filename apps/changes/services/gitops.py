@@ -8,7 +8,7 @@ from django.conf import settings
 from apps.accounts.permissions import NotAllowed
 from apps.changes.domain.carrying_out import Decision, Do
 from apps.changes.domain.drift import Shown
-from apps.changes.domain.quantities import quantity
+from apps.changes.domain.quantities import counted, quantity
 from apps.changes.domain.states import TransitionDenied
 from apps.changes.models import Execution
 from apps.changes.permissions import Actor, portal
@@ -45,7 +45,9 @@ def give_up(pk: int, *, by: Actor, now: datetime) -> None:
     if execution is None:
         raise TransitionDenied("Nothing waits for a commit here.")
     words = f"Nothing was committed; {by.name} gave it up."
-    _finish(execution, Decision(Do.FAILED, words), by, now)
+    decision = Decision(Do.FAILED, words)
+    # Who gives a revert up does not want to be asked for it again within the hour.
+    finish(execution, decision, after_raw=None, by=by, now=now, for_good=True)
 
 
 def _finish(execution: Execution, decision: Decision, by: Actor, now: datetime) -> bool:
@@ -62,7 +64,7 @@ def _decision(execution: Execution, named: Collection[str], now: datetime) -> De
             return decision
     days = settings.CHANGES_DAYS_TO_COMMIT
     if now - execution.started_at >= timedelta(days=days):
-        words = f"The cluster did not show {execution.wanted} within {days} days."
+        words = f"The cluster did not show {execution.wanted} within {counted(days, 'day')}."
         return Decision(Do.FAILED, words)
     return None
 

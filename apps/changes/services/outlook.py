@@ -137,7 +137,7 @@ def _of(request: ChangeRequest, by: Actor, now: datetime, doorway: Doorway | Non
     return Outlook(
         preview=shown_preview(preview.frozen, by),
         evidence=evidence.frozen,
-        ruling=ruled(request, preview, evidence).frozen,
+        ruling=ruled(request, preview, evidence, now=now).frozen,
         tiers=preview.tiers,
         live=live,
         differs=live is not None and live != request.before,

@@ -76,12 +76,14 @@ def preview_of(
     tiers = known.tier_figures()
     own = known.own
     used = amount_of((own.used if own else None) or 0.0)
+    is_used_known = own is not None and own.used is not None
     worked = figures.preview(
         tiers,
         before=before,
         after=after,
         used=used,
-        held=held_back(request, target, known.rows, now=now),
+        # Without what is used there is no headroom that anything could start in.
+        held=held_back(request, target, known.rows, now=now) if is_used_known else (),
         shares=known.shares(),
         ours=target.name,
     )
@@ -91,7 +93,6 @@ def preview_of(
     team = request.team.name
     names = tuple(weights)
     frozen = {**figures.frozen(worked), **_told(checked), "tiers": list(names)}
-    is_used_known = own is not None and own.used is not None
     frozen |= {
         "used": used.text if is_used_known else None,
         "taken_at": now.isoformat(),
@@ -118,6 +119,7 @@ def _told(checked: Checked) -> dict[str, Any]:
         "dry_run": checked.dry_run,
         "dry_run_detail": checked.detail,
         "api_version": checked.version,
+        "uid": checked.uid,
         "owners": [
             {
                 "manager": one.manager,

@@ -23,22 +23,26 @@ def promised_gpus(
     """Return the team's promised GPU-equivalents with the change; None where it is not known.
 
     `weights` are by tier, of one unit. Several namespaces, queues and clusters add up: each of
-    them raised a little is a large raise. Of limits on the same work the larger one is taken, so
-    that the sum is never too small. As many queries as `quota_rows` takes.
+    them raised a little is a large raise. Where a cluster has several kinds of limits on the same
+    work, the kind that promises more there is taken, so that the sum is never too small. As many
+    queries as `quota_rows` takes.
     """
     if own is None or own.team != team or not weights:
         return None
     filters = QuotaFilters(team=(team,), tier=tuple(weights), effective=True)
     page = quota_rows(at, filters=filters, visibility=_EVERYTHING, page_size=_MOST)
-    by_kind: dict[str, dict[tuple[str, str, str], float]] = {}
+    kinds: dict[str, dict[str, dict[tuple[str, str, str], float]]] = {}
     for row in page.rows:
         hard = float(after.units) if _is_same(row, own) else row.hard
         gpus = hard * _weight(row.tiers, weights)
-        places = by_kind.setdefault(row.source, {})
+        places = kinds.setdefault(row.cluster, {}).setdefault(row.source, {})
         places[_place(row)] = max(gpus, places.get(_place(row), 0.0))
     if not any(_is_same(row, own) for row in page.rows):
         return None
-    return max(fsum(places.values()) for places in by_kind.values())
+    return fsum(
+        max(fsum(places.values()) for places in of_cluster.values())
+        for of_cluster in kinds.values()
+    )
 
 
 def _is_same(row: QuotaRow, own: QuotaRow) -> bool:

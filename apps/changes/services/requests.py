@@ -1,16 +1,17 @@
 """What the asking side does: create, edit, submit, withdraw, comment."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
 
-from apps.changes.domain.quantities import quantity
+from apps.changes.domain.quantities import counted, quantity
 from apps.changes.domain.states import Action, State, TransitionDenied, moved
 from apps.changes.domain.targets import TargetRefused, amount_for, check_change
-from apps.changes.models import ChangeRequest, Comment
+from apps.changes.models import TARGET, ChangeRequest, Comment
 from apps.changes.permissions import Actor, check_comment, check_create, portal, standing_of
+from apps.changes.selectors.requests import offer_of
 from apps.changes.services.audit_log import record, subject_of
 from apps.changes.services.evidence import Evidence, evidence_of
 from apps.changes.services.known_quotas import Known, known_quota, target_of_request, team_asking
@@ -24,11 +25,12 @@ from apps.changes.services.moves import (
     told,
 )
 from apps.changes.services.previews import Previewed, preview_of
-from apps.changes.services.ruling import Ruled, ruled
+from apps.changes.services.ruling import Ruled, check_still_small, ruled
 from apps.changes.services.starting import start
 from apps.clusters.gateways import Doorway
 
 LONGEST_TEXT = 10_000
+_TWICE_WITHIN = timedelta(minutes=30)
 
 
 class RequestRefused(ValueError):
@@ -74,11 +76,29 @@ class Edited:
     clear: frozenset[str] = frozenset()
 
 
-def create(asked: Asked, *, by: Actor, now: datetime) -> int:
-    """Write a draft and return its number. Raises TargetRefused, RequestRefused, NotAllowed."""
+def create(asked: Asked, *, by: Actor, now: datetime, once: bool = False) -> int:
+    """Write a draft and return its number. Raises TargetRefused, RequestRefused, NotAllowed.
+
+    `once`: the very same, written by the same person a moment ago and taken by nobody yet, is not
+    written a second time; its number is returned.
+    """
     request = written(asked, by=by, now=now)
+    there = _written_already(request, now) if once else None
+    if there is not None:
+        return there
     _insert(request, by, now)
     return request.pk
+
+
+def _written_already(request: ChangeRequest, now: datetime) -> int | None:
+    """Return the request that a button pressed twice, or the way back, would double. One query."""
+    names = (*TARGET, "team", "before", "after", "reason", "needed_by", "until", "changed_by")
+    same = {name: getattr(request, name) for name in names}
+    states = [State.DRAFT.value, State.SUBMITTED.value]
+    rows = ChangeRequest.objects.filter(
+        **same, state__in=states, created_at__gt=now - _TWICE_WITHIN, created_at__lte=now
+    )
+    return rows.order_by("pk").values_list("pk", flat=True).first()
 
 
 def written(asked: Asked, *, by: Actor, now: datetime) -> ChangeRequest:
@@ -91,6 +111,8 @@ def written(asked: Asked, *, by: Actor, now: datetime) -> ChangeRequest:
     team = team_asking(known, asked.team, at=now)
     check_create(by, team.pk)
     before, after = _amounts(known, asked.before, asked.after)
+    needed_by, until = _day(asked.needed_by, now), _end(asked.until, now)
+    _check_order(needed_by, until)
     return ChangeRequest(
         cluster=known.cluster,
         team=team,
@@ -102,8 +124,8 @@ def written(asked: Asked, *, by: Actor, now: datetime) -> ChangeRequest:
         after=after,
         tiers=list(known.row.tiers) if known.row else [],
         reason=_reason(asked.reason),
-        needed_by=asked.needed_by,
-        until=_end(asked.until, now),
+        needed_by=needed_by,
+        until=until,
         authors=[by.name],
         created_at=now,
         changed_at=now,
@@ -156,9 +178,12 @@ def _take_over(request: ChangeRequest, edited: Edited, now: datetime) -> None:
     if edited.reason is not None:
         request.reason = _reason(edited.reason)
     if edited.needed_by is not None or "needed_by" in edited.clear:
-        request.needed_by = edited.needed_by
+        # A day that has passed since it was written may stay: the rest can still be put right.
+        same = edited.needed_by == request.needed_by
+        request.needed_by = request.needed_by if same else _day(edited.needed_by, now)
     if edited.until is not None or "until" in edited.clear:
         request.until = _end(edited.until, now)
+    _check_order(request.needed_by, request.until)
 
 
 def _checked(request: ChangeRequest, before: str, after: str) -> tuple[str, str]:
@@ -188,6 +213,22 @@ def _reason(text: str) -> str:
     return kept
 
 
+def _day(needed_by: datetime | None, now: datetime) -> datetime | None:
+    """Return the day something is needed by, in UTC as the audit has it; today is not too late."""
+    if needed_by is None:
+        return None
+    if needed_by <= now - timedelta(days=1):
+        raise RequestRefused(
+            "The day it is needed by has passed.", fix="Leave it empty, or choose today or later."
+        )
+    return needed_by.astimezone(UTC)
+
+
+def _check_order(needed_by: datetime | None, until: datetime | None) -> None:
+    if needed_by is not None and until is not None and until <= needed_by:
+        raise RequestRefused("It would end before it is needed.", fix="Choose a later end.")
+
+
 def _end(until: datetime | None, now: datetime) -> datetime | None:
     if until is not None and until <= now:
         raise RequestRefused("The end of a change must lie ahead.")
@@ -195,9 +236,10 @@ def _end(until: datetime | None, now: datetime) -> datetime | None:
     if until is not None and most and until > now + timedelta(days=most):
         latest = f"{now + timedelta(days=most):%Y-%m-%d %H:%M} UTC"
         raise RequestRefused(
-            f"A change with an end holds {most} days at most.", fix=f"Choose an end up to {latest}."
+            f"A change with an end holds {counted(most, 'day')} at most.",
+            fix=f"Choose an end up to {latest}.",
         )
-    return until
+    return None if until is None else until.astimezone(UTC)
 
 
 # ---------------------------------------------------------------- submit
@@ -214,6 +256,7 @@ def submit(
     """
     request = found(pk, by)
     moved(standing_of(request), Action.SUBMIT, by.person)
+    _end(request.until, now)
     check_key_free(request)
     frozen = _Frozen.of(request, now, doorway)
     with moving(pk, by, "submit", now=now, version=version) as step:
@@ -241,7 +284,7 @@ class _Frozen:
         _check_as_reviewed(request, preview)
         request.tiers = list(preview.tiers)
         evidence = evidence_of(request, now=now)
-        return cls(preview, evidence, ruled(request, preview, evidence))
+        return cls(preview, evidence, ruled(request, preview, evidence, now=now))
 
     def write(self, step: Moving) -> None:
         request = step.request
@@ -267,6 +310,7 @@ def _approve_by_rule(submitted: Moving, now: datetime) -> int:
     rule = portal("rule")
     try:
         with moving(request.pk, rule, "approve_by_rule", now=now, version=request.version) as step:
+            check_still_small(step.request, now=now)
             step.act(Action.APPROVE_BY_RULE)
             step.request.by_rule, step.request.decided_at = True, now
     except (Conflict, TransitionDenied):
@@ -286,12 +330,11 @@ def accept_offer(
     Raises as `edit` and `submit` do, and RequestRefused where no offer waits for an answer.
     """
     request = found(pk, by)
-    offers = request.comments.exclude(offer="").exclude(author__in=request.authors)
-    last = offers.order_by("at", "pk").last()
-    if request.state != State.CHANGES_ASKED.value or last is None:
+    offer = offer_of(request, request.comments.order_by("at", "pk"))
+    if not offer:
         raise RequestRefused("No counter-offer waits for an answer here.")
-    if last.offer != request.after:
-        version = edit(pk, Edited(after=last.offer), by=by, version=version, now=now)
+    if offer != request.after:
+        version = edit(pk, Edited(after=offer), by=by, version=version, now=now)
     return submit(pk, by=by, version=version, now=now, doorway=doorway)
 
 

@@ -1,14 +1,19 @@
 """What the site's rules say of a request: whether it approves itself, and how many decide else."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 
+from apps.accounts.models import Team
 from apps.changes.domain.rules import Facts, Rules, ruling
+from apps.changes.domain.states import TransitionDenied
 from apps.changes.models import ChangeRequest
 from apps.changes.services.evidence import Evidence
+from apps.changes.services.exact import figure
 from apps.changes.services.known_quotas import reviewed, wanted
+from apps.changes.services.lately import raised_lately
 from apps.changes.services.previews import Previewed
 from apps.clusters.selectors import report
 
@@ -38,8 +43,11 @@ def rules_of_site() -> Rules:
     )
 
 
-def ruled(request: ChangeRequest, preview: Previewed, evidence: Evidence) -> Ruled:
+def ruled(
+    request: ChangeRequest, preview: Previewed, evidence: Evidence, *, now: datetime
+) -> Ruled:
     """Hold a request against the rules. A change that the cluster refuses never approves itself."""
+    rules = rules_of_site()
     facts = Facts(
         gpus=preview.gpus,
         promised_gpus_after=preview.promised_after,
@@ -51,9 +59,10 @@ def ruled(request: ChangeRequest, preview: Previewed, evidence: Evidence) -> Rul
         shared=preview.shared,
         used_above_new_limit=preview.used_above,
         foreign_owner=bool(preview.owners),
+        lately=raised_lately(request, currency=rules.currency, now=now),
     )
     decrease = wanted(request) < reviewed(request)
-    found = ruling(facts, rules_of_site(), decrease=decrease)
+    found = ruling(facts, rules, decrease=decrease)
     by_rule = found.by_rule and preview.frozen["dry_run_passed"] is True
     return Ruled(
         by_rule,
@@ -61,9 +70,26 @@ def ruled(request: ChangeRequest, preview: Previewed, evidence: Evidence) -> Rul
         {
             "by_rule": by_rule,
             "approvals_needed": found.approvals_needed,
+            "gpus": figure(preview.gpus),
             "checks": [
                 {"name": one.name, "holds": one.holds, "sentence": one.sentence}
                 for one in found.checks
             ],
         },
     )
+
+
+def check_still_small(request: ChangeRequest, *, now: datetime) -> None:
+    """Raise TransitionDenied where another raise of the team was let through meanwhile.
+
+    To be called in the transaction that lets this one through: the row of the team is held until
+    it is written, so that of two at once the later sees the other.
+    """
+    Team.objects.select_for_update().get(pk=request.team_id)
+    if wanted(request) < reviewed(request):
+        return
+    rules = rules_of_site()
+    before = raised_lately(request, currency=rules.currency, now=now).by_rule_gpus
+    own = request.ruling.get("gpus")
+    if own is None or before is None or float(own) + before > rules.most_gpus_by_rule:
+        raise TransitionDenied("Together with the team's other raises this is not a small one.")

@@ -5,17 +5,20 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from celery import current_app
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
 from apps.changes.domain.gitops import PatchFile
-from apps.changes.domain.quantities import Quantity, quantity
+from apps.changes.domain.quantities import Quantity, counted, quantity
 from apps.changes.domain.states import Action, State, TransitionDenied
+from apps.changes.domain.targets import QueueCell
 from apps.changes.models import ChangeRequest, Execution
 from apps.changes.permissions import Actor, is_written_to
 from apps.changes.selectors.stacked import check_on_top, goes_back_to
 from apps.changes.services.asking import why_not
 from apps.changes.services.checking import check
+from apps.changes.services.in_the_way import retired
 from apps.changes.services.known_quotas import target_of_request
 from apps.changes.services.moves import Moving, found, moving
 from apps.clusters.gateways import Doorway
@@ -47,8 +50,7 @@ def start(
     with moving(pk, by, "apply", now=now, version=version) as step:
         step.act(Action.APPLY)
         request = step.request
-        if request.until is not None and request.until <= now:
-            raise TransitionDenied("The end of this change has passed: it is not made any more.")
+        _check_in_time(request, now)
         if not gitops:
             _check_writable(request, confirmed)
         file = _file(request, quantity(request.after), None) if gitops else None
@@ -77,6 +79,7 @@ def revert(
     with moving(pk, by, "revert", now=now, version=version) as step:
         step.act(Action.REVERT)
         request = step.request
+        _check_in_catalog(request)
         check_on_top(request)
         last, back = _last_applied(request), goes_back_to(request)
         by_commit = _by_commit(last, gitops=gitops)
@@ -96,18 +99,20 @@ def _by_commit(last: Execution, *, gitops: bool | None) -> bool:
 def _file_back(
     request: ChangeRequest, *, gitops: bool | None, doorway: Doorway | None
 ) -> PatchFile | None:
-    """Make the file that takes a change back where the one of its review does not fit any more.
+    """Make the file that takes a change back where the one of its review may not fit any more.
 
-    Before any lock, for the cluster is asked.
+    Before any lock, for the cluster is asked. The file for a queue of Kueue names places in lists,
+    which may have been put in another order since.
     """
     if request.state != State.APPLIED.value or not _by_commit(
         _last_applied(request), gitops=gitops
     ):
         return None
     back = goes_back_to(request)
-    if back == quantity(request.before) and request.preview.get("revert_file"):
-        return None
     target, after = target_of_request(request), quantity(request.after)
+    fits = not isinstance(target, QueueCell) and back == quantity(request.before)
+    if fits and request.preview.get("revert_file"):
+        return None
     if back == after:
         return None
     return check(request.cluster, target, before=after, after=back, doorway=doorway).file
@@ -127,6 +132,25 @@ def _file(request: ChangeRequest, wanted: Quantity, made: PatchFile | None) -> d
     return dict(found)
 
 
+def _check_in_time(request: ChangeRequest, now: datetime) -> None:
+    """Refuse what is to be expired, where beat has not come to it yet."""
+    _check_in_catalog(request)
+    if request.until is not None and request.until <= now:
+        raise TransitionDenied("The end of this change has passed: it is not made any more.")
+    days = settings.CHANGES_DAYS_APPROVED
+    if now - request.changed_at >= timedelta(days=days):
+        raise TransitionDenied(
+            f"Nobody went on with this for {counted(days, 'day')}: what was reviewed then may not "
+            "hold any more. Ask for it anew."
+        )
+
+
+def _check_in_catalog(request: ChangeRequest) -> None:
+    why = retired(request.cluster)
+    if why:
+        raise TransitionDenied(why)
+
+
 def _check_writable(request: ChangeRequest, confirmed: Collection[str]) -> None:
     if not is_written_to(request.cluster):
         raise TransitionDenied(why_not(request.cluster))
@@ -134,6 +158,11 @@ def _check_writable(request: ChangeRequest, confirmed: Collection[str]) -> None:
     open_owners = [one for one in owners if one["manager"] not in confirmed]
     if open_owners:
         raise NotConfirmed(f"{open_owners[0]['advice']} Choose GitOps mode, or confirm it.")
+
+
+def applied_by_commit(request: ChangeRequest) -> bool:
+    """Say whether an applied change was made by a commit, and is taken back by one. One query."""
+    return _last_applied(request).mode == Execution.GITOPS
 
 
 def _last_applied(request: ChangeRequest) -> Execution:

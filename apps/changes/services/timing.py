@@ -14,7 +14,7 @@ from apps.changes.permissions import Actor, portal
 from apps.changes.selectors.stacked import Superseded, check_on_top, goes_back_to
 from apps.changes.services.endings import TRY_AGAIN
 from apps.changes.services.moves import Conflict, moving
-from apps.changes.services.starting import revert
+from apps.changes.services.starting import applied_by_commit, revert
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 100
@@ -50,10 +50,15 @@ def _announce(pk: int, now: datetime) -> bool:
     due = sum(at <= now for at in times)
     if due <= request.announced or _is_superseded(request):
         return False
-    back = goes_back_to(request)
+    back, end = goes_back_to(request), f"{request.reverts_at:%Y-%m-%d %H:%M} UTC"
     with moving(pk, _by(), "announce_revert", now=now, version=request.version) as step:
         step.request.announced = due
-        step.note = f"The quota goes back to {back} on {request.reverts_at:%Y-%m-%d %H:%M} UTC."
+        step.note = f"The quota goes back to {back} on {end}."
+        if applied_by_commit(request):
+            step.note = (
+                f"The quota is to go back to {back} on {end}, by a commit that somebody has to "
+                "make: the file for it is there then."
+            )
     return True
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect
 
+from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import NotAllowed
 from apps.changes import selectors, services
 from apps.changes.domain.states import TransitionDenied
@@ -17,7 +18,6 @@ from apps.web.changes.told import evidence_told, preview_told, ruling_told
 from apps.web.links import href
 from apps.web.pages import respond
 from apps.web.reading import PageRequest, Reading
-from apps.web.sign_in_brake import client_address
 
 # What an action may be refused with, and the status that says so.
 _STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (

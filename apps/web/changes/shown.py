@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from apps.changes.domain.states import WRITING, State
@@ -60,6 +61,7 @@ class Shown:
     goes_back_to: str | None = None
     history: Sequence[AuditLine] = ()
     is_moving: bool = False
+    frozen_at: datetime | None = None
 
 
 def line_of(row: RequestRow) -> Line:
@@ -89,8 +91,15 @@ def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> Shown:
         offer=found.offer if isinstance(found, RequestDetail) else "",
         goes_back_to=found.goes_back_to if isinstance(found, RequestDetail) else None,
         history=audit_lines_of(found.history) if isinstance(found, RequestDetail) else (),
+        frozen_at=_frozen_at(found),
         is_moving=is_detail and own.state in {state.value for state in WRITING},
     )
+
+
+def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
+    """Return when evidence and preview were taken: anew with each edit of what is handed in."""
+    taken = found.preview.get("taken_at")
+    return datetime.fromisoformat(taken) if taken else found.row.submitted_at
 
 
 _COLUMNS = (

@@ -8,6 +8,7 @@ from math import fsum
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from apps.changes.domain.quantities import NotAQuantity, quantity
 from apps.clusters.domain.durations import duration
 from apps.web.formats import Format, shown
 
@@ -86,7 +87,10 @@ def evidence_told(evidence: Frozen, zone: ZoneInfo) -> Told:
     return Told(
         glance=_glance(evidence, usage),
         grids=[grid for grid in grids if grid.rows],
-        notes=[f"Not known: {what}." for what in evidence.get("missing", [])],
+        notes=[
+            *(grid.note for grid in grids if grid.note and not grid.rows),
+            *(f"Not known: {what}." for what in evidence.get("missing", [])),
+        ],
     )
 
 
@@ -97,11 +101,37 @@ def _glance(evidence: Frozen, usage: Sequence[Frozen]) -> list[tuple[str, str, s
     used = _sum(usage, "busy") / measured if measured > 0 else None
     return [
         ("Utilization", ratio(used), "busy ÷ allocated, running and measured, of 30 days"),
-        ("Idle", f"{amount(_sum(usage, 'idle'))} GPU-h" if usage else UNKNOWN, "of 30 days"),
+        ("Idle", *_idle(usage, evidence.get("money", []))),
         ("Saturation, mean", ratio(quota.get("saturation_mean")), "used ÷ hard, of 30 days"),
+        ("Pending", amount(quota.get("pending")), "waits now, in units of the key"),
         ("Refused before a pod", amount(quota.get("suppressed")), "suppressed now, in units"),
         ("Denied", _denied(fair), "of the fair share, of 30 days"),
+        ("Budget", *_burn(evidence)),
     ]
+
+
+def _idle(usage: Sequence[Frozen], sums: Sequence[Frozen]) -> tuple[str, str]:
+    costs = " and ".join(money(row.get("idle"), row["currency"]) for row in sums)
+    worth = f", worth {costs}" if costs else "; what that cost is not known"
+    return (
+        f"{amount(_sum(usage, 'idle'))} GPU-h" if usage else UNKNOWN,
+        f"of 30 days{worth}" if usage else "of 30 days",
+    )
+
+
+def _burn(evidence: Frozen) -> tuple[str, str]:
+    """Return how fast the budget goes that goes fastest; 1 lands exactly on it."""
+    if "budgets" not in evidence:
+        return UNKNOWN, ""
+    rows = evidence["budgets"]
+    if not rows:
+        return "none", "the team has no budget to keep to"
+    rates = [row.get("burn_rate") for row in rows]
+    known = [float(str(rate)) for rate in rates if rate is not None]
+    if not known:
+        return UNKNOWN, "burn rate; 1 lands exactly on budget"
+    of_all = "" if len(known) == len(rates) else ", of those that are known"
+    return f"burn rate {amount(max(known))}", f"the fastest{of_all}; 1 lands exactly on budget"
 
 
 def _sum(rows: Iterable[Frozen], name: str) -> float:
@@ -201,7 +231,7 @@ def _budget_grid(evidence: Frozen, zone: ZoneInfo) -> Grid:
         for row in evidence.get("budgets", [])
     ]
     head = ("Budget", "Allowance", "Used", "Burn rate", "Used up by")
-    note = "" if rows else "The team has no budget."
+    note = "" if rows or "budgets" not in evidence else "The team has no budget."
     return Grid("budgets", "Budgets", head, rows, note)
 
 
@@ -243,6 +273,8 @@ def _promised(preview: Frozen) -> str:
 
 
 def _starting(preview: Frozen) -> str:
+    if preview.get("used", "") is None:
+        return UNKNOWN
     pods = sum(row["admitted"] for row in preview.get("starts", []))
     return f"{pods} pod{'' if pods == 1 else 's'}"
 
@@ -280,21 +312,23 @@ def _borrowing_grid(preview: Frozen) -> Grid:
 def _starts_grid(preview: Frozen) -> Grid:
     rows = [
         (row["name"], amount(row["admitted"]), amount(row["free"]), amount(row["left"]))
-        for row in preview.get("starts", [])
+        for row in (preview.get("starts", []) if preview.get("used", "") is not None else [])
     ]
     head = ("What waits", "Pods let through", "Of them a GPU is free for", "Still refused")
     return Grid("starts", "What would start at once", head, rows)
 
 
 def _warnings(preview: Frozen, before: str) -> list[str]:
-    found = [
-        f"More would be promised of {row['tier']} than there is: "
-        f"{amount(row['after_units'])} of {amount(row['capacity_units'])}."
+    found = []
+    over = [
+        f"{amount(row['after_units'])} of {amount(row['capacity_units'])} of {row['tier']}"
         for row in preview.get("promised", [])
         if row.get("over")
     ]
+    if over:
+        found.append(f"More would be promised than there is: {', '.join(over)}.")
     live = preview.get("live")
-    if live is not None and live != before:
+    if live is not None and not _is_same(live, before):
         found.append(f"The cluster shows {live} now, not {before}.")
     if preview.get("unreached"):
         found.append(preview["unreached"])
@@ -303,12 +337,22 @@ def _warnings(preview: Frozen, before: str) -> list[str]:
     return found
 
 
+def _is_same(live: str, before: str) -> bool:
+    """Compare as amounts: `8.0` is what somebody may write for 8."""
+    try:
+        return quantity(live) == quantity(before.strip())
+    except NotAQuantity:
+        return live == before
+
+
 def _notes(preview: Frozen) -> list[str]:
     found = []
     if preview.get("dry_run_passed") is True:
         found.append(preview.get("dry_run") or "The dry run against the cluster passed.")
     if preview.get("without_price"):
         found.append(f"No price is known for {', '.join(preview['without_price'])}.")
+    if preview.get("used", "") is None:
+        found.append("What is used of the quota is not known, nor what would start.")
     if preview.get("live") is None:
         found.append("What the cluster shows now could not be read.")
     return found
