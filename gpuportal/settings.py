@@ -35,6 +35,8 @@ if PRODUCTION and (
         "characters or more, 20 of them different, when GPUPORTAL_ENV=production. To make one: "
         "python3 -c 'import secrets; print(secrets.token_urlsafe(64))'"
     )
+# While keys change: what the old one signed or sealed is still read, and sealed anew each day.
+SECRET_KEY_FALLBACKS = [old] if (old := env.text("GPUPORTAL_SECRET_KEY_OLD", "")) else []
 ALLOWED_HOSTS = env.words("GPUPORTAL_ALLOWED_HOSTS", "" if PRODUCTION else "127.0.0.1,localhost")
 if PRODUCTION and (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS):
     raise ImproperlyConfigured(
@@ -44,6 +46,8 @@ if PRODUCTION and (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS):
 CSRF_TRUSTED_ORIGINS = env.origins("GPUPORTAL_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
+    # Before Django's own, whose commands for accounts it replaces: they are told to the audit.
+    "apps.accounts",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -56,7 +60,6 @@ INSTALLED_APPS = [
     "axes",
     "allauth.account",
     "allauth.socialaccount",
-    "apps.accounts",
     "apps.clusters",
     "apps.usage",
     "apps.pending",
@@ -75,6 +78,9 @@ MIDDLEWARE = [
     # First, so that what the others answer themselves is not kept either.
     "apps.web.middleware.NoStoreMiddleware",
     "apps.web.middleware.FeaturesMiddleware",
+    # So early that what others refuse on the way (a host, plain HTTP) and files have theirs too.
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     # After WhiteNoise, whose files are compressed beforehand. Tokens of forms are masked anew in
@@ -85,8 +91,6 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     # Last, as it asks: the page for who failed too often takes the place of the view's.
@@ -199,6 +203,7 @@ CELERY_BEAT_SCHEDULE = {
     "gather-notices": _every("operations.gather_notices", minutes=5),
     "deliver-notices": _every("notices.deliver", minutes=1),
     "prune-notices": _every("notices.prune", hours=24),
+    "renew-seals": _every("notices.renew_seals", hours=24),
     "clear-sessions": _every("operations.clear_sessions", hours=24),
     "doctor": _every("operations.run_doctor", minutes=15),
 }
@@ -325,7 +330,7 @@ REST_FRAMEWORK = {
         "apps.api.authentication.WithinScope",
     ],
     "DEFAULT_RENDERER_CLASSES": ["apps.api.renderers.ProblemOrJSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["apps.api.parsers.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "apps.api.problems.handle",
     "DEFAULT_THROTTLE_CLASSES": ["apps.api.throttling.ForgivingUserRateThrottle"],
@@ -405,4 +410,6 @@ LOGGING = {
         "handlers": ["console"],
         "level": env.one_of("GPUPORTAL_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
     },
+    # At DEBUG both write whole addresses, and who knows a webhook's can post to it.
+    "loggers": {"apprise": {"level": "WARNING"}, "urllib3": {"level": "INFO"}},
 }

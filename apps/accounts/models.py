@@ -72,15 +72,17 @@ class Team(models.Model):
 
 
 class Membership(models.Model):
-    """A person on a team, as a lead or not, by the catalog or by groups of the sign-in provider.
+    """A person on a team, as a lead or not: by the catalog, by groups, or by an administrator.
 
     The catalog names leads by user name; the row waits for a person of that name to exist. What
-    groups give is kept beside it: neither may take away what the other gave.
+    groups of the sign-in provider give, and what an administrator gave on the page of people
+    (`portal`), is kept beside it: none of them takes away what another gave.
     """
 
     class Source(models.TextChoices):
         CATALOG = "catalog"
         GROUPS = "groups"
+        PORTAL = "portal"
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="members")
     username = models.CharField(max_length=150, db_index=True)
@@ -96,7 +98,8 @@ class Membership(models.Model):
                 fields=["team", "username", "source"], name="membership_once_by_source"
             ),
             models.CheckConstraint(
-                condition=Q(source__in=["catalog", "groups"]), name="membership_source_known"
+                condition=Q(source__in=["catalog", "groups", "portal"]),
+                name="membership_source_known",
             ),
         ]
 

@@ -9,7 +9,7 @@ from typing import Any
 from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.roles import Role
@@ -143,11 +143,16 @@ def _state(token: ApiToken, now: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place on a team and who gave it: `catalog` or `groups`."""
+    """A place on a team and who gave it: `catalog`, `groups`, or `portal` for an administrator."""
 
     team: str
     lead: bool
     source: str
+
+    @property
+    def can_be_taken(self) -> bool:
+        """Whether nothing gives it any more but what is kept here."""
+        return self.source == "portal" or (self.source == "catalog" and not self.lead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,21 +175,45 @@ class PersonRow:
     tokens: int
     active: bool
 
+    @property
+    def subject(self) -> str:
+        """How the audit names the account."""
+        return f"account/{self.username}"
+
 
 def people(*, now: datetime) -> list[PersonRow]:
     """Return every account by user name; for administrators alone. Two queries."""
-    live = Q(tokens__revoked_at=None, tokens__expires_at__gt=now)
-    users = User.objects.annotate(
-        live_tokens=Count("tokens", filter=live),
-        by_provider=Exists(SocialAccount.objects.filter(user=OuterRef("pk"))),
-    ).order_by("username")
-    places = _places()
+    users = _with_signs(now).order_by("username")
+    places = _places(Membership.objects.all())
     return [_person_row(user, places.get(user.username, ())) for user in users]
 
 
-def _places() -> dict[str, tuple[Place, ...]]:
+def person(pk: int, *, now: datetime) -> PersonRow | None:
+    """Return one account, None for none; for administrators alone. Two queries."""
+    user = _with_signs(now).filter(pk=pk).first()
+    if user is None:
+        return None
+    places = _places(Membership.objects.filter(username=user.username))
+    return _person_row(user, places.get(user.username, ()))
+
+
+def open_teams() -> list[str]:
+    """Return the names of the teams that people can be put on, in order. One query."""
+    rows = Team.objects.filter(active=True, builtin=False).order_by("name")
+    return list(rows.values_list("name", flat=True))
+
+
+def _with_signs(now: datetime) -> QuerySet[Any]:
+    live = Q(tokens__revoked_at=None, tokens__expires_at__gt=now)
+    return User.objects.annotate(
+        live_tokens=Count("tokens", filter=live),
+        by_provider=Exists(SocialAccount.objects.filter(user=OuterRef("pk"))),
+    )
+
+
+def _places(of: QuerySet[Membership]) -> dict[str, tuple[Place, ...]]:
     found: dict[str, list[Place]] = defaultdict(list)
-    rows = Membership.objects.order_by("team__name", "source", "pk")
+    rows = of.order_by("team__name", "source", "pk")
     for username, team, lead, source in rows.values_list(
         "username", "team__name", "lead", "source"
     ):

@@ -14,11 +14,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from apps.api import parameters
-from apps.api.documents import documented
+from apps.api.documents import documented, problems
 from apps.api.paging import page_response
 from apps.api.parameters import Names, choices, filters_of
 from apps.api.portal import PortalView, paging, visibility_in, window_in
-from apps.api.problems import MEDIA_TYPE, InvalidParameters
+from apps.api.problems import InvalidParameters
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
@@ -150,6 +150,9 @@ class CostSerializer(serializers.Serializer[Any]):
     )
 
 
+BINARY = (FileFormat.XLSX.content_type, FileFormat.PARQUET.content_type)
+
+
 class NotPricedSerializer(serializers.Serializer[Any]):
     """Hours of a cluster that have facts and are not priced as they are."""
 
@@ -190,6 +193,7 @@ class CostsView(PortalView):
         CostSerializer,
         summary="Costs by period, group and cause, of teams you see in detail.",
         file=True,
+        binary=BINARY,
         beside={"terms": TermsSerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
@@ -207,6 +211,7 @@ class WasteView(PortalView):
         CostSerializer,
         summary="Waste in GPU-hours and money by period, group and cause, by who held it.",
         file=True,
+        binary=BINARY,
         beside={"terms": TermsSerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
@@ -226,10 +231,8 @@ class FocusView(PortalView):
             (200, FileFormat.FOCUS_PARQUET.content_type): OpenApiResponse(
                 OpenApiTypes.BINARY, description="Parquet."
             ),
-            (400, MEDIA_TYPE): OpenApiResponse(
-                OpenApiTypes.OBJECT, description="A parameter is wrong; `errors` says which."
-            ),
-        },
+        }
+        | problems({}),
         tags=["costs"],
     )
     def get(self, request: Request) -> HttpResponseBase:

@@ -1,8 +1,9 @@
 """What the OpenAPI document says of an endpoint."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
@@ -11,6 +12,17 @@ from apps.api.parameters import Query
 from apps.api.problems import MEDIA_TYPE
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ClosedBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """A body has no members but those it names: what is refused, the document does not allow."""
+
+    target_class = "apps.api.quota_request_rows.Body"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> Any:
+        mapped = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        return {**mapped, "additionalProperties": False}
 
 
 _PROBLEM = inline_serializer(
@@ -52,11 +64,13 @@ def documented(
     *,
     summary: str,
     file: bool = False,
+    binary: Sequence[str] = (),
     beside: Mapping[str, serializers.Field[Any, Any, Any, Any]] | None = None,
 ) -> Callable[[F], F]:
     """Describe a list: its parameters, a page of its rows, and what can go wrong.
 
-    `beside` is what a page has besides its rows.
+    `file`: it can be had as CSV; `binary` are media types of other files; `beside` is what a
+    page has besides its rows.
     """
     page = inline_serializer(
         name=f"{''.join(part.capitalize() for part in name.split('-'))}Page",
@@ -70,6 +84,10 @@ def documented(
     if file:
         responses[200, "text/csv"] = OpenApiResponse(
             OpenApiTypes.STR, description="The same columns; grades as `grades.measured` and so on."
+        )
+    for media_type in binary:
+        responses[200, media_type] = OpenApiResponse(
+            OpenApiTypes.BINARY, description="The same columns and rows."
         )
     responses |= problems({})
     return extend_schema(

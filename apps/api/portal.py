@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from apps.accounts.models import User
 
 
-class OneRenderer(BaseContentNegotiation):
-    """Answer with the first renderer, whatever `Accept` says; `format=csv` asks for a file."""
+class OneForm(BaseContentNegotiation):
+    """Answer with the first renderer, whatever `Accept` says; `format=csv` asks for a file.
 
-    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser:
-        return next(iter(parsers))
+    A body is read as what its Content-Type says it is, and as JSON where none is named.
+    """
+
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
+        named = (request.content_type or "").partition(";")[0].strip().lower()
+        of_kind = (parser for parser in parsers if named in {"", parser.media_type})
+        return next(of_kind, None)
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: Any = None
@@ -38,7 +43,7 @@ class OneRenderer(BaseContentNegotiation):
 class PortalView(APIView):
     """What all endpoints share: answers are the reader's own and are not kept by caches."""
 
-    content_negotiation_class = OneRenderer
+    content_negotiation_class = OneForm
 
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any

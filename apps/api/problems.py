@@ -10,6 +10,7 @@ from typing import Any
 from django.core.exceptions import (
     DisallowedHost,
     PermissionDenied,
+    RequestDataTooBig,
     SuspiciousOperation,
     TooManyFieldsSent,
 )
@@ -31,6 +32,8 @@ _RETRY_SECONDS = 10
 logger = logging.getLogger("django.request")
 
 _TOO_MANY = "Too many parameters: give several names in one parameter, separated by commas."
+_TOO_LARGE = "The body is larger than anything that can be said here."
+_ONLY_JSON = "Send JSON, with the header 'Content-Type: application/json'."
 _FOREIGN_HOST = (
     "The portal does not answer under the name in this request's Host header: ask under one that "
     "GPUPORTAL_ALLOWED_HOSTS names."
@@ -134,10 +137,8 @@ def problem_of(error: Exception) -> Problem:
         case NamesUnknown():
             errors = {name: [text] for name, text in error.texts().items()}
             return Problem(HTTPStatus.BAD_REQUEST, str(error), errors=errors)
-        case TooManyFieldsSent():
-            return Problem(HTTPStatus.BAD_REQUEST, _TOO_MANY)
         case SuspiciousOperation():
-            return _plain(HTTPStatus.BAD_REQUEST)
+            return _suspicious(error)
         case Http404():
             return _plain(HTTPStatus.NOT_FOUND)
         case PermissionDenied():
@@ -148,6 +149,15 @@ def problem_of(error: Exception) -> Problem:
             )
         case _:
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _suspicious(error: SuspiciousOperation) -> Problem:
+    """Return what was too much, where that is why Django did not read the request."""
+    if isinstance(error, TooManyFieldsSent):
+        return Problem(HTTPStatus.BAD_REQUEST, _TOO_MANY)
+    if isinstance(error, RequestDataTooBig):
+        return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE)
+    return _plain(HTTPStatus.BAD_REQUEST)
 
 
 def _forbidden(error: PermissionDenied) -> Problem:
@@ -176,6 +186,8 @@ def _of_api(error: exceptions.APIException) -> Problem:
         return Problem(status, f"Too many requests: try again in {seconds} s.", headers=headers)
     if isinstance(error, exceptions.MethodNotAllowed):
         return Problem(status, f"{error.detail} Read with GET.", headers=headers)
+    if isinstance(error, exceptions.UnsupportedMediaType):
+        return Problem(status, f"{error.detail} {_ONLY_JSON}", headers=headers)
     own = _DETAILS.get(status)
     said = str(error.detail)
     if own and said == str(error.default_detail):

@@ -5,18 +5,23 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, cast
 
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.api.parameters import Names, PageQuery, choices
 from apps.api.problems import InvalidParameters
+from apps.api.windows import moment
 from apps.changes.domain.states import State
 from apps.changes.selectors import RequestDetail, RequestRow, Which
+from apps.clusters import selectors as clusters
 from apps.usage.domain.columns import utc_text
 
 SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
 STATES = [state.value for state in State]
 LONGEST = 10_000
 _MOST = 2**31 - 1
+_LONGEST_TIME = 40
 _AMOUNT = "An amount in units of the key, as a text: 8."
 Fields = dict[str, serializers.Field[Any, Any, Any, Any]]
 
@@ -60,11 +65,64 @@ class Body(serializers.Serializer[dict[str, Any]]):
             raise InvalidParameters(cast("Any", error.detail)) from error
 
 
+class Text(serializers.CharField):
+    """A text: a number is none, so that the document and what is taken are the same."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field({"oneOf": [{"type": "string", "minLength": 1}, {"type": "number"}]})
+class Amount(serializers.CharField):
+    """An amount as a text, or as the number that people write first."""
+
+
+class Flag(serializers.BooleanField):
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class Number(serializers.IntegerField):
+    def to_internal_value(self, data: Any) -> int:
+        if isinstance(data, bool | str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field(OpenApiTypes.DATETIME)
+class Moment(serializers.CharField):
+    """A time with its offset, or a date: midnight in the report's time zone, as of windows."""
+
+    def to_internal_value(self, data: Any) -> datetime:  # type: ignore[override]
+        if not isinstance(data, str) or len(data) > _LONGEST_TIME:
+            self.fail("invalid")
+        try:
+            return moment(data, clusters.report().zone)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+
+
+_MOMENT = "An RFC 3339 time with its offset, or a date (midnight in the report's time zone)."
+
+
+def _moment(help_text: str = "") -> Moment:
+    text = f"{_MOMENT} {help_text}".strip()
+    return Moment(required=False, allow_null=True, help_text=text)
+
+
+def _version() -> Number:
+    return Number(min_value=1, max_value=_MOST, required=False, help_text="Or the header If-Match.")
+
+
 def _amounts(fields: Fields, *, required: bool) -> Fields:
     """Return fields with `from` and `to`, names that Python does not let a class have."""
 
     def amount() -> serializers.CharField:
-        return serializers.CharField(max_length=40, required=required, help_text=_AMOUNT)
+        return Amount(max_length=40, required=required, help_text=_AMOUNT)
 
     return {"from": amount(), "to": amount(), **fields}
 
@@ -72,21 +130,17 @@ def _amounts(fields: Fields, *, required: bool) -> Fields:
 class AskedBody(Body):
     """A new request."""
 
-    cluster = serializers.CharField(max_length=253)
-    namespace = serializers.CharField(
+    cluster = Text(max_length=253)
+    namespace = Text(
         max_length=253, required=False, allow_blank=True, help_text="Empty for queues."
     )
     source = serializers.ChoiceField(SOURCES)  # type: ignore[assignment]
-    name = serializers.CharField(max_length=253)
-    key = serializers.CharField(max_length=530, help_text="Of queues flavor/resource.")
-    team = serializers.CharField(
-        max_length=200, required=False, help_text="Needed where several teams use a queue."
-    )
-    reason = serializers.CharField(max_length=LONGEST)
-    needed_by = serializers.DateTimeField(required=False, allow_null=True)
-    until = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="The change goes back by itself then."
-    )
+    name = Text(max_length=253)
+    key = Text(max_length=530, help_text="Of queues flavor/resource.")
+    team = Text(max_length=200, required=False, help_text="Needed where several teams use a queue.")
+    reason = Text(max_length=LONGEST)
+    needed_by = _moment()
+    until = _moment("The change goes back by itself then.")
 
     def get_fields(self) -> Fields:
         return _amounts(super().get_fields(), required=True)
@@ -95,12 +149,10 @@ class AskedBody(Body):
 class EditedBody(Body):
     """What is to change in a request; what is left out stays, null empties a date."""
 
-    reason = serializers.CharField(max_length=LONGEST, required=False)
-    needed_by = serializers.DateTimeField(required=False, allow_null=True)
-    until = serializers.DateTimeField(required=False, allow_null=True)
-    version = serializers.IntegerField(
-        min_value=1, max_value=_MOST, required=False, help_text="Or the header If-Match."
-    )
+    reason = Text(max_length=LONGEST, required=False)
+    needed_by = _moment()
+    until = _moment()
+    version = _version()
 
     def get_fields(self) -> Fields:
         return _amounts(super().get_fields(), required=False)
@@ -109,31 +161,25 @@ class EditedBody(Body):
 class VersionBody(Body):
     """The version of the request as it was read."""
 
-    version = serializers.IntegerField(
-        min_value=1, max_value=_MOST, required=False, help_text="Or the header If-Match."
-    )
+    version = _version()
 
 
 class NoteBody(VersionBody):
-    text = serializers.CharField(max_length=LONGEST, required=False, allow_blank=True)
+    text = Text(max_length=LONGEST, required=False, allow_blank=True)
 
 
 class ReasonBody(VersionBody):
-    text = serializers.CharField(max_length=LONGEST)
+    text = Text(max_length=LONGEST)
 
 
 class OfferBody(ReasonBody):
-    offer = serializers.CharField(
-        max_length=40, required=False, help_text="An amount that would be approved."
-    )
+    offer = Amount(max_length=40, required=False, help_text="An amount that would be approved.")
 
 
 class ApplyBody(VersionBody):
-    gitops = serializers.BooleanField(
-        required=False, help_text="true: people commit the file, and the portal watches."
-    )
+    gitops = Flag(required=False, help_text="true: people commit the file, and the portal watches.")
     confirmed = serializers.ListField(
-        child=serializers.CharField(max_length=253),
+        child=Text(max_length=253),
         max_length=50,
         required=False,
         help_text="Managers of preview.owners that the limit is taken over from.",
@@ -141,13 +187,13 @@ class ApplyBody(VersionBody):
 
 
 class RevertBody(VersionBody):
-    gitops = serializers.BooleanField(
+    gitops = Flag(
         required=False, allow_null=True, help_text="Null: the way in which it was applied."
     )
 
 
 class CommentBody(Body):
-    text = serializers.CharField(max_length=LONGEST)
+    text = Text(max_length=LONGEST)
 
 
 class EmptyBody(Body):

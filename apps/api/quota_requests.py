@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
+from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.scopes import Scope
 from apps.api import quota_request_rows as rows
 from apps.api.documents import documented, problems
@@ -42,6 +43,8 @@ _REFUSALS = {
     403: "Your role, or what this token is for, does not allow it.",
     404: "There is no such request, or you may not see it.",
     409: "Somebody was faster, or this cannot be done in the state that it is in.",
+    413: "The body is larger than anything that can be said here.",
+    415: "The body is something else than JSON.",
     422: "What is asked for cannot be had; the detail says what could.",
     428: "The version as it was read is missing.",
 }
@@ -65,8 +68,12 @@ def refusals() -> Iterator[None]:
     except (services.Conflict, TransitionDenied) as error:
         raise Refused(HTTPStatus.CONFLICT, str(error)) from error
     except (services.RequestRefused, TargetRefused) as error:
-        text = f"{error} {error.fix}".strip()
+        text = " ".join(_sentence(part) for part in (str(error), error.fix) if part)
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, text) from error
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 class ChangesView(PortalView):
@@ -80,7 +87,7 @@ class ChangesView(PortalView):
 
     def actor(self, request: Request) -> Actor:
         """Return who asks, and from where."""
-        origin = request.META.get("REMOTE_ADDR", "")
+        origin = client_address(request) or ""
         return actor_of(cast("User", request.user), origin=f"api {origin}".strip())
 
     def one(self, request: Request, pk: int, *, status: int = HTTPStatus.OK) -> Response:

@@ -247,3 +247,22 @@ class AuditHead(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number}:{self.digest}"
+
+
+class AuditCheck(models.Model):
+    """What the last check of the whole audit found; one row.
+
+    `number` and `digest` are the head of the last check that held (0 and empty: none did yet),
+    against which the next one is held: an audit that was written anew as a whole shows too.
+    `words` say what does not hold, `held_at` when everything did last.
+    """
+
+    at = models.DateTimeField()
+    holds = models.BooleanField()
+    words = models.TextField()
+    number = models.PositiveBigIntegerField(default=0)
+    digest = models.CharField(max_length=64, blank=True)
+    held_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.words

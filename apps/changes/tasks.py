@@ -38,5 +38,10 @@ def look_for_drift(**_: object) -> int:
     return services.look_for_drift(now=_now())
 
 
+@shared_task(name="changes.check_audit")
+def check_audit(**_: object) -> bool:
+    return services.check_audit(now=_now())
+
+
 def _now() -> datetime:
     return datetime.now(UTC)

@@ -60,6 +60,15 @@ def quota_writer(cluster: Cluster) -> QuotaWriter | None:
     return KubernetesWriter.from_config(entry) if entry else None
 
 
+def writer_account(cluster: Cluster) -> ClusterSource | None:
+    """Return a way to ask what the account that changes quotas may do; None where there is none.
+
+    It reads alone. Raises SourceRejected where the entry cannot be used.
+    """
+    entry = (cluster.kubernetes or {}).get("writer")
+    return KubernetesApi.from_config(entry) if entry else None
+
+
 def shown_queries(
     *, about: str, matchers: Mapping[str, str], namespace: str = "", pods: Collection[str] = ()
 ) -> list[ShownQuery]:
@@ -90,6 +99,7 @@ class Doorway:
     metrics: Callable[[Cluster], MetricsSource] = metrics_source
     kubernetes: Callable[[Cluster], ClusterSource | None] = cluster_source
     writer: Callable[[Cluster], QuotaWriter | None] = quota_writer
+    writer_account: Callable[[Cluster], ClusterSource | None] = writer_account
 
 
 @lru_cache(maxsize=64)

@@ -175,13 +175,15 @@ class FairWindow(models.Model):
     """An hour that was computed, and from what: it is computed again where that has changed.
 
     `facts` tells the state of the collections that were used, `waits` what had waited, `promises`
-    what teams were entitled to (digests; empty where that was not noted).
+    what teams were entitled to, `watch` which clusters were watched (digests; the last two are
+    empty where that was not noted).
     """
 
     hour = models.DateTimeField(unique=True)
     facts = models.CharField(max_length=64)
     waits = models.CharField(max_length=64)
     promises = models.CharField(max_length=64, blank=True, default="")
+    watch = models.CharField(max_length=64, blank=True, default="")
     computed_at = models.DateTimeField()
 
     class Meta:

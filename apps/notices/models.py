@@ -59,11 +59,15 @@ class Channel(models.Model):
 
 
 class Standing(models.Model):
-    """The level that a subject stands at, and when that was last said; see `thresholds.judge`."""
+    """The level that a subject stands at, and what was last said of it; see `thresholds.judge`.
+
+    `level` null: it stands at none, and is remembered for what was said a short while ago.
+    """
 
     kind = models.CharField(max_length=8, choices=KINDS)
     subject = models.CharField(max_length=600)
-    level = models.FloatField()
+    level = models.FloatField(null=True, blank=True)
+    said_level = models.FloatField(null=True, blank=True)
     said_at = models.DateTimeField()
 
     class Meta:

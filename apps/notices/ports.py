@@ -10,6 +10,10 @@ class NotDelivered(Exception):
     """A message did not get there; the text says why, without the address's secret part."""
 
 
+class NotReached(NotDelivered):
+    """The server did not answer at all: what goes to it next would wait for it as long."""
+
+
 class Messenger(Protocol):
     """Sends messages. Raises NotDelivered; returns when the other side has taken it."""
 

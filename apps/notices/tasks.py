@@ -10,12 +10,17 @@ from apps.notices import services
 @shared_task(name="notices.deliver")
 def deliver(**_: object) -> int:
     """Send what is due; what fails is tried again later."""
-    return services.deliver(now=_now())
+    return services.deliver(now=_now(), clock=_now)
 
 
 @shared_task(name="notices.prune")
 def prune(**_: object) -> int:
     return services.prune(now=_now())
+
+
+@shared_task(name="notices.renew_seals")
+def renew_seals(**_: object) -> int:
+    return services.renew_seals()
 
 
 def _now() -> datetime:

@@ -15,6 +15,8 @@ _NOT_SAVED = frozenset(
     | {"views", "save-view", "delete-view", "first-run"}
     | {"sign-in-provider", "sign-in-callback", "sign-out-everywhere"}
     | {"tokens", "make-token", "revoke-token", "people", "disable-person", "enable-person"}
+    | {"person", "make-person", "give-role", "give-place", "shut-out-person"}
+    | {"password", "change-password"}
 )
 
 

@@ -3,10 +3,13 @@
 Three things are counted: wrong passwords for one name from one place (the usual guesser), for one
 name from everywhere (many machines), and from one place for all names (one password tried with
 every name). The latter two have higher limits: many people may share an address, and nobody else
-should easily be able to lock a person out. A place is an address, of version 6 a network of 64
+should easily be able to lock a person out. A browser in which a person signed in before is known by
+a signed cookie: wrong passwords for their name from everywhere do not keep it out, or anybody could
+keep anybody out by guessing badly all day. A place is an address, of version 6 a network of 64
 bits, as anybody with one such address has all of them.
 """
 
+import hashlib
 import ipaddress
 import math
 from collections.abc import Iterable, Iterator
@@ -22,9 +25,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from apps.accounts.adapters.addresses import client_address
 from apps.clusters import selectors as clusters
 
 _NETWORK_BITS = 64
+_KNOWN_COOKIE = "known_browser"
+_KNOWN_FOR = timedelta(days=90)
 
 
 class Brake(AxesDatabaseHandler):  # type: ignore[misc]  # axes has no types
@@ -42,17 +48,29 @@ class Brake(AxesDatabaseHandler):  # type: ignore[misc]  # axes has no types
         return max(pair, settings.AXES_FAILURE_LIMIT) if reached else pair
 
 
-def client_address(request: HttpRequest) -> str | None:
-    """Return the address that a request comes from; None when there is none.
+def remember_browser(response: HttpResponse, name: str) -> None:
+    """Let the browser that gets this be known as one in which `name` signed in."""
+    response.set_signed_cookie(
+        _KNOWN_COOKIE,
+        _mark(name),
+        salt=_KNOWN_COOKIE,
+        max_age=_KNOWN_FOR,
+        httponly=True,
+        secure=settings.SESSION_COOKIE_SECURE,
+        samesite="Lax",
+    )
 
-    Behind a proxy that is the last one of X-Forwarded-For, which the proxy itself wrote; all
-    before it is what the client says of itself.
-    """
-    if settings.BEHIND_PROXY:
-        forwarded = _address(request.headers.get("X-Forwarded-For", "").rpartition(",")[2])
-        if forwarded is not None:
-            return forwarded
-    return _address(request.META.get("REMOTE_ADDR", ""))
+
+def _is_known(request: HttpRequest, name: str | None) -> bool:
+    known = request.get_signed_cookie(
+        _KNOWN_COOKIE, default=None, salt=_KNOWN_COOKIE, max_age=_KNOWN_FOR
+    )
+    return name is not None and known == _mark(name)
+
+
+def _mark(name: str) -> str:
+    """Return what stands for a name in a cookie, which not every letter may be in."""
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def client_place(request: HttpRequest) -> str | None:
@@ -92,7 +110,8 @@ def _counted(request: HttpRequest, credentials: dict[str, Any] | None) -> Iterat
     place = client_place(request)
     recent = AccessAttempt.objects.filter(attempt_time__gt=_asked_at(request) - _cool_off())
     yield recent.filter(username=name, ip_address=place), settings.AXES_FAILURE_LIMIT
-    yield recent.filter(username=name), settings.SIGN_IN_FAILURES_PER_NAME
+    if not _is_known(request, name):
+        yield recent.filter(username=name), settings.SIGN_IN_FAILURES_PER_NAME
     if place is not None:  # else all who come over a socket would be one place
         yield recent.filter(ip_address=place), settings.SIGN_IN_FAILURES_PER_PLACE
 
@@ -129,21 +148,3 @@ def _asked_at(request: HttpRequest) -> datetime:
 def _cool_off() -> timedelta:
     cool_off: timedelta = settings.AXES_COOLOFF_TIME
     return cool_off
-
-
-def _address(text: str) -> str | None:
-    """Return an address without port and brackets as the database takes it; None for none.
-
-    One of version 4 that was written as one of version 6 is one of version 4.
-    """
-    text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)

@@ -29,11 +29,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare, get_random_string
 
+from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.groups import granted, groups_in
 from apps.accounts.services import AdmissionRefused, Identity, admit, dismiss
 from apps.web.provider_documents import CONFIGURATIONS, fetched
 from apps.web.sign_in import sign_in_page
-from apps.web.sign_in_brake import client_address
 from gpuportal.single_sign_on import SingleSignOn
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from apps.accounts import services
 from apps.accounts.domain.groups import granted, read_rules
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import ApiToken, Membership, User
-from apps.accounts.services import By, Identity, PersonChanges
+from apps.accounts.permissions import NotAllowed
+from apps.accounts.services import By, Identity, Manager, PersonChanges
 from apps.changes.models import AuditEntry
 from apps.changes.services import verify
 from tests.changes.portal import NOW
@@ -54,7 +55,7 @@ def test_a_changed_role_is_told_before_and_after_and_no_change_is_not() -> None:
 
 def test_switching_an_account_is_told() -> None:
     admin, ada = make_user("cleo", Role.ADMIN), make_user("ada")
-    services.switch_person(admin, ada.pk, on=False, origin="192.0.2.7", now=NOW)
+    services.switch_person(Manager(admin, "192.0.2.7", NOW), ada.pk, on=False)
     actor, origin, action, _, before, after = last()
     assert (actor, origin, action) == ("cleo", "192.0.2.7", "switch_off_account")
     assert (before["active"], after["active"]) == (True, False)
@@ -139,3 +140,19 @@ def test_a_change_that_does_not_happen_is_not_told() -> None:
         transaction.set_rollback(True)
     assert not AuditEntry.objects.exists()
     assert not ApiToken.objects.exists()
+
+
+def test_of_two_administrators_who_take_each_others_role_one_is_left() -> None:
+    """The second comes with what was true when their request began."""
+    cleo, carl = make_user("cleo", Role.ADMIN), make_user("carl", Role.ADMIN)
+    services.give_role(Manager(cleo, "192.0.2.7", NOW), carl.pk, Role.VIEWER)
+    late = Manager(carl, "192.0.2.8", NOW)
+    for attempt in (
+        lambda: services.give_role(late, cleo.pk, Role.VIEWER),
+        lambda: services.switch_person(late, cleo.pk, on=False),
+        lambda: services.shut_out(late, cleo.pk),
+    ):
+        with pytest.raises(NotAllowed):
+            attempt()
+    assert User.objects.get(role="admin", is_active=True).username == "cleo"
+    assert len(lines()) == 1

@@ -3,7 +3,7 @@
 import pytest
 from django.core.exceptions import ValidationError
 
-from apps.accounts.domain.names import PORTAL, is_reserved
+from apps.accounts.domain.names import PORTAL, is_reserved, reads_as
 from apps.accounts.domain.roles import Role
 from apps.accounts.services import PersonChanges, TokenRefused, check_new_person, issue_token
 from apps.changes.domain.states import Who
@@ -41,12 +41,27 @@ def test_other_names_are_free(name: str) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("name", "says"), [("Portal", "calls itself"), ("ADA", "differs from 'ADA' in upper and lower")]
+    ("name", "says"), [("Portal", "calls itself"), ("ADA", "'ADA' would be taken for")]
 )
 def test_no_account_is_made_that_would_be_taken_for_another(name: str, says: str) -> None:
     make_user("ada")
     with pytest.raises(ValidationError, match=says):
         check_new_person(name, PersonChanges(role=Role.VIEWER))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        pytest.param("ada", "ADA", True, id="case"),
+        pytest.param("ada", "\uff41da", True, id="wide"),
+        pytest.param("ada", "\u0430d\u0430", True, id="cyrillic"),
+        pytest.param("bob1", "bobl", False, id="digits are told apart in ascii"),
+        pytest.param("rene", "ren\u00e9", False, id="accents make names"),
+        pytest.param("\u0438\u0432\u0430\u043d", "ivan", False, id="another alphabet alone"),
+    ],
+)
+def test_names_that_a_reader_takes_for_each_other(one: str, other: str, *, alike: bool) -> None:
+    assert (reads_as(one, other), reads_as(other, one)) == (alike, alike)
 
 
 @pytest.mark.django_db

@@ -1,6 +1,10 @@
 """Who may do what: every address × verb × role."""
 
+from typing import cast
+
 import pytest
+from django.http import HttpResponse
+from django.test import Client
 from django.urls import URLPattern, get_resolver
 from django.urls.resolvers import URLResolver
 
@@ -26,14 +30,16 @@ TABLE: dict[str, dict[str, dict[str, int]]] = {
     for name in LISTS
     for slash in ("", "/")
 }
-# Who reads a request of vision: its people, finance and administrators. What is sent here says
-# nothing, and who may not do a thing at all is told so first.
+# Who reads a request of vision: its people, finance and administrators. What is sent here is an
+# empty object, and who may not do a thing at all is told so first.
 REQUEST = "/api/v1/quota-requests/1"
 ASKING = ("submit", "accept-offer", "withdraw", "comment")
 DECIDING = (
     *("take", "release", "approve", "reject", "ask-changes", "apply", "reopen", "revert"),
     *("give-up", "accept-drift"),
 )
+WITH_TEXT = ("comment", "reject", "ask-changes")
+OF_ANY_VERSION = ("give-up", "accept-drift")
 OF_OTHERS = dict.fromkeys(("get", "head"), 404)
 ONLY_POST = dict.fromkeys(("get", "head", "put", "patch", "delete"), 405) | {"options": 200}
 for slash in ("", "/"):
@@ -45,10 +51,13 @@ for slash in ("", "/"):
     }
     TABLE[f"{REQUEST}{slash}"]["dan"] |= {**OF_OTHERS, "patch": 404}
     for action in (*ASKING, *DECIDING):
+        said = 400 if action in WITH_TEXT else 409 if action in OF_ANY_VERSION else 428
         TABLE[f"{REQUEST}/{action}{slash}"] = {"anonymous": UNKNOWN} | {
-            role: ONLY_POST | {"post": 400 if action in ASKING or role == "cleo" else 403}
+            role: ONLY_POST | {"post": said if action in ASKING or role == "cleo" else 403}
             for role in SIGNED_IN
         }
+        if said == 428 and action in ASKING:
+            TABLE[f"{REQUEST}/{action}{slash}"]["dan"] |= {"post": 404}
 TABLE["/api/v1/"] = {"anonymous": UNKNOWN} | SIGNED_IN
 # The document describes addresses, not data: anybody may read it.
 TABLE["/api/schema/"] = dict.fromkeys(ROLES, READ | REFUSED)
@@ -66,7 +75,15 @@ def test_every_address_gives_every_role_what_the_table_says(
             client = clients[role]
             for verb, status in verbs.items():
                 with subtests.test(path=path, role=role, verb=verb):
-                    assert getattr(client, verb)(path).status_code == status
+                    assert _send(client, verb, path).status_code == status
+
+
+def _send(client: Client, verb: str, path: str) -> HttpResponse:
+    if verb in REFUSED:
+        response = client.generic(verb.upper(), path, "{}", content_type="application/json")
+    else:
+        response = getattr(client, verb)(path)
+    return cast("HttpResponse", response)
 
 
 def test_the_table_has_every_address() -> None:

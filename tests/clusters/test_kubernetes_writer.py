@@ -106,6 +106,8 @@ def test_a_patch_leaves_as_it_was_made() -> None:
             "429 Too Many Requests", b"{}", ("Retry-After: 7",), Reply(429, {}, "7"), id="429"
         ),
         pytest.param("502 Bad Gateway", b"<html>", (), Reply(502, None), id="a proxy's page"),
+        pytest.param("200 OK", b"[" * 100_000, (), Reply(200, None), id="endless depth"),
+        pytest.param("200 OK", b"\xff\xfe", (), Reply(200, None), id="no text"),
         pytest.param(
             "307 Moved", b"", ("Location: http://127.0.0.1:9/",), Reply(307, None), id="redirect"
         ),
@@ -162,6 +164,15 @@ def test_a_credential_that_cannot_be_had_means_that_nothing_was_sent() -> None:
     writer._client.configuration.api_key["BearerToken"] = "old"
     reply = writer.send("GET", PATH, query={}, headers={})
     assert reply == Reply(unanswered=Unanswered.UNSENT)
+
+
+def test_a_token_that_no_header_can_carry_is_not_raised() -> None:
+    with server(answering("200 OK", b"{}")) as (port, asked):
+        writer = KubernetesWriter.from_config({"api_server": f"http://127.0.0.1:{port}"})
+        writer._client.configuration.api_key["BearerToken"] = "one\nline: more"
+        reply = writer.send("PATCH", PATH, query={}, headers={}, body=PATCH)
+    assert reply == Reply(unanswered=Unanswered.LOST)
+    assert asked == []
 
 
 def test_what_a_cluster_has_no_writer_for_is_not_written_with_the_readers_account() -> None:

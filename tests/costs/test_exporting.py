@@ -41,11 +41,19 @@ from apps.costs.services.exporting import (
     tend_exports,
     write_export,
 )
+from apps.usage.domain.rows import Filters, Grouping, Interval
 from tests.costs.portal import Priced, make_priced, rows, total
 
 OCTOBER = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 MONTH = Asked(basis=Basis.ALLOCATED, policy=Policy.PLATFORM, month=OCTOBER)
+OWN = Asked(
+    basis=Basis.ALLOCATED,
+    policy=Policy.PLATFORM,
+    groups=(Grouping.TIER,),
+    interval=Interval.TOTAL,
+    filters=Filters(tier=("gold",)),
+)
 SECOND = timedelta(seconds=1)
 
 
@@ -367,8 +375,27 @@ def test_nothing_is_said_to_be_whole_before_it_is(
 
 
 def test_what_was_asked_comes_back_from_the_row(priced: Priced) -> None:
-    for asked in (MONTH, Asked(Basis.USED, Policy.USE, window=priced.window, bom=True)):
+    own = replace(OWN, window=priced.window)
+    for asked in (MONTH, Asked(Basis.USED, Policy.USE, window=priced.window, bom=True), own):
         assert Asked.of(asked.record()) == asked
+
+
+def test_what_was_asked_before_files_had_groups_is_still_understood() -> None:
+    record = MONTH.record()
+    for name in ("groups", "interval", "filters"):
+        del record[name]
+    assert Asked.of(record) == MONTH
+
+
+def test_a_file_has_the_groups_periods_and_filters_that_were_asked_for(priced: Priced) -> None:
+    pk = ask(priced, replace(OWN, window=priced.window))
+    write_export(pk)
+    lines = fetched(pk, priced).path.read_text().splitlines()
+    table = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert set(table[0]) >= {"tier", "cause", "cost"}
+    assert not {"team", "workload"} & set(table[0])
+    assert {row["tier"] for row in table} == {"gold"}
+    assert {row["period"] for row in table} == {""}
 
 
 def test_the_list_is_one_query(

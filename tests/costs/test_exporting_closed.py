@@ -12,7 +12,7 @@ from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedFile, ClosedPeriod
 from apps.costs.selectors.exports import closed_files, closed_folder, closed_path
 from apps.costs.services import close_period
-from apps.costs.services.exporting_closed import closed_copy, keep_closed_files
+from apps.costs.services.exporting_closed import closed_copy, copy_of_month, keep_closed_files
 from tests.costs.portal import make_priced
 
 pytestmark = pytest.mark.django_db
@@ -94,3 +94,16 @@ def test_what_is_kept_is_for_who_sees_everything(
     assert {name for _, name in found} == {format_.value for format_ in FileFormat}
     assert all(row.kept and row.agrees is None and row.size for row in found.values())
     assert closed_files(visibility=Visibility(everything=False)) == {}
+
+
+def test_the_kept_file_of_a_month_is_for_who_sees_everything(closed: ClosedPeriod) -> None:
+    keep_closed_files(now=LATER)
+    asked = (closed.month, FileFormat.FOCUS_CSV)
+    copy = copy_of_month(*asked, visibility=EVERYTHING, now=LATER)
+    assert copy is not None
+    with copy.binary as binary:
+        assert hashlib.sha256(binary.read()).hexdigest() == closed.files["focus-csv"]
+    own = Visibility(everything=False, team_ids=frozenset({1}))
+    assert copy_of_month(*asked, visibility=own, now=LATER) is None
+    november = closed.month.replace(month=11)
+    assert copy_of_month(november, asked[1], visibility=EVERYTHING, now=LATER) is None

@@ -22,7 +22,7 @@ from apps.costs.services import close_period
 from apps.costs.services.monthly_mail import MOST_ATTEMPTS, send_monthly_reports
 from apps.usage.domain.rows import Grouping
 from tests.costs.portal import PRICES, by_cause, days_from, make_priced, rows, total
-from tests.factories import A100
+from tests.factories import A100, note_collection
 
 OCTOBER = date(2026, 10, 1)
 THIRD = datetime(2026, 11, 3, 6, tzinfo=UTC)
@@ -51,6 +51,13 @@ def closed_month() -> None:
     close_period(OCTOBER, by="finn", now=now, forced="what was before the portal")
 
 
+def unfinished_month() -> None:
+    """Make a month that lacks hours, which finn is to get the report of."""
+    priced = make_priced()
+    User.objects.filter(pk=priced.portal.finn.pk).update(email="finn@example.org")
+    note_collection(priced.portal.clusters[0], datetime(2026, 10, 5, tzinfo=UTC), "waiting")
+
+
 def sent_to() -> list[str]:
     return [to for message in mail.outbox for to in message.to]
 
@@ -66,6 +73,41 @@ def test_the_month_before_goes_to_finance_once() -> None:
     assert sent_to() == ["finn@example.org"]
     row = MonthlyMail.objects.get()
     assert (row.month, row.state, row.sent_at, row.attempts) == (OCTOBER, "sent", THIRD, 1)
+
+
+@pytest.mark.django_db
+def test_a_month_that_becomes_whole_after_the_next_one_ended_is_sent_then_and_once() -> None:
+    unfinished_month()
+    assert send_monthly_reports(now=THIRD) == 0
+    assert MonthlyMail.objects.get().state == "waiting"
+    december = datetime(2026, 12, 5, 6, tzinfo=UTC)
+    assert send_monthly_reports(now=december) == 0
+    close_period(OCTOBER, by="finn", now=december, forced="the rest is lost")
+    assert send_monthly_reports(now=december + timedelta(hours=1)) == 1
+    assert send_monthly_reports(now=december + timedelta(hours=2)) == 0
+    assert sent_to() == ["finn@example.org"]
+    assert MonthlyMail.objects.get(state="sent").month == OCTOBER
+
+
+@pytest.mark.django_db
+def test_a_month_that_waited_goes_to_who_is_of_finance_when_it_is_sent() -> None:
+    unfinished_month()
+    send_monthly_reports(now=THIRD)
+    User.objects.filter(username="finn").update(email="new@example.org")
+    close_period(OCTOBER, by="finn", now=THIRD, forced="the rest is lost")
+    send_monthly_reports(now=THIRD + timedelta(hours=1))
+    assert sent_to() == ["new@example.org"]
+    assert MonthlyMail.objects.get().state == "sent"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("day", "later"), [(0, 40), (3, 400)], ids=["switched off", "too old"])
+def test_a_month_that_waited_is_not_sent(settings: Settings, day: int, later: int) -> None:
+    unfinished_month()
+    send_monthly_reports(now=THIRD)
+    close_period(OCTOBER, by="finn", now=THIRD, forced="the rest is lost")
+    settings.MONTHLY_MAIL_DAY = day
+    assert send_monthly_reports(now=THIRD + timedelta(days=later)) == 0
 
 
 @pytest.mark.django_db

@@ -223,3 +223,12 @@ def test_without_changes_the_live_course_would_be_as_written(on_course: OnCourse
                     for client in (forked, plain)
                 ]  # fmt: skip
                 assert names[0] == names[1]
+
+
+def test_the_script_leaves_a_quota_alone_that_somebody_set_back(on_course: OnCourse) -> None:
+    with serving(on_course, at_minute(3)) as client:
+        for old, new in (("2", "5"), ("5", "2")):
+            send(client, "PATCH", QUOTA, replaced(old, new), JSON_PATCH)
+        client.clock.advance(60 * 60)
+
+        assert client.get(QUOTA)["spec"]["hard"] == {f"requests.{GPU}": "2"}

@@ -9,12 +9,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from apps.accounts.models import Membership, Team
+from apps.accounts.models import Membership, Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, visibility_of
+from apps.changes.models import AuditEntry
+from apps.notices.adapters.sealed import Seal
 from apps.notices.domain.channels import AddressRefused, ChannelKind, checked, shown
 from apps.notices.domain.idle import AnswerRefused
 from apps.notices.domain.thresholds import Kind
-from apps.notices.models import Channel, Delivery, Notice
+from apps.notices.models import Channel, Delivery, IdleAnswer, Notice
 from apps.notices.selectors import (
     answers_to,
     channel_of,
@@ -29,16 +31,18 @@ from apps.notices.services import (
     add_channel,
     answer_idle,
     change_channel,
+    deliver,
     mute,
     prune,
     remove_channel,
+    renew_seals,
     say,
     unmute,
 )
-from tests.notices.world import NOW, ZONE, channel, person, said
+from tests.notices.world import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db
-SLACK = "https://hooks.slack.com/services/T0/B0/very-secret"
+SLACK = "https://hooks.slack.com/services/T0/B0/verysecret"
 MAIL = Wanted("mail", ChannelKind.EMAIL, "gpu@example.org", [Kind.IDLE])
 
 
@@ -94,7 +98,7 @@ def test_the_database_does_not_tell_a_webhook(vision: Team) -> None:
     wanted = Wanted("chat", ChannelKind.SLACK, SLACK, [Kind.IDLE])
     made = add_channel(person("lea", leads=[vision]), wanted, now=NOW, team_id=vision.pk)
     row = Channel.objects.filter(pk=made.pk).values().get()
-    assert "very-secret" not in str(row)
+    assert "verysecret" not in str(row)
     assert row["shown"] == "hooks.slack.com"
 
 
@@ -245,3 +249,48 @@ def test_what_is_long_past_is_forgotten_but_for_what_waits(vision: Team) -> None
     Delivery.objects.filter(notice__subject="old").update(state="given up")
     prune(now=NOW + timedelta(days=181))
     assert list(Notice.objects.values_list("subject", flat=True)) == ["waits"]
+
+
+# ---------------------------------------------------------------- keys
+
+
+def test_addresses_are_sealed_under_the_new_key_before_the_old_one_goes(
+    vision: Team, settings: Settings
+) -> None:
+    channel(person("lea", leads=[vision]), vision)
+    lost = channel(User.objects.get(username="lea"), vision, name="lost")
+    Channel.objects.filter(pk=lost.pk).update(sealed=Seal(["nobody's key"]).sealed("a@b.org"))
+    old, settings.SECRET_KEY = settings.SECRET_KEY, "the key of tomorrow"
+    say([said(vision)], now=NOW, zone=ZONE)
+    settings.SECRET_KEY_FALLBACKS = [old]
+    assert renew_seals() == 1
+    assert renew_seals() == 0
+    settings.SECRET_KEY_FALLBACKS = []
+    box = Box()
+    assert deliver(now=NOW, post=box) == 1
+    assert [address for address, _ in box.sent] == ["mail@example.org"]
+    assert "write the address anew" in Delivery.objects.get(channel=lost).error
+
+
+def test_an_answer_that_still_holds_is_not_forgotten(vision: Team) -> None:
+    for until in (NOW - timedelta(days=1), NOW + timedelta(days=1)):
+        IdleAnswer.objects.create(
+            subject="workload:a",
+            team=vision,
+            choice="keep",
+            person="lea",
+            at=NOW - timedelta(days=200),
+            until=until,
+        )
+    assert prune(now=NOW) == 1
+    assert IdleAnswer.objects.get().until == NOW + timedelta(days=1)
+
+
+def test_who_ends_a_silence_is_in_the_audit(vision: Team) -> None:
+    lea = person("lea", leads=[vision])
+    muted = mute(lea, channel(lea, vision), now=NOW, until=NOW + timedelta(days=1), why="known")
+    unmute(lea, muted, now=NOW + timedelta(hours=1), origin="192.0.2.1")
+    line = AuditEntry.objects.latest("number")
+    assert (line.actor, line.action, line.origin) == ("lea", "unmute_channel", "192.0.2.1")
+    unmute(lea, muted, now=NOW + timedelta(hours=2))
+    assert AuditEntry.objects.latest("number") == line

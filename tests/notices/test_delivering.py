@@ -1,12 +1,8 @@
 """Delivering: once, again after a failure, given up with why, by real mail and real HTTP."""
 
-import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 from django.core import mail
@@ -19,9 +15,10 @@ from apps.notices.domain.delivery import WAITS
 from apps.notices.domain.digest import Cadence
 from apps.notices.domain.message import Message
 from apps.notices.domain.thresholds import Kind
-from apps.notices.models import Channel, Delivery
+from apps.notices.models import Channel, Delivery, Notice
 from apps.notices.ports import NotDelivered
 from apps.notices.services import deliver, say, send_again, try_channel
+from tests.notices.servers import WebServer, running
 from tests.notices.world import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db
@@ -60,9 +57,22 @@ def test_a_notice_alone_is_its_own_subject_and_says_where_to_look(
     ((_, message),) = box.sent
     assert (message.subject, message.text) == (
         "it is full",
-        "it used 100 %.\nhttps://gpu.example.org/quotas/\n",
+        "it used 100 %.\nNoted 2026-10-07 09:30 UTC.\nhttps://gpu.example.org/quotas/\n",
     )
     assert message.message_id.endswith("@gpu.example.org>")
+
+
+def test_an_idle_notice_leads_to_where_it_is_answered(
+    own: Channel, vision: Team, settings: Settings
+) -> None:
+    assert own.active
+    settings.PORTAL_URL = "https://gpu.example.org"
+    say([said(vision, "workload:a", kind=Kind.IDLE)], now=NOW, zone=ZONE)
+    box, notice = Box(), Notice.objects.get()
+    deliver(now=NOW, post=box)
+    ((_, message),) = box.sent
+    place = f"/notices/?kind=idle&before={notice.pk + 1}#notice-{notice.pk}"
+    assert message.text.splitlines()[-1] == f"https://gpu.example.org{place}"
 
 
 def test_what_failed_is_tried_again_later_and_each_time_later(own: Channel, vision: Team) -> None:
@@ -162,7 +172,10 @@ def test_mail_carries_its_subject_text_sender_and_identity(settings: Settings) -
     (sent,) = mail.outbox
     assert (sent.subject, sent.body) == (WORDS.subject, WORDS.text)
     assert (sent.from_email, sent.to) == ("gpu@example.org", ["lea@example.org"])
-    assert sent.extra_headers == {"Message-ID": "<abc@example.org>"}
+    assert sent.extra_headers == {
+        "Auto-Submitted": "auto-generated",
+        "Message-ID": "<abc@example.org>",
+    }
 
 
 def test_without_a_mail_server_it_is_said_what_to_set(settings: Settings) -> None:
@@ -182,51 +195,9 @@ def test_a_mail_server_that_is_away_is_no_success(settings: Settings) -> None:
 # ---------------------------------------------------------------- webhooks
 
 
-class _Server(ThreadingHTTPServer):
-    """Answers each POST with `status` and keeps what it got."""
-
-    status = 200
-    location = ""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.got: list[tuple[str, dict[str, Any]]] = []
-
-    def url(self, path: str = "/hooks/secret-part") -> str:
-        return f"http://127.0.0.1:{self.server_port}{path}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append((self.path, json.loads(body)))
-        self.send_response(self.server.status)
-        if self.server.location:
-            self.send_header("Location", self.server.location)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing on stderr."""
-
-
-@contextmanager
-def _served() -> Iterator[_Server]:
-    with _Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @contextmanager
 def _port_of_nobody() -> Iterator[int]:
-    server = _Server()
+    server = WebServer()
     port = server.server_port
     server.server_close()
     yield port
@@ -236,7 +207,7 @@ HERE = PortalMessenger(sender="a@b.org", allowed=["127.0.0.1"])
 
 
 def test_a_webhook_gets_json_and_its_own_parameters() -> None:
-    with _served() as server:
+    with running(WebServer()) as server:
         HERE.send(ChannelKind.WEBHOOK, server.url("/hooks/a?room=gpu"), WORDS)
     ((path, body),) = server.got
     assert path.startswith("/hooks/a")
@@ -247,7 +218,7 @@ def test_a_webhook_gets_json_and_its_own_parameters() -> None:
 
 @pytest.mark.parametrize("status", [400, 403, 404, 500, 503])
 def test_a_webhook_that_refuses_is_no_success_and_its_secret_is_not_told(status: int) -> None:
-    with _served() as server:
+    with running(WebServer()) as server:
         server.status = status
         with pytest.raises(NotDelivered) as failed:
             HERE.send(ChannelKind.WEBHOOK, server.url(), WORDS)
@@ -262,7 +233,7 @@ def test_a_webhook_that_nobody_answers_is_no_success() -> None:
 
 
 def test_a_redirect_is_not_followed() -> None:
-    with _served() as other, _served() as server:
+    with running(WebServer()) as other, running(WebServer()) as server:
         server.status, server.location = 307, other.url()
         with pytest.raises(NotDelivered):
             HERE.send(ChannelKind.WEBHOOK, server.url(), WORDS)

@@ -43,15 +43,21 @@ class AskedMetrics(FakeMetrics):
 
 
 class AskedCluster(FakeCluster):
-    """An API server that says what the portal's account may do: all but `denied`."""
+    """An API server that says what an account may do: read all but `denied`, and do `given`."""
 
-    def __init__(self, denied: Collection[tuple[str, str, str]] = ()) -> None:
+    def __init__(
+        self,
+        denied: Collection[tuple[str, str, str]] = (),
+        given: Collection[tuple[str, str, str]] = (),
+    ) -> None:
         super().__init__()
-        self.denied = denied
+        self.denied, self.given = denied, given
 
     def may(self, verb: str, group: str, resource: str) -> bool:
         self._call("may", f"{verb} {resource}.{group}")
-        return (verb, group, resource) not in self.denied
+        asked = (verb, group, resource)
+        reads = verb in {"get", "list", "watch"} and resource != "secrets"
+        return asked in self.given or (reads and asked not in self.denied)
 
 
 def replies(nodes: Sequence[str]) -> dict[str, Series]:
@@ -123,6 +129,7 @@ class Place:
     cluster: Cluster
     metrics: AskedMetrics
     api: AskedCluster | None
+    writer: FakeCluster | None = None
 
 
 class World:
@@ -139,6 +146,7 @@ class World:
         return Doorway(
             metrics=lambda cluster: self.places[cluster.name].metrics,
             kubernetes=lambda cluster: self.places[cluster.name].api,
+            writer_account=lambda cluster: self.places[cluster.name].writer,
         )
 
 

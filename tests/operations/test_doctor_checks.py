@@ -29,6 +29,7 @@ from apps.operations.domain.looks import (
     TierMonth,
     Trouble,
     Unclaimed,
+    WriterLook,
 )
 from tests.operations.doctor_worlds import (
     GPU,
@@ -130,6 +131,24 @@ FAULTS = [
         lambda: with_api(unexplained=(Right("watch", "", "events"),)),
         "waiting-unreadable",
         id="no-watch-events",
+    ),
+    pytest.param(
+        lambda: with_api(writer=WriterLook(trouble=Trouble("HTTP 401: Unauthorized", False))),
+        "writer-rejected",
+        id="writer-401",
+    ),
+    pytest.param(
+        lambda: with_api(writer=WriterLook(denied=(Right("patch", "", "resourcequotas"),))),
+        "writer-rights-missing",
+        id="writer-no-patch",
+    ),
+    pytest.param(
+        lambda: with_api(writer=WriterLook(excess=(Right("delete", "", "resourcequotas"),))),
+        "rights-too-many",
+        id="writer-deletes",
+    ),
+    pytest.param(
+        lambda: with_api(excess=(Right("*", "*", "*"),)), "rights-too-many", id="reader-is-root"
     ),
     pytest.param(lambda: with_api(watched_until=None), "watch-not-running", id="no-watch"),
     pytest.param(

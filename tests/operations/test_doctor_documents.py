@@ -7,11 +7,20 @@ from typing import Any
 import pytest
 import yaml
 
+from apps.changes.domain.kube_requests import KubeRequest, patch_request, read_request
+from apps.changes.domain.targets import QueueCell, QuotaKey, Target, VolcanoCell, VolcanoField
 from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.operations.domain.alert_rules import rule_file
 from apps.operations.domain.findings import KINDS
 from apps.operations.domain.looks import Right
-from apps.operations.domain.rights import needed
+from apps.operations.domain.rights import (
+    ANYTHING,
+    BEYOND_READING,
+    BEYOND_WRITING,
+    QUEUES,
+    changing,
+    needed,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "doctor.md").read_text(encoding="utf-8")
@@ -62,3 +71,51 @@ def test_the_manifest_of_claims_grants_the_rest_to_the_same_account() -> None:
     ]
     assert bindings[0]["subjects"] == bindings[1]["subjects"]
     assert bindings[1]["roleRef"]["name"] == manifests(name)[0]["metadata"]["name"]
+
+
+def test_the_manifest_of_the_writer_grants_what_the_doctor_asks_for_and_no_more() -> None:
+    collections = [f"/apis/{group}/v1/{resource}" for group, resource in QUEUES]
+    assert granted("rbac-quota-writer.yaml") == set(changing(collections))
+
+
+@pytest.mark.parametrize(
+    ("beyond", "files"),
+    [
+        pytest.param(BEYOND_WRITING, ("rbac-quota-writer.yaml",), id="writer"),
+        pytest.param(BEYOND_READING, ("rbac-reader.yaml", "rbac-reader-claims.yaml"), id="reader"),
+    ],
+)
+def test_no_manifest_grants_what_the_doctor_says_is_too_much(
+    beyond: tuple[Right, ...], files: tuple[str, ...]
+) -> None:
+    for name in files:
+        assert not granted(name) & {*beyond, ANYTHING}
+        assert not any("*" in right for right in granted(name))
+        assert {one["kind"] for one in manifests(name)} <= {
+            *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"),
+        }
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        QuotaKey("ns", "gpus", "requests.nvidia.com/gpu"),
+        QueueCell("queue", "flavor", "nvidia.com/gpu"),
+        VolcanoCell("queue", VolcanoField.CAPABILITY, "nvidia.com/gpu"),
+    ],
+    ids=lambda target: type(target).__name__,
+)
+def test_what_is_sent_to_change_a_limit_is_what_its_account_may(target: Target) -> None:
+    sent = (
+        read_request(target),
+        patch_request(target, [], dry_run=True),
+        patch_request(target, [], dry_run=False),
+    )
+    assert {_right(each) for each in sent} <= granted("rbac-quota-writer.yaml")
+
+
+def _right(request: KubeRequest) -> Right:
+    """Return the right that the API server asks for before it answers."""
+    parts = request.path.strip("/").split("/")
+    group = parts[1] if parts[0] == "apis" else ""
+    return Right(request.method.lower(), group, parts[-2])

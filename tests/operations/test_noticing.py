@@ -235,6 +235,16 @@ def test_steps_of_a_request_are_told_once_and_drafts_not_at_all() -> None:
     assert "requests.nvidia.com/gpu of team-vision/gpu on west: 6 → 8." in notice.text
 
 
+def test_what_was_decided_long_before_anybody_was_told_is_no_news() -> None:
+    portal = make_quota_portal(None)
+    pk = portal.draft()
+    services.submit(pk, by=portal.actor("ada"), version=portal.of(pk).version, now=portal.now)
+    assert requests(portal.now + timedelta(days=3), ZONE) == 0
+    services.take(pk, by=portal.actor("cleo"), version=portal.of(pk).version, now=portal.now)
+    assert requests(portal.now + HOUR, ZONE) == 1
+    assert titles() == [("vision", f"Request {pk} of vision is in review")]
+
+
 # ---------------------------------------------------------------- all of it
 
 

@@ -1,6 +1,8 @@
 """Clusters that left the catalog, and such as nobody watches: what waited there waits no more."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from celery import current_app
@@ -8,7 +10,8 @@ from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters.models import Cluster, Node, NodeSpell, Pod, WatchSpan
-from apps.clusters.services import retirement
+from apps.clusters.services import retirement, store_inferred_pods
+from apps.clusters.services.ledger_rows import pod_record_of
 from apps.pending import tasks
 from apps.pending.models import CauseSpell, Episode, Refreshed, WaitDay
 from apps.pending.selectors.known import known_until
@@ -136,6 +139,56 @@ def test_pods_and_nodes_of_the_ledger_end_likewise(west: Cluster) -> None:
     assert NodeSpell.objects.get(node=node).end == WATCHED
 
 
+def _learnt_from_series(cluster: Cluster) -> Pod:
+    """Make a pod that only series tell of, with facts until the sixth hour."""
+    for number in range(6):
+        note_collection(cluster, START + number * HOUR)
+    note_collection(cluster, START + 6 * HOUR, "failed")
+    runs = [[START.timestamp(), None]]
+    given: dict[str, Any] = {"bound_at": START, "started_at": START, "runs": runs}
+    given["requests"] = {"nvidia.com/gpu": 1.0}
+    return make_pod(
+        make_workload(cluster, "vision", "run"), "old", source="metrics", created_at=START, **given
+    )
+
+
+def test_pods_learnt_from_series_end_with_the_last_facts(west: Cluster) -> None:
+    pod = _learnt_from_series(west)
+    end_retired(now=NOW)
+    pod.refresh_from_db()
+    assert pod.ended_at is None
+    retire(west)
+    end_retired(now=NOW)
+    pod.refresh_from_db()
+    last = START + 6 * HOUR
+    assert {pod.ended_at, pod.deleted_at} == {last}
+    assert (pod.lost, pod.source) == (True, "metrics")
+    assert pod.runs == [[START.timestamp(), last.timestamp()]]
+    written = Pod.objects.filter(pk=pod.pk).values().get()
+    end_retired(now=NOW + HOUR)
+    assert Pod.objects.filter(pk=pod.pk).values().get() == written
+
+
+@pytest.mark.parametrize("ended", [None, 9], ids=["still there", "ended since"])
+def test_when_its_cluster_comes_back_series_tell_the_end_of_a_pod(
+    west: Cluster, ended: int | None
+) -> None:
+    pod = _learnt_from_series(west)
+    retire(west)
+    end_retired(now=NOW)
+    Cluster.objects.update(active=True)
+    at = None if ended is None else (START + ended * HOUR).timestamp()
+    alive = replace(pod_record_of(Pod.objects.get(pk=pod.pk)), end_reason="")
+    runs = ((START.timestamp(), at),)
+    store_inferred_pods(
+        west, [replace(alive, deleted=at, finished=None, runs=runs)], (), {alive.node: {}}
+    )
+    pod.refresh_from_db()
+    expected = None if ended is None else START + ended * HOUR
+    assert (pod.ended_at, pod.lost, pod.end_reason) == (expected, False, "")
+    assert pod.runs == [[START.timestamp(), at]]
+
+
 def test_a_pod_that_is_there_after_all_when_its_cluster_comes_back_waited_on(
     west: Cluster,
 ) -> None:
@@ -214,7 +267,7 @@ def test_it_takes_few_queries_however_much_waits(
     retire(west)
     with django_assert_max_num_queries(30):
         end_retired(now=NOW)
-    with django_assert_max_num_queries(3):
+    with django_assert_max_num_queries(4):
         end_retired(now=NOW)
 
 

@@ -11,7 +11,7 @@ from apps.notices.models import Channel, Delivery, Mute, Notice
 from apps.notices.services import Said, Wanted, add_channel, mute, say
 from tests.factories import Portal
 
-SECRET = "T0/B0/very-secret"
+SECRET = "T0/B0/verysecret"
 SLACK = f"https://hooks.slack.com/services/{SECRET}"
 FORM = {
     "of": "me",

@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 import pytest
 from django.test import Client
-from django.urls import URLPattern
+from django.urls import URLPattern, URLResolver, get_resolver, resolve
+from django.views import View
 from pytest_django import Settings
 
 from apps.accounts.models import User
+from apps.api import urls as api_urls
 from apps.web import urls
 from tests.changes.requests import make_request
 from tests.factories import Portal
@@ -78,7 +80,14 @@ ADDRESSES = {
     "tokens": "/tokens/",
     "make-token": "/tokens/make",
     "revoke-token": "/tokens/1/revoke",
+    "password": "/password/",
+    "change-password": "/password/change",
     "people": "/people/",
+    "make-person": "/people/make",
+    "person": "/people/0/",
+    "give-role": "/people/0/role",
+    "give-place": "/people/0/place",
+    "shut-out-person": "/people/0/shut-out",
     "disable-person": "/people/0/disable",
     "enable-person": "/people/0/enable",
     "notices": "/notices/",
@@ -109,6 +118,9 @@ CHANGES = {
     "accept-recommendation": 404,
     "dismiss-recommendation": 404,
     "reopen-recommendation": 404,
+    "change-password": 400,
+    "make-person": 400,
+    **dict.fromkeys(("give-role", "give-place", "shut-out-person"), 404),
     "disable-person": 404,
     "enable-person": 404,
     "sign-out-everywhere": 302,
@@ -129,8 +141,9 @@ CHANGES = {
 ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
-NOBODYS = {"export-file", "channel"}  # whose it is gets it: test_exports_page, test_notices_access
-OF_ADMINS = {"people", "audit", "audit-file", "review"}
+# Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
+NOBODYS = {"export-file", "channel", "person"}
+OF_ADMINS = {"people", "audit", "audit-file", "review", "make-person"}
 OF_TEAM_VISION = {
     *("workload", "pod", "device", "waiting", "quota"),
     *("request", "request-outlook", "edit-request", "save-request", "request-file"),
@@ -164,6 +177,7 @@ def _changed(page: str, verb: str, role: str) -> int:
     if verb != "post":
         return 405
     hidden = page in OF_TEAM_VISION and role == "outsider"
+    hidden = hidden or (page in OF_ADMINS and role != "admin")
     return 302 if role == "anonymous" else 404 if hidden else CHANGES[page]
 
 
@@ -198,6 +212,36 @@ def clients(portal: Portal, signed_in: SignIn) -> dict[str, Client]:
 def test_every_page_has_an_address_in_this_table() -> None:
     named = {p.name for p in urls.urlpatterns if isinstance(p, URLPattern)}
     assert named == set(ADDRESSES)
+
+
+def test_an_address_of_this_table_leads_to_the_page_that_it_is_for() -> None:
+    assert {page: resolve(address).url_name for page, address in ADDRESSES.items()} == {
+        page: page for page in ADDRESSES
+    }
+
+
+def test_there_are_no_addresses_but_those_of_the_tables_of_pages_and_of_the_api() -> None:
+    """Nothing else may be mounted beside: it would be open to whoever its own views let in."""
+    mounted = [one for one in get_resolver().url_patterns if isinstance(one, URLResolver)]
+    assert mounted == get_resolver().url_patterns
+    assert {str(one.pattern): one.urlconf_module for one in mounted} == {
+        "": urls,
+        "api/": api_urls,
+    }
+
+
+def test_every_verb_that_a_view_can_answer_is_in_this_table() -> None:
+    assert set(VERBS) == set(View.http_method_names) - {"trace"}  # which no server lets through
+
+
+def test_a_verb_that_nobody_knows_does_nothing(clients: dict[str, Client]) -> None:
+    got = {
+        (page, role, verb): clients[role].generic(verb, ADDRESSES[page]).status_code
+        for page in ADDRESSES.keys() - {"sign-in"}
+        for role in ("anonymous", "admin")
+        for verb in ("TRACE", "PROPFIND")
+    }
+    assert {who: status for who, status in got.items() if status not in {404, 405}} == {}
 
 
 @pytest.mark.parametrize("page", ADDRESSES)

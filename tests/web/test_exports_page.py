@@ -1,6 +1,7 @@
 """Exports: months and their files, what is closed, by whom, and with which hashes."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -188,6 +189,52 @@ def test_days_are_asked_for_with_the_same_form(priced: Priced, signed_in: SignIn
     assert "2026-10-30 to 2026-10-31 as CSV" in text_of(client, "/exports/asked")
     text = file_of(client.get(f"/exports/{Export.objects.get().pk}/file"))
     assert "2026-10-29T23:00:00Z" in text
+
+
+def test_the_rows_of_the_page_of_costs_are_written_as_they_are_grouped(
+    priced: Priced, signed_in: SignIn
+) -> None:
+    client = signed_in(priced.portal.finn)
+    page = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier&tier=gold")
+    form = page[page.index('action="/exports/ask"') :]
+    form = form[: form.index("</form>")]
+    hidden = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form)
+    sent = {name: value for name, value in hidden if name != "csrfmiddlewaretoken"}
+    assert sent == {
+        "first": "2026-10-30",
+        "last": "2026-10-31",
+        "by": "tier",
+        "basis": "allocated",
+        "policy": "platform",
+        "tier": "gold",
+    }
+    response = client.post("/exports/ask", {**sent, "format": "csv", "interval": "total"})
+    assert response.status_code == 302
+    write_export(Export.objects.get().pk)
+    said = "2026-10-30 to 2026-10-31 of gold by tier, in one sum as CSV"
+    assert said in text_of(client, "/exports/asked")
+    text = file_of(client.get(f"/exports/{Export.objects.get().pk}/file"))
+    assert "speech" not in text
+    assert "gold" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"by": "colour"}, "There is no group"),
+        ({"by": "tier", "interval": "year"}, "There is no interval"),
+        ({"by": "tier", "tier": "silver-plated"}, "silver-plated"),
+    ],
+    ids=["group", "interval", "filter"],
+)
+def test_groups_that_nobody_knows_give_no_file(
+    changed: dict[str, str], said: str, priced: Priced, signed_in: SignIn
+) -> None:
+    days = {"first": "2026-10-30", "last": "2026-10-31"}
+    response = signed_in(priced.portal.finn).post("/exports/ask", ASKED | days | changed)
+    assert response.status_code == 400
+    assert said in response.content.decode()
+    assert not Export.objects.exists()
 
 
 def test_what_failed_says_why(priced: Priced, signed_in: SignIn) -> None:

@@ -17,6 +17,23 @@ def answer(path: str, **headers: str) -> HttpResponse:
     return response
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/", "/api/v1/usage", "/static/css/portal.css", "/audit/file"])
+@pytest.mark.parametrize("refused", ["host", "plain-http"])
+def test_what_is_refused_on_the_way_has_the_headers_of_a_page(
+    path: str, refused: str, client: Client, settings: Settings
+) -> None:
+    settings.SECURE_SSL_REDIRECT = refused == "plain-http"
+    host = "elsewhere.example" if refused == "host" else "localhost"
+    response = client.get(path, headers={"host": host})
+    response.close()
+    if not path.startswith("/static/"):  # read without asking who the host is
+        assert response.status_code in {301, 400}
+    assert response["X-Frame-Options"] == "DENY"
+    assert "frame-ancestors 'none'" in response["Content-Security-Policy"]
+    assert "script-src 'self'" in response["Content-Security-Policy"]
+
+
 @pytest.mark.parametrize("path", ["/", "/nowhere", "/api/nowhere", "/staticky/"])
 def test_an_answer_that_says_nothing_of_caching_is_not_kept(path: str) -> None:
     assert answer(path)["Cache-Control"] == "private, no-store"

@@ -92,6 +92,8 @@ def test_a_channel_is_made_tried_muted_and_removed(
         page.get_by_label("Name", exact=True).fill("chat")
         page.get_by_label("Goes to").select_option("slack")
         page.get_by_label("Address", exact=True).fill(SLACK)
+        for kind in page.get_by_role("checkbox").all():
+            kind.uncheck()
         page.get_by_role("button", name="Make the channel").click()
         expect(page.get_by_role("alert").first).to_contain_text("Choose at least one kind")
         assert SECRET not in page.content()

@@ -16,6 +16,7 @@ from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.changes.models import AuditEntry
+from apps.notices.domain.thresholds import Kind
 from apps.notices.models import Channel, Mute
 from apps.notices.services import MOST_CHANNELS, add_channel
 from tests.factories import Portal, make_portal
@@ -70,6 +71,13 @@ def audited() -> list[tuple[str, str, str]]:
 
 
 # ---------------------------------------------------------------- making and changing
+
+
+def test_a_new_channel_begins_with_all_kinds(ada: Client) -> None:
+    page = text_of(ada, "/notices/channels/")
+    boxes = re.findall(r'<input[^>]*name="kinds"[^>]*>', page)
+    assert len(boxes) == len(Kind)
+    assert all("checked" in box for box in boxes)
 
 
 def test_a_channel_is_made_as_the_form_says(portal: Portal, ada: Client) -> None:

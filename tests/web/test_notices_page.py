@@ -8,10 +8,12 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.notices.models import IdleAnswer, Notice
+from apps.notices.models import Channel, Delivery, IdleAnswer, Notice
 from apps.notices.services import say
+from apps.notices.services.sending import said as as_sent
 from tests.factories import Portal, make_portal
 from tests.web.notices import Board, make_board, moment, said, say_many
 from tests.web.pages import text_of
@@ -200,6 +202,18 @@ def test_an_answer_that_is_not_taken_keeps_what_was_typed(
     assert f'value="{form.get("until", "")}"' in page
     assert '<details class="d-print-none" open>' in page
     assert not IdleAnswer.objects.exists()
+
+
+def test_the_link_of_a_message_leads_to_the_line_to_answer(
+    board: Board, ada: Client, settings: Settings
+) -> None:
+    settings.PORTAL_URL = "https://gpu.example.org"
+    notice = board.notices[TRAIN]
+    channel = Channel.objects.order_by("pk")[0]
+    link = as_sent(Delivery(notice=notice, channel=channel)).link
+    address, _, place = link.removeprefix(settings.PORTAL_URL).partition("#")
+    line = text_of(ada, address).partition(f'id="{place}"')[2].partition("</li>")[0]
+    assert f"/notices/{notice.pk}/answer" in line
 
 
 def test_only_idle_notices_are_answered(board: Board, ada: Client) -> None:

@@ -200,8 +200,8 @@ def test_a_name_that_is_none_here_is_refused_with_the_reason(
     assert not User.objects.exists()
 
 
-@pytest.mark.parametrize("name", ["ADA", "Ada"])
-def test_names_that_differ_in_case_alone_are_not_two_people(name: str, provider: Provider) -> None:
+@pytest.mark.parametrize("name", ["ADA", "Ada", "\uff41da", "\u0430d\u0430"])
+def test_names_that_look_the_same_are_not_two_people(name: str, provider: Provider) -> None:
     make_user("ada")
     provider.claims |= {"preferred_username": name}
     assert sign_in(Client()).status_code == 403

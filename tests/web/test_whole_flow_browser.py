@@ -146,7 +146,8 @@ def cleo_approves_first(page: Page) -> None:
     page.get_by_role("button", name="Take for review").click()
     axe(page)
     page.locator("form[action$='/do/approve'] button").click()
-    expect(page.locator(".review-queue")).to_contain_text("1 of 2 approvals (cleo)")
+    expect(page.locator("#standing")).to_contain_text("1 of 2 approvals (cleo)")
+    expect(page.locator(".nav-count")).to_have_count(0)
 
 
 def carl_approves_and_applies(page: Page) -> None:

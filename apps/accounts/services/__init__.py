@@ -2,6 +2,16 @@
 
 from apps.accounts.services.admission import AdmissionRefused, Identity, admit, dismiss
 from apps.accounts.services.journal import By, Line, from_command, noted, the_portal
+from apps.accounts.services.managing import (
+    Manager,
+    PlaceRefused,
+    add_person,
+    give_place,
+    give_role,
+    shut_out,
+    switch_person,
+    take_place,
+)
 from apps.accounts.services.people import (
     Person,
     PersonChanges,
@@ -9,8 +19,9 @@ from apps.accounts.services.people import (
     check_new_person,
     end_sessions,
     make_person,
+    note_command,
     person_exists,
-    switch_person,
+    set_own_password,
 )
 from apps.accounts.services.teams import (
     UNASSIGNED,
@@ -56,11 +67,14 @@ __all__ = [
     "IssuedToken",
     "LeadRecord",
     "Line",
+    "Manager",
     "Person",
     "PersonChanges",
+    "PlaceRefused",
     "TeamRecord",
     "TokenRefused",
     "ViewRefused",
+    "add_person",
     "admit",
     "change_person",
     "check_new_person",
@@ -70,11 +84,14 @@ __all__ = [
     "end_sessions",
     "ensure_builtin",
     "from_command",
+    "give_place",
+    "give_role",
     "issue_token",
     "loaded_leads",
     "loaded_teams",
     "lock_catalog",
     "make_person",
+    "note_command",
     "note_use",
     "noted",
     "person_exists",
@@ -82,7 +99,10 @@ __all__ = [
     "revoke_named",
     "revoke_token",
     "save_view",
+    "set_own_password",
+    "shut_out",
     "switch_person",
+    "take_place",
     "team_ids",
     "the_portal",
     "write_leads",

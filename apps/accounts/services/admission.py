@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Membership, Team, User
 from apps.accounts.services.journal import By, note
-from apps.accounts.services.people import end_sessions, standing_of, subject_of
+from apps.accounts.services.people import end_sessions, namesake_of, standing_of, subject_of
 from apps.accounts.services.tokens import revoke_all
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,8 @@ def _account_of(identity: Identity) -> SocialAccount | None:
 
 def _new_account(identity: Identity) -> SocialAccount:
     """Bind who comes for the first time to a new account, or to one that waits for them."""
-    namesake = User.objects.filter(username__iexact=identity.username).order_by("pk").first()
+    identity = replace(identity, username=str(User.normalize_username(identity.username)))
+    namesake = namesake_of(identity.username)
     user = _new_user(identity) if namesake is None else _awaited(namesake, identity)
     account: SocialAccount = SocialAccount.objects.create(
         user=user, provider=identity.issuer, uid=identity.subject, extra_data={}

@@ -9,11 +9,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import F
 
-from apps.accounts.domain.names import is_reserved
+from apps.accounts.domain.names import is_reserved, reads_as
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
-from apps.accounts.permissions import check_manage
-from apps.accounts.services.journal import By, note
+from apps.accounts.services.journal import By, from_command, note
 from apps.accounts.services.tokens import revoke_all
 
 _CHANGED = (
@@ -40,6 +39,7 @@ class PersonChanges:
 class Person:
     """An account as it is now."""
 
+    pk: int
     name: str
     role: Role
     active: bool
@@ -79,17 +79,33 @@ def check_name(name: str) -> None:
 def check_new_person(name: str, changes: PersonChanges) -> None:
     """Raise ValidationError when no account may be called so, or the address is none.
 
-    One query: two names that differ in upper and lower case alone would be taken for each other.
+    Two queries: names that read alike would be taken for each other.
     """
     check_name(name)
-    namesake = User.objects.filter(username__iexact=name).exclude(username=name).first()
-    if namesake is not None:
+    namesake = namesake_of(name)
+    if namesake is not None and namesake.username != name:
         raise ValidationError(
-            f"There is an account {namesake.username!r}, which differs from {name!r} in upper and "
-            "lower case alone."
+            f"There is an account {namesake.username!r}, which {name!r} would be taken for."
         )
     person = User(username=name, email=changes.email or "", role=changes.role or Role.VIEWER)
     person.clean_fields(exclude=["password"])
+
+
+def namesake_of(name: str) -> User | None:
+    """Return the account of this name, or else one whose name reads alike. Two queries at most.
+
+    Upper and lower case alone make no other name, and neither do the letters of another alphabet
+    that look the same.
+    """
+    name = str(User.normalize_username(name))
+    same = User.objects.filter(username__iexact=name).order_by("pk")
+    found = same.filter(username=name).first() or same.first()
+    if found is not None:
+        return found
+    names = User.objects.order_by("pk").values_list("username", flat=True)
+    alike = (each for each in names.iterator() if reads_as(each, name))
+    twin = next(alike, None)
+    return None if twin is None else User.objects.get(username=twin)
 
 
 @transaction.atomic
@@ -101,7 +117,7 @@ def make_person(
     role = changes.role or Role.VIEWER
     user = User.objects.create_user(name, changes.email or "", password, role=role.value)
     note(by, "make_account", subject_of(user), at=now, after=standing_of(user))
-    return _person(user)
+    return person_of(user)
 
 
 @transaction.atomic
@@ -128,7 +144,7 @@ def change_person(name: str, changes: PersonChanges, *, by: By, now: datetime) -
     action = "hand_over_account" if changes.drops_password else "change_account"
     after = {**standing_of(user), **handed}
     note(by, action, subject_of(user), at=now, before=before, after=after)
-    return _person(user)
+    return person_of(user)
 
 
 def _hand_over(user: User, *, by: By, now: datetime) -> dict[str, Any]:
@@ -143,28 +159,31 @@ def _hand_over(user: User, *, by: By, now: datetime) -> dict[str, Any]:
     return {"sign_ins_cut": cut, "tokens_revoked": revoked, "sessions_ended": True}
 
 
-def _person(user: User) -> Person:
-    return Person(user.username, Role(user.role), user.is_active)
+def person_of(user: User) -> Person:
+    """Return what is told of an account that was made or changed."""
+    return Person(user.pk, user.username, Role(user.role), user.is_active)
 
 
 @transaction.atomic
-def switch_person(by: User, pk: int, *, on: bool, origin: str, now: datetime) -> Person:
-    """Let an account sign in, or end its sessions and refuse it and its tokens.
+def set_own_password(user: User, password: str, *, by: By, now: datetime) -> User:
+    """Give an account the password that its person chose, which ends its sessions.
 
-    Tokens are not revoked: they work again when the account does. Raises NotAllowed for who may
-    not, User.DoesNotExist.
+    That it was checked, the old one too, is for the caller. Tokens go on. Returns the account.
     """
-    check_manage(by, pk)
-    user = User.objects.select_for_update().get(pk=pk)
-    before = standing_of(user)
-    user.is_active = on
-    if not on:
-        user.session_round += 1
-    user.save(update_fields=["is_active", "session_round"])
-    action = "switch_on_account" if on else "switch_off_account"
-    actor = By(by.username, origin)
-    note(actor, action, subject_of(user), at=now, before=before, after=standing_of(user))
-    return _person(user)
+    fresh = User.objects.select_for_update().get(pk=user.pk)
+    fresh.set_password(password)
+    fresh.save(update_fields=["password"])
+    note(by, "change_password", subject_of(fresh), at=now, after={"sessions_ended": True})
+    return fresh
+
+
+def note_command(name: str, user: User, *, now: datetime) -> None:
+    """Tell of what `changepassword` or `createsuperuser` did; in its transaction."""
+    by = from_command(name)
+    if name == "createsuperuser":
+        note(by, "make_account", subject_of(user), at=now, after=standing_of(user))
+    else:
+        note(by, "change_password", subject_of(user), at=now, after={"sessions_ended": True})
 
 
 def end_sessions(user: User) -> None:

@@ -1,6 +1,7 @@
 """Writes of quota changes: asking, deciding, carrying out, watching; each with its audit entry."""
 
 from apps.changes.selectors.stacked import Superseded
+from apps.changes.services.audit_checks import check_audit
 from apps.changes.services.audit_log import NoHead, read_head, verify, written_head
 from apps.changes.services.audit_log import head as audit_head
 from apps.changes.services.carrying import carry_out
@@ -47,6 +48,7 @@ __all__ = [
     "ask_changes",
     "audit_head",
     "carry_out",
+    "check_audit",
     "comment",
     "create",
     "edit",

@@ -61,8 +61,8 @@ class KubernetesWriter:
                 header_params={**headers, "User-Agent": "gpuportal"},
                 auth_settings=["BearerToken"],
             )
-        except (OSError, ConfigException):
-            # A token file or a credential program that failed: nothing was sent.
+        except (OSError, ConfigException, ValueError):
+            # A token file or a credential program that failed or gave rubbish: nothing was sent.
             return Reply(unanswered=Unanswered.UNSENT)
         return self._send(method, url, all_headers, body)
 
@@ -80,7 +80,8 @@ class KubernetesWriter:
             )
         except urllib3.exceptions.HTTPError as error:
             return Reply(unanswered=_fate(error))
-        except OSError:
+        except (OSError, ValueError):
+            # A ValueError is a header that cannot be sent, as a token with a line of its own.
             return Reply(unanswered=Unanswered.LOST)
         return Reply(
             status=response.status,
@@ -107,5 +108,5 @@ def _decoded(content: bytes) -> object:
     """Return the JSON of an answer; None for a page of a proxy and the like."""
     try:
         return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -84,10 +84,18 @@ def _joined(known: TrackedPod, found: TrackedPod) -> TrackedPod:
     if known.record.source is Source.API:
         return _with_end(known, found.record) if known.lost else known
     return TrackedPod(
-        merged_inferred(known.record, found.record),
+        merged_inferred(_without_end(known), found.record),
         max(known.assigned, found.assigned, key=_certainty),
         lost=False,
     )
+
+
+def _without_end(known: TrackedPod) -> PodRecord:
+    """Return a pod without the end that was put to it when its cluster was let go."""
+    if not known.lost:
+        return known.record
+    reason = known.record.end_reason
+    return replace(reopened(known.record), end_reason="" if reason == LOST else reason)
 
 
 def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:

@@ -78,7 +78,7 @@ class PodBook:
         if _is_late(known, record):
             return
         if before.source is Source.METRICS:
-            known.record = _with_runs(record, assumed)
+            known.lost, known.record = False, _with_runs(record, assumed)
         elif known.lost and record.deleted is None:
             # Missing from a list, and there after all.
             alive = replace(before, deleted=None, end_reason="")

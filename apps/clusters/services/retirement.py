@@ -1,6 +1,7 @@
 """Clusters that left the catalog: nobody will tell when what lasts in them ends."""
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import DatabaseError, transaction
@@ -11,7 +12,7 @@ from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, NodeSpell, Pod
 from apps.clusters.services.ledger_writer import last_watched, present_pods
 from apps.clusters.services.names import chunks
-from apps.clusters.services.pod_book import PodBook, TrackedPod
+from apps.clusters.services.pod_book import LOST, PodBook, TrackedPod
 
 logger = logging.getLogger(__name__)
 _OF_AN_END = ["lost", "end_reason", "runs", "deleted_at", "ended_at"]
@@ -37,7 +38,7 @@ def end_ledger(cluster_ids: list[int], *, now: datetime) -> int:
 
     They end when the cluster was last watched, as what goes while nobody watches does: should it
     come back to the catalog, pods that are there after all live on. Rows that no watch wrote (of
-    pods learnt from series) stay as they are: an end once put to one would never go away.
+    pods learnt from series) are left to `end_inferred`.
     """
     pods = Pod.objects.filter(
         cluster=OuterRef("pk"), deleted_at__isnull=True, source=Source.API.value
@@ -46,6 +47,37 @@ def end_ledger(cluster_ids: list[int], *, now: datetime) -> int:
     there = Cluster.objects.filter(pk__in=cluster_ids, watchspan__isnull=False).distinct()
     lasting = there.filter(Exists(pods) | Exists(nodes)).order_by("pk").values_list("pk", flat=True)
     return sum(_tried(pk, now) for pk in list(lasting))
+
+
+def end_inferred(until: Mapping[int, datetime]) -> int:
+    """End the pods learnt from series in clusters that were let go; return how many did.
+
+    `until` is when the last facts of each cluster end: later nobody looked. They are marked lost:
+    what series show of one when its cluster comes back takes the end away again.
+    """
+    open_ones = Pod.objects.filter(
+        cluster__in=until, source=Source.METRICS.value, ended_at__isnull=True
+    )
+    found = open_ones.order_by().values_list("cluster_id", flat=True).distinct()
+    return sum(_end_of_series(pk, until[pk]) for pk in sorted(found))
+
+
+@transaction.atomic
+def _end_of_series(cluster_id: int, until: datetime) -> int:
+    if not lock_retired(cluster_id):
+        return 0
+    rows = Pod.objects.filter(
+        cluster_id=cluster_id, source=Source.METRICS.value, ended_at__isnull=True
+    )
+    pods = list(rows.select_for_update(of=("self",)).order_by("pk"))
+    for row in pods:
+        known = [at for at in (until, row.created_at, row.bound_at, row.started_at) if at]
+        row.lost, row.end_reason, row.deleted_at = True, row.end_reason or LOST, max(known)
+        row.ended_at = row.deleted_at
+        ended = row.deleted_at.timestamp()
+        row.runs = [[start, ended if end is None else end] for start, end in row.runs]
+    Pod.objects.bulk_update(pods, _OF_AN_END, batch_size=500)
+    return len(pods)
 
 
 def _tried(cluster_id: int, now: datetime) -> int:

@@ -1,7 +1,7 @@
 """Files that are written in the background: what was asked, how far they are, who may have them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -10,9 +10,13 @@ from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import Basis
 from apps.costs.domain.files import FileRow
 from apps.costs.domain.unallocated import Policy
+from apps.usage.domain.rows import Filters, Grouping, Interval
 
 MOST_ATTEMPTS = 3
 """A file whose writer was lost so often would be lost again."""
+
+
+_EVERYTHING = Filters()
 
 
 class Subject(StrEnum):
@@ -38,8 +42,9 @@ class ExportState(StrEnum):
 
 
 class MailState(StrEnum):
-    """`failed`: it was tried as often as it is worth."""
+    """`failed`: it was tried as often as it is worth. `waiting`: the month is not whole yet."""
 
+    WAITING = "waiting"
     DUE = "due"
     SENT = "sent"
     FAILED = "failed"
@@ -47,13 +52,20 @@ class MailState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a file is to hold: a month (its first day), or a window of whole local days."""
+    """What a file is to hold: a month (its first day), or a window of whole local days.
+
+    Of a window `groups` are the columns to tell apart, None for all that a month's file has, by
+    periods of `interval`; `filters` narrow it. A month's file is always whole.
+    """
 
     basis: Basis
     policy: Policy
     month: date | None = None
     window: Window | None = None
     bom: bool = False
+    groups: tuple[Grouping, ...] | None = None
+    interval: Interval = Interval.DAY
+    filters: Filters = _EVERYTHING
 
     @property
     def subject(self) -> Subject:
@@ -69,18 +81,27 @@ class Asked:
             "window": [self.window.start.isoformat(), self.window.end.isoformat()]
             if self.window
             else None,
+            "groups": None if self.groups is None else [group.value for group in self.groups],
+            "interval": self.interval.value,
+            "filters": {name: list(of) for name, of in asdict(self.filters).items() if of},
         }
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Asked":
-        """Return what `record` gave. Raises ValueError and KeyError where it is none."""
-        month, window = record["month"], record["window"]
+        """Return what `record` gave, now or before there were groups.
+
+        Raises ValueError and KeyError where it is none.
+        """
+        month, window, groups = record["month"], record["window"], record.get("groups")
         return cls(
             basis=Basis(record["basis"]),
             policy=Policy(record["policy"]),
             month=date.fromisoformat(month) if month else None,
             window=Window(*map(datetime.fromisoformat, window)) if window else None,
             bom=bool(record["bom"]),
+            groups=None if groups is None else tuple(Grouping(name) for name in groups),
+            interval=Interval(record.get("interval", Interval.DAY)),
+            filters=Filters(**{k: tuple(v) for k, v in record.get("filters", {}).items()}),
         )
 
 

@@ -94,6 +94,7 @@ class ClosedFile(models.Model):
 class MonthlyMail(models.Model):
     """A month's report to one address: sent once, tried again until it is.
 
+    It waits from the day on which it is due until its month is whole.
     Whoever holds `lease_until` is sending it. `error` is of the last try.
     """
 

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple, cast
 from zoneinfo import ZoneInfo
 
-from django.db.models import Aggregate, Case, F, IntegerField, Max, Min, Q, Sum, Value, When
+from django.db.models import Case, F, IntegerField, Max, Min, Q, Value, When
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -23,6 +23,7 @@ from apps.costs.models import (
     WorkloadCostHour,
 )
 from apps.costs.selectors.kept import check_kept
+from apps.costs.selectors.large_sums import AsGiven, AsGivenSum, rows_with_costs
 from apps.costs.selectors.rows import PLATFORM_NAME, CostRow, Question
 from apps.usage.domain.periods import BEGINNING, Periods, day_start, is_day_start
 from apps.usage.domain.rows import Filters, Grouping, Interval
@@ -89,30 +90,19 @@ class Line:
             self.high = high if self.high is None else max(self.high, high)
 
 
-class _AsGiven(Aggregate):
-    """An aggregate as the driver gives it: Django would call a converter for each value."""
-
-    def get_db_converters(self, connection: Any) -> list[Any]:
-        return []
-
-
-class _Sum(_AsGiven, Sum):
-    """An int, or on PostgreSQL a Decimal without a fraction."""
-
-
-class _Min(_AsGiven, Min):
+class _Min(AsGiven, Min):
     """The least of whole numbers."""
 
 
-class _Max(_AsGiven, Max):
+class _Max(AsGiven, Max):
     """The greatest of whole numbers."""
 
 
-def _summed(name: str) -> _Sum:
+def _summed(name: str) -> AsGivenSum:
     """Return the sum of a cause's GPU-hours; of energy what was billed, None for nothing."""
     if name in _MEASURED:
-        return _Sum(_MEASURED[name], filter=~Q(**{f"cost_{name}": 0}))
-    return _Sum(name)
+        return AsGivenSum(_MEASURED[name], filter=~Q(**{f"cost_{name}": 0}))
+    return AsGivenSum(name)
 
 
 class _Tables(NamedTuple):
@@ -368,13 +358,11 @@ class Reading:
         rate = ("price", "list_price") if self.asked.by_rate else ()
         columns = (*(() if total else ("at",)), "currency", *rate, *map(_column, groups))
         sums = {f"sum_{name}": _summed(name) for name in names}
-        costs = {f"sum_cost_{name}": _Sum(f"cost_{name}") for name in names}
         prices = {"low": _Min("price"), "high": _Max("price")}
         rows = table._default_manager.order_by().filter(where)
         rows = (rows if total else rows.annotate(at=time)).values(*columns)
-        found = rows.annotate(**sums, **costs, **prices).values_list(
-            *columns, *sums, *costs, *prices
-        )
+        rows = rows.annotate(**sums)
+        found = rows_with_costs(rows, (*columns, *sums), names, prices)
         first, width, count = int(not total), len(columns), len(names)
         after_rate = first + 1 + len(rate)
         for row in found:

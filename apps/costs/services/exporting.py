@@ -37,6 +37,7 @@ from apps.costs.selectors.files import (
 )
 from apps.costs.selectors.lengths import rows_expected
 from apps.costs.selectors.periods import closed_period
+from apps.costs.selectors.rows import Question
 from apps.usage.selectors import GroupingRefused
 
 TASK: Final = "costs.write_export"
@@ -108,10 +109,20 @@ def file_of(asked: Asked, format_: FileFormat, visibility: Visibility) -> CostFi
         return period_file(
             asked.month, format_, visibility=visibility, basis=asked.basis, policy=asked.policy
         )
-    if asked.window is None:
+    question = _question(asked)
+    if question is None:
         raise ExportRefused("A file is of a month or of some days.")
-    question = days_question(asked.window, asked.basis, asked.policy)
     return cost_file(question, format_, visibility=visibility)
+
+
+def _question(asked: Asked) -> Question | None:
+    """Return what is asked of some days; None where it is no days that are asked of."""
+    if asked.window is None:
+        return None
+    every = days_question(asked.window, asked.basis, asked.policy)
+    if asked.groups is None:
+        return replace(every, filters=asked.filters)
+    return replace(every, filters=asked.filters, group_by=asked.groups, interval=asked.interval)
 
 
 def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> int:
@@ -196,9 +207,9 @@ def name_of(asked: Asked, format_: FileFormat) -> str:
 def _expected(asked: Asked, visibility: Visibility) -> int | None:
     if asked.month is not None:
         return month_rows_expected(asked.month, visibility=visibility)
-    if asked.window is None:
+    question = _question(asked)
+    if question is None:
         return None
-    question = days_question(asked.window, asked.basis, asked.policy)
     return rows_expected(question, visibility=visibility, zone=report().zone)
 
 

@@ -4,16 +4,17 @@ They lie under the hash of the closing, so one that was changed on disk is taken
 """
 
 import logging
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from typing import BinaryIO, NamedTuple
 
-from apps.accounts.permissions import EVERYTHING
+from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.costs.adapters import opened, removed, stored, write
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedFile, ClosedPeriod
 from apps.costs.selectors.exports import closed_folder, closed_path
 from apps.costs.selectors.files import period_file
+from apps.costs.selectors.periods import closed_period
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,21 @@ def closed_copy(period: ClosedPeriod, format_: FileFormat, *, now: datetime) -> 
     if kept is not None:
         return ClosedCopy(kept, as_closed=True)
     return _made_anew(period, format_, sha, now)
+
+
+def copy_of_month(
+    month: date, format_: FileFormat, *, visibility: Visibility, now: datetime
+) -> ClosedCopy | None:
+    """Return the file of a month as it was closed; None where there is none for who asks.
+
+    That is so of a month that is open, of a format that it was not closed with, and for who does
+    not see everything: they get their own rows, made for them. The caller closes it. Raises
+    OSError.
+    """
+    closed = closed_period(month) if visibility.everything else None
+    if closed is None or format_.value not in closed.files:
+        return None
+    return closed_copy(closed, format_, now=now)
 
 
 def keep_closed_files(*, now: datetime) -> int:

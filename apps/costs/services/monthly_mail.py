@@ -26,6 +26,8 @@ MOST_ATTEMPTS: Final = 12
 LEASE: Final = timedelta(minutes=5)
 _FIRST_WAIT: Final = timedelta(minutes=10)
 _LONGEST_WAIT: Final = timedelta(hours=12)
+_LONGEST_MISSED: Final = timedelta(days=366)
+"""What is missing for so long does not come any more."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,15 +36,21 @@ def send_monthly_reports(*, now: datetime) -> int:
     """Send the report of the month before to who has not got it; return how many were sent.
 
     From the day of the month that is set, as soon as the month is closed or nothing in it is
-    missing. Two workers do no harm: each message is one row, and whoever takes it sends it. What
-    a server refuses is noted and tried again, later each time. Without a mail server: nothing.
+    missing, be that after the next one has ended. Two workers do no harm: each message is one row,
+    and whoever takes it sends it. What a server refuses is noted and tried again, later each time.
+    Without a mail server: nothing.
     """
     zone = report().zone
     month = due_month(now.astimezone(zone).date(), settings.MONTHLY_MAIL_DAY)
     if not settings.EMAIL_HOST:
         return 0
-    if month is not None and _is_whole(month):
-        _note_due(month, now)
+    if month is not None and not MonthlyMail.objects.filter(month=month).exists():
+        _note(month, MailState.WAITING, now)
+    for waiting in _waiting(now) if settings.MONTHLY_MAIL_DAY else ():
+        if _is_whole(waiting):
+            _note_due(waiting, now)
+    if month is not None and _is_noted(month):
+        _note(month, MailState.DUE, now)
     due = MonthlyMail.objects.filter(_free(now), state=MailState.DUE.value, next_at__lte=now)
     ids = list(due.order_by("month", "recipient").values_list("pk", flat=True))
     return sum(_send(pk, now) for pk in ids)
@@ -70,9 +78,33 @@ def recipients() -> Sequence[str]:
     return sorted(set(people.order_by("pk").values_list("email", flat=True)))
 
 
+def _waiting(now: datetime) -> Sequence[date]:
+    """Return the months whose reports wait for what is missing, the oldest first."""
+    rows = MonthlyMail.objects.filter(
+        state=MailState.WAITING.value, month__gte=(now - _LONGEST_MISSED).date()
+    )
+    return list(rows.order_by("month").values_list("month", flat=True).distinct())
+
+
+def _is_noted(month: date) -> bool:
+    """Say whether a report is sent or was tried: who is new among the addresses gets it too."""
+    rows = MonthlyMail.objects.filter(month=month)
+    return rows.exclude(state=MailState.WAITING.value).exists()
+
+
 def _note_due(month: date, now: datetime) -> None:
+    """Have a month that waited sent, to the addresses of today."""
+    with transaction.atomic():
+        MonthlyMail.objects.filter(month=month, state=MailState.WAITING.value).delete()
+        _note(month, MailState.DUE, now)
+
+
+def _note(month: date, state: MailState, now: datetime) -> None:
     """Make a row for each address that has none."""
-    rows = [MonthlyMail(month=month, recipient=to, next_at=now) for to in recipients()]
+    rows = [
+        MonthlyMail(month=month, recipient=to, state=state.value, next_at=now)
+        for to in recipients()
+    ]
     MonthlyMail.objects.bulk_create(rows, ignore_conflicts=True)
 
 

@@ -61,7 +61,7 @@ def compute_hour(hour: datetime, *, now: datetime) -> int:
         facts = collections_digests(Q(hour=window.start)).get(window.start, "")
         known = read_hour(window)
         waited = read_waited(window, half_hours(window))
-        noted = {"facts": facts, "promises": known.mark, "computed_at": now}
+        noted = {"facts": facts, "promises": known.mark, "watch": known.watch, "computed_at": now}
         noted["waits"] = waits_digests(waited, 1)[0]
         edges = known.edges(window)
         if len(edges) > 3:

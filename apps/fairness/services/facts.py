@@ -10,12 +10,11 @@ from typing import NamedTuple
 from django.db.models import F, Max, Q, Sum
 from django.db.models.functions import Coalesce
 
-from apps.clusters.domain.spans import union
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WatchSpan
-from apps.clusters.services.coverage import GAP_SECONDS
+from apps.clusters.models import Cluster
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.services.promises import Promise, read_promises
+from apps.fairness.services.watching import untold, watch_mark, watched_clusters
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
 
@@ -23,7 +22,6 @@ HAS_FACTS = frozenset({CollectionState.COMPLETE.value, CollectionState.PARTIAL.v
 _FAILED = CollectionState.FAILED.value
 _NEAR = timedelta(days=7)
 """A cluster that had a tier so many days before or after has it, though its hour is missing."""
-_GAP = timedelta(seconds=GAP_SECONDS)
 
 
 class Halves(NamedTuple):
@@ -57,6 +55,8 @@ class HourKnown:
     """Tiers of which what waited was not watched all the hour."""
     mark: str
     """What stands for the promises."""
+    watch: str
+    """What stands for the clusters that were watched."""
     facts: bool = True
     """Whether any cluster has facts; else nothing is judged."""
 
@@ -73,9 +73,10 @@ class HourKnown:
 
 
 def read_hour(hour: Window) -> HourKnown:
-    """Return what is known of an hour. At most ten queries."""
+    """Return what is known of an hour. At most fourteen queries."""
     states = _states(hour)
-    missing, partial, unwatched = _not_known(hour, states)
+    watched = watched_clusters(hour)
+    missing, partial, unwatched = _not_known(hour, states, watched)
     clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
     of_hour = Q(cluster__in=clusters, hour=hour.start)
     promised = read_promises(hour)
@@ -88,6 +89,7 @@ def read_hour(hour: Window) -> HourKnown:
         partial=partial,
         unwatched=unwatched,
         mark=promised.mark,
+        watch=watch_mark(watched),
         facts=not HAS_FACTS.isdisjoint(states.values()),
     )
 
@@ -118,19 +120,21 @@ def _states(hour: Window) -> dict[int, str]:
     return dict(windows.values_list("cluster_id", "state"))
 
 
-def _not_known(hour: Window, states: Mapping[int, str]) -> tuple[set[int], set[int], set[int]]:
+def _not_known(
+    hour: Window, states: Mapping[int, str], watched: Collection[int]
+) -> tuple[set[int], set[int], set[int]]:
     """Return the tiers of which facts are missing, are partial, and that were not watched."""
     of_clusters = _tiers_of(states, hour)
-    watched = _watched(hour)
+    of_claims = untold(hour, [c for c, state in states.items() if state in HAS_FACTS])
 
     def tiers(clusters: Iterable[int]) -> set[int]:
         return {tier for cluster in clusters for tier in of_clusters[cluster]}
 
     partial = CollectionState.PARTIAL.value
     return (
-        tiers(c for c, state in states.items() if state not in HAS_FACTS),
-        tiers(c for c, state in states.items() if state == partial),
-        tiers(c for c in states if c not in watched),
+        tiers(c for c, state in states.items() if state not in HAS_FACTS) | of_claims.missing,
+        tiers(c for c, state in states.items() if state == partial) | of_claims.partial,
+        tiers(c for c in states if c not in watched) | of_claims.missing | of_claims.partial,
     )
 
 
@@ -159,24 +163,6 @@ def _tiers_of(clusters: Collection[int], hour: Window) -> Mapping[int, set[int]]
         if newest:
             add(rows)
     return found
-
-
-def _watched(hour: Window) -> set[int]:
-    """Return the clusters that were watched all the hour.
-
-    A watch that is taken up again soon has missed nothing: its spans are one.
-    """
-    near = WatchSpan.objects.filter(start__lte=hour.end + _GAP, end__gte=hour.start - _GAP)
-    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for cluster, start, end in near.order_by("pk").values_list("cluster_id", "start", "end"):
-        # Two spans no further apart than the gap touch when each reaches so much further.
-        spans[cluster].append((start.timestamp(), end.timestamp() + GAP_SECONDS))
-    first, last = hour.start_seconds, hour.end_seconds
-    return {
-        cluster
-        for cluster, of_cluster in spans.items()
-        if any(start <= first and end - GAP_SECONDS >= last for start, end in union(of_cluster))
-    }
 
 
 def collections_digests(hours: Q) -> dict[datetime, str]:

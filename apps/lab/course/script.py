@@ -167,10 +167,12 @@ def _quota() -> Iterator[_Timed]:
 
 
 def _limit(old: int, new: int) -> Callable[[Object], None]:
-    """Return a change of a quota that leaves it alone when somebody else has changed it."""
+    """Return a change of a quota that leaves it alone once somebody else has set it."""
 
     def edit(item: Object) -> None:
-        if item["spec"]["hard"].get(f"requests.{GPU}") == str(old):
+        managers = item["metadata"].get("managedFields", [])
+        theirs = any("f:spec" in manager["fieldsV1"] for manager in managers)
+        if not theirs and item["spec"]["hard"].get(f"requests.{GPU}") == str(old):
             item["spec"]["hard"][f"requests.{GPU}"] = str(new)
 
     return edit

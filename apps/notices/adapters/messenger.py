@@ -2,30 +2,19 @@
 
 import logging
 import re
+import smtplib
 import socket
-from collections.abc import Collection, Mapping
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from collections.abc import Collection
 
 import apprise
-from apprise.plugins.base import NotifyBase
-from apprise.plugins.custom_json import NotifyJSON
-from apprise.plugins.slack import NotifySlack
-from apprise.plugins.workflows import NotifyWorkflows
 from django.conf import settings
 from django.core.mail import EmailMessage
 
+from apps.notices.adapters.chats import service
 from apps.notices.domain.channels import AddressRefused, ChannelKind, check_reachable, host_of
 from apps.notices.domain.message import Message
-from apps.notices.ports import NotDelivered
+from apps.notices.ports import NotDelivered, NotReached
 
-# No redirects: they could lead to where the address itself may not. Seconds to connect and read.
-_LIMITS = {"redirect": "no", "cto": "5", "rto": "10"}
-_SERVICES: Mapping[ChannelKind, type[NotifyBase]] = {
-    ChannelKind.SLACK: NotifySlack,
-    ChannelKind.TEAMS: NotifyWorkflows,
-    ChannelKind.WEBHOOK: NotifyJSON,
-}
-_SCHEMES = {"https": "jsons", "http": "json"}
 _WEB_ADDRESS = re.compile(r"https?://\S+")
 
 
@@ -45,53 +34,85 @@ class PortalMessenger:
     def _mail(self, address: str, message: Message) -> None:
         if not settings.EMAIL_HOST:
             raise NotDelivered("No mail server is set: an administrator sets GPUPORTAL_MAIL_HOST.")
-        headers = {"Message-ID": message.message_id} if message.message_id else {}
-        mail = EmailMessage(message.subject, message.text, self._sender, [address], headers=headers)
+        mail = EmailMessage(
+            message.subject,
+            _with_footer(message),
+            self._sender,
+            [address],
+            headers=_headers(message),
+        )
         try:
             mail.send()
-        except (OSError, ValueError) as error:
-            # SMTP's errors are kinds of OSError.
-            raise NotDelivered(f"The mail server did not take it: {error}") from error
+        except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused, ValueError) as error:
+            raise NotDelivered(f"The mail server did not take it: {_words(error)}") from error
+        except OSError as error:
+            raise NotReached(f"The mail server did not take it: {error}") from error
 
     def _post(self, kind: ChannelKind, address: str, message: Message) -> None:
         host, port = host_of(address)
         check_host(host, port, self._allowed)
-        plugin = _plugin(kind, address)
-        if plugin is None:
-            raise NotDelivered(f"{host}: the address is not one of {kind}.")
+        try:
+            plugin = service(kind, address, message.message_id)
+        except (AddressRefused, TypeError) as error:
+            # Apprise says with a TypeError that it cannot use what it was given.
+            raise NotDelivered(
+                f"{host}: the address is none of {kind}'s: write it anew."
+            ) from error
         with apprise.LogCapture(level=logging.WARNING) as log:  # type: ignore[no-untyped-call]
-            taken = plugin.notify(body=message.text, title=message.subject)
+            taken = plugin.notify(
+                body=message.text, title=message.subject, body_format=apprise.NotifyFormat.TEXT
+            )
             said = log.getvalue() if log is not None else ""
         if not taken:
             raise NotDelivered(f"{host}: {_reason(said)}")
 
 
+def _with_footer(message: Message) -> str:
+    if not message.manage:
+        return message.text
+    return f"{message.text}\n-- \nChange, mute or remove this channel: {message.manage}\n"
+
+
+def _headers(message: Message) -> dict[str, str]:
+    # By the first, programs that answer for absent people do not (RFC 3834).
+    headers = {"Auto-Submitted": "auto-generated"}
+    if message.message_id:
+        headers["Message-ID"] = message.message_id
+    if message.manage:
+        headers["List-Unsubscribe"] = f"<{message.manage}>"
+    return headers
+
+
+def _words(error: Exception) -> str:
+    """Return what a mail server answered, as words rather than as bytes."""
+    found = error
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        answers = list(error.recipients.values())
+        found = smtplib.SMTPResponseException(*answers[0]) if answers else error
+    if not isinstance(found, smtplib.SMTPResponseException):
+        return str(found)
+    told = found.smtp_error
+    text = told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+    return f"{found.smtp_code} {text}"
+
+
 def check_host(host: str, port: int, allowed: Collection[str]) -> None:
-    """Raise NotDelivered for a host that is not found, or is none to be posted to."""
+    """Raise NotDelivered for a host that is not found, or is none to be posted to.
+
+    What is allowed is not looked up: behind a proxy names of the world outside are not known here.
+    """
+    if host in allowed:
+        return
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, port)}
     except OSError as error:
         raise NotDelivered(f"{host} was not found: {error.strerror or error}.") from error
+    except UnicodeError as error:
+        raise NotDelivered(f"{host[:80]} is no host's name: write the address anew.") from error
     try:
-        check_reachable(host, found, allowed=allowed)
+        check_reachable(host, found)
     except AddressRefused as refused:
         raise NotDelivered(str(refused)) from refused
-
-
-def _plugin(kind: ChannelKind, address: str) -> NotifyBase | None:
-    """Return what posts to an address; None where it is none of that service's."""
-    # Asked by name: Apprise would else load its hundred services to find the one.
-    service = _SERVICES[kind]
-    own = kind is ChannelKind.WEBHOOK
-    parts = service.parse_url(_json_url(address)) if own else service.parse_native_url(address)
-    return service(**{**parts, **_LIMITS}) if parts else None
-
-
-def _json_url(address: str) -> str:
-    url = urlsplit(address)
-    # A parameter of the address itself is sent on only with this sign before it.
-    own = urlencode([(f"-{k}", v) for k, v in parse_qsl(url.query, keep_blank_values=True)])
-    return urlunsplit((_SCHEMES[url.scheme], url.netloc, url.path, own, ""))
 
 
 def _reason(log: str) -> str:

@@ -17,10 +17,19 @@ class Seal:
     """Writes under the first key and reads with each, as Django does with signed values."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._box = MultiFernet([Fernet(_derived(key)) for key in keys])
+        boxes = [Fernet(_derived(key)) for key in keys]
+        self._first, self._box = boxes[0], MultiFernet(boxes)
 
     def sealed(self, secret: str) -> str:
         return self._box.encrypt(secret.encode()).decode()
+
+    def renewed(self, sealed: str) -> str | None:
+        """Return it under the first key; None where it is already. Raises SealBroken."""
+        try:
+            self._first.decrypt(sealed.encode())
+        except InvalidToken:
+            return self.sealed(self.opened(sealed))
+        return None
 
     def opened(self, sealed: str) -> str:
         """Return what was sealed. Raises SealBroken."""

@@ -1,9 +1,10 @@
 """Where a message may go: addresses as people write them, held against what is safe to call."""
 
 import ipaddress
+import re
 from collections.abc import Collection, Iterable
 from enum import StrEnum
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from apps.notices.domain.addresses import e_mail_address
 
@@ -20,7 +21,15 @@ class AddressRefused(ValueError):
 
 
 _SLACK = "hooks.slack.com"
-_TEAMS = (".logic.azure.com", ".webhook.office.com", ".powerplatform.com")
+_SLACK_PATH = re.compile(r"/services/([A-Za-z0-9]+)/([A-Za-z0-9]+)/([A-Za-z0-9]+)/?")
+_TEAMS = (".logic.azure.com", ".powerplatform.com")
+_TEAMS_PATH = re.compile(
+    r"(?P<power>/powerautomate/automations/direct(?:/cu/(?P<route>[0-9]+))?)?"
+    r"/workflows/(?P<workflow>[A-Za-z0-9_-]+)/triggers/manual/paths/invoke/?"
+)
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+# Names of hosts as DNS takes them: labels of up to 63 characters, 253 in all.
+_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?")
 
 
 def checked(kind: ChannelKind, written: str, *, plain: Collection[str] = ()) -> str:
@@ -42,18 +51,77 @@ def checked(kind: ChannelKind, written: str, *, plain: Collection[str] = ()) -> 
         raise AddressRefused("Write the whole address of the webhook, beginning with https://.")
     if url.username or url.password:
         raise AddressRefused("Leave name and password out of the address: they would be logged.")
-    if kind is ChannelKind.SLACK and not (
-        host == _SLACK and url.path.count("/") == 4 and url.path.startswith("/services/")
+    if not _is_host(host) or any(sign.isspace() or not sign.isprintable() for sign in written):
+        raise AddressRefused("The name of the host in this address is none that can be called.")
+    if kind is ChannelKind.SLACK:
+        slack_tokens(written)
+    elif kind is ChannelKind.TEAMS:
+        teams_workflow(written)
+    return written
+
+
+def _is_host(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return _HOST.fullmatch(host) is not None
+    return True
+
+
+def slack_tokens(address: str) -> tuple[str, str, str]:
+    """Return the three parts of an incoming webhook's address. Raises AddressRefused."""
+    url = urlsplit(address)
+    found = _SLACK_PATH.fullmatch(url.path)
+    if found is None or (url.scheme, url.netloc) != ("https", _SLACK) or url.query:
+        raise AddressRefused(
+            f"An incoming webhook of Slack is https://{_SLACK}/services/ and three words of "
+            "letters and digits, with a / between them."
+        )
+    return found[1], found[2], found[3]
+
+
+def teams_workflow(address: str) -> dict[str, object]:
+    """Return host, port, workflow, signature and kind of a Teams workflow.
+
+    As `apprise` names them. Of its query the signature and the version alone are read. Raises
+    AddressRefused.
+    """
+    url = urlsplit(address)
+    found = _TEAMS_PATH.fullmatch(url.path)
+    asked = parse_qs(url.query)
+    signature, version = asked.get("sig", [""])[0], asked.get("api-version", [""])[0]
+    host = url.hostname or ""
+    if (
+        found is None
+        or url.scheme != "https"
+        or not host.endswith(_TEAMS)
+        or _WORD.fullmatch(signature) is None
     ):
         raise AddressRefused(
-            f"An incoming webhook of Slack begins with https://{_SLACK}/services/."
+            "A Teams webhook is the whole address that the workflow “Post to a channel when a "
+            "webhook request is received” shows, with its sig at the end."
         )
-    if kind is ChannelKind.TEAMS and not host.endswith(_TEAMS):
-        raise AddressRefused(
-            "A Teams webhook is the address that the workflow “Post to a channel when a webhook "
-            "request is received” shows."
-        )
-    return written
+    return {
+        "host": host,
+        "port": url.port,
+        "workflow": found["workflow"],
+        "signature": signature,
+        "power_automate": found["power"] is not None,
+        "routing_id": found["route"],
+        "version": version if _WORD.fullmatch(version) else None,
+    }
+
+
+def webhook_parts(address: str) -> dict[str, object]:
+    """Return where a webhook is: its path with its query, as it was written."""
+    url = urlsplit(address)
+    host = url.hostname or ""
+    return {
+        "secure": url.scheme == "https",
+        "host": f"[{host}]" if ":" in host else host,
+        "port": url.port,
+        "fullpath": (url.path or "/") + (f"?{url.query}" if url.query else ""),
+    }
 
 
 def _mail(written: str) -> str:
@@ -74,14 +142,12 @@ def host_of(address: str) -> tuple[str, int]:
     return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
 
 
-def check_reachable(host: str, found: Iterable[str], *, allowed: Collection[str] = ()) -> None:
+def check_reachable(host: str, found: Iterable[str]) -> None:
     """Refuse a host that resolves to this machine or to a metadata service.
 
-    `found` are the addresses its name resolves to, `allowed` hosts that are called whatever they
-    are. Private networks are allowed: a chat server of the house is there. Raises AddressRefused.
+    `found` are the addresses its name resolves to. Private networks are allowed: a chat server of
+    the house is there. Raises AddressRefused.
     """
-    if host in allowed:
-        return
     for text in found:
         ip = ipaddress.ip_address(text.partition("%")[0])
         mapped = getattr(ip, "ipv4_mapped", None) or ip

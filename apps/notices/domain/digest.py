@@ -28,7 +28,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to say. Of several with one `key` the latest counts; `urgent` skips the bundle."""
+    """One thing to say. Of several with one `key` the latest counts; `urgent` skips the bundle.
+
+    `link` is the whole address of the page that shows it; empty: there is none.
+    """
 
     key: str
     recipient: str
@@ -38,6 +41,7 @@ class Notice:
     text: str
     at: datetime
     urgent: bool = False
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +82,35 @@ def due_at(schedule: Schedule, said_at: datetime) -> datetime:
     raise ValueError(f"weekday must be 0..6, got {schedule.weekday}")
 
 
-def digests(notices: Iterable[Notice], *, most: int = 50) -> list[Digest]:
-    """Bundle what is due by recipient and channel; urgent ones stand alone and first.
+def digests(notices: Iterable[Notice], *, most: int = 50, most_alone: int = 3) -> list[Digest]:
+    """Bundle what is due by recipient and channel; urgent ones come first and stand alone.
 
-    Within a digest kinds come in their declared order, notices by time. Over `most` the oldest
-    are counted in `left_out`; they stay in the portal's list.
+    More than `most_alone` urgent ones at once are a bundle too: a hundred clusters that are lost
+    together are one message. Within a digest kinds come in their declared order, notices by time.
+    Over `most` the oldest are counted in `left_out`; they stay in the portal's list.
     """
     latest: dict[tuple[str, str, str], Notice] = {}
     for notice in sorted(notices, key=lambda n: (n.at, n.text)):
         latest[notice.recipient, notice.channel, notice.key] = notice
-    urgent = [_alone(n) for n in latest.values() if n.urgent]
+    first: list[Digest] = []
+    then: list[Digest] = []
+    for to, found in sorted(_groups(latest.values()).items()):
+        urgent = [notice for notice in found if notice.urgent]
+        others = [notice for notice in found if not notice.urgent]
+        if len(urgent) > most_alone:
+            first.append(_bundle(*to, urgent, most))
+        else:
+            first += [_alone(notice) for notice in urgent]
+        if others:
+            then.append(_bundle(*to, others, most))
+    return first + then
+
+
+def _groups(notices: Iterable[Notice]) -> dict[tuple[str, str], list[Notice]]:
     groups: dict[tuple[str, str], list[Notice]] = {}
-    for notice in latest.values():
-        if not notice.urgent:
-            groups.setdefault((notice.recipient, notice.channel), []).append(notice)
-    bundles = [_bundle(*to, found, most) for to, found in sorted(groups.items())]
-    return sorted(urgent, key=lambda d: (d.recipient, d.channel, d.keys)) + bundles
+    for notice in notices:
+        groups.setdefault((notice.recipient, notice.channel), []).append(notice)
+    return groups
 
 
 def _alone(notice: Notice) -> Digest:

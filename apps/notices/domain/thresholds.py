@@ -24,14 +24,17 @@ class Kind(StrEnum):
 class Threshold:
     """Levels of a kind, ascending, in the unit of its value.
 
-    A level counts as left only when the value is under level × (1 − `margin`). While it stands a
-    reminder comes every `repeat_after`; None: it is said once.
+    A level counts as left only when the value is under level × (1 − `margin`), and one that was
+    left and is reached again within `again_after` of what was last said is not said again: of a
+    quota of eight GPUs, one that ends and one that begins is more than any margin. While a level
+    stands a reminder comes every `repeat_after`; None: it is said once.
     """
 
     kind: Kind
     levels: tuple[float, ...]
     margin: float = 0.05
     repeat_after: timedelta | None = None
+    again_after: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
         if not self.levels or list(self.levels) != sorted(set(self.levels)):
@@ -44,10 +47,14 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What was last said of a subject: the highest level it stands at and when; None: nothing."""
+    """The level that a subject stands at (None: at none), and what was last said of it and when.
+
+    `said_level` None beside a `said_at`: it is not known.
+    """
 
     level: float | None = None
     said_at: datetime | None = None
+    said_level: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +79,21 @@ def judge(
         return Judgement(before)
     level = _level(threshold, before.level, value)
     if level is None:
-        return Judgement(Standing(), cleared=before.level is not None)
+        recent = before.said_at is not None and now - before.said_at < threshold.again_after
+        kept = Standing(None, before.said_at, before.said_level) if recent else Standing()
+        return Judgement(kept, cleared=before.level is not None)
     risen = before.level is None or level > before.level
-    if risen or _reminder(threshold, before, now):
-        return Judgement(Standing(level, now), notice=True)
-    return Judgement(Standing(level, before.said_at))
+    if (risen and not _just_said(threshold, before, level, now)) or _reminder(
+        threshold, before, now
+    ):
+        return Judgement(Standing(level, now, level), notice=True)
+    return Judgement(Standing(level, before.said_at, before.said_level))
+
+
+def _just_said(threshold: Threshold, before: Standing, level: float, now: datetime) -> bool:
+    if before.said_at is None or before.said_level is None or level > before.said_level:
+        return False
+    return now - before.said_at < threshold.again_after
 
 
 def _level(threshold: Threshold, stood: float | None, value: float) -> float | None:

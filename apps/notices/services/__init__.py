@@ -21,7 +21,7 @@ from apps.notices.services.delivering import (
     send_again,
     try_channel,
 )
-from apps.notices.services.retention import prune
+from apps.notices.services.retention import prune, renew_seals
 from apps.notices.services.saying import Measured, Said, go_on, hold, say
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "pause_tries",
     "prune",
     "remove_channel",
+    "renew_seals",
     "say",
     "send_again",
     "switch_channel",

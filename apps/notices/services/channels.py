@@ -222,14 +222,20 @@ def mute(
     return muted
 
 
-def unmute(user: User, muted: Mute, *, now: datetime) -> None:
-    """End a silence now. Raises NotAllowed."""
+@transaction.atomic
+def unmute(user: User, muted: Mute, *, now: datetime, origin: str = "") -> None:
+    """End a silence now; the audit notes it. Raises NotAllowed."""
     channel = muted.channel
     check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
-    if muted.start < now < muted.end:
+    if muted.end <= now:
+        return
+    about = {"kind": muted.kind or None, "subject": muted.subject or None}
+    before = {**about, "until": muted.end.isoformat(), "by": muted.by}
+    note(By(user.username, origin), "unmute_channel", _audited(channel), at=now, before=before)
+    if muted.start < now:
         muted.end = now
         muted.save(update_fields=["end"])
-    elif muted.end > now:
+    else:
         muted.delete()
 
 

@@ -1,7 +1,8 @@
 """Saying things once: what was said stays said, and goes to every channel that wants it."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -20,6 +21,11 @@ from apps.notices.models import Channel, Delivery, Notice, Turn
 from apps.notices.models import Mute as MuteRow
 from apps.notices.models import Standing as StandingRow
 from apps.notices.permissions import hearing
+
+# Names of Kubernetes are long enough to go over what the columns take, and one that does would
+# keep back all that is said with it.
+_LONGEST_KEY, _LONGEST_SUBJECT, _LONGEST_TITLE = 900, 600, 200
+_LONGEST_TEXT, _LONGEST_PATH = 5000, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +81,18 @@ def hold(
     not at all.
     """
     kind = threshold.kind
+    measured = [replace(one, said=_fitting(one.said)) for one in measured]
     with transaction.atomic():
         _turn(kind.value)
         rows = {row.subject: row for row in StandingRow.objects.filter(kind=kind.value)}
-        new = []
-        for one in measured:
-            row = rows.pop(one.said.subject, None)
-            if _judged(threshold, row, one, now):
-                new.append(one.said)
-        ended = [row.pk for subject, row in rows.items() if over(subject)]
-        StandingRow.objects.filter(pk__in=ended).delete()
+        gone = {subject: 0.0 for subject in rows if over(subject)}
+        values = gone | {one.said.subject: one.value for one in measured}
+        found = {
+            subject: judge(threshold, _standing(rows.get(subject)), value, now=now)
+            for subject, value in values.items()
+        }
+        _keep(kind, rows, {subject: judged.standing for subject, judged in found.items()})
+        new = [one.said for one in measured if found[one.said.subject].notice]
         return _say([_at(said, now) for said in new], now, zone)
 
 
@@ -115,21 +123,31 @@ def _turn(name: str) -> Turn:
     return Turn.objects.select_for_update().get(pk=name)
 
 
-def _judged(threshold: Threshold, row: StandingRow | None, one: Measured, now: datetime) -> bool:
-    """Keep the standing of a subject; return whether a notice is due."""
-    before = Standing() if row is None else Standing(row.level, row.said_at)
-    found = judge(threshold, before, one.value, now=now)
-    level, said_at = found.standing.level, found.standing.said_at
-    if level is None or said_at is None:
-        if row is not None:
-            row.delete()
-    elif found.standing != before:
-        StandingRow.objects.update_or_create(
-            kind=threshold.kind.value,
-            subject=one.said.subject,
-            defaults={"level": level, "said_at": said_at},
+def _standing(row: StandingRow | None) -> Standing:
+    return Standing() if row is None else Standing(row.level, row.said_at, row.said_level)
+
+
+def _keep(kind: Kind, rows: Mapping[str, StandingRow], standings: Mapping[str, Standing]) -> None:
+    """Write the standings that changed, and delete those of which nothing is left."""
+    over = [row.pk for subject, row in rows.items() if standings.get(subject) == Standing()]
+    changed = [
+        StandingRow(
+            kind=kind.value,
+            subject=subject,
+            level=after.level,
+            said_level=after.said_level,
+            said_at=after.said_at,
         )
-    return found.notice
+        for subject, after in standings.items()
+        if after.said_at is not None and after != _standing(rows.get(subject))
+    ]
+    StandingRow.objects.filter(pk__in=over).delete()
+    StandingRow.objects.bulk_create(
+        changed,
+        update_conflicts=True,
+        unique_fields=["kind", "subject"],
+        update_fields=["level", "said_level", "said_at"],
+    )
 
 
 def _at(said: Said, now: datetime) -> Said:
@@ -140,7 +158,8 @@ def _at(said: Said, now: datetime) -> Said:
 
 
 def _say(things: Iterable[Said], now: datetime, zone: ZoneInfo) -> int:
-    wanted = {key: _notice(key, said, now) for said in things if (key := _key(said))}
+    fitting = [_fitting(said) for said in things]
+    wanted = {key: _notice(key, said, now) for said in fitting if (key := _key(said))}
     known = set(Notice.objects.filter(key__in=wanted).values_list("key", flat=True))
     missing = [notice for key, notice in wanted.items() if key not in known]
     if not missing:
@@ -154,7 +173,26 @@ def _say(things: Iterable[Said], now: datetime, zone: ZoneInfo) -> int:
 
 
 def _key(said: Said) -> str:
-    return notice_key(said.kind, said.subject, "", said.occasion)
+    return _told_apart(notice_key(said.kind, said.subject, "", said.occasion), _LONGEST_KEY)
+
+
+def _fitting(said: Said) -> Said:
+    """Return what to say with a subject that the column takes."""
+    if len(said.subject) <= _LONGEST_SUBJECT:
+        return said
+    return replace(said, subject=_told_apart(said.subject, _LONGEST_SUBJECT))
+
+
+def _told_apart(text: str, most: int) -> str:
+    """Cut a text so that two that differ stay two."""
+    if len(text) <= most:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[: most - len(digest) - 1]}…{digest}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _notice(key: str, said: Said, now: datetime) -> Notice:
@@ -163,9 +201,10 @@ def _notice(key: str, said: Said, now: datetime) -> Notice:
         kind=said.kind.value,
         subject=said.subject,
         team_id=said.team_id,
-        title=said.title,
-        text=said.text,
-        path=said.path,
+        title=_cut(said.title, _LONGEST_TITLE),
+        text=_cut(said.text, _LONGEST_TEXT),
+        # A path that is cut leads nowhere: then rather none.
+        path=said.path if len(said.path) <= _LONGEST_PATH else "",
         at=now,
         urgent=said.urgent,
     )

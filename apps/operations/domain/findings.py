@@ -51,6 +51,9 @@ KINDS: dict[str, Kind] = {
     "owners-unreadable": Kind("Controllers of pods cannot be read", _N),
     "waiting-unreadable": Kind("What explains waiting cannot be read", _W),
     "slices-unreadable": Kind("DRA objects cannot be read", _E),
+    "writer-rejected": Kind("The account that changes quotas cannot be used", _W),
+    "writer-rights-missing": Kind("A right to change quotas is missing", _W),
+    "rights-too-many": Kind("An account of the portal may do too much", _W),
     "watch-not-running": Kind("Nobody watches the Kubernetes API", _E),
     "watch-behind": Kind("The watch is behind", _E),
     # Hours and coverage.

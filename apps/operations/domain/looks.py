@@ -95,7 +95,7 @@ class MetricsLook:
 
 
 class Right(NamedTuple):
-    """A right that the reader needs: a verb on a resource of an API group (empty: core)."""
+    """A right of an account: a verb on a resource of an API group (empty: core)."""
 
     verb: str
     group: str
@@ -107,18 +107,33 @@ class Right(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class WriterLook:
+    """What the account that changes quotas may do.
+
+    `denied` are rights that it lacks in all namespaces, `excess` those that it has and never uses.
+    """
+
+    trouble: Trouble | None = None
+    denied: tuple[Right, ...] = ()
+    excess: tuple[Right, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ApiLook:
     """What the Kubernetes API shows.
 
     `denied` are needed rights that the account lacks, `unexplained` those to follow what explains
-    waiting. `labels` are those of nodes as they are now:
-    the ledger keeps only what capacity and tiers follow from.
+    waiting, `excess` some that it has and never uses. `labels` are those of nodes as they are now:
+    the ledger keeps only what capacity and tiers follow from. `writer` is None where the portal
+    changes no quotas.
     """
 
     trouble: Trouble | None = None
     version: str = ""
     denied: tuple[Right, ...] = ()
     unexplained: tuple[Right, ...] = ()
+    excess: tuple[Right, ...] = ()
+    writer: WriterLook | None = None
     watched_until: datetime | None = None
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

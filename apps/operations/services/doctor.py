@@ -22,7 +22,10 @@ from apps.operations.services.past import allowed_teams, past_of
 
 CHANGE_SHOWN = timedelta(days=7)
 # What can be said while Prometheus does not answer. Other findings stay as they were last seen.
-_WITHOUT_METRICS = ("prometheus-", "api-", "rbac-", "owners-", "slices-", "watch-", "hours-")
+_WITHOUT_METRICS = (
+    *("prometheus-", "api-", "rbac-", "owners-", "slices-", "watch-", "hours-"),
+    *("writer-", "rights-"),
+)
 
 
 class UnknownCluster(Exception):

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,8 +24,23 @@ from apps.clusters.ports import (
 )
 from apps.clusters.services.sighting_sources import discovered
 from apps.operations.adapters.questions import answers
-from apps.operations.domain.looks import ApiLook, Card, MetricsLook, QuotaRow, Right, Trouble
-from apps.operations.domain.rights import explaining, needed
+from apps.operations.domain.looks import (
+    ApiLook,
+    Card,
+    MetricsLook,
+    QuotaRow,
+    Right,
+    Trouble,
+    WriterLook,
+)
+from apps.operations.domain.rights import (
+    ANYTHING,
+    BEYOND_READING,
+    BEYOND_WRITING,
+    changing,
+    explaining,
+    needed,
+)
 from apps.operations.ports import ReviewsAccess, TakesQuestions
 
 DEADLINE_SECONDS = 45.0
@@ -94,7 +109,9 @@ class _Look:
     ) -> None:
         self._metrics = _beside(lambda: _metrics(doorway.metrics(cluster), now, rules))
         self._api: Future[ApiLook | None] = _beside(
-            lambda: _api(doorway.kubernetes(cluster), rules)
+            lambda: _api(
+                doorway.kubernetes(cluster), rules, lambda: doorway.writer_account(cluster)
+            )
         )
 
     def seen(self, deadline: _Deadline) -> Seen:
@@ -200,18 +217,73 @@ def _card(uuid: str, instance: str, rows: Sequence[DeviceSlot]) -> Card:
 # ---------------------------------------------------------------- the Kubernetes API
 
 
-def _api(source: ClusterSource | None, rules: Sequence[TierRule]) -> ApiLook | None:
+def _api(
+    source: ClusterSource | None,
+    rules: Sequence[TierRule],
+    writer: Callable[[], ClusterSource | None],
+) -> ApiLook | None:
     if source is None:
         return None
     try:
         version = source.health().version
         denied = tuple(right for right in needed(rules) if not _may(source, right))
-        follow = explaining(discovered(source, ()).kinds)
+        kinds = discovered(source, ()).kinds
+        follow = explaining(kinds)
         unexplained = tuple(right for right in follow if not _may(source, right))
         labels = {} if any(right.resource == "nodes" for right in denied) else _labels(source)
+        excess = tuple(_excess(source, BEYOND_READING))
     finally:
         source.close()
-    return ApiLook(version=version, denied=denied, unexplained=unexplained, labels=labels)
+    return ApiLook(
+        version=version,
+        denied=denied,
+        unexplained=unexplained,
+        excess=excess,
+        writer=_writer(writer, tuple(changing(kinds))),
+        labels=labels,
+    )
+
+
+def _writer(
+    account: Callable[[], ClusterSource | None], wanted: Sequence[Right]
+) -> WriterLook | None:
+    """Ask what the account that changes quotas may do; what fails here hides nothing else."""
+    try:
+        source = account()
+        if source is None:
+            return None
+        try:
+            allowed = {right: _reviewed(source, right) for right in wanted}
+            excess = tuple(_excess(source, BEYOND_WRITING))
+        finally:
+            source.close()
+    except (SourceUnavailable, SourceRejected) as error:
+        return WriterLook(trouble=_trouble(error))
+    # What a server does not tell is not held against the account.
+    return WriterLook(denied=tuple(r for r in wanted if allowed[r] is False), excess=excess)
+
+
+def _excess(source: ClusterSource, beyond: Sequence[Right]) -> Iterator[Right]:
+    """Yield which of these rights an account has; of one that may do everything that alone."""
+    if _reviewed(source, ANYTHING):
+        yield ANYTHING
+        return
+    yield from (right for right in beyond if _reviewed(source, right))
+
+
+def _reviewed(source: ClusterSource, right: Right) -> bool | None:
+    """Say whether an account has a right; None where the server cannot be asked that.
+
+    Raises SourceUnavailable, and SourceRejected for an account that is not known.
+    """
+    if not isinstance(source, ReviewsAccess):
+        return None
+    try:
+        return source.may(*right)
+    except SourceRejected as error:
+        if _UNKNOWN_ACCOUNT in str(error):
+            raise
+        return None
 
 
 def _labels(source: ClusterSource) -> dict[str, Mapping[str, str]]:

@@ -1,9 +1,9 @@
 """Until when it is known what waits in each cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import Max, OuterRef, Subquery
 
 from apps.clusters.models import Cluster, WatchSpan
 from apps.usage.domain.collection import CollectionState
@@ -40,3 +40,10 @@ def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
         elif both:
             found[pk] = max(both)
     return found
+
+
+def facts_until(clusters: Collection[int]) -> dict[int, datetime]:
+    """Return when the last facts of some clusters end; of those that have any. One query."""
+    rows = CollectionWindow.objects.filter(cluster__in=clusters, state__in=_WITH_FACTS)
+    newest = rows.order_by().values_list("cluster_id").annotate(Max("hour"))
+    return {cluster: hour + _HOUR for cluster, hour in newest}

@@ -8,9 +8,14 @@ from django.db.models import DateTimeField, F, Value
 from django.db.models.functions import Greatest
 
 from apps.clusters.selectors import report
-from apps.clusters.services.retirement import end_ledger, lock_retired, retired_clusters
+from apps.clusters.services.retirement import (
+    end_inferred,
+    end_ledger,
+    lock_retired,
+    retired_clusters,
+)
 from apps.pending.models import CauseSpell, Episode, Refreshed
-from apps.pending.selectors.known import known_until
+from apps.pending.selectors.known import facts_until, known_until
 from apps.pending.services.days import first_summed
 
 logger = logging.getLogger(__name__)
@@ -20,12 +25,14 @@ def end_retired(*, now: datetime) -> int:
     """End what lasts in clusters that left the catalog; return how many things waited there.
 
     They waited as long as that was known (`known_until`), and have no outcome: how they ended
-    nobody saw. The ledger's pods and nodes end likewise.
+    nobody saw. The ledger's pods and nodes end likewise, those learnt from series with the last
+    hour of facts.
     """
     clusters = retired_clusters()
     if not clusters:
         return 0
     end_ledger(clusters, now=now)
+    end_inferred(facts_until(clusters))
     lasting = Episode.objects.filter(cluster__in=clusters, until__isnull=True)
     waiting = set(lasting.order_by().values_list("cluster_id", flat=True).distinct())
     known = known_until() if waiting else {}

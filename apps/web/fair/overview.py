@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from apps.fairness.selectors import DominantShare, Hours, TierGlance
 from apps.usage.domain.amounts import nano
-from apps.web.formats import Format
+from apps.web.formats import Format, Value
 from apps.web.links import href
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
@@ -123,21 +123,25 @@ _TIER_COLUMNS = (
 
 
 def _tier(row: TierGlance, reading: Reading) -> Row:
+    known = _known(row) if row.hours.known else {}
     return Row(
-        {
-            "tier": row.tier,
-            "teams": row.teams,
-            "jain_index": row.jain_index,
-            "jain_allocation_ratio": row.jain_allocation_ratio,
-            **_denial(row),
-            "borrowed_gpu_hours": nano(row.borrowed_gpu_hours),
-            "overdrawn_gpu_hours": nano(row.overdrawn_gpu_hours),
-            "from_pool_gpu_hours": nano(row.from_pool_gpu_hours),
-            "capacity_gpu_hours": nano(row.capacity_gpu_hours),
-            **hour_values(row.hours),
-        },
+        {"tier": row.tier, **known, **hour_values(row.hours)},
         {"tier": href("tier-fairness", reading.query, name=row.tier)},
     )
+
+
+def _known(row: TierGlance) -> dict[str, Value]:
+    """Return the figures of a tier of which any hour is known: of no hours a sum says nothing."""
+    return {
+        "teams": row.teams,
+        "jain_index": row.jain_index,
+        "jain_allocation_ratio": row.jain_allocation_ratio,
+        **_denial(row),
+        "borrowed_gpu_hours": nano(row.borrowed_gpu_hours),
+        "overdrawn_gpu_hours": nano(row.overdrawn_gpu_hours),
+        "from_pool_gpu_hours": nano(row.from_pool_gpu_hours),
+        "capacity_gpu_hours": nano(row.capacity_gpu_hours),
+    }
 
 
 def _denial(row: TierGlance) -> dict[str, int]:

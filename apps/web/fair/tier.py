@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
-from apps.fairness.selectors import BorrowMatrix, TeamFairness, TierDayIndex, TierFairness
+from apps.fairness.selectors import BorrowMatrix, Hours, TeamFairness, TierDayIndex, TierFairness
 from apps.usage.domain.amounts import nano
 from apps.web.fair.overview import (
     BORROWABLE,
@@ -19,7 +19,7 @@ from apps.web.fair.overview import (
     PER_PAGE,
     hour_values,
 )
-from apps.web.formats import Format, shown
+from apps.web.formats import Format, Value, shown
 from apps.web.links import href
 from apps.web.plots import Line, Plot, Scale
 from apps.web.reading import Reading
@@ -137,7 +137,7 @@ def team_table(tier: TierFairness, reading: Reading) -> Table:
         id="teams",
         title="Teams",
         columns=_team_columns(reading),
-        rows=[_team(team, reading, watched=tier.hours.watched > 0) for team in teams],
+        rows=[_team(team, reading, tier.hours) for team in teams],
         zone=reading.choice.zone,
         empty="No team is entitled to any of this tier, and none held or asked for it.",
         page_length=PER_PAGE,
@@ -173,11 +173,15 @@ def _team_columns(reading: Reading) -> Sequence[Column]:
     return [WAITING_NOW if column is WAITING_AT_END else column for column in _TEAM_COLUMNS]
 
 
-def _team(team: TeamFairness, reading: Reading, *, watched: bool) -> Row:
-    values = {key: getattr(team, key) for key in _OTHERS}
-    amounts = {key: nano(getattr(team, key)) for key in _AMOUNTS}
+def _team(team: TeamFairness, reading: Reading, hours: Hours) -> Row:
+    values: dict[str, Value] = {key: getattr(team, key) for key in _OTHERS}
+    amounts: dict[str, Value] = {key: nano(getattr(team, key)) for key in _AMOUNTS}
+    unknown = [] if hours.watched else [DENIED.key]
+    if not hours.known:
+        # Sums over no hours; who waits is told by something else.
+        unknown = [*_AMOUNTS, "entitlement_gpus"]
     return Row(
-        values | amounts | ({} if watched else {DENIED.key: None}),
+        values | amounts | dict.fromkeys(unknown),
         {"team": href("statement", reading.query, name=team.team)},
     )
 
@@ -377,10 +381,10 @@ def _day(day: TierDayIndex, reading: Reading) -> Row:
             "day": day_start(day.day, reading.choice.zone),
             "jain_index": day.jain_index,
             "jain_allocation_ratio": day.jain_allocation_ratio,
-            "allocated_gpu_hours": nano(day.allocated_gpu_hours),
+            "allocated_gpu_hours": nano(day.allocated_gpu_hours) if day.hours.known else None,
             "denied_gpu_hours": nano(day.denied_gpu_hours) if day.hours.watched else None,
             "borrowable_gpu_hours": nano(day.borrowable_gpu_hours) if day.hours.watched else None,
-            "capacity_gpu_hours": nano(day.capacity_gpu_hours),
+            "capacity_gpu_hours": nano(day.capacity_gpu_hours) if day.hours.known else None,
             **hour_values(day.hours),
         }
     )

@@ -1,7 +1,7 @@
 """Files that were asked for and files that are kept, as the page of exports shows them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -16,10 +16,14 @@ from apps.costs.domain.files import FileFormat
 from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors import charging
 from apps.costs.selectors.exports import ClosedFileRow, ExportRow
+from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.web import forms
 from apps.web.formats import Format, shown
-from apps.web.money.asked import BASES, POLICIES
+from apps.web.money.asked import BASES, GROUPS, NOTHING, POLICIES, TAKES, with_places
+from apps.web.money.asked import Asked as PageAsked
 from apps.web.money.files import LABELS
 from apps.web.money.months import Month
+from apps.web.reading import Reading
 
 _STATES = {
     ExportState.QUEUED: ("waits for a worker", "none"),
@@ -27,6 +31,13 @@ _STATES = {
     ExportState.DONE: ("ready", "complete"),
     ExportState.FAILED: ("failed", "failed"),
     ExportState.EXPIRED: ("deleted", "none"),
+}
+INTERVALS = {
+    Interval.TOTAL: "in one sum",
+    Interval.HOUR: "by hour",
+    Interval.DAY: "by day",
+    Interval.WEEK: "by week",
+    Interval.MONTH: "by month",
 }
 _MOST_DAYS = 400
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -73,7 +84,8 @@ def _shown(row: ExportRow, zone: ZoneInfo) -> Shown:
     percent = None if row.progress is None else int(100 * row.progress)
     return Shown(
         row=row,
-        what=f"{_period(asked, zone)} as {label}{' for Excel' if asked.bom else ''}",
+        what=f"{_period(asked, zone)}{_narrowed(asked)} as {label}"
+        f"{' for Excel' if asked.bom else ''}",
         terms=f"{BASES[asked.basis]}; what nobody held {POLICIES[asked.policy]}",
         state=state,
         css=css,
@@ -81,6 +93,16 @@ def _shown(row: ExportRow, zone: ZoneInfo) -> Shown:
         written=_written(row),
         size="" if row.size is None else size_text(row.size),
     )
+
+
+def _narrowed(asked: Asked) -> str:
+    """Say by what the rows of a file are told apart, and what narrows them."""
+    names = [name for of in asdict(asked.filters).values() for name in of]
+    of = f" of {', '.join(names)}" if names else ""
+    if asked.groups is None:
+        return of
+    groups = ", ".join(GROUPS[group.value] for group in asked.groups) or "nothing"
+    return f"{of} by {groups}, {INTERVALS[asked.interval]}"
 
 
 def _written(row: ExportRow) -> str:
@@ -138,6 +160,37 @@ def _kept_sentence(row: ClosedFileRow | None, zone: ZoneInfo) -> str:
     return f"{said}; made anew on {at}: {agrees}" if said else f"made anew on {at}: {agrees}"
 
 
+@dataclass(frozen=True, slots=True)
+class Background:
+    """The form that has the rows of a page written: `hidden` fields, and what can be chosen."""
+
+    hidden: Sequence[tuple[str, str]]
+    formats: Sequence[tuple[str, str]]
+    intervals: Sequence[tuple[str, str]]
+    days: str
+
+
+def background_of(asked: PageAsked, reading: Reading) -> Background:
+    """Return the form for what a page of costs shows: its groups, filters, days and terms."""
+    choice = reading.choice
+    days = dict.fromkeys((str(choice.first), str(choice.last)))
+    filters = asdict(reading.filters)
+    return Background(
+        hidden=[
+            ("first", str(choice.first)),
+            ("last", str(choice.last)),
+            *(("by", group.value) for group in asked.by),
+            *(() if asked.by else (("by", NOTHING),)),
+            ("basis", asked.basis.value),
+            ("policy", asked.policy.value),
+            *((key, name) for key in ("cluster", *TAKES) for name in filters[key]),
+        ],
+        formats=[(format_.value, LABELS[format_]) for format_ in FileFormat],
+        intervals=[(interval.value, label) for interval, label in INTERVALS.items()],
+        days=" to ".join(days),
+    )
+
+
 def asked_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[Asked, FileFormat]:
     """Return what a form asks for. Raises AskedWrongly."""
     basis, policy = charging()
@@ -152,11 +205,25 @@ def asked_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[Asked, Fil
         raise AskedWrongly(f"The portal knows no such format or way to charge: {error}.") from error
     first, last = (form.get(name, "").strip() for name in ("first", "last"))
     if first or last:
-        return Asked(window=_days(first, last or first, zone, now), **given), format_
+        return Asked(window=_days(first, last or first, zone, now), **given, **_own(form)), format_
     month = month_of(form.get("period", "").strip())
     if month is None:
         raise AskedWrongly("Choose a month, or the first and the last day.")
     return Asked(month=month, **given), format_
+
+
+def _own(form: QueryDict) -> dict[str, Any]:
+    """Return the groups, their periods and the filters of a form that has any of its own."""
+    given = {key: tuple(filter(None, form.getlist(key))) for key in ("cluster", *TAKES)}
+    own: dict[str, Any] = {"filters": Filters(**given)}
+    names, unknown = forms.names_from(form, "by", (*GROUPS, NOTHING), "group")
+    lengths, no_length = forms.names_from(form, "interval", [i.value for i in Interval])
+    if unknown or no_length:
+        raise AskedWrongly(unknown or no_length)
+    if names:
+        own["groups"] = with_places([Grouping(name) for name in names if name != NOTHING])
+        own["interval"] = Interval(lengths[0]) if lengths else Interval.DAY
+    return own
 
 
 def month_of(text: str) -> date | None:

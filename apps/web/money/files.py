@@ -1,21 +1,17 @@
 """Cost files as downloads: the rows of a page, or a month as finance takes it home."""
 
 from collections.abc import Callable
-from datetime import datetime
 from http import HTTPStatus
 from os import SEEK_END
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from apps.costs.adapters import csv_parts, write_beside
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
-from apps.costs.services.exporting_closed import closed_copy
+from apps.costs.services.exporting_closed import ClosedCopy
 from apps.usage.selectors import GroupingRefused
-
-if TYPE_CHECKING:
-    from apps.costs.models import ClosedPeriod
 
 LABELS = {
     FileFormat.CSV: "CSV",
@@ -46,12 +42,7 @@ def download(
 
 
 def as_closed(
-    make: Callable[[], CostFile],
-    period: "ClosedPeriod",
-    format_: FileFormat,
-    name: str,
-    *,
-    now: datetime,
+    make: Callable[[], CostFile], copy: ClosedCopy, format_: FileFormat, name: str
 ) -> HttpResponseBase:
     """Answer with the file of a closed month as it is kept, `make` telling what to call it.
 
@@ -60,8 +51,8 @@ def as_closed(
     try:
         file = make()
     except GroupingRefused as refusal:
+        copy.binary.close()
         return refused(f"This cannot be had over this window: {refusal}.")
-    copy = closed_copy(period, format_, now=now)
     named = name if copy.as_closed else f"{name}-NOT-as-closed"
     return _sent(copy.binary, file, format_, named)
 

@@ -4,6 +4,7 @@ from http import HTTPStatus
 
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
+from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import can_administer
 from apps.changes.permissions import Actor, actor_of
 from apps.changes.selectors import audit_lines, audit_rows
@@ -12,7 +13,6 @@ from apps.web.audit_lines import PER_PAGE, audit_asked, audit_lines_of
 from apps.web.links import href
 from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, reading_of
-from apps.web.sign_in_brake import client_address
 
 
 @page

@@ -7,8 +7,10 @@ from django.http import Http404, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 
+from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import NotAllowed, can_administer
 from apps.notices import selectors
+from apps.notices.domain.thresholds import Kind
 from apps.notices.ports import NotDelivered
 from apps.notices.services import (
     LONGEST_MUTE,
@@ -33,7 +35,6 @@ from apps.web.notices.forms import (
 )
 from apps.web.pages import change, page, respond
 from apps.web.reading import PageRequest, Reading, reading_of
-from apps.web.sign_in_brake import client_address
 
 if TYPE_CHECKING:
     from apps.notices.models import Channel
@@ -70,7 +71,9 @@ def make(request: PageRequest) -> HttpResponseBase:
 def _new_form(request: PageRequest, given: Any = None) -> NewChannelForm:
     teams = selectors.teams_for_channels(request.user)
     platform = can_administer(request.user)
-    return NewChannelForm(given, teams=teams, platform=platform, initial={"at": "08:00"})
+    # All kinds: of those that do not concern it nothing comes.
+    begin = {"at": "08:00", "kinds": [kind.value for kind in Kind]}
+    return NewChannelForm(given, teams=teams, platform=platform, initial=begin)
 
 
 def _listed(
@@ -168,7 +171,8 @@ def end_mute(request: PageRequest, pk: int) -> HttpResponseBase:
     if muted is None:
         raise Http404("There is no such silence, or it is not yours.")
     # Pages read whole seconds: the one that follows at once shall not list it any more.
-    unmute(request.user, muted, now=timezone.now().replace(microsecond=0))
+    now = timezone.now().replace(microsecond=0)
+    unmute(request.user, muted, now=now, origin=_origin(request))
     return _to(muted.channel_id, "#silences")
 
 

@@ -13,11 +13,12 @@ from apps.costs.domain.files import FileFormat
 from apps.costs.domain.unallocated import Policy
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, Interval
-from apps.usage.selectors import GroupingRefused
+from apps.usage.selectors import GroupingRefused, untold_tiers
 from apps.web import forms
 from apps.web.links import with_query
 from apps.web.money import explorer, fall, months
 from apps.web.money.asked import TAKES, Asked, asked_of
+from apps.web.money.exports import background_of
 from apps.web.money.files import LABELS, download, refused
 from apps.web.money.over_time import charts_of
 from apps.web.pages import page, respond
@@ -62,6 +63,7 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
         facts=[(c, explorer.facts_of(found, c, at_least=at_least)) for c in found.by_currency],
         unpriced=unpriced,
         hidden=reading.query,
+        background=background_of(asked, reading),
         quality=quality_of(reading, freshness, explorer.held_in(found.rows)),
         **terms,
     )
@@ -181,6 +183,9 @@ def _terms(reading: Reading, asked: Asked, file: str) -> dict[str, Any]:
     path = reverse(f"web:{file}")
     return {
         "book": costs.price_book().version,
+        "untold": untold_tiers(
+            reading.window, visibility=reading.visibility, tiers=reading.filters.tier
+        ),
         "priced_until": costs.priced_until(visibility=reading.visibility),
         "not_priced": costs.not_priced(
             reading.window, filters=reading.filters, visibility=reading.visibility

@@ -16,7 +16,8 @@ from apps.costs.domain.files import FileFormat, TooManyRows
 from apps.costs.selectors import exports as asked_for
 from apps.costs.services import CloseRefused, reopen_period
 from apps.costs.services.exporting import ExportRefused, ask_export
-from apps.usage.selectors import GroupingRefused
+from apps.costs.services.exporting_closed import copy_of_month
+from apps.usage.selectors import GroupingRefused, NamesUnknown, check_names
 from apps.web import forms
 from apps.web.money import months
 from apps.web.money.asked import asked_of
@@ -85,8 +86,9 @@ def ask(request: PageRequest) -> HttpResponseBase:
     now = timezone.now()
     try:
         asked, format_ = asked_in(request.POST, report().zone, now)
+        check_names(asked.filters)
         ask_export(request.user, asked, format_, now=now)
-    except (AskedWrongly, ExportRefused, TooManyRows) as refusal:
+    except (AskedWrongly, ExportRefused, NamesUnknown, TooManyRows) as refusal:
         return _page(request, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
     except GroupingRefused as refusal:
         said = f"This cannot be had over this window: {refusal}."
@@ -147,8 +149,9 @@ def month_file(request: PageRequest) -> HttpResponseBase:
         policy=asked.policy,
     )
     bom = bool(request.GET.get("bom"))
-    closed = costs.closed_period(month)
-    frozen = closed is not None and reading.visibility.everything and not bom
-    if closed is not None and frozen and format_.value in closed.files:
-        return as_closed(make, closed, format_, name, now=reading.now)
+    kept = None
+    if not bom:
+        kept = copy_of_month(month, format_, visibility=reading.visibility, now=reading.now)
+    if kept is not None:
+        return as_closed(make, kept, format_, name)
     return download(make, format_, name, bom=bom)

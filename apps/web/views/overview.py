@@ -5,6 +5,7 @@ from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.selectors import untold_tiers
 from apps.web import charts, listings, tables
 from apps.web.filtering import EVERY
 from apps.web.links import path_of, with_query
@@ -74,6 +75,9 @@ def overview(request: PageRequest) -> HttpResponseBase:
         headline=headline(cards, comparison, quality),
         waste=glance.largest_waste(reading),
         waits=glance.wait_lines(reading),
+        untold=untold_tiers(
+            reading.window, visibility=reading.visibility, tiers=reading.filters.tier
+        ),
         entitlements=_entitlements(reading),
         now_href=_now_href(request, reading, [card.name for card in cards]),
         classes=reading.classes,

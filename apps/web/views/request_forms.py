@@ -3,10 +3,11 @@
 from http import HTTPStatus
 from typing import Any
 
-from django.http import HttpResponse, HttpResponseBase
+from django.http import HttpResponseBase
 from django.shortcuts import render
 
 from apps.changes import services
+from apps.changes.domain.states import State
 from apps.changes.permissions import Actor
 from apps.changes.selectors import RequestDetail
 from apps.web.changes import asked as asking
@@ -22,8 +23,9 @@ from apps.web.changes.answers import (
 )
 from apps.web.changes.asked import Place, RequestForm, place_of, said
 from apps.web.changes.shown import line_of
+from apps.web.changes.signed_out import change_kept
 from apps.web.links import href
-from apps.web.pages import change, page, respond
+from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, Reading, reading_of
 
 # ---------------------------------------------------------------- asking
@@ -43,7 +45,7 @@ def new(request: PageRequest) -> HttpResponseBase:
     return _form(request, reading, form, place=place, quota=quota)
 
 
-@change
+@change_kept
 def create(request: PageRequest) -> HttpResponseBase:
     """Keep a draft, hand it in, or (`then=preview`) only show what would come of it."""
     reading, actor = reading_of(request), actor_in(request)
@@ -62,9 +64,8 @@ def create(request: PageRequest) -> HttpResponseBase:
             *(request, reading, form), place=place, quota=quota, status=HTTPStatus.BAD_REQUEST
         )
     try:
-        pk = services.create(
-            asking.asked_from(form, place, reading.choice.zone), by=actor, now=reading.now
-        )
+        asked = asking.asked_from(form, place, reading.choice.zone)
+        pk = services.create(asked, by=actor, now=reading.now, once=True)
     except REFUSALS as refusal:
         form.add_error(None, said(refusal))
         return _form(*(request, reading, form), place=place, quota=quota, status=status_of(refusal))
@@ -72,10 +73,16 @@ def create(request: PageRequest) -> HttpResponseBase:
 
 
 def _handed_in(request: PageRequest, reading: Reading, actor: Actor, pk: int) -> HttpResponseBase:
-    """Hand a draft in at once; one that cannot be is kept, and its page says why."""
+    """Hand a draft in at once; one that cannot be is kept, and its page says why.
+
+    Of a button that was pressed twice the second finds it handed in, or on its way: that is no
+    refusal.
+    """
     try:
         services.submit(pk, by=actor, version=1, now=reading.now)
     except REFUSALS as refusal:
+        if detail_for(pk, actor).row.state != State.DRAFT.value:
+            return to_request(pk)
         problem = f"It is kept as a draft, and not handed in: {said(refusal)}"
         return detail_page(request, reading, actor, pk, problem=problem, status=status_of(refusal))
     return to_request(pk)
@@ -160,7 +167,8 @@ def _choose(
 def _refused(request: PageRequest, reading: Reading, refusal: Exception) -> HttpResponseBase:
     """Say why this quota cannot be asked for; what may not be seen is not found."""
     if request.htmx:
-        return HttpResponse(status=HTTPStatus.NO_CONTENT)
+        shown = {"outlook_problem": said(refusal), "choice": reading.choice}
+        return render(request, "request/_outlook.html", shown)
     return respond(
         request, reading, "request/new", status=status_of(refusal), problem=said(refusal)
     )
@@ -183,7 +191,7 @@ def edit(request: PageRequest, pk: int) -> HttpResponseBase:
     return _edited(request, reading, form, detail)
 
 
-@change
+@change_kept
 def save(request: PageRequest, pk: int) -> HttpResponseBase:
     """Keep what was edited; where somebody else was faster, show theirs beside what was typed."""
     reading, actor = reading_of(request), actor_in(request)

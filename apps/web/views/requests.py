@@ -6,6 +6,7 @@ from django.shortcuts import render
 from apps.accounts.permissions import can_administer
 from apps.changes import selectors, services
 from apps.changes.domain.states import State
+from apps.changes.permissions import Actor
 from apps.changes.selectors import RequestRow
 from apps.usage.domain.rows import Page
 from apps.web.changes import asked as asking
@@ -21,8 +22,9 @@ from apps.web.changes.answers import (
 )
 from apps.web.changes.asked import list_asked, may_ask, said
 from apps.web.changes.shown import request_table, shown_of
+from apps.web.changes.signed_out import change_kept
 from apps.web.links import href, path_of, with_query
-from apps.web.pages import change, page, respond
+from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, Reading, every_row, reading_of
 
 PER_PAGE = 50
@@ -113,7 +115,7 @@ def gitops_file(request: PageRequest, pk: int) -> HttpResponseBase:
     return response
 
 
-@change
+@change_kept
 def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
     """Do one of ACTS with a request; what is refused is said with all that was typed."""
     if action not in ACTS:
@@ -132,9 +134,15 @@ def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
             typed=given,
             tried=action,
         )
-    if request.POST.get("back") == "review" and can_administer(request.user):
+    is_from_review = request.POST.get("back") == "review" and can_administer(request.user)
+    if is_from_review and not _is_half_approved(pk, action, actor):
         return HttpResponseRedirect(f"{href('review')}#request-{pk}")
     return to_request(pk)
+
+
+def _is_half_approved(pk: int, action: str, actor: Actor) -> bool:
+    """Say whether it was the first of two approvals: it left the queue, and its page says so."""
+    return action == "approve" and detail_for(pk, actor).row.state == State.IN_REVIEW.value
 
 
 # ---------------------------------------------------------------- review

@@ -4,6 +4,7 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.selectors import untold_tiers
 from apps.web import charts, listings
 from apps.web.filtering import EVERY
 from apps.web.pages import page, respond
@@ -58,6 +59,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         card=card,
         comparison=comparison,
         waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
+        untold=untold_tiers(reading.window, visibility=reading.visibility, tiers=[name]),
         classes=reading.classes,
         quality=quality_of(reading, freshness, card.amounts),
     )

@@ -8,6 +8,7 @@ from django.http import Http404, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 
+from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.scopes import Scope
 from apps.accounts.permissions import can_review
 from apps.accounts.selectors import tokens_of
@@ -22,7 +23,6 @@ from apps.accounts.services import (
 )
 from apps.web.pages import change, page, respond
 from apps.web.reading import PageRequest, Reading, reading_of
-from apps.web.sign_in_brake import client_address
 
 SCOPES = {
     Scope.READ: "read: see what you see",

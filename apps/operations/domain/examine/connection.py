@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from apps.operations.domain.findings import Finding, counted
-from apps.operations.domain.looks import ApiLook, ClusterLook, Right
-from apps.operations.domain.rights import DRA_GROUP, LEDGER
+from apps.operations.domain.looks import ApiLook, ClusterLook, Right, WriterLook
+from apps.operations.domain.rights import ANYTHING, DRA_GROUP, LEDGER
 
 LARGEST_SKEW_SECONDS = 30.0
 WATCH_MAY_LAG = timedelta(minutes=10)
@@ -77,6 +77,9 @@ def _api(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
             "kubectl apply --filename deploy/rbac-reader.yaml    # the account and its rights",
         )
     yield from _rights(look, api)
+    if api.writer is not None:
+        yield from _writer(look, api.writer)
+    yield from _too_many(look, api)
     # Where the API itself is away the watch cannot follow, and that is said already.
     if trouble is None:
         yield from _watch(look, api)
@@ -149,6 +152,54 @@ def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
             _grant(dra, "deploy/rbac-reader-claims.yaml"),
             places=tuple(tiers),
         )
+
+
+def _writer(look: ClusterLook, writer: WriterLook) -> Iterator[Finding]:
+    """Yield what keeps approved changes from being carried out."""
+    manifest = "deploy/rbac-quota-writer.yaml"
+    if writer.trouble is not None:
+        yield Finding(
+            "writer-rejected",
+            look.cluster,
+            "",
+            f"{_sentence(writer.trouble.text)} Until the account of `kubernetes.writer` can be "
+            "used, approved changes of quotas are not carried out.",
+            f"kubectl apply --filename {manifest}    # the account and its rights\n"
+            "# its kubeconfig or token: `kubernetes.writer` of the cluster in the catalog\n"
+            f"python manage.py doctor --cluster {look.cluster}",
+        )
+    if writer.denied:
+        yield Finding(
+            "writer-rights-missing",
+            look.cluster,
+            "",
+            f"The account that changes quotas may not {_words(list(writer.denied))} in all "
+            "namespaces: approved changes are carried out only where a RoleBinding of a namespace "
+            "lets it, and fail elsewhere.",
+            _grant(list(writer.denied), manifest),
+        )
+
+
+def _too_many(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
+    """Yield for each account what it may do that the portal never does."""
+    writer = api.writer.excess if api.writer else ()
+    for account, uses, excess, manifest in (
+        ("reader", "read", api.excess, "deploy/rbac-reader.yaml"),
+        ("writer", "get and patch limits", writer, "deploy/rbac-quota-writer.yaml"),
+    ):
+        if excess:
+            may = "do everything" if ANYTHING in excess else _words(list(excess))
+            yield Finding(
+                "rights-too-many",
+                look.cluster,
+                account,
+                f"The portal's {account} account may {may}. The portal does no more than "
+                f"{uses}: whoever gets hold of its credentials could do the rest.",
+                "# which roles give it that, by its name (`kubectl auth whoami`):\n"
+                "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide\n"
+                f"kubectl apply --filename {manifest}    # an account with no more than is used\n"
+                "# then name that account in the catalog",
+            )
 
 
 def _words(rights: list[Right]) -> str:

@@ -1,7 +1,7 @@
 """Quota keys that are full, or nearly."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -13,11 +13,14 @@ from apps.notices.domain.thresholds import Kind, Threshold
 from apps.notices.services import Measured, Said, hold
 from apps.quotas.selectors import QuotaRow, quota_rows
 
+# A key that fills and empties as work comes and goes is one notice a day.
+_AGAIN = timedelta(days=1)
+
 
 def quotas(now: datetime, zone: ZoneInfo) -> int:
     """Hold what is used of every key that limits something against the levels."""
     ids = {name: pk for pk, name in team_names().items()}
-    threshold = Threshold(Kind.QUOTA, settings.NOTICES_QUOTA)
+    threshold = Threshold(Kind.QUOTA, settings.NOTICES_QUOTA, again_after=_AGAIN)
     return hold(threshold, [_measured(row, ids) for row in _rows(now)], now=now, zone=zone)
 
 

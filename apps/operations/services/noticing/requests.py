@@ -1,7 +1,7 @@
 """Steps of quota requests, raises that end soon, and clusters that differ from what was decided."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from apps.changes.models import ChangeRequest
@@ -12,6 +12,7 @@ from apps.notices.services import Said, go_on
 
 _ABOUT = "quota-request/"
 _AT_ONCE = 500
+_BACK = timedelta(days=2)
 _SAYS: Mapping[str, str] = {
     "submit": "was submitted",
     "take": "is in review",
@@ -44,7 +45,9 @@ def requests(now: datetime, zone: ZoneInfo) -> int:
 
     def read(position: int) -> tuple[Iterable[Said], int]:
         rows = audit_since(position, at_most=_AT_ONCE)
-        return _told(rows), rows[-1].number if rows else position
+        # What was read late is told of, but not what was there before anybody was told.
+        recent = [row for row in rows if row.at > now - _BACK]
+        return _told(recent), rows[-1].number if rows else position
 
     return go_on("audit", read, now=now, zone=zone)
 

@@ -1,7 +1,7 @@
 """Work that waits for long, by workload: a hundred pods of one are one notice."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -14,13 +14,14 @@ from apps.notices.services import Measured, Said, hold
 from apps.pending.selectors import PendingRow, pending_now
 
 _HOUR = 3600.0
+_AGAIN = timedelta(days=1)
 _WAITS = {"pending", "suppressed"}
 
 
 def waits(now: datetime, zone: ZoneInfo) -> int:
     """Hold how long the oldest thing of every waiting workload has waited against the levels."""
     ids = {name: pk for pk, name in team_names().items()}
-    threshold = Threshold(Kind.WAIT, settings.NOTICES_WAIT_HOURS)
+    threshold = Threshold(Kind.WAIT, settings.NOTICES_WAIT_HOURS, again_after=_AGAIN)
     least = threshold.levels[0] * _HOUR
     found: dict[str, Measured] = {}
     for row in _rows(now, least):

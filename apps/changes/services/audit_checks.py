@@ -1,0 +1,31 @@
+"""Checking the whole audit from time to time, and keeping what was found."""
+
+import logging
+from datetime import datetime
+
+from apps.changes.domain.audit import Head
+from apps.changes.models import AuditCheck
+from apps.changes.services.audit_log import head, verify
+
+_LOG = logging.getLogger("gpuportal.audit")
+_ROW = 1
+
+
+def check_audit(*, now: datetime) -> bool:
+    """Check every entry, and that what held the last time is still there; keep the finding.
+
+    Returns whether it holds. What was written while it ran is left for the next time.
+    """
+    last = AuditCheck.objects.filter(pk=_ROW).first()
+    noted = Head(last.number, last.digest) if last is not None and last.number else None
+    upto = head()  # read first: nothing behind it is claimed to be checked
+    verdict = verify(noted)
+    values: dict[str, object] = {"at": now, "holds": verdict.holds, "words": verdict.words}
+    if verdict.holds:
+        values |= {"held_at": now}
+        if upto is not None:
+            values |= {"number": upto.number, "digest": upto.digest}
+    else:
+        _LOG.error("the audit does not hold: %s", verdict.words)
+    AuditCheck.objects.update_or_create(pk=_ROW, defaults=values)
+    return verdict.holds

@@ -1,0 +1,104 @@
+"""When clusters were watched, and what nobody can tell of the time before."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import NamedTuple
+
+from django.db.models import Min
+
+from apps.clusters.domain.spans import Span, union
+from apps.clusters.domain.window import HOUR_SECONDS, Window
+from apps.clusters.models import WatchSpan
+from apps.clusters.services.coverage import GAP_SECONDS
+from apps.usage.models import TierHour
+from apps.usage.selectors.untold import clusters_with, of_claims_alone
+
+_GAP = timedelta(seconds=GAP_SECONDS)
+
+_Spans = Mapping[int, Sequence[Span]]
+
+
+class Untold(NamedTuple):
+    """Tiers of which an hour's facts tell nothing, and those of which they tell a part."""
+
+    missing: frozenset[int]
+    partial: frozenset[int]
+
+
+_ALL_TOLD = Untold(frozenset(), frozenset())
+
+
+def watched_clusters(hour: Window) -> set[int]:
+    """Return the clusters that were watched all the hour. One query."""
+    spans = _spans(hour)
+    return {cluster for cluster in spans if _covers(spans[cluster], hour.start_seconds)}
+
+
+def watch_marks(hours: Sequence[datetime]) -> list[str]:
+    """Return what stands for the clusters watched in each of some hours, in order. One query."""
+    if not hours:
+        return []
+    spans = _spans(Window(min(hours), max(hours) + timedelta(seconds=HOUR_SECONDS)))
+    return [
+        watch_mark({cluster for cluster, some in spans.items() if _covers(some, hour.timestamp())})
+        for hour in hours
+    ]
+
+
+def watch_mark(clusters: Collection[int]) -> str:
+    """Return what stands for the clusters that were watched; never empty."""
+    lines = "\n".join(map(str, sorted(clusters)))
+    return blake2b(lines.encode(), digest_size=16).hexdigest() if clusters else "none"
+
+
+def untold(hour: Window, with_facts: Collection[int]) -> Untold:
+    """Return the tiers of claims alone that the facts of some clusters tell too little of.
+
+    A cluster is taken to have those that it was ever seen to have, and those that none was. At
+    most four queries, one where no tier is of claims alone.
+    """
+    tiers = of_claims_alone(hour)
+    if not tiers or not with_facts:
+        return _ALL_TOLD
+    begun = WatchSpan.objects.filter(cluster__in=with_facts).order_by().values_list("cluster_id")
+    first: dict[int, datetime] = dict(begun.annotate(Min("start")))
+    dark = {c for c in with_facts if c not in first or first[c] >= hour.end}
+    begins = {c for c in with_facts if c not in dark and first[c] > hour.start}
+    if not dark and not begins:
+        return _ALL_TOLD
+    has = clusters_with(tiers)
+    facts = TierHour.objects.filter(cluster__in=with_facts, hour=hour.start, tier__in=tiers)
+    told = set(facts.order_by().values_list("cluster_id", "tier_id"))
+
+    def among(clusters: Collection[int], *, without_facts: bool) -> frozenset[int]:
+        return frozenset(
+            tier
+            for tier in tiers
+            for cluster in clusters
+            if (not has.get(tier) or cluster in has[tier])
+            and not (without_facts and (cluster, tier) in told)
+        )
+
+    return Untold(among(dark, without_facts=True), among(begins, without_facts=False))
+
+
+def _spans(window: Window) -> _Spans:
+    """Return when each cluster was watched about a window, in Unix seconds.
+
+    A watch that is taken up again soon has missed nothing: its spans are one.
+    """
+    near = WatchSpan.objects.filter(start__lte=window.end + _GAP, end__gte=window.start - _GAP)
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for cluster, start, end in near.order_by("pk").values_list("cluster_id", "start", "end"):
+        # Two spans no further apart than the gap touch when each reaches so much further.
+        spans[cluster].append((start.timestamp(), end.timestamp() + GAP_SECONDS))
+    return {
+        cluster: [(start, end - GAP_SECONDS) for start, end in union(some)]
+        for cluster, some in spans.items()
+    }
+
+
+def _covers(spans: Sequence[Span], start: float) -> bool:
+    return any(since <= start and until >= start + HOUR_SECONDS for since, until in spans)

@@ -1,0 +1,231 @@
+"""Every operation of the OpenAPI document, asked what it allows and much that it does not.
+
+schemathesis makes the requests from the document and holds the answers against it, over WSGI in
+this process. `make check` sends the same few requests each time; `make check-full` many, and
+others each time, and all that stand at the edges of what the document allows.
+"""
+
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+import yaml
+from django.core.cache import cache
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections, transaction
+from django.urls import URLPattern, get_resolver
+from hypothesis import strategies as st
+from schemathesis import Case, CheckContext, GenerationMode, Response
+from schemathesis.checks import CheckFunction, not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.schemas import APIOperation, BaseSchema
+from schemathesis.specs.openapi import checks
+
+from apps.api import urls
+from apps.changes.models import ChangeRequest
+from tests.api.stocked import Stocked, stocked_portal
+from tests.api.test_schema import COMMITTED
+
+Operation = APIOperation[Any, Any, Any, Any]
+MANY = hypothesis.settings.get_current_profile_name() == "exhaustive"
+STATUSES = {
+    "lead": {200, 400, 403, 428},
+    "admin": {200, 400, 428},
+    "finance": {200, 400, 403, 428},
+    "viewer": {200, 400, 403, 428},
+    "outsider": {200, 400, 403, 404},
+    "reader": {200, 400, 403},
+    "nobody": {401},
+}
+"""Persons, one token that only reads, and one of nobody: answers that each gets among others."""
+MOST = 40
+STRANGERS = ("outsider", "nobody")
+# Names of what vision has, which people of other teams are not to read anywhere.
+OF_VISION = ("team-vision", "vision-prod", "serve-abc", "notebook-0", "CC-100", "A larger model")
+MEMBERS = {"type", "title", "status", "detail", "instance"}
+# Nothing is shrunk: the first answer that does not conform is shown with the command that asks
+# for it again.
+FUZZING = hypothesis.settings(
+    max_examples=MOST if MANY else 5,
+    derandomize=not MANY,
+    database=None,
+    deadline=None,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+APPLICATION = get_wsgi_application()
+
+
+def whole(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """Answer as the portal does, and close what it opened, as servers do.
+
+    The connection to the database stays: the test's transaction is in it.
+    """
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
+    try:
+        answer = APPLICATION(environ, start_response)
+        try:
+            return list(answer)
+        finally:
+            answer.close()
+    finally:
+        for signal in signals:
+            signal.connect(close_old_connections)
+
+
+def as_documented() -> BaseSchema:
+    document = yaml.load(COMMITTED.read_bytes(), yaml.CSafeLoader)
+    schema = schemathesis.openapi.from_dict(document)
+    schema.app = whole
+    return schema
+
+
+SCHEMA = as_documented()
+
+
+def operations() -> list[Operation]:
+    return [found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)]
+
+
+# ---------------------------------------------------------------- what is asked of an answer
+
+
+def is_a_problem(ctx: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """Hold a refusal against RFC 9457, and what it says against a person who must act."""
+    if response.status_code < HTTPStatus.BAD_REQUEST:
+        return None
+    body = response.json()
+    assert response.headers["content-type"] == ["application/problem+json"]
+    assert body.keys() >= MEMBERS
+    assert body["status"] == response.status_code
+    assert body["title"] == HTTPStatus(response.status_code).phrase
+    assert body["detail"].strip()
+    assert body["instance"].startswith("/api/v1/")
+    return None
+
+
+def refuses_what_is_wrong(ctx: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """Say so where what the document does not allow is taken.
+
+    Blanks between the names of a list are dropped, as forms send them, so a parameter without
+    any text is as if it were not there, whatever the document says of the names.
+    """
+    for given in (case.query or {}).values():
+        texts = given if isinstance(given, list) else [given]
+        if not all(str(text).strip(" ,") for text in texts):
+            return None
+    return checks.negative_data_rejection(ctx, response, case)
+
+
+# Not among them: `positive_data_acceptance`, as no document can say which names, cursors, windows
+# and versions there are; `unsupported_method` and `ignored_auth`, which test_access.py asks of
+# every address and role; and those that follow the life of a resource, which nothing here deletes.
+CHECKS: list[CheckFunction] = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    refuses_what_is_wrong,
+    is_a_problem,
+]
+
+
+# ---------------------------------------------------------------- asking
+
+
+@pytest.fixture
+def stocked(db: None) -> Iterator[Stocked]:
+    with stocked_portal() as found:
+        yield found
+
+
+def headers_of(stocked: Stocked, role: str) -> dict[str, str]:
+    return {"Authorization": f"Token {stocked.tokens[role]}", "Accept-Encoding": "identity"}
+
+
+def ask(case: Case[Any], headers: dict[str, str], unseen: Iterable[str] = ()) -> int:
+    """Send a request to the portal as it was made, and return the status of what it answers.
+
+    None of `unseen` may be in the answer.
+    """
+    cache.clear()  # what is counted against the limit of requests
+    with transaction.atomic():
+        response = case.call(headers=headers)
+        transaction.set_rollback(True)
+    case.validate_response(response, checks=CHECKS)
+    said = response.content.decode(errors="replace")
+    assert not [name for name in unseen if name in said]
+    return int(response.status_code)
+
+
+def fuzz(operation: Operation, stocked: Stocked, role: str) -> set[int]:
+    """Send requests to one operation; return the statuses of the answers.
+
+    Those of a quota request go to one that there is, most at the version that it has.
+    """
+    statuses = set()
+    headers, unseen = headers_of(stocked, role), OF_VISION if role in STRANGERS else ()
+
+    @FUZZING
+    @hypothesis.given(
+        case=st.one_of([operation.as_strategy(generation_mode=mode) for mode in GenerationMode]),
+        pk=st.sampled_from([*stocked.requests, None]),
+        current=st.booleans(),
+        known=st.booleans(),
+    )
+    def run(case: Case[Any], pk: int | None, current: bool, known: bool) -> None:
+        if pk is not None and "id" in case.path_parameters:
+            case.path_parameters["id"] = pk
+            if current:
+                version = ChangeRequest.objects.get(pk=pk).version
+                case.headers["If-Match"] = f'"{version}"'
+        if known and _is_allowed(case) and "start" in (case.query or {}):
+            case.query["start"] = stocked.window.start.isoformat()
+        statuses.add(ask(case, headers, unseen))
+
+    run()
+    return statuses
+
+
+def _is_allowed(case: Case[Any]) -> bool:
+    """Return whether all of it was made as the document has it: it stays so with other days."""
+    return case.meta is not None and case.meta.generation.mode is GenerationMode.POSITIVE
+
+
+@pytest.mark.parametrize("role", STATUSES)
+def test_answers_are_as_the_document_says(
+    role: str, stocked: Stocked, subtests: pytest.Subtests
+) -> None:
+    statuses: set[int] = set()
+    for operation in operations():
+        with subtests.test(operation.label):
+            statuses |= fuzz(operation, stocked, role)
+    # So that a fixture which does not fit any more is seen: nothing would be asked of anything.
+    assert statuses >= STATUSES[role]
+
+
+@pytest.mark.exhaustive
+@SCHEMA.parametrize()
+@FUZZING
+def test_what_stands_at_the_edges_is_answered_as_the_document_says(
+    case: Case[Any], stocked: Stocked
+) -> None:
+    ask(case, headers_of(stocked, "admin"))
+
+
+def test_the_document_has_every_address_but_those_that_lead_to_others() -> None:
+    routes = {
+        "/api/" + str(pattern.pattern).replace("<int:pk>", "{id}")
+        for pattern in get_resolver(urls.__name__).url_patterns
+        if isinstance(pattern, URLPattern) and pattern.name
+    }
+    documented = {operation.path for operation in operations()}
+    assert routes - documented == {"/api/v1/", "/api/schema/"}
+    assert documented <= routes

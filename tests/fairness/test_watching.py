@@ -1,0 +1,134 @@
+"""Hours of which series cannot tell all: what only claims give out, and spans written late."""
+
+from datetime import datetime
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Tier, TierRule, WatchSpan
+from apps.fairness.models import FairTierHour, FairWindow
+from apps.fairness.services import compute_hour, compute_hours, due_hours
+from apps.fairness.services.facts import read_hour
+from tests.factories import BEGINNING, make_cluster
+from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world
+
+NOW = START + 6 * HOUR
+
+
+@pytest.fixture
+def world(db: None) -> World:
+    return make_world()
+
+
+def _claims(world: World, **rule: object) -> Tier:
+    """Make a tier that only ResourceClaims give out, to which vision is entitled."""
+    tier = Tier.objects.create(name="claimed", position=3)
+    given = {"sharing": "dra", "device_classes": ["gpu.nvidia.com"], "valid_from": BEGINNING}
+    TierRule.objects.create(tier=tier, position=3, **{**given, **rule})
+    world.entitle("vision", 2.0, tier=tier)
+    return tier
+
+
+def _watched_since(at: datetime) -> None:
+    WatchSpan.objects.update(start=at)
+
+
+def _told(tier: Tier, hour: datetime = START) -> tuple[str, bool, float]:
+    row = FairTierHour.objects.get(tier=tier, hour=hour)
+    return row.state, row.watched, row.capacity / 10**9
+
+
+def test_what_claims_give_out_is_not_known_of_the_time_before_the_watch(world: World) -> None:
+    tier = _claims(world)
+    _watched_since(START + HOUR)
+    world.hour(held={"vision": 3.0})
+    compute_hour(START, now=NOW)
+    assert _told(tier) == ("missing", False, 0.0)
+    assert _told(world.gold) == ("complete", False, 8.0)
+
+
+def test_it_stays_unknown_once_the_watch_has_seen_what_there_is(world: World) -> None:
+    tier = _claims(world)
+    _watched_since(START + HOUR)
+    world.hour(held={"vision": 3.0})
+    world.hour(START + HOUR, held={"vision": 2.0}, capacity=4.0, tier=tier)
+    assert compute_hours(now=NOW) == 2
+    assert _told(tier) == ("missing", False, 0.0)
+    assert _told(tier, START + HOUR) == ("complete", True, 4.0)
+
+
+def test_the_hour_in_which_the_watch_began_tells_a_part(world: World) -> None:
+    tier = _claims(world)
+    _watched_since(START + HALF)
+    world.hour(held={"vision": 2.0}, capacity=(0.0, 4.0), tier=tier)
+    compute_hour(START, now=NOW)
+    assert _told(tier)[0] == "partial"
+
+
+def test_a_cluster_without_an_api_server_is_not_taken_to_have_what_another_has(
+    world: World,
+) -> None:
+    tier, east = _claims(world), make_cluster("east")
+    world.hour(held={"vision": 2.0}, capacity=4.0, tier=tier)
+    world.hour(held={}, cluster=east)
+    compute_hour(START, now=NOW)
+    assert _told(tier) == ("complete", True, 4.0)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"resources": ["nvidia.com/gpu"]}, {"valid_from": NOW}],
+    ids=["series tell of it too", "the tier came later"],
+)
+def test_nothing_is_untold_of_a_tier(world: World, rule: dict[str, object]) -> None:
+    tier = _claims(world, **rule)
+    _watched_since(START + HOUR)
+    world.hour(held={"vision": 3.0})
+    compute_hour(START, now=NOW)
+    assert _told(tier)[0] == "complete"
+
+
+def test_where_it_was_watched_that_there_is_none_that_is_known(world: World) -> None:
+    tier = _claims(world)
+    world.hour(held={"vision": 3.0})
+    compute_hour(START, now=NOW)
+    assert _told(tier) == ("complete", True, 0.0)
+
+
+def test_an_hour_is_due_again_when_its_watch_is_written_late(world: World) -> None:
+    WatchSpan.objects.update(end=START + HALF)
+    world.hour(held={"vision": 3.0})
+    assert compute_hours(now=NOW) == 1
+    assert _told(world.gold)[1] is False
+    assert due_hours(now=NOW) == []
+    WatchSpan.objects.update(end=START + HOUR)
+    assert due_hours(now=NOW) == [START]
+    assert compute_hours(now=NOW) == 1
+    assert _told(world.gold)[1] is True
+    assert due_hours(now=NOW) == []
+
+
+def test_a_watch_written_after_days_is_seen_when_all_is_looked_through(world: World) -> None:
+    WatchSpan.objects.update(end=START + HALF)
+    world.hour(held={"vision": 3.0})
+    compute_hours(now=NOW)
+    WatchSpan.objects.update(end=START + HOUR)
+    assert due_hours(now=NOW + DAY) == [START]
+
+
+def test_an_hour_of_which_it_was_not_noted_who_watched_is_due(world: World) -> None:
+    world.hour(held={"vision": 3.0})
+    compute_hours(now=NOW)
+    FairWindow.objects.update(watch="")
+    assert due_hours(now=NOW) == [START]
+
+
+def test_reading_an_hour_takes_as_many_queries_for_many_tiers_and_clusters(
+    world: World, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    _claims(world)
+    for number in range(5):
+        world.hour(held={"vision": 1.0}, cluster=make_cluster(f"east-{number}"))
+    with django_assert_max_num_queries(14):
+        read_hour(Window.hour(START))

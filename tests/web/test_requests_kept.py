@@ -1,0 +1,165 @@
+"""What a person typed, or pressed twice, on the pages of quota requests; and what they read."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.test import Client
+
+from apps.changes import services
+from apps.changes.models import ChangeRequest
+from apps.web.changes.told import evidence_told, preview_told
+from tests.changes.portal import Portal, make_portal, served_portal
+from tests.changes.requests import EVIDENCE, PREVIEW
+from tests.web.pages import text_of
+from tests.web.test_requests_page import SignIn, as_of_now, of, posted
+
+pytestmark = pytest.mark.django_db
+PART = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def quota() -> Portal:
+    """Return a portal whose cluster nobody can ask."""
+    return as_of_now(make_portal(None))
+
+
+@pytest.fixture
+def asked() -> Iterator[Portal]:
+    """Return a portal whose cluster answers."""
+    with served_portal() as portal:
+        yield as_of_now(portal)
+
+
+# ---------------------------------------------------------------- signed out meanwhile
+
+
+def test_who_was_signed_out_while_writing_gets_back_what_was_typed(quota: Portal) -> None:
+    pk = quota.submitted()
+    gone = Client()
+    long = "<b>For the deadline</b>\n" + "x" * 3000
+    for path, typed in (
+        ("/requests/create", posted(reason=long, then="submit")),
+        (f"/requests/{pk}/save", posted(reason=long, version="2")),
+        (f"/requests/{pk}/do/reject", {"text": long, "version": "2"}),
+    ):
+        response = gone.post(path, typed)
+        page = response.content.decode()
+        assert response.status_code == 403
+        assert "no-store" in response["Cache-Control"]
+        assert "You are signed out" in page
+        assert "&lt;b&gt;For the deadline&lt;/b&gt;" in page
+        assert "x" * 3000 in page
+        assert "/sign-in/?next=/requests/" in page
+    assert ChangeRequest.objects.get().version == quota.of(pk).version
+
+
+def test_a_button_without_text_leads_a_signed_out_person_to_the_request(quota: Portal) -> None:
+    pk = quota.submitted()
+    response = Client().post(f"/requests/{pk}/do/take", {"version": "2"})
+    assert response.status_code == 302
+    assert response["Location"] == f"/sign-in/?next=/requests/{pk}/"
+
+
+def test_a_preview_for_who_was_signed_out_leaves_the_form_alone(quota: Portal) -> None:
+    response = Client().post("/requests/create", posted(then="preview"), headers=PART)
+    part = response.content.decode()
+    assert response.status_code == 200
+    assert "<html" not in part
+    assert "You are signed out" in part
+    assert 'name="password"' not in part
+
+
+def test_a_preview_of_a_quota_that_is_gone_says_so(quota: Portal, signed_in: SignIn) -> None:
+    ada = of(quota, signed_in, "ada")
+    quota.see(None)
+    response = ada.post("/requests/create", posted(then="preview"), headers=PART)
+    assert response.status_code == 200
+    assert "does not see" in response.content.decode()
+
+
+def test_a_field_is_described_by_what_is_wrong_with_it(quota: Portal, signed_in: SignIn) -> None:
+    response = of(quota, signed_in, "ada").post("/requests/create", posted(reason="", after=""))
+    page = response.content.decode()
+    for name in ("reason", "after"):
+        assert f'aria-describedby="id_{name}_error"' in page
+        assert page.count(f'id="id_{name}_error"') == 1
+
+
+# ---------------------------------------------------------------- pressed twice
+
+
+def test_a_button_pressed_twice_makes_one_request(asked: Portal, signed_in: SignIn) -> None:
+    ada = of(asked, signed_in, "ada")
+    answers = [ada.post("/requests/create", posted(then="submit")) for _ in range(2)]
+    request = ChangeRequest.objects.get()
+    assert request.state == "submitted"
+    assert [answer.status_code for answer in answers] == [302, 302]
+    assert {answer["Location"] for answer in answers} == {f"/requests/{request.pk}/"}
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def test_what_was_edited_after_it_was_handed_in_is_frozen_anew(
+    asked: Portal, signed_in: SignIn
+) -> None:
+    pk = asked.submitted()
+    first = asked.of(pk).submitted_at
+    asked.wait(days=-1)  # as if it had been handed in a day later than it was edited
+    ada = asked.actor("ada")
+    edited = services.Edited(after="9")
+    services.edit(pk, edited, by=ada, version=asked.of(pk).version, now=asked.now)
+    page = text_of(of(asked, signed_in, "ada"), f"/requests/{pk}/")
+    assert f"Frozen {asked.now:%Y-%m-%d %H:%M}" in page
+    assert first is not None
+    assert f"Frozen {first:%Y-%m-%d %H:%M}" not in page
+
+
+def test_the_card_of_a_review_has_money_pending_and_budget_at_a_glance(
+    asked: Portal, signed_in: SignIn
+) -> None:
+    pk = asked.submitted()
+    page = text_of(of(asked, signed_in, "cleo"), "/review/")
+    for label in ("Idle", "Pending", "Refused before a pod", "Denied", "Budget"):
+        assert f"<dt>{label}</dt>" in page
+    assert "the team has no budget to keep to" in page
+    assert "The team has no budget." in page
+    assert f'href="/requests/{pk}/outlook/#live-title"' in page
+
+
+def told(evidence: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    glance = evidence_told(evidence, ZoneInfo("UTC")).glance
+    return {label: (text, words) for label, text, words in glance}
+
+
+def test_a_budget_and_idle_money_are_said_or_said_not_to_be_known() -> None:
+    money = [{"currency": "USD", "cost": "90", "idle": "12.5", "wasted": "20"}]
+    budget: dict[str, Any] = cast("Any", EVIDENCE)["budgets"][0]
+    glance = told(EVIDENCE | {"money": money, "budgets": [budget | {"burn_rate": "1.2"}, budget]})
+    assert glance["Idle"] == ("20 GPU-h", "of 30 days, worth 12.50 USD")
+    assert glance["Budget"] == (
+        "burn rate 1.2",
+        "the fastest, of those that are known; 1 lands exactly on budget",
+    )
+    assert told(EVIDENCE)["Idle"][1] == "of 30 days; what that cost is not known"
+    assert told(EVIDENCE)["Budget"][0] == "not known"
+    assert told(EVIDENCE | {"budgets": []})["Budget"][0] == "none"
+
+
+def test_promises_over_capacity_are_one_sentence_for_all_tiers() -> None:
+    over: dict[str, Any] = cast("Any", PREVIEW)["promised"][0]
+    promised = [over, over | {"tier": "bronze", "capacity_units": "4"}]
+    found = preview_told(PREVIEW | {"promised": promised}, before="8.0")
+    assert found.warnings == [
+        "More would be promised than there is: 14 of 8 of gold, 14 of 4 of bronze."
+    ]
+
+
+def test_nothing_is_said_to_start_where_it_is_not_known_what_is_used() -> None:
+    found = preview_told(PREVIEW | {"used": None}, before="8")
+    glance = {label: text for label, text, _ in found.glance}
+    assert glance["Would start"] == "not known"
+    assert "starts" not in {grid.id for grid in found.grids}
+    assert "What is used of the quota is not known, nor what would start." in found.notes

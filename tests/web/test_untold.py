@@ -1,0 +1,101 @@
+"""Pages say what nobody could tell of tiers that only claims give out."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, Tier, TierRule, WatchSpan
+from apps.usage.models import TierDay
+from apps.usage.selectors import Untold, untold_tiers
+from tests.factories import BEGINNING, make_cluster, make_model, note_collection
+from tests.web.conftest import DAILY
+from tests.web.pages import text_of
+from tests.web.test_devices_page import words
+
+HOUR = timedelta(hours=1)
+START = datetime(2026, 11, 16, tzinfo=UTC)
+WINDOW = Window(START, START + 24 * HOUR)
+PAGES = ["/", "/tiers/claimed/", "/costs/", "/waste/"]
+
+
+def _tier(name: str = "claimed", **rule: object) -> Tier:
+    tier = Tier.objects.create(name=name, position=9)
+    given = {"sharing": "dra", "device_classes": ["gpu.nvidia.com"], "valid_from": BEGINNING}
+    TierRule.objects.create(tier=tier, position=9, **{**given, **rule})
+    return tier
+
+
+def _seen(tier: Tier, cluster: Cluster, day: datetime) -> None:
+    kind = {"gpu_model": make_model(), "capacity_type": "on-demand"}
+    TierDay.objects.create(tier=tier, cluster=cluster, day=day.date(), **kind)
+
+
+def _read(**values: object) -> list[Untold]:
+    return untold_tiers(WINDOW, visibility=EVERYTHING, **values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def cluster(db: None) -> Cluster:
+    """Return a cluster with six hours of facts, watched since the fourth."""
+    cluster = make_cluster("west")
+    for number in range(6):
+        note_collection(cluster, START + number * HOUR)
+    since = START + 3.5 * HOUR
+    WatchSpan.objects.create(cluster=cluster, start=since, end=START + 30 * HOUR)
+    return cluster
+
+
+def test_hours_before_the_watch_tell_nothing_of_what_claims_give_out(cluster: Cluster) -> None:
+    _tier()
+    assert _read() == [Untold(("claimed",), 3, START + 3.5 * HOUR)]
+    assert _read(tiers=["gold"]) == []
+
+
+def test_where_nobody_ever_watched_no_hour_tells_anything(cluster: Cluster) -> None:
+    _tier()
+    WatchSpan.objects.all().delete()
+    assert _read() == [Untold(("claimed",), 6, None)]
+
+
+def test_tiers_of_which_series_tell_are_told(cluster: Cluster) -> None:
+    _tier(resources=["nvidia.com/gpu"])
+    assert _read() == []
+
+
+def test_a_cluster_that_never_had_them_withholds_nothing(cluster: Cluster) -> None:
+    tier, east = _tier(), make_cluster("east")
+    note_collection(east, START)
+    _seen(tier, cluster, START)
+    assert _read() == [Untold(("claimed",), 3, START + 3.5 * HOUR)]
+
+
+def test_older_facts_show_that_somebody_watched_before_what_is_kept(cluster: Cluster) -> None:
+    _seen(_tier(), cluster, START - 72 * HOUR)
+    assert _read() == []
+
+
+def test_it_takes_four_queries_however_much_there_is(
+    cluster: Cluster, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(4):
+        _seen(_tier(f"claimed-{number}"), make_cluster(f"east-{number}"), START)
+    with django_assert_max_num_queries(4):
+        _read()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_says_that_its_sums_lack_it(path: str, admin: Client) -> None:
+    _tier()
+    WatchSpan.objects.all().delete()
+    said = words(text_of(admin, f"{path}?{DAILY}"))
+    assert "claimed is given out by claims, which only an API server tells of" in said
+    assert ("in no sum and no cost of it" in said) is (path in {"/costs/", "/waste/"})
+
+
+@pytest.mark.parametrize("path", PAGES[:1] + PAGES[2:])
+def test_a_page_says_nothing_where_no_tier_is_of_claims(path: str, admin: Client) -> None:
+    assert "given out by claims" not in text_of(admin, f"{path}?{DAILY}")
