@@ -200,6 +200,7 @@ CELERY_BEAT_SCHEDULE = {
     "revert-due-changes": _every("changes.revert_due", minutes=1),
     "look-for-drift": _every("changes.look_for_drift", minutes=1),
     "expire-changes": _every("changes.expire", hours=1),
+    "check-audit": _every("changes.check_audit", hours=24),
     "gather-notices": _every("operations.gather_notices", minutes=5),
     "deliver-notices": _every("notices.deliver", minutes=1),
     "prune-notices": _every("notices.prune", hours=24),

@@ -22,6 +22,8 @@ class ChangeRequest(models.Model):
 
     `version` grows with every change of the row: who decides says which version was read.
     `authors` are all who wrote or edited it, `approvals` who approved the text as it is.
+    `changed_at` is of the last write of the row; `state_since` and `state_by` are of the last
+    change of `state`, and empty in rows of before these were kept.
     `evidence`, `preview` and `ruling` are frozen at submission. `reverts_at` is when the portal
     takes a raise back by itself (null: never, or no more); `announced` counts what was said of it
     beforehand. `outcome` is the last sentence of the record.
@@ -49,6 +51,8 @@ class ChangeRequest(models.Model):
     created_at = models.DateTimeField()
     changed_at = models.DateTimeField()
     changed_by = models.CharField(max_length=150)
+    state_since = models.DateTimeField(null=True, blank=True)
+    state_by = models.CharField(max_length=150, blank=True)
     submitted_at = models.DateTimeField(null=True, blank=True)
     decided_at = models.DateTimeField(null=True, blank=True)
     applied_at = models.DateTimeField(null=True, blank=True)

@@ -17,7 +17,7 @@ from apps.accounts.permissions import (
     visibility_of,
 )
 from apps.changes.domain.states import Person, Standing, State
-from apps.changes.models import ChangeRequest
+from apps.changes.models import Author, ChangeRequest
 from apps.clusters.models import Cluster
 
 PORTAL = "portal"
@@ -63,8 +63,13 @@ def leads_of(team_id: int) -> frozenset[str]:
 
 
 def is_written_to(cluster: Cluster) -> bool:
-    """Say whether the portal may change a cluster's quotas: by the site's rules and an account."""
-    return not settings.CHANGES_GITOPS_ONLY and bool((cluster.kubernetes or {}).get("writer"))
+    """Say whether the portal may change a cluster's quotas: by the site's rules and an account.
+
+    Nothing is changed in a cluster that is no longer in the catalog.
+    """
+    if settings.CHANGES_GITOPS_ONLY or not cluster.active:
+        return False
+    return bool((cluster.kubernetes or {}).get("writer"))
 
 
 def check_create(actor: Actor, team_id: int) -> None:
@@ -82,11 +87,19 @@ def can_create(actor: Actor, team_id: int) -> bool:
     return True
 
 
-def seen_by(visibility: Visibility) -> Q:
-    """Return which requests a reader may know of: those of teams that they see in detail."""
-    if visibility.everything:
+def seen_by(actor: Actor) -> Q:
+    """Return which requests a reader may know of: those of teams that they see in detail.
+
+    A draft asks for nothing yet: only its authors and its team know of it, whoever else sees
+    everything.
+    """
+    if not actor.visibility.everything:
+        return Q(team__in=actor.visibility.team_ids)
+    if actor.person is None:
         return Q()
-    return Q(team__in=visibility.team_ids)
+    own = Author.objects.filter(username=actor.name).values("request")
+    teams = Membership.objects.filter(username=actor.name).values("team")
+    return ~Q(state=State.DRAFT.value) | Q(pk__in=own) | Q(team__in=teams)
 
 
 def check_comment(actor: Actor, request: ChangeRequest) -> None:

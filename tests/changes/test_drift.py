@@ -41,6 +41,14 @@ def test_another_value_is_drift(now: Shown, kind: Kind, words: str) -> None:
     assert words in found.sentence
 
 
+def test_after_it_was_taken_back_nobody_speaks_of_an_approval() -> None:
+    back = Applied(1, "west", GPU, quantity("6"), NOON, back=True)
+    (found,) = drifts(
+        [applied("8", at=NOON - timedelta(hours=1)), back], {("west", GPU): shown("7")}
+    )
+    assert found.sentence.endswith("it was taken back to 6, the cluster shows 7.")
+
+
 @pytest.mark.parametrize(
     "now",
     [

@@ -11,6 +11,7 @@ from apps.changes import services
 from apps.changes.domain.states import State, TransitionDenied
 from apps.changes.models import Execution
 from apps.changes.services.leases import LEASE
+from apps.changes.services.starting import NotConfirmed
 from apps.clusters.gateways import Doorway, quota_writer
 from apps.clusters.models import Cluster
 from apps.clusters.ports import QuotaWriter, Reply
@@ -55,6 +56,24 @@ def test_who_took_the_limit_over_meanwhile_is_asked_about_before_each_write(mark
         portal.carry_through(pk)
         assert (portal.of(pk).state, portal.api.writes) == (State.IN_REVIEW, 0)
         assert "kubectl (kubectl-edit) set this limit last" in portal.of(pk).outcome
+
+
+def test_who_took_the_limit_over_meanwhile_can_be_agreed_to_and_applied_again() -> None:
+    with served_portal() as portal:
+        pk = portal.started()
+        assert portal.api is not None
+        portal.api.live = quota_owned_by("kubectl-edit")
+        portal.carry_through(pk)
+        request, cleo = portal.of(pk), portal.actor("cleo")
+        assert [one["manager"] for one in request.preview["owners"]] == ["kubectl-edit"]
+        assert "Approve it again and confirm" in request.outcome
+        services.approve(pk, by=cleo, version=request.version, now=portal.now)
+        with pytest.raises(NotConfirmed, match="kubectl-edit"):
+            portal.start(pk, confirmed=[])
+        portal.start(pk, confirmed=["kubectl-edit"])
+        assert portal.carry_through(pk) == "applied"
+        assert portal.live() == "8"
+    assert services.verify().holds
 
 
 @pytest.mark.parametrize("mark", ["none", "prepared", "rehearsed", "sending"])

@@ -10,19 +10,22 @@ from hypothesis import strategies as st
 
 from apps.changes.domain.audit import canonical
 from apps.changes.domain.preview import (
-    Held,
-    Promise,
     Share,
-    TierFigures,
     borrowing,
     cost_ceiling,
     frozen,
     preview,
-    promised,
     time_box,
-    would_start,
+)
+from apps.changes.domain.promises import (
+    Promise,
+    TierFigures,
+    promised,
+    together,
+    told_together,
 )
 from apps.changes.domain.quantities import Quantity, quantity
+from apps.changes.domain.starts import Held, would_start
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SIX, EIGHT, TEN = quantity("6"), quantity("8"), quantity("10")
@@ -56,6 +59,42 @@ def test_promises_are_summed_against_the_capacity(
     found = promised(tier(capacity=capacity), before=SIX, after=EIGHT)
     assert (found.before_units, found.after_units) == (31.0, 33.0)
     assert (found.promised_ratio, found.over) == (ratio, over)
+
+
+PROMISES = (Promise("vision", 6.0, ours=True), Promise("speech", 25.0))
+
+
+def test_what_a_key_of_several_tiers_promises_is_counted_once_against_all_of_them() -> None:
+    tiers = [tier("a100", capacity=20.0), tier("h100", capacity=12.0)]
+    found = together(tiers, PROMISES, before=SIX, after=EIGHT)
+    assert found is not None
+    assert (found.before_units, found.after_units, found.capacity_units) == (31.0, 33.0, 32.0)
+    assert (found.over, found.was_over, found.crosses) == (True, False, True)
+    assert told_together(found, tiers=2, things="GPUs") == (
+        "33 of 32 GPUs of all 2 tiers that this key reaches would be promised (103 %); "
+        "before 31 (97 %)."
+    )
+    assert [promised(one, before=SIX, after=EIGHT).crosses for one in tiers] == [False, False], (
+        "each alone was over before, and is no news"
+    )
+
+
+def test_together_of_one_tier_is_that_tier() -> None:
+    alone, all_of_it = tier(), together([tier()], PROMISES, before=SIX, after=EIGHT)
+    own = promised(alone, before=SIX, after=EIGHT)
+    assert all_of_it is not None
+    assert (all_of_it.after_units, all_of_it.promised_ratio) == (
+        own.after_units,
+        own.promised_ratio,
+    )
+
+
+def test_without_all_capacities_there_is_no_figure_of_all_tiers() -> None:
+    found = together([tier(), tier("new", capacity=None)], PROMISES, before=SIX, after=EIGHT)
+    assert found is not None
+    assert (found.capacity_units, found.promised_ratio, found.over) == (None, None, False)
+    assert "not known" in told_together(found, tiers=2, things="GPUs")
+    assert together([], PROMISES, before=SIX, after=EIGHT) is None
 
 
 def test_a_raise_takes_the_cards_that_others_borrowed() -> None:
@@ -155,6 +194,27 @@ def test_all_quotas_have_to_let_a_pod_through(
     assert (found.admitted, found.free, found.left) == (admitted, None, 4 - admitted)
 
 
+def test_what_is_let_through_whole_is_let_through_whole_or_not_at_all() -> None:
+    gang = Held("gang", "gang", 1.0, 5, NOON - timedelta(hours=9), whole=True)
+    small = held("small", 1, 3, hours=1)
+    found = would_start([gang, small], used=SIX, after=TEN, free_units=3)
+    assert [(s.name, s.admitted, s.free, s.left) for s in found] == [
+        ("gang", 0, 0, 5),
+        ("small", 3, 3, 0),
+    ]
+    (first, _) = would_start([gang, small], used=SIX, after=quantity("11"), free_units=3)
+    assert (first.admitted, first.free, first.left) == (5, 3, 0)
+
+
+def test_in_a_strict_queue_nothing_passes_what_waits_in_front() -> None:
+    large, small = held("large", 8, 1, hours=1), held("small", 1, 1, hours=9)
+    first = Held("first", "first", 9.0, 1, NOON, priority=5)
+    found = would_start([small, large], used=SIX, after=TEN, free_units=9, strict=True)
+    assert [(s.name, s.admitted) for s in found] == [("small", 1), ("large", 0)]
+    found = would_start([small, first], used=SIX, after=TEN, free_units=9, strict=True)
+    assert [(s.name, s.admitted) for s in found] == [("first", 0), ("small", 0)]
+
+
 def test_work_that_asks_for_nothing_of_it_is_left_out() -> None:
     assert would_start([held("cpu", 0, 4, hours=1)], used=SIX, after=TEN, free_units=None) == []
 
@@ -210,6 +270,7 @@ def test_the_whole_preview_is_frozen_as_the_audit_can_hold_it() -> None:
         before=SIX,
         after=EIGHT,
         used=SIX,
+        promises=PROMISES,
         held=[held("job", 1, 4, hours=1)],
         shares=[Share("ours", 6, 6), Share("b", 25, 0.1 + 0.2)],
         ours="ours",
@@ -217,6 +278,8 @@ def test_the_whole_preview_is_frozen_as_the_audit_can_hold_it() -> None:
     kept = json.loads(canonical(frozen(found)))
     assert kept["promised"][0]["after_units"] == "33"
     assert kept["promised"][0]["over"] is True
+    assert kept["together"]["after_units"] == "33"
+    assert kept["together"]["was_over"] is False
     assert kept["borrowing"][0]["name"] == "b"
     assert kept["cost_per_month_most"] == "4467.6"
     assert kept["starts"] == [{"name": "job", "admitted": 2, "free": 2, "left": 2}]

@@ -96,7 +96,6 @@ def test_a_raise_of_one_gpu_is_not_one_of_gpus() -> None:
         gpus=1.0,
         promised_gpus_after=1.0,
         fair_share_gpus=1.0,
-        budget_burn_rate=None,
         no_budget=True,
         cost_per_month=None,
         currency="USD",
@@ -106,4 +105,4 @@ def test_a_raise_of_one_gpu_is_not_one_of_gpus() -> None:
     )
     said = [one.sentence for one in ruling(facts, Rules(two_from_gpus=1.0), decrease=False).checks]
     assert not [sentence for sentence in said if "1 GPUs" in sentence]
-    assert "1 GPU: from 1 on two decide." in said
+    assert "A raise of 1 GPU: from 1 on two decide." in said

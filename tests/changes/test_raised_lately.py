@@ -23,6 +23,7 @@ SMALL = Facts(
     promised_gpus_after=8.0,
     fair_share_gpus=100.0,
     no_budget=True,
+    dry_run=True,
     cost_per_month=Decimal(1000),
     currency="USD",
 )
@@ -91,7 +92,8 @@ def test_many_small_raises_are_a_large_one_to_the_rule() -> None:
     assert not found.by_rule
     small = next(check for check in found.checks if check.name == "small")
     assert small.sentence == (
-        "2 GPUs, 2.5 with the team's raises of the 30 days before, more than 2."
+        "A raise of 2 GPUs, 2.5 with the team's raises of the 30 days before: not a small one "
+        "(2 at most)."
     )
     assert not ruling(replace(SMALL, lately=Lately(None)), ON, decrease=False).by_rule
 

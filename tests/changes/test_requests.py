@@ -115,7 +115,7 @@ def test_the_first_of_two_editors_wins_and_the_other_is_told(portal: Portal) -> 
     assert portal.of(pk).authors == ["ada", "ben"]
     with pytest.raises(services.Conflict):
         services.submit(pk, by=ada, version=read, now=portal.now)
-    with pytest.raises(TransitionDenied):
+    with pytest.raises(services.UnknownRequest):
         services.edit(pk, services.Edited(after="9"), by=cleo, version=2, now=portal.now)
 
 
@@ -234,14 +234,14 @@ def test_a_request_may_be_given_back_to_the_queue(portal: Portal) -> None:
 
 
 def test_comments_are_for_the_team_and_admins_and_change_no_version(portal: Portal) -> None:
-    pk = portal.draft()
+    pk = portal.submitted()
     for who in ("ada", "ben", "cleo"):
         services.comment(pk, "Hello.", by=portal.actor(who), now=portal.now)
     with pytest.raises(NotAllowed):
         services.comment(pk, "Hello.", by=portal.actor("finn"), now=portal.now)
     with pytest.raises(services.UnknownRequest):
         services.comment(pk, "Hello.", by=portal.actor("dan"), now=portal.now)
-    assert portal.of(pk).version == 1
+    assert portal.of(pk).version == 2
     assert AuditEntry.objects.filter(action="comment").count() == 3
 
 
@@ -294,7 +294,8 @@ def test_a_decrease_below_what_is_in_use_waits_for_people() -> None:
         pk = portal.submitted(after="4")
         assert portal.of(pk).state == State.SUBMITTED
         held = {one["name"]: one["holds"] for one in portal.of(pk).ruling["checks"]}
-        assert held == {"rule": True, "own": True, "in use": False, "owner": False}
+        assert held == {"rule": True, "own": True, "in use": False, "owner": False, "dry run": True}
+        assert portal.of(pk).ruling["decides"] == "in use"
 
 
 def test_nothing_approves_itself_by_default() -> None:

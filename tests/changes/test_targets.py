@@ -14,6 +14,7 @@ from apps.changes.domain.targets import (
     check_change,
     reachable_tiers,
     target_of,
+    wanted_amount,
 )
 from apps.clusters.domain.tiers import Sharing, TierRule
 
@@ -134,6 +135,28 @@ def test_an_amount_that_the_target_cannot_hold_is_refused(
 ) -> None:
     with pytest.raises(TargetRefused, match=words):
         amount_for(target, written)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        pytest.param("0.5", "0.5 is not a whole number", id="a fraction"),
+        pytest.param("1500m", "1500m is not a whole number", id="thousandths"),
+        pytest.param("8Ki", "8Ki is 8192 units", id="a suffix of memory"),
+        pytest.param("2000m", "2000m is 2 units", id="whole in thousandths"),
+        pytest.param(str(2**53 + 1), "more than any cluster", id="more than JSON holds"),
+    ],
+)
+def test_only_whole_units_in_plain_digits_are_asked_for(written: str, words: str) -> None:
+    for resource in (GPU, "requests.nvidia.com/mig-1g.10gb", "requests.nvidia.com/gpu.shared"):
+        with pytest.raises(TargetRefused, match=words) as refused:
+            wanted_amount(QuotaKey("vision", "gpu", resource), written)
+        assert refused.value.fix == "Write whole units in plain digits, as 8."
+
+
+@pytest.mark.parametrize("written", [" 8 ", "8.0", 8, "+8", "08"])
+def test_a_whole_number_is_one_however_it_is_written(written: object) -> None:
+    assert wanted_amount(QUOTA, written) == quantity("8")
 
 
 def test_a_change_to_the_same_amount_is_none() -> None:

@@ -76,8 +76,8 @@ def committed(portal: Portal) -> int:
         pytest.param(8, State.APPLIED, "The cluster shows 8, by commit.", id="committed"),
         pytest.param(6, State.APPLYING, "", id="not yet"),
         pytest.param(7, State.IN_REVIEW, "neither 6 that was reviewed nor 8", id="another"),
-        pytest.param("", State.FAILED, "no longer has this limit", id="key removed"),
-        pytest.param(None, State.FAILED, "no longer has the quota", id="deleted"),
+        pytest.param("", State.APPLYING, "", id="key removed just now"),
+        pytest.param(None, State.APPLYING, "", id="deleted just now"),
     ],
 )
 def test_the_portal_watches_until_the_cluster_shows_a_commit(
@@ -93,6 +93,42 @@ def test_the_portal_watches_until_the_cluster_shows_a_commit(
         assert portal.api is not None
         assert portal.api.writes == 0
         assert portal.carry_out(pk) == "", "no worker writes in GitOps mode"
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        pytest.param("", "no longer has this limit", id="key removed"),
+        pytest.param(None, "no longer has the quota", id="deleted"),
+    ],
+)
+def test_a_limit_that_stays_away_ends_the_wait_for_its_commit(
+    seen: float | str | None, words: str
+) -> None:
+    with served_portal() as portal:
+        pk = committed(portal)
+        portal.wait(minutes=5)
+        portal.see(seen)
+        portal.wait(minutes=9)
+        portal.watched()
+        assert services.watch_gitops(now=portal.now) == 0
+        portal.wait(minutes=2)
+        portal.watched()
+        services.watch_gitops(now=portal.now)
+        assert portal.of(pk).state == State.FAILED
+        assert words in portal.of(pk).outcome
+
+
+def test_a_tool_may_delete_a_quota_and_make_it_anew() -> None:
+    with served_portal() as portal:
+        pk = committed(portal)
+        portal.wait(minutes=5)
+        portal.see(None)
+        services.watch_gitops(now=portal.now)
+        portal.wait(minutes=3)
+        portal.see(8)
+        assert services.watch_gitops(now=portal.now) == 1
+        assert portal.of(pk).state == State.APPLIED
 
 
 def test_what_was_seen_before_the_order_decides_nothing() -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -77,9 +77,12 @@ def _check_exact(value: object) -> None:
             _check_exact(item)
 
 
+_DIGESTED: Final = tuple(one.name for one in fields(Entry) if one.name != "digest")
+
+
 def digest_of(entry: Entry) -> str:
     """Return the SHA-256 of an entry over everything but its own digest, as hex."""
-    content = {name: value for name, value in asdict(entry).items() if name != "digest"}
+    content = {name: getattr(entry, name) for name in _DIGESTED}
     return hashlib.sha256(canonical(content)).hexdigest()
 
 

@@ -75,7 +75,8 @@ class Decision:
 
     `written`: our own write is behind the end, not somebody else's of the same value.
     `drifted`: applied, and changed by somebody since. `refusal` is to be kept with the record: the
-    server has said a plain no to the patch, so that it is not sent again.
+    server has said a plain no to the patch, so that it is not sent again. `unconfirmed`: it ends
+    because another tool owns the limit, and nobody agreed to take it over.
     """
 
     do: Do
@@ -83,6 +84,7 @@ class Decision:
     written: bool = False
     drifted: bool = False
     refusal: str = ""
+    unconfirmed: bool = False
 
 
 def decide(

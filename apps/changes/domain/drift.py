@@ -17,13 +17,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A change that took effect at `at` and left `amount`: applied, or reverted to what was."""
+    """A change that took effect at `at` and left `amount`: applied, or (`back`) taken back."""
 
     request_id: int
     cluster: str
     target: Target
     amount: Quantity
     at: datetime
+    back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ def _drift(change: Applied, now: Shown) -> Drift:
         kind, what = Kind.KEY_GONE, "no longer has this limit"
     else:
         kind, what = Kind.OBJECT_GONE, f"no longer has the {change.target.source}"
+    was = (
+        f"it was taken back to {change.amount}" if change.back else f"{change.amount} was approved"
+    )
     return Drift(
         request_id=change.request_id,
         cluster=change.cluster,
@@ -88,5 +92,5 @@ def _drift(change: Applied, now: Shown) -> Drift:
         kind=kind,
         approved=change.amount,
         live=now.amount,
-        sentence=f"{change.target}: {change.amount} was approved, the cluster {what}.",
+        sentence=f"{change.target}: {was}, the cluster {what}.",
     )

@@ -113,3 +113,17 @@ def _owns(fields: object, path: Sequence[str]) -> bool:
         for name, child in fields.items()
         if name == path[0] or (path[0] == ANY_ITEM and name.startswith(("k:", "i:")))
     )
+
+
+def told_owners(owners: Sequence[OtherOwner]) -> list[dict[str, str | bool]]:
+    """Return owners as JSON values, as a preview has them."""
+    return [
+        {
+            "manager": one.manager,
+            "tool": one.tool.value,
+            "applies": one.applies,
+            "reverts": one.reverts,
+            "advice": one.advice,
+        }
+        for one in owners
+    ]

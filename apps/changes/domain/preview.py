@@ -10,70 +10,19 @@ from decimal import Decimal
 from math import fsum
 from typing import Final
 
+from apps.changes.domain.promises import (
+    Promise,
+    Promised,
+    TierFigures,
+    promised,
+    sum_known,
+    together,
+    told_together,
+)
 from apps.changes.domain.quantities import Quantity
+from apps.changes.domain.starts import Held, Start, would_start
 
 HOURS_PER_MONTH: Final = 730
-EPSILON: Final = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """A quota as observed that can reach a tier; `ours`: the one that is to be changed."""
-
-    owner: str
-    units: float
-    ours: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TierFigures:
-    """What there is of a tier that the key can reach, for its resource.
-
-    `capacity_units` is None where it is not known, `free_units` too. `weight` is GPU-equivalents
-    per unit; `price_per_gpu_hour` None where there is no price.
-    """
-
-    tier: str
-    capacity_units: float | None
-    free_units: float | None
-    weight: float
-    price_per_gpu_hour: Decimal | None = None
-    promises: Sequence[Promise] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Promised:
-    """Σ quota of a tier before and after, in units, against its capacity.
-
-    A key that reaches several tiers is counted whole in each: any of them may get all of it.
-    `promised_ratio` is Σ after ÷ capacity; None where that is 0 or not known.
-    """
-
-    tier: str
-    before_units: float
-    after_units: float
-    capacity_units: float | None
-    promised_ratio: float | None
-
-    @property
-    def over(self) -> bool:
-        """Whether more is promised afterwards than there is."""
-        return self.capacity_units is not None and (
-            self.after_units > self.capacity_units + EPSILON
-        )
-
-
-def promised(tier: TierFigures, *, before: Quantity, after: Quantity) -> Promised:
-    """Return Σ quota of one tier with `after` in the place of `before`."""
-    others = fsum(p.units for p in tier.promises if not p.ours)
-    total = others + float(after.units)
-    return Promised(
-        tier=tier.tier,
-        before_units=others + float(before.units),
-        after_units=total,
-        capacity_units=tier.capacity_units,
-        promised_ratio=total / tier.capacity_units if tier.capacity_units else None,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,65 +131,6 @@ def cost_ceiling(tiers: Sequence[TierFigures], *, before: Quantity, after: Quant
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Work that this very key holds back: `pods` not made for it, `units` each of its resource.
-
-    `other_headroom` is the least headroom, in units of the same resource, of the other quotas that
-    also count it; None: there is no other. `since` is when it began to wait.
-    """
-
-    uid: str
-    name: str
-    units: float
-    pods: int
-    since: datetime
-    other_headroom: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How many pods of a workload would be made at once, and how many of these find a free GPU.
-
-    `free` is None where it is not known what is free. `left` pods would still be refused.
-    """
-
-    uid: str
-    name: str
-    admitted: int
-    free: int | None
-    left: int
-
-
-def would_start(
-    held: Sequence[Held], *, used: Quantity, after: Quantity, free_units: float | None
-) -> list[Start]:
-    """Return what the new limit lets through, longest waiting first.
-
-    Quota refuses pod by pod and keeps no queue: what is too large is passed over and smaller work
-    behind it goes through. Which of several is first in truth depends on whose controller tries
-    again first. A pod that is let through still waits where no GPU is free.
-    """
-    headroom, free = float((after - used).units), free_units
-    starts = []
-    for work in sorted(held, key=lambda work: (work.since, work.uid)):
-        if work.units <= 0:
-            continue
-        room = headroom if work.other_headroom is None else min(headroom, work.other_headroom)
-        admitted = min(work.pods, _pods(room, work.units))
-        headroom -= admitted * work.units
-        placed = None
-        if free is not None:
-            placed = min(admitted, _pods(free, work.units))
-            free -= placed * work.units
-        starts.append(Start(work.uid, work.name, admitted, placed, work.pods - admitted))
-    return starts
-
-
-def _pods(room: float, units: float) -> int:
-    return max(0, int((room + EPSILON) / units))
-
-
-@dataclass(frozen=True, slots=True)
 class TimeBox:
     """When a raise with an end goes back, and when that is announced."""
 
@@ -272,13 +162,18 @@ def time_box(
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """All that the form, the review page and the audit show of a change before it is made."""
+    """All that the form, the review page and the audit show of a change before it is made.
+
+    `together` is what all tiers that the key reaches promise; `things` are what units count.
+    """
 
     promised: tuple[Promised, ...]
+    together: Promised | None
     borrowing: tuple[Room, ...]
     ceiling: Ceiling
     starts: tuple[Start, ...]
     unreached: str = ""
+    things: str = "units"
 
 
 def preview(
@@ -287,43 +182,37 @@ def preview(
     before: Quantity,
     after: Quantity,
     used: Quantity,
+    promises: Sequence[Promise] = (),
     held: Sequence[Held] = (),
+    strict: bool = False,
     shares: Sequence[Share] = (),
     ours: str = "",
+    things: str = "units",
 ) -> Preview:
-    """Return the whole preview. With no tier that the key reaches, `unreached` says so."""
-    capacity = _sum_known([t.capacity_units for t in tiers])
-    free = _sum_known([t.free_units for t in tiers])
+    """Return the whole preview. With no tier that the key reaches, `unreached` says so.
+
+    `promises` are of all its tiers, each quota once.
+    """
+    capacity = sum_known([t.capacity_units for t in tiers])
+    free = sum_known([t.free_units for t in tiers])
     return Preview(
         promised=tuple(promised(t, before=before, after=after) for t in tiers),
+        together=together(tiers, promises, before=before, after=after),
         borrowing=tuple(borrowing(shares, ours, after=float(after.units), capacity=capacity))
         if shares
         else (),
         ceiling=cost_ceiling(tiers, before=before, after=after),
-        starts=tuple(would_start(held, used=used, after=after, free_units=free)),
+        starts=tuple(would_start(held, used=used, after=after, free_units=free, strict=strict)),
         unreached="" if tiers else "No tier has GPUs that this key counts.",
+        things=things,
     )
-
-
-def _sum_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fsum(known) if values and len(known) == len(values) else None
 
 
 def frozen(preview_rows: Preview) -> Mapping[str, object]:
     """Return the preview as JSON values without floats, to be kept with the request."""
     return {
-        "promised": [
-            {
-                "tier": p.tier,
-                "before_units": _exact(p.before_units),
-                "after_units": _exact(p.after_units),
-                "capacity_units": _exact(p.capacity_units),
-                "promised_ratio": _exact(p.promised_ratio),
-                "over": p.over,
-            }
-            for p in preview_rows.promised
-        ],
+        "promised": [{"tier": p.tier, **_promise(p)} for p in preview_rows.promised],
+        "together": _together(preview_rows),
         "borrowing": [
             {
                 "name": r.name,
@@ -343,6 +232,27 @@ def frozen(preview_rows: Preview) -> Mapping[str, object]:
             for s in preview_rows.starts
         ],
         "unreached": preview_rows.unreached,
+    }
+
+
+def _together(preview_rows: Preview) -> dict[str, object] | None:
+    found = preview_rows.together
+    if found is None:
+        return None
+    sentence = told_together(found, tiers=len(preview_rows.promised), things=preview_rows.things)
+    return {**_promise(found), "sentence": sentence}
+
+
+def _promise(found: Promised) -> dict[str, object]:
+    return {
+        "before_units": _exact(found.before_units),
+        "after_units": _exact(found.after_units),
+        "capacity_units": _exact(found.capacity_units),
+        "promised_ratio": _exact(found.promised_ratio),
+        "before_ratio": _exact(found.before_ratio),
+        "over": found.over,
+        "was_over": found.was_over,
+        "crosses": found.crosses,
     }
 
 

@@ -28,7 +28,8 @@ _FACTORS: Final = {
     "Ei": Decimal(2**60),
 }
 _LONGEST: Final = 40
-_MOST: Final = 2**63 - 1
+MOST: Final = 2**63 - 1
+"""The most units that Kubernetes keeps."""
 
 
 class NotAQuantity(ValueError):
@@ -79,7 +80,7 @@ def quantity(written: object) -> Quantity:
     if match is None:
         raise NotAQuantity(f"{text[:_LONGEST]!r} is not a quantity such as 8 or 1500m")
     nanos = Decimal(match["number"]) * _factor(match) * _NANOS_IN_ONE
-    if abs(nanos) > _MOST * _NANOS_IN_ONE:
+    if abs(nanos) > MOST * _NANOS_IN_ONE:
         raise NotAQuantity(f"{text} is more than Kubernetes can hold")
     if nanos != int(nanos):
         raise NotAQuantity(f"{text} is finer than Kubernetes can hold")

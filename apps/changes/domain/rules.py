@@ -40,6 +40,33 @@ class Lately:
 
 
 LATELY_DAYS: Final = 30
+HOURS_PER_MONTH: Final = 730
+GPU_HOURS: Final = "gpu_hours"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A budget of the team in its running period; `unit` is gpu_hours or a currency.
+
+    `burn_rate` 1.0 lands exactly on the allowance, None before the first closed hour. `hours` is
+    how long the period is, `hours_left` what is left of it.
+    """
+
+    unit: str
+    period: str
+    allowance: Decimal
+    used: Decimal
+    burn_rate: float | None
+    hours: float
+    hours_left: float
+
+    @property
+    def expected(self) -> Decimal | None:
+        """What is used at the end of the period if it goes on as it went so far."""
+        if self.burn_rate is None or self.hours <= 0:
+            return None
+        pace = Decimal(str(self.burn_rate * self.hours_left / self.hours))
+        return self.used + self.allowance * pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,53 +74,68 @@ class Facts:
     """What is known of a request when it is submitted; None is not known.
 
     `gpus` is the change in GPU-equivalents of the tier that weighs most, negative for a decrease.
-    `promised_gpus_after` is what all quotas of the team promise it in the tiers that the key
-    reaches, with the change; it is held against `fair_share_gpus` (mean of the last 30 days).
+    `promised_gpus_after` is what all quotas of `team` promise it in the `tiers` that the key
+    reaches, with the change; it is held against `fair_share_gpus` (mean of the last 30 days) of
+    all these tiers together.
     `shared`: several teams hold under the limit, so that one of them cannot ask for all.
-    `cost_per_month` is in `currency`.
-    `budget_burn_rate` 1.0 lands exactly on budget; a team without a budget has `no_budget`.
+    `cost_per_month` is in `currency`. A team without `budgets` has `no_budget`.
     `used_above_new_limit`: more is in use now than the new limit. `foreign_owner`: another tool
-    owns the field. `lately` are the raises that this one comes on top of.
+    owns the field. `dry_run` is what the cluster said of the change. `lately` are the
+    raises that this one comes on top of.
     """
 
     gpus: float | None
     promised_gpus_after: float | None = None
     fair_share_gpus: float | None = None
-    budget_burn_rate: float | None = None
+    budgets: tuple[Budget, ...] = ()
     no_budget: bool = False
     cost_per_month: Decimal | None = None
     currency: str = ""
     shared: bool = False
     used_above_new_limit: bool = False
     foreign_owner: bool = False
+    dry_run: bool | None = None
+    team: str = "the team"
+    tiers: tuple[str, ...] = ()
     lately: Lately = Lately()
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition, whether it holds, and the sentence with its figures."""
+    """One condition, whether it holds (None: not known), and the sentence with its figures."""
 
     name: str
-    holds: bool
+    holds: bool | None
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """Whether the request approves itself, how many people it needs else, and why."""
+    """Whether the request approves itself, how many people it needs else, and why.
+
+    The first of the `checks` is the one that decides: why two people have to, or what keeps a
+    rule from approving it.
+    """
 
     by_rule: bool
     approvals_needed: int
     checks: tuple[Check, ...]
+
+    @property
+    def decides(self) -> str:
+        """The name of the check that decides."""
+        return self.checks[0].name
 
 
 def ruling(facts: Facts, rules: Rules, *, decrease: bool) -> Ruling:
     """Decide by rule. What is not known never speaks for a request."""
     checks = _of_decrease(facts, rules) if decrease else _of_raise(facts, rules)
     two = None if decrease else _two_people(facts, rules)
-    by_rule = all(check.holds for check in checks) and two is None
-    needed = 2 if two is not None else 1
-    return Ruling(by_rule, needed, (*checks, *([two] if two else [])))
+    by_rule = all(check.holds is True for check in checks) and two is None
+    if two is not None:
+        return Ruling(by_rule, 2, (two, *checks))
+    against = next((check for check in checks if check.holds is not True), checks[0])
+    return Ruling(by_rule, 1, (against, *(check for check in checks if check is not against)))
 
 
 def _of_decrease(facts: Facts, rules: Rules) -> tuple[Check, ...]:
@@ -105,6 +147,7 @@ def _of_decrease(facts: Facts, rules: Rules) -> tuple[Check, ...]:
         _own(facts),
         Check("in use", not above, f"{used}."),
         _owner(facts),
+        _dry_run(facts),
     )
 
 
@@ -117,6 +160,7 @@ def _of_raise(facts: Facts, rules: Rules) -> tuple[Check, ...]:
         _within_share(facts),
         _within_budget(facts),
         _owner(facts),
+        _dry_run(facts),
     )
 
 
@@ -126,19 +170,27 @@ def _own(facts: Facts) -> Check:
     return Check("own", not facts.shared, text)
 
 
+def _dry_run(facts: Facts) -> Check:
+    text = {
+        True: "The cluster would take the change.",
+        False: "The cluster refuses the change.",
+        None: "Whether the cluster would take the change is not known.",
+    }[facts.dry_run]
+    return Check("dry run", facts.dry_run, text)
+
+
 def _small(facts: Facts, rules: Rules) -> Check:
     if facts.gpus is None:
-        return Check(
-            "small", holds=False, sentence="How many GPUs the raise is worth is not known."
-        )
+        text = "How many GPUs the raise is worth is not known."
+        return Check("small", holds=None, sentence=text)
     total = _with(facts.gpus, facts.lately.by_rule_gpus)
     if total is None:
         text = "How much rules let the team have lately is not known."
-        return Check("small", holds=False, sentence=text)
+        return Check("small", holds=None, sentence=text)
     holds = total <= rules.most_gpus_by_rule
-    sign = "at most" if holds else "more than"
-    size = _size(facts.gpus, total)
-    return Check("small", holds, f"{size}, {sign} {_figure(rules.most_gpus_by_rule)}.")
+    most = f"{_figure(rules.most_gpus_by_rule)} at most"
+    is_small = f"small ({most})" if holds else f"not a small one ({most})"
+    return Check("small", holds, f"A raise of {_size(facts.gpus, total)}: {is_small}.")
 
 
 def _with(own: float | None, before: float | None) -> float | None:
@@ -156,22 +208,58 @@ def _size(gpus: float, total: float) -> str:
 def _within_share(facts: Facts) -> Check:
     after, share = facts.promised_gpus_after, facts.fair_share_gpus
     if after is None or share is None:
-        return Check("fair share", holds=False, sentence="The team's fair share is not known.")
+        text = f"The fair share of {facts.team} {_in(facts.tiers)} is not known."
+        if share is not None:
+            text = f"What all quotas of {facts.team} promise {_in(facts.tiers)} is not known."
+        return Check("fair share", holds=None, sentence=text)
     holds = after <= share
-    sign = "within" if holds else "above"
-    gpus = counted(_figure(after), "GPU")
-    text = f"{gpus} promised afterwards, {sign} the fair share of {_figure(share)}."
+    text = (
+        f"All quotas of {facts.team} together would promise {counted(_figure(after), 'GPU')} "
+        f"{_in(facts.tiers)}: {'within' if holds else 'above'} its fair share there, "
+        f"{counted(_figure(share), 'GPU')} on average of {LATELY_DAYS} days."
+    )
     return Check("fair share", holds, text)
 
 
+def _in(tiers: tuple[str, ...]) -> str:
+    if len(tiers) == 1:
+        return f"in {tiers[0]}"
+    return f"in the {len(tiers)} tiers that the key reaches" if tiers else "where the key reaches"
+
+
 def _within_budget(facts: Facts) -> Check:
+    """Hold what the raise costs at most until the period ends against what is left till then."""
     if facts.no_budget:
         return Check("budget", holds=True, sentence="The team has no budget to keep to.")
-    rate = facts.budget_burn_rate
-    if rate is None:
-        return Check("budget", holds=False, sentence="The budget's burn rate is not known yet.")
-    sign = "within" if rate <= 1.0 else "over"
-    return Check("budget", rate <= 1.0, f"Burn rate {rate:.2f}, {sign} budget.")
+    found = [(one, one.expected, _ceiling(one, facts)) for one in facts.budgets]
+    known = [(one, e, c) for one, e, c in found if e is not None and c is not None]
+    over = [(one, e, c) for one, e, c in known if e + c > one.allowance]
+    if over:
+        return Check("budget", holds=False, sentence=_budget_text(*over[0], holds=False))
+    if not known or len(known) < len(found):
+        text = "How the budget stands at its end, with this raise, is not known yet."
+        return Check("budget", holds=None, sentence=text)
+    tightest = min(known, key=lambda b: b[0].allowance - b[1] - b[2])
+    return Check("budget", holds=True, sentence=_budget_text(*tightest, holds=True))
+
+
+def _ceiling(budget: Budget, facts: Facts) -> Decimal | None:
+    """Return what the raise takes of a budget if all of it is held until the period ends."""
+    hours = Decimal(str(budget.hours_left))
+    if budget.unit == GPU_HOURS:
+        return None if facts.gpus is None else Decimal(str(facts.gpus)) * hours
+    if facts.cost_per_month is None or facts.currency != budget.unit:
+        return None
+    return facts.cost_per_month / HOURS_PER_MONTH * hours
+
+
+def _budget_text(budget: Budget, expected: Decimal, ceiling: Decimal, *, holds: bool) -> str:
+    unit = "GPU-hours" if budget.unit == GPU_HOURS else budget.unit
+    return (
+        f"By the end of the {budget.period} {expected:,.0f} of {budget.allowance:,.0f} {unit} are "
+        f"used at the present pace, and at most {ceiling:,.0f} more by this raise: "
+        f"{'within' if holds else 'over'} budget."
+    )
 
 
 def _owner(facts: Facts) -> Check:
@@ -189,7 +277,7 @@ def _two_people(facts: Facts, rules: Rules) -> Check | None:
             return Check("two people", holds=True, sentence="Its size is not known: two decide.")
         if total >= rules.two_from_gpus:
             size = _size(facts.gpus, total)
-            text = f"{size}: from {_figure(rules.two_from_gpus)} on two decide."
+            text = f"A raise of {size}: from {_figure(rules.two_from_gpus)} on two decide."
             return Check("two people", holds=True, sentence=text)
     if rules.two_from_cost is not None:
         return _two_for_cost(facts, rules, rules.two_from_cost)
@@ -206,7 +294,8 @@ def _two_for_cost(facts: Facts, rules: Rules, least: Decimal) -> Check | None:
     size = f"{own:,.2f} {rules.currency} a month"
     if before:
         size += f", {total:,.2f} with the team's raises of the {LATELY_DAYS} days before"
-    return Check("two people", holds=True, sentence=f"{size}: from {least:,.2f} on two decide.")
+    text = f"A raise of up to {size}: from {least:,.2f} on two decide."
+    return Check("two people", holds=True, sentence=text)
 
 
 def _figure(gpus: float) -> str:

@@ -1,5 +1,6 @@
 """What a request is about: one key of a ResourceQuota, or one cell of a Kueue or Volcano queue."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,9 @@ REQUESTS: Final = "requests."
 LIMITS: Final = "limits."
 DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+MOST_UNITS: Final = 2**53
+"""Up to here every whole number is exact for whoever reads JSON."""
+_PLAIN: Final = re.compile(r"\+?[0-9]+(\.0*)?")
 
 
 class Source(StrEnum):
@@ -175,8 +179,30 @@ def check_key(key: str, *, named: Collection[str] = ()) -> None:
     raise TargetRefused(f"{key} is not a key for GPUs; only those are changed here.")
 
 
+def wanted_amount(target: Target, written: object) -> Quantity:
+    """Return the amount that a person asks for: whole units, written as plain digits.
+
+    GPUs, MIG devices and shares are extended resources: a pod never gets a part of one, whatever
+    a limit says. `8Ki` is an amount to Kubernetes, and here most likely a slip of the pen. Above
+    2^53 readers of JSON lose units. Raises TargetRefused.
+    """
+    amount = amount_for(target, written)
+    plain = "Write whole units in plain digits, as 8."
+    if not amount.whole:
+        raise TargetRefused(
+            f"{written} is not a whole number: Kubernetes gives out {target.resource} in whole "
+            "units only.",
+            fix=plain,
+        )
+    if not _PLAIN.fullmatch(str(written).strip()):
+        raise TargetRefused(f"{written} is {amount} units: is that what is meant?", fix=plain)
+    if amount.units > MOST_UNITS:
+        raise TargetRefused(f"{amount} is more than any cluster has.", fix=plain)
+    return amount
+
+
 def amount_for(target: Target, written: object) -> Quantity:
-    """Return the amount that a person asks for, checked for what the target can hold.
+    """Return an amount that a target has, as a person or a program writes it.
 
     A ResourceQuota holds fractions (it enforces them as numbers); Kueue rounds them up and a
     queue of Volcano has no use for them. Raises TargetRefused.

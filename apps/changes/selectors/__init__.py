@@ -7,6 +7,7 @@ from apps.changes.selectors.audit import (
     audit_rows,
     audit_since,
 )
+from apps.changes.selectors.audit_checks import AuditChecked, last_audit_check
 from apps.changes.selectors.requests import (
     EVERY_REQUEST,
     drift_rows,
@@ -28,11 +29,13 @@ from apps.changes.selectors.rows import (
     ReviewRow,
     Which,
 )
+from apps.changes.selectors.turns import Turns, turns_of
 
 __all__ = [
     "EVERY_LINE",
     "EVERY_REQUEST",
     "Also",
+    "AuditChecked",
     "AuditFilters",
     "AuditRow",
     "CommentRow",
@@ -42,16 +45,19 @@ __all__ = [
     "RequestFilters",
     "RequestRow",
     "ReviewRow",
+    "Turns",
     "Which",
     "audit_lines",
     "audit_rows",
     "audit_since",
     "drift_rows",
     "gitops_file",
+    "last_audit_check",
     "open_request_of",
     "request_detail",
     "request_rows",
     "review_queue",
+    "turns_of",
     "waiting_count",
     "writable_clusters",
 ]

@@ -169,7 +169,7 @@ def open_request_of(
 
 
 def _seen_q(actor: Actor) -> Q:
-    return seen_by(actor.visibility)
+    return seen_by(actor)
 
 
 def seen(actor: Actor) -> QuerySet[ChangeRequest, ChangeRequest]:
@@ -320,6 +320,8 @@ def row_of(request: ChangeRequest, drift: str) -> RequestRow:
         authors=tuple(request.authors),
         approvals=tuple(request.approvals),
         drift=drift,
+        state_since=request.state_since or request.changed_at,
+        state_by=request.state_by or request.changed_by,
         **{name: getattr(request, name) for name in _COPIED},
     )
 

@@ -37,7 +37,10 @@ class RequestFilters:
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """A request in a list; `before` and `after` are texts of quantities, in units of the key."""
+    """A request in a list; `before` and `after` are texts of quantities, in units of the key.
+
+    `changed_at` is of the last write, `state_since` and `state_by` of the last change of its state.
+    """
 
     id: int
     cluster: str
@@ -68,6 +71,8 @@ class RequestRow:
     reverts_at: datetime | None
     outcome: str
     drift: str
+    state_since: datetime
+    state_by: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Writes of quota changes: asking, deciding, carrying out, watching; each with its audit entry."""
 
 from apps.changes.selectors.stacked import Superseded
+from apps.changes.services.ahead import evidence_ahead
 from apps.changes.services.audit_checks import check_audit
 from apps.changes.services.audit_log import NoHead, read_head, verify, written_head
 from apps.changes.services.audit_log import head as audit_head
@@ -52,6 +53,7 @@ __all__ = [
     "comment",
     "create",
     "edit",
+    "evidence_ahead",
     "expire",
     "give_up",
     "look_for_drift",

@@ -36,6 +36,7 @@ NO_WRITER = (
 )
 
 
+RETIRED = "Cluster {} is no longer in the catalog: nothing is changed in it."
 BY_COMMIT_ONLY = "Here quotas are changed by commits alone: use GitOps mode."
 UNUSABLE = "The account that may change quotas in this cluster cannot be used: it has to be mended."
 
@@ -66,6 +67,8 @@ def why_not(cluster: Cluster) -> str:
     """Return why the portal writes nothing to a cluster; empty where it may."""
     if settings.CHANGES_GITOPS_ONLY:
         return BY_COMMIT_ONLY
+    if not cluster.active:
+        return RETIRED.format(cluster.name)
     return "" if is_written_to(cluster) else NO_WRITER
 
 

@@ -21,6 +21,7 @@ from apps.changes.domain.carrying_out import (
 )
 from apps.changes.domain.kube_requests import SERVER_TIMEOUT_SECONDS, patch_request, read_request
 from apps.changes.domain.outcomes import Answer, Meaning, Silence, Step, Then, meaning
+from apps.changes.domain.owners import other_owners
 from apps.changes.domain.patches import (
     Object,
     PatchRefused,
@@ -316,7 +317,15 @@ def _later(worker: _Worker, seconds: float) -> datetime:
 
 def _end(worker: _Worker, decision: Decision) -> str:
     after = _raw(worker.target, worker.live)
-    if not finish(worker.execution, decision, after_raw=after, by=worker.by, now=worker.clock()):
+    owners = other_owners(worker.target, worker.live) if decision.unconfirmed else ()
+    if not finish(
+        worker.execution,
+        decision,
+        after_raw=after,
+        by=worker.by,
+        now=worker.clock(),
+        owners=owners,
+    ):
         raise LeaseLost
     return decision.do.value
 

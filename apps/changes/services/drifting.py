@@ -56,6 +56,7 @@ def _applied(named: Collection[str]) -> Iterable[Applied]:
                 target_of_request(row.request, named),
                 quantity(row.wanted),
                 row.ended_at,
+                back=row.order == Execution.REVERT,
             )
 
 

@@ -1,11 +1,13 @@
 """The end of an order: the record, the request's state and the audit, in one transaction."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import transaction
 
 from apps.changes.domain.carrying_out import Decision, Do
+from apps.changes.domain.owners import OtherOwner, told_owners
 from apps.changes.domain.states import Action
 from apps.changes.models import SERVER_SAID, ChangeRequest, Execution
 from apps.changes.permissions import Actor, portal
@@ -29,11 +31,13 @@ def finish(
     by: Actor,
     now: datetime,
     for_good: bool = False,
+    owners: Sequence[OtherOwner] = (),
 ) -> bool:
     """Write the end down, once; says whether this was the call that did.
 
     Only who holds the lease can; `by` is who brought the end about. `for_good`: a revert that was
-    due is not tried again by itself. Raises as `moving` does.
+    due is not tried again by itself. `owners` nobody confirmed are why it goes back to review: the
+    preview names them from then on. Raises as `moving` does.
     """
     detail = "" if decision.do is Do.APPLIED else execution.detail
     with transaction.atomic():
@@ -67,16 +71,31 @@ def finish(
             if detail:
                 step.beside[SERVER_SAID] = detail
             _set_dates(step, action)
+            if action is Action.SEND_BACK and owners:
+                _name_owners(step, owners)
             if action is Action.STOP_REVERT:
                 moved_on = decision.do is Do.BACK_TO_REVIEW
                 step.request.reverts_at = _next_try(step, for_good=for_good or moved_on)
-            said = f"{decision.sentence} {_what_now(step.request, action, decision)}".strip()
+            now_what = _what_now(step.request, action, decision, owned=bool(owners))
+            said = f"{decision.sentence} {now_what}".strip()
             step.note = step.request.outcome = said
     return True
 
 
-def _what_now(request: ChangeRequest, action: Action, decision: Decision) -> str:
+def _name_owners(step: Moving, owners: Sequence[OtherOwner]) -> None:
+    """Let the preview name who owns the limit now, so that it can be agreed to when it is applied.
+
+    All else of the preview still holds: the cluster shows the amount that was reviewed.
+    """
+    told = told_owners(owners)
+    step.request.preview = {**step.request.preview, "owners": told}
+    step.beside["owners"] = told
+
+
+def _what_now(request: ChangeRequest, action: Action, decision: Decision, *, owned: bool) -> str:
     """Return what people can do after an end that is not what was wanted."""
+    if action is Action.SEND_BACK and owned:
+        return "Approve it again and confirm that the portal may take the limit over, or commit it."
     if action is Action.SEND_BACK:
         return "Return it with questions, so that it is handed in anew for what is there now."
     if action is Action.STOP_REVERT:
@@ -100,7 +119,8 @@ def _set_dates(step: Moving, action: Action) -> None:
         request.applied_at, request.reverts_at = step.now, request.until
         request.announced = 0
     elif action is Action.SEND_BACK:
-        request.decided_at = None
+        # Whoever decided, a rule too, decided on something else: people do it anew.
+        request.decided_at, request.by_rule = None, False
     elif action is Action.CONFIRM_REVERTED:
         request.reverts_at = None
 

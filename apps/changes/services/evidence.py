@@ -12,6 +12,7 @@ from math import fsum
 from typing import Any, Final
 
 from apps.accounts.permissions import Visibility
+from apps.changes.domain.rules import Budget
 from apps.changes.models import ChangeRequest
 from apps.changes.services.exact import figure, moment
 from apps.changes.services.known_quotas import observed, target_of_request
@@ -19,9 +20,9 @@ from apps.clusters.domain.calendar import hour_floor
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
-from apps.costs.selectors import cost_rows, money_budget_rows
+from apps.costs.selectors import MoneyBudgetRow, cost_rows, money_budget_rows
 from apps.fairness.selectors import FairnessFilters, Hours, TeamFairness, fairness_rows
-from apps.quotas.selectors import QuotaPoint, budget_rows, quota_history
+from apps.quotas.selectors import BudgetRow, QuotaPoint, QuotaRow, budget_rows, quota_history
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.selectors import GroupingRefused, usage_rows
@@ -35,12 +36,13 @@ _EVERYTHING = Visibility(everything=True)
 class Evidence:
     """What is frozen, and what of it rules are held against; None is not known.
 
-    `burn_rate` is the worst of the team's budgets, `no_budget` says that it has none.
+    `fair_share_gpus` is the mean over the days of all tiers that the key reaches together.
+    `budgets` are those of the team; it has none where `no_budget` says so.
     """
 
     frozen: dict[str, Any] = field(default_factory=dict)
     fair_share_gpus: float | None = None
-    burn_rate: float | None = None
+    budgets: tuple[Budget, ...] = ()
     no_budget: bool = False
 
     def miss(self, what: str) -> None:
@@ -52,7 +54,12 @@ def evidence_of(request: ChangeRequest, *, now: datetime) -> Evidence:
     zone = report().zone
     end = hour_floor(now, zone)
     window = Window(end - timedelta(days=DAYS), end)
-    found = Evidence({"window": {"start": moment(window.start), "end": moment(window.end)}})
+    found = Evidence(
+        {
+            "window": {"start": moment(window.start), "end": moment(window.end)},
+            "taken_at": moment(now),
+        }
+    )
     for part in (_usage, _money, _saturation, _fairness, _budgets):
         part(found, request, window, now)
     return found
@@ -166,7 +173,15 @@ def _saturation(found: Evidence, request: ChangeRequest, window: Window, now: da
         "pending": figure(row.pending) if row else None,
         "suppressed": figure(row.suppressed) if row else None,
         "exhausted_at": moment(row.exhausted_at) if row else None,
+        "full_now": _is_full(row),
     }
+
+
+def _is_full(row: QuotaRow | None) -> bool | None:
+    """Say whether nothing more fits under a limit; None where that is not known."""
+    if row is None or row.used is None or row.stale:
+        return None
+    return max(row.used, row.reserved or 0.0) >= row.hard
 
 
 def _unit_hours(points: Sequence[QuotaPoint], name: str) -> float | None:
@@ -182,8 +197,12 @@ def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: date
         own = [row for tier in tiers for row in tier.teams]
         known = {tier.tier: tier.hours.known for tier in tiers}
         found.fair_share_gpus = share_of(own, known, request.tiers)
-        for tier in tiers:
-            tell_hours(found, tier.tier, tier.hours)
+        found.frozen["fair_share"] = {
+            "gpus": figure(found.fair_share_gpus),
+            "tiers": list(request.tiers),
+            "days": DAYS,
+        }
+        tell_hours(found, {tier.tier: tier.hours for tier in tiers})
     if not own:
         found.miss("fairness: nothing is known of the team in these tiers yet")
     found.frozen["fairness"] = [
@@ -208,44 +227,57 @@ def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: date
 def share_of(
     own: Sequence[TeamFairness], known: Mapping[str, int], tiers: Collection[str]
 ) -> float | None:
-    """Return the least fair share of a team in all tiers, in GPUs; None if one is not known.
+    """Return the fair share of a team in all tiers together, in GPUs; None if it is not known.
 
-    `known` has the known hours by tier.
+    `known` has the known hours by tier; it is the mean over these. In a tier whose hours are known
+    a team without a row neither held nor asked for anything, and nothing is its share.
     """
-    shares = [row.fair_share_gpu_hours / known[row.tier] for row in own if known.get(row.tier)]
-    return min(shares) if shares and len(shares) == len(tiers) else None
+    if not own or not all(known.get(tier) for tier in tiers):
+        return None
+    return fsum(row.fair_share_gpu_hours / known[row.tier] for row in own)
 
 
-def tell_hours(found: Evidence, tier: str, hours: Hours) -> None:
-    """Say of how many hours nothing is known: sums over 30 days are of the others."""
-    if hours.missing:
-        every = hours.known + hours.missing
-        found.miss(f"{hours.missing} of {every} hours of {tier}, which were not collected")
-    elif hours.watched < hours.known:
-        dark = hours.known - hours.watched
-        found.miss(f"all that was denied in {tier}, where {dark} hours were not watched")
+def tell_hours(found: Evidence, hours: Mapping[str, Hours]) -> None:
+    """Say of how many hours nothing is known, of tiers alike once: sums are of the others."""
+    alike: dict[str, list[str]] = {}
+    for tier, own in hours.items():
+        if own.missing:
+            every = own.known + own.missing
+            text = f"{own.missing} of {every} hours of {{}}, which were not collected"
+        elif own.watched < own.known:
+            dark = own.known - own.watched
+            text = f"all that was denied in {{}}, where {dark} hours were not watched"
+        else:
+            continue
+        alike.setdefault(text, []).append(tier)
+    for text, tiers in alike.items():
+        found.miss(text.format(", ".join(tiers)))
 
 
 def _budgets(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
     team = request.team.name
-    shown = []
-    rates: list[float | None] = []
-    for row in budget_rows(now, visibility=_EVERYTHING, team=team, points=False):
-        rates.append(row.burn_rate)
-        shown.append(
-            _budget(row.unit, row.period, row.allowance, row.used, row.burn_rate)
-            | {"exhausted_at": moment(row.exhausted_at)}
+    rows: list[BudgetRow | MoneyBudgetRow] = [
+        *budget_rows(now, visibility=_EVERYTHING, team=team, points=False),
+        *money_budget_rows(now, visibility=_EVERYTHING, team=team),
+    ]
+    found.no_budget = not rows
+    found.budgets = tuple(
+        Budget(
+            unit=row.unit,
+            period=row.period,
+            allowance=Decimal(str(row.allowance)),
+            used=Decimal(str(row.used)),
+            burn_rate=row.burn_rate,
+            hours=(row.period_end - row.period_start).total_seconds() / 3600,
+            hours_left=max(0.0, (row.period_end - now).total_seconds() / 3600),
         )
-    for money in money_budget_rows(now, visibility=_EVERYTHING, team=team):
-        rates.append(money.burn_rate)
-        shown.append(
-            _budget(money.unit, money.period, money.allowance, money.used, money.burn_rate)
-            | {"exhausted_at": moment(money.exhausted_at)}
-        )
-    found.no_budget = not rates
-    if rates and None not in rates:
-        found.burn_rate = max(rate for rate in rates if rate is not None)
-    found.frozen["budgets"] = shown
+        for row in rows
+    )
+    found.frozen["budgets"] = [
+        _budget(row.unit, row.period, row.allowance, row.used, row.burn_rate)
+        | {"exhausted_at": moment(row.exhausted_at)}
+        for row in rows
+    ]
 
 
 def _budget(

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import Final
 
 from django.conf import settings
 
@@ -15,7 +16,10 @@ from apps.changes.permissions import Actor, portal
 from apps.changes.services.endings import finish
 from apps.changes.services.known_quotas import named_resources, target_of_request
 from apps.changes.services.moves import found
-from apps.changes.services.shown import shown_now
+from apps.changes.services.shown import had_amount, shown_now
+
+GRACE: Final = timedelta(minutes=10)
+"""So long a limit may be away: some tools delete a quota and make it anew to change it."""
 
 
 def watch_gitops(*, now: datetime) -> int:
@@ -57,8 +61,11 @@ def _finish(execution: Execution, decision: Decision, by: Actor, now: datetime) 
 
 def _decision(execution: Execution, named: Collection[str], now: datetime) -> Decision | None:
     target = target_of_request(execution.request, named)
-    shown = shown_now(execution.request.cluster_id, [target]).get(target)
+    cluster = execution.request.cluster_id
+    shown = shown_now(cluster, [target]).get(target)
     if shown is not None and shown.at >= execution.started_at:
+        if shown.amount is None and had_amount(cluster, target, since=now - GRACE):
+            return None
         decision = _by_sight(execution, shown)
         if decision is not None:
             return decision

@@ -4,22 +4,29 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from apps.accounts.permissions import Visibility
-from apps.changes.domain.preview import Held
-from apps.changes.domain.targets import QuotaKey, Source, Target
+from apps.changes.domain.starts import Held
+from apps.changes.domain.targets import QueueCell, QuotaKey, Target
 from apps.changes.models import ChangeRequest
 from apps.clusters.domain.sightings import (
     CONTROLLERS,
     Kind,
+    SeenClusterQueue,
     SeenController,
     SeenLocalQueue,
+    SeenWorkload,
 )
 from apps.clusters.services.sighting_reader import sightings
-from apps.pending.domain.causes import Cause
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.kueue import INACTIVE, MISCONFIGURED, STOPPED
+from apps.pending.domain.queued import has_quota
 from apps.pending.selectors import PendingFilters, PendingRow, pending_now
 from apps.quotas.selectors import QuotaRow
 
 _EVERYTHING = Visibility(everything=True)
 _MOST = 500
+_STRICT = "StrictFIFO"
+_NOT_FOR_QUOTA = frozenset({INACTIVE, MISCONFIGURED, STOPPED})
+"""Why a Workload of Kueue waits where no quota would help it."""
 
 
 def held_back(
@@ -27,11 +34,23 @@ def held_back(
 ) -> list[Held]:
     """Return the work of a target's resource that waits for it, at most 500 things.
 
-    Seven queries.
+    A thing that another one stands for, as a pod for its Workload, is not counted twice, and what
+    has its quota already waits for something else. Seven queries.
     """
     if isinstance(target, QuotaKey):
         return _refused(request, target, rows, now)
+    if isinstance(target, QueueCell):
+        return _lined_up(request, target, now)
     return _queued(request, target, now)
+
+
+def is_strict(request: ChangeRequest, target: Target) -> bool:
+    """Say whether nothing in a queue passes what waits in front of it. One query."""
+    if not isinstance(target, QueueCell):
+        return False
+    seen = sightings(request.cluster_id, [Kind.CLUSTER_QUEUE])
+    bodies = (one.body for one in seen if one.name == target.name)
+    return any(isinstance(b, SeenClusterQueue) and b.strategy == _STRICT for b in bodies)
 
 
 def _refused(
@@ -48,6 +67,8 @@ def _refused(
     for row in waiting:
         if row.resource != target.resource or not _is_meant(row.detail, target.name):
             continue
+        if row.counts == Counts.NOTHING:
+            continue
         maker = makers.get(row.uid)
         units, pods = row.units, 1
         if maker is not None and maker.requests.get(target.resource):
@@ -57,20 +78,57 @@ def _refused(
     return found
 
 
-def _queued(request: ChangeRequest, target: Target, now: datetime) -> list[Held]:
-    """Return what waits in a queue; a workload of Kueue is let through whole."""
+def _lined_up(request: ChangeRequest, target: QueueCell, now: datetime) -> list[Held]:
+    """Return the Workloads of Kueue that wait for quota: each is let through whole.
+
+    Their pods wait behind their gates beside them, and are not told of again.
+    """
+    seen = sightings(request.cluster_id, [Kind.LOCAL_QUEUE, Kind.KUEUE_WORKLOAD])
     local = {
         (one.namespace, one.name)
-        for one in sightings(request.cluster_id, [Kind.LOCAL_QUEUE])
+        for one in seen
         if isinstance(one.body, SeenLocalQueue) and one.body.cluster_queue == target.name
     }
-    of_kueue = target.source is Source.CLUSTER_QUEUE
+    waiting = {one.uid: one.body for one in seen if isinstance(one.body, SeenWorkload)}
+    found = []
+    for row in _waiting(request, Cause.QUEUE, now, kind="Workload"):
+        body = waiting.get(row.uid)
+        if body is None or has_quota(body) or row.detail in _NOT_FOR_QUOTA:
+            continue
+        units, pods = _asked(body, target.resource)
+        here = body.cluster_queue == target.name or (row.namespace, row.queue) in local
+        if not pods or not here:
+            continue
+        found.append(
+            Held(
+                *(row.uid, _name(row, request), units / pods, pods, row.since),
+                whole=True,
+                priority=body.priority,
+            )
+        )
+    return found
+
+
+def _asked(body: SeenWorkload, resource: str) -> tuple[float, int]:
+    """Return what all pods of a Workload ask for of a resource, and how many of them do."""
+    asking = [one for one in body.pod_sets if one.requests.get(resource, 0.0) > 0]
+    return sum(one.requests[resource] * one.count for one in asking), sum(o.count for o in asking)
+
+
+def _queued(request: ChangeRequest, target: Target, now: datetime) -> list[Held]:
+    """Return what waits in a queue of Volcano: a group for those of its pods that are not there."""
     return [
-        Held(row.uid, _name(row, request), row.units, 1, row.since)
+        Held(row.uid, _name(row, request), row.units * _part(row), 1, row.since)
         for row in _waiting(request, Cause.QUEUE, now)
-        if row.resource == target.resource
-        and ((row.namespace, row.queue) in local if of_kueue else row.queue == target.name)
+        if row.resource == target.resource and row.queue == target.name
     ]
+
+
+def _part(row: PendingRow) -> float:
+    """Return which part of a thing is not counted with another one."""
+    if row.counts == Counts.NOTHING or not row.gpu_equivalents:
+        return 0.0
+    return row.counted / row.gpu_equivalents
 
 
 def _name(row: PendingRow, request: ChangeRequest) -> str:
@@ -79,12 +137,13 @@ def _name(row: PendingRow, request: ChangeRequest) -> str:
 
 
 def _waiting(
-    request: ChangeRequest, cause: Cause, now: datetime, *, namespace: str = ""
+    request: ChangeRequest, cause: Cause, now: datetime, *, namespace: str = "", kind: str = ""
 ) -> Sequence[PendingRow]:
     filters = PendingFilters(
         cluster=(request.cluster.name,),
         namespace=(namespace,) if namespace else (),
         cause=(cause.value,),
+        kind=(kind,) if kind else (),
     )
     return pending_now(now, filters=filters, visibility=_EVERYTHING, page_size=_MOST).rows
 

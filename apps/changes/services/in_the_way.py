@@ -11,14 +11,13 @@ from apps.changes.domain.owners import OtherOwner, other_owners
 from apps.changes.domain.patches import Object, uid_of
 from apps.changes.domain.targets import Target
 from apps.changes.models import Execution
+from apps.changes.services.asking import RETIRED
 from apps.clusters.models import Cluster
 
 
 def retired(cluster: Cluster) -> str:
     """Return why nothing is changed in a cluster any more; empty where it is in the catalog."""
-    if cluster.active:
-        return ""
-    return f"Cluster {cluster.name} is no longer in the catalog: nothing is changed in it."
+    return "" if cluster.active else RETIRED.format(cluster.name)
 
 
 def in_the_way(
@@ -42,7 +41,7 @@ def in_the_way(
     owner = _unconfirmed(execution, target, live)
     if owner is not None:
         text = f"{_so_far(execution)} {owner.advice} Nobody has confirmed that yet."
-        return Decision(Do.BACK_TO_REVIEW, text)
+        return Decision(Do.BACK_TO_REVIEW, text, unconfirmed=True)
     return None
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
-from apps.changes.domain.quantities import Quantity, quantity
+from apps.changes.domain.quantities import MOST, Quantity, quantity
 from apps.changes.domain.targets import Target, TargetRefused, target_of
 from apps.changes.models import ChangeRequest
 from apps.clusters.models import Cluster
@@ -30,8 +30,11 @@ class Known:
 
 
 def amount_of(units: float) -> Quantity:
-    """Return an observed amount as an exact one; Kubernetes keeps billionths."""
-    return Quantity(round(units * 10**9))
+    """Return an observed amount as an exact one; Kubernetes keeps billionths.
+
+    As "no limit" people write the most that Kubernetes holds, which a float shows as more.
+    """
+    return Quantity(min(round(units * 10**9), MOST * 10**9))
 
 
 def target_of_request(request: ChangeRequest, named: Collection[str] | None = None) -> Target:

@@ -26,7 +26,10 @@ class Conflict(Exception):
 
 
 class KeyTaken(TransitionDenied):
-    """Another request for the same quota key is open; `number` is it."""
+    """Another request for the same quota key is open; `number` is it.
+
+    None for one that the actor may not know of: of a shared queue, say, by another team.
+    """
 
     def __init__(self, number: int | None) -> None:
         which = f"Request {number}" if number else "Another request"
@@ -55,7 +58,7 @@ class Moving:
 
 def found(pk: int, actor: Actor) -> ChangeRequest:
     """Return a request that the actor may know of. Raises UnknownRequest."""
-    request = ChangeRequest.objects.filter(seen_by(actor.visibility), pk=pk).first()
+    request = ChangeRequest.objects.filter(seen_by(actor), pk=pk).first()
     if request is None:
         raise UnknownRequest(f"There is no quota request {pk}.")
     return request
@@ -88,12 +91,12 @@ def moving(
         taken = open_request(target, but=pk) if target else None
         if taken is None:
             raise
-        raise KeyTaken(taken) from error
+        raise KeyTaken(_if_known(taken, actor)) from error
 
 
 def _locked(pk: int, actor: Actor) -> ChangeRequest:
     rows = ChangeRequest.objects.select_for_update(of=("self",)).select_related("cluster", "team")
-    request = rows.filter(seen_by(actor.visibility), pk=pk).first()
+    request = rows.filter(seen_by(actor), pk=pk).first()
     if request is None:
         raise UnknownRequest(f"There is no quota request {pk}.")
     return request
@@ -103,6 +106,8 @@ def _save(step: Moving, action: str, before: Mapping[str, Any]) -> None:
     request = step.request
     request.version += 1
     request.changed_at, request.changed_by = step.now, step.actor.name
+    if request.state != before["state"]:
+        request.state_since, request.state_by = step.now, step.actor.name
     request.save()
     note_authors(request)
     after = {**told(request), **step.beside}
@@ -159,8 +164,8 @@ def open_request(target: Mapping[str, Any], *, but: int) -> int | None:
     return rows.values_list("pk", flat=True).first()
 
 
-def check_key_free(request: ChangeRequest) -> None:
-    """Raise KeyTaken where another request is open for the key. One query.
+def check_key_free(request: ChangeRequest, by: Actor) -> None:
+    """Raise KeyTaken where another request is open for the key. Two queries at most.
 
     What counts is the constraint of the database, at the end; this is to say so in good time.
     """
@@ -168,4 +173,9 @@ def check_key_free(request: ChangeRequest) -> None:
     rows = ChangeRequest.objects.filter(**target, state__in=OPEN_STATES).exclude(pk=request.pk)
     taken = rows.order_by("pk").values_list("pk", flat=True).first()
     if taken is not None:
-        raise KeyTaken(taken)
+        raise KeyTaken(_if_known(taken, by))
+
+
+def _if_known(pk: int, actor: Actor) -> int | None:
+    """Return the number of a request that the actor may know of, else None. One query."""
+    return pk if ChangeRequest.objects.filter(seen_by(actor), pk=pk).exists() else None

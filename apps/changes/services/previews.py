@@ -1,6 +1,6 @@
 """The preview of a change: what it would do, by what the portal knows and what clusters say."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -9,13 +9,14 @@ from typing import Any
 from apps.accounts.permissions import Visibility
 from apps.changes.domain import preview as figures
 from apps.changes.domain.gitops import PatchFile
-from apps.changes.domain.owners import OtherOwner
-from apps.changes.domain.preview import Promise, Share, TierFigures
+from apps.changes.domain.owners import OtherOwner, told_owners
+from apps.changes.domain.preview import Share
+from apps.changes.domain.promises import Promise, TierFigures
 from apps.changes.domain.quantities import Quantity
 from apps.changes.domain.targets import QueueCell, Source, Target, reachable_tiers
 from apps.changes.models import ChangeRequest
 from apps.changes.services.checking import Checked, check
-from apps.changes.services.held_back import held_back
+from apps.changes.services.held_back import held_back, is_strict
 from apps.changes.services.known_quotas import (
     amount_of,
     reviewed,
@@ -75,17 +76,20 @@ def preview_of(
     known = _Known.read(request.cluster, target, now)
     tiers = known.tier_figures()
     own = known.own
-    used = amount_of((own.used if own else None) or 0.0)
+    used = amount_of(_taken(own))
     is_used_known = own is not None and own.used is not None
     worked = figures.preview(
         tiers,
         before=before,
         after=after,
         used=used,
+        promises=tuple(known.promises({tier.tier for tier in tiers})),
         # Without what is used there is no headroom that anything could start in.
         held=held_back(request, target, known.rows, now=now) if is_used_known else (),
         shares=known.shares(),
+        strict=is_strict(request, target),
         ours=target.name,
+        things=own.unit if own else "units",
     )
     checked = check(request.cluster, target, before=before, after=after, doorway=doorway)
     weights = {tier.tier: tier.weight for tier in tiers}
@@ -112,6 +116,11 @@ def preview_of(
     )
 
 
+def _taken(own: QuotaRow | None) -> float:
+    """Return what of a limit is taken: in Kueue also by what waits for its admission checks."""
+    return 0.0 if own is None else max(own.used or 0.0, own.reserved or 0.0)
+
+
 def _told(checked: Checked) -> dict[str, Any]:
     return {
         "live": None if checked.live is None else checked.live.text,
@@ -120,16 +129,7 @@ def _told(checked: Checked) -> dict[str, Any]:
         "dry_run_detail": checked.detail,
         "api_version": checked.version,
         "uid": checked.uid,
-        "owners": [
-            {
-                "manager": one.manager,
-                "tool": one.tool.value,
-                "applies": one.applies,
-                "reverts": one.reverts,
-                "advice": one.advice,
-            }
-            for one in checked.owners
-        ],
+        "owners": told_owners(checked.owners),
         "patch_file": _file(checked.file),
         "revert_file": _file(checked.revert_file),
     }
@@ -195,7 +195,7 @@ class _Known:
             free_units=sum(_free(n, resource) for n in nodes) if nodes else None,
             weight=max((unit_weight(resource, n.labels) for n in nodes), default=1.0),
             price_per_gpu_hour=max(known) if known and len(known) == len(prices) else None,
-            promises=tuple(self._promises(tier)),
+            promises=tuple(self.promises({tier})),
         )
 
     def _serves(self, node: SeenNode, tier: str) -> bool:
@@ -218,10 +218,13 @@ class _Known:
         self.currency = found.currency
         return found.per_gpu_hour
 
-    def _promises(self, tier: str) -> Iterable[Promise]:
-        """Yield what quotas of the same kind promise: of a namespace with several, the least."""
+    def promises(self, tiers: Collection[str]) -> Iterable[Promise]:
+        """Yield what quotas of the same kind that reach any of the tiers promise, each once.
+
+        Of a namespace with several it is the least.
+        """
         least: dict[tuple[str, str], QuotaRow] = {}
-        for row in self._alike(tier):
+        for row in self._alike(tiers):
             place = _place(row)
             if self.own is not None and place == _place(self.own):
                 continue
@@ -232,14 +235,14 @@ class _Known:
         if self.own is not None:
             yield Promise(_place(self.own)[0], self.own.hard, ours=True)
 
-    def _alike(self, tier: str) -> Iterable[QuotaRow]:
+    def _alike(self, tiers: Collection[str]) -> Iterable[QuotaRow]:
         """Yield the quotas of the same kind that limit the resource; Volcano's by their field."""
         part = self.target.key.partition("/")[0]
         for row in self.rows:
             same = row.source == self.target.source and row.resource == self.target.resource
             if self.target.source is Source.VOLCANO_QUEUE:
                 same = same and row.key.partition("/")[0] == part
-            if same and row.effective and not row.scopes and tier in row.tiers:
+            if same and row.effective and not row.scopes and not set(tiers).isdisjoint(row.tiers):
                 yield row
 
     def shares(self) -> list[Share]:

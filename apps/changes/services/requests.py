@@ -8,7 +8,7 @@ from django.db import transaction
 
 from apps.changes.domain.quantities import counted, quantity
 from apps.changes.domain.states import Action, State, TransitionDenied, moved
-from apps.changes.domain.targets import TargetRefused, amount_for, check_change
+from apps.changes.domain.targets import TargetRefused, amount_for, check_change, wanted_amount
 from apps.changes.models import TARGET, ChangeRequest, Comment
 from apps.changes.permissions import Actor, check_comment, check_create, portal, standing_of
 from apps.changes.selectors.requests import offer_of
@@ -31,6 +31,7 @@ from apps.clusters.gateways import Doorway
 
 LONGEST_TEXT = 10_000
 _TWICE_WITHIN = timedelta(minutes=30)
+_LAST_YEAR = 2100
 
 
 class RequestRefused(ValueError):
@@ -130,6 +131,8 @@ def written(asked: Asked, *, by: Actor, now: datetime) -> ChangeRequest:
         created_at=now,
         changed_at=now,
         changed_by=by.name,
+        state_since=now,
+        state_by=by.name,
     )
 
 
@@ -182,21 +185,24 @@ def _take_over(request: ChangeRequest, edited: Edited, now: datetime) -> None:
         same = edited.needed_by == request.needed_by
         request.needed_by = request.needed_by if same else _day(edited.needed_by, now)
     if edited.until is not None or "until" in edited.clear:
-        request.until = _end(edited.until, now)
+        # The same moment, written in another zone, is no change.
+        same = edited.until == request.until
+        request.until = request.until if same else _end(edited.until, now)
     _check_order(request.needed_by, request.until)
 
 
 def _checked(request: ChangeRequest, before: str, after: str) -> tuple[str, str]:
     target = target_of_request(request)
-    old, new = amount_for(target, before), amount_for(target, after)
+    old, new = amount_for(target, before), wanted_amount(target, after)
     check_change(old, new)
     return old.text, new.text
 
 
 def _amounts(known: Known, before: str, after: str) -> tuple[str, str]:
-    old, new = amount_for(known.target, before), amount_for(known.target, after)
+    old, new = amount_for(known.target, before), wanted_amount(known.target, after)
     check_change(old, new)
-    if known.amount is not None and known.amount != old:
+    # As floats: the watch knows what is above 2^53 only roughly, and 2^63 − 1 is "no limit".
+    if known.amount is not None and float(known.amount.units) != float(old.units):
         raise TargetRefused(
             f"{known.target} is {known.amount} now, not {old}.",
             fix=f"Ask for a change from {known.amount}.",
@@ -217,6 +223,7 @@ def _day(needed_by: datetime | None, now: datetime) -> datetime | None:
     """Return the day something is needed by, in UTC as the audit has it; today is not too late."""
     if needed_by is None:
         return None
+    _check_year(needed_by)
     if needed_by <= now - timedelta(days=1):
         raise RequestRefused(
             "The day it is needed by has passed.", fix="Leave it empty, or choose today or later."
@@ -230,6 +237,8 @@ def _check_order(needed_by: datetime | None, until: datetime | None) -> None:
 
 
 def _end(until: datetime | None, now: datetime) -> datetime | None:
+    if until is not None:
+        _check_year(until)
     if until is not None and until <= now:
         raise RequestRefused("The end of a change must lie ahead.")
     most = settings.CHANGES_MOST_DAYS
@@ -240,6 +249,14 @@ def _end(until: datetime | None, now: datetime) -> datetime | None:
             fix=f"Choose an end up to {latest}.",
         )
     return None if until is None else until.astimezone(UTC)
+
+
+def _check_year(at: datetime) -> None:
+    """Refuse a day that is a slip of the pen, and might not be there in another zone."""
+    if at.year >= _LAST_YEAR:
+        raise RequestRefused(
+            f"The year {at.year} is too far off.", fix=f"Choose a day before {_LAST_YEAR}."
+        )
 
 
 # ---------------------------------------------------------------- submit
@@ -257,7 +274,7 @@ def submit(
     request = found(pk, by)
     moved(standing_of(request), Action.SUBMIT, by.person)
     _end(request.until, now)
-    check_key_free(request)
+    check_key_free(request, by)
     frozen = _Frozen.of(request, now, doorway)
     with moving(pk, by, "submit", now=now, version=version) as step:
         step.act(Action.SUBMIT)

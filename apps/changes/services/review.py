@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from apps.changes.domain.states import Action, State
-from apps.changes.domain.targets import amount_for, check_change
+from apps.changes.domain.targets import check_change, wanted_amount
 from apps.changes.models import Comment
 from apps.changes.permissions import Actor
 from apps.changes.services.known_quotas import reviewed, target_of_request
@@ -83,7 +83,7 @@ def _said(text: str) -> str:
 def _offered(step: Moving, offer: str) -> str:
     if not offer:
         return ""
-    amount = amount_for(target_of_request(step.request), offer)
+    amount = wanted_amount(target_of_request(step.request), offer)
     check_change(reviewed(step.request), amount)
     step.beside["offer"] = amount.text
     return amount.text

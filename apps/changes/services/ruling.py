@@ -46,30 +46,33 @@ def rules_of_site() -> Rules:
 def ruled(
     request: ChangeRequest, preview: Previewed, evidence: Evidence, *, now: datetime
 ) -> Ruled:
-    """Hold a request against the rules. A change that the cluster refuses never approves itself."""
+    """Hold a request against the rules, with what is known of it."""
     rules = rules_of_site()
     facts = Facts(
         gpus=preview.gpus,
         promised_gpus_after=preview.promised_after,
         fair_share_gpus=evidence.fair_share_gpus,
-        budget_burn_rate=evidence.burn_rate,
+        budgets=evidence.budgets,
         no_budget=evidence.no_budget,
         cost_per_month=preview.cost,
         currency=preview.currency,
         shared=preview.shared,
         used_above_new_limit=preview.used_above,
         foreign_owner=bool(preview.owners),
+        dry_run=preview.frozen["dry_run_passed"],
+        team=request.team.name,
+        tiers=preview.tiers,
         lately=raised_lately(request, currency=rules.currency, now=now),
     )
     decrease = wanted(request) < reviewed(request)
     found = ruling(facts, rules, decrease=decrease)
-    by_rule = found.by_rule and preview.frozen["dry_run_passed"] is True
     return Ruled(
-        by_rule,
+        found.by_rule,
         found.approvals_needed,
         {
-            "by_rule": by_rule,
+            "by_rule": found.by_rule,
             "approvals_needed": found.approvals_needed,
+            "decides": found.decides,
             "gpus": figure(preview.gpus),
             "checks": [
                 {"name": one.name, "holds": one.holds, "sentence": one.sentence}

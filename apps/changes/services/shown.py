@@ -68,6 +68,12 @@ def was_seen(cluster_id: int, target: Target, amount: Quantity, *, since: dateti
     )
 
 
+def had_amount(cluster_id: int, target: Target, *, since: datetime) -> bool:
+    """Say whether the target showed any amount at that time or later. One query."""
+    seen = sightings(cluster_id, [KINDS[target.source]], gone_since=since)
+    return any(_is_of(one, target) and amount_in(one, target) is not None for one in seen)
+
+
 def shown_now(cluster_id: int, targets: Collection[Target]) -> dict[Target, Shown]:
     """Return what the targets show, and up to when that is known. Three queries.
 
