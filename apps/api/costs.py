@@ -1,9 +1,10 @@
 """What it costs and what of it is wasted: parameters, rows, files and endpoints."""
 
+import os
 import re
 from datetime import date, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 from django.http import FileResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -27,6 +28,7 @@ from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors import CostRow, Question, Terms
+from apps.costs.services.exporting_closed import copy_of_month
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.rows import Grouping, Interval
@@ -239,10 +241,14 @@ class FocusView(PortalView):
         query = FocusQuery.read(request.query_params)
         basis, policy = _charging(query)
         format_ = FileFormat(f"focus-{query.get('format', 'csv')}")
-        file = costs.period_file(
-            _month(query), format_, visibility=visibility_in(request), basis=basis, policy=policy
-        )
-        return file_response(file, format_, "focus")
+        month, visibility = _month(query), visibility_in(request)
+        file = costs.period_file(month, format_, visibility=visibility, basis=basis, policy=policy)
+        # A closed month is handed out as it was closed, byte for byte, as its page does.
+        copy = copy_of_month(month, format_, visibility=visibility, now=timezone.now())
+        if copy is None:
+            return file_response(file, format_, "focus")
+        named = "focus" if copy.as_closed else "focus-NOT-as-closed"
+        return _sent(copy.binary, file, format_, named)
 
 
 def _month(query: dict[str, Any]) -> date:
@@ -358,15 +364,26 @@ def file_response(file: CostFile, format_: FileFormat, name: str) -> HttpRespons
     A CSV goes out as it is read; the other formats are written from back to front, so they go
     by a file beside.
     """
-    headers = {"Content-Disposition": f'attachment; filename="{_named(file, format_, name)}"'}
     if format_.suffix == "csv":
+        headers = {"Content-Disposition": f'attachment; filename="{_named(file, format_, name)}"'}
         parts = csv_parts(file, with_notes=not format_.is_focus)
         return StreamingHttpResponse(parts, content_type=format_.content_type, headers=headers)
     beside = write_beside(file, format_)
-    length = beside.tell()
     beside.seek(0)
-    response = FileResponse(beside, content_type=format_.content_type, headers=headers)
-    response["Content-Length"] = str(length)
+    return _sent(beside, file, format_, name)
+
+
+def _sent(binary: BinaryIO, file: CostFile, format_: FileFormat, name: str) -> FileResponse:
+    """Return bytes that are there, open at their start; `file` tells what to call them."""
+    # Named to the response itself: from an open file it would take the name that it lies under.
+    response = FileResponse(
+        binary,
+        as_attachment=True,
+        filename=_named(file, format_, name),
+        content_type=format_.content_type,
+    )
+    response["Content-Length"] = str(binary.seek(0, os.SEEK_END))
+    binary.seek(0)
     return response
 
 

@@ -19,6 +19,7 @@ from apps.fairness.selectors import FairnessFilters, TeamFairness, TierFairness
 from apps.usage import selectors as usage
 
 _HOURS = "GPU-hours."
+_UNKNOWN = "Null where known_hours is 0."
 
 
 class FairnessQuery(parameters.WindowQuery):
@@ -38,16 +39,23 @@ def _hours(text: str, *, null: bool = False) -> serializers.FloatField:
     return serializers.FloatField(allow_null=null, help_text=f"{_HOURS} {text}".strip())
 
 
+def _sum(text: str) -> serializers.FloatField:
+    """Return a field that is summed over the known hours: without one it is not known."""
+    return _hours(f"{text} {_UNKNOWN}".strip(), null=True)
+
+
 class TeamFairnessSerializer(serializers.Serializer[Any]):
     """One team in a tier."""
 
     team = serializers.CharField()
-    entitlement_gpus = serializers.FloatField(help_text="Mean over the window's known hours.")
-    demand_gpu_hours = _hours("Held + what waits for causes that count, at most the capacity.")
-    fair_share_gpu_hours = _hours("By water-filling, slot by slot.")
-    allocated_gpu_hours = _hours("As in the ledger.")
-    borrowed_gpu_hours = _hours("Held above the entitlement.")
-    lent_gpu_hours = _hours("Of the entitlement, held by others.")
+    entitlement_gpus = serializers.FloatField(
+        allow_null=True, help_text=f"Mean over the window's known hours. {_UNKNOWN}"
+    )
+    demand_gpu_hours = _sum("Held + what waits for causes that count, at most the capacity.")
+    fair_share_gpu_hours = _sum("By water-filling, slot by slot.")
+    allocated_gpu_hours = _sum("As in the ledger.")
+    borrowed_gpu_hours = _sum("Held above the entitlement.")
+    lent_gpu_hours = _sum("Of the entitlement, held by others.")
     denied_gpu_hours = _hours(
         "min(pending, fair share − held). Null where nobody watched what waited.", null=True
     )
@@ -71,13 +79,13 @@ class FairnessSerializer(serializers.Serializer[Any]):
     """One tier with its teams."""
 
     tier = serializers.CharField()
-    capacity_gpu_hours = _hours("")
+    capacity_gpu_hours = _sum("")
     borrowable_gpu_hours = _hours(
         "Waited for while other teams' entitlements lay free. Null where nobody watched.",
         null=True,
     )
-    from_pool_gpu_hours = _hours("Borrowed from capacity that nobody is entitled to.")
-    overdrawn_gpu_hours = _hours("Borrowed although its owners asked for it.")
+    from_pool_gpu_hours = _sum("Borrowed from capacity that nobody is entitled to.")
+    overdrawn_gpu_hours = _sum("Borrowed although its owners asked for it.")
     jain_index = serializers.FloatField(allow_null=True, help_text="Of allocated ÷ fair share.")
     jain_allocation_ratio = serializers.FloatField(
         allow_null=True, help_text="Of allocated ÷ entitlement."
@@ -94,6 +102,12 @@ class FairnessSerializer(serializers.Serializer[Any]):
 
 TEAM_COLUMNS = [str(name) for name in TeamFairnessSerializer().get_fields()]
 TIER_COLUMNS = [str(name) for name in FairnessSerializer().get_fields() if str(name) != "teams"]
+_WATCHED = frozenset({"borrowable_gpu_hours", "denied_gpu_hours"})
+_SUMS = frozenset(
+    name
+    for name in (*TIER_COLUMNS, *TEAM_COLUMNS)
+    if name.endswith("_gpu_hours") or name == "entitlement_gpus"
+)
 
 
 class FairnessView(PortalView):
@@ -136,16 +150,27 @@ def tier_record(row: TierFairness) -> dict[str, Any]:
         "watched_hours": row.hours.watched,
     }
     own = {name: getattr(row, name) for name in TIER_COLUMNS if name not in hours}
-    watched = row.hours.watched > 0
-    if not watched:
-        own["borrowable_gpu_hours"] = None
-    return {**own, **hours, "teams": [_team(team, watched=watched) for team in row.teams]}
+    lost = _not_known(row)
+    return {
+        **{name: None if name in lost else value for name, value in own.items()},
+        **hours,
+        "teams": [_team(team, lost) for team in row.teams],
+    }
 
 
-def _team(row: TeamFairness, *, watched: bool) -> dict[str, Any]:
-    """Return a team's row; what was denied is not known where nobody watched what waited."""
-    record = {name: getattr(row, name) for name in TEAM_COLUMNS}
-    return record if watched else {**record, "denied_gpu_hours": None}
+def _not_known(row: TierFairness) -> frozenset[str]:
+    """Return the columns that would be sums over nothing.
+
+    What was denied or could have been lent is of the hours in which somebody watched what waited;
+    all other sums are of the known hours.
+    """
+    if not row.hours.known:
+        return _SUMS
+    return frozenset() if row.hours.watched else _WATCHED
+
+
+def _team(row: TeamFairness, lost: frozenset[str]) -> dict[str, Any]:
+    return {name: None if name in lost else getattr(row, name) for name in TEAM_COLUMNS}
 
 
 def _flat(record: dict[str, Any]) -> Iterator[dict[str, Any]]:

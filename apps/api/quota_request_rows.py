@@ -235,6 +235,8 @@ class QuotaRequestSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     changed_at = serializers.DateTimeField()
     changed_by = serializers.CharField()
+    state_since = serializers.DateTimeField(help_text="Of the state; edits leave it.")
+    state_by = serializers.CharField()
     submitted_at = _time()
     decided_at = _time()
     applied_at = _time()

@@ -204,10 +204,10 @@ def _in_full(
 
 
 def _filters(query: dict[str, Any]) -> QuotaFilters:
-    names = [f.name for f in fields(QuotaFilters) if f.name != "effective"]
-    return QuotaFilters(
-        **{name: tuple(query.get(name, ())) for name in names}, effective=query.get("effective")
-    )
+    alone = {"effective", "text"}
+    names = [f.name for f in fields(QuotaFilters) if f.name not in alone]
+    lists: dict[str, Any] = {name: tuple(query.get(name, ())) for name in names}
+    return QuotaFilters(**lists, effective=query.get("effective"))
 
 
 def _budget_name(row: BudgetRow | MoneyBudgetRow) -> str:

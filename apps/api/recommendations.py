@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -15,6 +16,7 @@ from apps.costs.domain.recommendations.follow_up import Verdict
 from apps.costs.domain.recommendations.recommendation import Confidence, Kind
 from apps.costs.domain.recommendations.states import State
 from apps.costs.selectors import recommendations as costs
+from apps.costs.selectors.kept_idle import Kept
 from apps.costs.selectors.recommendations import RecommendationFilters, RecommendationRow
 from apps.usage import selectors as usage
 
@@ -71,6 +73,12 @@ class RecommendationSerializer(serializers.Serializer[Any]):
         allow_null=True,
         help_text="Of an accepted one, whether the saving came; null where that is not known.",
     )
+    kept_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Somebody keeps it though it is idle, up to this instant; null where nobody "
+        "does. The page does not count its saving until then.",
+    )
+    kept_reason = serializers.CharField(allow_null=True, help_text="Why it is kept.")
     saved_per_month = serializers.FloatField(
         allow_null=True, help_text="What it costs less a month than before it was accepted."
     )
@@ -91,7 +99,8 @@ class RecommendationsView(PortalView):
         page = costs.recommendation_page(
             filters=_filters(query), visibility=visibility_in(request), **paging(query)
         )
-        records = [recommendation_record(row) for row in page.rows]
+        kept = costs.kept_of(page.rows, now=timezone.now())
+        records = [recommendation_record(row, kept.get(row.pk)) for row in page.rows]
         return page_response(request, records, page.next_cursor)
 
 
@@ -104,7 +113,7 @@ def _filters(query: dict[str, Any]) -> RecommendationFilters:
     return RecommendationFilters(**names)
 
 
-def recommendation_record(row: RecommendationRow) -> dict[str, Any]:
+def recommendation_record(row: RecommendationRow, kept: Kept | None) -> dict[str, Any]:
     """Return what RecommendationSerializer describes."""
     saving, saved = row.saving_per_month, row.saved_per_month
     named = ("namespace", "workload", "node", "patch", "dismiss_reason", "verdict")
@@ -117,5 +126,7 @@ def recommendation_record(row: RecommendationRow) -> dict[str, Any]:
         **{name: getattr(row, name) for name in plain},
         **{name: getattr(row, name) or None for name in named},
         "saving_per_month": None if saving is None else float(saving),
+        "kept_until": None if kept is None else kept.until,
+        "kept_reason": None if kept is None else kept.reason,
         "saved_per_month": None if saved is None else float(saved),
     }

@@ -1,6 +1,6 @@
 """The audit as its page shows it: which lines are asked for, and what each changed, in words."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import Any
@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django.http import QueryDict
 
 from apps.changes.selectors import AuditFilters, AuditRow
+from apps.web.formats import Format, shown
 from apps.web.links import Query
 
 PER_PAGE = 50
@@ -16,6 +17,26 @@ _LONGEST = 200
 _NOTHING = "nothing"
 # Frozen with a request, long, and shown there.
 _ELSEWHERE = frozenset({"evidence", "preview", "ruling"})
+_DAYS = frozenset({"needed_by"})
+_TIMES = frozenset({"until", "expires", "expires_at", "reverts_at"})
+_NAMES: Mapping[str, str] = {
+    "reason": "why",
+    "authors": "written by",
+    "approvals": "approved by",
+    "wanted": "amount",
+    "mode": "way",
+    "confirmed": "taken over from",
+    "cluster_before": "the cluster had",
+    "cluster_after": "the cluster has",
+    "server_said": "the cluster said",
+    "offer": "offered",
+    "live": "the cluster shows",
+    "execution": "order",
+    "drifted": "differed meanwhile",
+    "written": "written by the portal",
+}
+"""Names of what changes that are no words as they stand."""
+_WAYS: Mapping[str, str] = {"direct": "the portal writes it", "gitops": "people commit it"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +57,7 @@ class Difference:
     name: str
     before: str
     after: str
+    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +88,62 @@ def audit_asked(given: QueryDict, *, zone: ZoneInfo) -> AuditAsked:
     return AuditAsked(filters, texts["since"], texts["until"], query, tuple(problems))
 
 
-def audit_lines_of(rows: Iterable[AuditRow]) -> list[AuditLine]:
-    """Return rows with what they changed."""
-    return [AuditLine(row, row.action.replace("_", " "), _differences(row)) for row in rows]
+def audit_lines_of(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[AuditLine]:
+    """Return rows with what they changed, times in `zone`."""
+    return [AuditLine(row, row.action.replace("_", " "), differences_of(row, zone)) for row in rows]
 
 
-def _differences(row: AuditRow) -> tuple[Difference, ...]:
-    """Return what changed; of what was made or taken away whole, what it had."""
+def differences_of(
+    row: AuditRow, zone: ZoneInfo, *, but: Collection[str] = (), times: Format = Format.TIME
+) -> tuple[Difference, ...]:
+    """Return what changed; of what was made or taken away whole, what it had.
+
+    Without the fields `but`; times written as `times`. One moment written in two ways is no change.
+    """
     before: Mapping[str, Any] = row.before or {}
     after: Mapping[str, Any] = row.after or {}
     names = [*before, *(name for name in after if name not in before)]
     told = [
-        Difference(name.replace("_", " "), _word(name, before), _word(name, after))
+        Difference(
+            _NAMES.get(name, name.replace("_", " ")),
+            _word(name, before, zone, times),
+            _word(name, after, zone, times),
+            name,
+        )
         for name in names
-        if name not in before or name not in after or before[name] != after[name]
+        if name not in but and (name not in before or name not in after or _differs(name, row))
     ]
     return tuple(each for each in told if each.before or each.after)
 
 
-def _word(name: str, values: Mapping[str, Any]) -> str:
+def _differs(name: str, row: AuditRow) -> bool:
+    one, other = (row.before or {})[name], (row.after or {})[name]
+    if one == other:
+        return False
+    times = [_moment(name, one), _moment(name, other)]
+    return None in times or times[0] != times[1]
+
+
+def _moment(name: str, value: Any) -> datetime | None:
+    """Return a value as an instant if it is one; the audit holds them as texts."""
+    if name not in _DAYS | _TIMES or not isinstance(value, str):
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return at if at.tzinfo else None
+
+
+def _word(name: str, values: Mapping[str, Any], zone: ZoneInfo, times: Format) -> str:
     """Return a value in words; empty for none."""
-    if name in _ELSEWHERE and values.get(name):
+    value = values.get(name)
+    if name in _ELSEWHERE and value:
         return "kept with the request"
-    text = _shown(values.get(name))
+    at = _moment(name, value)
+    if at is not None:
+        return shown(at, Format.DAY if name in _DAYS else times, zone)
+    text = _WAYS.get(str(value), str(value)) if name == "mode" and value else _shown(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

@@ -337,7 +337,7 @@ def unattributed_table(
         empty="Every activity in this window is explained by a pod.",
         note=(
             "Activity of devices that no pod explains: work outside Kubernetes, or an exporter "
-            "that does not name the pods."
+            "that does not name the pods. The share is of hours in which the capacity is known."
         ),
     )
 
@@ -351,7 +351,7 @@ def _unattributed_line(
             "node": row.node,
             "cluster": row.cluster,
             "unattributed_gpu_hours": row.unattributed,
-            "share_of_capacity_ratio": row.unattributed / row.capacity if row.capacity else None,
+            "share_of_capacity_ratio": row.within / row.capacity if row.capacity else None,
             "devices_now": ", ".join(
                 f"{title_of(device)} ({device.state.activity_mean or 0:.0%})" for device in devices
             ),

@@ -23,6 +23,7 @@ from apps.web.links import path_of
 from apps.web.ordering import arranged
 from apps.web.picker import PLACE_KEYS, kept, picker_of
 from apps.web.reading import PageRequest, Reading, reading_of
+from apps.web.signed_out import given_back, page_of
 from apps.web.tables import Table
 
 Parts = ParamSpec("Parts")
@@ -61,7 +62,10 @@ def page(
 def change(
     view: Callable[Concatenate[PageRequest, Parts], HttpResponseBase],
 ) -> Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]:
-    """Make a view that changes something of the reader's: POST only, for who is signed in."""
+    """Make a view that changes something of the reader's: POST only, for who is signed in.
+
+    A session may end while somebody writes: then nothing is done, and what was typed is shown.
+    """
 
     @require_POST
     @never_cache
@@ -70,7 +74,8 @@ def change(
         request: HttpRequest, *args: Parts.args, **kwargs: Parts.kwargs
     ) -> HttpResponseBase:
         if not request.user.is_authenticated:
-            return redirect_to_login(reverse("web:views"))  # this address shows nothing
+            # This address shows nothing: it goes on where the form was.
+            return given_back(request, page_of(request, reverse("web:views")))
         return view(cast("PageRequest", request), *args, **kwargs)
 
     return cast("Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]", wrapped)

@@ -1,22 +1,28 @@
 """`costs`, `costs/focus` and `waste`: the same figures as rows and as files, and for whom."""
 
 import csv
+import hashlib
 import io
 from collections.abc import Iterable
+from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.costs.domain.costing import WASTE
+from apps.costs.domain.files import FileFormat
 from apps.costs.domain.money import money
 from apps.costs.models import PricedHour
 from apps.costs.selectors import price_book
-from apps.costs.services import price_hours
+from apps.costs.selectors.exports import closed_path
+from apps.costs.services import close_period, price_hours
 from tests.api.conftest import client_of
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100
@@ -106,6 +112,29 @@ def test_focus_bills_what_the_list_says(priced: Priced, format_: str) -> None:
     charges = file_of(priced.portal.finn, "costs/focus", format_, period="2026-10")
     month = {"start": "2026-10-01", "end": "2026-11-01", "interval": "total"}
     assert summed(charges, "BilledCost") == summed(listed(priced.portal.finn, "costs", **month))
+
+
+def test_focus_of_a_closed_month_is_the_file_that_was_kept(
+    priced: Priced, settings: Settings, tmp_path: Path
+) -> None:
+    settings.EXPORTS_DIR = str(tmp_path)
+    month = close_period(date(2026, 10, 1), by="finn", now=NOW, forced="what was before the portal")
+    content = b"as it was closed"
+    month.files["focus-csv"] = hashlib.sha256(content).hexdigest()
+    month.save()
+    path = closed_path(month.files["focus-csv"], FileFormat.FOCUS_CSV)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    response = get(priced.portal.finn, "costs/focus", {"period": "2026-10"})
+    assert response.getvalue() == content
+    assert "NOT-as-closed" not in response["Content-Disposition"]
+    path.write_bytes(b"changed on disk")
+    response = get(priced.portal.finn, "costs/focus", {"period": "2026-10"})
+    assert b"BilledCost" in response.getvalue()
+    assert "NOT-as-closed" in response["Content-Disposition"]
+    own = get(priced.portal.ada, "costs/focus", {"period": "2026-10"})
+    assert b"BilledCost" in own.getvalue()
+    assert "NOT-as-closed" not in own["Content-Disposition"]
 
 
 def test_waste_is_what_of_the_costs_is_not_busy(priced: Priced) -> None:

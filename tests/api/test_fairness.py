@@ -94,3 +94,18 @@ def test_who_waits_is_null_where_a_cluster_is_not_watched_any_more(reader: User)
     WatchSpan.objects.update(end=START + 8 * HOUR)
     (tier,) = get(reader, **window).json()["results"]
     assert {team["waiting_now"] for team in tier["teams"]} == {0}
+
+
+def test_sums_are_null_where_no_hour_is_known_though_somebody_waits(
+    reader: User, world: World
+) -> None:
+    since = START + 24 * HOUR
+    world.waits("vision", 1.0, since, since + 2 * HOUR)
+    window = {"start": since.isoformat(), "end": (since + HOUR).isoformat()}
+    (tier,) = get(reader, **window).json()["results"]
+    assert tier["known_hours"] == 0
+    sums = {name: value for name, value in tier.items() if name.endswith("_gpu_hours")}
+    assert set(sums.values()) == {None}
+    (team,) = tier["teams"]
+    told = {name for name, value in team.items() if name.endswith("_gpu_hours") and value == 0}
+    assert (told, team["entitlement_gpus"]) == (set(), None)

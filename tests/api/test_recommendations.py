@@ -1,12 +1,15 @@
 """`recommendations`: the rows of the page, paged, and for whom."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from apps.accounts.models import User
+from apps.accounts.models import Team, User
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import State
+from apps.notices.models import IdleAnswer
 from tests.api.conftest import client_of
 from tests.costs.recommendation_rows import make
 from tests.factories import Portal
@@ -15,6 +18,7 @@ FIELDS = {
     *("id", "kind", "cluster", "namespace", "workload", "node", "tier", "team", "change", "patch"),
     *("saving_per_month", "currency", "alternative", "confidence", "reason", "evidence", "state"),
     *("first_seen", "last_seen", "dismiss_reason", "verdict", "saved_per_month"),
+    *("kept_until", "kept_reason"),
 }
 
 
@@ -67,3 +71,21 @@ def test_filters_narrow_and_unknown_ones_are_refused(portal: Portal) -> None:
     assert len(get(portal.cleo, state="open,gone")["results"]) == 2
     assert get(portal.cleo, kind="spot")["results"] == []
     assert "kind" in get(portal.cleo, status=400, kind="cheaper")["errors"]
+
+
+def test_who_keeps_an_idle_one_and_why_is_told(portal: Portal) -> None:
+    make(0)
+    make(1)
+    until = timezone.now() + timedelta(days=2)
+    IdleAnswer.objects.create(
+        subject="workload:west/vision/StatefulSet/notebook-1",
+        team=Team.objects.get(name="vision"),
+        choice="keep",
+        person="ada",
+        at=timezone.now(),
+        reason="a demo on Friday",
+        until=until,
+    )
+    rows = {row["workload"]: row for row in get(portal.ada)["results"]}
+    assert rows["StatefulSet/notebook-0"]["kept_until"] is None
+    assert rows["StatefulSet/notebook-1"]["kept_reason"] == "a demo on Friday"

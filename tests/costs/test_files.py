@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from zipfile import ZipFile
+from zoneinfo import ZoneInfo
 
 import openpyxl
 import pyarrow.parquet as pq
@@ -123,6 +124,22 @@ def test_parquet_has_types_and_decimals_in_full() -> None:
         "bool",
     ]
     assert table["cost"].to_pylist() == [Decimal("-90000000000.00000001")]
+
+
+def test_periods_are_written_in_the_time_of_the_report_zone_twice_where_clocks_go_back() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    hours = [datetime(2026, 10, 25, 2, tzinfo=berlin, fold=fold) for fold in (0, 1)]
+    rows = [one_row(period=hour) for hour in (*hours, datetime(2026, 11, 19, 23, tzinfo=UTC))]
+    lines = read_csv(bytes_of(file_of(rows), FileFormat.CSV))
+    cells, notes = read_xlsx(bytes_of(file_of(rows), FileFormat.XLSX))
+
+    assert [line["period"] for line in lines] == [
+        "2026-10-25T02:00:00+02:00",
+        "2026-10-25T02:00:00+01:00",
+        "2026-11-20T00:00:00+01:00",
+    ]
+    assert str(cells[3][0]) == "2026-11-20 00:00:00"
+    assert notes["times"] == "Periods are local to Europe/Berlin; other times are UTC."
 
 
 def test_cells_of_a_workbook_are_typed() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -48,7 +49,7 @@ LAST_MIDNIGHT = datetime(2026, 11, 20, 23, tzinfo=UTC)
 DAY = timedelta(days=1)
 DAYS = 8
 OPEN = RecommendationFilters()
-ALL: dict[str, Visibility] = {"visibility": EVERYTHING}
+ALL: Any = {"visibility": EVERYTHING}
 A_NOTEBOOK = Decimal("2122.11")
 """730 hours × 95 % idle × 3.06 USD."""
 

@@ -29,7 +29,7 @@ NOTES = Notes(
     unpriced_gpu_hours=0.0,
 )
 COLUMNS = (
-    Column("period", Kind.INSTANT),
+    Column("period", Kind.PERIOD),
     Column("team"),
     Column("cause"),
     Column("gpu_hours", Kind.SCALED, 9),

@@ -8,11 +8,13 @@ import pytest
 from django.conf import settings
 
 from apps.changes import services
+from apps.changes.models import AuditCheck
 from apps.clusters.models import Cluster, WatchSpan
 from apps.notices.domain.thresholds import Kind
 from apps.notices.models import IdleAnswer, Notice
 from apps.operations.services import NotGathered, gather_notices
 from apps.operations.services.noticing import SOURCES
+from apps.operations.services.noticing.audit import audit
 from apps.operations.services.noticing.budgets import budgets
 from apps.operations.services.noticing.gaps import gaps
 from apps.operations.services.noticing.idle import idle
@@ -22,6 +24,7 @@ from apps.operations.services.noticing.waits import waits
 from apps.quotas.models import BudgetAlert
 from apps.usage.selectors.idle import IdleNow, idle_workloads
 from tests.changes.portal import make_portal as make_quota_portal
+from tests.changes.portal import served_portal
 from tests.factories import (
     PodFact,
     Portal,
@@ -220,7 +223,9 @@ def test_a_cluster_that_was_taken_out_is_not_missed(portal: Portal) -> None:
 
 def test_steps_of_a_request_are_told_once_and_drafts_not_at_all() -> None:
     portal = make_quota_portal(None)
-    pk = portal.draft()
+    pk, other = portal.draft(), portal.draft()
+    services.comment(pk, "Is this enough?", by=portal.actor("ada"), now=portal.now)
+    services.withdraw(other, by=portal.actor("ada"), now=portal.now)
     assert requests(NOW, ZONE) == 0
     services.submit(pk, by=portal.actor("ada"), version=portal.of(pk).version, now=portal.now)
     services.take(pk, by=portal.actor("cleo"), version=portal.of(pk).version, now=portal.now)
@@ -233,6 +238,20 @@ def test_steps_of_a_request_are_told_once_and_drafts_not_at_all() -> None:
     notice = Notice.objects.order_by("pk")[0]
     assert (notice.kind, notice.path) == (Kind.REQUEST.value, f"/requests/{pk}/")
     assert "requests.nvidia.com/gpu of team-vision/gpu on west: 6 → 8." in notice.text
+
+
+def test_a_change_that_is_taken_back_is_told_the_other_way_round() -> None:
+    with served_portal() as portal:
+        pk = portal.applied()
+        requests(NOW, ZONE)
+        Notice.objects.all().delete()
+        services.revert(pk, by=portal.actor("cleo"), now=portal.now)
+        assert portal.carry_out(pk) == "applied"
+        assert requests(NOW, ZONE) == 2
+        texts = Notice.objects.order_by("pk").values_list("text", flat=True)
+        assert [text.partition("\n")[0] for text in texts] == [
+            "requests.nvidia.com/gpu of team-vision/gpu on west: 8 → 6."
+        ] * 2
 
 
 def test_what_was_decided_long_before_anybody_was_told_is_no_news() -> None:
@@ -259,9 +278,26 @@ def test_one_source_that_fails_does_not_hold_up_the_others(portal: Portal) -> No
     assert Notice.objects.count() == 1
 
 
+def test_an_audit_that_does_not_hold_is_said_once_to_who_runs_the_platform() -> None:
+    assert audit(NOW, ZONE) == 0
+    AuditCheck.objects.create(at=NOW, holds=True, words="All 3 entries hold.", number=3)
+    assert audit(NOW, ZONE) == 0
+    words = "Entry 2 was altered after it was written."
+    AuditCheck.objects.update(holds=False, words=words)
+    assert [audit(NOW, ZONE), audit(NOW + HOUR, ZONE)] == [1, 0]
+    assert titles() == [(None, "The audit does not hold")]
+    notice = Notice.objects.get()
+    assert words in notice.text
+    assert (notice.path, notice.urgent) == ("/audit/", True)
+    AuditCheck.objects.update(words="Entry 1 is missing: entry 2 comes in its place.")
+    assert audit(NOW + HOUR, ZONE) == 1, "something else is wrong now"
+
+
 def test_all_sources_are_gathered_and_the_task_is_on_the_clock() -> None:
     make_report("UTC")
-    assert set(SOURCES) == {"gaps", "requests", "budgets", "quotas", "waits", "idle"}
+    assert set(SOURCES) == {
+        *("audit", "gaps", "requests", "budgets", "quotas", "waits", "idle"),
+    }
     assert gather_notices(now=NOW) == 0
     tasks = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
     assert {"operations.gather_notices", "notices.deliver", "notices.prune"} <= tasks

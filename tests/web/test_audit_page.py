@@ -9,8 +9,11 @@ import pytest
 from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.changes import services
+from apps.changes.models import AuditEntry
 from apps.changes.permissions import portal as the_portal
 from apps.changes.services import audit_head, read_head, verify
 from apps.changes.services.audit_log import record
@@ -137,3 +140,35 @@ def test_hostile_texts_are_shown_as_texts(portal: Portal, admin: Client) -> None
 def test_the_menu_leads_administrators_to_the_audit(portal: Portal, signed_in: SignIn) -> None:
     for person, there in ((portal.cleo, True), (portal.ada, False), (portal.finn, False)):
         assert ('href="/audit/' in signed_in(person).get("/views/").content.decode()) == there
+
+
+# ---------------------------------------------------------------- verified by itself
+
+
+def test_the_page_says_up_to_where_and_when_the_audit_was_verified(admin: Client) -> None:
+    write(3)
+    assert "was not verified by itself yet" in admin.get("/audit/").content.decode()
+    now = timezone.now()
+    services.check_audit(now=now)
+    page = admin.get("/audit/").content.decode()
+    assert "Verified up to line 3," in page
+    assert "It is verified once a day." in page
+    services.check_audit(now=now - timedelta(days=3))
+    assert "Not since: is the scheduler" in admin.get("/audit/").content.decode()
+
+
+def test_an_audit_that_does_not_hold_is_an_alarm_on_its_page(admin: Client) -> None:
+    write(3)
+    services.check_audit(now=timezone.now())
+    AuditEntry.objects.filter(number=2).update(note="never said")
+    services.check_audit(now=timezone.now())
+    page = admin.get("/audit/").content.decode()
+    assert "<b>The audit does not hold.</b> Entry 2 was altered" in page
+    assert "It held up to line 3" in page
+
+
+def test_what_there_was_none_of_before_is_not_told_as_nothing(admin: Client) -> None:
+    write(before={"reviewer": "", "to": "6"}, after={"reviewer": "cleo", "to": None})
+    page = admin.get("/audit/").content.decode()
+    assert '<span class="subtle">reviewer:</span> cleo<' in page
+    assert '<span class="subtle">to:</span> 6 → none<' in page

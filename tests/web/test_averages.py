@@ -33,6 +33,13 @@ def test_each_cluster_is_averaged_over_its_own_hours() -> None:
     assert found.amounts.capacity == nano(90)
 
 
+def test_hours_that_told_nothing_of_a_tier_are_not_averaged_over() -> None:
+    found = sums([row("west", 80, 40, 20)], {"west": 10}, {("west", "gold"): 6, ("east", "x"): 1})
+    assert found is not None
+    assert (found.gpus.capacity, found.gpus.allocated, found.gpus.busy) == (20.0, 10.0, 5.0)
+    assert sums([row("west", 80, 40, 20)], {"west": 10}, {("west", "gold"): 10}) is None
+
+
 def test_teams_have_averages_without_capacity() -> None:
     found = sums([row("west", None, 40, 20)], {"west": 10})
     assert found is not None

@@ -199,3 +199,26 @@ def test_more_rows_need_no_more_queries(portal: Portal, admin: Client) -> None:
     with CaptureQueriesContext(connection) as many:
         text_of(admin, "/recommendations/")
     assert len(many) == len(few)
+
+
+LOWERED = "Lower requests.nvidia.com/gpu from 8 to 3: at most 2 were ever used at once."
+
+
+def test_a_quota_to_lower_is_headed_by_its_change_and_asked_for_with_the_form_filled_in(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    make(kind=Kind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change=LOWERED)
+    page = text_of(signed_in(portal.ada), "/recommendations/")
+    assert "<h3>vision: requests.nvidia.com/gpu 8 → 3</h3>" in page
+    key = "west%2FResourceQuota%2Fvision%2Fgpus%2Frequests.nvidia.com%2Fgpu"
+    assert f'href="/requests/new/?key={key}&amp;after=3' in page
+    page = text_of(signed_in(portal.ben), "/recommendations/")
+    assert "8 → 3" in page
+    assert "/requests/new/" not in page
+
+
+def test_words_of_another_version_lead_to_no_form(portal: Portal, admin: Client) -> None:
+    make(kind=Kind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change="Give some of it back.")
+    page = text_of(admin, "/recommendations/")
+    assert "<h3>ResourceQuota/gpus</h3>" in page
+    assert "/requests/new/" not in page

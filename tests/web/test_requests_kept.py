@@ -112,9 +112,10 @@ def test_what_was_edited_after_it_was_handed_in_is_frozen_anew(
     edited = services.Edited(after="9")
     services.edit(pk, edited, by=ada, version=asked.of(pk).version, now=asked.now)
     page = text_of(of(asked, signed_in, "ada"), f"/requests/{pk}/")
-    assert f"Frozen {asked.now:%Y-%m-%d %H:%M}" in page
     assert first is not None
-    assert f"Frozen {first:%Y-%m-%d %H:%M}" not in page
+    for at, there in ((asked.now, True), (first, False)):
+        words = f'Frozen <time datetime="{at.astimezone(ZoneInfo("UTC")):%Y-%m-%dT%H:%M:%S}'
+        assert (words in page) is there
 
 
 def test_the_card_of_a_review_has_money_pending_and_budget_at_a_glance(
@@ -122,7 +123,7 @@ def test_the_card_of_a_review_has_money_pending_and_budget_at_a_glance(
 ) -> None:
     pk = asked.submitted()
     page = text_of(of(asked, signed_in, "cleo"), "/review/")
-    for label in ("Idle", "Pending", "Refused before a pod", "Denied", "Budget"):
+    for label in ("Idle", "Pending", "Rejected at admission", "Denied", "Budget"):
         assert f"<dt>{label}</dt>" in page
     assert "the team has no budget to keep to" in page
     assert "The team has no budget." in page
@@ -138,7 +139,7 @@ def test_a_budget_and_idle_money_are_said_or_said_not_to_be_known() -> None:
     money = [{"currency": "USD", "cost": "90", "idle": "12.5", "wasted": "20"}]
     budget: dict[str, Any] = cast("Any", EVIDENCE)["budgets"][0]
     glance = told(EVIDENCE | {"money": money, "budgets": [budget | {"burn_rate": "1.2"}, budget]})
-    assert glance["Idle"] == ("20 GPU-h", "of 30 days, worth 12.50 USD")
+    assert glance["Idle"] == ("20.0 GPU-h", "of 30 days, worth 12.50 USD")
     assert glance["Budget"] == (
         "burn rate 1.2",
         "the fastest, of those that are known; 1 lands exactly on budget",
@@ -149,11 +150,11 @@ def test_a_budget_and_idle_money_are_said_or_said_not_to_be_known() -> None:
 
 
 def test_promises_over_capacity_are_one_sentence_for_all_tiers() -> None:
-    over: dict[str, Any] = cast("Any", PREVIEW)["promised"][0]
+    over: dict[str, Any] = cast("Any", PREVIEW)["promised"][0] | {"before_units": "4"}
     promised = [over, over | {"tier": "bronze", "capacity_units": "4"}]
     found = preview_told(PREVIEW | {"promised": promised}, before="8.0")
     assert found.warnings == [
-        "More would be promised than there is: 14 of 8 of gold, 14 of 4 of bronze."
+        "Promised for the first time beyond what there is: 14 of 8 of gold, 14 of 4 of bronze."
     ]
 
 

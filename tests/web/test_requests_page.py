@@ -83,9 +83,15 @@ def test_a_request_is_handed_in_and_shows_all_that_was_frozen(
     assert (response.status_code, response["Location"]) == (302, f"/requests/{request.pk}/")
     assert (request.state, request.after, request.reason) == ("submitted", "8", "A larger model.")
     page = text_of(ada, f"/requests/{request.pk}/")
-    for text in ("6 → 8", "A larger model.", "whole", "Σ quota against capacity", "Cost ceiling"):
+    for text in (
+        "6 → 8",
+        "A larger model.",
+        "whole",
+        "Σ quota against capacity",
+        "At most per month",
+    ):
         assert text in page
-    assert "2030-01-31 00:00:00" in page
+    assert "Thu 31 Jan 2030" in page
     assert "Withdraw" in page
     assert "Approve" not in page
 
@@ -120,10 +126,10 @@ def test_a_preview_keeps_nothing_and_asks_the_cluster(asked: Portal, signed_in: 
     given = posted(then="preview", reason="")
     part = ada.post("/requests/create", given, headers={"HX-Request": "true"}).content.decode()
     assert "<html" not in part
-    assert "What it would do" in part
+    assert "Effect" in part
     page = ada.post("/requests/create", given).content.decode()
     assert "<html" in page
-    assert "What it would do" in page
+    assert "Effect" in page
     assert 'name="after" value="8"' in page
     assert not ChangeRequest.objects.exists()
     assert not AuditEntry.objects.exists()
@@ -156,7 +162,7 @@ def test_the_form_is_for_who_may_ask(
 
 def test_who_may_ask_finds_the_form_at_the_quota(quota: Portal, signed_in: SignIn) -> None:
     address = f"/quotas/{PLACE}/"
-    link = f'href="/requests/new/?key={quote(PLACE, safe="")}"'
+    link = f'href="/requests/new/?key={quote(PLACE, safe="")}&amp;'
     assert link in text_of(of(quota, signed_in, "ada"), address)
     assert "/requests/new/" not in text_of(of(quota, signed_in, "ben"), address)
 
@@ -241,7 +247,7 @@ def test_the_queue_shows_all_that_a_decision_needs_on_one_screen(
     pk = asked.submitted()
     cleo = of(asked, signed_in, "cleo")
     page = text_of(cleo, "/review/")
-    for text in ("6 → 8", "Σ quota against capacity", "Cost ceiling", "Utilization", "Denied"):
+    for text in ("6 → 8", "Σ quota against capacity", "At most per month", "Utilization", "Denied"):
         assert text in page
     assert "One person has to approve this" in page
     assert 'class="nav-count">1<' in page
@@ -345,7 +351,7 @@ def test_comments_and_history_stand_on_the_page(quota: Portal, signed_in: SignIn
     page = text_of(of(quota, signed_in, "ada"), f"/requests/{pk}/")
     assert "We need it &lt;soon&gt;." in page
     assert 'id="history"' in page
-    for action in ("create", "submit", "comment"):
+    for action in ("written", "handed in", "commented"):
         assert f"<td>{action}</td>" in page
 
 

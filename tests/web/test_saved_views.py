@@ -161,6 +161,11 @@ def test_saving_needs_the_token_of_the_form(portal: Portal) -> None:
 
 
 def test_who_is_not_signed_in_is_led_to_the_list_after_signing_in(portal: Portal) -> None:
-    response = Client().post("/views/save", {"name": "x", "address": "/"})
+    response = Client().post("/views/save", {"name": "Our gold", "address": "/"})
+    page = response.content.decode()
+    assert response.status_code == 403
+    assert "Our gold" in page
+    assert 'href="/sign-in/?next=/views/"' in page
+    response = Client().post("/views/1/delete")
     assert response.status_code == 302
     assert response["Location"] == "/sign-in/?next=/views/"

@@ -10,7 +10,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier, TierRule, WatchSpan
 from apps.usage.models import TierDay
-from apps.usage.selectors import Untold, untold_tiers
+from apps.usage.selectors import Untold, untold_hours, untold_tiers
 from tests.factories import BEGINNING, make_cluster, make_model, note_collection
 from tests.web.conftest import DAILY
 from tests.web.pages import text_of
@@ -53,6 +53,18 @@ def test_hours_before_the_watch_tell_nothing_of_what_claims_give_out(cluster: Cl
     _tier()
     assert _read() == [Untold(("claimed",), 3, START + 3.5 * HOUR)]
     assert _read(tiers=["gold"]) == []
+
+
+def test_they_are_counted_by_cluster_and_tier(
+    cluster: Cluster, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_num_queries(1):
+        assert untold_hours([WINDOW], visibility=EVERYTHING) == [{}]
+    _tier()
+    note_collection(make_cluster("east"), START)
+    with django_assert_num_queries(5):
+        (found,) = untold_hours([WINDOW], visibility=EVERYTHING)
+    assert found == {("west", "claimed"): 3, ("east", "claimed"): 1}
 
 
 def test_where_nobody_ever_watched_no_hour_tells_anything(cluster: Cluster) -> None:

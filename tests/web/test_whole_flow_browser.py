@@ -153,12 +153,12 @@ def cleo_approves_first(page: Page) -> None:
 def carl_approves_and_applies(page: Page) -> None:
     page.goto("/review/")
     axe(page)
-    page.locator("form[action$='/do/approve'] button").click()
-    expect(page.locator(".review-queue")).to_contain_text("approved")
-    open_last(page)
     for box in page.locator("input[name='confirmed']").all():
         box.check()
-    page.locator("form[action$='/do/apply'] button").click()
+    page.get_by_role("button", name="Approve and apply").click()
+    expect(page.locator("#done")).to_contain_text("The change is applying.")
+    axe(page)
+    page.get_by_role("link", name="See how it goes").click()
     expect(page.locator("#standing")).to_contain_text("applying")
     axe(page)
 
@@ -167,7 +167,8 @@ def ada_sees_it_applied(page: Page) -> None:
     open_last(page)
     expect(page.locator("#standing")).to_contain_text("applied")
     expect(page.locator("#standing")).to_contain_text("The cluster had 2 before and 3 after")
-    expect(page.locator("#history")).to_contain_text("approve")
+    expect(page.locator("#history")).to_contain_text("approved by: cleo")
+    expect(page.locator("#history")).not_to_contain_text("version")
     axe(page)
 
 

@@ -4,23 +4,30 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0003_no_tokens_of_before'),
+        ("accounts", "0003_no_tokens_of_before"),
     ]
 
     operations = [
         migrations.RemoveConstraint(
-            model_name='membership',
-            name='membership_source_known',
+            model_name="membership",
+            name="membership_source_known",
         ),
         migrations.AlterField(
-            model_name='membership',
-            name='source',
-            field=models.CharField(choices=[('catalog', 'Catalog'), ('groups', 'Groups'), ('portal', 'Portal')], db_default='catalog', default='catalog', max_length=8),
+            model_name="membership",
+            name="source",
+            field=models.CharField(
+                choices=[("catalog", "Catalog"), ("groups", "Groups"), ("portal", "Portal")],
+                db_default="catalog",
+                default="catalog",
+                max_length=8,
+            ),
         ),
         migrations.AddConstraint(
-            model_name='membership',
-            constraint=models.CheckConstraint(condition=models.Q(('source__in', ['catalog', 'groups', 'portal'])), name='membership_source_known'),
+            model_name="membership",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("source__in", ["catalog", "groups", "portal"])),
+                name="membership_source_known",
+            ),
         ),
     ]

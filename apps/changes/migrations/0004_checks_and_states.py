@@ -4,32 +4,36 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('changes', '0003_audit_triggers'),
+        ("changes", "0003_audit_triggers"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='AuditCheck',
+            name="AuditCheck",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('holds', models.BooleanField()),
-                ('words', models.TextField()),
-                ('number', models.PositiveBigIntegerField(default=0)),
-                ('digest', models.CharField(blank=True, max_length=64)),
-                ('held_at', models.DateTimeField(blank=True, null=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                ("holds", models.BooleanField()),
+                ("words", models.TextField()),
+                ("number", models.PositiveBigIntegerField(default=0)),
+                ("digest", models.CharField(blank=True, max_length=64)),
+                ("held_at", models.DateTimeField(blank=True, null=True)),
             ],
         ),
         migrations.AddField(
-            model_name='changerequest',
-            name='state_by',
+            model_name="changerequest",
+            name="state_by",
             field=models.CharField(blank=True, max_length=150),
         ),
         migrations.AddField(
-            model_name='changerequest',
-            name='state_since',
+            model_name="changerequest",
+            name="state_since",
             field=models.DateTimeField(blank=True, null=True),
         ),
     ]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from apps.costs.domain.files import Column, CostFile, Kind, scaled_text
 from apps.usage.domain.columns import utc_text
@@ -31,7 +32,8 @@ def csv_parts(file: CostFile, *, bom: bool = False, with_notes: bool = True) -> 
         for name, text in file.notes.texts().items()
         if with_notes and name not in names
     }
-    texts = [_text_of(column) for column in file.columns]
+    zone = ZoneInfo(file.notes.time_zone)
+    texts = [_text_of(column, zone) for column in file.columns]
     tail = "".join(f",{note}" for note in notes.values()) + "\r\n"
     yield (_BOM if bom else b"") + (",".join([*names, *notes]) + "\r\n").encode()
     rows = iter(file.rows)
@@ -51,7 +53,7 @@ def _quoted(text: str) -> str:
     return '"' + safe.replace('"', '""') + '"' if _TO_QUOTE.search(safe) else safe
 
 
-def _text_of(column: Column) -> Callable[[Any], str]:
+def _text_of(column: Column, zone: ZoneInfo) -> Callable[[Any], str]:
     match column.kind:
         case Kind.TEXT:
             return lru_cache(_REMEMBERED)(_quoted)
@@ -66,3 +68,6 @@ def _text_of(column: Column) -> Callable[[Any], str]:
             return lambda flag: "true" if flag else "false"
         case Kind.INSTANT:
             return lru_cache(_REMEMBERED)(lambda at: utc_text(at) or "")
+        case Kind.PERIOD:
+            # Not remembered: the two hours that one is, when clocks go back, count as equal.
+            return lambda at: at.astimezone(zone).isoformat()

@@ -69,7 +69,7 @@ def _type(column: Column, *, floats: bool) -> Any:
             return pa.float64()
         case Kind.FLAG:
             return pa.bool_()
-        case Kind.INSTANT:
+        case Kind.INSTANT | Kind.PERIOD:
             return pa.timestamp("us", tz="UTC")
 
 

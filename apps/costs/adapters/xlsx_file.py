@@ -1,9 +1,10 @@
 """Cost files as workbooks: typed cells, a frozen header, and a sheet of notes."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC
+from datetime import UTC, tzinfo
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
+from zoneinfo import ZoneInfo
 
 import xlsxwriter
 from xlsxwriter.format import Format
@@ -20,11 +21,11 @@ from apps.costs.domain.files import (
 )
 
 _LONGEST_TEXT = 32_767
-_WIDTH = {Kind.TEXT: 24, Kind.INSTANT: 20}
+_WIDTH = {Kind.TEXT: 24, Kind.INSTANT: 20, Kind.PERIOD: 20}
 _PRECISION = (
     "Cells hold the amounts as spreadsheets do, to 15 digits; CSV and Parquet carry them in full."
 )
-_TIMES = "Times are UTC."
+_TIMES = "Periods are local to {}; other times are UTC."
 
 _Put = Callable[[int, int, Any], object]
 
@@ -52,7 +53,8 @@ def write_xlsx(file: CostFile, out: BinaryIO) -> None:
 
 
 def _rows(book: Workbook, sheet: Worksheet, file: CostFile) -> None:
-    puts = [_put_of(book, sheet, column) for column in file.columns]
+    zone = ZoneInfo(file.notes.time_zone)
+    puts = [_put_of(book, sheet, column, zone) for column in file.columns]
     at = 0
     for at, row in enumerate(file.rows, start=1):
         if at > MOST_XLSX_ROWS:
@@ -72,7 +74,7 @@ def _head(book: Workbook, sheet: Worksheet, columns: Sequence[Column]) -> None:
     sheet.freeze_panes(1, 0)
 
 
-def _put_of(book: Workbook, sheet: Worksheet, column: Column) -> _Put:
+def _put_of(book: Workbook, sheet: Worksheet, column: Column, zone: tzinfo) -> _Put:
     match column.kind:
         case Kind.TEXT:
             return lambda row, place, text: sheet.write_string(row, place, text[:_LONGEST_TEXT])
@@ -87,10 +89,11 @@ def _put_of(book: Workbook, sheet: Worksheet, column: Column) -> _Put:
             return lambda row, place, ratio: sheet.write_number(row, place, ratio, shown)
         case Kind.FLAG:
             return lambda row, place, flag: sheet.write_boolean(row, place, flag)
-        case Kind.INSTANT:
+        case Kind.INSTANT | Kind.PERIOD:
+            written = zone if column.kind is Kind.PERIOD else UTC
             shown = _format(book, "yyyy-mm-dd hh:mm:ss")
             return lambda row, place, at: sheet.write_datetime(
-                row, place, at.astimezone(UTC).replace(tzinfo=None), shown
+                row, place, at.astimezone(written).replace(tzinfo=None), shown
             )
 
 
@@ -102,7 +105,7 @@ def _notes(book: Workbook, file: CostFile) -> None:
     sheet = book.add_worksheet("notes")
     sheet.set_column(0, 1, 34)
     lines = [("title", file.title), *file.notes.texts().items()]
-    lines += [("times", _TIMES), ("precision", _PRECISION)]
+    lines += [("times", _TIMES.format(file.notes.time_zone)), ("precision", _PRECISION)]
     for row, (name, text) in enumerate(lines):
         sheet.write_string(row, 0, name)
         sheet.write_string(row, 1, text)

@@ -54,6 +54,8 @@ class Kind(StrEnum):
     FLAG = "flag"
     INSTANT = "instant"
     """Aware times, written in UTC."""
+    PERIOD = "period"
+    """The start of a period: an aware time, written with the offset of the report's zone."""
 
 
 @dataclass(frozen=True, slots=True)

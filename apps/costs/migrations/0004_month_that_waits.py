@@ -4,15 +4,23 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('costs', '0003_energy_files_and_recommendations'),
+        ("costs", "0003_energy_files_and_recommendations"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='monthlymail',
-            name='state',
-            field=models.CharField(choices=[('waiting', 'waiting'), ('due', 'due'), ('sent', 'sent'), ('failed', 'failed')], default='due', max_length=8),
+            model_name="monthlymail",
+            name="state",
+            field=models.CharField(
+                choices=[
+                    ("waiting", "waiting"),
+                    ("due", "due"),
+                    ("sent", "sent"),
+                    ("failed", "failed"),
+                ],
+                default="due",
+                max_length=8,
+            ),
         ),
     ]

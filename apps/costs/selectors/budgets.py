@@ -16,6 +16,7 @@ from apps.clusters.selectors import report
 from apps.costs.domain.costing import HELD, Cause
 from apps.costs.domain.money import SCALE, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
+from apps.costs.selectors.large_sums import rows_with_costs
 from apps.quotas.domain.spending import Allowance, Known, Purse, Spending, ordered
 from apps.quotas.selectors import BudgetRow
 from apps.quotas.selectors.allocated import on_days
@@ -23,14 +24,8 @@ from apps.quotas.selectors.budgets import burn_rows, known_hours, money_allowanc
 from apps.usage.domain.amounts import hours as gpu_hours
 
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
-_COST = Sum(
-    F("cost_busy")
-    + F("cost_unmeasured")
-    + F("cost_underused")
-    + F("cost_idle")
-    + F("cost_not_running")
-    + F("cost_energy")
-)
+_COSTS = ("busy", "unmeasured", "underused", "idle", "not_running", "energy")
+"""What a team is charged: the sums of `cost_` of each, which may be larger than the database's."""
 _HELD = Sum(F("busy") + F("unmeasured") + F("underused") + F("idle") + F("not_running"))
 _Cents = dict[Purse, dict[date, int]]
 """Whole units by local day: 1e-8 of a currency, or nano-GPU-hours of what has no currency."""
@@ -126,9 +121,11 @@ class _Charged:
                     found[purse, day].append((day_start(day, zone), days[day] / SCALE))
             for condition in on_days(teams, zone):
                 rows = TeamCostHour.objects.filter(condition).order_by("hour")
-                sums = rows.values_list("team__name", "currency", "hour").annotate(cost=_COST)
-                for name, currency, hour, cost in sums:
-                    found[(name, currency), day_of(hour, zone)].append((hour, cost / SCALE))
+                columns = ("team__name", "currency", "hour")
+                sums = rows_with_costs(rows.values(*columns), columns, _COSTS, {})
+                for name, currency, hour, *costs in sums:
+                    whole = int(sum(costs)) / SCALE
+                    found[(name, currency), day_of(hour, zone)].append((hour, whole))
             return found
 
         return read
@@ -152,10 +149,11 @@ def _charged(allowances: Sequence[Allowance], known: Known, zone: ZoneInfo) -> _
 def _days(teams: Collection[str], first: date) -> _Cents:
     """Return the cost of days, and of what has no price the nano-GPU-hours. One query."""
     rows = TeamCostDay.objects.filter(day__gte=first, team__name__in=teams).order_by()
-    sums = rows.values_list("team__name", "currency", "day").annotate(cost=_COST, held=_HELD)
+    columns = ("team__name", "currency", "day")
+    sums = rows_with_costs(rows.values(*columns), columns, _COSTS, {"held": _HELD})
     found: _Cents = defaultdict(dict)
-    for team, currency, day, cost, held in sums:
-        found[team, currency][day] = int(cost) if currency else int(held)
+    for team, currency, day, *costs, held in sums:
+        found[team, currency][day] = int(sum(costs)) if currency else int(held)
     return found
 
 
@@ -180,8 +178,9 @@ def _by_cluster(teams: Collection[str], window: Window) -> dict[Purse, dict[str,
     ).exclude(currency="")
     columns = ("team__name", "currency", "cluster__name")
     found: dict[Purse, dict[str, float]] = defaultdict(dict)
-    for team, currency, cluster, cost in rows.order_by().values_list(*columns).annotate(cost=_COST):
-        found[team, currency][cluster] = cost / SCALE
+    grouped = rows.order_by().values(*columns)
+    for team, currency, cluster, *costs in rows_with_costs(grouped, columns, _COSTS, {}):
+        found[team, currency][cluster] = int(sum(costs)) / SCALE
     return found
 
 

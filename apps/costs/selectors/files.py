@@ -126,7 +126,7 @@ def cost_centers() -> dict[str, str]:
 def _columns(asked: Question) -> list[Column]:
     center = [Column("cost_center")] if Grouping.TEAM in asked.group_by else []
     groups = [Column(str(grouping)) for grouping in asked.group_by]
-    return [Column("period", Kind.INSTANT), *groups, *center, *_AMOUNTS]
+    return [Column("period", Kind.PERIOD), *groups, *center, *_AMOUNTS]
 
 
 def _file_rows(

@@ -1,6 +1,6 @@
 """Recommendations: the largest saving first, to whom they are shown, and what they add up to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -9,8 +9,10 @@ from typing import Any
 from django.db.models import Count, F, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
+from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import State
 from apps.costs.models import Recommendation, RecommendationRun
+from apps.costs.selectors.kept_idle import Kept, kept_workloads
 from apps.usage.domain.rows import Page
 from apps.usage.selectors import CursorRefused, cursors
 
@@ -121,12 +123,36 @@ def recommendation(pk: int, *, visibility: Visibility) -> RecommendationRow | No
 
 
 def recommendation_sums(
-    *, filters: RecommendationFilters, visibility: Visibility
+    *, filters: RecommendationFilters, visibility: Visibility, now: datetime | None = None
 ) -> list[RecommendationSum]:
-    """Return what all rows of `recommendation_page` save together, by currency. One query."""
-    rows = _rows(filters, visibility).filter(alternative=False).order_by("currency")
+    """Return what all rows of `recommendation_page` save together, by currency.
+
+    With `now`, without idle workloads that somebody keeps then: what is kept on purpose is not to
+    be had. One query, with `now` three at most.
+    """
+    counted = _rows(filters, visibility).filter(alternative=False)
+    kept = _kept_among(counted, now) if now is not None else []
+    rows = counted.exclude(pk__in=kept).order_by("currency")
     sums = rows.values_list("currency").annotate(count=Count("pk"), saves=Sum("saving_per_month"))
     return [RecommendationSum(*row) for row in sums]
+
+
+def _kept_among(rows: QuerySet[Recommendation, Recommendation], now: datetime) -> list[int]:
+    idle = rows.filter(kind=Kind.STOP_IDLE_NOTEBOOK.value).order_by("pk")
+    asked = list(idle.values_list("pk", "cluster__name", "namespace", "workload"))
+    kept = kept_workloads((one[1:] for one in asked), now=now)
+    return [pk for pk, *workload in asked if tuple(workload) in kept]
+
+
+def kept_of(rows: Iterable[RecommendationRow], *, now: datetime) -> Mapping[int, Kept]:
+    """Return by pk the rows to stop something idle that somebody keeps. One query at most."""
+    asked = {
+        row.pk: (row.cluster, row.namespace, row.workload)
+        for row in rows
+        if row.kind == Kind.STOP_IDLE_NOTEBOOK
+    }
+    kept = kept_workloads(asked.values(), now=now)
+    return {pk: kept[workload] for pk, workload in asked.items() if workload in kept}
 
 
 def kinds_found(

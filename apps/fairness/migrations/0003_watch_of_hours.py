@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fairness', '0002_promises_and_looks'),
+        ("fairness", "0002_promises_and_looks"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='fairwindow',
-            name='watch',
-            field=models.CharField(blank=True, default='', max_length=64),
+            model_name="fairwindow",
+            name="watch",
+            field=models.CharField(blank=True, default="", max_length=64),
         ),
     ]

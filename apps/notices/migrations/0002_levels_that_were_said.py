@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('notices', '0001_initial'),
+        ("notices", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='standing',
-            name='said_level',
+            model_name="standing",
+            name="said_level",
             field=models.FloatField(blank=True, null=True),
         ),
         migrations.AlterField(
-            model_name='standing',
-            name='level',
+            model_name="standing",
+            name="level",
             field=models.FloatField(blank=True, null=True),
         ),
     ]

@@ -264,6 +264,8 @@ def _is_shown(world: _World, one: Observed, filters: QuotaFilters, visibility: V
         return False
     if filters.effective is not None and one.meaning.effective is not filters.effective:
         return False
+    if not filters.matches(one.namespace, one.name, one.key):
+        return False
     if filters.tier and not set(filters.tier) & set(world.tiers(one)):
         return False
     if visibility.everything and not filters.team:

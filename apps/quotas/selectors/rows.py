@@ -16,7 +16,10 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaFilters:
-    """Narrow rows to these names; empty means all. `effective` None means both."""
+    """Narrow rows to these names; empty means all. `effective` None means both.
+
+    `text` is a part of namespace, name or key, whatever its case.
+    """
 
     cluster: tuple[str, ...] = ()
     team: tuple[str, ...] = ()
@@ -24,6 +27,12 @@ class QuotaFilters:
     tier: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
     effective: bool | None = None
+    text: str = ""
+
+    def matches(self, *names: str) -> bool:
+        """Say whether one of the names holds the text that is looked for."""
+        wanted = self.text.casefold()
+        return not wanted or any(wanted in name.casefold() for name in names)
 
 
 @dataclass(frozen=True, slots=True)

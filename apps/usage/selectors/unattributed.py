@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.db.models import Q, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
@@ -18,18 +18,24 @@ _LONGEST = timedelta(days=HOURLY_DAYS, hours=1)
 
 @dataclass(frozen=True, slots=True)
 class UnattributedRow:
-    """What the devices of a node did in a window that no pod explains, in nano-GPU-hours."""
+    """What the devices of a node did in a window that no pod explains, in nano-GPU-hours.
+
+    `within` is the part of it that lies within the node's `capacity` of the same hour: in hours of
+    which nobody could tell a capacity (of devices that only claims give out, before somebody
+    watched) there is nothing to take a share of. Never more than `capacity`.
+    """
 
     cluster: str
     node: str
     unattributed: int
     capacity: int
+    within: int
 
 
 def unattributed_by_node(
     window: Window, *, filters: Filters, visibility: Visibility, limit: int
 ) -> list[UnattributedRow]:
-    """Return the nodes with unattributed activity in the window, the largest first. One query.
+    """Return the nodes with unattributed activity in the window, the largest first. Two queries.
 
     Of `filters` cluster, tier, GPU model, capacity type and node count. For who sees everything;
     nothing for others: it is on nobody's account. Raises GroupingRefused for a window that is
@@ -56,14 +62,28 @@ def unattributed_by_node(
         rows = rows.filter(Q(gpu_model_id__in=models_named(filters.gpu_model)))
     sums = (
         rows.order_by()
-        .values("cluster__name", "node__name")
-        .annotate(lost=Sum("unattributed"), there=Sum("capacity"))
+        .values("cluster__name", "node__name", "node_id")
+        .annotate(lost=Sum("unattributed"))
         .filter(lost__gt=0)
         .order_by("-lost", "cluster__name", "node__name")
     )
+    columns = ("cluster__name", "node__name", "node_id", "lost")
+    found = list(sums.values_list(*columns)[:limit])
+    shares = _shares(rows.filter(node__in=[node for _, _, node, _ in found])) if found else {}
     return [
-        UnattributedRow(cluster, node, int(lost), int(there))
-        for cluster, node, lost, there in sums.values_list(
-            "cluster__name", "node__name", "lost", "there"
-        )[:limit]
+        UnattributedRow(cluster, name, int(lost), *shares[node])
+        for cluster, name, node, lost in found
     ]
+
+
+def _shares(rows: QuerySet[NodeHour]) -> dict[int, tuple[int, int]]:
+    """Return of each node its capacity, and the unattributed part of it, hour by hour. One query.
+
+    An hour of which a part of the capacity alone is told counts with that part.
+    """
+    by_hour = rows.order_by().values_list("node_id", "hour")
+    found: dict[int, tuple[int, int]] = {}
+    for node, _, lost, there in by_hour.annotate(Sum("unattributed"), Sum("capacity")):
+        capacity, within = found.get(node, (0, 0))
+        found[node] = (capacity + int(there), within + int(min(lost, there)))
+    return found

@@ -5,7 +5,7 @@ claim, only the API server tells, and only while somebody watches: before, there
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -13,7 +13,7 @@ from django.db.models import Count, Min, Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import HOUR_SECONDS, Window
-from apps.clusters.models import TierRule, WatchSpan
+from apps.clusters.models import Cluster, TierRule, WatchSpan
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TierDay
 
@@ -42,22 +42,60 @@ def untold_tiers(
     is of claims alone, else four.
     """
     names = {pk: name for pk, name in of_claims_alone(window).items() if not tiers or name in tiers}
-    if not names:
-        return []
-    hours = _hours_before_the_watch(window)
-    has = clusters_with(names) if hours else {}
     found: dict[tuple[datetime | None, int], list[str]] = defaultdict(list)
-    for tier, name in names.items():
-        of_tier = has.get(tier, {})
-        own = [
-            (since, count)
-            for cluster, (since, count) in hours.items()
-            if not of_tier or (cluster in of_tier and not _older(of_tier[cluster], since))
-        ]
-        if own:
-            until = max(own, key=lambda one: one[1])
-            found[until].append(name)
+    for tier, own in _before_the_watch(names, window).items():
+        until = max(own.values(), key=lambda one: one[1])
+        found[until].append(names[tier])
     return [Untold(tuple(some), count, until) for (until, count), some in found.items()]
+
+
+def untold_hours(
+    windows: Sequence[Window], *, visibility: Visibility
+) -> list[dict[tuple[str, str], int]]:
+    """Return of each window how many hours of facts tell nothing, by cluster and tier by name.
+
+    Averages of the tier are not over these: nobody knows what it held then. Everybody may see it:
+    `visibility` narrows nothing. One query where no tier is of claims alone, else four more for
+    each window at most.
+    """
+    rules = _rules(Window(min(one.start for one in windows), max(one.end for one in windows)))
+    return [_untold_hours(window, _of_claims_alone(rules, window)) for window in windows]
+
+
+def _untold_hours(window: Window, names: Mapping[int, str]) -> dict[tuple[str, str], int]:
+    of_tiers = _before_the_watch(names, window)
+    if not of_tiers:
+        return {}
+    clusters = dict(Cluster.objects.order_by("pk").values_list("pk", "name"))
+    return {
+        (clusters[cluster], names[tier]): count
+        for tier, own in of_tiers.items()
+        for cluster, (_, count) in own.items()
+    }
+
+
+_Since = tuple[datetime | None, int]
+"""When a cluster was first watched, and its hours of facts before that."""
+
+
+def _before_the_watch(tiers: Collection[int], window: Window) -> dict[int, dict[int, _Since]]:
+    """Return of each tier the clusters with hours that tell nothing of it. Three queries at most.
+
+    A tier without such hours is not in it; none is asked for without tiers.
+    """
+    hours = _hours_before_the_watch(window) if tiers else {}
+    has = clusters_with(tiers) if hours else {}
+    found = {}
+    for tier in tiers:
+        seen = has.get(tier, {})
+        own = {
+            cluster: (since, count)
+            for cluster, (since, count) in hours.items()
+            if not seen or (cluster in seen and not _older(seen[cluster], since))
+        }
+        if own:
+            found[tier] = own
+    return found
 
 
 def _older(seen: date, since: datetime | None) -> bool:
@@ -78,15 +116,25 @@ def _hours_before_the_watch(window: Window) -> dict[int, tuple[datetime | None, 
 
 def of_claims_alone(window: Window) -> dict[int, str]:
     """Return the tiers, by name, whose rules ask for device classes and for nothing else."""
+    return _of_claims_alone(_rules(window), window)
+
+
+def _rules(window: Window) -> list[TierRule]:
+    """Return what tiers were given out for within a window, in the catalog's order. One query."""
     holds = Q(valid_from__lt=window.end) & (Q(valid_to__isnull=True) | Q(valid_to__gt=window.start))
-    rules = TierRule.objects.filter(holds).order_by("tier__position", "tier__name", "pk")
+    rules = TierRule.objects.filter(holds).select_related("tier")
+    return list(rules.order_by("tier__position", "tier__name", "pk"))
+
+
+def _of_claims_alone(rules: Sequence[TierRule], window: Window) -> dict[int, str]:
     names: dict[int, str] = {}
     others = set()
-    columns = ("tier_id", "tier__name", "resources", "device_classes")
-    for tier, name, resources, classes in rules.values_list(*columns):
-        names[tier] = name
-        if resources or not classes:
-            others.add(tier)
+    for rule in rules:
+        if rule.valid_from >= window.end or (rule.valid_to and rule.valid_to <= window.start):
+            continue
+        names[rule.tier_id] = rule.tier.name
+        if rule.resources or not rule.device_classes:
+            others.add(rule.tier_id)
     return {tier: name for tier, name in names.items() if tier not in others}
 
 

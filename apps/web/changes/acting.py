@@ -1,7 +1,7 @@
 """What can be done with a request: how the pages call it, what it needs, and doing it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.http import QueryDict
@@ -12,13 +12,17 @@ from apps.changes.permissions import Actor
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What somebody gives with an action; `version` is of the request as they read it."""
+    """What somebody gives with an action; `version` is of the request as they read it.
+
+    `at_once`: what is approved is to be applied in the same click.
+    """
 
     version: int | None = None
     text: str = ""
     offer: str = ""
     gitops: bool = False
     confirmed: tuple[str, ...] = ()
+    at_once: bool = False
 
 
 def given_of(posted: QueryDict) -> Given:
@@ -31,6 +35,7 @@ def given_of(posted: QueryDict) -> Given:
         gitops=posted.get("gitops") == "yes",
         # No database keeps a null character, and no manager has one in its name.
         confirmed=tuple(name for name in posted.getlist("confirmed") if "\0" not in name)[:50],
+        at_once=posted.get("then") == "apply",
     )
 
 
@@ -57,7 +62,7 @@ class Act:
     @property
     def is_plain(self) -> bool:
         """Whether a button alone does it."""
-        return not self.text and self.name not in {"apply", "revert"}
+        return not self.text and self.name not in {"apply", "revert", "withdraw"}
 
 
 def _submit(pk: int, given: Given, by: Actor, now: datetime) -> object:
@@ -128,6 +133,7 @@ def _accept_drift(pk: int, given: Given, by: Actor, now: datetime) -> None:
 
 
 _COMMIT = "The portal stops waiting for the commit; what the cluster shows stays."
+_FOR_GOOD = "It is taken back for good. It can be asked for again, in a new request."
 _ALL = (
     Act("accept_offer", "Accept the offer", _accept_offer, primary=True),
     Act("submit", "Hand it in", _submit, primary=True, hint="Evidence and preview are frozen."),
@@ -141,12 +147,19 @@ _ALL = (
     Act("revert", "Take it back", _revert),
     Act("give_up", "Stop waiting for the commit", _give_up, hint=_COMMIT),
     Act("accept_drift", "Accept what the cluster shows", _accept_drift),
-    Act("withdraw", "Withdraw", _withdraw),
+    Act("withdraw", "Withdraw", _withdraw, hint=_FOR_GOOD),
     Act("comment", "Comment", _comment, text="Comment", text_needed=True),
 )
 ACTS: Mapping[str, Act] = {act.name: act for act in _ALL}
 
 
+APPROVE = "approve"
+
+
 def acts_of(allowed: Collection[str]) -> Sequence[Act]:
     """Return what is allowed, the most likely first; editing has a page of its own."""
-    return [act for act in _ALL if act.name in allowed and act.name != "comment"]
+    found = [act for act in _ALL if act.name in allowed and act.name != "comment"]
+    if "accept_offer" not in allowed:
+        return found
+    # With an offer there is one likely answer, and it is not to hand in what was sent back.
+    return [replace(act, primary=False) if act.name == "submit" else act for act in found]

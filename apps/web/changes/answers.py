@@ -13,6 +13,7 @@ from apps.changes.domain.targets import TargetRefused
 from apps.changes.permissions import Actor, actor_of
 from apps.changes.selectors import RequestDetail
 from apps.web.changes.acting import Given
+from apps.web.changes.asked import again_href, may_ask, said
 from apps.web.changes.shown import shown_of
 from apps.web.changes.told import evidence_told, preview_told, ruling_told
 from apps.web.links import href
@@ -48,6 +49,16 @@ def detail_for(pk: int, actor: Actor) -> RequestDetail:
     return detail
 
 
+def refused(refusal: Exception, actor: Actor, begins: str = "") -> dict[str, Any]:
+    """Return what a page says of a refusal, with the way to the request that stands in the way."""
+    number = refusal.number if isinstance(refusal, services.KeyTaken) else None
+    may_see = number is not None and selectors.request_detail(number, actor) is not None
+    return {
+        "problem": f"{begins}{said(refusal)}",
+        "in_the_way": number if may_see else None,
+    }
+
+
 def to_request(pk: int) -> HttpResponseBase:
     return HttpResponseRedirect(href("request", pk=str(pk)) or "/")
 
@@ -63,6 +74,7 @@ def detail_page(
     **context: Any,
 ) -> HttpResponseBase:
     detail = detail_for(pk, actor)
+    again = again_href(detail)
     return respond(
         request,
         reading,
@@ -74,6 +86,7 @@ def detail_page(
         drifts=detail.drifts,
         has_file=selectors.gitops_file(pk, actor) is not None,
         typed=typed or Given(),
+        again_href=again if again and may_ask(request.user) else "",
         **context,
     )
 
@@ -86,6 +99,8 @@ def outlook_shown(
     return {
         "outlook": found,
         "evidence": evidence_told(found.evidence, reading.choice.zone),
-        "preview": preview_told(found.preview, before=before),
+        "preview": preview_told(
+            found.preview, before=before, unit=(found.evidence.get("quota") or {}).get("unit") or ""
+        ),
         "ruling": ruling_told(found.ruling),
     }

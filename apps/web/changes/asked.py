@@ -11,11 +11,14 @@ from django import forms
 from django.http import QueryDict
 
 from apps.accounts.permissions import can_administer, teams_led_by
+from apps.accounts.selectors import team_names
 from apps.changes import services
+from apps.changes.domain.quantities import quantity
 from apps.changes.domain.states import State
 from apps.changes.selectors import RequestDetail, RequestFilters, Which
 from apps.changes.services import QuotaToAsk
 from apps.web.links import Query, href
+from apps.web.reading import Reading
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
@@ -25,6 +28,7 @@ LONGEST = 10_000
 LOCAL = "%Y-%m-%dT%H:%M"
 SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
 _WRITTEN = "form-control"
+_ENDED = frozenset({State.WITHDRAWN, State.REJECTED, State.EXPIRED, State.REVERTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,26 @@ class Place:
         return found or ""
 
 
-def ask_href(place: Place, *, after: str = "") -> str:
-    """Return the address of the form that asks for a change of a key, to `after` where given."""
-    return href("new-request", [("key", place.text), *([("after", after)] if after else [])]) or ""
+def ask_href(place: Place, *, after: str = "", query: Query = ()) -> str:
+    """Return the address of the form that asks for a change of a key, to `after` where given.
+
+    `query` is that of the reading, where there is one.
+    """
+    own = [("key", place.text), *([("after", after)] if after else [])]
+    return href("new-request", [*own, *query]) or ""
+
+
+def again_href(detail: RequestDetail) -> str:
+    """Return the form filled in with what an ended request said; empty where it goes on."""
+    if detail.row.state not in _ENDED:
+        return ""
+    query = [("key", place_of(detail).text), ("again", str(detail.row.id))]
+    return href("new-request", query) or ""
+
+
+def number_of(text: str) -> int | None:
+    """Return the number of a request that an address names; None for what is no number."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def may_ask(user: "User") -> bool:
@@ -131,6 +152,26 @@ class RequestForm(forms.Form):
         team = found.teams[0] if len(found.teams) == 1 else ""
         after = given.get("after", "").strip()[:40]
         return cls(initial={"before": found.amount, "after": after, "team": team})
+
+    @classmethod
+    def again(
+        cls, detail: RequestDetail, found: QuotaToAsk, *, zone: ZoneInfo, now: datetime
+    ) -> "RequestForm":
+        """Return the form of a new request with what an ended one said; days gone by are not."""
+        row = detail.row
+        given = cls.of_request(detail, zone).initial
+        if row.needed_by is not None and row.needed_by <= now:
+            given["needed_by"] = None
+        if row.until is not None and row.until <= now:
+            given["until"] = None
+        team = row.team if row.team in found.teams else ""
+        return cls(initial={**given, "before": found.amount, "team": team})
+
+    @classmethod
+    def typed(cls, given: QueryDict, **instead: str) -> "RequestForm":
+        """Return the form with what somebody typed so far, not checked yet."""
+        fields = cls.base_fields
+        return cls(initial={**{name: given.get(name, "") for name in fields}, **instead})
 
     @classmethod
     def of_request(cls, detail: RequestDetail, zone: ZoneInfo) -> "RequestForm":
@@ -219,6 +260,22 @@ class ListAsked:
 
     def filters(self, team: Sequence[str], cluster: Sequence[str]) -> RequestFilters:
         return RequestFilters(state=self.states, team=tuple(team), cluster=tuple(cluster))
+
+
+def over_of(quota: QuotaToAsk | None) -> float:
+    """Return by how much more is used than a quota allows: it was lowered, or came after pods."""
+    if quota is None or quota.used is None:
+        return 0.0
+    return max(0.0, quota.used - float(quantity(quota.amount).units))
+
+
+def teams_seen(reading: Reading) -> Sequence[str]:
+    """Return the teams whose requests a reader may see, by name. One query at most."""
+    if reading.visibility.everything:
+        return reading.choices.get("team") or ()
+    own = reading.visibility.team_ids
+    names = team_names() if own else {}
+    return sorted(names[pk] for pk in own)
 
 
 def list_asked(given: QueryDict) -> ListAsked:

@@ -1,19 +1,17 @@
 """A request as its page and the review queue show it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from apps.changes.domain.states import WRITING, State
 from apps.changes.selectors import CommentRow, RequestDetail, RequestRow, ReviewRow
-from apps.web.audit_lines import AuditLine, audit_lines_of
-from apps.web.changes.acting import Act, acts_of
+from apps.web.changes.acting import APPROVE, Act, acts_of
 from apps.web.changes.asked import Place
-from apps.web.changes.told import Told, evidence_told, preview_told, ruling_told
-from apps.web.formats import Format, Value
+from apps.web.changes.told import Ruled, Told, evidence_told, preview_told, ruling_told
+from apps.web.changes.told_history import Step, history_told
 from apps.web.links import href
-from apps.web.tables import Column, Row, Table
 
 _MARKS: Mapping[str, str] = {
     State.FAILED: "failed",
@@ -35,6 +33,12 @@ class Line:
     mark: str
 
     @property
+    def title(self) -> str:
+        """Say what is asked for in one line: whose, of what, from what to what."""
+        row = self.row
+        return f"{row.team}: {row.key} {row.before} → {row.after}"
+
+    @property
     def second_approval(self) -> str:
         """How many have approved of those who have to; empty where one is enough."""
         needed = self.row.approvals_needed
@@ -46,12 +50,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A request with what it is decided by and what the reader may do."""
+    """A request with what it is decided by and what the reader may do.
+
+    `at_once`: approving it is enough for the portal to apply it, in one click.
+    `has_file`: there is a file that people can commit instead.
+    """
 
     line: Line
     evidence: Told
     preview: Told
-    ruling: Sequence[str]
+    ruling: Ruled
     comments: Sequence[CommentRow]
     acts: Sequence[Act]
     can_write: bool
@@ -59,9 +67,20 @@ class Shown:
     may_comment: bool
     offer: str = ""
     goes_back_to: str | None = None
-    history: Sequence[AuditLine] = ()
+    history: Sequence[Step] = ()
     is_moving: bool = False
     frozen_at: datetime | None = None
+    at_once: bool = False
+    has_file: bool = False
+
+    @property
+    def acts_to_do(self) -> Sequence[Act]:
+        """What a button alone does and what comes next; others stand behind what is decided."""
+        return [act for act in self.acts if act.is_plain and act.primary]
+
+    @property
+    def acts_beside(self) -> Sequence[Act]:
+        return [act for act in self.acts if act.is_plain and not act.primary]
 
 
 def line_of(row: RequestRow) -> Line:
@@ -77,11 +96,12 @@ def line_of(row: RequestRow) -> Line:
 def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> Shown:
     """Return a request of either read as it is shown."""
     own = found.row
+    unit = (found.evidence.get("quota") or {}).get("unit") or ""
     is_detail = isinstance(found, RequestDetail)
     return Shown(
         line=line_of(own),
         evidence=evidence_told(found.evidence, zone),
-        preview=preview_told(found.preview, before=own.before),
+        preview=preview_told(found.preview, before=own.before, unit=unit),
         ruling=ruling_told(found.ruling),
         comments=found.comments,
         acts=acts_of(found.actions),
@@ -90,75 +110,22 @@ def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> Shown:
         may_comment=found.may_comment if isinstance(found, RequestDetail) else True,
         offer=found.offer if isinstance(found, RequestDetail) else "",
         goes_back_to=found.goes_back_to if isinstance(found, RequestDetail) else None,
-        history=audit_lines_of(found.history) if isinstance(found, RequestDetail) else (),
+        history=history_told(found.history, zone) if isinstance(found, RequestDetail) else (),
         frozen_at=_frozen_at(found),
+        at_once=_may_apply_at_once(found),
+        has_file=bool(found.preview.get("patch_file")),
         is_moving=is_detail and own.state in {state.value for state in WRITING},
     )
+
+
+def _may_apply_at_once(found: RequestDetail | ReviewRow) -> bool:
+    """Say whether this reader's approval is the last that is needed, and the portal may write."""
+    row = found.row
+    is_last = len(row.approvals) + 1 >= row.approvals_needed
+    return APPROVE in found.actions and is_last and found.can_write
 
 
 def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
     """Return when evidence and preview were taken: anew with each edit of what is handed in."""
     taken = found.preview.get("taken_at")
     return datetime.fromisoformat(taken) if taken else found.row.submitted_at
-
-
-_COLUMNS = (
-    Column("id", "Request", Format.COUNT),
-    Column("state", "State"),
-    Column("team", "Team"),
-    Column("key", "Quota key", wraps=True),
-    Column("change", "From → to"),
-    Column("tiers", "Tiers", wraps=True),
-    Column("reason", "Why", wraps=True),
-    Column("needed_by", "Needed by", Format.TIME),
-    Column("until", "Until", Format.TIME),
-    Column("authors", "By"),
-    Column("changed_at", "Changed", Format.TIME),
-)
-_REASON_SHOWN = 120
-
-
-def request_table(
-    rows: Sequence[RequestRow],
-    zone: ZoneInfo,
-    *,
-    empty: str,
-    next_href: str | None,
-    every: Callable[[], Iterable[RequestRow]],
-) -> Table:
-    """Return the list of requests; the file has those of all pages."""
-    return Table(
-        id="requests",
-        title="Requests",
-        columns=_COLUMNS,
-        rows=[_row(row) for row in rows],
-        zone=zone,
-        empty=empty,
-        next_href=next_href,
-        every=lambda: (_row(row, whole=True) for row in every()),
-        ordered=True,
-    )
-
-
-def _row(row: RequestRow, *, whole: bool = False) -> Row:
-    where = f"{row.cluster}/{row.namespace}" if row.namespace else row.cluster
-    reason = row.reason
-    if not whole and len(reason) > _REASON_SHOWN:
-        reason = f"{reason[:_REASON_SHOWN]}…"
-    values: dict[str, Value] = {
-        "id": row.id,
-        "state": f"{row.state}, drifted" if row.drift else row.state,
-        "team": row.team,
-        "key": f"{row.key} of {row.source} {row.name} in {where}",
-        "change": f"{row.before} → {row.after}",
-        "tiers": ", ".join(row.tiers),
-        "reason": reason,
-        "needed_by": row.needed_by,
-        "until": row.until,
-        "authors": ", ".join(row.authors),
-        "changed_at": row.changed_at,
-    }
-    link = href("request", pk=str(row.id))
-    mark = "failed" if row.drift else _MARKS.get(row.state, "")
-    badges = {"state": mark} if mark else {}
-    return Row(values, links={"id": link, "key": link}, badges=badges)

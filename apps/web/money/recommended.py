@@ -1,5 +1,6 @@
 """Recommendations as the page shows them: what is asked, lines with evidence in words, a file."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,15 +11,18 @@ from django.http import QueryDict
 from apps.costs.domain.recommendations.follow_up import Verdict
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import DECIDABLE, State
+from apps.costs.selectors.kept_idle import Kept
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
     RecommendationRow,
     RecommendationSum,
 )
 from apps.web import forms
+from apps.web.changes.asked import Place, ask_href
 from apps.web.formats import Format, shown
 from apps.web.links import Query, href
 from apps.web.money.asked import Option
+from apps.web.notices.kept import kept_words
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
@@ -138,14 +142,25 @@ class Line:
     followed: Sequence[str]
     decides: bool
     problem: str = ""
+    name: str = ""
+    ask: str = ""
+    kept: str = ""
 
 
 def line_of(
-    row: RecommendationRow, reading: Reading, led: Collection[int] | None, problem: str = ""
+    row: RecommendationRow,
+    reading: Reading,
+    led: Collection[int] | None,
+    problem: str = "",
+    kept: Kept | None = None,
 ) -> Line:
-    """Return a line; `led` are the teams whose recommendations the reader decides on, None: all."""
+    """Return a line; `led` are the teams whose recommendations the reader decides on, None: all.
+
+    Of a quota to lower, whoever decides may also ask for just that: `ask` opens the form.
+    """
     state, css = STATES[State(row.state)]
     may = led is None or (row.team_id is not None and row.team_id in led)
+    lowered = _lowered(row)
     return Line(
         row=row,
         title=KINDS[Kind(row.kind)],
@@ -157,7 +172,39 @@ def line_of(
         followed=_followed(row),
         decides=may and row.state in DECIDABLE,
         problem=problem,
+        name=_named(row, lowered),
+        ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",
+        kept=kept_words(kept, reading.choice.zone),
     )
+
+
+_LOWERED = re.compile(r"Lower (?P<key>.+?) from (?P<before>\S+) to (?P<after>[^\s:]+):")
+Lowered = tuple[str, str, str]
+"""Key, the amount now, the amount to lower it to."""
+
+
+def _lowered(row: RecommendationRow) -> Lowered | None:
+    """Return what the words of a recommendation lower; None for others and other words."""
+    found = _LOWERED.match(row.change) if row.kind == Kind.UNUSED_QUOTA else None
+    return found.group("key", "before", "after") if found else None  # type: ignore[return-value]
+
+
+def _named(row: RecommendationRow, lowered: Lowered | None) -> str:
+    """Return what a card is headed by: of a quota whose it is and the change, else its subject."""
+    if lowered is None:
+        return row.workload or row.node or row.tier or ""
+    key, before, after = lowered
+    whose = row.namespace or row.workload.partition("/")[2]
+    return f"{whose}: {key} {before} → {after}"
+
+
+def _ask(row: RecommendationRow, lowered: Lowered | None, query: Query) -> str:
+    source, _, name = row.workload.partition("/")
+    if lowered is None or not name:
+        return ""
+    key, _before, after = lowered
+    place = Place(row.cluster, source, row.namespace, name, key)
+    return ask_href(place, after=after, query=query)
 
 
 def money(amount: Decimal | None, currency: str | None) -> str:

@@ -80,6 +80,7 @@ class KeyLine(Row):
     full: str = ""
     unused: float | None = None
     whose: str = ""
+    ask: str = ""
 
 
 def key_href(row: QuotaRow | UnusedRow, query: Query) -> str | None:

@@ -43,22 +43,30 @@ class Change:
         return {-1: "▼", 0: "=", 1: "▲"}[self.sign]
 
 
-def sums(rows: Sequence[UsageRow], hours: Mapping[str, int]) -> Sums | None:
-    """Return the sums of rows by cluster; `hours` counts each cluster's hours with facts.
+def sums(
+    rows: Sequence[UsageRow],
+    hours: Mapping[str, int],
+    untold: Mapping[tuple[str, str], int] | None = None,
+) -> Sums | None:
+    """Return the sums of rows by cluster and tier; `hours` counts a cluster's hours with facts.
 
     A cluster's amounts are divided by its own hours, so that one that lacks some does not look
-    smaller than it is. None without rows that have hours.
+    smaller than it is; those of a tier without the hours that told nothing of it, which `untold`
+    counts by cluster and tier. None without rows that have hours.
     """
-    known = [row for row in rows if hours.get(row.groups[Grouping.CLUSTER])]
+    lost = untold or {}
+
+    def hours_of(row: UsageRow) -> int:
+        cluster = row.groups[Grouping.CLUSTER]
+        return hours.get(cluster, 0) - lost.get((cluster, row.groups[Grouping.TIER]), 0)
+
+    known = [row for row in rows if hours_of(row) > 0]
     if not known:
         return None
     total = tables.summed(known)
 
     def average(name: str) -> float:
-        return sum(
-            (getattr(row.amounts, name) or 0) / NANO / hours[row.groups[Grouping.CLUSTER]]
-            for row in known
-        )
+        return sum((getattr(row.amounts, name) or 0) / NANO / hours_of(row) for row in known)
 
     capacity = average("capacity") if total.capacity is not None else None
     return Sums(total, Gpus(capacity, *map(average, ("allocated", "busy", "not_used"))))

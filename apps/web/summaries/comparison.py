@@ -13,6 +13,7 @@ from apps.web.summaries.averages import Change, Sums, amount_change, ratio_chang
 
 _ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
 Rows = Sequence[UsageRow]
+Untold = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Changes:
 class Comparison:
     """Rows by cluster and tier with the hours they stand for, of both windows.
 
+    `untold` counts the hours of a cluster that tell nothing of a tier, by (cluster, tier).
+
     `words` name the window before (`the 7 days before`); `problem` says why there is no
     comparison although one was asked for, and is empty otherwise.
     """
@@ -42,14 +45,17 @@ class Comparison:
     problem: str = ""
     rows_before: Rows = ()
     hours_before: Mapping[str, int] = field(default_factory=dict)
+    untold: Untold = field(default_factory=dict)
+    untold_before: Untold = field(default_factory=dict)
 
     def sums(self, tier: str = "") -> Sums | None:
         """Return what the window adds up to, of one tier or of all."""
-        return sums(_of(self.rows, tier), self.hours)
+        return sums(_of(self.rows, tier), self.hours, self.untold)
 
     def changes(self, tier: str = "") -> Changes | None:
         """Return the differences from the window before; None where it has nothing."""
-        now, before = self.sums(tier), sums(_of(self.rows_before, tier), self.hours_before)
+        now = self.sums(tier)
+        before = sums(_of(self.rows_before, tier), self.hours_before, self.untold_before)
         if now is None or before is None:
             return None
         capacity = None
@@ -68,20 +74,25 @@ def compared(
 ) -> Comparison:
     """Return the sums of the reading's window and, unless the reader said no, of the one before.
 
-    `tier`, `team` and `narrowed` are as for `reading.usage_of`. Six queries for each window.
+    `tier`, `team` and `narrowed` are as for `reading.usage_of`. Six queries for each
+    window and one for both, and four more for each where claims alone give out a tier.
     """
     narrowed = narrowed or of_page(reading, tier=tier, team=team)
     rows, hours = _read(reading, narrowed, reading.window)
     if not reading.compares:
-        return Comparison(rows, hours)
+        (untold,) = usage.untold_hours([reading.window], visibility=reading.visibility)
+        return Comparison(rows, hours, untold=untold)
     window, words = steps.before(reading.choice), steps.before_words(reading.choice)
+    untold, untold_before = usage.untold_hours(
+        [reading.window, window], visibility=reading.visibility
+    )
     rows_before, hours_before = _read(reading, narrowed, window)
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)
     if there < _ENOUGH * every:
         problem = f"No comparison: only {there} of {every} hours of {words} have facts."
-        return Comparison(rows, hours, words, problem)
-    return Comparison(rows, hours, words, "", rows_before, hours_before)
+        return Comparison(rows, hours, words, problem, untold=untold)
+    return Comparison(rows, hours, words, "", rows_before, hours_before, untold, untold_before)
 
 
 def _allocated_change(now: Sums, before: Sums) -> Change | None:

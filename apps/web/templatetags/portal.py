@@ -4,6 +4,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -51,6 +52,29 @@ def mebibytes(value: float | None) -> str:
 def local_time(value: datetime | None, zone: ZoneInfo) -> str:
     """Write an instant in the report's time zone."""
     return shown(value, Format.TIME, zone)
+
+
+@register.filter
+def moment(value: datetime | None, zone: ZoneInfo) -> SafeString:
+    """Write an instant to the minute, with its year where that is not this one."""
+    if value is None:
+        return format_html("{}", NOTHING)
+    local = value.astimezone(zone)
+    text = shown(value, Format.HOUR, zone)
+    if local.year != timezone.now().astimezone(zone).year:
+        text = f"{shown(value, Format.DAY, zone)} {local:%H:%M %Z}"
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        local.isoformat(timespec="seconds"),
+        shown(value, Format.TIME, zone),
+        text,
+    )
+
+
+@register.filter
+def day(value: datetime | None, zone: ZoneInfo) -> str:
+    """Write the day that begins at an instant."""
+    return shown(value, Format.DAY, zone)
 
 
 @register.filter

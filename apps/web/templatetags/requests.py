@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from django import template
 
-from apps.accounts.permissions import NotAllowed, can_administer
+from apps.accounts.permissions import NotAllowed
 from apps.changes.permissions import actor_of
-from apps.changes.selectors import waiting_count
+from apps.changes.selectors import Turns, turns_of
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
@@ -15,11 +15,9 @@ register = template.Library()
 
 
 @register.simple_tag
-def waiting_for(user: "User") -> int:
-    """Return how many requests wait for an administrator; 0, unasked, for all others."""
-    if not can_administer(user):
-        return 0
+def turns_for(user: "User") -> Turns:
+    """Return how many requests wait for a person to decide on, or to answer."""
     try:
-        return waiting_count(actor_of(user, origin=""))
+        return turns_of(actor_of(user, origin=""))
     except NotAllowed:
-        return 0
+        return Turns()

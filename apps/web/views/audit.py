@@ -1,5 +1,6 @@
 """The audit, for administrators: a page of it, and the file for auditors."""
 
+from datetime import timedelta
 from http import HTTPStatus
 
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -7,12 +8,15 @@ from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpRe
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import can_administer
 from apps.changes.permissions import Actor, actor_of
-from apps.changes.selectors import audit_lines, audit_rows
+from apps.changes.selectors import audit_lines, audit_rows, last_audit_check
 from apps.changes.services import audit_head, written_head
 from apps.web.audit_lines import PER_PAGE, audit_asked, audit_lines_of
 from apps.web.links import href
 from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, reading_of
+
+_OLD = timedelta(days=2)
+"""After so long without a check it is said that none came: they are daily."""
 
 
 @page
@@ -22,17 +26,20 @@ def audit(request: PageRequest) -> HttpResponseBase:
     asked = audit_asked(request.GET, zone=reading.choice.zone)
     cursor = request.GET.get("cursor") or None
     found = audit_rows(actor, asked.filters, cursor=cursor, page_size=PER_PAGE)
+    check = last_audit_check(actor)
     older = (*asked.query, ("cursor", found.next_cursor)) if found.next_cursor else ()
     return respond(
         request,
         reading,
         "audit",
-        lines=audit_lines_of(found.rows),
+        lines=audit_lines_of(found.rows, reading.choice.zone),
         asked=asked,
         older=href("audit", older) if older else "",
         newest=href("audit", asked.query) if cursor else "",
         file=href("audit-file", [pair for pair in asked.query if pair[0] in {"since", "until"}]),
         head=written_head(audit_head()),
+        check=check,
+        check_is_old=check is not None and reading.now - check.at > _OLD,
     )
 
 

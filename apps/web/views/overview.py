@@ -5,7 +5,7 @@ from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Filters, Grouping, Interval
-from apps.usage.selectors import untold_tiers
+from apps.usage.selectors import Untold, untold_tiers
 from apps.web import charts, listings, tables
 from apps.web.filtering import EVERY
 from apps.web.links import path_of, with_query
@@ -75,14 +75,17 @@ def overview(request: PageRequest) -> HttpResponseBase:
         headline=headline(cards, comparison, quality),
         waste=glance.largest_waste(reading),
         waits=glance.wait_lines(reading),
-        untold=untold_tiers(
-            reading.window, visibility=reading.visibility, tiers=reading.filters.tier
-        ),
+        untold=_untold(reading) if comparison.untold else [],
         entitlements=_entitlements(reading),
         now_href=_now_href(request, reading, [card.name for card in cards]),
         classes=reading.classes,
         quality=quality,
     )
+
+
+def _untold(reading: Reading) -> list[Untold]:
+    tiers = reading.filters.tier
+    return untold_tiers(reading.window, visibility=reading.visibility, tiers=tiers)
 
 
 def _now(request: PageRequest, reading: Reading) -> HttpResponse:

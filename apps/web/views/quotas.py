@@ -9,7 +9,7 @@ from django.http import Http404, HttpResponseBase
 from apps.quotas import selectors as quotas
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.rows import Interval, Page
-from apps.web.changes.asked import Place, ask_href, may_ask
+from apps.web.changes.choosing import Asker
 from apps.web.links import href, path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.picker import PLACE_KEYS, kept
@@ -17,7 +17,7 @@ from apps.web.quota import budgets, keys, one_key
 from apps.web.quota.asked import EFFECTS, SOURCES, TAKES, Asked, asked_of
 from apps.web.quota.keys import Closed, KeyName
 from apps.web.reading import PageRequest, Reading, every_row, on_cluster, reading_of
-from apps.web.tables import Table
+from apps.web.tables import Table, with_rows
 
 PER_PAGE = 50
 PER_FILE_READ = 500
@@ -42,6 +42,7 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
     unused = _Unused(reading, asked)
     opened = _opens_unused(request, reading, now.count)
     plots = budgets.burn_plots(running[: budgets.PER_PAGE][: budgets.MOST_PLOTS], reading)
+    asker = Asker.of(request.user)
     return respond(
         request,
         reading,
@@ -49,7 +50,9 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
         tables=[
             budgets.budget_table(running, reading, narrowed=bool(reading.filters.team)),
             budgets.alert_table(alerts, reading),
-            _keys(request, reading, asked, now.page, unused, whole=opened),
+            _with_asks(
+                _keys(request, reading, asked, now.page, unused, whole=opened), asker, reading
+            ),
             keys.sum_table(now.sums, reading),
             *([keys.unused_table(unused.rows, reading)] if opened else ()),
             *(plot.table for plot in plots),
@@ -58,6 +61,7 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
         more_budgets=max(0, len(running) - len(plots)),
         closed=None if opened else _closed(request, now.count),
         asked=asked,
+        asks=asker.asks,
         orders=_links(request, reading, asked, "order", ("fullest", "name"), usual="fullest"),
         sources=_links(request, reading, asked, "source", SOURCES),
         effects=_effects(request, reading, asked),
@@ -153,6 +157,17 @@ def _keys(
     )
 
 
+def _with_asks(table: Table, asker: Asker, reading: Reading) -> Table:
+    """Return the list with a link in each line whose key the reader may ask for."""
+    lines = [
+        replace(line, ask=asker.ask_href(line.row, reading.query))
+        if isinstance(line, keys.KeyLine) and line.row
+        else line
+        for line in table.rows
+    ]
+    return with_rows(table, lines)
+
+
 def _page(reading: Reading, asked: Asked, cursor: str | None, size: int) -> Page[QuotaRow]:
     return quotas.quota_rows(
         reading.now,
@@ -239,7 +254,7 @@ def quota(
         line=keys.key_line(row, reading, {}) if row else None,
         amounts=one_key.amounts_of(row) if row else (),
         team_href=href("team", reading.query, name=row.team) if row and row.team else None,
-        ask_href=ask_href(Place(*place)) if row and may_ask(request.user) else "",
+        ask_href=Asker.of(request.user).ask_href(row, reading.query) if row else "",
     )
 
 

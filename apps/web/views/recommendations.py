@@ -35,6 +35,7 @@ def _listed(request: PageRequest) -> HttpResponseBase:
     filters = asked.filters(reading)
     found = _page(reading, filters, request.GET.get("cursor") or None)
     led = _decides_for(request)
+    kept = costs.kept_of(found.rows, now=reading.now)
     counts = costs.kinds_found(filters=filters, visibility=reading.visibility)
     table = recommended.file_table(
         lambda: every_row(lambda at: _page(reading, filters, at, PER_FILE_READ)),
@@ -47,12 +48,14 @@ def _listed(request: PageRequest) -> HttpResponseBase:
         reading,
         "recommendations",
         tables=[table],
-        lines=[recommended.line_of(row, reading, led) for row in found.rows],
+        lines=[recommended.line_of(row, reading, led, kept=kept.get(row.pk)) for row in found.rows],
         asked=asked,
         kinds=asked.kind_options(counts),
         states=asked.state_options(counts),
         sums=recommended.facts_of(
-            costs.recommendation_sums(filters=filters, visibility=reading.visibility)
+            costs.recommendation_sums(
+                filters=filters, visibility=reading.visibility, now=reading.now
+            )
         ),
         looked=recommended.looked_words(
             costs.recommended_at(visibility=reading.visibility), reading
@@ -145,4 +148,5 @@ def _line(request: PageRequest, reading: Reading, pk: int) -> Line:
     row = costs.recommendation(pk, visibility=reading.visibility)
     if row is None:
         raise Http404("There is no such recommendation, or it is not yours.")
-    return recommended.line_of(row, reading, _decides_for(request))
+    kept = costs.kept_of([row], now=reading.now).get(pk)
+    return recommended.line_of(row, reading, _decides_for(request), kept=kept)

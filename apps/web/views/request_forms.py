@@ -17,11 +17,13 @@ from apps.web.changes.answers import (
     actor_in,
     detail_for,
     detail_page,
-    outlook_shown,
+    refused,
     status_of,
     to_request,
 )
 from apps.web.changes.asked import Place, RequestForm, place_of, said
+from apps.web.changes.choosing import choice_of
+from apps.web.changes.looking import Looked, ahead, taken_up
 from apps.web.changes.shown import line_of
 from apps.web.changes.signed_out import change_kept
 from apps.web.links import href
@@ -33,25 +35,29 @@ from apps.web.reading import PageRequest, Reading, reading_of
 
 @page
 def new(request: PageRequest) -> HttpResponseBase:
-    reading, actor = reading_of(request), actor_in(request)
     place = Place.of(request.GET.get("key", ""))
     if place is None:
-        return _choose(request, reading, actor)
+        return _choose(request)
+    reading, actor = reading_of(request), actor_in(request)
     try:
         quota = _quota(place, actor, reading)
     except REFUSALS as refusal:
         return _refused(request, reading, refusal)
     form = RequestForm.for_quota(quota, request.GET)
-    return _form(request, reading, form, place=place, quota=quota)
+    again = asking.number_of(request.GET.get("again", ""))
+    if again is not None:
+        detail = detail_for(again, actor)
+        form = RequestForm.again(detail, quota, zone=reading.choice.zone, now=reading.now)
+    return _form(request, reading, form, place=place, quota=quota, again=again)
 
 
 @change_kept
 def create(request: PageRequest) -> HttpResponseBase:
     """Keep a draft, hand it in, or (`then=preview`) only show what would come of it."""
-    reading, actor = reading_of(request), actor_in(request)
     place, then = Place.of(request.POST.get("key", "")), request.POST.get("then", "draft")
     if place is None:
-        return _choose(request, reading, actor, status=HTTPStatus.BAD_REQUEST)
+        return _choose(request, status=HTTPStatus.BAD_REQUEST)
+    reading, actor = reading_of(request), actor_in(request)
     try:
         quota = _quota(place, actor, reading)
     except REFUSALS as refusal:
@@ -83,8 +89,11 @@ def _handed_in(request: PageRequest, reading: Reading, actor: Actor, pk: int) ->
     except REFUSALS as refusal:
         if detail_for(pk, actor).row.state != State.DRAFT.value:
             return to_request(pk)
-        problem = f"It is kept as a draft, and not handed in: {said(refusal)}"
-        return detail_page(request, reading, actor, pk, problem=problem, status=status_of(refusal))
+        return detail_page(
+            *(request, reading, actor, pk),
+            status=status_of(refusal),
+            **refused(refusal, actor, "It is kept as a draft, and not handed in: "),
+        )
     return to_request(pk)
 
 
@@ -108,27 +117,16 @@ def _previewed(
     quota: services.QuotaToAsk,
 ) -> HttpResponseBase:
     """Show what would come of it: the fragment alone for htmx, else the form with it."""
-    given = request.POST.copy()
-    given["reason"] = given.get("reason") or "-"  # to look ahead, none is needed yet
-    form, problem, found = RequestForm(given), "", None
-    if not given.get("after", "").strip():
-        problem = "Say to what the quota is to change, and what would come of it is shown here."
-    elif not form.is_valid():
-        problem = " ".join(str(text) for texts in form.errors.values() for text in texts)
-    else:
-        asked = asking.asked_from(form, place, reading.choice.zone)
-        try:
-            found = services.outlook(asked, by=actor, now=reading.now)
-        except REFUSALS as refusal:
-            problem = said(refusal)
-    shown = outlook_shown(reading, found, before=given.get("before", ""))
+    looked = ahead(request.POST, place, actor, reading)
     if request.htmx:
-        context = {**shown, "outlook_problem": problem, "choice": reading.choice}
-        return render(request, "request/_outlook.html", context)
-    typed = RequestForm(initial={name: request.POST.get(name, "") for name in form.fields})
-    return _form(
-        *(request, reading, typed), place=place, quota=quota, outlook_problem=problem, **shown
-    )
+        return _outlook(request, reading, looked)
+    typed = RequestForm.typed(request.POST)
+    return _form(*(request, reading, typed), place=place, quota=quota, **looked.context)
+
+
+def _outlook(request: PageRequest, reading: Reading, looked: Looked) -> HttpResponseBase:
+    context = {**looked.context, "choice": reading.choice, "on_form": True}
+    return render(request, "request/_outlook.html", context)
 
 
 def _form(
@@ -152,16 +150,22 @@ def _form(
         open_href=href("request", pk=str(quota.open_request))
         if quota and quota.open_request
         else "",
+        over=asking.over_of(quota),
+        on_form=True,
         **context,
     )
 
 
-def _choose(
-    request: PageRequest, reading: Reading, actor: Actor, *, status: int = HTTPStatus.OK
-) -> HttpResponseBase:
-    """Say where a request begins: at a quota key."""
-    del actor
-    return respond(request, reading, "request/new", status=status)
+def _choose(request: PageRequest, *, status: int = HTTPStatus.OK) -> HttpResponseBase:
+    """Let a quota key be chosen: there a request begins."""
+    reading = reading_of(request, takes=("team",))
+    keys = choice_of(
+        request.user,
+        reading,
+        find=request.GET.get("find", ""),
+        cursor=request.GET.get("cursor") or None,
+    )
+    return respond(request, reading, "request/new", status=status, keys=keys)
 
 
 def _refused(request: PageRequest, reading: Reading, refusal: Exception) -> HttpResponseBase:
@@ -193,9 +197,28 @@ def edit(request: PageRequest, pk: int) -> HttpResponseBase:
 
 @change_kept
 def save(request: PageRequest, pk: int) -> HttpResponseBase:
-    """Keep what was edited; where somebody else was faster, show theirs beside what was typed."""
+    """Keep what was edited; where somebody else was faster, show theirs beside what was typed.
+
+    `then` is `preview` to look ahead alone, and `take` to fill in what was offered instead.
+    """
     reading, actor = reading_of(request), actor_in(request)
-    detail, form = detail_for(pk, actor), RequestForm(request.POST)
+    detail, then = detail_for(pk, actor), request.POST.get("then", "save")
+    if then == "preview":
+        looked = ahead(taken_up(request.POST, detail), place_of(detail), actor, reading)
+        if request.htmx:
+            return _outlook(request, reading, looked)
+        typed = RequestForm.typed(request.POST)
+        return _edited(request, reading, typed, detail, **looked.context)
+    if then == "take" and detail.offer:
+        typed = RequestForm.typed(request.POST, after=detail.offer)
+        return _edited(request, reading, typed, detail)
+    return _saved(request, reading, actor, detail)
+
+
+def _saved(
+    request: PageRequest, reading: Reading, actor: Actor, detail: RequestDetail
+) -> HttpResponseBase:
+    form, pk = RequestForm(request.POST), detail.row.id
     if not form.is_valid():
         return _edited(request, reading, form, detail, status=HTTPStatus.BAD_REQUEST)
     version = given_of(request.POST).version
@@ -228,9 +251,11 @@ def _edited(
     *,
     status: int = HTTPStatus.OK,
     is_conflict: bool = False,
+    **context: Any,
 ) -> HttpResponseBase:
     """Show the form; after a conflict it saves over the version that is shown beside it."""
     version: object = detail.row.version
+    quota = _there(detail, actor_in(request), reading)
     if request.method == "POST" and not is_conflict:
         version = given_of(request.POST).version
     return respond(
@@ -241,7 +266,20 @@ def _edited(
         form=form,
         place=place_of(detail),
         row=detail.row,
+        quota=quota,
+        over=asking.over_of(quota),
+        offer=detail.offer,
         line=line_of(detail.row),
         version=version,
         is_conflict=is_conflict,
+        on_form=True,
+        **context,
     )
+
+
+def _there(detail: RequestDetail, actor: Actor, reading: Reading) -> services.QuotaToAsk | None:
+    """Return the quota as it is now; None where it is gone, or no longer the reader's to ask."""
+    try:
+        return _quota(place_of(detail), actor, reading)
+    except REFUSALS:
+        return None

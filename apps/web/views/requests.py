@@ -10,18 +10,21 @@ from apps.changes.permissions import Actor
 from apps.changes.selectors import RequestRow
 from apps.usage.domain.rows import Page
 from apps.web.changes import asked as asking
-from apps.web.changes.acting import ACTS, Given, given_of
+from apps.web.changes.acting import ACTS, APPROVE, Given, given_of
 from apps.web.changes.answers import (
     REFUSALS,
     actor_in,
     detail_for,
     detail_page,
     outlook_shown,
+    refused,
     status_of,
     to_request,
 )
 from apps.web.changes.asked import list_asked, may_ask, said
-from apps.web.changes.shown import request_table, shown_of
+from apps.web.changes.done import done_of, done_query
+from apps.web.changes.listed import request_table
+from apps.web.changes.shown import shown_of
 from apps.web.changes.signed_out import change_kept
 from apps.web.links import href, path_of, with_query
 from apps.web.pages import page, respond
@@ -54,6 +57,7 @@ def requests(request: PageRequest) -> HttpResponseBase:
     table = request_table(
         found.rows,
         reading.choice.zone,
+        now=reading.now,
         empty=_nothing(asked, reading),
         next_href=with_query(path_of(request), onward) if found.next_cursor else None,
         every=lambda: every_row(lambda at: page_at(at, PER_FILE_READ)),
@@ -67,16 +71,22 @@ def requests(request: PageRequest) -> HttpResponseBase:
         whiches=[(which.value, label) for which, label in asking.WHICH.items()],
         states=[state.value for state in State],
         may_ask=may_ask(request.user),
+        teams=asking.teams_seen(reading),
+        is_narrowed=_is_narrowed(asked, reading),
         hidden=[pair for pair in reading.query if pair[0] not in {"team", "cluster"}],
     )
 
 
+def _is_narrowed(asked: asking.ListAsked, reading: Reading) -> bool:
+    return bool(asked.states or reading.filters.team or reading.filters.cluster)
+
+
 def _nothing(asked: asking.ListAsked, reading: Reading) -> str:
-    if asked.states or reading.filters.team or reading.filters.cluster:
+    if _is_narrowed(asked, reading):
         return "No request that you may see is like that. Take off a filter."
     if asked.which is selectors.Which.QUEUE:
         return "Nothing waits for you."
-    return "No change of a quota was asked for yet. Open a quota and ask for more of it."
+    return "No change of a quota was asked for yet."
 
 
 # ---------------------------------------------------------------- one request
@@ -123,26 +133,60 @@ def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
     reading, actor, given = reading_of(request), actor_in(request), given_of(request.POST)
     detail_for(pk, actor)
     try:
-        ACTS[action].does(pk, given, actor, reading.now)
+        done = ACTS[action].does(pk, given, actor, reading.now)
     except services.UnknownRequest as unknown:
         raise Http404(str(unknown)) from unknown
     except REFUSALS as refusal:
         return detail_page(
             *(request, reading, actor, pk),
-            problem=said(refusal),
             status=status_of(refusal),
             typed=given,
             tried=action,
+            **refused(refusal, actor),
         )
+    if action == APPROVE and given.at_once and isinstance(done, int):
+        kept = _apply_at_once(pk, given, actor, reading, version=done)
+        if kept is not None:
+            problem = f"It is approved, which stands. It is not applied: {said(kept)}"
+            return detail_page(
+                *(request, reading, actor, pk),
+                problem=problem,
+                status=status_of(kept),
+                typed=given,
+                tried="apply",
+            )
+    return _after(request, pk, action, actor)
+
+
+def _apply_at_once(
+    pk: int, given: Given, actor: Actor, reading: Reading, *, version: int
+) -> Exception | None:
+    """Begin to apply what was approved just now: a step of its own; return what refuses it.
+
+    The first of two approvals is not followed by anything.
+    """
+    if detail_for(pk, actor).row.state != State.APPROVED.value:
+        return None
+    try:
+        services.start(pk, by=actor, version=version, now=reading.now, confirmed=given.confirmed)
+    except REFUSALS as refusal:
+        return refusal
+    return None
+
+
+def _after(request: PageRequest, pk: int, action: str, actor: Actor) -> HttpResponseBase:
+    """Go back to where it was decided, or to the request, which the first approval leads to."""
     is_from_review = request.POST.get("back") == "review" and can_administer(request.user)
-    if is_from_review and not _is_half_approved(pk, action, actor):
-        return HttpResponseRedirect(f"{href('review')}#request-{pk}")
-    return to_request(pk)
+    if not is_from_review or _is_half_approved(pk, action, actor):
+        return to_request(pk)
+    query = done_query(pk, action)
+    place = "done" if query else f"request-{pk}"
+    return HttpResponseRedirect(f"{href('review', query)}#{place}")
 
 
 def _is_half_approved(pk: int, action: str, actor: Actor) -> bool:
     """Say whether it was the first of two approvals: it left the queue, and its page says so."""
-    return action == "approve" and detail_for(pk, actor).row.state == State.IN_REVIEW.value
+    return action == APPROVE and detail_for(pk, actor).row.state == State.IN_REVIEW.value
 
 
 # ---------------------------------------------------------------- review
@@ -166,4 +210,5 @@ def review(request: PageRequest) -> HttpResponseBase:
         first_href=with_query(path_of(request), reading.query) if cursor else None,
         drifts=selectors.drift_rows(actor, at_most=20),
         typed=Given(),
+        done=done_of(request.GET, actor),
     )

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from django.http import Http404, HttpRequest, HttpResponseBase
 
 from apps.clusters import selectors as clusters
+from apps.quotas.selectors import Order, QuotaFilters, quota_rows
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
 from apps.usage.services.cycle_search import paused_cycle_search
 from apps.web import charts, forms, listings, tables
+from apps.web.changes.choosing import Asker, KeyToAsk, lines_of
 from apps.web.fair.position import position_of
 from apps.web.filtering import EVERY
 from apps.web.ledger import ALLOCATED_CLASSES
@@ -31,6 +33,7 @@ from apps.web.views.overview import team_table
 _WORKLOADS_PER_PAGE = 50
 _TAKES = tuple(key for key in EVERY if key != "team")
 _MOST_WAITS = 20
+_MOST_QUOTAS = 10
 _WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
 _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TIER)
 
@@ -68,6 +71,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
     axis = axis_of(reading, freshness)
     comparison = compared(reading, team=name)
     known = Known(rows=rows, waiting=(), comparison=comparison, scope={"team": name})
+    asker = Asker.of(request.user)
     return respond(
         request,
         reading,
@@ -92,6 +96,8 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
         holding=holding(known, reading.query) if rows else None,
         position=position_of(name, reading),
         detailed=detailed,
+        quotas=_quotas(name, reading, asker) if detailed else (),
+        asks=asker.asks,
         waste=glance.largest_waste(reading, team=name) if detailed else None,
         waits=glance.wait_lines(reading, team=name, limit=_MOST_WAITS) if detailed else (),
         classes=ALLOCATED_CLASSES,
@@ -104,6 +110,19 @@ def _team(name: str, reading: Reading) -> clusters.TeamRow:
         if row.name == name:
             return row
     raise Http404(f"There is no team “{name}”.")
+
+
+def _quotas(name: str, reading: Reading, asker: Asker) -> list[KeyToAsk]:
+    """Return the fullest quotas of a team; the page of quotas has all of them."""
+    filters = QuotaFilters(cluster=reading.filters.cluster, team=(name,), effective=True)
+    found = quota_rows(
+        reading.now,
+        filters=filters,
+        visibility=reading.visibility,
+        page_size=_MOST_QUOTAS,
+        order=Order.FULLEST,
+    )
+    return lines_of(found.rows, reading, asker)
 
 
 def _tiers(name: str, rows: Sequence[UsageRow], reading: Reading) -> Table:

@@ -4,7 +4,7 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.rows import Grouping, Interval
-from apps.usage.selectors import untold_tiers
+from apps.usage.selectors import Untold, untold_tiers
 from apps.web import charts, listings
 from apps.web.filtering import EVERY
 from apps.web.pages import page, respond
@@ -59,10 +59,14 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         card=card,
         comparison=comparison,
         waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
-        untold=untold_tiers(reading.window, visibility=reading.visibility, tiers=[name]),
+        untold=_untold(name, reading) if comparison.untold else [],
         classes=reading.classes,
         quality=quality_of(reading, freshness, card.amounts),
     )
+
+
+def _untold(name: str, reading: Reading) -> list[Untold]:
+    return untold_tiers(reading.window, visibility=reading.visibility, tiers=[name])
 
 
 def _tier(name: str, reading: Reading) -> clusters.TierRow:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
+from apps.costs.selectors.kept_idle import kept_workloads
 from apps.pending.selectors.episodes import find_waiting
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
@@ -13,6 +14,7 @@ from apps.web import charts, listings, tables
 from apps.web.forms import LONGEST_DAYS
 from apps.web.ledger import ALLOCATED_CLASSES
 from apps.web.links import Query, path_of, with_query
+from apps.web.notices.kept import kept_words
 from apps.web.pages import page, respond
 from apps.web.reading import (
     PageRequest,
@@ -76,12 +78,19 @@ def workload(
         ],
         workload=newest,
         why=_why(whole, reading),
+        kept=_kept(cluster, namespace, f"{kind}/{name}", reading),
         comparison=comparison,
         holding=holding(known, _explained(reading)) if rows else None,
         nothing=_nothing(pods, reading),
         classes=ALLOCATED_CLASSES,
         quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
     )
+
+
+def _kept(cluster: str, namespace: str, workload: str, reading: Reading) -> str:
+    """Return until when somebody keeps it though it is idle; empty where nobody does."""
+    one = (cluster, namespace, workload)
+    return kept_words(kept_workloads([one], now=reading.now).get(one), reading.choice.zone)
 
 
 def _why(whole: Filters, reading: Reading) -> Why | None:

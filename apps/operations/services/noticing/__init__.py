@@ -6,6 +6,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from apps.clusters.selectors import report
+from apps.operations.services.noticing.audit import audit
 from apps.operations.services.noticing.budgets import budgets
 from apps.operations.services.noticing.gaps import gaps
 from apps.operations.services.noticing.idle import idle
@@ -18,6 +19,7 @@ Source = Callable[[datetime, ZoneInfo], int]
 
 SOURCES: Mapping[str, Source] = {
     "gaps": gaps,
+    "audit": audit,
     "requests": requests,
     "budgets": budgets,
     "quotas": quotas,

@@ -37,6 +37,9 @@ _SAYS: Mapping[str, str] = {
 }
 """What is told of the audit's actions; of others, such as edits of a draft, nothing is."""
 _KINDS = {"announce_revert": Kind.REVERT, "drift": Kind.DRIFT}
+_BACK_AGAIN = frozenset({"revert", "confirm_reverted", "stop_revert"})
+_STANDING = frozenset({"announce_revert", "put_off_revert", "drift"})
+_OF_DRAFTS = frozenset({"comment", "withdraw"})
 _URGENT = frozenset({"fail", "drift"})
 
 
@@ -56,17 +59,36 @@ def _told(rows: Iterable[AuditRow]) -> list[Said]:
     told = [row for row in rows if row.subject.startswith(_ABOUT) and row.action in _SAYS]
     ids = {_id(row) for row in told}
     found = ChangeRequest.objects.select_related("team", "cluster").in_bulk(sorted(ids))
-    return [_said(row, found[_id(row)]) for row in told if _id(row) in found]
+    pairs = [(row, found[_id(row)]) for row in told if _id(row) in found]
+    return [_said(row, one) for row, one in pairs if not _is_private(row, one)]
+
+
+def _is_private(row: AuditRow, request: ChangeRequest) -> bool:
+    """Say whether a step is of a draft, which its authors and their team alone know of."""
+    return request.submitted_at is None and row.action in _OF_DRAFTS
 
 
 def _id(row: AuditRow) -> int:
     return int(row.subject.removeprefix(_ABOUT))
 
 
+def _change(row: AuditRow, request: ChangeRequest) -> str:
+    """Return from what to what a step goes; a change that is taken back goes the other way.
+
+    Of what only speaks of a change that stands, the note has the amounts.
+    """
+    if row.action in _STANDING:
+        return ""
+    if row.action in _BACK_AGAIN:
+        wanted = (row.after or {}).get("wanted") or request.before
+        return f": {request.after} → {wanted}"
+    return f": {request.before} → {request.after}"
+
+
 def _said(row: AuditRow, request: ChangeRequest) -> Said:
     where = f"{request.namespace}/{request.name}" if request.namespace else request.name
     lines = [
-        f"{request.key} of {where} on {request.cluster.name}: {request.before} → {request.after}.",
+        f"{request.key} of {where} on {request.cluster.name}{_change(row, request)}.",
         f"{row.actor}: {row.note}" if row.note else f"By {row.actor}.",
     ]
     return Said(

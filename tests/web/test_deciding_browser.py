@@ -1,0 +1,110 @@
+"""The pages of who decides, in every look: the queue, a request, and being signed out there."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from apps.changes import services
+from tests.changes.portal import Portal, served_portal
+from tests.web.conftest import Screen
+from tests.web.looks import DESK, LOOKS
+from tests.web.test_accessibility import cookie_of, violations
+from tests.web.test_requests_page import as_of_now
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def asked(transactional_db: None) -> Iterator[Portal]:
+    """Return a portal with one request in review, and another that came back."""
+    with served_portal() as portal:
+        as_of_now(portal)
+        pk = portal.submitted(reason="A larger model.\nIts weights alone need two cards.")
+        cleo = portal.actor("cleo")
+        services.take(pk, by=cleo, version=portal.of(pk).version, now=timezone.now())
+        yield portal
+
+
+@pytest.fixture
+def as_cleo(
+    asked: Portal, live_server: LiveServer, screen: Screen
+) -> Callable[[Callable[[Page], None], bool, int], None]:
+    """Return what takes steps as an administrator."""
+    url = str(live_server.url)
+    cookie = cookie_of("cleo", url)
+
+    def visit(steps: Callable[[Page], None], dark: bool, width: int) -> None:
+        def signed_in(page: Page) -> None:
+            page.context.add_cookies([cookie])
+            steps(page)
+
+        screen.visit(url, signed_in, dark=dark, width=width, provoked=("403",))
+
+    return visit
+
+
+def sound(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    assert violations(page) == []
+    assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+
+
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
+def test_axe_finds_nothing_where_it_is_decided(
+    as_cleo: Callable[..., None], asked: Portal, dark: bool, width: int
+) -> None:
+    def steps(page: Page) -> None:
+        page.goto("/review/")
+        page.get_by_text("The other rules").click()
+        sound(page)
+        page.get_by_role("link", name="vision: ").click()
+        sound(page)
+        page.get_by_text("Reject…").click()
+        page.get_by_label("Why not").fill("Not this month.")
+        page.context.clear_cookies(name=settings.SESSION_COOKIE_NAME)
+        page.get_by_role("button", name="Reject").click()
+        expect(page.locator("h1")).to_have_text("You are signed out")
+        expect(page.get_by_label("What you said")).to_have_value("Not this month.")
+        sound(page)
+
+    as_cleo(steps, dark, width)
+
+
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
+def test_axe_finds_nothing_on_what_was_approved(
+    as_cleo: Callable[..., None], asked: Portal, dark: bool, width: int
+) -> None:
+    def steps(page: Page) -> None:
+        page.goto("/review/")
+        page.get_by_role("button", name="Approve only").click()
+        expect(page.locator("#done")).to_contain_text("Approved; nothing is changed yet.")
+        expect(page.get_by_role("link", name="Download the file to commit")).to_be_visible()
+        sound(page)
+
+    as_cleo(steps, dark, width)
+
+
+def test_on_a_desk_everything_that_decides_stands_on_one_screen(
+    as_cleo: Callable[..., None], asked: Portal
+) -> None:
+    def steps(page: Page) -> None:
+        page.goto("/review/")
+        for shown in (
+            page.get_by_role("heading", name="vision: "),
+            page.get_by_text("Its weights alone need two cards."),
+            page.get_by_text("One person has to approve this"),
+            page.get_by_text("At most per month"),
+            page.locator(".review-card dt", has_text="Budget"),
+            page.get_by_role("button", name="Approve and apply"),
+            page.get_by_text("Ask for changes…"),
+            page.get_by_text("Reject…"),
+        ):
+            box = shown.first.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= 900, shown
+
+    as_cleo(steps, False, DESK)

@@ -1,0 +1,84 @@
+"""Idle workloads that somebody keeps: what the pages that speak of them say then."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from apps.accounts.models import Team
+from apps.notices.models import IdleAnswer
+from tests.costs.recommendation_rows import make
+from tests.factories import Portal
+from tests.web.pages import text_of
+
+WORKLOAD = "/workloads/west/vision/Job/train/"
+SOON = timedelta(days=2)
+
+
+def answer(workload: str, until: datetime | None, *, choice: str = "keep") -> None:
+    IdleAnswer.objects.create(
+        subject=f"workload:west/vision/{workload}",
+        team=Team.objects.get(name="vision"),
+        choice=choice,
+        person="ada",
+        at=timezone.now(),
+        reason="a demo on <Friday>",
+        until=until,
+    )
+
+
+def test_a_kept_one_says_so_and_is_not_counted(portal: Portal, admin: Client) -> None:
+    make(0)
+    make(1)
+    page = text_of(admin, "/recommendations/")
+    assert "4,243.22 USD" in page
+    assert "Kept until" not in page
+    answer("StatefulSet/notebook-1", timezone.now() + SOON)
+    page = text_of(admin, "/recommendations/")
+    assert "because a demo on &lt;Friday&gt; (ada)" in page
+    assert "Until then it is not counted in the sum" in page
+    assert "<dd>2,122.11 USD <small>of 1 subject" in page
+
+
+@pytest.mark.parametrize("how", ["over", "can go", "keeps and then can go"])
+def test_an_answer_that_does_not_hold_changes_nothing(
+    how: str, portal: Portal, admin: Client
+) -> None:
+    make(0)
+    now = timezone.now()
+    if how == "over":
+        answer("StatefulSet/notebook-0", now - SOON)
+    if how == "keeps and then can go":
+        answer("StatefulSet/notebook-0", now + SOON)
+    if how != "over":
+        answer("StatefulSet/notebook-0", None, choice="release")
+    page = text_of(admin, "/recommendations/")
+    assert "Kept until" not in page
+    assert "<dd>2,122.11 USD <small>of 1 subject" in page
+
+
+def test_the_day_that_is_named_is_the_last_that_it_is_kept(portal: Portal, admin: Client) -> None:
+    midnight = datetime(2099, 11, 28, tzinfo=portal.zone)
+    answer("Job/train", midnight)
+    assert "Kept until Fri 27 Nov 2099 because" in text_of(admin, WORKLOAD)
+
+
+def test_a_workload_that_nobody_keeps_says_nothing_of_it(portal: Portal, admin: Client) -> None:
+    answer("Job/other", timezone.now() + SOON)
+    assert "Kept until" not in text_of(admin, WORKLOAD)
+
+
+def test_many_kept_ones_take_no_more_queries(portal: Portal, admin: Client) -> None:
+    make(0)
+    answer("StatefulSet/notebook-0", timezone.now() + SOON)
+    with CaptureQueriesContext(connection) as few:
+        text_of(admin, "/recommendations/")
+    for number in range(1, 30):
+        make(number)
+        answer(f"StatefulSet/notebook-{number}", timezone.now() + SOON)
+    with CaptureQueriesContext(connection) as many:
+        text_of(admin, "/recommendations/")
+    assert len(many) == len(few)
