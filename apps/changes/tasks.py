@@ -39,8 +39,8 @@ def look_for_drift(**_: object) -> int:
 
 
 @shared_task(name="changes.check_audit")
-def check_audit(**_: object) -> bool:
-    return services.check_audit(now=_now())
+def check_audit(**_: object) -> bool | None:
+    return services.check_audit_when_due(now=_now())
 
 
 def _now() -> datetime:

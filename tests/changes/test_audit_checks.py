@@ -39,6 +39,14 @@ def test_what_a_check_found_whole_is_kept_with_its_time() -> None:
     assert AuditCheck.objects.count() == 1
 
 
+def test_it_is_checked_at_once_and_then_again_after_a_day() -> None:
+    write(1)
+    found = [
+        services.check_audit_when_due(now=NOON + timedelta(hours=hours)) for hours in (0, 1, 23, 24)
+    ]
+    assert found == [True, None, None, True]
+
+
 def test_an_altered_line_is_found_and_what_held_before_is_still_known() -> None:
     write(3)
     services.check_audit(now=NOON)

@@ -29,6 +29,7 @@ MORE = (
     f"/fairness/gold/what-if/?{DAILY}&gpus=4&who=vision&entitled=6",
     f"/quotas/?{DAILY}&source=Bag&effective=no",
     "/quotas/west/ResourceQuota/vision-prod/inert/nvidia.com/gpu/",
+    "/requests/new/?key=west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu",
     f"/?{DAILY}&team=vision&capacity_type=spot&gpu_model=nothing",
     f"/teams/vision/?{DAILY}&tier=gold&team=speech&namespace=vision",
 )
@@ -70,7 +71,9 @@ def checker(paths: list[str], cookie: Any) -> tuple[Callable[[Page], None], dict
             page.context.add_cookies([cookie])
         for path in paths:
             page.goto(path)
-            page.wait_for_load_state("networkidle")
+            # To be idle takes half a second: only where more is loaded once the page is there.
+            if page.locator("[hx-trigger*=load]").count():
+                page.wait_for_load_state("networkidle")
             for violation in violations(page):
                 found.setdefault(violation, []).append(path)
 

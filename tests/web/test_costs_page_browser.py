@@ -6,6 +6,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from tests.costs.portal import PRICES, make_priced
 from tests.web.conftest import Screen
+from tests.web.looks import LOOKS
 from tests.web.test_accessibility import cookie_of, violations
 from tests.web.test_browser import draw_all
 
@@ -21,8 +22,7 @@ def priced(transactional_db: None, live_server: LiveServer) -> str:
     return str(live_server.url)
 
 
-@pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_axe_finds_nothing_and_nothing_is_too_wide(
     priced: str, screen: Screen, dark: bool, width: int
 ) -> None:

@@ -9,6 +9,7 @@ from pytest_django.live_server_helper import LiveServer
 from apps.notices.models import Delivery, IdleAnswer
 from tests.factories import make_portal
 from tests.web.conftest import Screen
+from tests.web.looks import LOOKS
 from tests.web.notices import SECRET, SLACK, Board, make_board, say_many
 from tests.web.test_accessibility import cookie_of, violations
 
@@ -29,8 +30,7 @@ def board(transactional_db: None, settings: Settings) -> Board:
     return made
 
 
-@pytest.mark.parametrize("width", [1440, 390], ids=["desk", "phone"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_axe_finds_nothing_and_no_page_scrolls_sideways(
     board: Board, live_server: LiveServer, screen: Screen, dark: bool, width: int
 ) -> None:

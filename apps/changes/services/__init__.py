@@ -2,7 +2,7 @@
 
 from apps.changes.selectors.stacked import Superseded
 from apps.changes.services.ahead import evidence_ahead
-from apps.changes.services.audit_checks import check_audit
+from apps.changes.services.audit_checks import check_audit, check_audit_when_due
 from apps.changes.services.audit_log import NoHead, read_head, verify, written_head
 from apps.changes.services.audit_log import head as audit_head
 from apps.changes.services.carrying import carry_out
@@ -50,6 +50,7 @@ __all__ = [
     "audit_head",
     "carry_out",
     "check_audit",
+    "check_audit_when_due",
     "comment",
     "create",
     "edit",

@@ -1,7 +1,8 @@
 """Checking the whole audit from time to time, and keeping what was found."""
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from apps.changes.domain.audit import Head
 from apps.changes.models import AuditCheck
@@ -9,6 +10,16 @@ from apps.changes.services.audit_log import head, verify
 
 _LOG = logging.getLogger("gpuportal.audit")
 _ROW = 1
+EVERY: Final = timedelta(days=1)
+"""How long a check is enough: it reads all of the audit."""
+
+
+def check_audit_when_due(*, now: datetime) -> bool | None:
+    """Check the audit where that was not done for a day; None where it was."""
+    last = AuditCheck.objects.filter(pk=_ROW).first()
+    if last is not None and last.at > now - EVERY:
+        return None
+    return check_audit(now=now)
 
 
 def check_audit(*, now: datetime) -> bool:
