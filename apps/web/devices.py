@@ -353,8 +353,13 @@ def _unattributed_line(
             "unattributed_gpu_hours": row.unattributed,
             "share_of_capacity_ratio": row.within / row.capacity if row.capacity else None,
             "devices_now": ", ".join(
-                f"{title_of(device)} ({device.state.activity_mean or 0:.0%})" for device in devices
+                f"{title_of(device)} ({_activity(device)})" for device in devices
             ),
         },
         {"node": href("devices", (*reading.query, ("node", row.node)))},
     )
+
+
+def _activity(device: DeviceRow) -> str:
+    mean = device.state.activity_mean
+    return "not measured" if mean is None else f"{mean:.0%}"
