@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -115,9 +117,48 @@ def test_a_signal_stops_it(supervisor: Supervisor, number: signal.Signals) -> No
     before = signal.getsignal(number)
     with supervisor:
         supervisor.start("well", FOREVER)
+        signal.raise_signal(number)
         with pytest.raises(Stopped, match=number.name):
-            signal.raise_signal(number)
+            supervisor.wait()
     assert signal.getsignal(number) is before
+
+
+def lines_waited(folder: Path, *, signal_at: int) -> int:
+    """Wait for two turns, with a signal before a given line of Python; return how many there are.
+
+    Raises AssertionError when the signal does not stop it.
+    """
+    lines = 0
+
+    def trace(_frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        if event == "line" and lines == signal_at:
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    turns = iter((False, True))
+    before = sys.gettrace()
+
+    def wait(supervisor: Supervisor) -> None:
+        sys.settrace(trace)
+        try:
+            supervisor.wait_until(lambda: next(turns), what="it", seconds=60)
+        finally:
+            sys.settrace(before)
+        signal.raise_signal(signal.SIGTERM)  # where the wait was over before its line came
+        supervisor.wait()
+
+    with Supervisor(folder, folder, os.environ) as supervisor, pytest.raises(Stopped):
+        wait(supervisor)
+    return lines
+
+
+def test_a_signal_at_any_moment_of_waiting_stops_it_without_an_error(tmp_path: Path) -> None:
+    at = 1
+    while lines_waited(tmp_path, signal_at=at) >= at:
+        at += 1
+    assert at > 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of a dead parent")

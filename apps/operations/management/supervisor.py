@@ -9,7 +9,6 @@ import ctypes
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,8 +54,8 @@ class Supervisor:
 
     They run in `folder` and log to `logs`.
     Use it as a context manager: leaving it stops every process, the first started last, and
-    kills what has not gone after `stop_seconds`. Between, SIGINT, SIGTERM and SIGHUP raise
-    Stopped.
+    kills what has not gone after `stop_seconds`. Between, SIGINT, SIGTERM and SIGHUP make
+    whatever waits here raise Stopped.
     """
 
     def __init__(
@@ -72,13 +71,13 @@ class Supervisor:
         self._environment = dict(environment)
         self._stop_seconds = stop_seconds
         self._children: list[_Child] = []
-        self._pause = threading.Event()
+        self._asked_to_stop = 0
         self._handlers: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
         self._logs.mkdir(parents=True, exist_ok=True)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._handlers[number] = signal.signal(number, _raise_stopped)
+            self._handlers[number] = signal.signal(number, self._note_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,13 +98,13 @@ class Supervisor:
     def run(self, name: str, command: Sequence[str]) -> int:
         """Run a process to its end on this terminal and return its exit code.
 
-        Raises ProcessEnded when one of the others ends meanwhile.
+        Raises ProcessEnded when one of the others ends meanwhile, Stopped after a signal.
         """
         child = _Child(name, self._spawn(command, None), None)
         self._children.append(child)
         while child.process.poll() is None:
             self._look(besides=child)
-            self._pause.wait(_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
         self._children.remove(child)
         return child.process.returncode
 
@@ -116,13 +115,13 @@ class Supervisor:
             self._look()
             if time.monotonic() > deadline:
                 raise NotReady(f"{what} within {seconds:.0f} s; the logs are in {self._logs}")
-            self._pause.wait(_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def wait(self) -> None:
         """Wait for ever; raises ProcessEnded when a process ends."""
         while True:
             self._look()
-            self._pause.wait(_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def _spawn(self, command: Sequence[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - the demo's own commands
@@ -136,7 +135,13 @@ class Supervisor:
             preexec_fn=_end_with_parent,
         )
 
+    def _note_signal(self, number: int, _frame: FrameType | None) -> None:
+        # Raised from here, it would come up wherever the program is: within a lock or a finally.
+        self._asked_to_stop = number
+
     def _look(self, besides: _Child | None = None) -> None:
+        if self._asked_to_stop:
+            raise Stopped(self._asked_to_stop)
         for child in self._children:
             code = child.process.poll()
             if code is not None and child is not besides:
@@ -163,10 +168,6 @@ class Supervisor:
 
     def _hurry(self, _number: int, _frame: FrameType | None) -> None:
         self._kill_groups()
-
-
-def _raise_stopped(number: int, _frame: FrameType | None) -> None:
-    raise Stopped(number)
 
 
 def _end_with_parent() -> None:

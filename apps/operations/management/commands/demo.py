@@ -141,6 +141,7 @@ class Demo:
             capture_output=True,
             text=True,
             env=dict(environment),
+            start_new_session=True,  # a Ctrl-C is for the demo, which stops at its next wait
         )
         if answer.returncode != 0:
             raise CommandError(f"SCENARIO={self._scenario}: {answer.stderr.strip()}")
