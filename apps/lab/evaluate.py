@@ -104,7 +104,7 @@ def _rows(expression: Expression, times: Times, signals: Signals, until_ms: int)
 
 def _called(call: Call, times: Times, signals: Signals, until_ms: int) -> Iterator[Row]:
     function = _FUNCTIONS[call.function]
-    rows = _over(call.of, times, call.of.range_ms or 0, function, signals, until_ms)
+    rows = _over(call.of, times, call.of.range_ms or LOOKBACK_MS, function, signals, until_ms)
     if call.function == "last_over_time":
         return rows
     return _without_name(rows)
@@ -188,7 +188,7 @@ def _steady(
     That is so when their ranges lie within one segment and the scrapes fall alike in each: a
     constant then gives the same every time, and a counter that grows evenly the same increase.
     """
-    if times.step_ms % series.interval_ms:
+    if times.step_ms % series.interval_ms or function is _timestamp:
         return
     for segment in series.segments:
         if segment.slope and function is not _increase:
@@ -256,6 +256,11 @@ def _last(view: _Range) -> float:
     return part.value(part.last)
 
 
+def _timestamp(view: _Range) -> float:
+    part = view.samples[-1]
+    return part.time_ms(part.last) / 1000.0
+
+
 def _increase(view: _Range) -> float | None:
     """Return the growth as Prometheus extrapolates it; None for fewer than two samples."""
     first, last = view.samples[0], view.samples[-1]
@@ -297,6 +302,7 @@ _FUNCTIONS: Mapping[str, Callable[[_Range], float | None]] = {
     "last_over_time": _last,
     "present_over_time": lambda _: 1.0,
     "increase": _increase,
+    "timestamp": _timestamp,
 }
 
 

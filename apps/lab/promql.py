@@ -1,7 +1,7 @@
 """Parses the part of PromQL that the portal uses; anything else is refused by name.
 
-Grammar: AGG [by (labels)] (EXPR), FUNC(SELECTOR[RANGE]), SELECTOR and SELECTOR[RANGE]; matchers
-= != =~ !~ with PromQL's string escapes; durations such as 30m or 1h30m.
+Grammar: AGG [by (labels)] (EXPR), FUNC(SELECTOR[RANGE]), timestamp(SELECTOR), SELECTOR and
+SELECTOR[RANGE]; matchers = != =~ !~ with PromQL's string escapes; durations such as 30m or 1h30m.
 """
 
 import re
@@ -19,6 +19,8 @@ FUNCTIONS = (
     "present_over_time",
     "increase",
 )
+OF_INSTANTS = ("timestamp",)
+"""Functions of an instant vector; those above are of a range."""
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _DURATION = re.compile(
     r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\Z"
@@ -198,16 +200,16 @@ class _Parser:
 
     def _call(self) -> Call:
         function = self._next()[1]
-        if function not in FUNCTIONS:
-            raise NotEvaluated(
-                f"the lab does not evaluate {function}(): it knows {', '.join(FUNCTIONS)}"
-            )
+        if function not in (*FUNCTIONS, *OF_INSTANTS):
+            known = ", ".join((*FUNCTIONS, *OF_INSTANTS))
+            raise NotEvaluated(f"the lab does not evaluate {function}(): it knows {known}")
         self._expect("(")
         inner = self.expression()
         self._expect_end_of_arguments(function)
-        if not isinstance(inner, Selector) or inner.range_ms is None:
+        wanted = "instant" if function in OF_INSTANTS else "range"
+        if not isinstance(inner, Selector) or (inner.range_ms is None) != (wanted == "instant"):
             raise BadQuery(
-                f"parse error: expected type range vector in call to function {function!r}"
+                f"parse error: expected type {wanted} vector in call to function {function!r}"
             )
         return Call(function, inner)
 

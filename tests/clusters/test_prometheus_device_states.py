@@ -89,6 +89,23 @@ def worlds() -> Iterator[Series]:
     amd = {"gpu_gfx_activity": 50, "gpu_used_vram": 1048.576}
     told = {"gpu_uuid": "amd-1", "gpu_id": "0", "card_series": "MI300X", "hostname": "n9"}
     yield from rows("amd", amd, UUID="", modelName="", Hostname="", **told, **own)
+    full, empty = (
+        {"DCGM_FI_DEV_FB_USED": 20_000, "DCGM_FI_DEV_FB_FREE": 2_000},
+        {
+            "DCGM_FI_DEV_FB_USED": 1_000,
+            "DCGM_FI_DEV_FB_FREE": 21_000,
+        },
+    )
+    reserved = {"DCGM_FI_DEV_FB_RESERVED": 512}
+    yield from rows_at(TIMES[:-4], "given-up", {**full, **reserved}, first)
+    yield from rows_at(TIMES[-4:], "given-up", {**empty, **reserved}, {})
+    yield from rows_at(TIMES[:-4], "no-longer-free", full, {})
+    yield from rows_at(TIMES[-4:], "no-longer-free", {"DCGM_FI_DEV_FB_USED": 1_000}, {})
+    for cluster, total in (("too-much", 12_000), ("too-little", 30_000), ("exact", 22_512)):
+        yield from rows(cluster, {**full, **reserved, "DCGM_FI_DEV_FB_TOTAL": total})
+    yield from rows("fuller-than-whole", {"DCGM_FI_DEV_FB_USED": 9, "DCGM_FI_DEV_FB_TOTAL": 8})
+    yield from rows("two-views", {"DCGM_FI_DEV_FB_USED": 7.0}, job="a", **exported)
+    yield from rows("two-views", empty, job="b", instance="other:9400", vgpu="1")
     memory = {"DCGM_FI_DEV_FB_USED": 7.0}
     yield from rows("two", {**memory, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.3}, **exported)
     yield from rows("two", {**memory, "DCGM_FI_DEV_GPU_TEMP": 44}, job="other", Hostname="")
@@ -220,6 +237,39 @@ def test_two_exporters_of_one_card_fill_each_others_gaps(url: str) -> None:
     (card,) = states(url, "two")
     assert (card.temperature_celsius, card.activity_mean, card.node) == (44, 0.3, "n1")
     assert card.tenants == (Holder("vision", "train-0", "main"),)
+
+
+def test_memory_of_a_card_that_changed_hands_is_that_of_its_newest_scrape(url: str) -> None:
+    """Instant queries look back five minutes, so the series of the pod before is still there."""
+    (card,) = states(url, "given-up")
+    assert (card.memory_used_mib, card.memory_total_mib) == (1_000, 22_512)
+
+
+def test_free_memory_of_an_earlier_scrape_makes_no_total(url: str) -> None:
+    (card,) = states(url, "no-longer-free")
+    assert (card.memory_used_mib, card.memory_total_mib) == (1_000, None)
+
+
+@pytest.mark.parametrize(
+    ("world", "expected"),
+    [
+        ("exact", (20_000, 22_512)),
+        ("too-much", (None, None)),
+        ("too-little", (None, None)),
+        ("fuller-than-whole", (None, None)),
+    ],
+)
+def test_memory_that_contradicts_itself_is_no_data(
+    url: str, world: str, expected: tuple[float | None, float | None]
+) -> None:
+    (card,) = states(url, world)
+    assert (card.memory_used_mib, card.memory_total_mib) == expected
+
+
+def test_used_and_total_memory_come_from_one_exporter(url: str) -> None:
+    (card,) = states(url, "two-views")
+    pair = (card.memory_used_mib, card.memory_total_mib)
+    assert pair in {(7.0, None), (1_000, 22_000)}
 
 
 def test_a_cluster_without_devices_has_none(url: str) -> None:

@@ -46,6 +46,7 @@ QUERIES = (
     f"min by (node, resource) (min_over_time(kube_node_status_allocatable{{{GPU}}}[30m]))",
     "avg_over_time(kube_resourcequota[30m])",
     "kube_node_labels",
+    "max by (UUID, exported_pod) (timestamp(DCGM_FI_DEV_FB_USED))",
 )
 
 

@@ -33,6 +33,7 @@ QUERIES = (
     "min by (node, resource) (min_over_time(kube_node_status_allocatable[30m]))",
     "max by (pod, resource) (max_over_time(kube_pod_container_resource_requests[30m]))",
     "kube_pod_resourceclaim_info",
+    "max by (UUID, GPU_I_ID, exported_pod) (timestamp(DCGM_FI_DEV_FB_FREE))",
 )
 
 

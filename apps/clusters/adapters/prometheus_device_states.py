@@ -6,7 +6,7 @@ row of the card beside it is the largest. What a cluster does not export stays N
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -20,10 +20,10 @@ from apps.clusters.adapters.prometheus_activity import (
     reads_percent,
 )
 from apps.clusters.adapters.prometheus_answers import Instant
+from apps.clusters.adapters.prometheus_device_memory import Memory, read_memory
 from apps.clusters.adapters.prometheus_dialects import (
     ACTIVITY,
     DCGM_1,
-    MEMORY,
     UTILIZATION,
     Dialect,
 )
@@ -49,10 +49,6 @@ class _Gauge(NamedTuple):
     largest: float
 
 
-_USED = _Gauge(MEMORY, "dcgm_fb_used", 1e7)
-_FREE = _Gauge("DCGM_FI_DEV_FB_FREE", "dcgm_fb_free", 1e7)
-_RESERVED = _Gauge("DCGM_FI_DEV_FB_RESERVED", "", 1e7)
-_TOTAL = _Gauge("DCGM_FI_DEV_FB_TOTAL", "", 1e7)
 _TEMPERATURE = _Gauge("DCGM_FI_DEV_GPU_TEMP", "dcgm_gpu_temp", 200.0)
 _MEMORY_TEMPERATURE = _Gauge("DCGM_FI_DEV_MEMORY_TEMP", "dcgm_memory_temp", 200.0)
 _POWER = _Gauge("DCGM_FI_DEV_POWER_USAGE", "dcgm_power_usage", 1e4)
@@ -64,7 +60,7 @@ _FAILURE = _Gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", "", 1.0)
 _ACTIVITY = _Gauge(ACTIVITY, DCGM_1.activity, LARGEST_PERCENT)
 _UTILIZATION = _Gauge(UTILIZATION, DCGM_1.utilization, LARGEST_PERCENT)
 _GAUGES = (
-    *(_USED, _FREE, _RESERVED, _TOTAL, _TEMPERATURE, _MEMORY_TEMPERATURE, _POWER, _CLOCK),
+    *(_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER, _CLOCK),
     *(_CORRECTABLE, _UNCORRECTABLE, _FAILURE, _ACTIVITY, _UTILIZATION),
 )
 
@@ -103,6 +99,7 @@ class _Values:
     now: dict[_Gauge, dict[_Key, float]] = field(default_factory=lambda: defaultdict(dict))
     means: dict[_Key, float] = field(default_factory=dict)
     xids: dict[_Key, tuple[int, str]] = field(default_factory=dict)
+    memory: Mapping[_Key, Memory] = field(default_factory=dict)
 
 
 def read_states(reading: Reading, at: datetime) -> list[DeviceState]:
@@ -121,7 +118,10 @@ def read_states(reading: Reading, at: datetime) -> list[DeviceState]:
 
 
 def _joined(one: DeviceState | None, other: DeviceState) -> DeviceState:
-    """Return what two exporters say of one device: the first tells, the second fills gaps."""
+    """Return what two exporters say of one device: the first tells, the second fills gaps.
+
+    Used and total memory come from one of them, together.
+    """
     if one is None:
         return other
     gaps = {
@@ -129,6 +129,8 @@ def _joined(one: DeviceState | None, other: DeviceState) -> DeviceState:
         for name in DeviceState.__dataclass_fields__
         if getattr(one, name) in (None, "")
     }
+    if one.memory_used_mib is not None:
+        gaps.pop("memory_total_mib", None)
     tenants = tuple(dict.fromkeys((*one.tenants, *other.tenants)))
     return replace(one, **{**gaps, "tenants": tenants})
 
@@ -140,6 +142,7 @@ def _native(reading: Reading, part: Part) -> list[DeviceState]:
     values = _Values()
     _read_now(reading, part, values)
     _read_means(reading, part, values)
+    values.memory = read_memory(reading, part)
     devices, tenants = _read_devices(reading, part)
     places = _read_places(reading, part)
     return [
@@ -254,6 +257,7 @@ def _state(
 
     xid, message = values.xids.get(key, (None, ""))
     activity = now(_ACTIVITY)
+    memory = values.memory.get(key, Memory())
     failure = now(_FAILURE)
     return DeviceState(
         uuid=key[0],
@@ -267,8 +271,8 @@ def _state(
         tenants=tuple(sorted(tenants)),
         activity_mean=values.means.get(key),
         activity_now=now(_UTILIZATION) if activity is None else activity,
-        memory_used_mib=now(_USED),
-        memory_total_mib=_total(now),
+        memory_used_mib=memory.used_mib,
+        memory_total_mib=memory.total_mib,
         temperature_celsius=now(_TEMPERATURE),
         memory_temperature_celsius=now(_MEMORY_TEMPERATURE),
         power_watts=now(_POWER),
@@ -279,17 +283,6 @@ def _state(
         remapped_uncorrectable=_whole(now(_UNCORRECTABLE)),
         remap_failure=None if failure is None else failure > 0,
     )
-
-
-def _total(now: Callable[[_Gauge], float | None]) -> float | None:
-    """Return the memory of a device: as exported, else the sum of its parts where both are there.
-
-    Older exporters do not show what is reserved.
-    """
-    total, used, free = now(_TOTAL), now(_USED), now(_FREE)
-    if total is not None or used is None or free is None:
-        return total
-    return used + free + (now(_RESERVED) or 0.0)
 
 
 def _whole(value: float | None) -> int | None:
