@@ -279,7 +279,7 @@ def _answer(
     usage.check_names(filters)
     interval = Interval(query.get("interval", "day"))
     group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
-    asked = Question(window, interval, group_by, filters, basis, policy, corrections=not waste)
+    asked = Question(window, interval, group_by, filters, basis, policy, waste=waste)
     if query.get("format", "json") != "json":
         return _file(request, asked, FileFormat(query["format"]), waste=waste)
     page_at = partial(

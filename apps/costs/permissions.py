@@ -13,14 +13,6 @@ def check_close(user: User) -> None:
         raise PermissionDenied("Only admins and finance close a month.")
 
 
-def can_close(user: User) -> bool:
-    try:
-        check_close(user)
-    except PermissionDenied:
-        return False
-    return True
-
-
 def check_reopen(user: User) -> None:
     """Raise PermissionDenied for all but admins."""
     if not can_administer(user):

@@ -145,6 +145,17 @@ def test_waste_is_what_of_the_costs_is_not_busy(priced: Priced) -> None:
     assert summed(wasted) == summed(row for row in every if row["cause"] in causes)
 
 
+def test_waste_of_a_lead_has_none_of_the_platforms(priced: Priced) -> None:
+    every = listed(priced.portal.finn, "waste", interval="total", group_by="team")
+    for asked in ({}, {"group_by": "tier"}):
+        own = listed(priced.portal.dan, "waste", interval="total", **asked)
+        assert summed(own) == summed(row for row in every if row["team"] == "speech")
+    named = listed(priced.portal.dan, "waste", interval="total", group_by="team", team="speech")
+    assert {row["team"] for row in named} == {"speech"}
+    text = get(priced.portal.dan, "waste", {**WINDOW, "interval": "total", "format": "csv"})
+    assert ",unallocated," not in text.getvalue().decode()
+
+
 def test_an_answer_says_on_what_it_rests(priced: Priced) -> None:
     asked = {**WINDOW, "group_by": "team", "basis": "used", "policy": "use", "page_size": 3}
     page = get(priced.portal.finn, "costs", asked).json()

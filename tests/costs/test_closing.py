@@ -1,3 +1,5 @@
+from collections.abc import Iterable, Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,11 +12,16 @@ from apps.costs.domain.closing import (
     NotCanonical,
     adjustments,
     canonical_lines,
-    fingerprint,
+    sha256_of,
 )
 from apps.costs.domain.costing import Cause, fact_cost
 from apps.costs.domain.money import SCALE
 from apps.usage.domain.amounts import NANO
+
+
+def fingerprint(rows: Iterable[Closed], *, header: Mapping[str, str]) -> str:
+    return sha256_of(canonical_lines(rows, header=header))
+
 
 HEADER = {"period": "2026-10", "currency": "USD", "price_book": "abc"}
 KEYS = st.tuples(st.sampled_from(["2026-10-01", "2026-10-02"]), st.sampled_from(["a", "b", "c"]))

@@ -11,7 +11,6 @@ from apps.costs.domain.prices import (
     PriceKind,
     amortised,
     energy_cost,
-    starting_together,
 )
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -103,7 +102,6 @@ def test_two_prices_of_one_place_cannot_start_together() -> None:
     twice = [GENERAL, replace(GENERAL, gpu_model=A100.replace("-", " "), kind=PriceKind.NEGOTIATED)]
     with pytest.raises(ValueError, match="start together"):
         PriceBook(twice)
-    assert list(starting_together(twice)) == [(twice[0], twice[1])]
 
 
 def test_a_discount_is_taken_off_once_and_rounded_to_the_unit() -> None:

@@ -144,7 +144,7 @@ def test_a_row_has_its_price_and_where_there_were_several_their_mean(priced: Pri
     for row in several:
         assert row.amount is not None
         assert row.price_per_gpu_hour is not None
-        mean = row.amount / row.gpu_hours_in_full
+        mean = row.amount / Decimal(row.gpu_hours).scaleb(-9)
         assert abs(row.price_per_gpu_hour - mean) <= Decimal("1e-8")
 
 
@@ -266,6 +266,29 @@ def test_waste_rows_are_those_of_costs_that_are_waste(priced: Priced) -> None:
     }
     every = rows(priced.window, **asked)
     assert waste_rows(priced.window, **asked) == [row for row in every if row.cause in WASTE]
+
+
+@pytest.mark.parametrize("group_by", [(), (Grouping.TIER,), (Grouping.TEAM, Grouping.CLUSTER)])
+def test_waste_of_a_lead_has_none_of_the_platforms(
+    priced: Priced, group_by: tuple[Grouping, ...]
+) -> None:
+    dan = visibility_of(priced.portal.dan)
+    asked: dict[str, Any] = {"interval": Interval.TOTAL, "group_by": group_by}
+    asked |= {"filters": Filters()}
+    own = [
+        row
+        for row in rows(priced.window, group_by=(Grouping.TEAM,))
+        if row.groups["team"] == "speech" and row.cause in WASTE
+    ]
+    assert total(own)
+    found = waste_rows(priced.window, visibility=dan, **asked)
+    assert total(found) == total(own)
+    asked |= {"cursor": None, "page_size": 99, "waste": True}
+    page = cost_page(priced.window, visibility=dan, **asked)
+    assert list(page.rows) == found
+    (fall,) = waterfall(priced.window, visibility=dan)
+    assert fall.wasted == total(own)
+    assert fall.total == paid(rows(priced.window, **BY_TEAM), "speech")
 
 
 def test_the_worst_workloads_come_first(priced: Priced) -> None:

@@ -64,11 +64,6 @@ def canonical_lines(rows: Iterable[Closed], *, header: Mapping[str, str]) -> Ite
         yield _line([*key, amount.gpu_hours, amount.cost, amount.unpriced])
 
 
-def fingerprint(rows: Iterable[Closed], *, header: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a month's canonical bytes, in hex; rows as in `canonical_lines`."""
-    return sha256_of(canonical_lines(rows, header=header))
-
-
 def sha256_of(parts: Iterable[bytes]) -> str:
     """Return the SHA-256 of bytes that come in parts: of a month, or of a file as it is written."""
     digest = hashlib.sha256()

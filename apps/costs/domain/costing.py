@@ -1,13 +1,12 @@
 """What a fact costs, divided by what became of its GPU-hours (docs/definitions.md#waste)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
 
 from apps.costs.domain.apportion import apportioned
 from apps.costs.domain.money import rounded_ratio
-from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.amounts import NANO
 
 
 class Cause(StrEnum):
@@ -48,27 +47,6 @@ makes no GPU free, nor does it make one idle.
 """
 
 
-def held_parts(amounts: Amounts) -> dict[Cause, int]:
-    """Return the nano-GPU-hours of what was held, by cause; they sum to `allocated`."""
-    return {
-        Cause.BUSY: amounts.busy,
-        Cause.UNMEASURED: amounts.unmeasured,
-        Cause.UNDERUSED: amounts.underused,
-        Cause.IDLE: amounts.idle,
-        Cause.NOT_RUNNING: amounts.not_running,
-    }
-
-
-def free_parts(amounts: Amounts) -> dict[Cause, int]:
-    """Return the nano-GPU-hours that nobody held, by cause; empty where there is no capacity."""
-    if amounts.capacity is None:
-        return {}
-    return {
-        Cause.UNALLOCATED: amounts.unallocated or 0,
-        Cause.UNHEALTHY: amounts.unhealthy or 0,
-    }
-
-
 def cost_of(nano_gpu_hours: int, price: int) -> int:
     """Return nano-GPU-hours × price (units of 1e-8 per GPU-hour) in units, rounded half to even."""
     return rounded_ratio(nano_gpu_hours * price, NANO)
@@ -102,25 +80,6 @@ class CostSums:
     burst: int = 0
     energy: int = 0
 
-    @classmethod
-    def of_fact(cls, parts: Mapping[Cause, int], price: int | None, *, burst: int = 0) -> Self:
-        """Return the sums of one fact; `price` in units per GPU-hour, None where there is none."""
-        if price is None:
-            return cls(dict(parts), {}, dict(parts), burst)
-        return cls(dict(parts), fact_cost(parts, price), {}, burst)
-
-    def add(self, other: Self) -> None:
-        """Add other sums of the same currency to these in place."""
-        for mine, theirs in (
-            (self.gpu_hours, other.gpu_hours),
-            (self.cost, other.cost),
-            (self.unpriced, other.unpriced),
-        ):
-            for cause, amount in theirs.items():
-                mine[cause] = mine.get(cause, 0) + amount
-        self.burst += other.burst
-        self.energy += other.energy
-
     @property
     def total(self) -> int:
         """What all GPU-hours cost, without energy."""
@@ -130,24 +89,3 @@ class CostSums:
     def wasted(self) -> int:
         """What is not busy costs; unmeasured is not part of it."""
         return sum(self.cost.get(cause, 0) for cause in WASTE)
-
-    @property
-    def unpriced_gpu_hours(self) -> int:
-        """Nano-GPU-hours without a price: to be shown as such, never as 0."""
-        return sum(self.unpriced.values())
-
-    def on(self, basis: Basis) -> int:
-        """Return what the holder is charged for GPU-hours on a basis (CHARGED), in units."""
-        return sum(self.cost.get(cause, 0) for cause in CHARGED[basis])
-
-    def left_on(self, basis: Basis) -> int:
-        """Return what remains with the platform on a basis: with `on` it is the total."""
-        return self.total - self.on(basis)
-
-
-def summed(sums: Iterable[CostSums]) -> CostSums:
-    """Return the sum of several; exact in whatever order and grouping."""
-    total = CostSums()
-    for one in sums:
-        total.add(one)
-    return total

@@ -199,12 +199,3 @@ def energy_cost(energy_mwh: int, *, per_kwh: Decimal, pue: Decimal = Decimal(1))
     if pue < 1:
         raise ValueError(f"a site uses at least what its computers use: PUE {pue}")
     return units(energy_mwh * per_kwh * pue / _MWH_PER_KWH)
-
-
-def starting_together(entries: Iterable[PriceEntry]) -> Iterator[tuple[PriceEntry, PriceEntry]]:
-    """Yield pairs that a book would refuse, for a message that names both."""
-    seen: dict[tuple[_Place, datetime], PriceEntry] = {}
-    for entry in entries:
-        other = seen.setdefault((_place(entry), entry.valid_from), entry)
-        if other is not entry:
-            yield other, entry

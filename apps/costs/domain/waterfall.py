@@ -38,18 +38,6 @@ class Step:
     cost_before: int | None = None
     gpu_hours_before: int | None = None
 
-    @property
-    def change(self) -> int | None:
-        """What it costs more than in the last period; negative for less."""
-        return None if self.cost_before is None else self.cost - self.cost_before
-
-    @property
-    def change_ratio(self) -> float | None:
-        """The change ÷ the last period's cost; None without one, or when it cost nothing."""
-        if self.change is None or not self.cost_before:
-            return None
-        return self.change / self.cost_before
-
 
 def waterfall(sums: CostSums, before: CostSums | None = None) -> Sequence[Step]:
     """Return all seven steps in the order of `FALL`; their costs sum to that of the capacity.

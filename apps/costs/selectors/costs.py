@@ -76,7 +76,7 @@ def cost_page(
     """
     asked = Question(
         *(window, interval, tuple(group_by), filters, basis, policy),
-        corrections=not waste,
+        waste=waste,
     )
     reading = Reading(asked, visibility=visibility, zone=zone)
     kind = "-".join(("costs", str(waste), interval, basis, policy, *group_by))
@@ -135,9 +135,11 @@ def waste_rows(
 ) -> list[CostRow]:
     """Return the rows of `cost_rows` that are waste, by who held them (nobody: no team).
 
+    A reader who does not see everything gets those of their teams alone.
+
     Queries and errors as those of `cost_rows`.
     """
-    asked = Question(window, interval, tuple(group_by), filters, corrections=False)
+    asked = Question(window, interval, tuple(group_by), filters, waste=True)
     rows = Reading(asked, visibility=visibility, zone=zone).rows(window)
     return [row for row in rows if row.cause in WASTE]
 
@@ -173,8 +175,8 @@ def waterfall(
     """Return the waste waterfall of a window, one for each currency, the report's first.
 
     `before` is the window to compare with, usually `previous(window)`. A reader who does not see
-    everything gets that of their teams and of what nobody held. At most seven queries, and as
-    many again for the window before.
+    everything gets that of what their teams held, and none of the platform's. At most seven
+    queries, and as many again for the window before.
     """
     settings = report()
     zone = zone or settings.zone
@@ -217,7 +219,7 @@ def _sums(
     window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo, currency: str
 ) -> dict[str, CostSums]:
     """Return sums by currency; what has no price is in those of the report's."""
-    asked = Question(window, Interval.TOTAL, (), filters, corrections=False)
+    asked = Question(window, Interval.TOTAL, (), filters, waste=True)
     found: dict[str, CostSums] = {currency: CostSums()}
     for row in Reading(asked, visibility=visibility, zone=zone).rows(window):
         sums = found.setdefault(row.currency or currency, CostSums())
@@ -294,7 +296,7 @@ def worst_workloads(
     Only workloads of teams that the reader sees; unpriced ones come last, by GPU-hours. Six
     queries and those for names. Raises GroupingRefused.
     """
-    asked = Question(window, Interval.TOTAL, _WORST_GROUPS, filters, corrections=False)
+    asked = Question(window, Interval.TOTAL, _WORST_GROUPS, filters, waste=True)
     reading = Reading(asked, visibility=visibility, zone=zone)
     lines = reading.lines(window)
     found: dict[Cause, list[WorstWorkload]] = {}

@@ -150,7 +150,7 @@ class Reading:
         found: dict[LineKey, Line] = {}
         plan = self._plan(window)
         parts = self._of_payers(plan) if self._by_payer else self._of_pools(plan)
-        if self.asked.corrections:
+        if self.asked.corrections and not self.asked.waste:
             parts = _both(parts, self._corrections(window))
         for key, amounts in parts:
             line = found.get(key)
@@ -198,7 +198,10 @@ class Reading:
             yield from self._shares(plan)
 
     def _platform_pays(self) -> bool:
-        return not self.asked.filters.team or PLATFORM_NAME in self.asked.filters.team
+        teams = self.asked.filters.team
+        if not teams:
+            return self._visibility.everything or not self.asked.waste
+        return PLATFORM_NAME in teams
 
     def _teams_pay(self) -> Filters:
         """Return the filters, with those of teams only where no line of theirs is needed else."""

@@ -53,11 +53,6 @@ class CostRow:
         return self.cost is None and not self.correction
 
     @property
-    def gpu_hours_in_full(self) -> Decimal:
-        """The GPU-hours with all their digits."""
-        return Decimal(self.gpu_hours).scaleb(-9)
-
-    @property
     def price_per_gpu_hour(self) -> Decimal | None:
         """The price of these hours; where several held, the mean, to 1e-8. None: unpriced."""
         if self.price is not None:
@@ -73,7 +68,9 @@ class CostRow:
 class Question:
     """What is asked of costs. `team` in the filters is who pays; "" there is the platform.
 
-    `by_rate` keeps rows of different prices apart.
+    `by_rate` keeps rows of different prices apart. `waste`: the question is who held what was not
+    busy. Then corrections are left out, and what the platform pays too, unless the reader sees
+    everything or the filter names the platform: it is nobody's waste but the platform's.
     """
 
     window: Window
@@ -84,3 +81,4 @@ class Question:
     policy: Policy = Policy.PLATFORM
     by_rate: bool = False
     corrections: bool = True
+    waste: bool = False

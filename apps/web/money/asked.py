@@ -90,7 +90,7 @@ class Asked:
     def policy_options(self) -> list[Option]:
         return [Option(p.value, label, p is self.policy) for p, label in POLICIES.items()]
 
-    def question(self, reading: Reading, interval: Interval, *, corrections: bool) -> Question:
+    def question(self, reading: Reading, interval: Interval, *, waste: bool) -> Question:
         """Return the question of the page's rows, by periods of some length."""
         return Question(
             reading.window,
@@ -99,7 +99,7 @@ class Asked:
             reading.filters,
             self.basis,
             self.policy,
-            corrections=corrections,
+            waste=waste,
         )
 
 

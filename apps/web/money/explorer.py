@@ -235,7 +235,7 @@ def tables_of(costs: Costs, asked: Asked, reading: Reading) -> list[Table]:
 
 def _group_table(costs: Costs, currency: str, asked: Asked, reading: Reading) -> Table:
     sums = _summed(costs, currency, asked)
-    keys = sorted(sums, key=lambda key: (-sums[key].cost, -sums[key].gpu_hours, key))
+    keys = _dearest(sums)
     compares = costs.before.rows is not None
     whole = _whole(sums)
     rows = _group_rows([(key, sums[key]) for key in keys], whole, currency, asked, reading)
@@ -346,7 +346,7 @@ def _total_row(whole: Sum, rows: Sequence[MoneyRow], currency: str, asked: Asked
 
 def _line_table(costs: Costs, asked: Asked, reading: Reading) -> Table:
     """Return the rows as the API and the files have them."""
-    rows = _lines(costs, reading)
+    rows = _lines(costs, asked, reading)
     return MoneyTable(
         id="lines",
         title="By cause, line by line",
@@ -367,12 +367,25 @@ def _line_table(costs: Costs, asked: Asked, reading: Reading) -> Table:
     )
 
 
-def _lines(costs: Costs, reading: Reading) -> list[MoneyRow]:
+def _lines(costs: Costs, asked: Asked, reading: Reading) -> list[MoneyRow]:
+    """Print the lines of a group so that they add up to what its table says."""
     text_of: dict[int, str] = {}
-    for currency, rows in costs.by_currency.items():
-        shown = printed.texts([row.cost for row in rows], currency)
-        text_of.update((id(row), text) for row, text in zip(rows, shown, strict=True))
+    for currency in costs.by_currency:
+        sums = _summed(costs, currency, asked)
+        keys = _dearest(sums)
+        shown = printed.texts([_cost_of(sums[key]) for key in keys], currency)
+        lines: dict[tuple[str, ...], list[CostRow]] = defaultdict(list)
+        for row in costs.by_currency[currency]:
+            lines[tuple(row.groups.values())].append(row)
+        for key, whole in zip(keys, shown, strict=True):
+            own = lines[key]
+            texts = printed.parts(whole, [row.cost for row in own], currency)
+            text_of.update((id(row), text) for row, text in zip(own, texts, strict=True))
     return [_line(row, text_of[id(row)], reading) for row in costs.rows]
+
+
+def _dearest(sums: Mapping[tuple[str, ...], Sum]) -> list[tuple[str, ...]]:
+    return sorted(sums, key=lambda key: (-sums[key].cost, -sums[key].gpu_hours, key))
 
 
 def _line(row: CostRow, text: str, reading: Reading) -> MoneyRow:

@@ -54,14 +54,14 @@ class Fall:
 
 def fall_of(waterfall: Waterfall) -> Fall:
     """Return a waterfall as it is drawn."""
-    texts = printed.texts([_cost(step) for step in waterfall.steps], waterfall.currency)
+    wasted, texts = _texts(waterfall)
     bars = [_bar(step, text, waterfall) for step, text in zip(waterfall.steps, texts, strict=True)]
     total, before = waterfall.total, waterfall.total_before
     energy = waterfall.energy
     return Fall(
         currency=waterfall.currency,
         total=printed.text(total, waterfall.currency),
-        wasted=printed.summed_texts([bar.text for bar in bars if bar.step.waste]),
+        wasted=wasted,
         share=waterfall.wasted / total if total else None,
         change=None if before is None else amount_change(total, before),
         bars=bars,
@@ -70,6 +70,14 @@ def fall_of(waterfall: Waterfall) -> Fall:
         energy=printed.text(energy, waterfall.currency) if energy else "",
         with_energy=printed.text(total + energy, waterfall.currency),
     )
+
+
+def _texts(waterfall: Waterfall) -> tuple[str, list[str]]:
+    """Print what is waste, and each step: both add up to the cent."""
+    waste = [_cost(step) for step in waterfall.steps if step.waste]
+    rest = [[_cost(step)] for step in waterfall.steps if not step.waste]
+    (wasted, steps), *others = printed.cells([waste, *rest], waterfall.currency)
+    return wasted, [*steps, *(text for text, _ in others)]
 
 
 def _cost(step: Step) -> int | None:
@@ -167,12 +175,14 @@ class _Waste:
 
 
 def waste_table(
-    rows: Sequence[CostRow], by: Grouping, currency: str, reading: Reading, *, usual: bool
+    rows: Sequence[CostRow], by: Grouping, fall: Fall, reading: Reading, *, usual: bool
 ) -> Table:
     """Return the waste of each group by cause in one currency, dearest first.
 
-    What has no price stands with the currency of the report.
+    It comes to the same as the waterfall, to the cent. What has no price stands with the currency
+    of the report.
     """
+    currency = fall.currency
     sums: dict[str, _Waste] = defaultdict(lambda: _Waste(dict.fromkeys(_ORDER, 0)))
     there: dict[str, set[Cause]] = defaultdict(set)
     for row in rows:
@@ -181,9 +191,12 @@ def waste_table(
             sums[name].add(row, there[name])
     names = sorted(sums, key=lambda name: (-(sums[name].whole or 0), name))
     grid = [[sums[name].cost[cause] for cause in _ORDER] for name in names]
+    steps = {bar.step.cause: bar.text for bar in fall.bars}
+    columns = [steps[cause] for cause in _ORDER]
+    cells = printed.cells(grid, currency, total=fall.wasted, columns=columns)
     lines = [
         _waste_row(name, sums[name], whole, texts, by, reading)
-        for name, (whole, texts) in zip(names, printed.cells(grid, currency), strict=True)
+        for name, (whole, texts) in zip(names, cells, strict=True)
     ]
     label = GROUP_LABELS[by].lower()
     return MoneyTable(

@@ -73,15 +73,37 @@ def text(amount: int, currency: str) -> str:
     return texts([amount], currency)[0]
 
 
-def cells(rows: Sequence[Sequence[int | None]], currency: str) -> list[tuple[str, list[str]]]:
+def cells(
+    rows: Sequence[Sequence[int | None]],
+    currency: str,
+    *,
+    total: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> list[tuple[str, list[str]]]:
     """Print (sum of the row, its cells): the sums add up down the column, the cells to their sum.
 
-    The exact amounts beside differ from what is printed by less than a cent each. What has no
-    price is in no sum; a row of nothing else has none.
+    `total` and `columns` are sums as another table of the page prints them: this one comes to the
+    same, cent by cent. The exact amounts beside differ from what is printed by less than a cent
+    each, or by one where only that makes both directions add up. What has no price is in no sum;
+    a row of nothing else has none.
     """
     digits = minor_digits(currency)
-    sums = texts([_sum(row) for row in rows], currency)
-    return [(whole, _row_texts(whole, row, digits)) for whole, row in zip(sums, rows, strict=True)]
+    wholes = [_sum(row) for row in rows]
+    sums = texts(wholes, currency) if total is None else parts(total, wholes, currency)
+    grid = [_adding_up(whole, row, digits) for whole, row in zip(sums, rows, strict=True)]
+    for place, column in enumerate(columns or ()):
+        _move(grid, rows, place, columns or (), int(number(column).scaleb(digits)), digits)
+    return [
+        (whole, [UNPRICED if n is None else f"{Decimal(n).scaleb(-digits):,}" for n in line])
+        for whole, line in zip(sums, grid, strict=True)
+    ]
+
+
+def parts(whole: str, amounts: Sequence[int | None], currency: str) -> list[str]:
+    """Print amounts so that they add up to their sum as it was printed elsewhere."""
+    digits = minor_digits(currency)
+    found = _adding_up(whole, amounts, digits)
+    return [UNPRICED if n is None else f"{Decimal(n).scaleb(-digits):,}" for n in found]
 
 
 def _sum(row: Sequence[int | None]) -> int | None:
@@ -89,26 +111,55 @@ def _sum(row: Sequence[int | None]) -> int | None:
     return sum(known) if any(known) or len(known) == len(row) else None
 
 
-def _row_texts(whole: str, row: Sequence[int | None], digits: int) -> list[str]:
-    known = [amount for amount in row if amount is not None]
-    said = iter(_adding_up_to(number(whole), known, digits))
-    return [UNPRICED if amount is None else f"{next(said):,}" for amount in row]
-
-
 def number(text: str) -> Decimal:
     """Return an amount as it was printed; 0 for what has no price."""
     return Decimal(0) if text == UNPRICED else Decimal(text.replace(",", ""))
 
 
-def _adding_up_to(whole: Decimal, amounts: Sequence[int], digits: int) -> list[Decimal]:
-    """Divide a printed sum among its parts, by largest remainder."""
+def _adding_up(whole: str, amounts: Sequence[int | None], digits: int) -> list[int | None]:
+    """Divide a printed sum among its parts, by largest remainder; in coins."""
     coin = 10 ** (SCALE_DIGITS - digits)
-    parts = [divmod(amount, coin) for amount in amounts]
-    coins = [count for count, _ in parts]
-    left = int(whole.scaleb(digits)) - sum(coins)
-    for place in sorted(range(len(parts)), key=lambda at: (-parts[at][1], at))[:left]:
-        coins[place] += 1
-    return [Decimal(count).scaleb(-digits) for count in coins]
+    coins = [None if amount is None else amount // coin for amount in amounts]
+    left = int(number(whole).scaleb(digits)) - sum(count or 0 for count in coins)
+    known = [place for place, amount in enumerate(amounts) if amount is not None]
+    known.sort(key=lambda place: (-((amounts[place] or 0) % coin), place))
+    for place in known[: max(0, left)]:
+        coins[place] = (coins[place] or 0) + 1
+    return coins
+
+
+def _move(
+    grid: list[list[int | None]],
+    rows: Sequence[Sequence[int | None]],
+    place: int,
+    columns: Sequence[str],
+    wanted: int,
+    digits: int,
+) -> None:
+    """Move coins within rows between a column and later ones until it comes to what is wanted.
+
+    Taken is the row whose cells are then least off. A cell of nothing never falls below it.
+    """
+    coin: int = 10 ** (SCALE_DIGITS - digits)
+
+    def error(line: int, at: int) -> int:
+        return (grid[line][at] or 0) * coin - (rows[line][at] or 0)
+
+    while missing := wanted - sum(line[place] or 0 for line in grid):
+        step = 1 if missing > 0 else -1
+        options = [
+            (step * (error(line, other) - error(line, place)), -line, -other)
+            for line, cells_of in enumerate(grid)
+            for other in range(place + 1, len(columns))
+            if cells_of[place] is not None
+            and cells_of[other] is not None
+            and (cells_of[other if step > 0 else place] or 0) > 0
+        ]
+        if not options:
+            return
+        _, line, other = max(options)
+        grid[-line][place] = (grid[-line][place] or 0) + step
+        grid[-line][-other] = (grid[-line][-other] or 0) - step
 
 
 def summed_texts(printed: Sequence[str]) -> str:

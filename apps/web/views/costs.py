@@ -89,7 +89,7 @@ def waste(request: PageRequest) -> HttpResponseBase:
     ]
     rows = {by: _wasted(reading, by) for by in (Grouping.TIER, Grouping.TEAM)}
     tables += [
-        fall.waste_table(rows[by], by, drawn.currency, reading, usual=not place)
+        fall.waste_table(rows[by], by, drawn, reading, usual=not place)
         for place, drawn in enumerate(falls)
         for by in rows
     ]
@@ -168,7 +168,7 @@ def _window_file(
     interval = Interval(lengths[0]) if lengths else Interval.TOTAL
     make = partial(
         costs.cost_file,
-        asked.question(reading, interval, corrections=name == "costs"),
+        asked.question(reading, interval, waste=name == "waste"),
         format_,
         visibility=reading.visibility,
         zone=reading.choice.zone,
