@@ -4,12 +4,12 @@ Written by hand rather than by a YAML library: the lab needs none, and the text 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from apps.lab.device_metrics import CLUSTER
 from apps.lab.fleet import GPU
 from apps.lab.machines import PRODUCT
-from apps.lab.scenarios.base import Scenario, Team, Tier
+from apps.lab.scenarios.base import Owned, Rate, Scenario, Team, Tier
 from apps.lab.series import SCRAPE_MS
 
 TIER = "exclusive-a100"
@@ -36,7 +36,12 @@ def catalog_yaml(scenario: Scenario, *, url: str) -> str:
         lines += _team(team)
     prices = scenario.prices or {PRODUCT: PRICE}
     return "\n".join(
-        [*lines, *_prices(prices), "report: {time_zone: Europe/Berlin, currency: USD}", ""]
+        [
+            *lines,
+            *_prices(prices, scenario.rates),
+            "report: {time_zone: Europe/Berlin, currency: USD}",
+            "",
+        ]
     )
 
 
@@ -74,18 +79,35 @@ def _team(team: Team) -> Iterator[str]:
     yield f"    namespaces: [{', '.join(map(_text, team.namespaces))}]"
     shares = team.entitlements or {TIER: team.entitlement}
     yield f"    entitlements: {{{', '.join(f'{tier}: {gpus}' for tier, gpus in shares.items())}}}"
+    budgets = []
     if team.monthly_gpu_hours:
-        yield f"    budgets: [{{period: month, gpu_hours: {team.monthly_gpu_hours}}}]"
+        budgets.append(f"{{period: month, gpu_hours: {team.monthly_gpu_hours}}}")
+    if team.monthly_money:
+        budgets.append(f'{{period: month, money: "{team.monthly_money}", currency: USD}}')
+    if budgets:
+        yield f"    budgets: [{', '.join(budgets)}]"
 
 
-def _prices(prices: Mapping[str, str]) -> Iterator[str]:
+def _prices(prices: Mapping[str, str], rates: Sequence[Rate]) -> Iterator[str]:
     yield "prices:"
-    for model, price in prices.items():
-        yield f"  - gpu_model: {model}"
-        yield "    capacity_type: on-demand"
-        yield f'    per_gpu_hour: "{price}"'
+    for rate in (*(Rate(model, "on-demand", price) for model, price in prices.items()), *rates):
+        yield f"  - gpu_model: {rate.model}"
+        yield f"    capacity_type: {rate.capacity_type}"
+        if rate.owned is None:
+            yield f'    per_gpu_hour: "{rate.per_gpu_hour}"'
+        else:
+            yield f"    owned: {{{', '.join(_owned(rate.owned))}}}"
         yield "    currency: USD"
         yield "    valid_from: 2000-01-01"
+
+
+def _owned(owned: Owned) -> Iterator[str]:
+    yield f'price: "{owned.price}"'
+    yield f'residual: "{owned.residual}"'
+    yield f"gpus: {owned.gpus}"
+    yield f"years: {owned.years}"
+    yield f'per_kwh: "{owned.per_kwh}"'
+    yield f'pue: "{owned.pue}"'
 
 
 def _value(value: str) -> str:

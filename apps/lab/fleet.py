@@ -286,6 +286,16 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """What a pod does on each of its devices from `since` on."""
+
+    since: int
+    activity: float
+    power_watts: float
+    sm_active: float
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One pod. A time that has not come, or never comes, is FOREVER.
 
@@ -293,8 +303,9 @@ class Pod:
     `deleted` alone. `devices` are indexes on `node`, and `instances`, where they are of MIG, the
     places among the instances of each. Its `units` are spread evenly over them.
 
-    Its signals do not change while it runs: `activity` (0..1 of each device or instance it is
-    on), memory and power are what it adds to each. `cpu_cores` 0 asks for the usual amount.
+    `activity` (0..1 of each device or instance it is on), memory and power are what it adds to
+    each while it runs; with `phases`, the first of which begins with it, they change over time.
+    `cpu_cores` 0 asks for the usual amount. It `tolerates` taints beside that of GPUs.
 
     One that a kubelet turned away `failed`; one that is `crashing` counts as running and never
     does; one of which no scheduler says that it cannot be placed is not `unschedulable`.
@@ -332,6 +343,27 @@ class Pod:
     unschedulable: bool = True
     admission: Admission | None = None
     attempts: tuple[tuple[int, str], ...] = ()
+    tolerates: tuple[tuple[str, str, str], ...] = ()
+    phases: tuple[Phase, ...] = ()
+
+    @property
+    def stretches(self) -> "tuple[Pod, ...]":
+        """The pod as it is on its devices in each of its phases, one after another."""
+        if not self.phases:
+            return (self,)
+        ends = [phase.since for phase in self.phases[1:]] + [self.finished]
+        return tuple(
+            replace(
+                self,
+                started=max(self.started, phase.since),
+                finished=end,
+                activity=phase.activity,
+                power_watts=phase.power_watts,
+                sm_active=phase.sm_active,
+                phases=(),
+            )
+            for phase, end in zip(self.phases, ends, strict=True)
+        )
 
     @property
     def admitted(self) -> int:

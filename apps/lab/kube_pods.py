@@ -109,7 +109,11 @@ def workload_name(pod: Pod) -> str:
 def asked_spec(pod: Pod) -> Object:
     """Return the spec of a pod as its user wrote it, as far as scheduling goes."""
     spec = _template_spec(pod, "Never" if pod.owner.kind == "Job" else "Always")
-    spec["tolerations"] = [*_TOLERATIONS, *([_GPU_TOLERATION] if pod.tolerates_gpu else [])]
+    spec["tolerations"] = [
+        *_TOLERATIONS,
+        *([_GPU_TOLERATION] if pod.tolerates_gpu else []),
+        *({"key": k, "value": value, "effect": effect} for k, value, effect in pod.tolerates),
+    ]
     if pod.node_selector:
         spec["nodeSelector"] = dict(pod.node_selector)
     return spec

@@ -262,7 +262,7 @@ class Lap:
         for pod in (*self.pods, *self.strays):
             if pod.started < FOREVER:
                 for index in dict.fromkeys(pod.devices):
-                    placed[pod.node, index].append(pod)
+                    placed[pod.node, index].extend(pod.stretches)
         for pods in placed.values():
             pods.sort(key=lambda pod: pod.started)
         return placed

@@ -41,7 +41,7 @@ def test_it_has_every_kind_of_tier_and_16_teams(campus: Scenario) -> None:
     assert kinds == {"exclusive", "mig", "time-sliced", "mps", "dra"}
     assert len(campus.teams) == 16
     assert campus.begins == MIDNIGHT - 36 * DAY
-    assert sum(len(node.devices) for node in campus.nodes) == 240 + 36 + 2
+    assert sum(len(node.devices) for node in campus.nodes) == 240 + 32 + 36 + 2
 
 
 def test_no_card_or_instance_is_held_more_than_once_over(campus: Scenario) -> None:

@@ -337,4 +337,4 @@ def test_the_campus_has_the_course(campus: Scenario) -> None:
     base = campus.course.base(campus.course.number(NOW))
     found = named(campus, "/api/v1/pods", base + 16 * 60, "notebook-ben")
 
-    assert "0/49 nodes are available: " in condition(found, "PodScheduled")["message"]
+    assert "0/53 nodes are available: " in condition(found, "PodScheduled")["message"]

@@ -27,6 +27,7 @@ class Team:
     cost_center: str
     leads: tuple[str, ...] = ()
     monthly_gpu_hours: int = 0
+    monthly_money: int = 0
     entitlements: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -41,6 +42,28 @@ class Tier:
     device_classes: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     allowed_teams: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What hardware cost that was bought, as the catalog has it."""
+
+    price: str
+    residual: str
+    gpus: int
+    years: int
+    per_kwh: str
+    pue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a GPU of a model costs in USD where it is paid for in a way: by the hour, or bought."""
+
+    model: str
+    capacity_type: str
+    per_gpu_hour: str = ""
+    owned: Owned | None = None
 
 
 _REQUESTS = "requests."
@@ -104,10 +127,11 @@ class Scenario(ABC):
     """A cluster over time; the same arguments always give the same cluster.
 
     `begins` is when its nodes, namespaces and lasting controllers were made, `seed` what every
-    name and chance is derived from. `prices` are in USD by model; of scenarios without tiers the
-    catalog has the one tier of the worked example. `course` is its obstacle course, if it has one:
-    nodes and namespaces among its own of which the API shows what happened there. `queues` are
-    those that its pods go through, `flavors` the node labels of what these give out by name.
+    name and chance is derived from. `prices` are in USD by model, on demand, `rates` those of
+    other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
+    example. `course` is its obstacle course, if it has one: nodes and namespaces among its own of
+    which the API shows what happened there. `queues` are those that its pods go through, `flavors`
+    the node labels of what these give out by name.
     """
 
     name: str
@@ -121,6 +145,7 @@ class Scenario(ABC):
     teams: Sequence[Team]
     tiers: Sequence[Tier] = ()
     prices: Mapping[str, str] = {}
+    rates: Sequence[Rate] = ()
     course: "Course | None" = None
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}

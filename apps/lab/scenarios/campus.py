@@ -1,10 +1,11 @@
 """`campus`: a university's cluster with every way to share a GPU, and things out of order.
 
-278 GPUs of seven models in eleven tiers, 16 teams. What teams want over time is the Helios trace,
+310 GPUs of seven models in eleven tiers, 16 teams. What teams want over time is the Helios trace,
 scaled to each pool; who is there first keeps what it has, the others wait. What GPUs do is drawn
 from the Acme distributions. `campus_pools` says what there is, this module who uses it,
 `campus_queues` why others wait: their team's share is taken (Kueue), or no node has room. On some
-nodes is the obstacle course (`apps.lab.course`), where everything waits that can wait.
+nodes is the obstacle course (`apps.lab.course`), where everything waits that can wait, on others
+run services, notebooks and jobs whose day `campus_apps` tells.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,14 +31,17 @@ from apps.lab.kube_objects import node_object
 from apps.lab.laps import Lap, Steps
 from apps.lab.machines import H100
 from apps.lab.scenarios.base import Namespace, Quota, Scenario, Team, hard_key
+from apps.lab.scenarios.campus_apps import LIMITS, Apps
 from apps.lab.scenarios.campus_demand import Draws, demand
 from apps.lab.scenarios.campus_pods import PodMaker, User
 from apps.lab.scenarios.campus_pools import (
     PARKED_CLAIM,
     PRICES,
+    RATES,
     SHARED_CLAIM,
     STRAY,
     STRAY_DAY,
+    WHOLE,
     Pool,
     make_nodes,
     make_pools,
@@ -57,6 +61,8 @@ TEAMS = (
     "safety", "chemistry", "materials", "medicine", "economics", "education", "astronomy", "games",
 )  # fmt: skip
 _LEADS: Mapping[str, tuple[str, ...]] = {"vision": ("ada",), "speech": ("ada",)}
+_MONEY: Mapping[str, int] = {"speech": 24_000, "vision": 60_000, "genomics": 30_000}
+"""Budgets in USD a month, beside those in GPU-hours."""
 _BEFORE = DAY
 """How long it was there before its history: the day of a report zone may begin before UTC's."""
 _FIRST_LAP_DAYS, _LAP_DAYS = 57, 21
@@ -86,7 +92,7 @@ class Campus(Scenario):
     """
 
     name = "campus"
-    title = "278 GPUs of seven models shared in every way by 16 teams, 35 days, live from now"
+    title = "310 GPUs of seven models shared in every way by 16 teams, 35 days, live from now"
 
     def __init__(self, *, seed: int, origin: int, trace: Trace) -> None:
         self.seed = f"{self.name}/{seed}/{origin}"
@@ -116,11 +122,13 @@ class Campus(Scenario):
         }
         self.queues = list(self._queue_of.values())
         self.flavors = flavors_of(self._pools)
+        self._apps = Apps(self.seed, own, begins)
         spaces = sorted({user.namespace for users in self._users.values() for user in users})
         self.namespaces = [
             Namespace(name, identity.uid(self.seed, "namespace", name), begins)
             for name in ("default", "gpu-operator", "kube-system", "monitoring", *spaces)
         ]
+        self.namespaces += self._apps.namespaces()
         self.namespaces += site.namespaces(self.course.seed, opened)
         self._limits = self._make_limits()
         self.quotas = [
@@ -133,10 +141,12 @@ class Campus(Scenario):
         )
         self.controllers = [
             *(c for users in self._users.values() for u in users for c in u.workloads.lasting),
+            *self._apps.controllers(),
             self._eval,
         ]
         self.tiers = [*(pool.tier for pool in self._pools), site.TIER]
         self.prices = {**PRICES, site.A10.product: site.PRICE}
+        self.rates = RATES
         self.teams = [self._team(number) for number in range(len(TEAMS))]
         self._course_pods = CoursePods(self.course)
         self._distributions = distributions()
@@ -194,7 +204,7 @@ class Campus(Scenario):
                     of[key] = of.get(key, 0) + max(2, round(1.5 * part * pool.size))
         # Un-prefixed: the API server takes it, and nothing is held against it.
         limits.setdefault(_INERT, {})[GPU] = 10
-        return limits
+        return {**limits, **self._apps.limits()}
 
     def _team(self, number: int) -> Team:
         entitlements = {
@@ -203,6 +213,8 @@ class Campus(Scenario):
             if number in pool.teams
         }
         name = TEAMS[number]
+        if name in LIMITS:
+            entitlements[WHOLE] = round(entitlements.get(WHOLE, 0.0) + LIMITS[name], 2)
         if name in site.ENTITLED:
             entitlements[site.TIER.name] = site.ENTITLED[name]
         return Team(
@@ -212,6 +224,7 @@ class Campus(Scenario):
             cost_center=f"CC-{100 + number}",
             leads=_LEADS.get(name, ()),
             monthly_gpu_hours=max(1, round(0.8 * sum(entitlements.values()) * _HOURS_A_MONTH)),
+            monthly_money=_MONEY.get(name, 0),
             entitlements=entitlements,
         )
 
@@ -225,6 +238,7 @@ class Campus(Scenario):
         claims = [pod.claim for pod in pods if pod.claim is not None]
         lasting = list(self._lasting_claims(start, end))
         pods += self._sharers(lasting[0], start, end)
+        pods += self._apps.pods(start, end)
         hard = {
             hard_key(space, key): Steps((start,), (limit,))
             for space, limits in self._limits.items()

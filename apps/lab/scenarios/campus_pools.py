@@ -22,10 +22,12 @@ from apps.lab.fleet import (
     Sharing,
 )
 from apps.lab.machines import A30, A100, H100, L4, L40S, T4, gpu_node
-from apps.lab.scenarios.base import Tier
+from apps.lab.scenarios.base import Owned, Rate, Tier
+from apps.lab.scenarios.campus_apps import DEDICATED
 
 PRODUCT = "nvidia.com/gpu.product"
 POOL = "node-pool"
+WHOLE = "whole-a100"
 _TAINT = (("nvidia.com/gpu", "present", "NoSchedule"),)
 _3G, _1G, _HALF = "3g.40gb", "1g.10gb", "2g.12gb"
 
@@ -69,6 +71,7 @@ class Group:
     renamed: bool = False
     layouts: tuple[tuple[str, ...], ...] = ()
     tainted: bool = True
+    taints: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ GROUPS: Sequence[Group] = (
         "dra", H100, 2, 8, Sharing.DRA, _CLAIMS,
         layouts=(*((),) * 6, *((_3G, _3G),) * 2),
     ),
+    Group("apps", A100, 4, 8, Sharing.EXCLUSIVE, _PLAIN, taints=(DEDICATED,)),
 )  # fmt: skip
 
 _ALL = tuple(range(16))
@@ -124,7 +128,14 @@ _H100_TEAMS = (1, 4, 7, 10, 13, 15)
 
 
 def _tier(
-    name: str, sharing: str, promise: str, *, resource: str = "", product: str = "", cls: str = ""
+    name: str,
+    sharing: str,
+    promise: str,
+    *,
+    resource: str = "",
+    product: str = "",
+    cls: str = "",
+    teams: tuple[str, ...] = (),
 ) -> Tier:
     return Tier(
         name=name,
@@ -133,12 +144,13 @@ def _tier(
         resources=(resource,) if resource else (),
         device_classes=(cls,) if cls else (),
         node_selector={PRODUCT: product} if product else {},
+        allowed_teams=teams,
     )
 
 
 POOLS: Sequence[Pool] = (
     Pool(
-        _tier("whole-a100", "exclusive", "A whole A100 with 80 GB, alone.",
+        _tier(WHOLE, "exclusive", "A whole A100 with 80 GB, alone.",
               resource=GPU, product=A100.product),
         "a100", GPU, 0.93, _A100_TEAMS, 0, largest=8,
     ),
@@ -174,7 +186,8 @@ POOLS: Sequence[Pool] = (
     ),
     Pool(
         _tier("mps-l40s", "mps", "A quarter of an L40S: its memory and its threads.",
-              resource=GPU, product=f"{L40S.product}-SHARED"),
+              resource=GPU, product=f"{L40S.product}-SHARED",
+              teams=("speech", "language", "physics", "games")),
         "l40s", GPU, 0.65, (1, 4, 6, 15), 14,
     ),
     Pool(
@@ -182,7 +195,8 @@ POOLS: Sequence[Pool] = (
         "dra", "gpu.nvidia.com", 0.6, (2, 5, 9), 16, largest=4, device_class="gpu.nvidia.com",
     ),
     Pool(
-        _tier("claim-mig", "dra", "Three sevenths of an H100 by a claim.", cls="mig.nvidia.com"),
+        _tier("claim-mig", "dra", "Three sevenths of an H100 by a claim.", cls="mig.nvidia.com",
+              teams=("search", "materials")),
         "dra", "mig.nvidia.com", 0.5, (7, 10), 18, profile=_3G, device_class="mig.nvidia.com",
     ),
 )  # fmt: skip
@@ -194,6 +208,30 @@ PRICES: Mapping[str, str] = {
     L40S.product: "1.86",
     T4.product: "0.53",
 }
+
+RATES: Sequence[Rate] = (
+    Rate(A100.product, "reserved", "2.10"),
+    Rate(A100.product, "spot", "1.38"),
+    Rate(
+        A100.product,
+        "owned",
+        owned=Owned(
+            price="6400000", residual="640000", gpus=128, years=4, per_kwh="0.24", pue="1.35"
+        ),
+    ),
+    Rate(H100.product, "reserved", "3.65"),
+    Rate(L4.product, "spot", "0.29"),
+)
+_CAPACITY_TYPE = "karpenter.sh/capacity-type"
+_PAID: Mapping[str, Sequence[str]] = {
+    "reserved": ("a100-09", "a100-10", *(f"h100-{number:02d}" for number in range(1, 7))),
+    "spot": ("a100-11", "a100-12", "l4-03", "l4-04"),
+}
+_OWNED = frozenset(
+    {f"a100-{number:02d}" for number in range(1, 9)}
+    | {f"{group}-{number:02d}" for group in ("mig", "apps") for number in range(1, 5)}
+)
+"""Nodes that say nothing of how they are paid for: they were bought. All others are on demand."""
 
 # What is out of order, and since which day: a card that fell off the bus, one whose counters are
 # stuck, one that somebody uses behind the scheduler's back, a node that is being cut anew.
@@ -231,11 +269,20 @@ def make_nodes(seed: str, begins: int, origin: int) -> list[Node]:
                 layouts=group.layouts,
                 exporters=(group.exporter,),
                 states=tuple(_states(f"{group.name}-{number:02d}", origin)),
-                taints=_TAINT if group.tainted else (),
+                taints=(*(_TAINT if group.tainted else ()), *group.taints),
                 labels={POOL: group.name},
             )
-            nodes.append(_with_faults(node, origin))
+            nodes.append(_with_faults(_paid(node), origin))
     return nodes
+
+
+def _paid(node: Node) -> Node:
+    """Return a node with the label of how it is paid for, without one where it is owned."""
+    others = {key: value for key, value in node.labels.items() if key != _CAPACITY_TYPE}
+    if node.name in _OWNED:
+        return replace(node, labels=others)
+    kinds = (kind for kind, names in _PAID.items() if node.name in names)
+    return replace(node, labels={**others, _CAPACITY_TYPE: next(kinds, "on-demand")})
 
 
 def _states(name: str, origin: int) -> Iterator[NodeState]:
