@@ -68,6 +68,8 @@ def test_the_tool_behind_a_manager_is_known_by_its_name(
         pytest.param(entry("kubectl", quota_fields("pods")), id="a key beside it"),
         pytest.param(entry("kubectl", quota_fields(GPU), subresource="status"), id="status"),
         pytest.param(entry("kubectl", {"f:metadata": {"f:labels": {}}}), id="labels"),
+        pytest.param(entry("kubectl", {"f:spec": {"f:hard": {}}}), id="the map alone"),
+        pytest.param(entry("kubectl", {"f:spec": {}}), id="the spec alone"),
         pytest.param(entry("kubectl", {}), id="nothing"),
         pytest.param(entry("kubectl", None), id="null"),
         pytest.param(entry("kubectl", {"f:spec": []}), id="rubbish within"),
@@ -107,3 +109,22 @@ def test_a_list_that_is_owned_by_item_is_searched_by_name(flavor: str, named: li
 @pytest.mark.parametrize("metadata", [None, {}, {"managedFields": "odd"}])
 def test_without_managed_fields_nobody_is_named(metadata: object) -> None:
     assert other_owners(QUOTA, {"metadata": metadata}) == ()
+
+
+def test_the_map_that_the_servers_last_write_left_behind_owns_no_key() -> None:
+    """As Kubernetes 1.36.2 leaves it after another manager wrote a quota's only key."""
+    left = entry("kubectl-create", {"f:spec": {"f:hard": {}}})
+    ours = entry("gpuportal", {"f:spec": {"f:hard": {f"f:{GPU}": {}}}})
+    assert owned_by(left, ours) == ()
+    volcano = {"metadata": {"managedFields": [entry("kubectl", {"f:spec": {"f:capability": {}}})]}}
+    assert other_owners(VOLCANO, volcano) == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [({"f:spec": {"f:resourceGroups": {}}}, ["kubectl"]), ({"f:spec": {}}, [])],
+    ids=["the list, which is one field", "the spec alone"],
+)
+def test_an_empty_set_owns_all_from_an_atomic_field_on(fields: object, named: list[str]) -> None:
+    live = {"metadata": {"managedFields": [entry("kubectl", fields)]}}
+    assert [owner.manager for owner in other_owners(CELL, live)] == named

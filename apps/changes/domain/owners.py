@@ -33,6 +33,12 @@ _BY_START: Final = (
 )
 ANY_ITEM: Final = "*"
 _RECONCILING: Final = frozenset({Tool.ARGO_CD, Tool.FLUX})
+_GROUPS: Final = 2
+"""How many steps `f:spec` and `f:resourceGroups` are: a list without keys, which is one field.
+
+The amounts of a ResourceQuota or Volcano Queue are a granular map: each key has owners of its own,
+and an empty set owns the map alone. The API server leaves one behind where another manager wrote
+the only key (seen on 1.36.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ def other_owners(
             continue
         manager = str(entry.get("manager") or "unknown")
         fields = entry.get("fieldsV1")
-        if manager == ours or not fields or not _owns(fields, path):
+        if manager == ours or not fields or not _owns(fields, path, _atomic_from(target)):
             continue
         tool = _tool(manager)
         applies = entry.get("operation") == "Apply"
@@ -98,18 +104,25 @@ def _path(target: Target) -> tuple[str, ...]:
     return (*groups, "f:flavors", flavor, "f:resources", resource, "f:nominalQuota")
 
 
+def _atomic_from(target: Target) -> int:
+    """Return after how many steps of the path an empty set means all that is in it."""
+    return len(_path(target)) if isinstance(target, QuotaKey | VolcanoCell) else _GROUPS
+
+
 def _item(name: str) -> str:
     return "k:" + json.dumps({"name": name}, separators=(",", ":"))
 
 
-def _owns(fields: object, path: Sequence[str]) -> bool:
-    """Walk the owned fields. What ends before the path does is owned with all that is in it."""
+def _owns(fields: object, path: Sequence[str], atomic_from: int) -> bool:
+    """Walk the owned fields; an empty set `atomic_from` steps in owns all, before that nothing."""
     if not isinstance(fields, Mapping):
         return False
-    if not path or not fields:
+    if not path:
         return True
+    if not fields:
+        return atomic_from <= 0
     return any(
-        _owns(child, path[1:])
+        _owns(child, path[1:], atomic_from - 1)
         for name, child in fields.items()
         if name == path[0] or (path[0] == ANY_ITEM and name.startswith(("k:", "i:")))
     )
