@@ -7,6 +7,8 @@ from apps.lab.scheduler.store import Object, copied, rfc3339
 _Tree = dict[str, Any]
 _NOT_MANAGED = frozenset({"kind", "apiVersion", "status"})
 _OF_METADATA = frozenset({"labels", "annotations"})
+_LEFT_EMPTY = frozenset({"f:hard"})
+"""Maps that stay with their earlier owner when another takes the last key (Kubernetes 1.36.2)."""
 
 
 def managed(old: Object | None, new: Object, manager: str, at: int) -> None:
@@ -62,7 +64,7 @@ def _without(tree: _Tree, gone: _Tree) -> None:
             continue
         if inner:
             _without(tree[key], inner)
-            if not tree[key]:
+            if not tree[key] and key not in _LEFT_EMPTY:
                 del tree[key]
         else:
             del tree[key]

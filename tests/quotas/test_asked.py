@@ -17,7 +17,15 @@ from apps.clusters.domain.sightings import (
     SeenWorkload,
     Sighting,
 )
-from apps.quotas.domain.asked import Owner, Taken, charged, claim_lives, kueue_use, volcano_use
+from apps.quotas.domain.asked import (
+    Owner,
+    PodLives,
+    Taken,
+    charged,
+    claim_lives,
+    kueue_use,
+    volcano_use,
+)
 from apps.quotas.domain.keys import Counting
 from apps.quotas.domain.saturation import Life
 
@@ -89,8 +97,15 @@ def workload(
     return Sighting(Kind.KUEUE_WORKLOAD, "w", "vision", "train", body, 10, 10, gone)
 
 
-def pods(*bound: tuple[float, float | None]) -> dict[Owner, list[Life]]:
-    return {TRAIN: [Life({GPU: 2.0}, start - 1, end, ((start, end),)) for start, end in bound]}
+def lives_of(*lives: Life, owner: Owner = TRAIN, name: str = "train-x1x2x") -> PodLives:
+    found = PodLives()
+    for life in lives:
+        found.add(owner, name, life)
+    return found
+
+
+def pods(*bound: tuple[float, float | None]) -> PodLives:
+    return lives_of(*(Life({GPU: 2.0}, start - 1, end, ((start, end),)) for start, end in bound))
 
 
 def test_an_admitted_workload_takes_its_quota_until_it_is_gone() -> None:
@@ -121,7 +136,7 @@ def test_pod_sets_of_a_workload_take_each_from_its_flavor(
     )
     seen = replace(one, body=replace(one.body, pod_sets=sets))
     bound = ((1.0, 25), (4.0, 30))
-    lives = {TRAIN: [Life({GPU: units}, at - 1, None, ((at, None),)) for units, at in bound]}
+    lives = lives_of(*(Life({GPU: units}, at - 1, None, ((at, None),)) for units, at in bound))
     use = kueue_use([seen], {"q": TWO_FLAVORS}, {}, lives)
     assert dict(use.taken) == {
         ("q", "a100", GPU): [(first, 20, None)],
@@ -135,7 +150,7 @@ def test_a_pod_set_whose_flavor_is_not_told_takes_nothing() -> None:
     assert isinstance(one.body, SeenWorkload)
     sets = (PodSet("main", 1, {GPU: 1.0}, {GPU: "a100"}), PodSet("later", 1, {GPU: 1.0}))
     seen = replace(one, body=replace(one.body, pod_sets=sets))
-    use = kueue_use([seen], {"q": TWO_FLAVORS}, {}, {})
+    use = kueue_use([seen], {"q": TWO_FLAVORS}, {}, PodLives())
     assert dict(use.taken) == {("q", "a100", GPU): [(1, 20, None)]}
 
 
@@ -150,8 +165,10 @@ def test_what_it_held_before_it_was_evicted_is_known_by_its_pods() -> None:
 def test_what_cannot_be_told_is_not_guessed() -> None:
     local = {("vision", "local"): "q"}
     several = kueue_use([workload(reserved=None)], {"q": TWO_FLAVORS}, local, pods((25, 40)))
-    unknown = kueue_use([workload(reserved=20, queue="other")], {"q": ONE_FLAVOR}, local, {})
-    nowhere = kueue_use([workload(reserved=None)], {"q": ONE_FLAVOR}, {}, {})
+    unknown = kueue_use(
+        [workload(reserved=20, queue="other")], {"q": ONE_FLAVOR}, local, PodLives()
+    )
+    nowhere = kueue_use([workload(reserved=None)], {"q": ONE_FLAVOR}, {}, PodLives())
     assert not several.taken
     assert not unknown.taken
     assert not nowhere.taken
@@ -170,9 +187,48 @@ def test_a_volcano_queue_is_held_by_the_pods_of_its_groups_once() -> None:
 
 def test_pods_that_ask_for_something_else_hold_nothing_of_the_queue() -> None:
     local = {("vision", "local"): "q"}
-    other = {TRAIN: [Life({"cpu": 2.0}, 24, 40, ((25, 40),))]}
+    other = lives_of(Life({"cpu": 2.0}, 24, 40, ((25, 40),)))
     use = kueue_use([workload(reserved=20)], {"q": ONE_FLAVOR}, local, other)
     assert not use.held
     of_other_kind = Sighting(Kind.CLUSTER_QUEUE, "q", "", "q", ONE_FLAVOR, 0, 0)
     assert claim_lives([of_other_kind], []) == []
     assert not kueue_use([of_other_kind], {"q": ONE_FLAVOR}, local, other).taken
+
+
+def made_for(kind: str, owner: str, *names: str, gone: float | None = None) -> Sighting:
+    one = workload(reserved=20, gone=gone)
+    assert isinstance(one.body, SeenWorkload)
+    return replace(one, body=replace(one.body, owner_kind=kind, owner=owner, pods=names))
+
+
+@pytest.mark.parametrize(
+    ("one", "owner", "pod"),
+    [
+        (made_for("Pod", "api-7f9-x2"), ("vision", "Deployment", "api"), "api-7f9-x2"),
+        (made_for("Pod", "g-0", "g-0", "g-1"), ("vision", "LeaderWorkerSet", "g"), "g-1"),
+        (made_for("Pod", "alone"), ("vision", "Pod", "alone"), "alone"),
+        (made_for("Job", "nightly-29"), ("vision", "CronJob", "nightly"), "nightly-29-x2x4y"),
+        (made_for("Job", "set-w"), ("vision", "JobSet", "set"), "set-w-3-x2x4y"),
+    ],
+    ids=["of a Deployment", "of a group", "alone", "of a CronJob's Job", "of an indexed Job"],
+)
+def test_pods_hold_their_workloads_quota_whatever_stands_above_them(
+    one: Sighting, owner: Owner, pod: str
+) -> None:
+    # Kueue makes a Workload after the plain pods that it holds back, and before a Job's.
+    assert isinstance(one.body, SeenWorkload)
+    created = 5 if one.body.owner_kind == "Pod" else 12
+    life = Life({GPU: 2.0}, created, None, ((21, None),))
+    use = kueue_use([one], {"q": TWO_FLAVORS}, {}, lives_of(life, owner=owner, name=pod))
+    assert dict(use.held) == {("q", "a100", GPU): [(2, 21, None)]}
+
+
+def test_a_pod_of_the_same_name_before_or_after_is_another_workloads() -> None:
+    before = Life({GPU: 2.0}, 1, 9, ((2, 9),))
+    after = Life({GPU: 2.0}, 95, None, ((96, None),))
+    one = made_for("Pod", "web-0", gone=90)
+    owner: Owner = ("vision", "StatefulSet", "web")
+    use = kueue_use(
+        [one], {"q": TWO_FLAVORS}, {}, lives_of(before, after, owner=owner, name="web-0")
+    )
+    assert not use.held

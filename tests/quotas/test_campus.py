@@ -83,7 +83,12 @@ def test_what_the_quotas_count_is_what_the_ledger_has(scenario: Scenario) -> Non
         for row in rows
         if row.source == "ResourceQuota" and row.effective and not row.unit.startswith("devices")
     ]
+    of_queues = [row for row in rows if row.source == "ClusterQueue"]
     assert len(of_pods) > len(scenario.teams)
+    assert of_queues
+    for row in of_queues:
+        # All that Kueue admitted on the campus runs: by Deployments, Jobs and pods alone.
+        assert row.held == pytest.approx(row.used or 0), row
     for row in of_pods:
         assert row.used == pytest.approx((row.held or 0) + (row.pending or 0)), row
         assert row.tiers, row

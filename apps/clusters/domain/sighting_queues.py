@@ -42,6 +42,7 @@ def seen_workload(item: Fields, beside: Beside) -> SeenWorkload | None:
         for one in items(admission.get("podSetAssignments"))
     }
     owner_kind, owner = top_owner(item, beside)
+    owners = items(mapping(item, "metadata").get("ownerReferences"))
     return SeenWorkload(
         created=created(item),
         queue=text(spec.get("queueName")),
@@ -50,6 +51,7 @@ def seen_workload(item: Fields, beside: Beside) -> SeenWorkload | None:
         active=spec.get("active") is not False,
         owner_kind=owner_kind,
         owner=owner,
+        pods=tuple(text(one.get("name")) for one in owners if one.get("kind") == "Pod"),
         pod_sets=tuple(
             PodSet(
                 name=text(one.get("name")),

@@ -275,7 +275,10 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class SeenWorkload:
-    """A Kueue Workload; `owner_kind`, `owner` is its top controller (Job, or Pod)."""
+    """A Kueue Workload; `owner_kind`, `owner` is what it was made for (Job, or Pod).
+
+    `pods` are the names of the plain pods that it was made for, of a group of them all.
+    """
 
     created: float
     queue: str = ""
@@ -284,6 +287,7 @@ class SeenWorkload:
     active: bool = True
     owner_kind: str = ""
     owner: str = ""
+    pods: tuple[str, ...] = ()
     pod_sets: tuple[PodSet, ...] = ()
     conditions: tuple[Condition, ...] = ()
 

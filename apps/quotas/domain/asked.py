@@ -20,6 +20,9 @@ from apps.quotas.domain.saturation import Life
 _ALL_DEVICES = 32.0
 """What a claim for all devices is charged: the most results that a claim may have."""
 _RESERVED = "QuotaReserved"
+_JOB = "Job"
+_LONGEST_STEM = 57
+"""How much of a controller's name is left in the names of its pods, before the dash."""
 _SAME = 1e-9
 
 Taken = tuple[float, float, float | None]
@@ -82,6 +85,54 @@ def claim_lives(
 
 
 @dataclass(slots=True)
+class PodLives:
+    """Pods of one cluster, found by their top controller, by their names, and by their Job."""
+
+    by_owner: dict[Owner, list[Life]] = field(default_factory=lambda: defaultdict(list))
+    _by_name: dict[tuple[str, str], list[Life]] = field(default_factory=lambda: defaultdict(list))
+    _by_job: dict[tuple[str, str], list[Life]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, owner: Owner, name: str, life: Life) -> None:
+        """Add a pod, by its top controller and its own name."""
+        namespace = owner[0]
+        self.by_owner[owner].append(life)
+        self._by_name[namespace, name].append(life)
+        made_of = name.rpartition("-")[0]
+        if owner[1] != "Pod" and made_of:
+            self._by_job[namespace, made_of].append(life)
+
+    def of_workload(self, one: Sighting, body: SeenWorkload) -> list[Life]:
+        """Return the pods of a Kueue Workload.
+
+        A Workload of plain pods names the pods themselves, whatever made them, and is made after
+        them. One of a Job names the Job, whose pods may be kept under a CronJob or JobSet above.
+        """
+        named = body.pods or ((body.owner,) if body.owner_kind == "Pod" else ())
+        if named:
+            lives = [
+                life for name in named for life in self._by_name.get((one.namespace, name), ())
+            ]
+            return [life for life in lives if _meets(life, body.created, one.gone)]
+        own = self.by_owner.get((one.namespace, body.owner_kind, body.owner), ())
+        if not own and body.owner_kind == _JOB:
+            own = self._of_job(one.namespace, body.owner)
+        return [life for life in own if life.created >= body.created - 1]
+
+    def _of_job(self, namespace: str, job: str) -> list[Life]:
+        """Return the pods named after a Job: `<job>-<suffix>`, or `<job>-<index>-<suffix>`."""
+        found = list(self._by_job.get((namespace, job[:_LONGEST_STEM]), ()))
+        for (place, made_of), lives in self._by_job.items():
+            stem, _, index = made_of.rpartition("-")
+            if place == namespace and stem == job and index.isdecimal():
+                found += lives
+        return found
+
+
+def _meets(life: Life, start: float, end: float | None) -> bool:
+    return (life.ended is None or life.ended > start) and (end is None or life.created < end)
+
+
+@dataclass(slots=True)
 class QueueUse:
     """What was taken of each cell of queues, and held by pods: unit spans."""
 
@@ -93,7 +144,7 @@ def kueue_use(
     workloads: Iterable[Sighting],
     queues: Mapping[str, SeenClusterQueue],
     local: Mapping[tuple[str, str], str],
-    pods: Mapping[Owner, Sequence[Life]],
+    pods: PodLives,
 ) -> QueueUse:
     """Return what Kueue's Workloads took of their queues, and what their pods held.
 
@@ -110,8 +161,7 @@ def kueue_use(
         if queue not in queues:
             continue
         since = _reserved_since(body)
-        own = pods.get((one.namespace, body.owner_kind, body.owner), ())
-        lives = [life for life in own if life.created >= body.created - 1]
+        lives = pods.of_workload(one, body)
         for resource, parts in _parts(body, queues[queue]).items():
             if since is not None:
                 for part in parts:
@@ -161,7 +211,7 @@ def _flavors_of(units: float, parts: Sequence[_Part]) -> dict[str, float]:
     return dict(shares)
 
 
-def volcano_use(groups: Iterable[Sighting], pods: Mapping[Owner, Sequence[Life]]) -> QueueUse:
+def volcano_use(groups: Iterable[Sighting], pods: PodLives) -> QueueUse:
     """Return what the pods of Volcano's PodGroups held of their queues: all that they take."""
     use = QueueUse()
     seen: set[Owner] = set()
@@ -173,7 +223,7 @@ def volcano_use(groups: Iterable[Sighting], pods: Mapping[Owner, Sequence[Life]]
         if owner in seen:
             continue
         seen.add(owner)
-        for life in pods.get(owner, ()):
+        for life in pods.by_owner.get(owner, ()):
             for resource, units in life.amounts.items():
                 spans = [(units, start, end) for start, end in life.bound]
                 use.taken[body.queue, "", resource] += spans

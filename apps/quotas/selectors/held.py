@@ -14,7 +14,7 @@ from django.db.models.functions import Cast
 from apps.clusters.domain.resource_claims import CLAIM_KIND
 from apps.clusters.models import Pod
 from apps.clusters.services.unix_seconds import UnixSeconds
-from apps.quotas.domain.asked import Owner
+from apps.quotas.domain.asked import PodLives
 from apps.quotas.domain.keys import IMPLICIT, Counting
 from apps.quotas.domain.saturation import Life
 from apps.usage.selectors.waits import there
@@ -74,8 +74,8 @@ def open_pods(at: datetime, namespaces: Collection[str]) -> OpenPods:
     return found
 
 
-def lives_by_owner(at: datetime, clusters: Collection[int]) -> dict[int, dict[Owner, list[Life]]]:
-    """Return the pods that hold something at `at`, by cluster and top controller. One query."""
+def pod_lives(at: datetime, clusters: Collection[int]) -> dict[int, PodLives]:
+    """Return the pods that hold something at `at`, by cluster. One query."""
     pods = Pod.objects.filter(there(at), cluster_id__in=clusters, bound_at__lte=at)
     times = pods.exclude(workload__kind=CLAIM_KIND).annotate(
         requests_text=Cast("requests", TextField()),
@@ -84,12 +84,12 @@ def lives_by_owner(at: datetime, clusters: Collection[int]) -> dict[int, dict[Ow
     )
     rows = times.order_by("pk").values_list(
         *("cluster_id", "workload__namespace__name", "workload__kind", "workload__name"),
-        *("requests_text", "created", "bound"),
+        *("name", "requests_text", "created", "bound"),
     )
-    found: dict[int, dict[Owner, list[Life]]] = defaultdict(lambda: defaultdict(list))
-    for cluster, namespace, kind, name, text, created, bound in rows:
+    found: dict[int, PodLives] = defaultdict(PodLives)
+    for cluster, namespace, kind, owner, name, text, created, bound in rows:
         life = Life(amounts(text), created, None, ((bound, None),))
-        found[cluster][namespace, kind, name].append(life)
+        found[cluster].add((namespace, kind, owner), name, life)
     return found
 
 

@@ -20,7 +20,7 @@ from apps.quotas.domain.keys import Counting, Source, reachable_tiers
 from apps.quotas.domain.limits import QueueLimit
 from apps.quotas.domain.saturation import KeyId, sum_known
 from apps.quotas.domain.trend import full_at
-from apps.quotas.selectors.held import OpenPods, lives_by_owner, open_pods
+from apps.quotas.selectors.held import OpenPods, open_pods, pod_lives
 from apps.quotas.selectors.observed import Observed, Present, present
 from apps.quotas.selectors.paging import part_of
 from apps.quotas.selectors.rows import Order, QuotaFilters, QuotaRow, QuotasNow, QuotaSum
@@ -355,7 +355,7 @@ def _queue_use(world: _World, page: Sequence[Observed]) -> dict[int, QueueUse]:
     clusters = {one.cluster_id for one in page if one.limit is not None}
     if not clusters:
         return {}
-    lives = lives_by_owner(world.at, clusters)
+    lives = pod_lives(world.at, clusters)
     found = {}
     for pk in clusters:
         seen = sightings(pk, (Kind.KUEUE_WORKLOAD, Kind.VOLCANO_POD_GROUP, Kind.CLUSTER_QUEUE))

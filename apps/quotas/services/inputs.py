@@ -24,7 +24,7 @@ from apps.clusters.services.ledger_reader import (
 from apps.clusters.services.sighting_reader import sightings
 from apps.clusters.services.tier_history import TierHistory
 from apps.quotas.domain.asked import (
-    Owner,
+    PodLives,
     QueueUse,
     Taken,
     claim_lives,
@@ -161,12 +161,12 @@ def _queue_use(
     groups = [one for one in asking if one.kind is Kind.VOLCANO_POD_GROUP]
     if not workloads and not groups:
         return QueueUse()
-    by_owner: dict[Owner, list[Life]] = defaultdict(list)
+    of_cluster = PodLives()
     for pod, life in pods:
-        by_owner[pod.namespace, pod.owner.kind, pod.owner.name].append(life)
+        of_cluster.add((pod.namespace, pod.owner.kind, pod.owner.name), pod.name, life)
     queues = {one.name: one.body for one in seen if isinstance(one.body, SeenClusterQueue)}
-    use = kueue_use(workloads, queues, local, by_owner)
-    of_volcano = volcano_use(groups, by_owner)
+    use = kueue_use(workloads, queues, local, of_cluster)
+    of_volcano = volcano_use(groups, of_cluster)
     use.taken.update(of_volcano.taken)
     use.held.update(of_volcano.held)
     return use
