@@ -125,8 +125,12 @@ class BudgetSerializer(serializers.Serializer[Any]):
     )
     coverage_ratio = _amount(
         "Known hours of all clusters ÷ the hours so far in which they were there; of money: priced "
-        "hours. Below 1 "
-        "used and the rates are lower bounds and exhausted_at is too late."
+        "hours. Below 1 used is a lower bound and exhausted_at too late; the rates are of the "
+        "known hours."
+    )
+    data_start = serializers.DateTimeField(
+        allow_null=True,
+        help_text="When data starts, where that is after the period's start; else null.",
     )
     unpriced_gpu_hours = _amount("Used and without a price; null of budgets in GPU-hours.")
 
@@ -225,7 +229,7 @@ def quota_record(row: QuotaRow) -> dict[str, Any]:
 def budget_record(row: BudgetRow | MoneyBudgetRow) -> dict[str, Any]:
     """Return what BudgetSerializer describes."""
     times = (
-        *("period_start", "period_end", "as_of", "known_until"),
+        *("period_start", "period_end", "as_of", "known_until", "data_start"),
         *("exhausted_at", "exhausted_at_early", "exhausted_at_late"),
     )
     record = {name: getattr(row, name, None) for name in BUDGET_COLUMNS}

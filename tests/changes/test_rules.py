@@ -99,6 +99,23 @@ def test_a_team_without_a_budget_keeps_to_none() -> None:
     assert ruling(replace(SMALL, budgets=(), no_budget=True), ON, decrease=False).by_rule
 
 
+def test_a_budget_that_began_before_the_data_approves_nothing() -> None:
+    late = replace(ROOMY, from_start=False)
+    found = ruling(replace(SMALL, budgets=(late,)), ON, decrease=False)
+    check = next(one for one in found.checks if one.name == "budget")
+    assert (found.by_rule, check.holds) == (False, None)
+    assert check.sentence.startswith("Data starts after the budget's month did")
+
+
+def test_hours_without_data_count_at_the_pace_of_the_others() -> None:
+    gaps = replace(ROOMY, hours_unknown=72.0)
+    assert ROOMY.expected is not None
+    assert gaps.expected == pytest.approx(ROOMY.expected + 720)
+    found = ruling(replace(SMALL, budgets=(gaps,)), ON, decrease=False)
+    check = next(one for one in found.checks if one.name == "budget")
+    assert check.sentence.endswith("72 hours without data count at this pace.")
+
+
 @pytest.mark.parametrize(
     ("facts", "check", "words"),
     [

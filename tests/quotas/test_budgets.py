@@ -84,6 +84,19 @@ def test_a_steady_team_burns_its_budget_evenly(portal: Portal) -> None:
     assert row.as_of == START + timedelta(days=10, hours=1)
 
 
+def test_days_that_were_never_collected_are_no_zero_use(db: None) -> None:
+    portal = make_portal("UTC", since=START)
+    begun = START + 5 * DAY
+    portal.collect(Window(begun, START + timedelta(days=10, hours=1)))
+    budget(portal.vision, 7 * 744)
+    row = only(budget_rows(NOW, visibility=OUTSIDER))
+    assert row.used == pytest.approx(7 * 121)
+    assert row.burn_rate == pytest.approx(1.0)
+    assert (row.data_start, row.at_least) == (begun, True)
+    assert row.coverage_ratio == pytest.approx(121 / 241)
+    assert row.points[0].at == begun
+
+
 def test_a_small_budget_ends_before_its_period(portal: Portal) -> None:
     budget(portal.vision, 7 * 372)
     row = only(budget_rows(NOW, visibility=OUTSIDER))

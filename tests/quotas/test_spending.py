@@ -181,9 +181,37 @@ def test_a_pace_of_which_no_hour_is_known_is_none(
 
 def test_the_burn_down_ends_where_knowledge_does() -> None:
     end = START + DAY + 6 * HOUR
-    assert list(points_of(allowance(9.0), SPENDING, end, ZONE)) == [
+    known = Known(end, {"west": hours_of(30)})
+    assert list(points_of(allowance(9.0), SPENDING, known, ZONE)) == [
         (START, 0.0),
         (START + DAY, 24.0),
         (end, 30.0),
     ]
-    assert list(points_of(allowance(9.0), SPENDING, START, ZONE)) == []
+    assert list(points_of(allowance(9.0), SPENDING, Known(START, {}), ZONE)) == []
+
+
+# Data starts in the middle of the week: 12 of the 36 hours so far are known.
+LATE = Known(
+    START + 36 * HOUR,
+    {"west": ClusterHours(START + DAY, START + 35 * HOUR, 12, 12, {START: 12}, START + DAY)},
+)
+OF_12_HOURS = Spending({PURSE: {date(2026, 3, 3): 12.0}})
+
+
+def test_hours_that_were_never_collected_are_no_zero_use() -> None:
+    used, burn = burn_of(allowance(168.0), OF_12_HOURS, LATE, at=LATE.end, zone=ZONE)
+    assert (used, burn.burn_rate) == (12.0, pytest.approx(1.0))
+
+
+def test_a_period_that_began_before_the_data_is_known_from_then_on_alone() -> None:
+    assert LATE.data_start == START + DAY
+    assert LATE.coverage(WEEK, at=LATE.end) == pytest.approx(12 / 36)
+    points = list(points_of(allowance(9.0), OF_12_HOURS, LATE, ZONE))
+    assert points == [(START + DAY, 0.0), (LATE.end, 12.0)]
+
+
+def test_a_gap_within_the_data_counts_in_no_share_either() -> None:
+    gap = {"west": ClusterHours(START, START + 35 * HOUR, 12, 12, {START: 12}, START)}
+    known = Known(LATE.end, gap)
+    _, burn = burn_of(allowance(168.0), OF_12_HOURS, known, at=known.end, zone=ZONE)
+    assert burn.burn_rate == pytest.approx(1.0)

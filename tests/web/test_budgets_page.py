@@ -117,6 +117,13 @@ EARLY, LATE = AT - 2 * DAY, AT + 5 * DAY
             id="a cluster was never collected",
         ),
         pytest.param(
+            replace(ROW, coverage_ratio=0.5333, known_until=NOW, data_start=NOW - 8 * DAY),
+            "not certain",
+            "Lasts to the end of the period. At least: 53.3 % of the hours so far are known, no "
+            "data before 08 Nov 00:00.",
+            id="data starts within the period",
+        ),
+        pytest.param(
             replace(ROW, used=3300.0, exhausted_at=AT, coverage_ratio=0.5, known_until=NOW),
             "used up",
             "Used up on 24 Nov; 300 GPU-hours over. At least: 50 % of the hours so far are known.",

@@ -48,8 +48,9 @@ GPU_HOURS: Final = "gpu_hours"
 class Budget:
     """A budget of the team in its running period; `unit` is gpu_hours or a currency.
 
-    `burn_rate` 1.0 lands exactly on the allowance, None before the first closed hour. `hours` is
-    how long the period is, `hours_left` what is left of it.
+    `burn_rate` 1.0 lands exactly on the allowance, None before the first known hour. `hours` is
+    how long the period is, `hours_left` what is left of it. `hours_unknown` of those that are over
+    were not collected; `from_start` is False where data starts later than the period.
     """
 
     unit: str
@@ -59,14 +60,19 @@ class Budget:
     burn_rate: float | None
     hours: float
     hours_left: float
+    hours_unknown: float = 0.0
+    from_start: bool = True
 
     @property
     def expected(self) -> Decimal | None:
-        """What is used at the end of the period if it goes on as it went so far."""
+        """What is used at the end of the period if all went, and goes on, as what is known of it.
+
+        Hours that were not collected are taken to be like the others, never as zero.
+        """
         if self.burn_rate is None or self.hours <= 0:
             return None
-        pace = Decimal(str(self.burn_rate * self.hours_left / self.hours))
-        return self.used + self.allowance * pace
+        pace = self.burn_rate * (self.hours_left + self.hours_unknown) / self.hours
+        return self.used + self.allowance * Decimal(str(pace))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +242,10 @@ def _within_budget(facts: Facts) -> Check:
     over = [(one, e, c) for one, e, c in known if e + c > one.allowance]
     if over:
         return Check("budget", holds=False, sentence=_budget_text(*over[0], holds=False))
+    late = next((one for one in facts.budgets if not one.from_start), None)
+    if late is not None:
+        text = f"Data starts after the budget's {late.period} did: how it stands is not known."
+        return Check("budget", holds=None, sentence=text)
     if not known or len(known) < len(found):
         text = "How the budget stands at its end, with this raise, is not known yet."
         return Check("budget", holds=None, sentence=text)
@@ -258,8 +268,14 @@ def _budget_text(budget: Budget, expected: Decimal, ceiling: Decimal, *, holds: 
     return (
         f"By the end of the {budget.period} {expected:,.0f} of {budget.allowance:,.0f} {unit} are "
         f"used at the present pace, and at most {ceiling:,.0f} more by this raise: "
-        f"{'within' if holds else 'over'} budget."
+        f"{'within' if holds else 'over'} budget.{_unknown_text(budget)}"
     )
+
+
+def _unknown_text(budget: Budget) -> str:
+    if budget.hours_unknown < 1:
+        return ""
+    return f" {counted(f'{budget.hours_unknown:,.0f}', 'hour')} without data count at this pace."
 
 
 def _owner(facts: Facts) -> Check:

@@ -276,14 +276,32 @@ def _budgets(found: Evidence, request: ChangeRequest, window: Window, now: datet
             burn_rate=row.burn_rate,
             hours=(row.period_end - row.period_start).total_seconds() / 3600,
             hours_left=max(0.0, (row.period_end - now).total_seconds() / 3600),
+            hours_unknown=_hours_unknown(row, now),
+            from_start=row.data_start is None,
         )
         for row in rows
     )
+    for row in rows:
+        if row.data_start is not None:
+            text = f"{row.data_start.astimezone(report().zone):%d %b %H:%M}"
+            found.miss(f"budget of the {row.period}: its use before {text}, when data starts")
     found.frozen["budgets"] = [
         _budget(row.unit, row.period, row.allowance, row.used, row.burn_rate)
-        | {"exhausted_at": moment(row.exhausted_at)}
+        | {
+            "exhausted_at": moment(row.exhausted_at),
+            "coverage_ratio": figure(row.coverage_ratio),
+            "data_start": moment(row.data_start),
+        }
         for row in rows
     ]
+
+
+def _hours_unknown(row: BudgetRow | MoneyBudgetRow, now: datetime) -> float:
+    """Return how many of a period's hours so far were not collected."""
+    if row.coverage_ratio is None:
+        return 0.0
+    so_far = (min(now, row.period_end) - row.period_start).total_seconds() / 3600
+    return (1.0 - row.coverage_ratio) * so_far
 
 
 def _budget(

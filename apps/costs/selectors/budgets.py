@@ -36,9 +36,9 @@ _Hours = list[tuple[datetime, float]]
 class MoneyBudgetRow:
     """A money budget in the period that holds the moment; money in full, rates 1.0 = even pace.
 
-    `unit` is the currency. `as_of`, `known_until` and `coverage_ratio` are those of BudgetRow, of
-    hours that are priced. With `unpriced_gpu_hours`, or hours missing, `used` and the rates are
-    lower bounds. `used` counts corrections of closed months on the day on which they were booked.
+    `unit` is the currency. `as_of`, `known_until`, `coverage_ratio` and `data_start` are those of
+    BudgetRow, of hours that are priced. With `unpriced_gpu_hours`, or hours missing, `used` is a
+    lower bound. `used` counts corrections of closed months on the day on which they were booked.
     """
 
     team: str
@@ -58,6 +58,7 @@ class MoneyBudgetRow:
     as_of: datetime | None = None
     known_until: datetime | None = None
     coverage_ratio: float | None = None
+    data_start: datetime | None = None
 
     @property
     def at_least(self) -> bool:
@@ -215,4 +216,5 @@ def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) 
         as_of=row.as_of,
         known_until=row.known_until,
         coverage_ratio=row.coverage_ratio,
+        data_start=row.data_start,
     )

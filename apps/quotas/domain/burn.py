@@ -37,7 +37,8 @@ class DayUse(NamedTuple):
 class Usage:
     """What is known at `at`, the end of the last closed hour.
 
-    `used` since the period's start; `last_day` and `last_week` what fell into the 24 and 168
+    `used` since the period's start, in so many known `hours` of it (None: in all until `at`): what
+    nobody collected used no zero. `last_day` and `last_week` what fell into the 24 and 168
     hours before `at` (the period's start or not), with the hours of them that are closed; `days`
     the whole local days that make the team's weekday pattern, some weeks of them.
     """
@@ -47,6 +48,7 @@ class Usage:
     last_day: Spent
     last_week: Spent
     days: Sequence[DayUse] = ()
+    hours: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,10 @@ def burn(
 ) -> Burn:
     """Return burn rates and the projected exhaustion of a budget.
 
-    `burn_rate` = share of the allowance used ÷ share of the period elapsed, None before the first
-    closed hour; over 1 and 7 days the same of these days. `exhausted_at` = at + (allowance −
-    used) ÷ mean of the last 7 days. Its range is what comes of every coming day being like the
-    highest, and the lowest, of its weekday. Where the allowance is used up already all three are
+    `burn_rate` = share of the allowance used ÷ share of the period that is known so far, None
+    before the first known hour; over 1 and 7 days the same of these days. `exhausted_at` = at +
+    (allowance − used) ÷ mean of the last 7 days. Its range is what comes of every coming day being
+    like the highest, and the lowest, of its weekday. Where the allowance is used up all three are
     `used_up_at` (see `used_up`), or `at` where that is not known.
     Raises ValueError for a negative allowance.
     """
@@ -86,14 +88,15 @@ def burn(
         raise ValueError(f"an allowance cannot be negative, got {allowance}")
     length = period.seconds / 3600
     elapsed = min(length, (usage.at - period.start).total_seconds() / 3600)
+    known = elapsed if usage.hours is None else min(elapsed, usage.hours)
     even = allowance / length
     if usage.used >= allowance and usage.used > 0:
-        known = used_up_at or usage.at
-        expected = _Range(known, known, known)
+        end = used_up_at or usage.at
+        expected = _Range(end, end, end)
     else:
         expected = _projected(usage, allowance - usage.used, period, zone)
     return Burn(
-        burn_rate=_rate(Spent(usage.used, elapsed), even),
+        burn_rate=_rate(Spent(usage.used, known), even),
         burn_rate_1d=_rate(usage.last_day, even),
         burn_rate_7d=_rate(usage.last_week, even),
         exhausted_at=expected.at,

@@ -60,13 +60,22 @@ class ClusterHours:
     begun: datetime | None = None
     ended: datetime | None = None
 
-    def expected(self, window: Window) -> int:
-        """Return how many whole hours of a window it was there: to be known, if all went well."""
-        begun = self.first if self.begun is None else self.begun
+    @property
+    def there_since(self) -> datetime | None:
+        """The first hour of it that anybody knows or was to know."""
+        return self.first if self.begun is None else self.begun
+
+    def expected(self, window: Window, *, from_start: bool = False) -> int:
+        """Return how many whole hours of a window it was there: to be known, if all went well.
+
+        `from_start`: it was there before anything was collected, for all that anybody knows.
+        """
+        begun = self.there_since
         if begun is None:
             return 0
+        start = window.start if from_start else max(window.start, begun)
         end = window.end if self.ended is None else min(window.end, self.ended)
-        return max(0, (end - max(window.start, begun)) // _HOUR)
+        return max(0, (end - start) // _HOUR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +99,43 @@ class Known:
         ends = [last + _HOUR for last in lasts if last is not None]
         return min(ends) if ends and len(ends) == len(lasts) else None
 
+    @property
+    def data_start(self) -> datetime | None:
+        """When data starts: the first hour of any cluster, active or not; None: there is none."""
+        return min((at for own in self._every() if (at := own.there_since)), default=None)
+
+    def _every(self) -> tuple[ClusterHours, ...]:
+        return (*self.clusters.values(), *self.retired.values())
+
     def coverage(self, window: Window, *, at: datetime) -> float | None:
         """Return the known part of a period's hours until `at`, 0..1; None before its first.
 
         Of each cluster those count in which it was there, known or not; the hours before `at` that
-        are being collected still, where they are known.
+        are being collected still, where they are known. Hours before data starts are not known:
+        the clusters that it starts with are taken to have been there.
         """
         closed = datetime.fromtimestamp(at.timestamp() // 3600 * 3600, at.tzinfo)
         end = min(window.end, max(self.end, closed - SETTLING))
         if end <= window.start:
             return None
-        so_far = Window(window.start, end)
+        return self._ratio(Window(window.start, end), window.start)
+
+    def known_hours(self, window: Window) -> float:
+        """Return how many hours of a period are known: hours so far × the known part of them.
+
+        Where clusters have gaps of their own it is the mean over them.
+        """
+        end = min(window.end, self.end)
+        ratio = self._ratio(Window(window.start, end), window.start) if end > window.start else None
+        return 0.0 if ratio is None else ratio * (end - window.start) / _HOUR
+
+    def _ratio(self, so_far: Window, start: datetime) -> float | None:
         known = expected = 0
-        for hours in (*self.clusters.values(), *self.retired.values()):
-            there = hours.expected(so_far)
+        for hours in self._every():
+            first = hours.there_since is not None and hours.there_since == self.data_start
+            there = hours.expected(so_far, from_start=first)
             expected += there
-            known += min(there, hours.since.get(window.start, 0))
+            known += min(there, hours.since.get(start, 0))
         return known / expected if expected else None
 
 
@@ -248,6 +278,7 @@ def burn_of(
         days=[DayUse(day.weekday(), spent.get(day, 0.0), n) for day, n in known.whole_days]
         if last_week.hours
         else (),
+        hours=known.known_hours(one.window),
     )
     reached = None if ended is None else used_up(hours, allowance=ended[1])
     found = burn(usage, allowance=one.amount, period=one.window, zone=zone, used_up_at=reached)
@@ -255,17 +286,22 @@ def burn_of(
 
 
 def points_of(
-    one: Allowance, spending: Spending, end: datetime, zone: ZoneInfo
+    one: Allowance, spending: Spending, known: Known, zone: ZoneInfo
 ) -> Iterator[tuple[datetime, float]]:
-    """Yield what was used by the end of each local day of the period so far, from its start."""
-    if end <= one.window.start:
+    """Yield what was used by the end of each local day of the period so far, from its start.
+
+    Where data starts later, from there on: of the days before nothing is known.
+    """
+    start = max(one.window.start, known.data_start or one.window.start)
+    if known.end <= start:
         return
     of_days = dict(spending.of_days(one, zone))
     used = 0.0
-    yield one.window.start, used
-    for day, day_end in _day_ends(Window(one.window.start, end), zone):
+    yield start, used
+    for day, day_end in _day_ends(Window(one.window.start, known.end), zone):
         used += of_days.get(day, 0.0)
-        yield day_end, used
+        if day_end > start:
+            yield day_end, used
 
 
 @lru_cache(maxsize=64)

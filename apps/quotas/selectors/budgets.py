@@ -244,7 +244,7 @@ def _row(
     if known is not None:
         used, found = burn_of(one, spending, known, at=at, zone=zone, hours=hours)
         if drawn:
-            points = tuple(BurnPoint(*p) for p in points_of(one, spending, known.end, zone))
+            points = tuple(BurnPoint(*p) for p in points_of(one, spending, known, zone))
     return BudgetRow(
         team=one.team,
         period=one.period,
@@ -264,7 +264,13 @@ def _row(
         coverage_ratio=None if known is None else known.coverage(one.window, at=at),
         at=at,
         points=points,
+        data_start=None if known is None else _data_start(one, known),
     )
+
+
+def _data_start(one: Allowance, known: Known) -> datetime | None:
+    start = known.data_start
+    return start if start is not None and start > one.window.start else None
 
 
 def budget_alerts(window: Window, *, visibility: Visibility) -> list[BudgetAlertRow]:

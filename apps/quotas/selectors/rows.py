@@ -187,7 +187,8 @@ class BudgetRow:
     any cluster, `known_until` that of the one that lags most (None: of one nothing is known).
     `coverage_ratio` is the known part of the period's hours until `at`, the moment of reading, of
     all clusters while they were there; below 1 what is used is more than `used`, and `exhausted_at`
-    too late. None before its first closed hour.
+    too late; rates are of known hours alone. None before its first closed hour. `data_start` is
+    when data starts, where that is after the period's start.
     """
 
     team: str
@@ -208,6 +209,7 @@ class BudgetRow:
     known_until: datetime | None = None
     coverage_ratio: float | None = None
     at: datetime | None = None
+    data_start: datetime | None = None
 
     @property
     def at_least(self) -> bool:

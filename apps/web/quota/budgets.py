@@ -52,6 +52,8 @@ def pace_of(row: BudgetRow, zone: ZoneInfo) -> Pace:
 def _missing(row: BudgetRow, zone: ZoneInfo) -> str:
     known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
     told = f"At least: {known} of the hours so far are known"
+    if row.data_start is not None:
+        return f"{told}, no data before {_hour(row.data_start, zone)}."
     if row.known_until is None:
         return f"{told}, of one cluster none."
     if row.as_of is not None and row.known_until < row.as_of:
@@ -165,6 +167,7 @@ _COLUMNS = (
         "%",
         "known hours ÷ hours so far, of all clusters while they were there",
     ),
+    Column("data_start", "Data starts", Format.HOUR, "", "where that is within the period"),
 )
 
 
@@ -252,6 +255,7 @@ def _row(row: BudgetRow, reading: Reading) -> Row:
             "as_of": row.as_of,
             "known_until": row.known_until,
             "coverage_ratio": row.coverage_ratio,
+            "data_start": row.data_start,
         },
         {"team": href("team", reading.query, name=row.team)},
         {"pace": pace.state},
