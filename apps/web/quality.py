@@ -1,11 +1,15 @@
-"""What a page must say about its numbers: what is missing, failed, partial, unmeasured."""
+"""What a page must say about its numbers: missing hours, metrics coverage, source of pods.
+
+Two questions with a word each. *Metrics coverage*: was activity measured while pods ran? *Source of
+pods*: are they known from the Kubernetes API or from series?
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.amounts import Amounts
 from apps.usage.selectors import Freshness
 from apps.web.formats import Format, duration, shown
 
@@ -13,7 +17,6 @@ HOUR = timedelta(hours=1)
 STALE_AFTER = 3 * HOUR
 LOW_COVERAGE = 0.95
 _MOST_RANGES = 4
-_BADGE_WORDS = {"apportioned": "shared out", "unmeasured": "not measured"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +28,12 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Grade:
-    """How much of the allocated GPU-hours came about in one way; `share` is 0..1."""
-
-    name: str
-    share: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Quality:
     """The banner above a page's numbers; `level` is ok, warning or danger.
 
     `begins` is set when the window reaches back before the first facts there are. `badge` is the
-    same in a few words each, what is wrong first.
+    same in a few words each, what is wrong first. `coverage` is the metrics coverage, `from_api`
+    and `from_series` are the source of pods, by GPU-hours; empty where nothing ran.
     """
 
     level: str
@@ -50,7 +45,8 @@ class Quality:
     partial: Gap | None
     coverage: str
     unmeasured: str
-    grades: Sequence[Grade]
+    from_api: str
+    from_series: str
     badge: Sequence[str] = ()
 
     @property
@@ -78,7 +74,7 @@ def quality(
     low = coverage is not None and coverage < LOW_COVERAGE
     trouble = bool(failed or missing or partial or stale or low)
     level = "danger" if freshness.last_hour_end is None else "warning" if trouble else "ok"
-    grades = _grades(amounts, zone)
+    series = amounts.from_series_ratio if amounts else None
     begins = _begins(freshness.first_hour, start, zone)
     return Quality(
         level=level,
@@ -88,13 +84,15 @@ def quality(
         missing=missing,
         failed=failed,
         partial=partial,
-        coverage=shown(coverage, Format.RATIO, zone) if coverage is not None else "",
+        coverage=_ratio(coverage, zone),
         unmeasured=_unmeasured(amounts, zone),
-        grades=grades,
+        from_api=_ratio(None if series is None else 1.0 - series, zone),
+        from_series=_ratio(series, zone),
         badge=[
             *_troubles(failed, missing, partial),
             *([f"facts begin {begins}"] if begins else ()),
-            *(f"{grade.text} {_BADGE_WORDS.get(grade.name, grade.name)}" for grade in grades),
+            *([f"{_ratio(coverage, zone)} metrics coverage"] if coverage is not None else ()),
+            *([f"{_ratio(series, zone)} from series"] if series else ()),
             *_newest(freshness.last_hour_end, stale, zone, now),
         ],
     )
@@ -167,11 +165,5 @@ def _unmeasured(amounts: Amounts | None, zone: ZoneInfo) -> str:
     return shown(amounts.unmeasured, Format.GPU_HOURS, zone)
 
 
-def _grades(amounts: Amounts | None, zone: ZoneInfo) -> list[Grade]:
-    if not amounts or not amounts.allocated:
-        return []
-    # Nothing to measure ran in `not_running`, yet its times have a grade too: the shares are of
-    # all that was allocated, as `Amounts.grades` counts them.
-    held = amounts.allocated / NANO
-    shares = [(name, hours / held) for name, hours in amounts.grades.items()]
-    return [Grade(n, s, shown(s, Format.RATIO, zone)) for n, s in shares if s > 0]
+def _ratio(value: float | None, zone: ZoneInfo) -> str:
+    return "" if value is None else shown(value, Format.RATIO, zone)

@@ -187,6 +187,12 @@ def axis_of(reading: Reading, freshness: Freshness) -> Axis:
     )
 
 
+def held_of(reading: Reading) -> Amounts | None:
+    """Return the ledger's sum over what the reading chooses; None where nothing has facts."""
+    rows = usage_of(reading, by=(), interval=Interval.TOTAL)
+    return rows[0].amounts if rows else None
+
+
 def quality_of(reading: Reading, freshness: Freshness, amounts: Amounts | None) -> Quality:
     """Return the banner for numbers that add up to `amounts`."""
     return quality(

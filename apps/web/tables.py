@@ -245,7 +245,11 @@ UTILIZATION = Column(
     "utilization_ratio", "Utilization", Format.RATIO, "%", "busy ÷ allocated, running and measured"
 )
 COVERAGE = Column(
-    "coverage_ratio", "Coverage", Format.RATIO, "%", "share of the running time that was measured"
+    "coverage_ratio",
+    "Metrics coverage",
+    Format.RATIO,
+    "%",
+    "of the running time",
 )
 
 

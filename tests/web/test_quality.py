@@ -83,15 +83,17 @@ def test_low_coverage_is_a_warning_with_the_amount_that_nobody_measured() -> Non
     assert (found.level, found.coverage, found.unmeasured) == ("warning", "80.0 %", "2.0")
 
 
-def test_the_grade_mix_sums_to_what_was_allocated() -> None:
-    amounts = Amounts(allocated=nano(10), busy=nano(9), unmeasured=nano(1), grade_inferred=nano(2))
-    grades = quality(fresh(), amounts, start=START, zone=BERLIN, now=NOW).grades
-    assert [(g.name, g.text) for g in grades] == [
-        ("measured", "70.0 %"),
-        ("inferred", "20.0 %"),
-        ("unmeasured", "10.0 %"),
-    ]
-    assert sum(g.share for g in grades) == pytest.approx(1.0)
+def test_metrics_coverage_and_source_of_pods_are_two_answers() -> None:
+    """Pods known from series alone have metrics as all others: what ran was measured."""
+    amounts = Amounts(allocated=nano(10), busy=nano(10), grade_inferred=nano(9.5))
+    found = quality(fresh(), amounts, start=START, zone=BERLIN, now=NOW)
+    assert (found.coverage, found.from_api, found.from_series) == ("100.0 %", "5.0 %", "95.0 %")
+    assert list(found.badge[:2]) == ["100.0 % metrics coverage", "95.0 % from series"]
+
+
+def test_nothing_that_ran_has_neither_coverage_nor_source() -> None:
+    found = quality(fresh(), Amounts(), start=START, zone=BERLIN, now=NOW)
+    assert (found.coverage, found.from_api, found.from_series) == ("", "", "")
 
 
 def test_ranges_span_the_end_of_summer_time() -> None:
@@ -107,9 +109,8 @@ def test_the_badge_says_what_is_wrong_first() -> None:
     found = quality(lost, amounts, start=START, zone=BERLIN, now=LAST + 5 * HOUR)
     assert list(found.badge) == [
         "2 hours not collected",
-        "93.0 % measured",
-        "6.0 % inferred",
-        "1.0 % not measured",
+        "99.0 % metrics coverage",
+        "6.1 % from series",
         "newest hour ends 10:00",
         "5 h 0 min old",
     ]
@@ -117,7 +118,7 @@ def test_the_badge_says_what_is_wrong_first() -> None:
 
 def test_the_badge_of_good_data_is_short_and_dates_what_is_not_of_today() -> None:
     found = quality(fresh(), GOOD, start=START, zone=BERLIN, now=LAST + 2 * HOUR)
-    assert list(found.badge) == ["100.0 % measured", "newest hour ends 10:00"]
+    assert list(found.badge) == ["100.0 % metrics coverage", "newest hour ends 10:00"]
     old = quality(fresh(), None, start=START, zone=BERLIN, now=LAST + 48 * HOUR)
     assert old.badge[0] == "newest hour ends 18 Nov 10:00"
 

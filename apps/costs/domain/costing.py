@@ -1,12 +1,12 @@
 """What a fact costs, divided by what became of its GPU-hours (docs/definitions.md#waste)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from apps.costs.domain.apportion import apportioned
 from apps.costs.domain.money import rounded_ratio
-from apps.usage.domain.amounts import NANO
+from apps.usage.domain.amounts import NANO, coverage_ratio
 
 
 class Cause(StrEnum):
@@ -27,6 +27,7 @@ class Cause(StrEnum):
 
 HELD = (Cause.BUSY, Cause.UNMEASURED, Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
 """The causes of what a team holds; the other two are of capacity that nobody holds."""
+_RAN = (Cause.BUSY, Cause.IDLE, Cause.UNDERUSED, Cause.UNMEASURED)
 FREE = (Cause.UNALLOCATED, Cause.UNHEALTHY)
 WASTE = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING, Cause.UNALLOCATED, Cause.UNHEALTHY)
 """What is not busy. Unmeasured is none of it: nobody knows."""
@@ -45,6 +46,15 @@ CHARGED = {Basis.ALLOCATED: HELD, Basis.USED: (Cause.BUSY, Cause.UNMEASURED)}
 *Allocated*: all that was held. *Used*: what was busy, and what nobody measured: a missing exporter
 makes no GPU free, nor does it make one idle.
 """
+
+
+def coverage_of(parts: Iterable[tuple[Cause, int]]) -> float | None:
+    """Return the metrics coverage of (cause, nano-GPU-hours), 0..1; None when nothing ran."""
+    ran = dict.fromkeys(_RAN, 0)
+    for cause, gpu_hours in parts:
+        if cause in ran:
+            ran[cause] += gpu_hours
+    return coverage_ratio(sum(ran.values()), ran[Cause.UNMEASURED])
 
 
 def cost_of(nano_gpu_hours: int, price: int) -> int:

@@ -9,7 +9,7 @@ from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import Basis, Cause
+from apps.costs.domain.costing import Basis, Cause, coverage_of
 from apps.costs.domain.files import Column, CostFile, FileFormat, FileRow, Kind, Notes
 from apps.costs.domain.focus import Charge, Issuer, focus_file, order
 from apps.costs.domain.money import units
@@ -212,14 +212,13 @@ def _notes(
     asked: Question, visibility: Visibility, zone: ZoneInfo, closed: ClosedPeriod | None
 ) -> Notes:
     """Return what one has to know to read the figures. At most nine queries."""
-    whole = replace(asked, interval=Interval.TOTAL, group_by=(), by_rate=False)
+    # What a basis charges to nobody ran, too: coverage is of all that was held.
+    whole = replace(
+        asked, interval=Interval.TOTAL, group_by=(), by_rate=False, basis=Basis.ALLOCATED
+    )
     rows = Reading(whole, visibility=visibility, zone=zone).rows(asked.window)
-    held: dict[Cause, int] = {}
-    for row in rows:
-        if not row.correction:
-            held[row.cause] = held.get(row.cause, 0) + row.gpu_hours
-    unmeasured = held.get(Cause.UNMEASURED, 0)
-    ran = unmeasured + sum(held.get(c, 0) for c in (Cause.BUSY, Cause.IDLE, Cause.UNDERUSED))
+    held = [(row.cause, row.gpu_hours) for row in rows if not row.correction]
+    unmeasured = sum(amount for cause, amount in held if cause is Cause.UNMEASURED)
     currencies = {row.currency for row in rows if row.currency} or {report().currency}
     return Notes(
         window_start=asked.window.start,
@@ -228,7 +227,7 @@ def _notes(
         currency=closed.currency if closed else " ".join(sorted(currencies)),
         basis=asked.basis.value,
         policy=asked.policy.value,
-        coverage_ratio=1 - unmeasured / ran if ran else None,
+        coverage_ratio=coverage_of(held),
         price_book=closed.price_book if closed else price_book().version,
         unmeasured_gpu_hours=hours(unmeasured),
         unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.lacks_price)),

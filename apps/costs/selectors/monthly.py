@@ -8,14 +8,14 @@ from zoneinfo import ZoneInfo
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import WASTE, Basis, Cause
+from apps.costs.domain.costing import WASTE, Basis, coverage_of
 from apps.costs.domain.monthly import MonthlyReport
 from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors.charging import charging
 from apps.costs.selectors.periods import closed_period, month_window
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.reading import Reading
-from apps.costs.selectors.rows import CostRow, Question
+from apps.costs.selectors.rows import Question
 from apps.usage.domain.rows import Filters, Grouping, Interval
 
 Name = TypeVar("Name", bound=str)
@@ -49,7 +49,7 @@ def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
         basis=basis,
         policy=policy,
         price_book=closed.price_book if closed else price_book().version,
-        coverage_ratio=_coverage(rows),
+        coverage_ratio=coverage_of((r.cause, r.gpu_hours) for r in rows if not r.correction),
         unpriced=sum(row.gpu_hours for row in rows if row.lacks_price),
         closed_at=closed.closed_at.astimezone(zone) if closed else None,
         rows_sha256=closed.rows_sha256 if closed else "",
@@ -66,13 +66,3 @@ def _summed(found: Iterable[tuple[str, Name, int]]) -> dict[str, list[tuple[Name
         currency: sorted(by_name.items(), key=lambda one: (-one[1], str(one[0])))
         for currency, by_name in sums.items()
     }
-
-
-def _coverage(rows: Iterable[CostRow]) -> float | None:
-    held: dict[Cause, int] = defaultdict(int)
-    for row in rows:
-        if not row.correction:
-            held[row.cause] += row.gpu_hours
-    unmeasured = held[Cause.UNMEASURED]
-    ran = unmeasured + held[Cause.BUSY] + held[Cause.IDLE] + held[Cause.UNDERUSED]
-    return 1 - unmeasured / ran if ran else None

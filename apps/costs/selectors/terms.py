@@ -10,16 +10,14 @@ from django.db.models import Count, Exists, Min, OuterRef, Q
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import Cause
+from apps.costs.domain.costing import Basis, coverage_of
 from apps.costs.models import PricedHour
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.reading import Reading
-from apps.costs.selectors.rows import CostRow, Question
+from apps.costs.selectors.rows import Question
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.rows import Filters, Interval
 from apps.usage.models import CollectionWindow
-
-_RAN = (Cause.BUSY, Cause.IDLE, Cause.UNDERUSED, Cause.UNMEASURED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,10 @@ def terms(asked: Question, *, visibility: Visibility, zone: ZoneInfo | None = No
     """Return on what the rows of a question rest. At most ten queries. Raises GroupingRefused."""
     settings = report()
     zone = zone or settings.zone
-    whole = replace(asked, interval=Interval.TOTAL, group_by=(), by_rate=False)
+    # What a basis charges to nobody ran, too: coverage is of all that was held.
+    whole = replace(
+        asked, interval=Interval.TOTAL, group_by=(), by_rate=False, basis=Basis.ALLOCATED
+    )
     rows = Reading(whole, visibility=visibility, zone=zone).rows(asked.window)
     currencies = {row.currency for row in rows if row.currency} or {settings.currency}
     return Terms(
@@ -97,14 +98,7 @@ def terms(asked: Question, *, visibility: Visibility, zone: ZoneInfo | None = No
         basis=asked.basis.value,
         policy=asked.policy.value,
         price_book=price_book().version,
-        coverage_ratio=_coverage(rows),
+        coverage_ratio=coverage_of((r.cause, r.gpu_hours) for r in rows if not r.correction),
         unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.lacks_price)),
         not_priced=not_priced(asked.window, filters=asked.filters, visibility=visibility),
     )
-
-
-def _coverage(rows: Sequence[CostRow]) -> float | None:
-    held = [row for row in rows if not row.correction and row.cause in _RAN]
-    ran = sum(row.gpu_hours for row in held)
-    unmeasured = sum(row.gpu_hours for row in held if row.cause is Cause.UNMEASURED)
-    return 1 - unmeasured / ran if ran else None

@@ -35,6 +35,14 @@ def hours(amount: int) -> float:
     return amount / NANO
 
 
+def coverage_ratio(running: int, unmeasured: int) -> float | None:
+    """Return which part of what ran has metrics, 0..1; None when nothing ran.
+
+    The one definition of *metrics coverage*, of pages, API and files alike.
+    """
+    return 1.0 - unmeasured / running if running else None
+
+
 @dataclass(slots=True)
 class Amounts:
     """One ledger row in nano-GPU-hours; see docs/definitions.md for each field.
@@ -109,9 +117,17 @@ class Amounts:
 
     @property
     def coverage_ratio(self) -> float | None:
-        """1 − unmeasured / (allocated − not_running); None when nothing ran."""
-        running = self.allocated - self.not_running
-        return 1.0 - self.unmeasured / running if running else None
+        """Metrics coverage: was activity measured? None when nothing ran."""
+        return coverage_ratio(self.allocated - self.not_running, self.unmeasured)
+
+    @property
+    def from_series_ratio(self) -> float | None:
+        """Source of pods: which part is of pods known from series, of all that is not unmeasured.
+
+        The rest is of pods that the watch saw in the Kubernetes API. None without any.
+        """
+        known = self.allocated - self.unmeasured
+        return self.grade_inferred / known if known else None
 
     @property
     def grades(self) -> dict[str, float]:

@@ -50,15 +50,6 @@ class Equation:
 
 
 @dataclass(frozen=True, slots=True)
-class Grade:
-    """How much of what was allocated has a grade."""
-
-    name: str
-    gpu_hours: str
-    share: str
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """Queries of some clusters; `from_api` are those whose pods the Kubernetes API tells."""
 
@@ -82,8 +73,9 @@ class Explanation:
     in_full: str
     formula: Sequence[Term]
     equations: Sequence[Equation]
-    grades: Sequence[Grade]
     coverage: str
+    from_series: str
+    apportioned: str
     nothing: str
 
 
@@ -101,10 +93,18 @@ def explanation(
         in_full=in_full(figure, value),
         formula=_formula(figure, known, scope, reading.query) if value is not None else (),
         equations=_equations(known, scope, reading.query) if amounts else (),
-        grades=_grades(known, reading),
         coverage=shown(known.coverage_ratio, Format.RATIO, reading.choice.zone),
+        apportioned=_apportioned(known, reading),
+        from_series=shown(known.from_series_ratio, Format.RATIO, reading.choice.zone),
         nothing="" if value is not None else _nothing(figure, amounts, scope, blended=blended),
     )
+
+
+def _apportioned(amounts: Amounts, reading: Reading) -> str:
+    if not amounts.grade_apportioned:
+        return ""
+    share = amounts.grade_apportioned / amounts.allocated
+    return shown(share, Format.RATIO, reading.choice.zone)
 
 
 def in_full(figure: Figure, value: Number) -> str:
@@ -182,20 +182,6 @@ def _nothing(figure: Figure, amounts: Amounts | None, scope: Scope, *, blended: 
     if figure.is_ratio:
         return "There is nothing to divide by, so there is no ratio: that is not the same as 0 %."
     return "It is not known in this window."
-
-
-def _grades(amounts: Amounts, reading: Reading) -> list[Grade]:
-    if not amounts.allocated:
-        return []
-    held = amounts.allocated / 1e9
-    return [
-        Grade(
-            name,
-            f"{hours:,.1f}",
-            shown(hours / held, Format.RATIO, reading.choice.zone),
-        )
-        for name, hours in amounts.grades.items()
-    ]
 
 
 # ---------------------------------------------------------------- where it comes from

@@ -200,7 +200,7 @@ _ALL = (
         key="utilization_ratio",
         label="Utilization",
         meaning="The share of the held, running and measured time in which the GPUs were busy. "
-        "Read it together with coverage: 90 % of what was measured says little when half was not.",
+        "Read it together with metrics coverage: 90 % says little when half has no metrics.",
         anchor="ratios",
         value=lambda amounts: amounts.utilization_ratio,
         facts=("busy",),
@@ -211,7 +211,7 @@ _ALL = (
     ),
     Figure(
         key="coverage_ratio",
-        label="Coverage",
+        label="Metrics coverage",
         meaning="The share of the running time that device samples cover.",
         anchor="ratios",
         value=lambda amounts: amounts.coverage_ratio,

@@ -1,15 +1,14 @@
 """The cost explorer: what each group costs, over time and beside the period before."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import HELD, Cause
+from apps.costs.domain.costing import Cause
 from apps.costs.selectors import CostRow, cost_rows, not_priced
 from apps.usage import selectors as usage
-from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, Interval
 from apps.web import steps
 from apps.web.formats import Format, Value
@@ -139,22 +138,6 @@ def window_before(reading: Reading) -> tuple[Window | None, Before]:
 
 
 # ---------------------------------------------------------------- facts
-
-
-def held_in(rows: Sequence[CostRow]) -> Amounts | None:
-    """Return what was held and how well it was measured, for the page's banner."""
-    return amounts_of((row.cause, row.gpu_hours) for row in rows if not row.correction)
-
-
-def amounts_of(parts: Iterable[tuple[Cause, int]]) -> Amounts | None:
-    """Return the sum of (cause, nano-GPU-hours) as a line of the ledger; None for nothing."""
-    held: dict[Cause, int] = defaultdict(int)
-    for cause, gpu_hours in parts:
-        held[cause] += gpu_hours
-    if not any(held.values()):
-        return None
-    known = {cause.value: held[cause] for cause in HELD}
-    return Amounts(allocated=sum(known.values()), **known)
 
 
 def facts_of(costs: Costs, currency: str, *, at_least: bool = False) -> list[Fact]:

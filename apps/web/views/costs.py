@@ -11,7 +11,6 @@ from apps.costs import selectors as costs
 from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.files import FileFormat
 from apps.costs.domain.unallocated import Policy
-from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, Interval
 from apps.usage.selectors import GroupingRefused, untold_tiers
 from apps.web import forms
@@ -27,6 +26,7 @@ from apps.web.reading import (
     Reading,
     axis_of,
     freshness_of,
+    held_of,
     quality_of,
     reading_of,
 )
@@ -64,7 +64,7 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
         unpriced=unpriced,
         hidden=reading.query,
         background=background_of(asked, reading),
-        quality=quality_of(reading, freshness, explorer.held_in(found.rows)),
+        quality=quality_of(reading, freshness, held_of(reading)),
         **terms,
     )
 
@@ -102,7 +102,7 @@ def waste(request: PageRequest) -> HttpResponseBase:
         falls=falls,
         asked=asked,
         comparison=comparison,
-        quality=quality_of(reading, freshness, _amounts(found)),
+        quality=quality_of(reading, freshness, held_of(reading)),
         **_terms(reading, asked, "waste-file"),
     )
 
@@ -131,11 +131,6 @@ def _wasted(reading: Reading, by: Grouping) -> list[costs.CostRow]:
         visibility=reading.visibility,
         zone=reading.choice.zone,
     )
-
-
-def _amounts(found: list[costs.Waterfall]) -> Amounts | None:
-    steps_of = (step for one in found for step in one.steps)
-    return explorer.amounts_of((step.cause, step.gpu_hours) for step in steps_of)
 
 
 # ---------------------------------------------------------------- files and months
