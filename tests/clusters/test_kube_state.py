@@ -14,7 +14,7 @@ from apps.clusters.domain.kube_state import (
     pod_record,
     presence,
 )
-from apps.clusters.domain.ledger import Owner, PodRecord, Source
+from apps.clusters.domain.ledger import LastSeen, Owner, PodRecord, Source
 
 S = 1_772_409_600
 SLOTS = [S, S + 1800]
@@ -69,6 +69,7 @@ def test_a_pod_that_is_still_there_has_its_exact_times_and_no_end() -> None:
         runs=((S - 380.0, None),),
         priority_class="high",
         source=Source.METRICS,
+        last_seen=LastSeen(float(END), gone=False),
     )
 
 
@@ -90,10 +91,9 @@ def test_a_finished_pod_ends_when_it_completed(phase: str, reason: str) -> None:
     assert found.runs == ((S - 380.0, S + 1000.0),)
 
 
-def test_a_pod_that_was_over_before_the_window_is_left_out() -> None:
-    assert (
-        pod_record(pod(terminal="Succeeded", completed=float(S)), coverage(), known=Known()) is None
-    )
+def test_a_pod_that_was_over_before_the_window_still_tells_when() -> None:
+    before = record(pod(terminal="Succeeded", completed=S - 60.0))
+    assert (before.ended, before.held(END)) == (S - 60.0, (S - 400.0, S - 60.0))
 
 
 def test_a_pod_created_after_the_window_is_left_out() -> None:

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.domain.ledger import Owner, PodRecord, Source
+from apps.clusters.domain.ledger import LastSeen, Owner, PodRecord, Source
 from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, GpuModel, Pod, Tier
@@ -24,6 +24,7 @@ from apps.clusters.services.ledger_reader import (
     watched_spans,
 )
 from apps.clusters.services.recorder import NODES, PODS, Recorder
+from apps.usage.selectors.waits import there
 from tests.clusters.kube_factories import (
     A100,
     GPU,
@@ -114,6 +115,23 @@ HOURS: dict[str, list[PodRecord]] = {
 }
 
 
+def _shown(until: float, *, gone: bool) -> PodRecord:
+    """Return what an hour tells that saw the pod until then; `gone`: and not afterwards."""
+    end = until if gone else None
+    return _record(end=end, last_seen=LastSeen(T0 + until, gone=gone))
+
+
+HOURS["a guessed end, and it was there after all"] = [
+    _shown(40, gone=True),
+    _shown(7200, gone=False),
+    _shown(3600, gone=False),
+]
+HOURS["a completion that a later hour shows"] = [
+    _shown(40, gone=True),
+    _record(finished=T0 + 60, runs=((T0 + 9, T0 + 60),), last_seen=LastSeen(T0 + 7200, gone=False)),
+]
+
+
 @pytest.mark.parametrize("hours", HOURS.values(), ids=HOURS)
 def test_hours_in_any_order_and_twice_give_the_same_rows(
     cluster: Cluster, hours: list[PodRecord]
@@ -127,6 +145,15 @@ def test_hours_in_any_order_and_twice_give_the_same_rows(
                 outcomes.append(_rows())
                 transaction.set_rollback(True)
     assert all(rows == outcomes[0] for rows in outcomes)
+
+
+def test_a_guessed_end_gives_way_to_having_been_there_later(cluster: Cluster) -> None:
+    for record in (_shown(7200, gone=False), _shown(40, gone=True)):
+        store_inferred_pods(cluster, [record], RULES, LABELS)
+    row = Pod.objects.get()
+    assert (times(row), row.runs) == ([0, 5, 9, None, None, None], [[T0 + 9, None]])
+    store_inferred_pods(cluster, [_shown(9000, gone=True)], RULES, LABELS)
+    assert times(Pod.objects.get())[-1] == 9000
 
 
 def test_a_tier_known_in_any_hour_wins_over_one_not_known(cluster: Cluster) -> None:
@@ -199,6 +226,40 @@ def test_a_lost_pods_completion_is_its_end(cluster: Cluster, order: tuple[int, .
         store_inferred_pods(cluster, [hours[n]], RULES, LABELS)
     row = Pod.objects.get()
     assert (times(row)[-1], row.runs, row.end_reason) == (350, [[T0 + 9, T0 + 350]], "Completed")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(2))))
+def test_a_lost_pod_that_series_saw_later_ends_later(
+    cluster: Cluster, order: tuple[int, ...]
+) -> None:
+    _lost(cluster)
+    hours = [_shown(400, gone=True), _shown(3600, gone=False)]
+    for n in order:
+        store_inferred_pods(cluster, [hours[n]], RULES, LABELS)
+    assert times(Pod.objects.get())[-1] == 3600
+
+
+@pytest.mark.parametrize("collected_first", [True, False], ids=["collected first", "listed first"])
+def test_a_pod_that_ended_before_the_watch_is_not_there_now(
+    cluster: Cluster, collected_first: bool
+) -> None:
+    steps = [
+        lambda: store_inferred_pods(cluster, [_shown(5, gone=False)], RULES, LABELS),
+        lambda: _watched(cluster, run_pod("uid-2")),
+    ]
+    for step in steps if collected_first else reversed(steps):
+        step()
+    row = Pod.objects.get(uid="uid-1")
+    assert (times(row)[-1], row.lost) == (9, True), "it is not known to have lived any longer"
+    assert [life.uid for life in _there()] == ["uid-2"]
+    # The series of the next hour tell when it was.
+    store_inferred_pods(cluster, [_shown(9.5, gone=True)], RULES, LABELS)
+    row = Pod.objects.get(uid="uid-1")
+    assert (row.ended_at, row.lost) == (at(9.5), False)
+
+
+def _there() -> list[Pod]:
+    return list(Pod.objects.filter(there(at(30))).order_by("uid"))
 
 
 def test_a_pod_of_series_that_the_api_shows_becomes_the_apis(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from apps.clusters.domain.device_state import DeviceState
 from apps.clusters.domain.exporter_profile import ExporterProfile
-from apps.clusters.domain.ledger import NodeSpell, PodRecord, Source
+from apps.clusters.domain.ledger import LastSeen, NodeSpell, PodRecord, Source
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
     ActivitySample,
@@ -130,6 +130,7 @@ def _as_known(pod: PodRecord, end: float) -> PodRecord:
         node=pod.node if _known(pod.bound, end) is not None else "",
         end_reason=pod.end_reason if _known(pod.ended, end) is not None else "",
         source=Source.METRICS,
+        last_seen=LastSeen(min(end, pod.ended or end), gone=_known(pod.ended, end) is not None),
     )
 
 

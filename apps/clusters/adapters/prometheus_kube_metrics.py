@@ -39,10 +39,6 @@ NODE_LABELS = "kube_node_labels"
 GPU_RESOURCES = ("nvidia_com_gpu.*", "nvidia_com_mig_.*", "amd_com_gpu.*", "gpu_intel_com_.*")
 MONITORING = "_monitoring"
 
-# How far past the window is looked: what happened before its end shows at the next scrape only.
-# Shorter than the settling delay after which an hour is collected.
-LOOK_AHEAD_SECONDS = 90
-
 Aggregated = tuple[str, str]
 """(aggregation over series, function over time)."""
 

@@ -9,7 +9,6 @@ from apps.clusters.adapters.prometheus_answers import Instant, Matrix
 from apps.clusters.adapters.prometheus_kube_metrics import (
     COUNT,
     LARGEST,
-    LOOK_AHEAD_SECONDS,
     MEAN,
     NODE_ALLOCATABLE,
     NODE_CAPACITY,
@@ -26,6 +25,7 @@ from apps.clusters.adapters.prometheus_kube_metrics import (
 )
 from apps.clusters.adapters.prometheus_reading import Points, Reading, SlotQuery, days
 from apps.clusters.adapters.promql import END_MARGIN_SECONDS, Matcher, by, one_of, over, raw
+from apps.clusters.domain.kube_state import LOOK_AHEAD_SECONDS
 from apps.clusters.domain.kube_state_nodes import NodeSeries
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.ports import SourceRejected

@@ -20,7 +20,6 @@ from apps.clusters.adapters.prometheus_kube_metrics import (
     INIT_REQUESTS,
     JOB_OWNER,
     LARGEST,
-    LOOK_AHEAD_SECONDS,
     MONITORING,
     OWNER,
     PHASE,
@@ -44,7 +43,7 @@ from apps.clusters.adapters.prometheus_kube_metrics import (
 )
 from apps.clusters.adapters.prometheus_reading import Points, Reading
 from apps.clusters.adapters.promql import END_MARGIN_SECONDS, MAX_STEPS, Matcher, one_of
-from apps.clusters.domain.kube_state import Known, PodSeries
+from apps.clusters.domain.kube_state import LOOK_AHEAD_SECONDS, Known, PodSeries
 from apps.clusters.domain.ledger import Owner
 from apps.clusters.domain.window import Window
 

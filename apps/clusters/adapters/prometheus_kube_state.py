@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from apps.clusters.adapters.prometheus_kube_metrics import (
     CREATED,
-    LOOK_AHEAD_SECONDS,
     SCHEDULED,
     Plausible,
     gpu_matcher,
@@ -14,7 +13,7 @@ from apps.clusters.adapters.prometheus_kube_pods import PodReader
 from apps.clusters.adapters.prometheus_reading import Reading, days
 from apps.clusters.adapters.promql import END_MARGIN_SECONDS
 from apps.clusters.domain.kube_objects import NODE_LABELS
-from apps.clusters.domain.kube_state import Coverage, pod_record, presence
+from apps.clusters.domain.kube_state import LOOK_AHEAD_SECONDS, Coverage, pod_record, presence
 from apps.clusters.domain.kube_state_nodes import node_spells
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import LedgerAnswer

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from apps.clusters.domain.ledger import Owner, PodRecord, Source
+from apps.clusters.domain.ledger import LastSeen, Owner, PodRecord, Source
 from apps.clusters.domain.resources import desanitise
 from apps.clusters.domain.spans import Span, union
 from apps.clusters.domain.window import SLOT_SECONDS
 
+# How far past the window is looked: what happened before its end shows at the next scrape only.
+# Shorter than the settling delay after which an hour is collected.
+LOOK_AHEAD_SECONDS = 90
 # Samples that may lack without meaning anything: the phase of the scrapes, and one that failed.
 TOLERATED_SAMPLES = 1.5
 # A pod that lived shorter than this may be missed; a longer hole is time that nobody saw.
@@ -82,6 +85,36 @@ class Coverage:
         if not looked_later and lacking < TOLERATED_SAMPLES:
             return None
         return self.reached(last, samples[last], begin)
+
+    def last_seen(self, samples: Samples, created: float | None, *, after: bool) -> LastSeen | None:
+        """Return until when an object was seen; None where no slot shows it.
+
+        Other than `vanished` this is the same in whatever window the object's last slot is read.
+        An object that `after` shows is in the samples of the next slot, which will say more.
+        """
+        seen = [slot for slot, count in samples.items() if count > 0 and self.covers(slot)]
+        if after:
+            return LastSeen(float(self.slots[-1] + SLOT_SECONDS), gone=False)
+        if not seen:
+            return None
+        last = max(seen)
+        end = float(last + SLOT_SECONDS)
+        begin = max(float(last), created or 0.0)
+        lacking = (end - begin) / self.interval(last) - samples[last]
+        if lacking < TOLERATED_SAMPLES and not self._followed(last):
+            return LastSeen(end, gone=True)
+        # To the millisecond, which a database keeps as it is: rows are joined time and again.
+        return LastSeen(round(self.reached(last, samples[last], begin), 3), gone=True)
+
+    def _followed(self, slot: int) -> bool:
+        """Say whether kube-state-metrics was seen shortly after a slot."""
+        following = slot + SLOT_SECONDS
+        if slot == self.slots[-1]:
+            return self.after
+        times = self.scrapes.get(following, ())
+        if not times:
+            return self.covers(following)
+        return times[0] < following + LOOK_AHEAD_SECONDS
 
     def reached(self, slot: int, count: float, begin: float) -> float:
         """Return until when something lasted that began at `begin` and has `count` samples.
@@ -154,7 +187,10 @@ def pod_record(
     named: Collection[str] = (),
     owners: Mapping[tuple[str, str, str], Owner] | None = None,
 ) -> PodRecord | None:
-    """Return the record of a pod; None when it asked for nothing or was over before the window.
+    """Return the record of a pod; None when it asked for nothing.
+
+    One that is still listed after it completed has a record in every window: another hour may
+    have seen it last before that, and then knows its end from here alone.
 
     `named` are resources that tiers name, `owners` maps (namespace, kind, name) of a controller
     to its own owner.
@@ -167,8 +203,8 @@ def pod_record(
     bound = _bound(pod, created)
     deleted = coverage.vanished(pod.samples, pod.created, after=pod.after)
     finished = _finished(pod, coverage, bound, known)
-    if finished is not None and finished <= start:
-        return None
+    if finished is not None and finished <= start and pod.completed is None:
+        return None  # Refused by the kubelet: an earlier window shows when.
     if deleted is not None:
         deleted = max(deleted, finished or 0.0, bound or 0.0, created)
     ended = finished if finished is not None else deleted
@@ -189,6 +225,7 @@ def pod_record(
         end_reason=_end_reason(pod, finished),
         priority_class=pod.priority_class,
         source=Source.METRICS,
+        last_seen=coverage.last_seen(pod.samples, pod.created, after=pod.after),
     )
 
 
@@ -254,7 +291,8 @@ def _seen_to_end(pod: PodSeries, coverage: Coverage, bound: float | None) -> flo
         return float(first)
     begin = max(float(first), pod.created or 0.0)
     alive = pod.samples.get(first, 0.0) - pod.terminal_samples[first]
-    return max(coverage.reached(first, alive, begin) if alive > 0 else begin, bound or 0.0)
+    end = round(coverage.reached(first, alive, begin), 3) if alive > 0 else begin
+    return max(end, bound or 0.0)
 
 
 def _end_reason(pod: PodSeries, finished: float | None) -> str:

@@ -75,6 +75,16 @@ class ClaimRecord:
     devices: tuple[ClaimedDevice, ...]
 
 
+class LastSeen(NamedTuple):
+    """Until when series showed a pod; `gone`: they were there afterwards, or should have been.
+
+    The larger of two is the later knowledge.
+    """
+
+    at: float
+    gone: bool
+
+
 @dataclass(frozen=True, slots=True)
 class PodRecord:
     """One pod that asked for GPU.
@@ -83,6 +93,7 @@ class PodRecord:
     their device classes, and `claims` are the uids of these claims. `finished` is the latest
     finish of a container; `deleted` when the object was seen to go. `runs` are the disjoint spans
     in which a container that requests GPU ran; the end of one that still runs is None.
+    `last_seen` is set for pods known from series alone.
     """
 
     uid: str
@@ -102,6 +113,7 @@ class PodRecord:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     source: Source = Source.API
     claims: tuple[str, ...] = ()
+    last_seen: LastSeen | None = None
 
     @property
     def ended(self) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from apps.clusters.domain.kube_objects import Run, tidy_runs
-from apps.clusters.domain.ledger import Owner, PodRecord
+from apps.clusters.domain.ledger import LastSeen, Owner, PodRecord
 
 _RANK = {"Pod": 0, "ReplicaSet": 1, "Job": 2}
 
@@ -115,12 +115,15 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
     """Join what two hours of kube-state-metrics series say of one pod, in any order.
 
     Commutative, associative and idempotent, so hours may be collected in any order and again.
-    Created, bound and started are exact values. A completion time is kept; without one the
-    latest estimate of the end is. `runs` is one span from the first start to the end, for the
-    series do not show restarts.
+    Created, bound and started are exact values, and a completion time is kept. The deletion is an
+    estimate: the hour that saw the pod last decides, also when it says that the pod is still
+    there. `runs` is one span from the first start to the end, for the series do not show restarts.
     """
     finished = _latest(one.finished, other.finished)
-    deleted = _latest(one.deleted, other.deleted)
+    bound = _earliest(one.bound, other.bound)
+    created = min(one.created, other.created)
+    seen = max(last_seen(one), last_seen(other))
+    deleted = max(seen.at, created, bound or 0.0, finished or 0.0) if seen.gone else None
     first = _earliest(*(r.runs[0][0] if r.runs else None for r in (one, other)))
     runs: tuple[Run, ...] = ()
     if first is not None:
@@ -132,9 +135,9 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
         owner=max(one.owner, other.owner, key=_height),
         requests=_most(one.requests, other.requests),
         claims=_all_claims(one, other),
-        created=min(one.created, other.created),
+        created=created,
         node=max(one.node, other.node),
-        bound=_earliest(one.bound, other.bound),
+        bound=bound,
         started=_earliest(one.started, other.started),
         finished=finished,
         deleted=deleted,
@@ -142,7 +145,18 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
         end_reason=max(one.end_reason, other.end_reason),
         priority_class=max(one.priority_class, other.priority_class),
         node_selector=max(one.node_selector, other.node_selector, key=lambda s: sorted(s.items())),
+        last_seen=seen,
     )
+
+
+def last_seen(pod: PodRecord) -> LastSeen:
+    """Return until when series showed a pod; of one of the API, what its times tell."""
+    if pod.last_seen is not None:
+        return pod.last_seen
+    if pod.deleted is not None:
+        return LastSeen(pod.deleted, gone=True)
+    times = (pod.created, pod.bound, pod.started, pod.finished)
+    return LastSeen(max(t for t in times if t is not None), gone=False)
 
 
 def _height(owner: Owner) -> tuple[int, str, str]:

@@ -100,6 +100,7 @@ class Pod(models.Model):
     seconds, `claims` the uids of the ResourceClaims that it asks for GPUs by. An allocated claim
     has a row of its own too, of the workload kind ResourceClaim, bound while it is allocated.
     `lost` marks a pod that went while nobody watched: its end is the last time it was seen.
+    `observed_until` is until when series showed a pod that no watch saw; None for others.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -118,6 +119,7 @@ class Pod(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
+    observed_until = models.DateTimeField(null=True, blank=True)
     runs = models.JSONField(default=list)
     claims = models.JSONField(default=list)
     end_reason = models.CharField(max_length=120, blank=True)

@@ -8,11 +8,11 @@ from django.db.models import QuerySet
 
 from apps.clusters.domain.ledger import PodRecord, Source
 from apps.clusters.domain.places import Place, Places
-from apps.clusters.domain.pod_history import closed_runs, merged_inferred, reopened
+from apps.clusters.domain.pod_history import closed_runs, last_seen, merged_inferred, reopened
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, TierRule, model_key
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.services.ledger_rows import POD_FIELDS, pod_record_of
-from apps.clusters.services.ledger_writer import pod_rows
+from apps.clusters.services.ledger_writer import last_watched, pod_rows
 from apps.clusters.services.names import Names, chunks
 from apps.clusters.services.pod_book import LOST, TrackedPod
 from apps.clusters.services.tier_history import Assigned, assign
@@ -31,7 +31,8 @@ def store_inferred_pods(
     What the API said is never overwritten: of its pods only those lost while nobody watched get
     the end that the series show. Rows learnt from series are joined so that hours may be stored
     in any order, twice, and by several workers at once, and give the same rows
-    (`merged_inferred`). `rules` are those of the hour, `node_labels` the labels by node.
+    (`merged_inferred`); the hour that saw a pod last tells its end. `rules` are those of the
+    hour, `node_labels` the labels by node.
     """
     names = Names(cluster.pk)
     places = Places([Place(labels) for _, labels in sorted(node_labels.items())])
@@ -60,38 +61,81 @@ def _rows(cluster: Cluster, uids: Sequence[str]) -> QuerySet[Pod]:
 def _join(cluster: Cluster, found: Mapping[str, TrackedPod], names: Names) -> dict[str, int]:
     """Join the rows there are with what was found, under lock, and write those that change."""
     with transaction.atomic():
-        rows = _rows(cluster, list(found)).select_related(
-            "workload__namespace", "tier", "gpu_model"
-        )
-        locked = list(rows.select_for_update(of=("self",)))
-        changed = []
-        for row in locked:
-            known = TrackedPod(pod_record_of(row), _assigned(row), row.lost)
-            joined = _joined(known, found[row.uid])
-            if joined != known:
-                changed.append(joined)
-        if changed:
-            Pod.objects.bulk_create(
-                pod_rows(cluster.pk, changed, names),
-                update_conflicts=True,
-                unique_fields=["cluster", "uid"],
-                update_fields=POD_FIELDS,
-            )
+        locked = _locked(_rows(cluster, list(found)))
+        known = {row.uid: _tracked(row) for row in locked}
+        watched = last_watched(cluster.pk)
+        joined = {uid: _joined(pod, found[uid], watched) for uid, pod in known.items()}
+        _write(cluster.pk, [pod for uid, pod in joined.items() if pod != known[uid]], names)
     return {row.uid: row.pk for row in locked}
 
 
-def _joined(known: TrackedPod, found: TrackedPod) -> TrackedPod:
+def end_unlisted(cluster_id: int, names: Names) -> int:
+    """End the pods of series that the watch, which has listed all there are, has not shown.
+
+    They went between what series showed last and the list; series that are read later may tell
+    when. Return how many did. One query where there are none.
+    """
+    rows = Pod.objects.filter(
+        cluster_id=cluster_id, source=Source.METRICS.value, ended_at__isnull=True
+    )
+    if not rows.exists():
+        return 0
+    with transaction.atomic():
+        watched = last_watched(cluster_id)
+        pods = [_tracked(row) for row in _locked(rows.order_by("uid", "pk"))]
+        ended = [_unlisted(pod, watched) for pod in pods]
+        gone = [pod for pod in ended if pod.lost]
+        _write(cluster_id, gone, names)
+    return len(gone)
+
+
+def _locked(rows: QuerySet[Pod]) -> list[Pod]:
+    related = rows.select_related("workload__namespace", "tier", "gpu_model")
+    return list(related.select_for_update(of=("self",)))
+
+
+def _write(cluster_id: int, pods: Sequence[TrackedPod], names: Names) -> None:
+    if pods:
+        Pod.objects.bulk_create(
+            pod_rows(cluster_id, pods, names),
+            update_conflicts=True,
+            unique_fields=["cluster", "uid"],
+            update_fields=POD_FIELDS,
+        )
+
+
+def _joined(known: TrackedPod, found: TrackedPod, watched: float | None) -> TrackedPod:
     if known.record.source is Source.API:
         return _with_end(known, found.record) if known.lost else known
-    return TrackedPod(
+    joined = TrackedPod(
         merged_inferred(_without_end(known), found.record),
         max(known.assigned, found.assigned, key=_certainty),
         lost=False,
     )
+    return _unlisted(joined, watched)
+
+
+def _unlisted(pod: TrackedPod, watched: float | None) -> TrackedPod:
+    """Return a pod of series as lost where a watch was there after it was last seen.
+
+    A watch takes over the pods that it sees: this one was gone by then.
+    """
+    record = pod.record
+    if record.ended is not None or watched is None or watched <= last_seen(record).at:
+        return pod
+    times = (last_seen(record).at, record.created, record.bound, record.started)
+    deleted = max(t for t in times if t is not None)
+    ended = replace(
+        record,
+        deleted=deleted,
+        runs=closed_runs(record.runs, deleted),
+        end_reason=record.end_reason or LOST,
+    )
+    return replace(pod, record=ended, lost=True)
 
 
 def _without_end(known: TrackedPod) -> PodRecord:
-    """Return a pod without the end that was put to it when its cluster was let go."""
+    """Return a pod without the end that was put to it when nobody was there to see it."""
     if not known.lost:
         return known.record
     reason = known.record.end_reason
@@ -101,10 +145,10 @@ def _without_end(known: TrackedPod) -> PodRecord:
 def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
     """Give a lost pod the end that the series show; its runs reach to it where one was open.
 
-    It was last seen alive, so an earlier end is no news.
+    It was last seen alive, so an earlier end is no news; that they saw it later is.
     """
     record = known.record
-    deleted = _latest(record.deleted, found.deleted)
+    deleted = _latest(record.deleted, found.deleted, last_seen(found).at)
     finished = _latest(record.finished, found.finished)
     joined = replace(
         record,
@@ -116,8 +160,8 @@ def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
     return replace(known, record=joined)
 
 
-def _latest(one: float | None, other: float | None) -> float | None:
-    return max((t for t in (one, other) if t is not None), default=None)
+def _latest(*times: float | None) -> float | None:
+    return max((t for t in times if t is not None), default=None)
 
 
 def _certainty(assigned: Assigned | None) -> tuple[bool, bool, str, str, float]:
@@ -132,6 +176,10 @@ def _certainty(assigned: Assigned | None) -> tuple[bool, bool, str, str, float]:
         "" if model is None else model_key(model),
         assigned.gpu_equivalents,
     )
+
+
+def _tracked(row: Pod) -> TrackedPod:
+    return TrackedPod(pod_record_of(row), _assigned(row), row.lost)
 
 
 def _assigned(row: Pod) -> Assigned | None:

@@ -49,8 +49,8 @@ def recorded_pod_rows(
 ) -> list[RecordedPod]:
     """Return the rows of the pods that lived in the window, by uid. One query.
 
-    `source` picks where they were learnt; None takes both. A pod learnt from series has the end
-    that the last collected hour showed, so only the API's rows say that a pod is still there.
+    `source` picks where they were learnt; None takes both. A pod learnt from series ends, at the
+    latest, when they showed it last: only the API's rows say that a pod is still there.
     """
     rows = Pod.objects.filter(cluster=cluster, created_at__lt=window.end).filter(
         Q(ended_at__isnull=True) | Q(ended_at__gt=window.start)
@@ -109,7 +109,7 @@ _TEXTS = {
 _TIMES = {
     f"{name}_seconds": UnixSeconds(f"{name}_at")
     for name in ("created", "bound", "started", "finished", "deleted")
-}
+} | {"observed_seconds": UnixSeconds("observed_until")}
 _COLUMNS = (
     *("pk", "workload_id", "workload__namespace_id", "tier__name", "gpu_model__name"),
     *("gpu_equivalents", "units", "lost", "uid", "workload__namespace__name", "name"),
@@ -131,7 +131,7 @@ def _recorded(values: Sequence[Any]) -> RecordedPod:
     """Return what the values of _COLUMNS tell; a third of the work of rows with relations."""
     pk, workload, namespace_id, tier, model, equivalents, units, lost, *rest = values
     uid, namespace, name, kind, owner, node, reason, priority, source, *rest = rest
-    created, bound, started, finished, deleted, requests, selector, runs, claims = rest
+    created, bound, started, finished, deleted, observed, requests, selector, runs, claims = rest
     record = PodRecord(
         uid=uid,
         namespace=namespace,
@@ -143,7 +143,7 @@ def _recorded(values: Sequence[Any]) -> RecordedPod:
         bound=bound,
         started=started,
         finished=finished,
-        deleted=deleted,
+        deleted=observed if deleted is None and finished is None else deleted,
         runs=_runs(runs),
         end_reason=reason,
         priority_class=priority,

@@ -7,6 +7,7 @@ from apps.clusters.domain.kube_objects import NodeState, main_resource
 from apps.clusters.domain.ledger import (
     ClaimedDevice,
     ClaimRecord,
+    LastSeen,
     NodeSpell,
     OfferedDevice,
     Owner,
@@ -33,6 +34,7 @@ POD_FIELDS = [
     "finished_at",
     "deleted_at",
     "ended_at",
+    "observed_until",
     "runs",
     "claims",
     "end_reason",
@@ -62,6 +64,7 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         "finished_at": _time(record.finished),
         "deleted_at": _time(record.deleted),
         "ended_at": _time(record.ended),
+        "observed_until": None if record.last_seen is None else from_seconds(record.last_seen.at),
         "runs": [list(run) for run in record.runs],
         "claims": list(record.claims),
         # PostgreSQL takes no NUL in text, and a kubelet's word may be anything.
@@ -91,7 +94,15 @@ def pod_record_of(row: Pod) -> PodRecord:
         node_selector=row.node_selector,
         source=Source(row.source),
         claims=tuple(row.claims),
+        last_seen=_last_seen(row),
     )
+
+
+def _last_seen(row: Pod) -> LastSeen | None:
+    if row.observed_until is None:
+        return None
+    gone = row.deleted_at is not None and not row.lost
+    return LastSeen(row.observed_until.timestamp(), gone)
 
 
 def spell_values(state: NodeState, end: float | None) -> dict[str, Any]:

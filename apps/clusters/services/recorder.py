@@ -25,7 +25,7 @@ from apps.clusters.domain.pod_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.sighting import Beside
 from apps.clusters.domain.sightings import Kind, Sighting
 from apps.clusters.ports import ClusterSource
-from apps.clusters.services import claim_writer, ledger_writer, sighting_writer
+from apps.clusters.services import claim_writer, inferred_pods, ledger_writer, sighting_writer
 from apps.clusters.services.claim_watch import CLAIMS, ClaimWatch
 from apps.clusters.services.coverage import Coverage
 from apps.clusters.services.inbox import Followed, Item, Listed, Refused, Seen, Unanswered
@@ -92,6 +92,7 @@ class Recorder:
         self._dra = ClaimWatch(claims, claim_writer.open_claims(cluster_id) if claims else ())
         self._states: dict[str, NodeState] = {}
         self._notes = claim_writer.notes(cluster_id)
+        self._listed_pods = False
         self._coverage = Coverage((NODES, PODS, *claims))
         self._versions: dict[str, Versions] = defaultdict(Versions)
         self._relist = False
@@ -271,6 +272,7 @@ class Recorder:
             self._seen.objects(Kind.NODE, listed.items, listed.at)
             self._seen.keep_only(Kind.NODE, _uids(listed.items), listed.at)
         elif listed.path == PODS:
+            self._listed_pods = True
             for look in looks:
                 self._pods.seen(look, listed.at, assumed=assumed.get(look.record.uid, ()))
             self._pods.listed({look.record.uid for look in looks}, listed.at, last_seen)
@@ -453,6 +455,9 @@ class Recorder:
         ledger_writer.write_spells(spells, self._names)
         spans = self._coverage.unwritten
         ledger_writer.write_spans(self._cluster, spans)
+        if self._listed_pods and spans:
+            inferred_pods.end_unlisted(self._cluster, self._names)
+            self._listed_pods = False
         self._pods.written(uids)
         self._nodes.changed.clear()
         self._dra.claims.changed.clear()

@@ -1,7 +1,7 @@
 """The pods and nodes of a window: what `watch` recorded, and in its gaps what series show."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
 from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
@@ -91,6 +91,9 @@ def read_ledger(
         answer = source.ledger(window, gpu_resources=named, label_keys=keys)
         labels = {spell.node: spell.labels for spell in answer.nodes}
         store_inferred_pods(cluster, answer.pods, rules, labels)
+        # Those that were over before have no part in these hours.
+        living = [pod for pod in answer.pods if pod.ended is None or pod.ended > start]
+        answer = replace(answer, pods=living)
     rows = recorded_pod_rows(cluster, window)
     recorded = [pod for pod in _recorded(rows, answer.pods) if pod.owner.kind != CLAIM_KIND]
     shown = {pod.uid for pod in recorded}
