@@ -218,7 +218,7 @@ def pod_record(
         created=created,
         node=pod.node,
         bound=bound,
-        started=runs[0][0] if runs else None,
+        started=_started(pod, runs, end),
         finished=finished,
         deleted=deleted,
         runs=runs,
@@ -348,6 +348,14 @@ def _runs(
     if not merged or ended is not None or merged[-1][1] < window_end:
         return merged
     return (*merged[:-1], (merged[-1][0], None))
+
+
+def _started(
+    pod: PodSeries, runs: tuple[tuple[float, float | None], ...], end: float
+) -> float | None:
+    """Return the first start of a GPU container before the end of the window."""
+    exact = [at for at in pod.starts.values() if at < end]
+    return min(exact) if exact else runs[0][0] if runs else None
 
 
 def _run_in(

@@ -124,7 +124,7 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
     created = min(one.created, other.created)
     seen = max(last_seen(one), last_seen(other))
     deleted = max(seen.at, created, bound or 0.0, finished or 0.0) if seen.gone else None
-    first = _earliest(*(r.runs[0][0] if r.runs else None for r in (one, other)))
+    first = _earliest(one.started, other.started)
     runs: tuple[Run, ...] = ()
     if first is not None:
         end = finished if finished is not None else deleted
@@ -138,7 +138,7 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
         created=created,
         node=max(one.node, other.node),
         bound=bound,
-        started=_earliest(one.started, other.started),
+        started=first,
         finished=finished,
         deleted=deleted,
         runs=runs,
