@@ -330,6 +330,7 @@ def unattributed_table(
             Column("cluster", "Cluster"),
             Column("unattributed_gpu_hours", "Unattributed", Format.GPU_HOURS, "GPU-h"),
             Column("share_of_capacity_ratio", "Of its capacity", Format.RATIO, "%"),
+            Column("reason", "Reason"),
             Column("devices_now", "Active now without a pod", wraps=True),
         ],
         rows=[_unattributed_line(row, stray, reading) for row in rows],
@@ -337,7 +338,8 @@ def unattributed_table(
         empty="Every activity in this window is explained by a pod.",
         note=(
             "Activity of devices that no pod explains: work outside Kubernetes, or an exporter "
-            "that does not name the pods. The share is of hours in which the capacity is known."
+            "that does not name the pods. The share is of hours in which the capacity is known. "
+            "Before the watch, no series tells who held GPUs by a ResourceClaim."
         ),
     )
 
@@ -352,12 +354,19 @@ def _unattributed_line(
             "cluster": row.cluster,
             "unattributed_gpu_hours": row.unattributed,
             "share_of_capacity_ratio": row.within / row.capacity if row.capacity else None,
+            "reason": _reason(row),
             "devices_now": ", ".join(
                 f"{title_of(device)} ({_activity(device)})" for device in devices
             ),
         },
         {"node": href("devices", (*reading.query, ("node", row.node)))},
     )
+
+
+def _reason(row: UnattributedRow) -> str:
+    if not row.before_watch:
+        return ""
+    return "before the watch" if row.before_watch >= row.unattributed else "partly before the watch"
 
 
 def _activity(device: DeviceRow) -> str:

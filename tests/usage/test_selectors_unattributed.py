@@ -7,12 +7,12 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Node
+from apps.clusters.models import Cluster, Node, Tier, TierRule, WatchSpan
 from apps.usage.domain.amounts import nano
 from apps.usage.domain.rows import Filters
 from apps.usage.models import NodeHour
 from apps.usage.selectors.unattributed import UnattributedRow, unattributed_by_node
-from tests.factories import make_cluster, make_model, make_tier
+from tests.factories import BEGINNING, make_cluster, make_model, make_tier
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -56,10 +56,22 @@ def test_without_any_capacity_there_is_no_share() -> None:
 
 
 @pytest.mark.usefixtures("_hours")
-def test_it_takes_two_queries_and_none_for_who_does_not_see_everything(
+def test_activity_before_the_watch_of_what_only_claims_give_out_is_said_to_be_so() -> None:
+    assert read()[0].before_watch == 0, "no tier is given out by claims"
+    dra = Tier.objects.get(name="dra")
+    rule = {"sharing": "dra", "device_classes": ["gpu.nvidia.com"], "valid_from": BEGINNING}
+    TierRule.objects.create(tier=dra, position=1, **rule)
+    assert read()[0].before_watch == nano(24), "nobody ever watched"
+    cluster = Cluster.objects.get()
+    WatchSpan.objects.create(cluster=cluster, start=START + 2.5 * HOUR, end=START + 9 * HOUR)
+    assert read()[0].before_watch == nano(8 + 8 + 6)
+
+
+@pytest.mark.usefixtures("_hours")
+def test_it_takes_three_queries_and_none_for_who_does_not_see_everything(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         read()
     with django_assert_num_queries(0):
         assert read(Visibility(everything=False, team_ids=frozenset({1}))) == []

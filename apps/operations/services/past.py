@@ -30,7 +30,8 @@ from apps.operations.domain.looks import (
 )
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, NodeHour, TeamDay, TierDay, WorkloadDay
+from apps.usage.models import CollectionWindow, NodeHour, TeamDay, TierDay, TierHour, WorkloadDay
+from apps.usage.selectors.untold import claims_before_the_watch
 
 DAY = timedelta(days=1)
 MONTH = timedelta(days=30)
@@ -47,7 +48,7 @@ def past_of(
 ) -> Past:
     """Return what is known of a cluster from the database.
 
-    Eleven queries, and one where namespaces belong to no team.
+    Twelve queries, one more where namespaces belong to no team, two where a tier is of claims.
 
     `shown` and `shown_nodes` are what kube-state-metrics shows: of a cluster without API they say
     who holds GPUs, for pods known from series alone are not known to be there still.
@@ -64,12 +65,7 @@ def past_of(
         tenants=tenants,
         groups=groups,
         node_days=_node_days(cluster, now),
-        tiers=[
-            TierMonth(name, *amounts)
-            for name, *amounts in _sums(
-                TierDay, cluster, since, ("tier__name",), "allocated", "stranded", "unattributed"
-            )
-        ],
+        tiers=_tiers(cluster, now),
         teams=[
             TeamTier(*row)
             for row in _sums(TeamDay, cluster, since, ("team__name", "tier__name"), "allocated")
@@ -199,6 +195,21 @@ def _sums(
     found = rows.values_list(*groups, *(f"{name}_sum" for name in amounts))
     cut = len(groups)
     return sorted((*row[:cut], *(amount / NANO for amount in row[cut:])) for row in found)
+
+
+def _tiers(cluster: Cluster, now: datetime) -> list[TierMonth]:
+    """Return the sums of tiers; activity that nobody could attribute yet is not unattributed."""
+    columns = ("allocated", "stranded", "unattributed")
+    sums = _sums(TierDay, cluster, (now - MONTH).date(), ("tier__name",), *columns)
+    where = claims_before_the_watch(Window(now - MONTH, now))
+    untold: dict[str, int] = {}
+    if where is not None:
+        rows = TierHour.objects.filter(where, cluster=cluster, hour__gte=now - MONTH - DAY)
+        untold = dict(rows.order_by().values_list("tier__name").annotate(Sum("unattributed")))
+    return [
+        TierMonth(name, held, stranded, max(0.0, lost - untold.get(name, 0) / NANO))
+        for name, held, stranded, lost in sums
+    ]
 
 
 def _unclaimed(cluster: Cluster, now: datetime, groups: Sequence[PodGroup]) -> list[Unclaimed]:

@@ -12,6 +12,7 @@ from apps.usage.models import NodeHour
 from apps.usage.selectors.ledger import HOURLY_DAYS
 from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.selectors.sources import models_named
+from apps.usage.selectors.untold import claims_before_the_watch
 
 _LONGEST = timedelta(days=HOURLY_DAYS, hours=1)
 
@@ -22,7 +23,8 @@ class UnattributedRow:
 
     `within` is the part of it that lies within the node's `capacity` of the same hour: in hours of
     which nobody could tell a capacity (of devices that only claims give out, before somebody
-    watched) there is nothing to take a share of. Never more than `capacity`.
+    watched) there is nothing to take a share of. Never more than `capacity`. `before_watch` is the
+    part in such hours.
     """
 
     cluster: str
@@ -30,12 +32,14 @@ class UnattributedRow:
     unattributed: int
     capacity: int
     within: int
+    before_watch: int = 0
 
 
 def unattributed_by_node(
     window: Window, *, filters: Filters, visibility: Visibility, limit: int
 ) -> list[UnattributedRow]:
-    """Return the nodes with unattributed activity in the window, the largest first. Two queries.
+    """Return the nodes with unattributed activity in the window, the largest first. At most five
+    queries.
 
     Of `filters` cluster, tier, GPU model, capacity type and node count. For who sees everything;
     nothing for others: it is on nobody's account. Raises GroupingRefused for a window that is
@@ -69,11 +73,23 @@ def unattributed_by_node(
     )
     columns = ("cluster__name", "node__name", "node_id", "lost")
     found = list(sums.values_list(*columns)[:limit])
-    shares = _shares(rows.filter(node__in=[node for _, _, node, _ in found])) if found else {}
+    if not found:
+        return []
+    own = rows.filter(node__in=[node for _, _, node, _ in found])
+    shares, untold = _shares(own), _before_the_watch(own, window)
     return [
-        UnattributedRow(cluster, name, int(lost), *shares[node])
+        UnattributedRow(cluster, name, int(lost), *shares[node], untold.get(node, 0))
         for cluster, name, node, lost in found
     ]
+
+
+def _before_the_watch(rows: QuerySet[NodeHour], window: Window) -> dict[int, int]:
+    """Return of each node the part in hours in which only claims could tell. Three queries."""
+    where = claims_before_the_watch(window)
+    if where is None:
+        return {}
+    sums = rows.filter(where).order_by().values_list("node_id").annotate(Sum("unattributed"))
+    return {node: int(lost) for node, lost in sums}
 
 
 def _shares(rows: QuerySet[NodeHour]) -> dict[int, tuple[int, int]]:

@@ -119,6 +119,23 @@ def of_claims_alone(window: Window) -> dict[int, str]:
     return _of_claims_alone(_rules(window), window)
 
 
+def claims_before_the_watch(window: Window) -> Q | None:
+    """Return the condition on hourly facts by tier or node in which only claims could tell.
+
+    Activity in them is nobody's because no series says who had a device by a claim, nor that the
+    device was there. None where no tier is of claims alone. Two queries.
+    """
+    tiers = of_claims_alone(window)
+    if not tiers:
+        return None
+    begun = WatchSpan.objects.order_by().values_list("cluster_id").annotate(Min("start"))
+    first: dict[int, datetime] = dict(begun)
+    before = ~Q(cluster__in=list(first))
+    for cluster, start in first.items():
+        before |= Q(cluster=cluster, hour__lt=start)
+    return before & (Q(capacity=0) | Q(tier__in=list(tiers)))
+
+
 def _rules(window: Window) -> list[TierRule]:
     """Return what tiers were given out for within a window, in the catalog's order. One query."""
     holds = Q(valid_from__lt=window.end) & (Q(valid_to__isnull=True) | Q(valid_to__gt=window.start))
