@@ -1,6 +1,6 @@
 """The answers of the Prometheus HTTP API as typed structs, decoded straight from bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -140,6 +140,25 @@ def _items(envelope: Envelope[_Result[Any]]) -> list[Any]:
         detail = f": {envelope.error}" if envelope.error else ""
         raise SourceRejected(f"answers with status {envelope.status!r} and no data{detail}")
     return envelope.data.result
+
+
+def check_counts(query: str, series: Sequence[Any]) -> None:
+    """Raise SourceUnavailable where an answer to a query that counts samples has no number.
+
+    No sample makes Prometheus answer so: something between changes its answers, and what else it
+    says is not to be trusted either.
+    """
+    values = [v for one in series for v in _values(one)]
+    bad = sum(v != v for v in values)
+    if bad:
+        raise SourceUnavailable(
+            f"answers NaN for {bad:,} of {len(values):,} values of {query}, which counts samples: "
+            "see what lies between the portal and Prometheus (a proxy, a query frontend)"
+        )
+
+
+def _values(one: Any) -> list[float]:
+    return [one.value[1]] if isinstance(one, Instant) else [value for _, value in one.values]
 
 
 def _number(text: str) -> float:

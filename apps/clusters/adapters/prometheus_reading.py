@@ -10,6 +10,7 @@ from apps.clusters.adapters.prometheus_answers import (
     Envelope,
     Instant,
     Matrix,
+    check_counts,
     decode_instant,
     decode_matrix,
     flat,
@@ -26,6 +27,9 @@ from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
+
+_NAN = b'"NaN"'
+_COUNTS = "count_over_time("
 
 Labels = TypeVar("Labels")
 Answer = TypeVar("Answer")
@@ -87,19 +91,21 @@ class Reading:
 
     def instant(self, query: str, at: float, labels: type[Labels]) -> list[Instant[Labels]]:
         """Return the instant vector of `query` at `at`, Unix seconds."""
-        return self._decoded(decode_instant, self._api.post(instant_request(query, at)), labels)
+        body = self._api.post(instant_request(query, at))
+        return self._decoded(decode_instant, body, labels, query)
 
     def raw(self, query: str, at: float, labels: type[Labels]) -> list[Matrix[Labels]]:
         """Return the raw samples that a range selector gives at `at`."""
-        return self._decoded(decode_matrix, self._api.post(instant_request(query, at)), labels)
+        body = self._api.post(instant_request(query, at))
+        return self._decoded(decode_matrix, body, labels, query)
 
     def instants(
         self, wanted: Sequence[tuple[str, type[Any]]], at: float
     ) -> Iterator[list[Instant[Any]]]:
         """Yield the instant vectors of several (query, labels), in order."""
         bodies = self._api.many(instant_request(query, at) for query, _ in wanted)
-        for (_, labels), body in zip(wanted, bodies, strict=True):
-            yield self._decoded(decode_instant, body, labels)
+        for (query, labels), body in zip(wanted, bodies, strict=True):
+            yield self._decoded(decode_instant, body, labels, query)
 
     def label_names(self, selector: str, start: float, end: float) -> tuple[str, ...] | None:
         """Return the names of the labels of the series in start..end; None where not told.
@@ -128,9 +134,9 @@ class Reading:
 
     def _points(self, query: SlotQuery, body: bytes) -> Points:
         if len(query.slots) > 1:
-            return flat(self._decoded(decode_matrix, body, query.labels))
+            return flat(self._decoded(decode_matrix, body, query.labels, query.query))
         slot = query.slots[0]
-        vector = self._decoded(decode_instant, body, query.labels)
+        vector = self._decoded(decode_instant, body, query.labels, query.query)
         return ((slot, one.metric, one.value[1]) for one in vector)
 
     def _decoded(
@@ -138,9 +144,12 @@ class Reading:
         decode: Callable[[bytes, type[Labels]], tuple[list[Answer], list[str]]],
         body: bytes,
         labels: type[Labels],
+        query: str,
     ) -> list[Answer]:
         try:
             series, remarks = decode(body, labels)
+            if _NAN in body and _COUNTS in query:
+                check_counts(query, series)
         except (SourceUnavailable, SourceRejected) as error:
             raise type(error)(f"Prometheus at {self._api.config.shown_url} {error}") from error
         for remark in remarks:
