@@ -73,7 +73,7 @@ class HourKnown:
 
 
 def read_hour(hour: Window) -> HourKnown:
-    """Return what is known of an hour. At most fourteen queries."""
+    """Return what is known of an hour. At most fifteen queries."""
     states = _states(hour)
     watched = watched_clusters(hour)
     missing, partial, unwatched = _not_known(hour, states, watched)

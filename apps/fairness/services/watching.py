@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple
 
-from django.db.models import Min
+from django.db.models import Min, Q, Sum
 
 from apps.clusters.domain.spans import Span, union
 from apps.clusters.domain.window import HOUR_SECONDS, Window
@@ -56,8 +56,9 @@ def watch_mark(clusters: Collection[int]) -> str:
 def untold(hour: Window, with_facts: Collection[int]) -> Untold:
     """Return the tiers of claims alone that the facts of some clusters tell too little of.
 
-    A cluster is taken to have those that it was ever seen to have, and those that none was. At
-    most four queries, one where no tier is of claims alone.
+    A cluster is taken to have those that it was ever seen to have, and those that none was. So is
+    the tier under which the activity of their devices stands, without any capacity. At most five
+    queries, one where no tier is of claims alone.
     """
     tiers = of_claims_alone(hour)
     if not tiers or not with_facts:
@@ -81,7 +82,19 @@ def untold(hour: Window, with_facts: Collection[int]) -> Untold:
             and not (without_facts and (cluster, tier) in told)
         )
 
-    return Untold(among(dark, without_facts=True), among(begins, without_facts=False))
+    without = _without_capacity(hour, dark | begins)
+    return Untold(
+        among(dark, without_facts=True) | without, among(begins, without_facts=False) - without
+    )
+
+
+def _without_capacity(hour: Window, clusters: Collection[int]) -> frozenset[int]:
+    """Return the tiers in which devices were active and of which no capacity is known."""
+    rows = TierHour.objects.filter(hour=hour.start).order_by().values_list("tier_id")
+    sums = rows.annotate(
+        there=Sum("capacity"), lost=Sum("unattributed", filter=Q(cluster__in=clusters))
+    )
+    return frozenset(tier for tier, there, lost in sums if not there and lost)
 
 
 def _spans(window: Window) -> _Spans:

@@ -47,7 +47,8 @@ def coverage_ratio(running: int, unmeasured: int) -> float | None:
 class Amounts:
     """One ledger row in nano-GPU-hours; see docs/definitions.md for each field.
 
-    The five capacity fields are None where a grouping cannot have them (a team has no capacity).
+    The five capacity fields are None where a grouping cannot have them (a team has no capacity),
+    the first four also where devices were active and no capacity is known: there is no data.
     `allocated` = `not_running` + `unmeasured` + `idle` + `underused` + `busy`;
     `capacity` = `unhealthy` + `unallocated` + `allocated`.
     """
@@ -87,13 +88,14 @@ class Amounts:
         peak = other.memory_peak_mib
         if peak is not None and (self.memory_peak_mib is None or peak > self.memory_peak_mib):
             self.memory_peak_mib = peak
+        if other.unattributed is not None:
+            self.unattributed = (self.unattributed or 0) + other.unattributed
         if other.capacity is None:
             return
         self.capacity = (self.capacity or 0) + other.capacity
         self.unhealthy = (self.unhealthy or 0) + (other.unhealthy or 0)
         self.unallocated = (self.unallocated or 0) + (other.unallocated or 0)
         self.stranded = (self.stranded or 0) + (other.stranded or 0)
-        self.unattributed = (self.unattributed or 0) + (other.unattributed or 0)
 
     @property
     def measured(self) -> int:

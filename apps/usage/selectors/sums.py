@@ -62,8 +62,16 @@ def sum_of_unused() -> Aggregate:
 
 
 def amounts_of(values: Sequence[Any]) -> Amounts:
-    """Return the amounts of a row of `sums_of`; without capacity its fields stay None."""
+    """Return the amounts of a row of `sums_of`; without capacity its fields stay None.
+
+    So do they where devices were active and no capacity is known, as of those that only claims
+    give out before somebody watched: that they are none would be wrong.
+    """
     if type(values[0]) is int:
-        return Amounts(*values)
-    beside = map(int, values[_PEAK + 1 :])
-    return Amounts(*map(int, values[:_PEAK]), *values[_PEAK : _PEAK + 1], *beside)
+        found = Amounts(*values)
+    else:
+        beside = map(int, values[_PEAK + 1 :])
+        found = Amounts(*map(int, values[:_PEAK]), *values[_PEAK : _PEAK + 1], *beside)
+    if found.capacity == 0 and found.unattributed:
+        found.capacity = found.unhealthy = found.unallocated = found.stranded = None
+    return found
