@@ -217,8 +217,11 @@ def ran(pod: PodRecord, start: float, end: float) -> float:
 
 def test_only_gpu_pods_that_lived_in_the_window_are_there(kinds: LedgerAnswer) -> None:
     assert set(pods_of(kinds)) == {
-        pod.name for pod in KINDS if pod.name not in {"long-over", "after", "not-a-gpu-pod"}
+        pod.name for pod in KINDS if pod.name not in {"after", "not-a-gpu-pod"}
     }
+    over = pods_of(kinds)["long-over"]
+    assert over.ended is not None
+    assert over.ended < ORIGIN, "still listed, it tells when it completed"
 
 
 @pytest.mark.parametrize("name", ["runs", "waits", "done", "failed", "sliced", "named"])

@@ -7,7 +7,7 @@ import pytest
 
 from apps.clusters.adapters.prometheus import PrometheusSource
 from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
+from apps.clusters.domain.ledger import LastSeen, NodeSpell, Owner, PodRecord, Source
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import DeviceSlot, QuotaSlot
 from tests.clusters.kube_worlds import PRODUCT
@@ -104,6 +104,7 @@ def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
             started=ORIGIN - 650,
             runs=((ORIGIN - 650, None),),
             source=Source.METRICS,
+            last_seen=LastSeen(float(ORIGIN + 2 * SLOT), gone=False),
         ),
         PodRecord(
             uid=f"uid-vision-waits-{ORIGIN + 40}",
@@ -113,6 +114,7 @@ def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
             requests=gpu,
             created=ORIGIN + 40,
             source=Source.METRICS,
+            last_seen=LastSeen(float(ORIGIN + 2 * SLOT), gone=False),
         ),
         PodRecord(
             uid=f"uid-speech-web-7d4b9-x2x2x-{ORIGIN - 90}",
@@ -128,6 +130,7 @@ def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
             runs=((ORIGIN - 60, CHANGE),),
             end_reason="Completed",
             source=Source.METRICS,
+            last_seen=LastSeen(float(ORIGIN + 2 * SLOT), gone=False),
         ),
     ]
     assert answer.nodes == [

@@ -10,6 +10,7 @@ from apps.clusters.models import Tier, TierRule, WatchSpan
 from apps.fairness.models import FairTierHour, FairWindow
 from apps.fairness.services import compute_hour, compute_hours, due_hours
 from apps.fairness.services.facts import read_hour
+from apps.usage.models import TierHour
 from tests.factories import BEGINNING, make_cluster
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world
 
@@ -45,6 +46,22 @@ def test_what_claims_give_out_is_not_known_of_the_time_before_the_watch(world: W
     world.hour(held={"vision": 3.0})
     compute_hour(START, now=NOW)
     assert _told(tier) == ("missing", False, 0.0)
+    assert _told(world.gold) == ("complete", False, 8.0)
+
+
+def test_the_tier_under_which_their_activity_stands_has_no_capacity_that_is_known(
+    world: World,
+) -> None:
+    _claims(world)
+    unmatched, _ = Tier.objects.get_or_create(name="unmatched")
+    _watched_since(START + HOUR)
+    world.hour(held={"vision": 3.0})
+    facts = TierHour.objects.get(tier=world.gold)
+    facts.pk, facts.tier, facts.unattributed = None, unmatched, 5 * 10**9
+    facts.capacity = facts.unallocated = facts.allocated = 0
+    facts.save()
+    compute_hour(START, now=NOW)
+    assert _told(unmatched) == ("missing", False, 0.0)
     assert _told(world.gold) == ("complete", False, 8.0)
 
 

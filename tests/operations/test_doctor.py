@@ -50,7 +50,7 @@ pytestmark = pytest.mark.django_db
 # Clusters, rules, who may use tiers; then a savepoint, what is open, and its release.
 QUERIES = 6
 # How its exporters were, and what the database has; with an API also its nodes and pods.
-QUERIES_OF_A_CLUSTER, WITH_API = 10, 2
+QUERIES_OF_A_CLUSTER, WITH_API = 11, 2
 VIEWER = Visibility(everything=False)
 
 

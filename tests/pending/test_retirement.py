@@ -9,6 +9,7 @@ from celery import current_app
 from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries
 
+from apps.clusters.domain.ledger import LastSeen
 from apps.clusters.models import Cluster, Node, NodeSpell, Pod, WatchSpan
 from apps.clusters.services import retirement, store_inferred_pods
 from apps.clusters.services.ledger_rows import pod_record_of
@@ -180,9 +181,9 @@ def test_when_its_cluster_comes_back_series_tell_the_end_of_a_pod(
     at = None if ended is None else (START + ended * HOUR).timestamp()
     alive = replace(pod_record_of(Pod.objects.get(pk=pod.pk)), end_reason="")
     runs = ((START.timestamp(), at),)
-    store_inferred_pods(
-        west, [replace(alive, deleted=at, finished=None, runs=runs)], (), {alive.node: {}}
-    )
+    seen = LastSeen(at or (NOW + HOUR).timestamp(), gone=ended is not None)
+    alive = replace(alive, deleted=at, finished=None, runs=runs, last_seen=seen)
+    store_inferred_pods(west, [alive], (), {alive.node: {}})
     pod.refresh_from_db()
     expected = None if ended is None else START + ended * HOUR
     assert (pod.ended_at, pod.lost, pod.end_reason) == (expected, False, "")

@@ -584,3 +584,15 @@ def test_a_total_may_be_larger_than_any_row(portal: Portal) -> None:
     with pytest.raises(OperationalError, match="overflow") if refused else nullcontext():
         (row,) = read(days(date(2026, 3, 28), 3), interval=Interval.TOTAL)
         assert row.amounts.allocated == TierDay.objects.count() * 2**62 > 2**63
+
+
+def test_devices_that_were_active_without_any_known_capacity_do_not_have_none() -> None:
+    held = [0] * len(HELD_FIELDS)
+    strays = amounts_of([*held, None, 0, 0, 0, 0, 7])
+    assert (strays.capacity, strays.unallocated, strays.unattributed) == (None, None, 7)
+    known = amounts_of([*held, None, 5, 0, 5, 0, 2])
+    for one, other in ((strays, known), (known, strays)):
+        both = replace(one)
+        both.add(other)
+        assert (both.capacity, both.unallocated, both.unattributed) == (5, 5, 9)
+    assert amounts_of([*held, None, 0, 0, 0, 0, 0]).capacity == 0, "scaled to zero, and known"

@@ -7,12 +7,12 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Node, Tier, TierRule, WatchSpan
+from apps.clusters.models import Cluster, Node, TierRule, WatchSpan
 from apps.usage.domain.amounts import nano
 from apps.usage.domain.rows import Filters
 from apps.usage.models import NodeHour
 from apps.usage.selectors.unattributed import UnattributedRow, unattributed_by_node
-from tests.factories import BEGINNING, make_cluster, make_model, make_tier
+from tests.factories import make_cluster, make_model, make_tier
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -58,9 +58,9 @@ def test_without_any_capacity_there_is_no_share() -> None:
 @pytest.mark.usefixtures("_hours")
 def test_activity_before_the_watch_of_what_only_claims_give_out_is_said_to_be_so() -> None:
     assert read()[0].before_watch == 0, "no tier is given out by claims"
-    dra = Tier.objects.get(name="dra")
-    rule = {"sharing": "dra", "device_classes": ["gpu.nvidia.com"], "valid_from": BEGINNING}
-    TierRule.objects.create(tier=dra, position=1, **rule)
+    TierRule.objects.filter(tier__name="dra").update(
+        sharing="dra", resources=[], device_classes=["gpu.nvidia.com"]
+    )
     assert read()[0].before_watch == nano(24), "nobody ever watched"
     cluster = Cluster.objects.get()
     WatchSpan.objects.create(cluster=cluster, start=START + 2.5 * HOUR, end=START + 9 * HOUR)

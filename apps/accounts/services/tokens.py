@@ -2,12 +2,13 @@
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import OperationalError, transaction
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
 
 from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.scopes import Scope, packed
@@ -141,14 +142,36 @@ def _revoke(user: User, now: datetime, by: By | None, **which: object) -> int:
     return len(tokens)
 
 
-def note_use(pk: int, *, now: datetime) -> None:
+def note_use(pk: int, *, now: datetime, using: str = DEFAULT_DB_ALIAS) -> None:
     """Keep the minute in which a token was last used. One query.
 
-    It is left out while the database is busy: a reader must not wait for what is kept aside.
+    It is left out while somebody else writes: a reader must not wait for what is kept aside, and
+    the next use in the minute tries again.
     """
     minute = now.replace(second=0, microsecond=0)
+    free = ApiToken.objects.using(using).filter(pk=pk).select_for_update(skip_locked=True)
     try:
-        with transaction.atomic():
-            ApiToken.objects.filter(pk=pk).update(last_used_at=minute)
+        with _without_waiting(using), transaction.atomic(using=using):
+            ApiToken.objects.using(using).filter(pk__in=free.values("pk")).update(
+                last_used_at=minute
+            )
     except OperationalError:
         return
+
+
+@contextmanager
+def _without_waiting(using: str) -> Iterator[None]:
+    """Have SQLite, which has one writer at a time, refuse at once while there is another."""
+    connection = connections[using]
+    if connection.vendor != "sqlite":
+        yield
+        return
+    connection.ensure_connection()
+    # Not by a cursor: it is no query, and Django would set the time-out when it connects alone.
+    raw = connection.connection
+    (usual,) = raw.execute("PRAGMA busy_timeout").fetchone()
+    raw.execute("PRAGMA busy_timeout = 0")
+    try:
+        yield
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {int(usual)}")
