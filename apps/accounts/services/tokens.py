@@ -149,12 +149,11 @@ def note_use(pk: int, *, now: datetime, using: str = DEFAULT_DB_ALIAS) -> None:
     the next use in the minute tries again.
     """
     minute = now.replace(second=0, microsecond=0)
-    free = ApiToken.objects.using(using).filter(pk=pk).select_for_update(skip_locked=True)
+    tokens = ApiToken.objects.using(using).order_by()
+    free = tokens.filter(pk=pk).select_for_update(skip_locked=True)
     try:
         with _without_waiting(using), transaction.atomic(using=using):
-            ApiToken.objects.using(using).filter(pk__in=free.values("pk")).update(
-                last_used_at=minute
-            )
+            tokens.filter(pk__in=free.values("pk")).update(last_used_at=minute)
     except OperationalError:
         return
 
