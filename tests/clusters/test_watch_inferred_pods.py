@@ -1,6 +1,7 @@
 """Pods learnt from kube-state-metrics series: any order, twice, and never over the API's word."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -243,7 +244,7 @@ def test_a_lost_pod_that_series_saw_later_ends_later(
 def test_a_pod_that_ended_before_the_watch_is_not_there_now(
     cluster: Cluster, collected_first: bool
 ) -> None:
-    steps = [
+    steps: list[Callable[[], object]] = [
         lambda: store_inferred_pods(cluster, [_shown(5, gone=False)], RULES, LABELS),
         lambda: _watched(cluster, run_pod("uid-2")),
     ]
