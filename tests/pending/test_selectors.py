@@ -1,5 +1,6 @@
 """What readers get of waiting: who sees what, in which order, with how many queries."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +11,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.sightings import Body, Kind, SeenPodGroup, SeenWorkload
+from apps.clusters.domain.sightings import (
+    Body,
+    Kind,
+    PodSet,
+    SeenController,
+    SeenPod,
+    SeenPodGroup,
+    SeenWorkload,
+)
 from apps.clusters.domain.window import Window
 from apps.clusters.models import GpuModel, NamespaceClaim, Pod, WatchNote
 from apps.pending.models import Episode
@@ -233,9 +242,7 @@ def test_a_strange_cursor_is_refused(portal: Portal, cursor: str) -> None:
 @pytest.mark.parametrize(
     ("by", "found"),
     [
-        pytest.param(
-            By.CAUSE, [("capacity", 4.0, 0.0), ("quota", 0.0, 2.0), ("taint", 1.0, 0.0)], id="cause"
-        ),
+        pytest.param(By.CAUSE, [], id="causes are those of what one may see"),
         pytest.param(By.TEAM, [("vision", 5.0, 0.0), ("speech", 0.0, 2.0)], id="team"),
         pytest.param(
             By.TIER,
@@ -251,6 +258,58 @@ def test_sums_of_gpus_are_for_everybody(
     with at_most(4):
         sums = pending_sums(NOW, by=by, visibility=OUTSIDER)
     assert [(one.name, one.pending, one.suppressed) for one in sums] == found
+
+
+@pytest.mark.parametrize(
+    ("filters", "of_vision"),
+    [
+        pytest.param(PendingFilters(), True, id="all that a lead sees"),
+        pytest.param(PendingFilters(kind=("Pod",)), True, id="kind"),
+        pytest.param(PendingFilters(tier=("gold",)), True, id="tier"),
+        pytest.param(PendingFilters(team=("speech",)), True, id="team of others"),
+        pytest.param(PendingFilters(), False, id="everything"),
+    ],
+)
+def test_sums_by_cause_count_what_is_listed(
+    portal: Portal, filters: PendingFilters, of_vision: bool
+) -> None:
+    visibility = of(portal.vision) if of_vision else EVERYTHING
+    rows = pending_now(NOW, filters=filters, visibility=visibility).rows
+    sums = pending_sums(NOW, by=By.CAUSE, filters=filters, visibility=visibility)
+    assert {one.name: one.things for one in sums} == Counter(row.cause for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed"),
+    [
+        pytest.param("Workload", ["pod-a"], id="Workload and its pod"),
+        pytest.param("PodGroup", ["pod-a"], id="PodGroup and its pod"),
+        pytest.param("ResourceClaim", ["pod-a"], id="claim and its pod"),
+        pytest.param("ReplicaSet", ["pod-a"], id="controller and its pod"),
+    ],
+)
+def test_pod_workload_and_controller_are_one_row(
+    portal: Portal, kind: str, listed: list[str]
+) -> None:
+    Episode.objects.all().delete()
+    job = make_workload(portal.clusters[0], "vision", "queued")
+    make_episode(job, "pod-a", since=NOW - HOUR, cause="queue")
+    make_episode(
+        job, "whole", since=NOW - HOUR, kind=kind, cause="queue", counts="nothing", counted=0.0
+    )
+    assert [row.name for row in pending_now(NOW, visibility=EVERYTHING).rows] == listed
+    (found,) = pending_sums(NOW, by=By.CAUSE, visibility=EVERYTHING)
+    assert (found.things, found.pending) == (1, 1.0)
+    only = PendingFilters(kind=(kind,))
+    rows = pending_now(NOW, filters=only, visibility=EVERYTHING).rows
+    assert [row.name for row in rows] == ["whole"]
+
+
+def test_what_counts_nothing_and_stands_alone_is_listed(portal: Portal) -> None:
+    Episode.objects.all().delete()
+    job = make_workload(portal.clusters[0], "vision", "refused", "Deployment")
+    make_episode(job, "turned-away", since=NOW, kind="ReplicaSet", counts="nothing", counted=0.0)
+    assert [row.name for row in pending_now(NOW, visibility=EVERYTHING).rows] == ["turned-away"]
 
 
 def test_what_nobody_watches_is_stale(portal: Portal) -> None:
@@ -391,22 +450,141 @@ def test_times_to_start_are_told_by_team_and_tier(portal: Portal) -> None:
         time_to_start(DAY, by=By.DAY, visibility=OUTSIDER)
 
 
-def test_jobs_that_hold_gpus_for_nothing_are_told_to_their_team(portal: Portal) -> None:
-    west = portal.clusters[0]
-    gang = make_workload(west, "vision", "gang")
-    make_pod(gang, "gang-0", created_at=NOW - 3 * HOUR, cards=portal.cards[0], units=2.0)
-    make_pod(gang, "gang-1", created_at=NOW - 2 * HOUR, units=2.0)
-    make_episode(gang, "gang-1", since=NOW - 2 * HOUR, units=2.0)
-    with at_most(11):
+def make_halved(portal: Portal, kind: str, name: str = "gang") -> None:
+    """Make a workload of which one pod holds 2 GPUs for three hours and one waits for two."""
+    gang = make_workload(portal.clusters[0], "vision", name, kind)
+    make_pod(gang, f"{name}-0", created_at=NOW - 3 * HOUR, cards=portal.cards[0], units=2.0)
+    make_pod(gang, f"{name}-1", created_at=NOW - 2 * HOUR, units=2.0)
+    make_episode(gang, f"{name}-1", since=NOW - 2 * HOUR, units=2.0)
+
+
+def partial_names(visibility: Visibility = EVERYTHING) -> list[str]:
+    return [gang.workload for gang in partial_gangs(NOW, visibility=visibility)]
+
+
+def test_partially_admitted_jobs_are_shown_to_their_team(portal: Portal) -> None:
+    make_halved(portal, "PyTorchJob")
+    with at_most(13):
         found = partial_gangs(NOW, visibility=of(portal.vision))
-    one = next(gang for gang in found if gang.workload == "Job/gang")
+    one = next(gang for gang in found if gang.workload == "PyTorchJob/gang")
     assert (one.holding, one.waiting, one.held, one.cause) == (1, 1, 4 * NANO, "capacity")
     assert (one.pods, one.holding_gpu_equivalents) == (("gang-0",), 2.0)
     assert partial_gangs(NOW, visibility=of(portal.speech)) == []
 
 
+@pytest.mark.parametrize(
+    "kind", ["Deployment", "CronJob", "Job", "StatefulSet", "ReplicaSet", "DaemonSet", "RayJob"]
+)
+def test_pods_that_need_not_run_together_are_no_partially_admitted_job(
+    portal: Portal, kind: str
+) -> None:
+    make_halved(portal, kind)
+    assert partial_names() == []
+
+
+def waiting_pod(group: str, kind: str) -> SeenPod:
+    return SeenPod(1.0, owner_kind=kind, owner="gang", group=group)
+
+
+TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "objects", "partial"),
+    [
+        pytest.param(
+            "Job",
+            [(Kind.JOB, "gang", SeenController(1.0, 2, 2, together=True))],
+            True,
+            id="indexed Job",
+        ),
+        pytest.param(
+            "Job", [(Kind.JOB, "gang", SeenController(1.0, 2, 2))], False, id="Job of a work queue"
+        ),
+        pytest.param(
+            "CronJob",
+            [
+                (
+                    Kind.JOB,
+                    "gang-1",
+                    SeenController(
+                        1.0, 2, 2, owner_kind="CronJob", owner="gang", together=True
+                    ),
+                )
+            ],
+            False,
+            id="runs of a CronJob",
+        ),
+        pytest.param(
+            "Job",
+            [
+                (Kind.POD, "gang-1", waiting_pod("g", "Job")),
+                (Kind.VOLCANO_POD_GROUP, "g", SeenPodGroup(1.0, min_member=2)),
+            ],
+            True,
+            id="PodGroup that lacks pods",
+        ),
+        pytest.param(
+            "Deployment",
+            [
+                (Kind.POD, "gang-1", waiting_pod("g", "Deployment")),
+                (Kind.VOLCANO_POD_GROUP, "g", SeenPodGroup(1.0, min_member=1)),
+            ],
+            False,
+            id="PodGroup that has all it needs",
+        ),
+        pytest.param(
+            "PyTorchJob",
+            [
+                (Kind.POD, "gang-1", waiting_pod("g", "PyTorchJob")),
+                (Kind.COSCHEDULING_POD_GROUP, "g", SeenPodGroup(1.0, min_member=1)),
+            ],
+            False,
+            id="elastic job",
+        ),
+        pytest.param(
+            "Job",
+            [(Kind.POD, "gang-1", waiting_pod("g", "Job"))],
+            True,
+            id="group of pods of Kueue",
+        ),
+        pytest.param(
+            "RayCluster",
+            [
+                (
+                    Kind.KUEUE_WORKLOAD,
+                    "wl",
+                    SeenWorkload(1.0, owner_kind="RayCluster", owner="gang", pod_sets=TWO_SETS),
+                )
+            ],
+            True,
+            id="Workload with several pod sets",
+        ),
+        pytest.param(
+            "Job",
+            [
+                (
+                    Kind.KUEUE_WORKLOAD,
+                    "wl",
+                    SeenWorkload(1.0, owner_kind="Job", owner="gang", pod_sets=TWO_SETS[1:]),
+                )
+            ],
+            False,
+            id="Workload with one pod set",
+        ),
+    ],
+)
+def test_the_api_tells_which_pods_must_run_together(
+    portal: Portal, kind: str, objects: list[tuple[Kind, str, Body]], partial: bool
+) -> None:
+    make_halved(portal, kind)
+    for of_kind, name, body in objects:
+        see(portal.clusters[0], of_kind, f"uid-{name}", body, at=NOW, name=name)
+    assert partial_names() == ([f"{kind}/gang"] if partial else [])
+
+
 def test_a_job_that_is_busy_does_not_wait_for_its_other_pods(portal: Portal) -> None:
-    serve = make_workload(portal.clusters[0], "vision", "serve")
+    serve = make_workload(portal.clusters[0], "vision", "serve", "MPIJob")
     make_pod(serve, "serve-0", created_at=NOW - 3 * HOUR, cards=portal.cards[0], units=2.0)
     make_pod(serve, "serve-1", created_at=NOW - 2 * HOUR, units=2.0)
     make_episode(serve, "serve-1", since=NOW - 2 * HOUR, units=2.0)
@@ -422,8 +600,7 @@ def test_a_job_that_is_busy_does_not_wait_for_its_other_pods(portal: Portal) -> 
         allocated=2 * NANO,
         busy=NANO,
     )
-    jobs = [gang.workload for gang in partial_gangs(NOW, visibility=EVERYTHING)]
-    assert "Job/serve" not in jobs
+    assert partial_names() == []
 
 
 def test_why_pods_wait_is_told_in_one_query(portal: Portal) -> None:

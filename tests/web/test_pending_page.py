@@ -105,6 +105,11 @@ def test_filters_narrow_the_list(query: str, left: list[str], now: datetime, adm
         assert "Nothing that you may see and that waits is like that." in page
 
 
+def test_the_chips_count_what_the_filters_leave(now: datetime, admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?kind=PodGroup&cause=gang")
+    assert chips(page) == {"all": "all 8 GPUs · 1", "gang": "gang 8 GPUs · 1"}
+
+
 def test_a_chosen_cause_can_be_taken_off_where_nothing_waits_for_it(
     now: datetime, admin: Client
 ) -> None:
@@ -212,7 +217,11 @@ def test_who_is_on_a_team_sees_what_waits_of_it_and_sums_of_others(
 ) -> None:
     page = text_of(signed_in(portal.dan), LIST)
     assert list(lines(page)) == ["notes-1", "notes-gang"]
-    assert chips(page)["capacity"] == "capacity 4 GPUs · 1"
+    assert chips(page) == {
+        "all": "all 9 GPUs · 2",
+        "gang": "gang 8 GPUs · 1",
+        "affinity": "affinity 1 GPU · 1",
+    }
     assert "of other teams you see GPU sums only" in page
     for hidden in ("train-2", "vision-prod", "gpu-quota", "uid-train", "Job/train", "west-1"):
         assert hidden not in page
@@ -234,7 +243,7 @@ def test_who_has_nothing_that_waits_is_told_so(
     Episode.objects.filter(workload__namespace__name="speech").delete()
     page = text_of(signed_in(portal.dan), LIST)
     assert "Nothing of your teams waits." in page
-    assert "capacity 4 GPUs" in words(page)
+    assert "capacity" not in chips(page)
 
 
 def test_hostile_texts_are_shown_as_text(now: datetime, portal: Portal, admin: Client) -> None:
@@ -323,12 +332,12 @@ def test_a_window_in_which_nothing_waited_says_so(now: datetime, admin: Client) 
     assert len(lines(page)) == 5
 
 
-def test_jobs_that_hold_gpus_for_nothing_are_told_only_where_there_are_any(
+def test_partially_admitted_jobs_are_shown_only_where_there_are_any(
     portal: Portal, admin: Client
 ) -> None:
     assert 'id="gangs"' not in text_of(admin, LIST)
     at = look_now(portal)
-    gang = make_workload(portal.clusters[0], "vision", "halved")
+    gang = make_workload(portal.clusters[0], "vision", "halved", "MPIJob")
     for n, bound in enumerate((at - 3 * HOUR, None)):
         Pod.objects.create(
             cluster=portal.clusters[0],
@@ -348,7 +357,7 @@ def test_jobs_that_hold_gpus_for_nothing_are_told_only_where_there_are_any(
     page = text_of(admin, LIST)
     (row,) = tables_of(page)["gangs"].rows[1:]
     assert [cell.text for cell in row][:9] == [
-        *("Job/halved", "west", "vision", "vision", "gold", "1", "2", "1", "2"),
+        *("MPIJob/halved", "west", "vision", "vision", "gold", "1", "2", "1", "2"),
     ]
 
 

@@ -272,6 +272,7 @@ class ControllerSpecShape(TypedDict, total=False):
     replicas: int | None
     parallelism: int | None
     completions: int | None
+    completionMode: str | None
     suspend: bool | None
     template: TemplateShape | None
 

@@ -271,7 +271,18 @@ def seen_controller(kind: Kind, item: Fields, beside: Beside) -> SeenController 
         owner=owner,
         queue=queue_name(metadata),
         conditions=conditions(status),
+        together=kind is Kind.JOB and _runs_together(spec),
     )
+
+
+def _runs_together(spec: Fields) -> bool:
+    """Say whether a Job is one that Kubernetes itself takes for a gang (KEP-4671, KEP-5547).
+
+    Indexed, with as many completions as parallelism: each index has its pod at the same time.
+    """
+    pods = number(spec.get("parallelism"), 1)
+    indexed = spec.get("completionMode") == "Indexed"
+    return indexed and pods > 1 and spec.get("completions") == pods
 
 
 def _set_counts(spec: Fields, status: Fields) -> tuple[int, int]:

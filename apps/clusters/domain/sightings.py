@@ -189,6 +189,7 @@ class SeenController:
 
     `wanted` is how many pods it wants now (of a Job its parallelism, at most what is left to
     complete), `pods` how many there are that are not over; `requests` is what each asks for.
+    `together`: a Job whose pods must run at the same time, as far as its spec tells.
     """
 
     created: float
@@ -201,6 +202,7 @@ class SeenController:
     owner: str = ""
     queue: str = ""
     conditions: tuple[Condition, ...] = ()
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,15 @@ from typing import NamedTuple
 from apps.pending.domain.history import amount
 
 
+GANG_KINDS = frozenset(
+    {
+        *("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob"),
+        *("JobSet", "LeaderWorkerSet"),
+    }
+)
+"""Kinds whose pods work on one thing at the same time: none of them gets on without the others."""
+
+
 class Holder(NamedTuple):
     """A pod that holds GPUs of a job not all of whose pods do; `bound` in Unix seconds.
 

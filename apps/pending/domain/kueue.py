@@ -2,12 +2,14 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 from apps.clusters.domain.sightings import (
     Condition,
     Kind,
     SeenClusterQueue,
+    SeenFlavor,
     SeenLocalQueue,
     SeenWorkload,
     Sighting,
@@ -60,6 +62,8 @@ class Kueue:
         self._admitting = Admitting(self.queues, FlavorNodes(world, placer), world.is_gpu)
         found = bodies(world.state.of(Kind.LOCAL_QUEUE), SeenLocalQueue)
         self._local = {(s.namespace, s.name): body for s, body in found}
+        flavors = bodies(world.state.of(Kind.RESOURCE_FLAVOR), SeenFlavor)
+        self._flavors = {seen.name: body for seen, body in flavors}
         workloads = bodies(world.state.of(Kind.KUEUE_WORKLOAD), SeenWorkload)
         self.waiting = self._in_order([(s, w) for s, w in workloads if waits(w)])
 
@@ -77,6 +81,19 @@ class Kueue:
         )
         sharing = self.queues.sharing(one.cluster_queue)[:_IN_FRONT]
         return replace(found, in_front=tuple(f"cluster_queue:{name}" for name in sharing))
+
+    def node_labels(self, one: Queued) -> Mapping[str, str]:
+        """Return the node labels of the flavor that a Workload gets its GPUs of; {}: not known.
+
+        That is the one it was given, else the only one that its queue has for them.
+        """
+        asked = self._gpus(one.body)
+        given = {f for part in one.body.pod_sets for r, f in part.flavors.items() if r in asked}
+        rooms = [room for r in asked for room in self.queues.rooms(one.cluster_queue, r)]
+        flavors = given or {room.flavor for room in rooms}
+        if len(flavors) != 1:
+            return {}
+        return self._flavors.get(flavors.pop(), SeenFlavor()).node_labels
 
     def _in_order(self, found: list[tuple[Sighting, SeenWorkload]]) -> list[Queued]:
         by_queue: dict[str, list[tuple[Sighting, SeenWorkload]]] = defaultdict(list)

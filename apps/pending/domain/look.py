@@ -40,10 +40,15 @@ def look(state: ClusterState) -> list[Waiting]:
     kueue, gangs = Kueue(world, placer), Gangs(world, placer)
     queued = [(one, kueue.why(one)) for one in kueue.waiting]
     waiting_gangs = [(one, gangs.why(one)) for one in gangs.waiting]
-    pods = Pods(world, placer, claims, queued, waiting_gangs)
+    flavors = {one.seen.uid: kueue.node_labels(one) for one in kueue.waiting}
+    pods = Pods(world, placer, claims, queued, flavors, waiting_gangs)
     found = pods.waiting()
     by_owner, selectors = _pods_by_owner(world), _selectors(world)
-    workloads = [w for one, why in queued if (w := _workload(world, one, why, by_owner, selectors))]
+    workloads = [
+        w
+        for one, why in queued
+        if (w := _workload(world, one, why, by_owner, _wanted(one, kueue, selectors)))
+    ]
     stood_for = {(w.namespace, w.owner_kind, w.owner) for w in workloads}
     groups = [_gang(gangs, one, why, stood_for) for one, why in waiting_gangs]
     counted = {
@@ -88,7 +93,7 @@ def _workload(
     one: Queued,
     why: Diagnosis,
     by_owner: Mapping[Owner, list[SeenPod]],
-    selectors: Mapping[Owner, Mapping[str, str]],
+    node_selector: Mapping[str, str],
 ) -> Waiting | None:
     """Return a Workload that waits in a queue for GPUs, as what it counts beyond its pods.
 
@@ -115,7 +120,7 @@ def _workload(
         counts=counts,
         diagnosis=why,
         share=share,
-        node_selector=selectors.get((seen.namespace, owner_kind, owner), {}),
+        node_selector=node_selector,
         queue=body.queue,
         priority=body.priority,
         again=was_evicted(body),
@@ -123,10 +128,24 @@ def _workload(
 
 
 def _selectors(world: World) -> dict[Owner, Mapping[str, str]]:
-    """Return the node selectors of top controllers, of one that makes several any one's."""
-    return {
-        _owner(seen, body): selector(body.placement) for seen, body in world.controllers.values()
-    }
+    """Return the node selectors of top controllers and of groups, of one with several any one's."""
+    found: dict[Owner, Mapping[str, str]] = {}
+    for seen, pod in world.pods:
+        found[seen.namespace, pod.owner_kind, pod.owner] = selector(pod.placement)
+        if pod.group:
+            found[seen.namespace, "", pod.group] = selector(pod.placement)
+    controllers = world.controllers.values()
+    return found | {_owner(seen, body): selector(body.placement) for seen, body in controllers}
+
+
+def _wanted(
+    one: Queued, kueue: Kueue, selectors: Mapping[Owner, Mapping[str, str]]
+) -> Mapping[str, str]:
+    """Return the labels of the nodes that a Workload is for: its pods' and its flavor's."""
+    seen, body = one.seen, one.body
+    keys = ((seen.namespace, body.owner_kind, body.owner), (seen.namespace, "", seen.name))
+    own = next((selectors[key] for key in keys if key in selectors), {})
+    return {**kueue.node_labels(one), **own}
 
 
 def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Waiting:
@@ -210,12 +229,12 @@ def _claims(world: World, claims: Claims, pods: list[Waiting]) -> Iterable[Waiti
 
     A claim is allocated for a pod: one that no pod names waits for nothing.
     """
-    by_claim: dict[tuple[str, str], Diagnosis] = {}
-    why = {w.uid: w.diagnosis for w in pods}
+    by_claim: dict[tuple[str, str], Waiting] = {}
+    waiting = {w.uid: w for w in pods}
     for seen, pod in world.pods:
-        if seen.uid in why:
+        if seen.uid in waiting:
             for use in pod.claims:
-                by_claim.setdefault((seen.namespace, use.claim), why[seen.uid])
+                by_claim.setdefault((seen.namespace, use.claim), waiting[seen.uid])
     for seen, body in bodies(world.state.of(Kind.RESOURCE_CLAIM), SeenClaim):
         if body.allocated is None and body.deleting is None:
             of_pod = by_claim.get((seen.namespace, seen.name))
@@ -223,13 +242,13 @@ def _claims(world: World, claims: Claims, pods: list[Waiting]) -> Iterable[Waiti
                 yield _claim(world, seen, body, of_pod)
 
 
-def _claim(world: World, seen: Sighting, body: SeenClaim, of_pod: Diagnosis) -> Waiting:
+def _claim(world: World, seen: Sighting, body: SeenClaim, pod: Waiting) -> Waiting:
     requests: dict[str, float] = {}
     for one in body.requests:
         if not one.admin and world.is_gpu(one.device_class):
             units = float(one.count if one.count is not None else 1)
             requests[one.device_class] = requests.get(one.device_class, 0.0) + units
-    why = of_pod
+    why = of_pod = pod.diagnosis
     if of_pod.cause is not Cause.CLAIM:
         asks = f"Asks for {amounts(sorted(requests.items()))}"
         text = f"{asks}; its pod waits: {of_pod.explanation}"
@@ -239,8 +258,8 @@ def _claim(world: World, seen: Sighting, body: SeenClaim, of_pod: Diagnosis) -> 
         uid=seen.uid,
         namespace=seen.namespace,
         name=seen.name,
-        owner_kind="Pod" if body.pod else seen.kind.short,
-        owner=body.pod or seen.name,
+        owner_kind=pod.owner_kind,
+        owner=pod.owner,
         since=body.created,
         requests=requests,
         counts=_NOTHING,

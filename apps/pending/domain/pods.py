@@ -1,6 +1,6 @@
 """Pods that wait: which of the possible reasons holds for each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from apps.clusters.domain.sightings import Placement, SeenPod, Sighting
@@ -14,7 +14,7 @@ from apps.pending.domain.state import Waiting
 from apps.pending.domain.steps import together
 from apps.pending.domain.unplaced import Placer, preempting
 from apps.pending.domain.wording import listed
-from apps.pending.domain.world import World
+from apps.pending.domain.world import Owner, World
 
 GATED = "scheduling-gated"
 NO_SCHEDULER = "no scheduler"
@@ -37,16 +37,19 @@ class Pods:
         placer: Placer,
         claims: Claims,
         queued: Iterable[tuple[Queued, Diagnosis]],
+        flavors: Mapping[str, Mapping[str, str]],
         gangs: Iterable[tuple[Gang, Diagnosis]],
     ) -> None:
         self._world = world
         self._placer = placer
         self._claims = claims
-        self._queued: dict[tuple[str, str, str], Diagnosis] = {}
+        self._queued: dict[Owner, Diagnosis] = {}
+        self._flavors: dict[Owner, Mapping[str, str]] = {}
         for one, why in queued:
             namespace, body = one.seen.namespace, one.body
-            self._queued[namespace, "", one.seen.name] = why
-            self._queued[namespace, body.owner_kind, body.owner] = why
+            for key in ((namespace, "", one.seen.name), (namespace, body.owner_kind, body.owner)):
+                self._queued[key] = why
+                self._flavors[key] = flavors[one.seen.uid]
         self._gangs = {seen.uid: why for gang, why in gangs for seen, _ in gang.pods}
 
     def waiting(self) -> list[Waiting]:
@@ -77,7 +80,7 @@ class Pods:
             share=1.0 if requests else 0.0,
             bound=pod.bound if bound else None,
             node=pod.node,
-            node_selector=selector(pod.placement),
+            node_selector={**self._flavor_labels(seen, pod), **selector(pod.placement)},
             queue=pod.queue,
             priority=pod.priority,
             again=not bound and self._world.preempted_at(pod) is not None,
@@ -109,14 +112,22 @@ class Pods:
             return told.message
         return self._world.failed_scheduling(seen)
 
+    def _workload_of(self, seen: Sighting, pod: SeenPod) -> Owner | None:
+        """Return by what the Workload is found that holds a pod back; None where none does."""
+        if not any(gate.startswith(_KUEUE) for gate in pod.gates):
+            return None
+        keys = [(seen.namespace, "", pod.group)] if pod.group else []
+        keys.append((seen.namespace, pod.owner_kind, pod.owner))
+        return next((key for key in keys if key in self._queued), None)
+
+    def _flavor_labels(self, seen: Sighting, pod: SeenPod) -> Mapping[str, str]:
+        key = self._workload_of(seen, pod)
+        return {} if key is None else self._flavors[key]
+
     def _gated(self, seen: Sighting, pod: SeenPod, message: str) -> Diagnosis:
-        if any(gate.startswith(_KUEUE) for gate in pod.gates):
-            keys = [(seen.namespace, pod.owner_kind, pod.owner)]
-            keys += [(seen.namespace, "", pod.group)] if pod.group else []
-            for key in reversed(keys):
-                if key in self._queued:
-                    why = self._queued[key]
-                    return replace(why, message=why.message or message)
+        if (key := self._workload_of(seen, pod)) is not None:
+            why = self._queued[key]
+            return replace(why, message=why.message or message)
         who = [f"{gate}: {_REMOVERS[gate]}" for gate in pod.gates if gate in _REMOVERS]
         group = f" Its group {pod.group} has no Workload yet." if pod.group and who else ""
         steps = [

@@ -1,4 +1,4 @@
-"""Jobs of which some pods hold GPUs for nothing while the others cannot start."""
+"""Jobs whose pods must run together, of which some hold GPUs while others cannot start."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from apps.pending.selectors.context import Context
 from apps.pending.selectors.now import waiting_at
 from apps.pending.selectors.rows import PartialGang, PendingFilters
 from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+from apps.pending.selectors.together import run_together
 from apps.pending.selectors.utilization import used_of
 from apps.usage.models import TierHour
 from apps.usage.selectors import remembered
@@ -35,6 +36,7 @@ class _Rest:
     """The pods of a job that wait while others hold."""
 
     pods: int
+    holding: int
     gpu_equivalents: float
     since: datetime
     tier: str
@@ -47,11 +49,12 @@ def partial_gangs(
     filters: PendingFilters = EVERYTHING_WAITING,
     context: Context | None = None,
 ) -> list[PartialGang]:
-    """Return jobs that hold GPUs at `at` while pods of theirs wait, most held for nothing first.
+    """Return jobs that hold GPUs at `at` while pods wait that they need, most GPU-hours lost first.
 
-    Of teams that the reader sees, and of the 200 jobs that wait longest. Whether holders idle is
+    Only of work whose pods must run together, see `run_together`. Of teams that the reader sees,
+    and of the 200 jobs that wait longest. Whether holders idle is
     read from the last 24 hours of facts since the first of the others waits; who is busy does not
-    wait for them. Eleven queries at most, eight with a context, and one where nothing waits.
+    wait for them. Thirteen queries at most, ten with a context, and one where nothing waits.
     """
     scope = Scope(at, filters, visibility, context)
     pending = waiting_at(at).filter(
@@ -66,6 +69,7 @@ def partial_gangs(
     there = Q(ended_at__isnull=True) | Q(ended_at__gt=at)
     pods = Pod.objects.filter(there, workload_id__in=list(first), created_at__lte=at)
     rests = _rests(pods.exclude(workload__kind=CLAIM_KIND), at) if first else {}
+    rests = _partial(rests, pods) if rests else {}
     if not rests:
         return []
     found = find_partial_gangs(
@@ -93,10 +97,18 @@ def _rests(pods: QuerySet[Pod], at: datetime) -> dict[int, _Rest]:
         )
     )
     return {
-        job: _Rest(waiting, missing, since, tier or UNDETERMINED)
+        job: _Rest(waiting, holding, missing, since, tier or UNDETERMINED)
         for job, waiting, missing, since, holding, tier in sums
         if waiting and holding
     }
+
+
+def _partial(rests: Mapping[int, _Rest], pods: QuerySet[Pod]) -> dict[int, _Rest]:
+    """Return those of work that lacks pods which it must have at the same time. Two queries."""
+    waiting = pods.filter(workload_id__in=list(rests), bound_at__isnull=True)
+    holding = {job: rest.holding for job, rest in rests.items()}
+    found = run_together(holding, waiting.order_by().values("uid"))
+    return {job: rest for job, rest in rests.items() if job in found}
 
 
 def _holders(pods: QuerySet[Pod], rests: Mapping[int, _Rest], at: datetime) -> Iterator[Holder]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Min, Q, QuerySet, Sum
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
@@ -30,6 +30,8 @@ from apps.usage.selectors import CursorRefused, cursors
 _KIND = "pending"
 _HELD_BY = ", held by "
 _SUMMED = (Counts.PENDING.value, Counts.SUPPRESSED.value, Counts.STARTING.value)
+_COVERED = ("Workload", "PodGroup", "ResourceClaim")
+"""Kinds whose pods count all that these do not count themselves."""
 COLUMNS = (
     *("pk", "cluster_id", "cluster__name", "workload__namespace_id", "kind", "name", "uid"),
     *("workload__namespace__name", "workload__kind", "workload__name", "tier__name", "resource"),
@@ -44,6 +46,20 @@ def waiting_at(at: datetime) -> QuerySet[Episode]:
     return Episode.objects.filter(Q(until__isnull=True) | Q(until__gt=at), since__lte=at)
 
 
+def one_line_each(at: datetime, filters: PendingFilters) -> Q:
+    """Return the condition of being a line of its own: pod, Workload and controller are one.
+
+    What counts nothing of the GPUs it asks for is told with what counts them: the Workload, the
+    PodGroup or the claim with its pods, a controller with what pends of it. Who asks for a kind
+    gets all of that kind.
+    """
+    if filters.kind:
+        return Q()
+    counted = waiting_at(at).filter(workload_id=OuterRef("workload_id"), counts__in=_SUMMED)
+    told = Q(kind__in=_COVERED) | Q(Exists(counted))
+    return ~Q(told, counts=Counts.NOTHING.value, gpu_equivalents__gt=0)
+
+
 def pending_now(
     at: datetime,
     *,
@@ -56,12 +72,12 @@ def pending_now(
 ) -> Page[PendingRow]:
     """Return what waits at `at`, what has waited longest first, or what asks for most.
 
-    Only of teams that the reader sees. Causes are as last seen. Five queries at most, one
+    One row for a pod, its Workload and its controller, see `one_line_each`. Only of teams that the reader sees. Causes are as last seen. Five queries at most, one
     with a context that knows how fresh it is. Raises CursorRefused.
     """
     scope = Scope(at, filters, visibility, context)
     kind = f"{_KIND}-{order.value}"
-    rows = waiting_at(at).filter(scope.condition())
+    rows = waiting_at(at).filter(scope.condition(), one_line_each(at, filters))
     if cursor is not None:
         rows = rows.filter(_after(kind, cursor, order))
     first = "since" if order is Order.LONGEST else "-gpu_equivalents"
@@ -176,15 +192,15 @@ def pending_sums(
 ) -> list[PendingSum]:
     """Return GPU-equivalents that wait, are suppressed or start at `at`, the most first.
 
-    GPU sums of all teams, which everybody may see; namespaces only of teams that the reader
-    sees. What counts as nothing is left out. Four queries at most, one with a context. Raises
+    By cause or namespace of teams that the reader sees: as many things as `pending_now` lists.
+    By tier, team or cluster the GPU sums of all teams, which everybody may see. Four queries at most, one with a context. Raises
     ValueError for `by` day.
     """
     if by not in _GROUPS:
         raise ValueError(f"what waits at a moment cannot be summed by {by}")
     scope = Scope(at, filters, visibility, context)
-    details = by is By.NAMESPACE or bool(filters.namespace)
-    rows = waiting_at(at).filter(scope.condition(details=details), counts__in=_SUMMED)
+    details = by in (By.CAUSE, By.NAMESPACE) or bool(filters.namespace)
+    rows = waiting_at(at).filter(scope.condition(details=details), one_line_each(at, filters))
     column = _GROUPS[by]
     sums = rows.order_by().values(column, "counts")
     found = sums.annotate(gpus=Sum("counted"), things=Count("pk"), oldest=Min("since"))

@@ -242,7 +242,7 @@ class InFrontTeam:
 
 @dataclass(frozen=True, slots=True)
 class PartialGang:
-    """A job of which some pods hold GPUs while others wait; see docs/definitions.md.
+    """A job that needs all its pods and has some of them on GPUs; see docs/definitions.md.
 
     `holding` and `waiting` count pods, `since` is when the first of those that wait now began
     to. `held` is in nano-GPU-hours: what was held for nothing since then. `utilization` is that

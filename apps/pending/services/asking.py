@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from apps.clusters.domain.kube_objects import main_resource
 from apps.clusters.domain.places import Place, Places
 from apps.clusters.domain.sightings import SeenNode, Sighting
-from apps.clusters.domain.tiers import UNMATCHED, tier_before_binding
+from apps.clusters.domain.tiers import UNDETERMINED, UNMATCHED, tier_before_binding
 from apps.clusters.models import Tier
 from apps.clusters.services.tier_history import TierHistory
 from apps.pending.domain.state import Waiting
@@ -29,6 +29,10 @@ class Weights:
         self._rules = catalog.at(now)
         self._places = Places([_place(one.body) for one in nodes if isinstance(one.body, SeenNode)])
         self._tiers = dict(Tier.objects.order_by("pk").values_list("name", "pk"))
+
+    def is_open(self, asked: Asked) -> bool:
+        """Say whether the request of a pod alone leaves open which tier it is for."""
+        return asked.tier_id is not None and asked.tier_id == self._tiers.get(UNDETERMINED)
 
     def asked(self, waiting: Waiting) -> Asked:
         """Return what it asks for before any node holds it: as it weighs where it could come to."""

@@ -111,20 +111,21 @@ def is_as_kept(thing: Thing, looked: Looked) -> bool:
     if row.until is not None and thing.pod is None and waiting is None:
         return True
     if thing.is_pod:
-        return _is_pod_as_kept(thing, row)
+        return _is_pod_as_kept(thing, row, looked.weights)
     return waiting is not None and _shows(row, waiting, looked.weights.asked(waiting))
 
 
-def _is_pod_as_kept(thing: Thing, row: Episode) -> bool:
+def _is_pod_as_kept(thing: Thing, row: Episode, weights: Weights) -> bool:
     pod, waiting = thing.pod, thing.waiting
     if pod is None:
         return False
     bound, until, outcome = pod_times(_life(thing))
     known = (row.bound_at, row.until, row.outcome)
     same = known == (_moment(bound), _moment(until), "" if outcome is None else outcome.value)
-    if not same or row.tier_id != pod.tier_id or row.gpu_equivalents != pod.gpu_equivalents:
+    asked = _asked_by(pod, waiting, weights)
+    if not same or (row.tier_id, row.gpu_equivalents) != (asked.tier_id, asked.gpu_equivalents):
         return False
-    return waiting is None or row.until is not None or _shows(row, waiting, _asked_by(pod))
+    return waiting is None or row.until is not None or _shows(row, waiting, asked)
 
 
 def _shows(row: Episode, waiting: Waiting, asked: Asked) -> bool:
@@ -205,18 +206,23 @@ def _thing_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | 
 
 
 def _asked(thing: Thing, looked: Looked) -> Asked | None:
+    waiting = thing.waiting
     if thing.pod is not None:
-        return _asked_by(thing.pod)
-    if thing.waiting is not None:
-        return looked.weights.asked(thing.waiting)
+        return _asked_by(thing.pod, waiting, looked.weights)
+    if waiting is not None:
+        return looked.weights.asked(waiting)
     row = thing.row
     if row is None or not looked.certain:
         return None
     return Asked(row.tier_id, row.resource, row.units, row.gpu_equivalents)
 
 
-def _asked_by(pod: LedgerPod) -> Asked:
-    return Asked(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
+def _asked_by(pod: LedgerPod, waiting: Waiting | None, weights: Weights) -> Asked:
+    """Return what a pod asks for: by its own spec, else by the flavor of what holds it back."""
+    own = Asked(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
+    if waiting is None or pod.bound is not None or not weights.is_open(own):
+        return own
+    return weights.asked(waiting)
 
 
 def _created(thing: Thing) -> float:

@@ -40,7 +40,7 @@ class Asked:
         return [pair for pair in self.query if pair[0] not in keys]
 
     def filters(self, reading: Reading, *, every: bool = False) -> PendingFilters:
-        """Return the filters of a selector; `every` cause and kind where the sums are asked."""
+        """Return the filters of a selector; of `every` cause where the sums are asked."""
         own = reading.filters
         return PendingFilters(
             cluster=own.cluster,
@@ -48,7 +48,7 @@ class Asked:
             tier=own.tier,
             namespace=own.namespace,
             cause=() if every else self.causes,
-            kind=() if every else self.kinds,
+            kind=self.kinds,
         )
 
 

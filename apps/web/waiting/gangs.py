@@ -1,4 +1,4 @@
-"""Jobs that hold GPUs for nothing, because the rest of their pods cannot start."""
+"""Partially admitted jobs: some pods hold GPUs and idle, because the others cannot start."""
 
 from collections.abc import Sequence
 
@@ -20,23 +20,23 @@ _COLUMNS = (
     Column("waiting_gpu_equivalents", "Missing", Format.NUMBER, "GPUs"),
     Column("cause", "Cause"),
     Column("since", "Since", Format.TIME),
-    Column("held_gpu_hours", "For nothing", Format.GPU_HOURS, "GPU-h", "held since then"),
-    Column("utilization_ratio", "Utilization", Format.RATIO, "%", "of the holders since then"),
+    Column("held_gpu_hours", "GPU-hours lost", Format.GPU_HOURS, "GPU-h", "held since the others pend"),
+    Column("utilization_ratio", "Utilization", Format.RATIO, "%", "of the pods that hold, since the others pend"),
 )
 
 
 def gangs_table(gangs: Sequence[PartialGang], reading: Reading) -> Table:
-    """Return a line per job, the most held for nothing first."""
+    """Return a line per job, the most GPU-hours lost first."""
     return Table(
         id="gangs",
-        title="Jobs that hold GPUs for nothing",
+        title="Partially admitted jobs",
         columns=_COLUMNS,
         rows=[_line(one, reading) for one in gangs],
         zone=reading.choice.zone,
-        empty="No job holds GPUs while the rest of its pods wait.",
+        empty="No job holds GPUs while pods that it needs are pending.",
         note=(
-            "Some of their pods have GPUs and idle, because the others cannot start. Queue such "
-            "jobs as a whole, with Kueue or a PodGroup."
+            "Their pods must run together: some hold GPUs and idle, the others are pending. Admit "
+            "such jobs as a whole, with Kueue or a PodGroup."
         ),
     )
 
