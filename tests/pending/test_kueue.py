@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from apps.clusters.domain.sightings import (
     Condition,
@@ -25,6 +27,7 @@ from apps.pending.domain.diagnosis import Action, Suggestion
 from apps.pending.domain.look import look
 from apps.pending.domain.queue_room import queues_of
 from apps.pending.domain.state import ClusterState
+from tests.pending.bound import in_turn
 from tests.pending.worlds import AT, GPU, holder, node, only, pod, seen, world
 
 WAITING = Condition("QuotaReserved", "False", "WaitingForQuota", "insufficient unused quota")
@@ -487,7 +490,8 @@ def test_those_in_front_that_the_raised_quota_lets_in_are_counted_too() -> None:
     found = texts(queue("cq", 4, 4), small, large, workload("w", 4), flavor(), *there)
     # Of four more the first would take two, and with them two of the four on the node.
     assert found == [
-        "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 4 to 10.",
+        "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 4 to 10:"
+        " +6 admits all 2 pending.",
         "Also needed: free 2 nvidia.com/gpu on a.",
     ]
 
@@ -571,6 +575,100 @@ def test_to_free_quota_is_no_way_out_for_what_must_change_itself(
     there = [queue("cq", 16, 12), flavor(), *TWO_POOLS, asking_for({"pool": pool})]
     found = only(world(local(), *there, workload("w", gpus)), "w").diagnosis.suggestions
     assert [one.action for one in found] == [action, Action.RAISE_QUEUE_QUOTA]
+
+
+A10 = {"nvidia.com/gpu.product": "NVIDIA-A10"}
+SHARED = {"nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"}
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "name"),
+    [
+        pytest.param(
+            [flavor("a10", node_labels=A10), node("a", labels=A10)],
+            "Add the flavor a10 to the ClusterQueue cq: its flavors are for other GPUs.",
+            "a10",
+            id="there is one",
+        ),
+        pytest.param(
+            [],
+            "Create a ResourceFlavor for nvidia.com/gpu.product=NVIDIA-A10, add it to the"
+            " ClusterQueue cq: its flavors are for other GPUs.",
+            "",
+            id="there is none",
+        ),
+    ],
+)
+def test_who_asks_for_whole_gpus_is_not_told_to_take_shares(
+    more: list[Sighting], text: str, name: str
+) -> None:
+    there = [queue("cq", 16), flavor(node_labels=SHARED), node("t4", labels=SHARED), *more]
+    state = world(local(), *there, workload("w", 2), asking_for(A10))
+    (step,) = only(state, "w").diagnosis.suggestions
+    assert (step.text, step.change) == (text, {"cluster_queue": "cq", "flavor": name})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="the only flavor of its queue"),
+        pytest.param(
+            {"pod_sets": (PodSet("main", 1, {GPU: 2.0}, {GPU: "h100"}),)}, id="the one it has"
+        ),
+    ],
+)
+def test_workload_and_pod_are_for_the_nodes_of_the_flavor(more: dict[str, Any]) -> None:
+    quotas = (FlavorQuota("a100", GPU, 4),) if more else ()
+    gated = pod("p", 2, gates=("kueue.x-k8s.io/admission",), select={"zone": "x"}, queue="main")
+    there = [
+        local(),
+        queue("cq", 8, more=quotas),
+        flavor(),
+        flavor("a100", node_labels={"pool": "a"}),
+    ]
+    owned = workload("w", 2, owner_kind="Pod", owner="p", **more)
+    found = look(world(*there, gated, owned))
+    assert {one.kind: one.node_selector for one in found} == {
+        "Pod": {**POOL, "zone": "x"},
+        "Workload": {**POOL, "zone": "x"},
+    }
+
+
+def test_the_fix_of_a_queue_is_one_for_all_that_pend_in_it() -> None:
+    four = [workload(f"w{n}", 1, created=AT - 900 + n) for n in range(4)]
+    there = [local(), queue("cq", 8, 8), flavor(), node("a", 8, labels=POOL), *four]
+    told = {one.diagnosis.suggestions[0].text for one in look(world(*there))}
+    assert told == {
+        "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 8 to 12:"
+        " +4 admits all 4 pending."
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 3)), min_size=1, max_size=5),
+    nominal=st.integers(0, 16),
+    used=st.integers(0, 16),
+    strict=st.booleans(),
+    nodes=st.lists(st.sampled_from([4, 8]), min_size=1, max_size=4),
+)
+def test_a_raised_queue_asks_for_no_more_quota_when_it_is_looked_at_again(
+    sizes: list[tuple[int, int]], nominal: int, used: int, strict: bool, nodes: list[int]
+) -> None:
+    there = [
+        *(workload(f"w{n}", g, count=c, created=AT - 900 + n) for n, (g, c) in enumerate(sizes)),
+        *(node(f"n{n}", size, labels=POOL) for n, size in enumerate(nodes)),
+        *(local(), flavor()),
+        queue("cq", nominal, used, strategy="StrictFIFO" if strict else "BestEffortFIFO"),
+    ]
+    state = world(*there)
+    for one in look(state):
+        group = in_turn(one.diagnosis.suggestions)[0]
+        raising = [step for step in group if step.action is Action.RAISE_QUEUE_QUOTA]
+        if not raising or any(step.action is Action.REQUEST for step in group):
+            continue
+        again = only(raised(raising[0], state), one.name).diagnosis.suggestions
+        assert Action.RAISE_QUEUE_QUOTA not in {step.action for step in in_turn(again)[0]}
 
 
 def test_a_label_that_the_flavor_has_nothing_to_say_of_is_no_contradiction() -> None:

@@ -21,7 +21,7 @@ from apps.clusters.domain.sightings import (
     SeenPod,
     SeenWorkload,
 )
-from apps.clusters.models import Cluster, Pod, Sighting, WatchSpan, Workload
+from apps.clusters.models import Cluster, Pod, Sighting, Tier, WatchSpan, Workload
 from apps.pending import tasks
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.state import ClusterState, Waiting
@@ -125,6 +125,19 @@ def test_a_change_of_cause_begins_a_spell_when_the_object_changed(world: World) 
         (21.0, None, "pending", "quota"),
     ]
     assert (episode.cause, episode.message) == ("quota", "second")
+
+
+def test_a_gated_pod_is_of_the_tier_that_the_flavor_of_its_workload_tells(world: World) -> None:
+    make_tier("shared", position=1, model="T4")
+    world.pod(tier=Tier.objects.get(name="undetermined"))
+    labels = {"nvidia.com/gpu.product": "T4", "nvidia.com/gpu.replicas": "4"}
+    there = SeenNode(labels=labels, allocatable={GPU: 8.0})
+    see(world.cluster, Kind.NODE, "t4", there, at=NOW, namespace="")
+    for _ in range(2):
+        world.look(waiting_since(world, node_selector={"nvidia.com/gpu.product": "T4"}))
+        row = Episode.objects.get()
+        assert row.tier is not None
+        assert (row.tier.name, row.gpu_equivalents, row.counted) == ("shared", 0.25, 0.25)
 
 
 def test_a_look_that_finds_the_same_writes_no_episode(world: World) -> None:

@@ -203,6 +203,44 @@ def test_what_would_do_as_well_comes_after(
     assert_enough(waiting, state)
 
 
+A10 = {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.memory": "23028"}
+T4 = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}
+T4_SHARED = {
+    "nvidia.com/gpu.product": "Tesla-T4-SHARED",
+    "nvidia.com/gpu.replicas": "4",
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+}
+
+
+@pytest.mark.parametrize(
+    ("mine", "there", "told"),
+    [
+        pytest.param(A10, T4_SHARED, False, id="replicas are no GPUs"),
+        pytest.param(A10, T4, False, id="less memory"),
+        pytest.param(A10, {"nvidia.com/gpu.product": "A100-MIG-1g.5gb"}, False, id="slices"),
+        pytest.param(T4, A10, True, id="larger"),
+        pytest.param(T4_SHARED, T4_SHARED, True, id="shared as before"),
+        pytest.param(T4_SHARED, A10, True, id="a whole GPU instead of a share"),
+    ],
+)
+def test_nobody_is_told_to_take_less_gpu_than_they_ask_for(
+    mine: dict[str, str], there: dict[str, str], told: bool
+) -> None:
+    full = node("a", 8, 8, labels={**mine, "pool": "mine"})
+    waiting = pod("p", 2, NO_NODE, select={"pool": "mine"})
+    state = world(waiting, full, node("b", 8, labels={**there, "pool": "other"}))
+    found = only(state).diagnosis.suggestions
+    assert any(step.action is Action.SELECT for step in found) is told
+    assert_enough(waiting, state)
+
+
+def test_no_shared_gpu_stands_for_a_model_that_no_node_has() -> None:
+    waiting = pod("p", 2, NO_NODE, select={"nvidia.com/gpu.product": "NVIDIA-A10"})
+    state = world(waiting, node("b", 8, labels=T4_SHARED))
+    assert [one.action for one in only(state).diagnosis.suggestions] == [Action.ADD_NODE]
+    assert_enough(waiting, state)
+
+
 def test_two_obstacles_are_both_named() -> None:
     waiting = pod("p", 2, NO_NODE, select=H100)
     state = world(waiting, node("a", 8, 7, labels=H100, taints=(LLM,)))

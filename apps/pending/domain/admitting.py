@@ -1,15 +1,24 @@
 """What lets a Kueue Workload in and gives its pods a place: to ask for less, quota, nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from apps.pending.domain.diagnosis import Action, Suggestion
 from apps.pending.domain.fits import EPSILON
-from apps.pending.domain.flavor_nodes import FlavorNodes, Shape
+from apps.pending.domain.flavor_nodes import FlavorNodes, Shape, Workload
 from apps.pending.domain.queue_room import Queues, Room
 from apps.pending.domain.queued import NEAR, Queued, total
 from apps.pending.domain.steps import together
 from apps.pending.domain.wording import amount, number
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A quota that is too small, by how much, and how many Workloads that much more admits."""
+
+    room: Room
+    short: float
+    of: int = 1
 
 
 class Admitting:
@@ -19,6 +28,7 @@ class Admitting:
         self.queues = queues
         self._nodes = nodes
         self._is_gpu = is_gpu
+        self._lines: dict[tuple[str, str, str, bool], tuple[float, int]] = {}
 
     def suggestions(self, one: Queued, *, in_line: bool) -> list[Suggestion]:
         """Suggest what admits it and gives its pods a place: to ask for less, quota, nodes."""
@@ -28,6 +38,8 @@ class Admitting:
         flavor = next(iter(flavors.values()), "")
         if not flavor or not self._nodes.known(flavor):
             return self._raise(one, wanted, chosen, in_line=in_line)
+        if self._nodes.unlike((one.seen, one.body), flavor):
+            return [self._nodes.missing_flavor((one.seen, one.body), one.cluster_queue)]
         first = self._nodes.agree((one.seen, one.body), flavor)
         shapes = self._nodes.shapes((one.seen, one.body), flavor, agreeing=True)
         last = []
@@ -47,7 +59,7 @@ class Admitting:
             before = [self._nodes.admitted(w, flavor) for w in one.checked]
             before += [self._nodes.shapes(w, flavor) for w in one.ahead]
             last = self._nodes.make_room((one.seen, one.body), shapes, before)
-        raised = [_raise_nominal(one.cluster_queue, *need) for need in quota]
+        raised = [_raise_nominal(one.cluster_queue, need) for need in quota]
         # To free quota is no other way where the Workload itself must change.
         instead = self._instead(one, quota) if not first else []
         return together([*first, *raised, *last]) + instead
@@ -97,13 +109,13 @@ class Admitting:
         if not self._is_gpu(room.resource):
             return True, True
         agrees = not self._nodes.contradicted((one.seen, one.body), room.flavor)
-        return self._holds(one, room), agrees
+        return self._holds((one.seen, one.body), room), agrees
 
-    def _holds(self, one: Queued, room: Room) -> bool:
+    def _holds(self, one: Workload, room: Room) -> bool:
         """Say whether the nodes of a flavor could hold a Workload; not known counts as yes."""
         if not self._nodes.known(room.flavor):
             return True
-        return self._nodes.could_hold(self._nodes.shapes((one.seen, one.body), room.flavor))
+        return self._nodes.could_hold(self._nodes.shapes(one, room.flavor))
 
     def _needed(
         self,
@@ -112,8 +124,11 @@ class Admitting:
         chosen: Mapping[str, Room],
         *,
         in_line: bool,
-    ) -> list[tuple[Room, float]]:
-        """Return the quotas that are too small and by how much, with those in front let in."""
+    ) -> list[Need]:
+        """Return the quotas that are too small and by how much, with those in front let in.
+
+        It is one change for the whole queue: what lets in all that pend there and have a place.
+        """
         needed = []
         own = total(one.body)
         for resource, room in chosen.items():
@@ -125,8 +140,27 @@ class Admitting:
                 ahead = [total(body).get(resource, 0.0) for _, body in one.ahead]
                 short = _short_of(units, room.free, ahead)
             if short > EPSILON:
-                needed.append((room, short))
+                as_asked = units == own.get(resource)
+                asked, of = self._of_line(one, room, in_line=in_line) if as_asked else (0.0, 1)
+                every = asked - room.free
+                more = every >= short - EPSILON
+                needed.append(Need(room, every, of) if more else Need(room, short))
         return needed
+
+    def _of_line(self, one: Queued, room: Room, *, in_line: bool) -> tuple[float, int]:
+        """Return what the Workloads of a queue ask for that a flavor has nodes for; how many.
+
+        Nothing where its nodes could not hold all of them. In a strict queue nobody is left out.
+        """
+        key = (one.cluster_queue, room.flavor, room.resource, in_line)
+        if key not in self._lines:
+            line = [w for w in one.line if in_line or self._holds(w, room)]
+            asked = [total(body).get(room.resource, 0.0) for _, body in line]
+            most = self._nodes.offered(room.flavor, room.resource)
+            units = sum(asked)
+            enough = most is None or units <= most + EPSILON
+            self._lines[key] = (units, sum(1 for u in asked if u > 0)) if enough else (0.0, 1)
+        return self._lines[key]
 
     def _raise(
         self,
@@ -138,16 +172,16 @@ class Admitting:
     ) -> list[Suggestion]:
         """Suggest the quotas to raise, of each resource in the flavor that lacks least."""
         needed = self._needed(one, wanted, chosen, in_line=in_line)
-        steps = together([_raise_nominal(one.cluster_queue, *need) for need in needed])
+        steps = together([_raise_nominal(one.cluster_queue, need) for need in needed])
         steps += self._instead(one, needed)
         if not steps:
             text = "Wait: its queue has room, Kueue will look at it again."
             steps.append(Suggestion(Action.WAIT, text, {"what": "admission"}))
         return steps
 
-    def _instead(self, one: Queued, needed: list[tuple[Room, float]]) -> list[Suggestion]:
-        alone = len(needed) == 1 and needed[0][1] <= needed[0][0].most + EPSILON
-        return self._free(one, *needed[0]) if alone else []
+    def _instead(self, one: Queued, needed: list[Need]) -> list[Suggestion]:
+        alone = len(needed) == 1 and needed[0].short <= needed[0].room.most + EPSILON
+        return self._free(one, needed[0].room, needed[0].short) if alone else []
 
     def _free(self, one: Queued, room: Room, short: float) -> list[Suggestion]:
         """Suggest what others are to give back: the queue itself where its own limit is in the way.
@@ -202,11 +236,12 @@ def _give_back(queue: str, room: Room, units: float, where: str) -> Suggestion:
     return Suggestion(Action.FREE, text, change)
 
 
-def _raise_nominal(queue: str, room: Room, short: float) -> Suggestion:
-    to = room.nominal + short
+def _raise_nominal(queue: str, need: Need) -> Suggestion:
+    room, to = need.room, need.room.nominal + need.short
+    every = f": +{number(need.short)} admits all {need.of} pending" if need.of > 1 else ""
     text = (
         f"Raise the nominal quota of {queue} for {room.resource} in flavor {room.flavor}"
-        f" from {number(room.nominal)} to {number(to)}."
+        f" from {number(room.nominal)} to {number(to)}{every}."
     )
     change = {
         "cluster_queue": queue,

@@ -33,7 +33,8 @@ class Action(StrEnum):
     wait: what (as preemption, start, binding), on?
     look_at_node: nodes, reason
     add_node: resource, amount (on one node), count? (nodes, 1 where it is not there)
-    create_flavor: cluster_queue, flavor ; allow_namespace: cluster_queue, namespace
+    create_flavor: cluster_queue, flavor (empty: one is still to be made)
+    allow_namespace: cluster_queue, namespace
     activate: namespace, name (a Kueue Workload) ; unsuspend: kind, namespace, name
     specify: keys (requests or limits that a quota asks every pod to state)
 

@@ -6,6 +6,7 @@ amount) is looked up once for all nodes: thousands of pods share them.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from apps.clusters.domain.sightings import (
     Expression,
@@ -15,9 +16,12 @@ from apps.clusters.domain.sightings import (
     Taint,
     Toleration,
 )
+from apps.clusters.domain.tiers import PRODUCT_LABEL, is_shared, unit_weight
 from apps.pending.domain.wording import listed
 
 EPSILON = 1e-9
+_MEMORY_LABEL = "nvidia.com/gpu.memory"
+_SHARED_PRODUCT = "-SHARED"
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 _SICK_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _LEAVING_TAINTS = (
@@ -64,6 +68,14 @@ class Levels:
         return next(bits(self._masks[level] & mask)) if level < len(self._masks) else None
 
 
+class Gpu(NamedTuple):
+    """What one unit of a resource is on a node: part of a card, memory in MiB (0: unknown)."""
+
+    weight: float
+    memory: float
+    shared: bool
+
+
 class Nodes:
     """The nodes of a cluster, asked which of them fit."""
 
@@ -80,6 +92,7 @@ class Nodes:
         self._expressions: dict[Expression, int] = {}
         self._tolerated: dict[tuple[Toleration, ...], int] = {}
         self._sums: dict[tuple[int, str], float] = {}
+        self._gpus: dict[str, dict[Gpu, int]] = {}
         self._open = self._where(lambda node: not node.unschedulable)
 
     def __len__(self) -> int:
@@ -139,6 +152,16 @@ class Nodes:
         for resource, amount in requests.items():
             mask &= self._levels(resource, self._free, free).at_least(amount)
         return mask
+
+    def by_gpu(self, resource: str) -> Mapping[Gpu, int]:
+        """Return the nodes that offer a resource by what one unit of it is there."""
+        if resource not in self._gpus:
+            found: dict[Gpu, int] = {}
+            for at in bits(self.offering({resource: 2 * EPSILON})):
+                one = gpu_of(resource, self.seen[at].labels)
+                found[one] = found.get(one, 0) | 1 << at
+            self._gpus[resource] = found
+        return self._gpus[resource]
 
     def most_free(self, mask: int, resource: str) -> int | None:
         """Return the node of the mask with most of a resource free."""
@@ -222,6 +245,17 @@ class Nodes:
         for mask in masks:
             found |= mask
         return found
+
+
+def gpu_of(resource: str, labels: Mapping[str, str]) -> Gpu:
+    """Return what one unit of a resource is on a node with these labels."""
+    memory = labels.get(_MEMORY_LABEL, "")
+    product = labels.get(PRODUCT_LABEL, "")
+    return Gpu(
+        unit_weight(resource, labels),
+        float(memory) if memory.isdecimal() else 0.0,
+        is_shared(resource, labels) or product.endswith(_SHARED_PRODUCT),
+    )
 
 
 def bits(mask: int) -> Iterator[int]:

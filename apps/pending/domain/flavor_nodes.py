@@ -11,6 +11,7 @@ from apps.clusters.domain.sightings import (
     SeenWorkload,
     Sighting,
 )
+from apps.pending.domain.alike import alike
 from apps.pending.domain.diagnosis import Action, Suggestion
 from apps.pending.domain.fits import EPSILON, bits, free, offered
 from apps.pending.domain.steps import ALSO, free_some
@@ -114,6 +115,29 @@ class FlavorNodes:
         change = {"remove": remove, "add": add, "nodes": nodes.names_of(mask, _MOST_NODES)}
         return [Suggestion(Action.SELECT, text, change)]
 
+    def unlike(self, one: Workload, flavor: str) -> bool:
+        """Say whether a flavor's nodes are none that a Workload asks for, and have other GPUs."""
+        if not self.contradicted(one, flavor):
+            return False
+        nodes, asked = self._world.nodes, self._asked(one)
+        mask = nodes.selected(Placement(node_selector=self._flavors[flavor].node_labels))
+        gpus = {r for part in one[1].pod_sets for r in self._world.gpus(part.requests)}
+        return bool(mask) and not all(mask & alike(nodes, r, asked) for r in gpus)
+
+    def missing_flavor(self, one: Workload, queue: str) -> Suggestion:
+        """Return that a queue lacks a flavor of the GPUs that a Workload asks for."""
+        asked = [name for name in sorted(self._flavors) if not self.contradicted(one, name)]
+        fitting = [name for name in asked if self.could_hold(self.shapes(one, name))]
+        labels = listed([f"{k}={v}" for k, v in self._asked(one).node_selector.items()])
+        flavor = fitting[0] if fitting else ""
+        made = (
+            f"Add the flavor {flavor}"
+            if flavor
+            else f"Create a ResourceFlavor for {labels}, add it"
+        )
+        text = f"{made} to the ClusterQueue {queue}: its flavors are for other GPUs."
+        return Suggestion(Action.CREATE_FLAVOR, text, {"cluster_queue": queue, "flavor": flavor})
+
     def could_hold(self, shapes: Sequence[Shape]) -> bool:
         """Say whether all these pods had a place if nobody else were on the nodes."""
         key = tuple((one.count, key_of(one.requests, one.placement)) for one in shapes)
@@ -133,6 +157,14 @@ class FlavorNodes:
             else:
                 most = middle - 1
         return float(least)
+
+    def offered(self, flavor: str, resource: str) -> float | None:
+        """Return how much of a resource all nodes of a flavor have; None where it is not known."""
+        if not self.known(flavor):
+            return None
+        nodes = self._world.nodes
+        mask = nodes.selected(Placement(node_selector=self._flavors[flavor].node_labels))
+        return sum(offered(nodes.seen[at], resource) for at in bits(mask))
 
     def lacking(self, shape: Shape) -> int:
         """Return how many of these pods had no place even if the nodes were empty."""

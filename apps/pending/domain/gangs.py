@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from apps.pending.domain.history import amount
 
-
 GANG_KINDS = frozenset(
     {
         *("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob"),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from apps.pending.domain.alike import alike
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
 from apps.pending.domain.fits import (
@@ -232,7 +233,7 @@ def _candidates(found: Fit, cause: Cause) -> list[int]:
             almost(found) & found.tolerated & found.open & found.offering & found.room
         ],
     }
-    return [
+    masks = [
         found.could,
         *by_cause.get(cause, []),
         wished,
@@ -244,6 +245,16 @@ def _candidates(found: Fit, cause: Cause) -> list[int]:
         found.gpu_offering,
         found.selected & some,
     ]
+    good = found.selected | _alike(found)
+    return [mask & good for mask in masks]
+
+
+def _alike(found: Fit) -> int:
+    """Return the nodes that a pod may be told to choose instead of those it asks for."""
+    nodes = found.nodes.every
+    for resource in found.wish.gpus:
+        nodes &= alike(found.nodes, resource, found.wish.placement)
+    return nodes
 
 
 def _alternatives(found: Fit) -> list[Suggestion]:
@@ -256,7 +267,7 @@ def _alternatives(found: Fit) -> list[Suggestion]:
         steps += _bear_one(found, tainted)
     if cordoned := wished & found.tolerated & ~found.open:
         steps.append(uncordon(nodes.names_of(cordoned, _NAMED)))
-    elsewhere = found.room & found.tolerated & found.open & ~found.selected
+    elsewhere = found.room & found.tolerated & found.open & ~found.selected & _alike(found)
     at = nodes.most_free(elsewhere, _asked(found.wish)[0][0])
     if at is not None and not found.now:
         steps += steps_on(nodes, at, found.wish, {})

@@ -1,7 +1,7 @@
 """Workloads of Kueue that wait: in which order, since when, and for how much."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from apps.clusters.domain.sightings import Condition, SeenWorkload, Sighting
 
@@ -18,6 +18,7 @@ class Queued:
     `of_gpus` says whether the queue gives GPUs. `ahead` are those in front of it, of the first
     few of a queue alone: further back, what it takes is too far off to be told exactly. `checked`
     have left the line with their quota, which the queue counts as used, and have no pods yet.
+    `line` are all that stand in it.
     """
 
     seen: Sighting
@@ -29,6 +30,7 @@ class Queued:
     of_gpus: bool = False
     ahead: Sequence[tuple[Sighting, SeenWorkload]] = ()
     checked: Sequence[tuple[Sighting, SeenWorkload]] = ()
+    line: Sequence[tuple[Sighting, SeenWorkload]] = ()
 
 
 def waits(body: SeenWorkload) -> bool:
@@ -87,7 +89,7 @@ def lined_up(queue: str, waiting: list[tuple[Sighting, SeenWorkload]]) -> list[Q
             sums[resource] = sums.get(resource, 0.0) + units
         ahead = tuple(line[:place]) if place < NEAR else ()
         one = Queued(seen, body, queue, place, length, dict(sums), ahead=ahead, checked=checked)
-        found.append(one)
+        found.append(replace(one, line=line))
         place += 1
     return found
 

@@ -1,9 +1,9 @@
 """Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
 
 from apps.pending.selectors.context import Context
-from apps.pending.selectors.episodes import episode, episodes_of, find_waiting
+from apps.pending.selectors.episodes import episodes_of, find_waiting
 from apps.pending.selectors.evictions import eviction_sums, evictions
-from apps.pending.selectors.freshness import freshness, looks
+from apps.pending.selectors.freshness import freshness, look_rows
 from apps.pending.selectors.gangs import partial_gangs
 from apps.pending.selectors.history import pending_history
 from apps.pending.selectors.in_front import in_front
@@ -53,14 +53,13 @@ __all__ = [
     "TypicalWait",
     "WaitSums",
     "causes_of",
-    "episode",
     "episodes_of",
     "eviction_sums",
     "evictions",
     "find_waiting",
     "freshness",
     "in_front",
-    "looks",
+    "look_rows",
     "partial_gangs",
     "pending_history",
     "pending_now",

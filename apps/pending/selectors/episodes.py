@@ -32,11 +32,6 @@ def episodes_of(
     return _episodes(Q(cluster__name=cluster, uid=uid), at, visibility, context)
 
 
-def episode(pk: int, *, at: datetime, visibility: Visibility) -> EpisodeRow | None:
-    """Return one episode by its id; None where there is none that the reader sees."""
-    return next(iter(_episodes(Q(pk=pk), at, visibility)), None)
-
-
 def find_waiting(
     namespace: str, name: str, *, at: datetime, visibility: Visibility, cluster: str = ""
 ) -> list[EpisodeRow]:

@@ -115,11 +115,3 @@ def look_rows(known: Mapping[int, Freshness], *, visibility: Visibility) -> list
         for one in known.values()
         if one.tried
     ]
-
-
-def looks(at: datetime, *, visibility: Visibility) -> list[LookRow]:
-    """Return how fresh waiting is of every active cluster that was looked at, by name. One query.
-
-    `error` is empty but for who sees how the portal runs.
-    """
-    return look_rows(freshness(at), visibility=visibility)

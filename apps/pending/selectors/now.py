@@ -72,7 +72,8 @@ def pending_now(
 ) -> Page[PendingRow]:
     """Return what waits at `at`, what has waited longest first, or what asks for most.
 
-    One row for a pod, its Workload and its controller, see `one_line_each`. Only of teams that the reader sees. Causes are as last seen. Five queries at most, one
+    One row for a pod, its Workload and its controller, see `one_line_each`. Only of teams that
+    the reader sees. Causes are as last seen. Five queries at most, one
     with a context that knows how fresh it is. Raises CursorRefused.
     """
     scope = Scope(at, filters, visibility, context)
@@ -193,8 +194,8 @@ def pending_sums(
     """Return GPU-equivalents that wait, are suppressed or start at `at`, the most first.
 
     By cause or namespace of teams that the reader sees: as many things as `pending_now` lists.
-    By tier, team or cluster the GPU sums of all teams, which everybody may see. Four queries at most, one with a context. Raises
-    ValueError for `by` day.
+    By tier, team or cluster the GPU sums of all teams, which everybody may see. Four queries at
+    most, one with a context. Raises ValueError for `by` day.
     """
     if by not in _GROUPS:
         raise ValueError(f"what waits at a moment cannot be summed by {by}")

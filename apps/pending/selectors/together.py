@@ -46,7 +46,9 @@ def run_together(holding: Mapping[int, int], waiting: Any) -> set[int]:
     """
     columns = ("pk", "namespace__cluster_id", "namespace__name", "kind", "name")
     rows = Workload.objects.filter(pk__in=list(holding)).order_by("pk")
-    jobs: dict[Controller, int] = {(c, n, k, w): pk for pk, c, n, k, w in rows.values_list(*columns)}
+    jobs: dict[Controller, int] = {
+        (c, n, k, w): pk for pk, c, n, k, w in rows.values_list(*columns)
+    }
     spaces = {namespace for _, namespace, _, _ in jobs}
     seen = [one for one in _seen(spaces, waiting) if one.cluster in {job[0] for job in jobs}]
     groups = {(s.cluster, s.namespace, s.name): s.min_member or 0 for s in seen if _is_group(s)}

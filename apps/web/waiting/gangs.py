@@ -20,8 +20,16 @@ _COLUMNS = (
     Column("waiting_gpu_equivalents", "Missing", Format.NUMBER, "GPUs"),
     Column("cause", "Cause"),
     Column("since", "Since", Format.TIME),
-    Column("held_gpu_hours", "GPU-hours lost", Format.GPU_HOURS, "GPU-h", "held since the others pend"),
-    Column("utilization_ratio", "Utilization", Format.RATIO, "%", "of the pods that hold, since the others pend"),
+    Column(
+        "held_gpu_hours", "GPU-hours lost", Format.GPU_HOURS, "GPU-h", "held since the others pend"
+    ),
+    Column(
+        "utilization_ratio",
+        "Utilization",
+        Format.RATIO,
+        "%",
+        "of the pods that hold, since the others pend",
+    ),
 )
 
 
