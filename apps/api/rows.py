@@ -4,7 +4,7 @@ The fields are what the OpenAPI document says. Rows of usage and pods are built 
 instead of field by field: a page of 500 rows has 10,000 values.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rest_framework import serializers
@@ -57,6 +57,11 @@ _NO_CAPACITY = (
     "only some teams."
 )
 _UTILIZATION = "busy / (allocated − unmeasured − not_running)"
+_EFFECTIVE = (
+    "(busy + pending demand at the activity of its own kind) / (allocated + pending demand). Null "
+    "by the hour, by workload, node, GPU model or capacity type, and while the pending history of "
+    "the window is incomplete"
+)
 _COVERAGE = "1 − unmeasured / (allocated − not_running)"
 
 
@@ -104,6 +109,7 @@ class UsageSerializer(HeldSerializer):
     stranded_gpu_hours = _hours("Part of unallocated.", null=True)
     unattributed_gpu_hours = _hours("Activity that no pod explains; beside the ledger.", null=True)
     allocation_ratio = _ratio("allocated / capacity")
+    effective_utilization_ratio = _ratio(_EFFECTIVE)
 
 
 class PodSerializer(HeldSerializer):
@@ -215,15 +221,18 @@ class CollectionSerializer(serializers.Serializer[CollectionRow]):
 # ---------------------------------------------------------------- records
 
 
-def usage_records(rows: Iterable[UsageRow]) -> list[Record]:
-    """Return what UsageSerializer describes; rows of a period follow each other."""
+def usage_records(rows: Iterable[UsageRow], effective: Sequence[float | None]) -> list[Record]:
+    """Return what UsageSerializer describes; rows of a period follow each other.
+
+    `effective` are their effective utilizations, in the same order.
+    """
     records: list[Record] = []
     period: object = None  # known by identity: the hour that autumn repeats equals itself
     text: str | None = None
-    for row in rows:
+    for row, ratio in zip(rows, effective, strict=True):
         if row.period is not None and row.period is not period:
             period, text = row.period, row.period.isoformat()
-        records.append({"period": text, **row.groups, **ledger_record(row.amounts)})
+        records.append({"period": text, **row.groups, **ledger_record(row.amounts, ratio)})
     return records
 
 

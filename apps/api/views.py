@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from django.http import Http404
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.permissions import AllowAny
@@ -23,10 +24,11 @@ from apps.api.portal import PortalView, paging, visibility_in, window_in
 from apps.api.renderers import ProblemOrJSONRenderer
 from apps.api.windows import open_window
 from apps.clusters import selectors as clusters
+from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.columns import flat, ledger_record
-from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.domain.columns import Record, flat, ledger_record
+from apps.usage.domain.rows import Grouping, Interval, UsageRow
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
@@ -50,26 +52,29 @@ class UsageView(PortalView):
         zone = clusters.report().zone
         window = window_in(query, zone)
         group_by = [Grouping(name) for name in query.get("group_by", ())]
+        asked: dict[str, Any] = {
+            "interval": Interval(query.get("interval", "day")),
+            "group_by": group_by,
+            "filters": filters_of(query),
+            "zone": zone,
+        }
         page_at = partial(
-            usage.usage_page,
-            window,
-            interval=Interval(query.get("interval", "day")),
-            group_by=group_by,
-            filters=filters_of(query),
-            visibility=visibility_in(request),
-            zone=zone,
-            strict=True,
+            usage.usage_page, window, visibility=visibility_in(request), strict=True, **asked
         )
+
+        def records(found: Sequence[UsageRow]) -> list[Record]:
+            ratios = pending.effective_ratios(found, window=window, now=timezone.now(), **asked)
+            return rows.usage_records(found, ratios)
+
         if query.get("format") == "csv":
             columns = ("period", *group_by, *flat(ledger_record(Amounts())))
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            parts = map(rows.usage_records, pages)
+            parts = map(records, pages)
             return files.csv_response(
                 parts, columns=columns, name="usage", window=window, zone=zone
             )
         page = page_at(**paging(query))
-        results = rows.usage_records(page.rows)
-        return page_response(request, results, page.next_cursor, window=window)
+        return page_response(request, records(page.rows), page.next_cursor, window=window)
 
 
 class PodsView(PortalView):

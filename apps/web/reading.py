@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.http import HttpRequest
 from django.utils import timezone
@@ -11,6 +11,7 @@ from django.utils import timezone
 from apps.accounts.permissions import Visibility, visibility_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window
+from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Filters, Grouping, Interval, Page, UsageRow
@@ -185,6 +186,21 @@ def axis_of(reading: Reading, freshness: Freshness) -> Axis:
         missing=charts.missing_by_period(choice.periods, lost),
         unfinished=choice.interval is Interval.DAY and reading.now < choice.last_day_end,
     )
+
+
+def effective_of(reading: Reading, *, tier: str) -> float | None:
+    """Return the effective utilization of a tier; None without facts, or where it is unknown."""
+    asked: dict[str, Any] = {"interval": Interval.TOTAL, "group_by": (Grouping.TIER,)}
+    rows = usage_of(reading, by=(Grouping.TIER,), interval=Interval.TOTAL, tier=tier)
+    ratios = pending.effective_ratios(
+        rows,
+        window=reading.window,
+        filters=of_page(reading, tier=tier),
+        zone=reading.choice.zone,
+        now=reading.now,
+        **asked,
+    )
+    return ratios[0] if ratios else None
 
 
 def held_of(reading: Reading) -> Amounts | None:

@@ -14,6 +14,7 @@ from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import hours
+from apps.usage.domain.columns import flat
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from tests.api.conftest import AFTER, FIRST, Read, client_of
 from tests.factories import Portal, make_cards, make_model
@@ -25,6 +26,7 @@ COLUMNS = [
     *("unmeasured_gpu_hours", "idle_gpu_hours", "underused_gpu_hours", "busy_gpu_hours"),
     *("burst_gpu_hours", "unattributed_gpu_hours"),
     *("allocation_ratio", "utilization_ratio", "coverage_ratio", "grades"),
+    "effective_utilization_ratio",
 ]
 
 
@@ -163,8 +165,7 @@ def test_csv_is_the_same_rows_as_json(portal: Portal, read: Read) -> None:
     results = read("usage", asked)["results"]
     assert len(rows) == len(results) == 10
     for row, result in zip(rows, results, strict=True):
-        grades = {f"grades.{name}": value for name, value in result.pop("grades").items()}
-        expected = result | grades
+        expected = flat(result)
         assert list(row) == list(expected)
         assert row == {name: "" if v is None else str(v) for name, v in expected.items()}
 
@@ -202,6 +203,6 @@ def test_a_page_takes_a_known_number_of_queries(
 ) -> None:
     make_cards(portal.clusters[0], "west-9", portal.tiers[0])
     client = client_of(portal.ada)
-    # Token, membership, report, names, days, day sums.
-    with django_assert_num_queries(6):
+    # Token, membership, report, names, days, day sums; whether the pending history is complete: 2.
+    with django_assert_num_queries(8):
         client.get("/api/v1/usage", BOTH | {"group_by": "tier", "tier": "gold"})

@@ -1,6 +1,7 @@
 """Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
 
 from apps.pending.selectors.context import Context
+from apps.pending.selectors.effective import effective_ratios
 from apps.pending.selectors.episodes import episodes_of, find_waiting
 from apps.pending.selectors.evictions import eviction_sums, evictions
 from apps.pending.selectors.freshness import freshness, look_rows
@@ -53,6 +54,7 @@ __all__ = [
     "TypicalWait",
     "WaitSums",
     "causes_of",
+    "effective_ratios",
     "episodes_of",
     "eviction_sums",
     "evictions",

@@ -34,11 +34,12 @@ LEDGER_COLUMNS = (
     "utilization_ratio",
     "coverage_ratio",
     "grades",
+    "effective_utilization_ratio",
 )
 GRADES = ("measured", "apportioned", "inferred", "unmeasured")
 
 
-def ledger_record(amounts: Amounts) -> Record:
+def ledger_record(amounts: Amounts, effective_ratio: float | None = None) -> Record:
     """Return LEDGER_COLUMNS of a row: GPU-hours, ratios 0..1; None where there is none."""
     # One literal: a page has hundreds of rows, and to merge parts takes twice as long.
     return {
@@ -58,6 +59,7 @@ def ledger_record(amounts: Amounts) -> Record:
         "utilization_ratio": amounts.utilization_ratio,
         "coverage_ratio": amounts.coverage_ratio,
         "grades": amounts.grades,
+        "effective_utilization_ratio": effective_ratio,
     }
 
 

@@ -12,6 +12,7 @@ from apps.web.reading import (
     PageRequest,
     Reading,
     axis_of,
+    effective_of,
     freshness_of,
     quality_of,
     reading_of,
@@ -42,6 +43,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     )
     card = tier_card(row, known, reading.query, now=reading.now)
     axis = axis_of(reading, freshness)
+    effective = effective_of(reading, tier=name)
     chart = charts.ledger(
         rows,
         chart_id="ledger",
@@ -57,6 +59,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         charts=[chart],
         tier=row,
         card=card,
+        effective=effective,
         comparison=comparison,
         waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
         untold=_untold(name, reading) if comparison.untold else [],

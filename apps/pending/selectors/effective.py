@@ -1,0 +1,175 @@
+"""Effective utilization of rows of the ledger: with the pending demand of their time and group."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import date, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Q
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Pod
+from apps.clusters.services.unix_seconds import UnixSeconds
+from apps.pending.domain.causes import OF_DEMAND, Counts
+from apps.pending.domain.effective import KnownActivity, Work, by_group, effective_utilization
+from apps.pending.domain.history import Stretch, Stretches, amount
+from apps.pending.models import CauseSpell, Refreshed
+from apps.pending.selectors.context import Context
+from apps.pending.selectors.known import known_until
+from apps.pending.selectors.scope import tier_condition
+from apps.usage.domain.periods import Periods
+from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
+from apps.usage.selectors import GroupingRefused, usage_rows
+
+_GROUPS = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM, Grouping.NAMESPACE)
+"""What is known of work that has no GPU yet."""
+_WORKLOADS = (*_GROUPS, Grouping.WORKLOAD)
+_DEMAND = (Counts.PENDING.value, Counts.SUPPRESSED.value)
+_COLUMNS = (
+    *("counted", "episode__cluster_id", "episode__tier__name", "episode__workload__namespace_id"),
+    *("episode__workload__kind", "episode__workload__name", "from_seconds", "to_seconds"),
+)
+
+
+def effective_ratios(
+    rows: Sequence[UsageRow],
+    *,
+    window: Window,
+    interval: Interval,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    zone: ZoneInfo,
+    now: datetime,
+) -> list[float | None]:
+    """Return the effective utilization of each row of `usage_rows`, 0..1.
+
+    None where the grouping cannot have it: pending work has no node, GPU model or capacity type,
+    and an hour is too short. None, too, where the pending history does not reach yet, and where no
+    work of the kind was measured. `rows` are those that the reader may see. At most 24 queries.
+    """
+    unknown: list[float | None] = [None] * len(rows)
+    if not rows or not _can_have(interval, group_by, filters) or not _is_known(window):
+        return unknown
+    pending = _pending(window, Periods(interval, zone), filters, now)
+    works = {work for demand in pending.values() for work in demand}
+    activity = _activity(window, works, zone)
+    names = [grouping.value for grouping in group_by]
+    grouped = {period: by_group(demand, names) for period, demand in pending.items()}
+    return [
+        effective_utilization(
+            row.amounts,
+            grouped.get(_day(row.period), {}).get(tuple(row.groups[name] for name in names), ()),
+            activity,
+        )
+        for row in rows
+    ]
+
+
+def _can_have(interval: Interval, group_by: Sequence[Grouping], filters: Filters) -> bool:
+    narrowed = filters.workload or filters.gpu_model or filters.capacity_type or filters.node
+    return interval is not Interval.HOUR and set(group_by) <= set(_GROUPS) and not narrowed
+
+
+def _is_known(window: Window) -> bool:
+    """Say whether the pending history has all pods of the window. Two queries at most."""
+    taken = dict(Refreshed.objects.order_by("pk").values_list("cluster_id", "pods_to"))
+    later = ~Q(cluster__in=list(taken))
+    for cluster, pods_to in taken.items():
+        later |= Q(cluster=cluster, pk__gt=pods_to)
+    pods = Pod.objects.filter(later, cluster__active=True, created_at__lt=window.end)
+    return not pods.exists()
+
+
+def _day(period: datetime | None) -> date:
+    return date.min if period is None else period.date()
+
+
+def _pending(
+    window: Window, periods: Periods, filters: Filters, now: datetime
+) -> dict[date, dict[Work, int]]:
+    """Return pending demand in nano-GPU-hours by period and work. Five queries."""
+    context = Context(window)
+    teams = {
+        name: {span.team_id: span.team or UNASSIGNED for span in spans}
+        for name, spans in context.spans.items()
+    }
+    stretches = {name: _stretches(window, periods, context, name) for name in context.spans}
+    known = {pk: min(now, at).timestamp() for pk, at in known_until().items()}
+    until = now.timestamp()
+    found: dict[date, dict[Work, int]] = defaultdict(lambda: defaultdict(int))
+    for counted, cluster, tier, space, kind, name, start, end in _spells(window, filters):
+        place = context.spaces[space]
+        end = known.get(cluster, until) if end is None else end
+        for stretch, seconds in stretches[place.name].parts(start, end):
+            team = teams[place.name][stretch.team_id]
+            work = Work(place.cluster, tier or UNDETERMINED, team, place.name, f"{kind}/{name}")
+            if _asked(work, filters):
+                found[stretch.day][work] += amount(counted, seconds)
+    return found
+
+
+def _spells(window: Window, filters: Filters) -> Sequence[tuple[Any, ...]]:
+    in_time = Q(end__isnull=True) | Q(end__gt=window.start)
+    rows = CauseSpell.objects.filter(
+        in_time,
+        tier_condition(filters.tier, "episode__"),
+        start__lt=window.end,
+        counts__in=_DEMAND,
+        cause__in=[cause.value for cause in OF_DEMAND],
+        episode__cluster__active=True,
+    )
+    timed = rows.annotate(from_seconds=UnixSeconds("start"), to_seconds=UnixSeconds("end"))
+    return list(timed.order_by("pk").values_list(*_COLUMNS))
+
+
+def _stretches(window: Window, periods: Periods, context: Context, namespace: str) -> Stretches:
+    """Return the window cut at the periods' edges and where the namespace changed hands."""
+    found = []
+    start = window.start
+    while start < window.end:
+        end = min(periods.after(start, 1) or window.end, window.end)
+        label = periods.label(periods.start_of(start))
+        for span in context.spans[namespace]:
+            first, last = max(start, span.start), min(end, span.end)
+            if last > first:
+                found.append(
+                    Stretch(first.timestamp(), last.timestamp(), _day(label), span.team_id)
+                )
+        start = end
+    return Stretches(found)
+
+
+def _asked(work: Work, filters: Filters) -> bool:
+    asked = (
+        (filters.cluster, work.cluster),
+        (filters.team, work.team),
+        (filters.namespace, work.namespace),
+    )
+    return all(not names or name in names for names, name in asked)
+
+
+def _activity(window: Window, works: set[Work], zone: ZoneInfo) -> KnownActivity:
+    """Return how active the kinds of pending work were in the window; nothing without works.
+
+    Over long windows that do not begin and end at midnight workloads are not kept: there a team's
+    mean stands for its work.
+    """
+    found = KnownActivity()
+    if not works:
+        return found
+    read: dict[str, Any] = {"interval": Interval.TOTAL, "visibility": EVERYTHING, "zone": zone}
+    of_works = Filters(
+        cluster=tuple(sorted({work.cluster for work in works})),
+        namespace=tuple(sorted({work.namespace for work in works})),
+    )
+    with suppress(GroupingRefused):
+        for row in usage_rows(window, group_by=_WORKLOADS, filters=of_works, **read):
+            found.add_work(Work(**row.groups), row.amounts)
+    by_team = (Grouping.TIER, Grouping.TEAM)
+    for row in usage_rows(window, group_by=by_team, filters=Filters(), **read):
+        found.add_team(row.groups["tier"], row.groups["team"], row.amounts)
+    return found
