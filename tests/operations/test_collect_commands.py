@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 
 from apps.clusters.domain.window import Window
 from apps.operations.management import outcomes
-from apps.operations.management.commands.backfill import collect_all, whole_days
+from apps.operations.management.commands.backfill import Stretch, collect_all, whole_days
 from apps.operations.management.commands.collect import parts, window_of
 from apps.usage.domain.collection import CollectionState
 from apps.usage.services import HourOutcome
@@ -142,20 +142,22 @@ def outcome(
 
 
 def test_a_failed_stretch_does_not_keep_the_rest_waiting() -> None:
-    plan = [Window.hour(at(f"2026-11-18T{hour}:00Z")) for hour in ("12", "11", "10")]
-    told: list[tuple[Window, int]] = []
+    plan = [
+        Stretch("west", Window.hour(at(f"2026-11-18T{hour}:00Z"))) for hour in ("12", "11", "10")
+    ]
+    told: list[tuple[Stretch, int]] = []
 
-    def collect(window: Window) -> list[HourOutcome]:
-        state = CollectionState.FAILED if window is plan[0] else CollectionState.COMPLETE
-        return [HourOutcome(window.start, state, "")]
+    def collect(stretch: Stretch) -> list[HourOutcome]:
+        state = CollectionState.FAILED if stretch is plan[0] else CollectionState.COMPLETE
+        return [HourOutcome(stretch.window.start, state, "")]
 
-    def tell(window: Window, ended: Sequence[HourOutcome], seconds: float) -> None:
+    def tell(stretch: Stretch, ended: Sequence[HourOutcome], seconds: float) -> None:
         assert seconds >= 0
-        told.append((window, len(ended)))
+        told.append((stretch, len(ended)))
 
     ended = collect_all(plan, collect, tell)
-    assert [one.hour for one in ended] == [window.start for window in plan]
-    assert told == [(window, 1) for window in plan]
+    assert [one.hour for one in ended] == [stretch.window.start for stretch in plan]
+    assert told == [(stretch, 1) for stretch in plan]
 
 
 def test_hours_are_counted_by_how_they_ended() -> None:

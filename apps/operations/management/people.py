@@ -1,10 +1,15 @@
 """The people who sign in to the demo."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from django.contrib.auth import get_user_model
 
 from apps.accounts.domain.roles import Role
+from apps.accounts.selectors import open_teams
+from apps.accounts.selectors import people as person_rows
+from apps.accounts.services.managing import Manager, give_place
 
 PASSWORD = "gpuportal-demo"  # noqa: S105 - printed at every start, and of use on 127.0.0.1 alone
 # Marks the accounts that the demo made; nobody can have an address there (RFC 2606).
@@ -17,11 +22,12 @@ class RealAccounts(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """`what` says in words what this sign-in shows."""
+    """`what` says in words what this sign-in shows; `team` is one they are a member of."""
 
     name: str
     role: Role
     what: str
+    team: str = ""
 
     @property
     def mail(self) -> str:
@@ -30,6 +36,7 @@ class Person:
 
 PEOPLE = (
     Person("ada", Role.VIEWER, "team lead"),
+    Person("ben", Role.VIEWER, "member of a team", team="speech"),
     Person("admin", Role.ADMIN, "platform admin"),
     Person("finn", Role.FINANCE, "finance"),
 )
@@ -48,7 +55,9 @@ def ensure_people() -> list[Person]:
     An account of one of these names that the demo did not make stays as it is, and is left out.
     Ada's teams come with the scenario's catalog, which names its leads.
     """
-    return [person for person in PEOPLE if _ensure(person)]
+    made = [person for person in PEOPLE if _ensure(person)]
+    _give_places(made)
+    return made
 
 
 def _ensure(person: Person) -> bool:
@@ -64,3 +73,15 @@ def _ensure(person: Person) -> bool:
         user.set_password(PASSWORD)
     user.save()
     return True
+
+
+def _give_places(people: Sequence[Person]) -> None:
+    """Let the demo's administrator put people on their teams, where the scenario has them."""
+    now, teams = datetime.now(UTC), set(open_teams())
+    admin = get_user_model().objects.filter(email=f"admin{_MAIL}").first()
+    rows = {row.username: row for row in person_rows(now=now)}
+    for one in people:
+        row = rows[one.name]
+        given = {place.team for place in row.places}
+        if admin is not None and one.team in teams - given:
+            give_place(Manager(admin, "demo", now), row.pk, one.team, lead=False)

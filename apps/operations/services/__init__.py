@@ -1,5 +1,6 @@
 """Writes of running the portal: loading the catalog, and what the doctor finds."""
 
+from apps.operations.services.deriving import Ran, derive_after_history, derive_after_hours
 from apps.operations.services.doctor import Diagnosis, Examined, UnknownCluster, run_doctor
 from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
 from apps.operations.services.noticing import NotGathered, gather_notices
@@ -9,7 +10,10 @@ __all__ = [
     "Diagnosis",
     "Examined",
     "NotGathered",
+    "Ran",
     "UnknownCluster",
+    "derive_after_history",
+    "derive_after_hours",
     "ensure_builtin",
     "gather_notices",
     "load_catalog",

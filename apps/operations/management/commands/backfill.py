@@ -1,13 +1,16 @@
-"""`backfill --cluster C --days N`: collect the past, newest day first; run it again to go on."""
+"""`backfill --cluster C --days N`: collect the past, newest day first; run it again to go on.
+
+What follows from the hours is computed at once, after each day: pages wait for no round of beat.
+"""
 
 import signal
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
@@ -17,6 +20,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import cluster_rows, report
 from apps.operations.management import outcomes
+from apps.operations.services import Ran, derive_after_history, derive_after_hours
 from apps.usage import services
 from apps.usage.services import HourOutcome
 
@@ -24,34 +28,42 @@ _MOST_DAYS = 4000
 _INTERRUPTED = 130
 
 
+class Stretch(NamedTuple):
+    """Hours of a cluster that are collected together: a day at most."""
+
+    cluster: str
+    window: Window
+
+
 class Tell(Protocol):
     """Told after each stretch how its hours ended and how long it took."""
 
-    def __call__(self, window: Window, ended: Sequence[HourOutcome], seconds: float) -> None: ...
+    def __call__(self, stretch: Stretch, ended: Sequence[HourOutcome], seconds: float) -> None: ...
 
 
 class Command(BaseCommand):
-    help = "Collect past days and today so far, newest day first. Complete hours are skipped."
+    help = (
+        "Collect past days and today so far, newest day first, and compute what follows from them. "
+        "Complete hours are skipped."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--cluster", required=True, help="its name in the catalog")
+        parser.add_argument(
+            "--cluster", required=True, action="append", help="its name in the catalog; repeatable"
+        )
         parser.add_argument(
             "--days", type=whole_days, required=True, help="local days before today"
         )
         parser.add_argument("--again", action="store_true", help="collect complete hours too")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        name = options["cluster"]
-        _check_cluster(name)
-        plan = services.backfill_plan(
-            name, options["days"], now=datetime.now(UTC), again=options["again"]
-        )
+        plan = _plan(dict.fromkeys(options["cluster"]), options["days"], again=options["again"])
         if not plan:
             self.stdout.write(f"Nothing to do: all hours of {options['days']} days are complete.")
             return
-        services.note_backfill(name, plan)
+        self._talks = options["verbosity"] > 1
         with _termination_as_interrupt(), self._teller(plan) as tell:
-            ended = self._collect(name, plan, tell)
+            ended = self._collect(plan, tell)
         if outcomes.failed(ended):
             raise CommandError(
                 f"{outcomes.counts(ended)}\n{outcomes.failures(ended)}\n"
@@ -59,47 +71,73 @@ class Command(BaseCommand):
             )
         self.stdout.write(outcomes.counts(ended))
 
-    def _collect(self, name: str, plan: Sequence[Window], tell: Tell) -> list[HourOutcome]:
-        def collect(window: Window) -> list[HourOutcome]:
-            return services.collect_window(name, window, now=datetime.now(UTC))
+    def _collect(self, plan: Sequence[Stretch], tell: Tell) -> list[HourOutcome]:
+        def collect(stretch: Stretch) -> list[HourOutcome]:
+            ended = services.collect_window(stretch.cluster, stretch.window, now=datetime.now(UTC))
+            self._told(derive_after_hours(_now))
+            return ended
 
         try:
-            return collect_all(plan, collect, tell)
+            ended = collect_all(plan, collect, tell)
+            self._told(derive_after_history(_now))
         except KeyboardInterrupt as stop:
             raise CommandError(
                 "Stopped. What was collected is kept; run the same again to go on.",
                 returncode=_INTERRUPTED,
             ) from stop
+        return ended
+
+    def _told(self, ran: Sequence[Ran]) -> None:
+        """Say how long each step took, when asked to talk more."""
+        if self._talks:
+            steps = (f"{one.step} {one.seconds:.1f} s" for one in ran)
+            self.stdout.write(f"    {', '.join(steps)}")
 
     @contextmanager
-    def _teller(self, plan: Sequence[Window]) -> Iterator[Tell]:
+    def _teller(self, plan: Sequence[Stretch]) -> Iterator[Tell]:
         """Draw a progress bar of hours on a terminal, else write a line for each stretch."""
         console = Console(file=sys.stderr)
         if not console.is_terminal:
             yield self._write_line
             return
         with _bar(console) as progress:
-            task = progress.add_task("starting", total=sum(map(_hours, plan)))
+            task = progress.add_task("starting", total=sum(_hours(one.window) for one in plan))
 
-            def advance(window: Window, ended: Sequence[HourOutcome], seconds: float) -> None:
-                progress.update(task, advance=len(ended), description=_day(window))
+            def advance(stretch: Stretch, ended: Sequence[HourOutcome], seconds: float) -> None:
+                progress.update(task, advance=len(ended), description=_day(stretch.window))
 
             yield advance
 
-    def _write_line(self, window: Window, ended: Sequence[HourOutcome], seconds: float) -> None:
-        self.stdout.write(f"{_day(window)}  {outcomes.counts(ended)}  ({seconds:.1f} s)")
+    def _write_line(self, stretch: Stretch, ended: Sequence[HourOutcome], seconds: float) -> None:
+        day = f"{stretch.cluster}  {_day(stretch.window)}"
+        self.stdout.write(f"{day}  {outcomes.counts(ended)}  ({seconds:.1f} s)")
         self.stdout.flush()
 
 
+def _plan(clusters: Iterable[str], days: int, *, again: bool) -> list[Stretch]:
+    """Return what is to be collected of all clusters, newest first; each hour of it is noted."""
+    found: list[Stretch] = []
+    for name in clusters:
+        _check_cluster(name)
+        plan = services.backfill_plan(name, days, now=_now(), again=again)
+        services.note_backfill(name, plan)
+        found += (Stretch(name, window) for window in plan)
+    return sorted(found, key=lambda one: one.window.start, reverse=True)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 def collect_all(
-    plan: Sequence[Window], collect: Callable[[Window], list[HourOutcome]], tell: Tell
+    plan: Sequence[Stretch], collect: Callable[[Stretch], list[HourOutcome]], tell: Tell
 ) -> list[HourOutcome]:
     """Collect every stretch in the plan's order; a failed one does not keep the rest waiting."""
     ended: list[HourOutcome] = []
-    for window in plan:
+    for stretch in plan:
         started = time.monotonic()
-        outcome = collect(window)
-        tell(window, outcome, time.monotonic() - started)
+        outcome = collect(stretch)
+        tell(stretch, outcome, time.monotonic() - started)
         ended.extend(outcome)
     return ended
 

@@ -1,0 +1,122 @@
+"""Computing what follows from collected hours: what beat's rounds do, at once.
+
+Each step asks its own room for what is due, so that nothing is done twice, in whatever order and
+by however many processes it is asked for. A step that fails is left to beat's next round.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db import InterfaceError, OperationalError
+
+from apps.changes import services as changes
+from apps.clusters.ports import SourceRejected, SourceUnavailable
+from apps.clusters.services import devices
+from apps.costs import services as costs
+from apps.costs.services import recommending
+from apps.costs.services.money_alerts import note_money_alerts
+from apps.fairness import services as fairness
+from apps.operations.services.doctor import run_doctor
+from apps.operations.services.noticing import gather_notices
+from apps.pending import services as pending
+from apps.pending.domain.look import look
+from apps.quotas import services as quotas
+from apps.usage import services as usage
+
+logger = logging.getLogger(__name__)
+
+Clock = Callable[[], datetime]
+
+_MOST_ROUNDS = 200
+"""Of a step that does a part at a time; it is far more than years of hours need."""
+_ALL_HOURS = 100_000
+
+
+class Step(NamedTuple):
+    """What one room computes, as of a time; it returns how much there was to do.
+
+    `partly` does a part of what is due and is asked again until nothing is.
+    """
+
+    name: str
+    run: Callable[[datetime], int]
+    partly: bool = False
+
+
+class Ran(NamedTuple):
+    """A step that ran: how much it did and how long it took; `done` is None where it failed."""
+
+    step: str
+    done: int | None
+    seconds: float
+
+
+def _look_at_devices(now: datetime) -> int:
+    return sum(devices.look_at_devices(pk, now) for pk in devices.active_clusters())
+
+
+def _look_at_pending(now: datetime) -> int:
+    return sum(pending.refresh(pk, now=now, look=look) for pk in devices.active_clusters())
+
+
+_OF_NOW: Sequence[Step] = (
+    Step("GPUs", _look_at_devices),
+    Step("pending workloads", _look_at_pending),
+)
+_OF_HOURS: Sequence[Step] = (
+    Step("days", lambda now: usage.roll_days(now=now)),
+    Step("costs", lambda now: costs.price_hours(now=now), partly=True),
+    Step("fairness", lambda now: fairness.compute_hours(now=now, at_most=_ALL_HOURS)),
+    Step("fairness by day", lambda now: fairness.roll_days(now=now)),
+    Step("quotas", lambda now: quotas.roll_hours(now=now), partly=True),
+    Step("pending history", lambda now: pending.roll_days(now=now)),
+)
+_OF_HISTORY: Sequence[Step] = (
+    Step("recommendations", lambda now: recommending.recommend(now=now)),
+    Step("budgets", lambda now: quotas.note_budget_alerts(now=now)),
+    Step("budgets in money", lambda now: note_money_alerts(now=now)),
+    Step("audit", lambda now: int(bool(changes.check_audit_when_due(now=now)))),
+    Step("data quality", lambda now: len(run_doctor(now).findings)),
+    Step("alerts", lambda now: gather_notices(now=now)),
+)
+
+
+def derive_after_hours(clock: Clock) -> list[Ran]:
+    """Compute what follows from the hours of a batch that was just collected."""
+    return list(run_steps((*_OF_NOW, *_OF_HOURS), clock))
+
+
+def derive_after_history(clock: Clock) -> list[Ran]:
+    """Compute all that follows from a history: its hours, and what looks at many days together."""
+    return list(run_steps((*_OF_NOW, *_OF_HOURS, *_OF_HISTORY), clock))
+
+
+def run_steps(steps: Sequence[Step], clock: Clock) -> Iterator[Ran]:
+    """Run steps one after another; one that fails keeps no other from it."""
+    for step in steps:
+        started = time.monotonic()
+        done = _done(step, clock)
+        yield Ran(step.name, done, time.monotonic() - started)
+
+
+def _done(step: Step, clock: Clock) -> int | None:
+    """Run a step until nothing is due; None where it failed, which keeps no other from running."""
+    done = 0
+    try:
+        for _ in range(_MOST_ROUNDS if step.partly else 1):
+            more = step.run(clock())
+            done += more
+            if not more:
+                break
+    except (SourceUnavailable, SourceRejected) as error:
+        logger.warning("%s: %s", step.name, error)
+        return None
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        logger.exception("%s could not be computed", step.name)
+        return None
+    return done

@@ -1,0 +1,92 @@
+"""What follows from collected hours is computed at once, and once."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.clusters.domain.window import Window
+from apps.clusters.gateways import cluster_source
+from apps.clusters.models import Cluster, Device
+from apps.clusters.services.watch import snapshot
+from apps.costs.models import RecommendationRun, TeamCostDay
+from apps.costs.services.due import due_in
+from apps.fairness.models import FairDay
+from apps.fairness.services import due_hours
+from apps.lab.catalog import catalog_yaml
+from apps.lab.scenarios.registry import load
+from apps.operations.services import derive_after_history, derive_after_hours, load_catalog
+from apps.operations.services.deriving import Step, run_steps
+from apps.pending.models import Episode
+from apps.quotas.services import due_windows
+from apps.usage.models import WorkloadDay
+from apps.usage.services import collect_window
+from tests.lab.conftest import NOW
+from tests.served_lab import served_lab
+
+pytestmark = pytest.mark.django_db
+
+DAYS = 8
+AT = datetime.fromtimestamp(NOW, UTC)
+MIDNIGHT = datetime(2026, 11, 20, 23, tzinfo=UTC)
+"""Of the report's zone."""
+
+
+def now() -> datetime:
+    return AT
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Yield a cluster that is watched, with eight days of hours and nothing beside."""
+    scenario = load("reference", now=NOW)
+    with served_lab(scenario, NOW) as url:
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=AT, dry_run=False)
+        cluster = Cluster.objects.get()
+        source = cluster_source(cluster)
+        assert source is not None
+        snapshot(cluster, source, AT)
+        source.close()
+        for back in range(DAYS):
+            end = MIDNIGHT - timedelta(days=back)
+            collect_window(cluster.name, Window(end - timedelta(days=1), end), now=AT)
+        yield cluster
+
+
+def test_nothing_that_follows_from_the_hours_waits_for_beat(cluster: Cluster) -> None:
+    derive_after_history(now)
+
+    window = Window(MIDNIGHT - timedelta(days=DAYS), MIDNIGHT)
+    assert due_in(window) == 0
+    assert due_hours(now=AT) == []
+    assert due_windows(cluster.pk) == []
+    assert WorkloadDay.objects.dates("day", "day").count() == DAYS
+    assert FairDay.objects.dates("day", "day").count() == DAYS
+    assert TeamCostDay.objects.dates("day", "day").count() == DAYS
+    assert Device.objects.count() == 32
+    assert Episode.objects.filter(until__isnull=True).exists()
+    assert RecommendationRun.objects.filter(found__gt=0).exists()
+
+
+def test_what_is_computed_already_is_not_computed_again(cluster: Cluster) -> None:
+    derive_after_hours(now)
+    again = {ran.step: ran.done for ran in derive_after_hours(now)}
+
+    names = ("days", "costs", "fairness", "fairness by day", "quotas")
+    assert [again[name] for name in names] == [0] * 5
+
+
+def test_a_step_that_fails_keeps_no_other_from_being_computed() -> None:
+    left = [3]
+
+    def broken(at: datetime) -> int:
+        raise KeyError(at)
+
+    def partly(_: datetime) -> int:
+        left[0] -= 1
+        return int(left[0] >= 0)
+
+    steps = (Step("broken", broken), Step("whole", partly), Step("partly", partly, partly=True))
+    ran = list(run_steps(steps, now))
+
+    assert [(one.step, one.done) for one in ran] == [("broken", None), ("whole", 1), ("partly", 2)]
