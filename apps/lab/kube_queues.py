@@ -1,7 +1,7 @@
 """Kueue's objects of a scenario whose pods go through queues, as of an instant.
 
-Every pod of a queue is a group of one, with a Workload as long as it is there. No queue borrows:
-the cohort is there to be seen, and each queue's borrowing limit is nothing.
+Every pod of a queue is a group of one, with a Workload as long as it is there. Few queues borrow,
+and few lend: the limits of all others in the cohort are nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,12 @@ def check_object(created: int) -> Object:
 def cluster_queue_object(queue: Queue, steps: QueueSteps, at: int) -> Object:
     found = made("ClusterQueue", queue.name, queue.created)
     found["metadata"]["resourceVersion"] = version(max(queue.created, steps.changed(at)))
-    quota = {"name": queue.resource, "nominalQuota": str(queue.nominal), "borrowingLimit": "0"}
+    quota = {
+        "name": queue.resource,
+        "nominalQuota": str(queue.nominal),
+        "borrowingLimit": str(queue.borrowing),
+        "lendingLimit": str(queue.lending),
+    }
     found["spec"] = {
         "cohortName": COHORT,
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": queue.namespace}},
@@ -74,21 +79,24 @@ def cluster_queue_object(queue: Queue, steps: QueueSteps, at: int) -> Object:
             }
         ],
     }
-    return _counted(found, queue, steps, at, "Can admit new workloads", {"borrowed": "0"})
+    return _counted(found, queue, steps, at, "Can admit new workloads", borrows=True)
 
 
 def local_queue_object(queue: Queue, steps: QueueSteps, at: int) -> Object:
     found = made("LocalQueue", queue.local, queue.created, namespace=queue.namespace)
     found["metadata"]["resourceVersion"] = version(max(queue.created, steps.changed(at)))
     found["spec"] = {"clusterQueue": queue.name, "stopPolicy": "None"}
-    return _counted(found, queue, steps, at, "Can submit new workloads to localQueue", {})
+    return _counted(found, queue, steps, at, "Can submit new workloads to localQueue")
 
 
 def _counted(
-    found: Object, queue: Queue, steps: QueueSteps, at: int, text: str, more: Mapping[str, str]
+    found: Object, queue: Queue, steps: QueueSteps, at: int, text: str, *, borrows: bool = False
 ) -> Object:
     def use(units: Steps) -> list[Object]:
-        total = {"name": queue.resource, "total": str(units.at(at)), **more}
+        count = units.at(at)
+        total = {"name": queue.resource, "total": str(count)}
+        if borrows:
+            total["borrowed"] = str(max(0, count - queue.nominal))
         return [{"name": queue.flavor, "resources": [total]}]
 
     found["status"] = {
@@ -135,7 +143,7 @@ def workload_object(pod: Pod, queue: Queue, steps: QueueSteps | None, at: int) -
     if admission.reserved <= at:
         _admitted(found, pod, admission, queue, at)
     elif admission.looked_at <= at:
-        missing = steps.reserved_units.at(at) + pod.units - queue.nominal
+        missing = steps.reserved_units.at(at) + pod.units - queue.most
         _waiting(found, pod, admission, queue, missing)
     return found
 
@@ -145,11 +153,11 @@ def _waiting(found: Object, pod: Pod, admission: Admission, queue: Queue, missin
     of = f"{queue.resource} in flavor {queue.flavor}"
     reason = "WaitingForQuota"
     text = f"insufficient unused quota for {of}, {missing} more needed"
-    if pod.units > queue.nominal:
+    if pod.units > queue.most:
         reason = "ExceedsMaxQuota"
         text = (
             f"insufficient quota for {of}, previously considered podsets requests (0) + current "
-            f"podset request ({pod.units}) > maximum capacity ({queue.nominal})"
+            f"podset request ({pod.units}) > maximum capacity ({queue.most})"
         )
     since = admission.looked_at
     set_condition(found, "QuotaReserved", true=False, at=since, reason=reason,

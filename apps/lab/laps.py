@@ -204,6 +204,10 @@ class Lap:
         """Units of one resource that the pods of a namespace ask for or hold."""
         return self._used_by_resource.get((namespace, resource), NEVER)
 
+    def claimed_of(self, namespace: str, device_class: str) -> Steps:
+        """Devices of a class that the claims of a namespace ask for, allocated or not."""
+        return self._claimed.get((namespace, device_class), NEVER)
+
     @cached_property
     def queues(self) -> Mapping[str, "QueueSteps"]:
         """What is in each ClusterQueue, by its name."""
@@ -286,6 +290,16 @@ class Lap:
             deltas[pod.namespace, pod.resource] += [
                 (pod.created, pod.units),
                 (pod.released, -pod.units),
+            ]
+        return {key: Steps.of(changes) for key, changes in deltas.items()}
+
+    @cached_property
+    def _claimed(self) -> Mapping[tuple[str, str], Steps]:
+        deltas: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        for claim in self.claims:
+            deltas[claim.namespace, claim.device_class] += [
+                (claim.created, claim.count),
+                (claim.deleted, -claim.count),
             ]
         return {key: Steps.of(changes) for key, changes in deltas.items()}
 

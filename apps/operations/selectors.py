@@ -2,18 +2,25 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
 
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
+from apps.costs.domain.recommendations.recommendation import LEAST_DAYS
+from apps.costs.models import PricedHour, RecommendationRun
+from apps.fairness.models import FairWindow
 from apps.operations.domain.findings import KINDS, SEVERITIES
 from apps.operations.models import DoctorFinding
+from apps.pending.models import Refreshed
+from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow
+from apps.usage.models import CollectionWindow, Day
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +198,97 @@ def _worst_first(row: FindingRow) -> tuple[Any, ...]:
     cost = (-(row.gpu_hours or 0.0), -(row.pods or 0))
     order = (_SEVERITY_ORDER.index(row.severity), row.group != "data")
     return (*order, *cost, row.cluster, row.code, row.subject)
+
+
+# ---------------------------------------------------------------- what is still being computed
+
+
+class Figure(StrEnum):
+    """What is computed from hours after they are collected; `HOURS` are these themselves."""
+
+    HOURS = "hours"
+    COSTS = "costs"
+    FAIRNESS = "fairness"
+    QUOTAS = "quota usage"
+    PENDING = "pending history"
+    RECOMMENDATIONS = "recommendations"
+
+
+class Computing(NamedTuple):
+    """A figure that is still being computed: `done` of its `due` hours or days have it."""
+
+    figure: Figure
+    done: int
+    due: int
+    unit: str = "h"
+
+
+_LATELY = timedelta(minutes=15)
+"""What did not follow from an hour for so long after it was collected is not being computed."""
+_SAME_HOUR = Q(hour=OuterRef("hour"))
+_SAME = _SAME_HOUR & Q(cluster=OuterRef("cluster"))
+_BY_HOUR = {
+    Figure.COSTS: Exists(PricedHour.objects.filter(_SAME)),
+    Figure.FAIRNESS: Exists(FairWindow.objects.filter(_SAME_HOUR)),
+    Figure.QUOTAS: Exists(QuotaHour.objects.filter(_SAME)),
+}
+
+
+def computing(
+    window: Window,
+    figures: Collection[Figure],
+    *,
+    clusters: Collection[str],
+    visibility: Visibility,
+    now: datetime,
+) -> list[Computing]:
+    """Return which of these figures of a window are not computed yet, and how far they are.
+
+    An empty `clusters` are all active ones. Hours that wait to be collected count as long as
+    others were tried lately. How far the portal is everybody may see, so `visibility` narrows
+    nothing. One query; one more for each of pending history and recommendations.
+    """
+    of = Q(cluster__active=True)
+    if clusters:
+        of &= Q(cluster__name__in=clusters)
+    state = _hour_counts(window, [one for one in figures if one in _BY_HOUR], of, now)
+    runs = state["tried"] is not None and state["tried"] >= now - _LATELY
+    found: list[Computing] = []
+    if runs and state["waiting"]:
+        found.append(Computing(Figure.HOURS, state["asked"] - state["waiting"], state["asked"]))
+    for figure in figures:
+        if state.get(figure.name):
+            left = state[figure.name]
+            found.append(Computing(figure, state["collected"] - left, state["collected"]))
+    if Figure.PENDING in figures and Refreshed.objects.filter(of, rolled_to=None).exists():
+        found.append(Computing(Figure.PENDING, 0, state["collected"]))
+    if Figure.RECOMMENDATIONS in figures and runs:
+        found += _recommendations(of)
+    return found
+
+
+def _hour_counts(
+    window: Window, figures: Collection[Figure], of: Q, now: datetime
+) -> dict[str, Any]:
+    with_facts = Q(collected_at__isnull=False)
+    lately = with_facts & Q(collected_at__gte=now - _LATELY)
+    return (
+        CollectionWindow.objects.filter(of, hour__gte=window.start, hour__lt=window.end)
+        .order_by()
+        .aggregate(
+            asked=Count("pk"),
+            waiting=Count("pk", filter=Q(state=CollectionState.WAITING.value)),
+            collected=Count("pk", filter=with_facts),
+            tried=Max("attempted_at"),
+            **{one.name: Count("pk", filter=lately & ~Q(_BY_HOUR[one])) for one in figures},
+        )
+    )
+
+
+def _recommendations(of: Q) -> list[Computing]:
+    """Return how many of the days that recommendations need are there, until there are some."""
+    if RecommendationRun.objects.filter(of).exists():
+        return []
+    days = Day.objects.filter(of).values("day").distinct().count()
+    least = round(LEAST_DAYS)
+    return [Computing(Figure.RECOMMENDATIONS, min(days, least), least, unit="days")]

@@ -18,6 +18,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from apps.accounts.selectors import saved_views
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.web.charts import Chart
+from apps.web.computing import computing_of
 from apps.web.downloads import csv_response
 from apps.web.links import path_of
 from apps.web.ordering import arranged
@@ -112,6 +113,7 @@ def respond(
         "path": path_of(request),
         # Asked for by the templates that show them.
         "saved_views": lambda: saved_views(request.user),
+        "computing": lambda: computing_of(reading, room),
         "csv_query": urlencode(kept(request, drop=PLACE_KEYS)),
     }
     fragment = request.htmx and not request.htmx.history_restore_request

@@ -151,6 +151,23 @@ def test_a_quota_without_the_prefix_is_counted_by_nobody(campus: Scenario) -> No
     assert "games-dev" not in quotas
 
 
+def test_a_quota_counts_the_devices_that_claims_ask_for(campus: Scenario) -> None:
+    key = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+    status = next(
+        q["status"]
+        for q in items(campus, "/api/v1/resourcequotas")
+        if q["metadata"]["namespace"] == "climate"
+    )
+    asked = [
+        claim["spec"]["devices"]["requests"]
+        for claim in items(campus, f"{DRA}/resourceclaims")
+        if claim["metadata"]["namespace"] == "climate"
+    ]
+
+    assert int(status["hard"][key]) == 12
+    assert int(status["used"][key]) == sum(r["exactly"]["count"] for (r,) in asked) > 0
+
+
 def test_claims_hold_devices_that_slices_offer(campus: Scenario) -> None:
     offered = {
         (s["spec"]["pool"]["name"], device["name"])

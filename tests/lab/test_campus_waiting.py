@@ -180,7 +180,10 @@ def test_a_queue_counts_what_the_pods_of_its_team_hold_and_wait_for(
         assert float(use["total"]) == held[key]
         held_back = status["reservingWorkloads"] - status["admittedWorkloads"]
         assert status["pendingWorkloads"] + held_back == gated[key]
-        assert float(use["total"]) <= float(reserved["total"]) <= float(quota["nominalQuota"])
+        most = float(quota["nominalQuota"]) + float(quota["borrowingLimit"])
+        assert float(use["total"]) <= float(reserved["total"]) <= most
+        beyond = max(0.0, float(use["total"]) - float(quota["nominalQuota"]))
+        assert float(use["borrowed"]) == beyond
         assert spec["cohortName"] == "campus"
 
 
@@ -207,7 +210,8 @@ def test_a_workload_tells_exactly_what_its_queue_is_short_of(campus: Scenario, a
         resource, asked = of_gpu(pod["spec"])
         flavor = queue["status"]["flavorsReservation"][0]
         (quota,) = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
-        missing = float(flavor["resources"][0]["total"]) + asked - float(quota["nominalQuota"])
+        most = float(quota["nominalQuota"]) + float(quota["borrowingLimit"])
+        missing = float(flavor["resources"][0]["total"]) + asked - most
         assert missing > 0
         assert why["message"] == (
             f"couldn't assign flavors to pod set main: insufficient unused quota for {resource} "
@@ -219,7 +223,7 @@ def test_a_workload_tells_exactly_what_its_queue_is_short_of(campus: Scenario, a
 def test_nobody_who_is_first_in_line_waits_while_there_is_quota(campus: Scenario) -> None:
     lap = campus.lap_at(NOW)
     assert lap is not None
-    nominal = {queue.name: queue.nominal for queue in campus.queues}
+    most = {queue.name: queue.most for queue in campus.queues}
     pods: dict[str, list[Pod]] = defaultdict(list)
     for pod in lap.pods:
         if pod.admission is not None and pod.admission.queue:
@@ -227,12 +231,26 @@ def test_nobody_who_is_first_in_line_waits_while_there_is_quota(campus: Scenario
 
     for name, mine in pods.items():
         units = lap.queues[name].reserved_units
-        assert max(units.values) <= nominal[name], name
+        assert max(units.values) <= most[name], name
         for pod in mine:
             assert pod.admission is not None
             looked, until = pod.admission.looked_at, min(pod.admission.reserved, pod.released)
             for at in (looked, *units.between(looked, until - 1)) if looked < until else ():
-                assert units.at(at) + pod.units > nominal[name], (name, pod.name, at)
+                assert units.at(at) + pod.units > most[name], (name, pod.name, at)
+
+
+def test_what_a_queue_borrows_another_lends(campus: Scenario) -> None:
+    lap = campus.lap_at(NOW)
+    assert lap is not None
+    borrower = next(queue for queue in campus.queues if queue.borrowing)
+    lenders = [q for q in campus.queues if q.lending and q.flavor == borrower.flavor]
+    used = lap.queues[borrower.name].used_units
+
+    assert max(used.values) == borrower.most
+    assert sum(queue.lending for queue in lenders) >= borrower.borrowing
+    for queue in lenders:
+        reserved = lap.queues[queue.name].reserved_units
+        assert max(reserved.values) <= queue.nominal - queue.lending
 
 
 @pytest.mark.parametrize("plural", ["pods", "workloads", "clusterqueues", "localqueues"])

@@ -1,6 +1,6 @@
 """The ground of the course: its nodes, and the objects that stay from cycle to cycle."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from apps.lab import identity, kube_claims
@@ -223,15 +223,22 @@ def cluster_queue(name: str, flavor: str, nominal: int, more: Object | None = No
     }
 
 
+_VOLCANO: Mapping[str, Object] = {
+    "default": {},
+    "climate": {"capability": {GPU: "8"}, "deserved": {GPU: "4"}},
+}
+"""Limits of the queues by name."""
+
+
 def _volcano() -> Iterator[tuple[str, Object]]:
-    for name in ("default", "climate"):
+    for name, limits in _VOLCANO.items():
         yield (
             "queues",
             {
                 "kind": "Queue",
                 "apiVersion": "scheduling.volcano.sh/v1beta1",
                 "metadata": {"name": name},
-                "spec": {"weight": 1, "reclaimable": True},
+                "spec": {"weight": 1, "reclaimable": True, **limits},
                 "status": {"state": "Open"},
             },
         )

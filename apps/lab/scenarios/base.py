@@ -68,6 +68,8 @@ class Rate:
 
 _REQUESTS = "requests."
 GPU_KEY = f"{_REQUESTS}{GPU}"
+DEVICES = ".deviceclass.resource.k8s.io/devices"
+"""Ends the key that limits how many devices of a class the claims of a namespace ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,18 @@ class Quota:
         if key.startswith(_REQUESTS):
             resource = key.removeprefix(_REQUESTS)
             yield "used", lap.used_of(self.namespace, resource) if lap else NEVER
+        if key.endswith(DEVICES):
+            device_class = key.removesuffix(DEVICES)
+            yield "used", lap.claimed_of(self.namespace, device_class) if lap else NEVER
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A ClusterQueue and the LocalQueue that leads to it from the namespace of a team.
 
-    `nominal` is the team's share of a resource on the nodes of a flavor. In a `strict` one nobody
-    is passed over.
+    `nominal` is the team's share of a resource on the nodes of a flavor; beyond it the queue may
+    have as much as `borrowing` of what others of the cohort lend, each at most its `lending`. In a
+    `strict` one nobody is passed over.
     """
 
     name: str
@@ -108,6 +114,13 @@ class Queue:
     nominal: int
     created: int
     strict: bool = False
+    borrowing: int = 0
+    lending: int = 0
+
+    @property
+    def most(self) -> int:
+        """What it can have at most."""
+        return self.nominal + self.borrowing
 
 
 def hard_key(namespace: str, key: str) -> str:

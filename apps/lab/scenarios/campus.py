@@ -30,7 +30,7 @@ from apps.lab.fleet import (
 from apps.lab.kube_objects import node_object
 from apps.lab.laps import Lap, Steps
 from apps.lab.machines import H100
-from apps.lab.scenarios.base import Namespace, Quota, Scenario, Team, hard_key
+from apps.lab.scenarios.base import DEVICES, Namespace, Quota, Scenario, Team, hard_key
 from apps.lab.scenarios.campus_apps import LIMITS, Apps
 from apps.lab.scenarios.campus_demand import Draws, demand
 from apps.lab.scenarios.campus_pods import PodMaker, User
@@ -195,6 +195,8 @@ class Campus(Scenario):
         limits: dict[str, dict[str, int]] = {}
         for pool in self._pools:
             if pool.device_class:
+                for user in self._users[pool.tag]:
+                    limits.setdefault(user.namespace, {})[f"{pool.device_class}{DEVICES}"] = 12
                 continue
             key = f"requests.{pool.resource}"
             for user in self._users[pool.tag]:

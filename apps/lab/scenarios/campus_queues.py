@@ -13,27 +13,34 @@ from apps.lab import identity
 from apps.lab.fleet import FOREVER, Admission
 from apps.lab.scenarios.base import Queue
 from apps.lab.scenarios.campus_demand import Draws
-from apps.lab.scenarios.campus_pools import POOL, Pool
+from apps.lab.scenarios.campus_pools import POOL, WHOLE, Pool
 from apps.lab.scenarios.campus_room import Room
 from apps.lab.scenarios.packing import Draft
 from apps.lab.scheduler.kueue import GATE
 
 CLAIM_GATE = "campus.example/claims"
 """What holds back pods that ask by claim: Kueue does not count their devices here."""
+_LENDERS = {("medicine", WHOLE): 2}
+"""What queues lend that never come near their own quota."""
+_BORROWERS = {("vision", WHOLE): 2}
+"""The part of a share that is borrowed. It is always there: lenders never want it back."""
 
 
 def queue_of(draws: Draws, pool: Pool, number: int, team: str, namespace: str, at: int) -> Queue:
     """Return the queue of a team in a pool, made at `at`."""
+    borrowed = _BORROWERS.get((team, pool.tag), 0)
     return Queue(
         name=f"{team}-{pool.tag}",
         local=pool.tag,
         namespace=namespace,
         flavor=pool.group,
         resource=pool.resource,
-        nominal=draws.share(pool, number),
+        nominal=draws.share(pool, number) - borrowed,
         created=at,
         # Where all ask for one unit nobody can be passed over.
         strict=pool.largest > 1,
+        borrowing=borrowed,
+        lending=_LENDERS.get((team, pool.tag), 0),
     )
 
 
@@ -54,7 +61,7 @@ def admissions(
         for draft in drafts:
             yield Admission(CLAIM_GATE, _checked(draft, draft.created, room))
         return
-    line = _Line(queue.nominal)
+    line = _Line(queue.most)
     line.play(drafts)
     uids = _uids(drafts, seed)
     for draft in drafts:

@@ -1,6 +1,11 @@
 """Writes of running the portal: loading the catalog, and what the doctor finds."""
 
-from apps.operations.services.deriving import Ran, derive_after_history, derive_after_hours
+from apps.operations.services.deriving import (
+    Ran,
+    derive_after_history,
+    derive_after_hours,
+    derive_now,
+)
 from apps.operations.services.doctor import Diagnosis, Examined, UnknownCluster, run_doctor
 from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
 from apps.operations.services.noticing import NotGathered, gather_notices
@@ -14,6 +19,7 @@ __all__ = [
     "UnknownCluster",
     "derive_after_history",
     "derive_after_hours",
+    "derive_now",
     "ensure_builtin",
     "gather_notices",
     "load_catalog",

@@ -63,8 +63,8 @@ def _look_at_pending(now: datetime) -> int:
 
 
 _OF_NOW: Sequence[Step] = (
-    Step("GPUs", _look_at_devices),
     Step("pending workloads", _look_at_pending),
+    Step("GPUs", _look_at_devices),
 )
 _OF_HOURS: Sequence[Step] = (
     Step("days", lambda now: usage.roll_days(now=now)),
@@ -72,6 +72,7 @@ _OF_HOURS: Sequence[Step] = (
     Step("fairness", lambda now: fairness.compute_hours(now=now, at_most=_ALL_HOURS)),
     Step("fairness by day", lambda now: fairness.roll_days(now=now)),
     Step("quotas", lambda now: quotas.roll_hours(now=now), partly=True),
+    Step("pending workloads", _look_at_pending),
     Step("pending history", lambda now: pending.roll_days(now=now)),
 )
 _OF_HISTORY: Sequence[Step] = (
@@ -84,9 +85,14 @@ _OF_HISTORY: Sequence[Step] = (
 )
 
 
+def derive_now(clock: Clock) -> list[Ran]:
+    """Look at what is there now, for which no hour need be collected."""
+    return list(run_steps(_OF_NOW, clock))
+
+
 def derive_after_hours(clock: Clock) -> list[Ran]:
     """Compute what follows from the hours of a batch that was just collected."""
-    return list(run_steps((*_OF_NOW, *_OF_HOURS), clock))
+    return list(run_steps(_OF_HOURS, clock))
 
 
 def derive_after_history(clock: Clock) -> list[Ran]:

@@ -20,7 +20,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import cluster_rows, report
 from apps.operations.management import outcomes
-from apps.operations.services import Ran, derive_after_history, derive_after_hours
+from apps.operations.services import Ran, derive_after_history, derive_after_hours, derive_now
 from apps.usage import services
 from apps.usage.services import HourOutcome
 
@@ -78,6 +78,7 @@ class Command(BaseCommand):
             return ended
 
         try:
+            self._told(derive_now(_now))
             ended = collect_all(plan, collect, tell)
             self._told(derive_after_history(_now))
         except KeyboardInterrupt as stop:
