@@ -6,7 +6,6 @@ Written by hand rather than by a YAML library: the lab needs none, and the text 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from apps.lab.device_metrics import CLUSTER
 from apps.lab.fleet import GPU
 from apps.lab.machines import PRODUCT
 from apps.lab.scenarios.base import Owned, Rate, Scenario, Team, Tier
@@ -28,7 +27,7 @@ _TIERS = (
 def catalog_yaml(scenario: Scenario, *, url: str) -> str:
     """Return the catalog of the lab served at `url`."""
     tiers = scenario.tiers or _TIERS
-    lines = [*_cluster(url), "tiers:"]
+    lines = [*_clusters(scenario, url), "tiers:"]
     for tier in tiers:
         lines += _tier(tier)
     lines.append("teams:")
@@ -45,14 +44,24 @@ def catalog_yaml(scenario: Scenario, *, url: str) -> str:
     )
 
 
-def _cluster(url: str) -> Iterator[str]:
+def _clusters(scenario: Scenario, url: str) -> Iterator[str]:
     yield "clusters:"
-    yield f"  - name: {CLUSTER}"
+    for name in (scenario.cluster, *(other.cluster for other in scenario.others)):
+        yield from _cluster(name, url)
+        if name == scenario.cluster:
+            # The lab asks nobody for an account: the same address watches and writes.
+            yield from _kubernetes(url)
+
+
+def _cluster(name: str, url: str) -> Iterator[str]:
+    yield f"  - name: {name}"
     yield "    prometheus:"
     yield f"      url: {_text(url)}"
-    yield f"      matchers: {{cluster: {CLUSTER}}}"
+    yield f"      matchers: {{cluster: {name}}}"
     yield f"      scrape_interval_seconds: {SCRAPE_MS // 1000}"
-    # The lab asks nobody for an account: the same address watches and writes.
+
+
+def _kubernetes(url: str) -> Iterator[str]:
     yield f"    kubernetes: {{api_server: {_text(url)}, writer: {{api_server: {_text(url)}}}}}"
 
 
@@ -91,7 +100,7 @@ def _team(team: Team) -> Iterator[str]:
 def _prices(prices: Mapping[str, str], rates: Sequence[Rate]) -> Iterator[str]:
     yield "prices:"
     for rate in (*(Rate(model, "on-demand", price) for model, price in prices.items()), *rates):
-        yield f"  - gpu_model: {rate.model}"
+        yield f"  - gpu_model: {_text(rate.model) if ' ' in rate.model else rate.model}"
         yield f"    capacity_type: {rate.capacity_type}"
         if rate.owned is None:
             yield f'    per_gpu_hour: "{rate.per_gpu_hour}"'

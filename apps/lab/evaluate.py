@@ -141,9 +141,12 @@ def _matched(selector: Selector, times: Times, length_ms: int, signals: Signals)
     def wanted(labels: Mapping[str, str]) -> bool:
         return all(m.matches(labels[m.label]) for m in early)
 
+    def of(cluster: str) -> bool:
+        return all(m.matches(cluster) for m in by_label if m.label == "cluster")
+
     low = times.first_ms - length_ms
     names = matching_metrics(selector, signals)
-    return signals.select(names, match, low, times.last_ms, wanted=wanted)
+    return signals.select(names, match, low, times.last_ms, wanted=wanted, of=of)
 
 
 def _ranges(

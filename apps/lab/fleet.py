@@ -12,6 +12,7 @@ from enum import StrEnum
 
 GPU = "nvidia.com/gpu"
 GPU_SHARED = "nvidia.com/gpu.shared"
+AMD_GPU = "amd.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
 FOREVER = 253_402_300_799
 """The last second of the year 9999: the end of what does not end."""
@@ -87,7 +88,7 @@ class Card:
     """A model of card; `product` is as GPU Feature Discovery labels it.
 
     `profiling` says whether it has profiling counters (Volta and newer), `hbm` whether it tells
-    the temperature of its memory.
+    the temperature of its memory, `resource` what it is offered as when whole.
     """
 
     model: str
@@ -102,6 +103,7 @@ class Card:
     mig: bool = False
     hbm: bool = False
     profiling: bool = True
+    resource: str = GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,9 @@ class Node:
         """What its whole cards or their replicas are offered as; nothing by DRA."""
         if self.sharing is Sharing.DRA:
             return ""
-        return GPU_SHARED if self.renamed else GPU
+        if self.renamed:
+            return GPU_SHARED
+        return self.card.resource if self.card else GPU
 
     def state(self, at: int) -> NodeState:
         if self.repeats:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from apps.lab import device_metrics, kube_metrics
+from apps.lab import amd_metrics, device_metrics, kube_metrics
 from apps.lab.device_values import METRICS, Metric
 from apps.lab.scenarios.base import Scenario
 from apps.lab.series import Series
 
 Match = Callable[[Mapping[str, str]], bool]
+OfCluster = Callable[[str], bool]
 FIXED = device_metrics.FIXED
 
 
@@ -22,26 +23,34 @@ class Signals:
     def metrics(self) -> Mapping[str, Metric]:
         """The metrics that somebody in the scenario exports."""
         return {
-            **device_metrics.exported(self.scenario),
-            **kube_metrics.exported(self.scenario),
+            name: metric
+            for scenario in (self.scenario, *self.scenario.others)
+            for of in (amd_metrics, device_metrics, kube_metrics)
+            for name, metric in of.exported(scenario).items()
         }
 
     def series(
-        self, metric: str, low_ms: int, high_ms: int, *, wanted: Match = lambda _: True
+        self,
+        metric: str,
+        low_ms: int,
+        high_ms: int,
+        *,
+        wanted: Match = lambda _: True,
+        of: OfCluster = lambda _: True,
     ) -> Iterator[Series]:
         """Yield a metric's series that may have samples in low..high, all labels on them.
 
         `wanted` may be asked early, of the labels that all series of a device have (FIXED); those
-        that it refuses are left out.
+        that it refuses are left out, and so are clusters whose name `of` refuses.
         """
         if metric not in self.metrics:
             return
-        if metric in METRICS:
-            yield from device_metrics.device_series(
-                self.scenario, metric, low_ms, high_ms, wanted=wanted
-            )
-        else:
-            yield from kube_metrics.kube_series(self.scenario, metric, low_ms, high_ms)
+        if of(self.scenario.cluster):
+            yield from _series(self.scenario, metric, low_ms, high_ms, wanted)
+        for other in self.scenario.others:
+            if of(other.cluster):
+                for one in _series(other, metric, low_ms, high_ms, wanted):
+                    yield one._replace(labels={**one.labels, "cluster": other.cluster})
 
     def select(
         self,
@@ -51,11 +60,23 @@ class Signals:
         high_ms: int,
         *,
         wanted: Match = lambda _: True,
+        of: OfCluster = lambda _: True,
     ) -> list[Series]:
         """Return the series of `metrics` whose labels match, in the order of their making."""
         return [
             series
             for metric in metrics
-            for series in self.series(metric, low_ms, high_ms, wanted=wanted)
+            for series in self.series(metric, low_ms, high_ms, wanted=wanted, of=of)
             if match(series.labels)
         ]
+
+
+def _series(
+    scenario: Scenario, metric: str, low_ms: int, high_ms: int, wanted: Match
+) -> Iterator[Series]:
+    if metric in METRICS:
+        yield from device_metrics.device_series(scenario, metric, low_ms, high_ms, wanted=wanted)
+    elif metric in amd_metrics.METRICS:
+        yield from amd_metrics.amd_series(scenario, metric, low_ms, high_ms)
+    else:
+        yield from kube_metrics.kube_series(scenario, metric, low_ms, high_ms)

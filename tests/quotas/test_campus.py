@@ -38,7 +38,7 @@ def test_quotas_of_the_campus_are_as_it_counts_them_itself(scenario: Scenario) -
     window = Window(end - timedelta(hours=HOURS), end)
     with served_lab(scenario, NOW) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
-        cluster = Cluster.objects.get()
+        cluster = Cluster.objects.get(name="lab")
         collect_window(cluster.name, window, now=now)
         assert roll_hours(now=now) == HOURS
         shown: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
@@ -69,7 +69,7 @@ def test_what_the_quotas_count_is_what_the_ledger_has(scenario: Scenario) -> Non
     now = datetime.fromtimestamp(NOW, UTC)
     with served_lab(scenario, NOW) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=now, dry_run=False)
-        cluster = Cluster.objects.get()
+        cluster = Cluster.objects.get(name="lab")
         source = cluster_source(cluster)
         assert source is not None
         snapshot(cluster, source, now)

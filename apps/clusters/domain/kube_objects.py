@@ -40,6 +40,7 @@ NODE_LABELS = frozenset(
         "nvidia.com/cuda.driver.rev",
         "nvidia.com/cuda.runtime.major",
         "nvidia.com/cuda.runtime.minor",
+        "amd.com/gpu.product-name",
         "cloud.google.com/gke-accelerator",
         # How the node is paid for.
         "karpenter.sh/capacity-type",

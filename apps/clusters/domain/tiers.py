@@ -13,6 +13,7 @@ UNKNOWN_MODEL = "unknown"
 BUILTIN_TIERS = (UNMATCHED, UNDETERMINED)
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
+AMD_PRODUCT_LABEL = "amd.com/gpu.product-name"
 _REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 _STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
 _SHARING_STRATEGIES = frozenset({"time-slicing", "mps"})
@@ -158,6 +159,8 @@ def gpu_model(labels: Mapping[str, str]) -> str:
     """
     product = labels.get(PRODUCT_LABEL, "").removesuffix(_SHARED_PRODUCT)
     product = product.partition(_MIG_PRODUCT)[0]
+    # AMD's node labeller writes blanks, which no label's value may have, as underscores.
+    product = product or labels.get(AMD_PRODUCT_LABEL, "").replace("_", " ")
     return product or labels.get("cloud.google.com/gke-accelerator") or UNKNOWN_MODEL
 
 

@@ -144,10 +144,12 @@ class Scenario(ABC):
     other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
     example. `course` is its obstacle course, if it has one: nodes and namespaces among its own of
     which the API shows what happened there. `queues` are those that its pods go through, `flavors`
-    the node labels of what these give out by name.
+    the node labels of what these give out by name. `others` are clusters of which the same server
+    has metrics, each by the name of its `cluster`, and no API answers.
     """
 
     name: str
+    cluster: str = "lab"
     title: str
     seed: str
     begins: int
@@ -162,6 +164,7 @@ class Scenario(ABC):
     course: "Course | None" = None
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}
+    others: Sequence["Scenario"] = ()
 
     @property
     def claims_served(self) -> bool:

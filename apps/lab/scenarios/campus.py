@@ -30,8 +30,10 @@ from apps.lab.fleet import (
 from apps.lab.kube_objects import node_object
 from apps.lab.laps import Lap, Steps
 from apps.lab.machines import H100
+from apps.lab.scenarios import metro
 from apps.lab.scenarios.base import DEVICES, Namespace, Quota, Scenario, Team, hard_key
-from apps.lab.scenarios.campus_apps import LIMITS, Apps
+from apps.lab.scenarios.campus_apps import LIMITS, WORK
+from apps.lab.scenarios.campus_apps import limits as apps_limits
 from apps.lab.scenarios.campus_demand import Draws, demand
 from apps.lab.scenarios.campus_pods import PodMaker, User
 from apps.lab.scenarios.campus_pools import (
@@ -49,6 +51,7 @@ from apps.lab.scenarios.campus_pools import (
 from apps.lab.scenarios.campus_queues import admissions, flavors_of, queue_of
 from apps.lab.scenarios.campus_refused import refused
 from apps.lab.scenarios.campus_room import Room, Verdicts
+from apps.lab.scenarios.day_work import DayWork
 from apps.lab.scenarios.distributions import CLUSTERS, Signal, distributions
 from apps.lab.scenarios.helios import passing
 from apps.lab.scenarios.trace import MINUTE, Trace
@@ -122,7 +125,7 @@ class Campus(Scenario):
         }
         self.queues = list(self._queue_of.values())
         self.flavors = flavors_of(self._pools)
-        self._apps = Apps(self.seed, own, begins)
+        self._apps = DayWork(self.seed, own, begins, WORK)
         spaces = sorted({user.namespace for users in self._users.values() for user in users})
         self.namespaces = [
             Namespace(name, identity.uid(self.seed, "namespace", name), begins)
@@ -144,9 +147,10 @@ class Campus(Scenario):
             *self._apps.controllers(),
             self._eval,
         ]
-        self.tiers = [*(pool.tier for pool in self._pools), site.TIER]
+        self.tiers = [*(pool.tier for pool in self._pools), site.TIER, metro.TIER]
+        self.others = [metro.Metro(seed=self.seed, begins=begins)]
         self.prices = {**PRICES, site.A10.product: site.PRICE}
-        self.rates = RATES
+        self.rates = (*RATES, metro.RATE)
         self.teams = [self._team(number) for number in range(len(TEAMS))]
         self._course_pods = CoursePods(self.course)
         self._distributions = distributions()
@@ -206,7 +210,7 @@ class Campus(Scenario):
                     of[key] = of.get(key, 0) + max(2, round(1.5 * part * pool.size))
         # Un-prefixed: the API server takes it, and nothing is held against it.
         limits.setdefault(_INERT, {})[GPU] = 10
-        return {**limits, **self._apps.limits()}
+        return {**limits, **apps_limits()}
 
     def _team(self, number: int) -> Team:
         entitlements = {
@@ -217,6 +221,8 @@ class Campus(Scenario):
         name = TEAMS[number]
         if name in LIMITS:
             entitlements[WHOLE] = round(entitlements.get(WHOLE, 0.0) + LIMITS[name], 2)
+        if name in metro.ENTITLED:
+            entitlements[metro.TIER.name] = metro.ENTITLED[name]
         if name in site.ENTITLED:
             entitlements[site.TIER.name] = site.ENTITLED[name]
         return Team(

@@ -64,6 +64,7 @@ def _look_at_pending(now: datetime) -> int:
 
 _OF_NOW: Sequence[Step] = (
     Step("pending workloads", _look_at_pending),
+    Step("pending history", lambda now: pending.roll_days(now=now)),
     Step("GPUs", _look_at_devices),
 )
 _OF_HOURS: Sequence[Step] = (
@@ -72,8 +73,6 @@ _OF_HOURS: Sequence[Step] = (
     Step("fairness", lambda now: fairness.compute_hours(now=now, at_most=_ALL_HOURS)),
     Step("fairness by day", lambda now: fairness.roll_days(now=now)),
     Step("quotas", lambda now: quotas.roll_hours(now=now), partly=True),
-    Step("pending workloads", _look_at_pending),
-    Step("pending history", lambda now: pending.roll_days(now=now)),
 )
 _OF_HISTORY: Sequence[Step] = (
     Step("recommendations", lambda now: recommending.recommend(now=now)),

@@ -33,7 +33,8 @@ from apps.operations.management.people import (
 from apps.operations.management.supervisor import NotReady, ProcessEnded, Stopped, Supervisor
 from gpuportal import env
 
-CLUSTER = "lab"
+CLUSTERS = ("lab", "metro")
+"""Those that scenarios have."""
 DEFAULT_SCENARIO = "campus"
 DEFAULT_LAB_PORT = 9095
 # How many days each scenario's trace has: it is laid to end at the midnight before the first start.
@@ -210,8 +211,10 @@ class Demo:
 
     def _backfill(self, supervisor: Supervisor, days: int) -> bool:
         """Collect so many days of history; say whether all of them are there."""
-        words = ["backfill", "--cluster", CLUSTER, "--days", str(days)]
-        words += ["--verbosity", self._verbosity]
+        words = ["backfill", "--days", str(days), "--verbosity", self._verbosity]
+        for row in cluster_rows(visibility=EVERYTHING):
+            words += ["--cluster", row.name]
+        connections.close_all()
         return supervisor.run("backfill", [*_MANAGE, *words]) == 0
 
     def _say(self, text: str) -> None:
@@ -296,7 +299,7 @@ def start_again(place: Place) -> NoReturn:
 
 def refuse_foreign(clusters: list[str]) -> None:
     """Raise PlaceTaken when a real portal's clusters are in the database."""
-    foreign = [name for name in clusters if name != CLUSTER]
+    foreign = [name for name in clusters if name not in CLUSTERS]
     if foreign:
         raise PlaceTaken(
             f"the database holds clusters that are not the demo's ({', '.join(foreign)}): {_APART}"

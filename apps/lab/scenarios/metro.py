@@ -1,0 +1,111 @@
+"""`metro`: the second cluster of `campus`, with AMD GPUs, known by its metrics alone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from apps.lab import identity
+from apps.lab.fleet import AMD_GPU, DAY, Card, Exporter, Node
+from apps.lab.laps import Lap, Steps
+from apps.lab.machines import gpu_node
+from apps.lab.scenarios.base import Namespace, Quota, Rate, Scenario, Tier, hard_key
+from apps.lab.scenarios.day_work import DayWork, Work, office
+from apps.lab.scenarios.helios import passing
+
+MODEL = "AMD Instinct MI300X"
+_MI300X = Card(
+    MODEL, "AMD-Instinct-MI300X", 196_592, 196_288, 140.0, 750.0, 2100,
+    family="cdna3", resource=AMD_GPU,
+)  # fmt: skip
+TIER = Tier(
+    name="whole-mi300x",
+    sharing="exclusive",
+    promise="A whole MI300X with 192 GB, alone.",
+    resources=(AMD_GPU,),
+)
+RATE = Rate(MODEL, "on-demand", "4.25")
+ENTITLED = {"climate": 8, "physics": 5, "materials": 3}
+"""GPUs of the tier by team."""
+_NODES, _CARDS = 4, 4
+_LAP_DAYS = 7
+_KEY = f"requests.{AMD_GPU}"
+_LIMITS = {"climate-hpc": 12, "physics-hpc": 8, "materials-hpc": 6}
+_NO_DCGM = Exporter(metrics=(), job="amd-device-metrics-exporter", namespace="kube-amd-gpu")
+_LABELS = {
+    "amd.com/gpu.product-name": MODEL.replace(" ", "_"),
+    "amd.com/gpu.vram": "192G",
+    "karpenter.sh/capacity-type": "on-demand",
+    "kubernetes.io/os": "linux",
+    "node-pool": "mi300x",
+}
+_HOUR = 3600
+_WORK: Sequence[Work] = (
+    Work("climate-hpc", "Job", "earth-model", "mi-01", 0, 1, 4, 151_000, ((0, 0.88),)),
+    Work("climate-hpc", "CronJob", "ensemble", "mi-02", 0, 2, 2, 96_000,
+         ((6, 0.05), (6.5, 0.74), (20, 0.0)), at_hours=(6, 22), waits=2 * _HOUR),
+    Work("climate-hpc", "CronJob", "reanalysis", "mi-02", 0, 1, 4, 118_000,
+         ((22, 0.69),), at_hours=(22, 30)),
+    Work("physics-hpc", "Job", "lattice-qcd", "mi-03", 0, 1, 4, 133_000, ((0, 0.93),)),
+    Work("physics-hpc", "Deployment", "surrogate-serve", "mi-04", 0, 1, 1, 41_000,
+         office(0.48, 0.05), ((0, 0.04),)),
+    Work("materials-hpc", "StatefulSet", "notebook-md", "mi-04", 1, 1, 1, 12_000, ((0, 0.02),)),
+    Work("materials-hpc", "CronJob", "screening", "mi-04", 2, 1, 2, 88_000,
+         ((19, 0.66),), at_hours=(19, 31), waits=_HOUR),
+    Work("materials-hpc", "CronJob", "relaxation", "mi-04", 2, 1, 2, 37_000,
+         ((9, 0.31),), at_hours=(9, 19)),
+)  # fmt: skip
+
+
+class Metro(Scenario):
+    """16 MI300X of three teams; in each week its lasting pods are new."""
+
+    name = cluster = "metro"
+    title = "16 MI300X of three teams, known by metrics alone"
+
+    def __init__(self, *, seed: str, begins: int) -> None:
+        self.seed = f"{seed}/{self.name}"
+        self.begins = begins
+        self.nodes = [_node(self.seed, number, begins) for number in range(1, _NODES + 1)]
+        self._work = DayWork(self.seed, self.nodes, begins, _WORK)
+        self.namespaces = [
+            *self._work.namespaces(),
+            Namespace("monitoring", identity.uid(self.seed, "namespace", "monitoring"), begins),
+        ]
+        self.quotas = [
+            Quota(space, "gpus", identity.uid(self.seed, "quota", space), begins, (_KEY,))
+            for space in sorted(_LIMITS)
+        ]
+        self.controllers = list(self._work.controllers())
+        self.teams = []
+        self.tiers = [TIER]
+        self._lap = lru_cache(maxsize=12)(self._make_lap)
+
+    def laps(self, start: int, end: int) -> Iterator[Lap]:
+        length = _LAP_DAYS * DAY
+        first = max(start - DAY, self.begins)
+        for number in range((first - self.begins) // length, (end - self.begins) // length + 1):
+            if end >= self.begins:
+                yield self._lap(number)
+
+    def _make_lap(self, number: int) -> Lap:
+        start = self.begins + number * _LAP_DAYS * DAY
+        end = start + _LAP_DAYS * DAY
+        pods = list(self._work.pods(start, end))
+        hard = {
+            hard_key(space, _KEY): Steps((start,), (limit,)) for space, limit in _LIMITS.items()
+        }
+        return Lap(start, end, pods=pods, hard=hard, controllers=passing(pods))
+
+
+def _node(seed: str, number: int, begins: int) -> Node:
+    name = f"mi-{number:02d}"
+    node = gpu_node(
+        seed=seed,
+        name=name,
+        position=200 + number,
+        card=_MI300X,
+        cards=_CARDS,
+        created=begins,
+        exporters=(_NO_DCGM,),
+    )
+    return replace(node, labels={**_LABELS, "kubernetes.io/hostname": name})
