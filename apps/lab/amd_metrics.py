@@ -60,16 +60,17 @@ def _series(
     low_ms: int,
     high_ms: int,
 ) -> Iterator[Series]:
-    found: dict[str, Series] = {}
+    found: dict[tuple[str, ...], Series] = {}
     labels = _labels(scenario, node, device, metric)
     for lap in laps:
         for start, end, run, energy in spells(lap, node, device, -1, low_ms):
             if start > high_ms or end < low_ms:
                 continue
-            pod = run.pods[0] if run else None
+            holder = _holder(run.pods[0] if run else None)
+            # Pods of one name that follow each other are one series: uids are not shown.
             series = found.setdefault(
-                pod.uid if pod else "",
-                Series({**labels, **_holder(pod)}, node.scrape_phase_ms, []),
+                tuple(holder.values()),
+                Series({**labels, **holder}, node.scrape_phase_ms, []),
             )
             value = _value(metric, node, run, energy)
             series.segments.append(Segment(start, end, *value))

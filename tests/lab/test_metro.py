@@ -21,7 +21,8 @@ from tests.lab.conftest import NOW
 from tests.served_lab import served_lab
 
 HOURS = 4
-END = datetime.fromtimestamp(NOW, UTC).replace(minute=0, second=0)
+# Around the end of a week, when lasting pods are new.
+END = datetime(2026, 11, 20, 2, tzinfo=UTC)
 WINDOW = Window(END - timedelta(hours=HOURS), END)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.base_user import AbstractBaseUser
 
 from apps.accounts.domain.roles import Role
 from apps.accounts.selectors import open_teams
@@ -47,6 +48,11 @@ def check_accounts() -> None:
     people = get_user_model().objects
     if people.exists() and not people.filter(email__endswith=_MAIL).exists():
         raise RealAccounts
+
+
+def is_of_demo(user: AbstractBaseUser) -> bool:
+    """Say whether the demo made an account."""
+    return str(getattr(user, "email", "")).endswith(_MAIL)
 
 
 def ensure_people() -> list[Person]:

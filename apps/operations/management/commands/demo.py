@@ -201,12 +201,14 @@ class Demo:
         """
         whole = self._backfill(supervisor, days)
         supervisor.start("beat", shell(procfile()["beat"]))
+        supervisor.run("requests", [*_MANAGE, "demo_story", "requests"])
         if whole:
             self._say(f"The history of {days} days is there. Ctrl-C stops everything.")
         else:
             self._say("Parts of the history are missing, see above; beat tries them again.")
         every = TRACE_DAYS[self._scenario]
         if days == _DAYS and self._backfill(supervisor, every):
+            supervisor.run("month", [*_MANAGE, "demo_story", "month"])
             self._say(f"The whole history of {every} days is there. Ctrl-C stops everything.")
 
     def _backfill(self, supervisor: Supervisor, days: int) -> bool:
