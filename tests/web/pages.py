@@ -10,12 +10,12 @@ from django.test import Client
 
 # Page → the most queries that it may need, signing in and report settings included.
 PAGES = {
-    "/": 48,
-    "/tiers/gold/": 42,
+    "/": 49,
+    "/tiers/gold/": 43,
     "/teams/": 20,
     "/teams/vision/": 84,
     "/fairness/": 40,
-    "/fairness/gold/": 41,
+    "/fairness/gold/": 42,
     "/workloads/west/vision/Job/train/": 36,
     "/pods/west/uid-train-0/": 18,
     "/health/data/": 25,
@@ -26,7 +26,7 @@ PAGES = {
 # The same of pages that show no window of time, or mostly what is now.
 STANDING = {
     "/tiers/": 27,
-    "/pending/": 30,
+    "/pending/": 32,
     "/pending/west/uid-train-2/": 14,
     "/quotas/": 60,
     "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 30,
