@@ -72,9 +72,13 @@ class Command(BaseCommand):
         self.stdout.write(outcomes.counts(ended))
 
     def _collect(self, plan: Sequence[Stretch], tell: Tell) -> list[HourOutcome]:
+        # What follows from an hour follows from that of all clusters.
+        last_of_day = {stretch.window.start: stretch for stretch in plan}
+
         def collect(stretch: Stretch) -> list[HourOutcome]:
             ended = services.collect_window(stretch.cluster, stretch.window, now=datetime.now(UTC))
-            self._told(derive_after_hours(_now))
+            if last_of_day[stretch.window.start] is stretch:
+                self._told(derive_after_hours(_now))
             return ended
 
         try:
