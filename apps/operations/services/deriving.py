@@ -66,6 +66,7 @@ _OF_NOW: Sequence[Step] = (
     Step("pending workloads", _look_at_pending),
     Step("pending history", lambda now: pending.roll_days(now=now)),
     Step("GPUs", _look_at_devices),
+    Step("data quality", lambda now: len(run_doctor(now).findings)),
 )
 _OF_HOURS: Sequence[Step] = (
     Step("days", lambda now: usage.roll_days(now=now)),
@@ -79,7 +80,6 @@ _OF_HISTORY: Sequence[Step] = (
     Step("budgets", lambda now: quotas.note_budget_alerts(now=now)),
     Step("budgets in money", lambda now: note_money_alerts(now=now)),
     Step("audit", lambda now: int(bool(changes.check_audit_when_due(now=now)))),
-    Step("data quality", lambda now: len(run_doctor(now).findings)),
     Step("alerts", lambda now: gather_notices(now=now)),
 )
 

@@ -1,0 +1,53 @@
+"""What the people of the demo did before somebody looks."""
+
+from datetime import UTC, datetime
+
+import pytest
+from django.contrib.auth import get_user_model
+
+from apps.changes.models import ChangeRequest
+from apps.clusters.gateways import cluster_source
+from apps.clusters.models import Cluster
+from apps.clusters.services.watch import snapshot
+from apps.lab.catalog import catalog_yaml
+from apps.lab.scenarios.registry import load
+from apps.operations.management.demo_story import NotTheDemo, Story, close_last_month
+from apps.operations.management.people import ensure_people
+from apps.operations.services import load_catalog
+from tests.lab.conftest import NOW
+from tests.served_lab import served_lab
+
+pytestmark = pytest.mark.django_db
+
+AT = datetime.fromtimestamp(NOW, UTC)
+
+
+def test_there_is_a_request_in_every_state_that_people_bring_about() -> None:
+    scenario = load("campus", now=NOW)
+    with served_lab(scenario, NOW) as url:
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=AT, dry_run=False)
+        ensure_people()
+        cluster = Cluster.objects.get(name="lab")
+        source = cluster_source(cluster)
+        assert source is not None
+        snapshot(cluster, source, AT)
+        source.close()
+        story = Story(lambda: AT)
+        assert story.tell() == 8
+        assert story.tell() == 0
+
+    states = set(ChangeRequest.objects.values_list("state", flat=True))
+    assert states == {
+        *("draft", "submitted", "in review", "changes asked", "approved"),
+        *("rejected", "withdrawn", "applying"),
+    }
+
+
+def test_it_is_told_in_the_demo_alone() -> None:
+    get_user_model().objects.create_user("ada", email="ada@example.org")
+    with pytest.raises(NotTheDemo):
+        Story(lambda: AT)
+
+
+def test_a_month_without_facts_is_not_closed() -> None:
+    assert close_last_month(AT) is None
