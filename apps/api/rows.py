@@ -87,6 +87,14 @@ class HeldSerializer(serializers.Serializer[Any]):
     utilization_ratio = _ratio(_UTILIZATION)
     coverage_ratio = _ratio(_COVERAGE)
     grades = GradesSerializer()
+    energy_kwh = serializers.FloatField(
+        allow_null=True,
+        help_text="Energy of the GPUs, kWh, each GPU once. Null where no exporter shows it.",
+    )
+    memory_peak_mib = serializers.FloatField(
+        allow_null=True,
+        help_text="Peak of the used memory of one device, MiB. Null where it is not exported.",
+    )
 
 
 class UsageSerializer(HeldSerializer):

@@ -17,9 +17,9 @@ from apps.lab.device_values import (
     MEMORY_RESERVED,
     MEMORY_TEMPERATURE,
     METRICS,
+    NOT_ON_MIG,
     PROFILING,
     UP,
-    UTILIZATION,
     Metric,
     Piece,
     pieces,
@@ -97,7 +97,7 @@ def _units(node: Node, exporter: Exporter, metric: str) -> Iterator[_Unit]:
     for device in node.devices:
         if not device.instances:
             yield _Unit(node, device, -1)
-        elif metric != UTILIZATION:
+        elif metric not in NOT_ON_MIG:
             for place in range(len(device.instances)):
                 yield _Unit(node, device, place)
 

@@ -13,6 +13,7 @@ from apps.lab.laps import Lap, Run, tenants_activity
 
 ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
+MEMORY_COPY = "DCGM_FI_DEV_MEM_COPY_UTIL"
 MEMORY_USED = "DCGM_FI_DEV_FB_USED"
 MEMORY_FREE = "DCGM_FI_DEV_FB_FREE"
 MEMORY_RESERVED = "DCGM_FI_DEV_FB_RESERVED"
@@ -40,6 +41,7 @@ class Metric(NamedTuple):
 METRICS: Mapping[str, Metric] = {
     ACTIVITY: Metric("gauge", "Ratio of time the graphics engine is active."),
     UTILIZATION: Metric("gauge", "GPU utilization (in %)."),
+    MEMORY_COPY: Metric("gauge", "Memory utilization (in %)."),
     MEMORY_USED: Metric("gauge", "Framebuffer memory used (in MiB)."),
     MEMORY_FREE: Metric("gauge", "Framebuffer memory free (in MiB)."),
     POWER: Metric("gauge", "Power draw (in W)."),
@@ -57,6 +59,7 @@ METRICS: Mapping[str, Metric] = {
     UP: Metric("gauge", "Whether the target could be scraped."),
 }
 PROFILING = frozenset({ACTIVITY, SM_ACTIVE, TENSOR_ACTIVE})
+NOT_ON_MIG = frozenset({UTILIZATION, MEMORY_COPY})
 # Of each MIG instance by itself; all else is measured of the card.
 OF_INSTANCE = frozenset({ACTIVITY, SM_ACTIVE, TENSOR_ACTIVE, MEMORY_USED, MEMORY_FREE})
 # Of memory that an instance has, this much is the driver's.
@@ -64,6 +67,7 @@ _RESERVED_MIB = 512
 _COOL_C, _WARMER_C, _HBM_WARMER_C = 29.0, 44.0, 7.0
 _IDLE_MHZ = 210.0
 _TENSOR_SHARE = 0.6
+_COPY_SHARE = 0.5
 
 XIDS: Mapping[int, str] = {
     0: "No Error",
@@ -171,6 +175,7 @@ def _measured(
         ACTIVITY: lambda run: tenants_activity(run.pods) if run else 0.0,
         UTILIZATION: lambda run: float(round(100 * tenants_activity(run.pods))) if run else 0.0,
         SM_ACTIVE: _sm_active,
+        MEMORY_COPY: lambda run: float(round(100 * _COPY_SHARE * _sm_active(run))),
         TENSOR_ACTIVE: lambda run: round(_TENSOR_SHARE * _sm_active(run), 4),
         MEMORY_USED: lambda run: float(_used(run, visible)),
         MEMORY_FREE: lambda run: float(visible - _used(run, visible)),

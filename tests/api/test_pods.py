@@ -16,7 +16,8 @@ COLUMNS = [
     *("finished_at", "end_reason"),
     *("allocated_gpu_hours", "not_running_gpu_hours", "unmeasured_gpu_hours", "idle_gpu_hours"),
     *("underused_gpu_hours", "busy_gpu_hours", "burst_gpu_hours"),
-    *("utilization_ratio", "coverage_ratio", "grades"),
+    *("utilization_ratio", "coverage_ratio", "grades", "energy_kwh"),
+    "memory_peak_mib",
 ]
 
 

@@ -26,7 +26,7 @@ COLUMNS = [
     *("unmeasured_gpu_hours", "idle_gpu_hours", "underused_gpu_hours", "busy_gpu_hours"),
     *("burst_gpu_hours", "unattributed_gpu_hours"),
     *("allocation_ratio", "utilization_ratio", "coverage_ratio", "grades"),
-    "effective_utilization_ratio",
+    *("effective_utilization_ratio", "energy_kwh", "memory_peak_mib"),
 ]
 
 

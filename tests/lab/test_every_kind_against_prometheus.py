@@ -26,6 +26,7 @@ QUERIES = (
     "max by (UUID, err_code, err_msg) (last_over_time(DCGM_FI_DEV_XID_ERRORS[30m]))",
     "avg by (hostname, Hostname) (avg_over_time(DCGM_FI_DEV_GPU_TEMP[30m]))",
     "sum by (job) (sum_over_time(DCGM_FI_PROF_SM_ACTIVE[30m]))",
+    "max by (UUID) (avg_over_time(DCGM_FI_DEV_MEM_COPY_UTIL[30m]))",
     "count by (dra_claim_name, dra_device_name) (present_over_time(DCGM_FI_DEV_SM_CLOCK[30m]))",
     "count by (namespace, pod, job) (present_over_time(up[30m]))",
     "DCGM_FI_DEV_POWER_USAGE",

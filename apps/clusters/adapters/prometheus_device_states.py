@@ -57,12 +57,19 @@ _XID = _Gauge("DCGM_FI_DEV_XID_ERRORS", "dcgm_xid_errors", 1e5)
 _CORRECTABLE = _Gauge("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "", 1e6)
 _UNCORRECTABLE = _Gauge("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "", 1e6)
 _FAILURE = _Gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", "", 1.0)
+_SM = _Gauge("DCGM_FI_PROF_SM_ACTIVE", "dcgm_fi_prof_sm_active", LARGEST_PERCENT)
+_TENSOR = _Gauge(
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "dcgm_fi_prof_pipe_tensor_active", LARGEST_PERCENT
+)
+_COPY = _Gauge("DCGM_FI_DEV_MEM_COPY_UTIL", "dcgm_mem_copy_utilization", LARGEST_PERCENT)
 _ACTIVITY = _Gauge(ACTIVITY, DCGM_1.activity, LARGEST_PERCENT)
 _UTILIZATION = _Gauge(UTILIZATION, DCGM_1.utilization, LARGEST_PERCENT)
 _GAUGES = (
     *(_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER, _CLOCK),
-    *(_CORRECTABLE, _UNCORRECTABLE, _FAILURE, _ACTIVITY, _UTILIZATION),
+    *(_CORRECTABLE, _UNCORRECTABLE, _FAILURE, _ACTIVITY, _UTILIZATION, _SM, _TENSOR, _COPY),
 )
+_PERCENTS = (_UTILIZATION, _COPY)
+"""What the exporter writes as whole per cent; the others are fractions."""
 
 
 class _Named(msgspec.Struct, frozen=True, gc=False):
@@ -159,7 +166,7 @@ def _read_now(reading: Reading, part: Part, values: _Values) -> None:
         gauge = by_name.get(one.metric.metric)
         if gauge is not None and 0.0 <= one.value[1] <= gauge.largest:
             values.now[gauge][one.metric.key] = one.value[1]
-    for gauge in (_ACTIVITY, _UTILIZATION):
+    for gauge in (_ACTIVITY, _UTILIZATION, _SM, _TENSOR, _COPY):
         scale = _scale(gauge, [(value, 1) for value in values.now[gauge].values()])
         values.now[gauge] = _fractions(values.now[gauge], scale)
     labels = (part.form.uuid_label, "GPU_I_ID", "err_msg")
@@ -207,7 +214,7 @@ def _read_means(reading: Reading, part: Part, values: _Values) -> None:
 
 def _scale(gauge: _Gauge, sums: Sequence[tuple[float, int]]) -> float:
     """Return what makes fractions of a metric's values; a collector may have rescaled it."""
-    if gauge is _UTILIZATION:
+    if gauge in _PERCENTS:
         return 1.0 if reads_fraction(sums) else 0.01
     return 0.01 if reads_percent(total / count for total, count in sums) else 1.0
 
@@ -271,6 +278,9 @@ def _state(
         tenants=tuple(sorted(tenants)),
         activity_mean=values.means.get(key),
         activity_now=now(_UTILIZATION) if activity is None else activity,
+        sm_active=now(_SM),
+        tensor_active=now(_TENSOR),
+        memory_copy=now(_COPY),
         memory_used_mib=memory.used_mib,
         memory_total_mib=memory.total_mib,
         temperature_celsius=now(_TEMPERATURE),

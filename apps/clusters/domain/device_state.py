@@ -38,7 +38,8 @@ class DeviceState:
     Of a MIG instance `uuid` is its card's, and temperature, power, clock, XID and remapped rows
     are the card's, too. None is: not exported. Activity is a fraction 0..1, `activity_mean` that of
     the last half hour, `activity_now` the last sample. `memory_total_mib` may lie a little under
-    the board's size. `xid` is the code of the last error since the driver came up, 0 without any;
+    the board's size. `sm_active`, `tensor_active` and `memory_copy` (of the memory controller) are
+    fractions 0..1 as last sampled. `xid` is the code of the last error, 0 without any;
     `xid_message` what the exporter says of it.
     """
 
@@ -53,6 +54,9 @@ class DeviceState:
     tenants: tuple[Holder, ...] = ()
     activity_mean: float | None = None
     activity_now: float | None = None
+    sm_active: float | None = None
+    tensor_active: float | None = None
+    memory_copy: float | None = None
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
     temperature_celsius: float | None = None

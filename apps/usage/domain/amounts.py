@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 NANO = 1_000_000_000
+_MWH_PER_KWH = 1_000_000
 
 HELD_FIELDS = (
     "allocated",
@@ -130,6 +131,11 @@ class Amounts:
         """
         known = self.allocated - self.unmeasured
         return self.grade_inferred / known if known else None
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """Measured energy; None where no exporter showed any: no GPU draws nothing."""
+        return self.energy_mwh / _MWH_PER_KWH if self.energy_mwh else None
 
     @property
     def grades(self) -> dict[str, float]:

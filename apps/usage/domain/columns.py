@@ -35,7 +35,10 @@ LEDGER_COLUMNS = (
     "coverage_ratio",
     "grades",
     "effective_utilization_ratio",
+    "energy_kwh",
+    "memory_peak_mib",
 )
+_BESIDE = ("utilization_ratio", "coverage_ratio", "grades", "energy_kwh", "memory_peak_mib")
 GRADES = ("measured", "apportioned", "inferred", "unmeasured")
 
 
@@ -60,21 +63,25 @@ def ledger_record(amounts: Amounts, effective_ratio: float | None = None) -> Rec
         "coverage_ratio": amounts.coverage_ratio,
         "grades": amounts.grades,
         "effective_utilization_ratio": effective_ratio,
+        "energy_kwh": amounts.energy_kwh,
+        "memory_peak_mib": amounts.memory_peak_mib,
     }
 
 
 def held_record(amounts: Amounts | None) -> Record:
-    """Return what a row without capacity has: HELD_COLUMNS, two ratios and the grades.
+    """Return what a row without capacity has: HELD_COLUMNS, ratios, grades, energy and memory.
 
     None for `amounts` says that they are not known: every column is None.
     """
     if amounts is None:
-        return dict.fromkeys((*HELD_COLUMNS, "utilization_ratio", "coverage_ratio", "grades"))
+        return dict.fromkeys((*HELD_COLUMNS, *_BESIDE))
     return {
         **_held(amounts),
         "utilization_ratio": amounts.utilization_ratio,
         "coverage_ratio": amounts.coverage_ratio,
         "grades": amounts.grades,
+        "energy_kwh": amounts.energy_kwh,
+        "memory_peak_mib": amounts.memory_peak_mib,
     }
 
 
