@@ -101,6 +101,10 @@ class QuotaSerializer(serializers.Serializer[Any]):
     stale = serializers.BooleanField(
         help_text="True: nobody watches it now; the row says what was so at as_of."
     )
+    from_series = serializers.BooleanField(
+        help_text="True: no watch; amounts are means of the hour that ended at as_of, from "
+        "kube-state-metrics."
+    )
 
 
 class BudgetSerializer(serializers.Serializer[Any]):

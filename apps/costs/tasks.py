@@ -8,6 +8,7 @@ from apps.costs import services
 from apps.costs.services import (
     exporting,
     exporting_closed,
+    folding,
     following_up,
     monthly_mail,
     recommending,
@@ -22,7 +23,7 @@ def price_hours(**_: object) -> int:
 
 @shared_task(name="costs.prune")
 def prune(**_: object) -> int:
-    return services.prune()
+    return services.prune() + folding.fold_workloads(now=datetime.now(UTC))
 
 
 @shared_task(name="costs.write_export")

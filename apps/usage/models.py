@@ -228,6 +228,7 @@ class Day(models.Model):
     """A local day of a cluster and its UTC span.
 
     `rolled`: its workload sums are up to date. `pruned`: its hourly rows by pod are gone.
+    `folded`: work that came once under its name is summed by namespace and kind.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -236,6 +237,7 @@ class Day(models.Model):
     end = models.DateTimeField()
     rolled = models.BooleanField(default=False)
     pruned = models.BooleanField(default=False)
+    folded = models.BooleanField(default=False)
 
     class Meta:
         ordering = ["cluster", "day"]

@@ -21,7 +21,7 @@ from tests.quotas.worlds import see_quota
 QUOTA = (
     *("cluster", "namespace", "source", "name", "key", "tiers", "team", "unit", "hard", "used"),
     *("held", "pending", "suppressed", "saturation_ratio", "effective", "exhausted_at"),
-    *("as_of", "stale"),
+    *("as_of", "stale", "from_series"),
 )
 BUDGET = (
     *("team", "period_start", "period_end", "unit", "allowance", "used", "burn_rate"),

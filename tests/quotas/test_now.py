@@ -464,3 +464,22 @@ def test_rows_and_sums_of_one_read_need_no_more_queries(
         with django_assert_max_num_queries(10):
             found = quotas_now(NOW, visibility=visibility)
         assert (found.count, len(found.sums)) == (count, 1)
+
+
+def test_a_cluster_known_by_metrics_alone_is_as_full_as_its_newest_hour_says(
+    cluster: Cluster,
+) -> None:
+    WatchSpan.objects.all().delete()
+    Cluster.objects.update(kubernetes={})
+    summed(cluster, NOON, 3.0)
+    at = NOON + 2 * HOUR
+    (row,) = quota_rows(at, visibility=ALL).rows
+    assert (row.saturation_ratio, row.as_of) == (0.75, NOON + HOUR)
+    assert (row.from_series, row.stale) == (True, False)
+    (total,) = quota_sums(at, visibility=ALL)
+    assert (total.used, total.from_series, total.stale) == (3, True, False)
+    (late,) = quota_rows(at + 3 * HOUR, visibility=ALL).rows
+    assert (late.from_series, late.stale) == (True, True), "hours are missing"
+    Cluster.objects.update(kubernetes={"in_cluster": True})
+    (away,) = quota_rows(at, visibility=ALL).rows
+    assert (away.from_series, away.stale) == (True, True), "its watch is away"

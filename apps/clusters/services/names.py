@@ -1,10 +1,13 @@
 """Ids of namespaces, workloads, nodes and GPU models, made in bulk where they are new."""
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import TypeVar
 
 from apps.clusters.domain.ledger import PodRecord
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.models import GpuModel, Namespace, Node, Tier, Workload
+
+Item = TypeVar("Item")
 
 CHUNK = 500
 _MOST = 200_000
@@ -13,7 +16,7 @@ _MOST = 200_000
 WorkloadName = tuple[str, str, str]
 
 
-def chunks(items: Sequence[str], size: int = CHUNK) -> Iterator[Sequence[str]]:
+def chunks(items: Sequence[Item], size: int = CHUNK) -> Iterator[Sequence[Item]]:
     """Yield parts of at most `size`, which every database takes as parameters of one query."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

@@ -18,7 +18,9 @@ from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod
 from apps.costs.selectors.reading import Line, LineKey, Reading
 from apps.costs.selectors.rows import Question
 from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.models import Day
 from apps.usage.services.fact_store import day_value, insert, instant
+from apps.usage.services.folding import older_workloads
 
 FROZEN_GROUPS = (
     Grouping.CLUSTER,
@@ -34,6 +36,7 @@ FROZEN_GROUPS = (
 _IDS = tuple("capacity_type" if g is Grouping.CAPACITY_TYPE else f"{g}_id" for g in FROZEN_GROUPS)
 LINE_COLUMNS = ("day", *_IDS, "cause", "currency", "gpu_hours", "cost", "unpriced")
 _KEYS = (*_IDS, "cause", "currency")
+_WORKLOAD = _IDS.index("workload_id")
 _TEXT_FROM = _IDS.index("capacity_type")
 
 
@@ -72,13 +75,30 @@ def book(
     booked_on: date,
     booked_at: datetime,
 ) -> int:
-    """Book what `recomputed` differs by from what was frozen and booked so far; return lines."""
+    """Book what `recomputed` differs by from what was frozen and booked so far; return lines.
+
+    Of a folded day these are lines of the workloads that stand for those whose names are
+    forgotten: what was frozen under their names is compared in sum.
+    """
     of_day = {"period": closed, "cluster_id": cluster, "day": day}
-    frozen = dict(_sums(ClosedAmount.objects.filter(**of_day)))
+    frozen = _sums(ClosedAmount.objects.filter(**of_day))
     booked = _sums(Adjustment.objects.filter(**of_day))
-    lines = adjustments(frozen, recomputed, booked)
+    if Day.objects.filter(cluster_id=cluster, day=day, folded=True).exists():
+        frozen, booked = _folded(frozen), _folded(booked)
+    lines = adjustments(dict(frozen), recomputed, booked)
     write_adjustments(closed, ((day, key, amount) for key, amount in lines), booked_on, booked_at)
     return len(lines)
+
+
+def _folded(lines: list[tuple[Key, Amount]]) -> list[tuple[Key, Amount]]:
+    named = {int(key[_WORKLOAD]) for key, _ in lines if key[_WORKLOAD]}
+    older = {str(pk): str(other) for pk, other in older_workloads(named).items()}
+    found: dict[Key, Amount] = {}
+    for key, amount in lines:
+        workload = older.get(key[_WORKLOAD], key[_WORKLOAD])
+        place = (*key[:_WORKLOAD], workload, *key[_WORKLOAD + 1 :])
+        found[place] = found[place] + amount if place in found else amount
+    return list(found.items())
 
 
 def write_adjustments(

@@ -132,6 +132,7 @@ def _sum(world: "_World", team: str, resource: str, rows: Sequence[Observed]) ->
         suppressed=sum_known(_suppressed(world, one) for one in rows),
         as_of=min((one.as_of for one in rows if one.as_of is not None), default=None),
         stale=any(one.stale for one in rows),
+        from_series=any(one.from_series for one in rows),
     )
 
 
@@ -326,12 +327,14 @@ def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
             set_at=None if one.set_at is None else from_seconds(one.set_at),
             as_of=one.as_of,
             stale=one.stale,
+            from_series=one.from_series,
             team_count=len(world.teams(one)),
         )
 
 
 def _known_at(world: _World, one: Observed) -> datetime:
-    return one.as_of if one.stale and one.as_of is not None else world.at
+    late = one.stale or one.from_series
+    return one.as_of if late and one.as_of is not None else world.at
 
 
 def _amounts(

@@ -30,6 +30,8 @@ from apps.quotas.selectors.vouched import STALE_AFTER, vouched_until
 
 _KINDS = (*QUOTA_KINDS, *BESIDE_QUEUES, Kind.RESOURCE_FLAVOR)
 _HOUR = timedelta(hours=1)
+LATE_AFTER = timedelta(hours=3)
+"""An hour of series is summed well within this time after its end."""
 
 
 @dataclass(slots=True)
@@ -38,7 +40,8 @@ class Observed:
 
     `as_of` is until when somebody vouches for it, `stale` that this is not now. `amounts` are
     means of the last summed hour (used, held, pending, suppressed) where nobody watches the
-    cluster, `as_of` its end.
+    cluster, `as_of` its end; `from_series` says so. That is all there ever is of a cluster without
+    API access: it is stale only where hours are late.
     """
 
     cluster_id: int
@@ -54,6 +57,7 @@ class Observed:
     limit: QueueLimit | None = None
     as_of: datetime | None = None
     stale: bool = False
+    from_series: bool = False
     amounts: tuple[float | None, ...] = ()
 
     @property
@@ -98,7 +102,9 @@ def present(at: datetime, *, named: Collection[str], clusters: Collection[str] =
     rows = Cluster.objects.filter(active=True).order_by("name")
     if clusters:
         rows = rows.filter(name__in=clusters)
-    found.clusters = dict(rows.values_list("pk", "name"))
+    there = list(rows.values_list("pk", "name", "kubernetes"))
+    found.clusters = {pk: name for pk, name, _ in there}
+    watchable = {pk for pk, _, kubernetes in there if kubernetes}
     meaning = cache(lambda key, scopes: meaning_of(key, named=named, scopes=scopes))
     vouched = vouched_until(list(found.clusters))
     for pk, name in found.clusters.items():
@@ -114,7 +120,7 @@ def present(at: datetime, *, named: Collection[str], clusters: Collection[str] =
     )
     unwatched = [pk for pk in found.clusters if pk not in watched]
     if unwatched:
-        _summed(found, unwatched, at, named)
+        _summed(found, unwatched, at, named, watchable=watchable)
     return found
 
 
@@ -185,7 +191,14 @@ def _queues(
             (found.with_queues if of_kueue else found.with_volcano).add(where[0])
 
 
-def _summed(found: Present, clusters: Sequence[int], at: datetime, named: Collection[str]) -> None:
+def _summed(
+    found: Present,
+    clusters: Sequence[int],
+    at: datetime,
+    named: Collection[str],
+    *,
+    watchable: Collection[int],
+) -> None:
     """Put the keys of the last summed hours to what was seen of clusters nobody watches."""
     seen = {one.id: one for one in found.keys}
     with_sightings = {one.cluster_id for one in found.keys}
@@ -202,7 +215,8 @@ def _summed(found: Present, clusters: Sequence[int], at: datetime, named: Collec
                 Observed(
                     *(pk, found.clusters[pk], source, namespace, name, means, hard * per, used),
                     as_of=until,
-                    stale=True,
+                    stale=pk in watchable or at - until > LATE_AFTER,
+                    from_series=True,
                     amounts=tuple(amounts),
                 )
             )
@@ -243,4 +257,5 @@ def _renew(one: Observed, until: datetime, hard: float, amounts: Sequence[float 
         one.quota, hard={**one.quota.hard, one.key: hard}, used={**one.quota.used, one.key: used}
     )
     one.hard, one.as_of, one.amounts = hard, until, tuple(amounts)
+    one.from_series = True
     one.used = used if one.meaning.effective else None

@@ -48,7 +48,8 @@ class QuotaRow:
     is the most that a queue can hold, None for no limit. `team` is None of a queue that several
     share (`team_count`) or none uses. `as_of` is until when somebody vouches for it; a `stale`
     row, of a watch that is away or a collection that it may not read, says what was so then, not
-    now, and its `exhausted_at` goes on from there.
+    now, and its `exhausted_at` goes on from there. Amounts `from_series` are means of the hour
+    that ended at `as_of`.
     """
 
     cluster: str
@@ -85,6 +86,7 @@ class QuotaRow:
     set_at: datetime | None = None
     as_of: datetime | None = None
     stale: bool = False
+    from_series: bool = False
     team_count: int = 1
 
 
@@ -93,7 +95,8 @@ class QuotaSum:
     """What the ResourceQuotas of a team's namespaces allow of a resource, and what they count.
 
     Amounts are None where that of one quota is not known: the rest alone would be too little.
-    `as_of` is that of the quota that is longest not vouched for; `stale` that one is not now.
+    `as_of` is that of the quota that is longest not vouched for; `stale` that one is not now,
+    `from_series` that one is known from series.
     """
 
     team: str
@@ -106,6 +109,7 @@ class QuotaSum:
     suppressed: float | None
     as_of: datetime | None = None
     stale: bool = False
+    from_series: bool = False
 
     @property
     def saturation_ratio(self) -> float | None:

@@ -180,6 +180,8 @@ def _quota(
     if filled is not None and not known:
         # Nobody saw the claims; what was used of them is what the series say.
         filled.used = _shown(inputs.shown_used.get(key.id, {}), hour, part)
+    if filled is not None and not watched:
+        filled.suppressed = None  # No series shows work that never became a pod.
     return filled
 
 

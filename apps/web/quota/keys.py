@@ -50,6 +50,7 @@ _COLUMNS = (
     Column("set_at", "Set", Format.TIME),
     Column("as_of", "As of", Format.TIME, "", "until when it is vouched for"),
     Column("stale", "Stale", Format.TEXT, "", "yes: nobody watches it now"),
+    Column("from_series", "From series", Format.TEXT, "", "yes: means of the hour before As of"),
     Column("unused_hours", "Unused in the window", Format.NUMBER),
 )
 _LISTS = ("tiers", "scopes")
@@ -159,13 +160,14 @@ def _values(row: QuotaRow, unused: float | None) -> dict[str, Value]:
     own: dict[str, Value] = {
         column.key: getattr(row, column.key)
         for column in _COLUMNS
-        if column.key not in {*_LISTS, "effective", "stale", "unused_hours"}
+        if column.key not in {*_LISTS, "effective", "stale", "from_series", "unused_hours"}
     }
     return own | {
         "tiers": " ".join(row.tiers),
         "scopes": ", ".join(row.scopes),
         "effective": "yes" if row.effective else "no",
         "stale": "yes" if row.stale else "no",
+        "from_series": "yes" if row.from_series else "no",
         "unused_hours": unused,
     }
 
