@@ -53,6 +53,22 @@ class QuotaSlot(NamedTuple):
     used: float | None
 
 
+class QueueSlot(NamedTuple):
+    """Means of a ClusterQueue over one slot in units of a resource, as Kueue shows them.
+
+    What is pending has no flavor yet: its row has an empty one and neither `nominal` nor
+    `reserved`. None where there is no such series.
+    """
+
+    slot: int
+    queue: str
+    flavor: str
+    resource: str
+    nominal: float | None = None
+    reserved: float | None = None
+    pending: float | None = None
+
+
 class ShownQuery(NamedTuple):
     """A query as a person may put it to the metrics system, and what it is asked for."""
 
@@ -137,6 +153,9 @@ class MetricsSource(Protocol):
 
     def quotas(self, window: Window) -> list[QuotaSlot]:
         """Return the GPU quota keys of the window's slots."""
+
+    def queues(self, window: Window) -> list[QueueSlot]:
+        """Return what ClusterQueues of Kueue have of GPUs in the window's slots."""
 
     def device_states(self, at: datetime) -> list[DeviceState]:
         """Return what every device shown at `at` says of itself, by UUID and MIG instance."""

@@ -72,17 +72,20 @@ class QueueSteps(NamedTuple):
     admitted: Steps
     reserved_units: Steps
     used_units: Steps
+    pending_units: Steps = NEVER
 
     @classmethod
     def of(cls, pods: Iterable[Pod]) -> "QueueSteps":
         """Count the Workloads of these pods."""
         waits: list[tuple[int, int]] = []
+        units: list[tuple[int, int]] = []
         holds: dict[tuple[str, bool], list[tuple[int, int]]] = defaultdict(list)
         for pod in pods:
             if pod.admission is None:
                 continue
             left, quota = pod.released, pod.admission.reserved
             waits += [(pod.created, 1), (min(quota, left), -1)]
+            units += [(pod.created, pod.units), (min(quota, left), -pod.units)]
             for kind, since in (("reserved", quota), ("used", pod.admission.at)):
                 if since < left:
                     holds[kind, False] += [(since, 1), (left, -1)]
@@ -93,6 +96,7 @@ class QueueSteps(NamedTuple):
             Steps.of(holds["used", False]),
             Steps.of(holds["reserved", True]),
             Steps.of(holds["used", True]),
+            Steps.of(units),
         )
 
     def changed(self, at: int) -> int:

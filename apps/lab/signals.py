@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from apps.lab import amd_metrics, device_metrics, kube_metrics
+from apps.lab import amd_metrics, device_metrics, kube_metrics, kueue_metrics
 from apps.lab.device_values import METRICS, Metric
 from apps.lab.scenarios.base import Scenario
 from apps.lab.series import Series
@@ -25,7 +25,7 @@ class Signals:
         return {
             name: metric
             for scenario in (self.scenario, *self.scenario.others)
-            for of in (amd_metrics, device_metrics, kube_metrics)
+            for of in (amd_metrics, device_metrics, kube_metrics, kueue_metrics)
             for name, metric in of.exported(scenario).items()
         }
 
@@ -78,5 +78,7 @@ def _series(
         yield from device_metrics.device_series(scenario, metric, low_ms, high_ms, wanted=wanted)
     elif metric in amd_metrics.METRICS:
         yield from amd_metrics.amd_series(scenario, metric, low_ms, high_ms)
+    elif metric in kueue_metrics.METRICS:
+        yield from kueue_metrics.queue_series(scenario, metric, low_ms, high_ms)
     else:
         yield from kube_metrics.kube_series(scenario, metric, low_ms, high_ms)

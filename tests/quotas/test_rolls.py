@@ -23,7 +23,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, NamespaceClaim, WatchSpan
 from apps.clusters.models import Sighting as SightingRow
 from apps.clusters.models.claims import ClaimSpell
-from apps.clusters.ports import QuotaSlot, SourceUnavailable
+from apps.clusters.ports import QueueSlot, QuotaSlot, SourceUnavailable
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import quota_history, quota_rows
 from apps.quotas.services import due_windows, prune, roll_hour, roll_hours
@@ -284,7 +284,25 @@ def test_before_anybody_watched_limits_come_from_series(cluster: Cluster) -> Non
     source = ScriptedMetrics([slot(0 * HOUR, 4), slot(HOUR / 2, 6)])
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW, source=source)
-    assert rows(cluster) == [("gpus", KEY, "vision", 3600, 5, 2, 2, 0, 0)]
+    assert rows(cluster) == [("gpus", KEY, "vision", 3600, 5, 2, 2, 0, None)]
+
+
+def test_cluster_queues_that_nobody_watches_are_as_kueue_shows_them(cluster: Cluster) -> None:
+    Cluster.objects.update(kubernetes={})
+    shown = [
+        QueueSlot(int((NOON + offset).timestamp()), "research", *values)
+        for offset, used, pending in ((0 * HOUR, 6.0, 4.0), (HOUR / 2, 8.0, 8.0))
+        for values in (("a100", GPU, 8.0, used), ("", GPU, None, None, pending))
+    ]
+    source = ScriptedMetrics(queues=shown)
+    collected(cluster, NOON)
+    roll_hour(cluster.pk, NOON, now=NOW, source=source)
+    assert rows(cluster) == [("research", f"a100/{GPU}", None, 3600, 8, 7, None, None, 6)]
+    (row,) = quota_rows(NOON + 2 * HOUR, visibility=EVERYTHING).rows
+    assert (row.saturation_ratio, row.from_series, row.stale) == (7 / 8, True, False)
+    # Half of an hour is not known for all of it.
+    roll_hour(cluster.pk, NOON, now=NOW, source=ScriptedMetrics(queues=shown[:2]))
+    assert rows(cluster) == [("research", f"a100/{GPU}", None, 1800, 4, None, None, None, None)]
 
 
 def test_where_somebody_watched_no_series_are_asked(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from apps.clusters.domain.sightings import Body, Kind, Scope, SeenQuota
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchSpan
 from apps.clusters.models import Sighting as SightingRow
-from apps.clusters.ports import QuotaSlot
+from apps.clusters.ports import QueueSlot, QuotaSlot
 from apps.pending.models import CauseSpell, Episode
 from tests.factories import make_workload, note_collection
 
@@ -105,8 +105,15 @@ def refuse(
 class ScriptedMetrics:
     """A metrics source of which only quotas are asked; it counts how often."""
 
-    def __init__(self, slots: Sequence[QuotaSlot] = (), error: Exception | None = None) -> None:
+    def __init__(
+        self,
+        slots: Sequence[QuotaSlot] = (),
+        error: Exception | None = None,
+        *,
+        queues: Sequence[QueueSlot] = (),
+    ) -> None:
         self.slots = list(slots)
+        self.queue_slots = list(queues)
         self.error = error
         self.asked = 0
 
@@ -116,6 +123,10 @@ class ScriptedMetrics:
             raise self.error
         inside = range(int(window.start_seconds), int(window.end_seconds))
         return [slot for slot in self.slots if slot.slot in inside]
+
+    def queues(self, window: Window) -> list[QueueSlot]:
+        inside = range(int(window.start_seconds), int(window.end_seconds))
+        return [slot for slot in self.queue_slots if slot.slot in inside]
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} is not asked for quotas")

@@ -13,6 +13,7 @@ from apps.clusters.ports import (
     DeviceAnswer,
     DeviceSlot,
     LedgerAnswer,
+    QueueSlot,
     QuotaSlot,
     SourceHealth,
 )
@@ -34,6 +35,7 @@ class FakeMetrics:
     pods: Sequence[PodRecord] = ()
     nodes: Sequence[NodeSpell] = ()
     quota_slots: Sequence[QuotaSlot] = ()
+    queue_slots: Sequence[QueueSlot] = ()
     away: Collection[int] = ()
     states: Sequence[DeviceState] = ()
     activity_metric: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -102,6 +104,11 @@ class FakeMetrics:
         self._called("quotas")
         slots = set(window.slots())
         return [row for row in self.quota_slots if row.slot in slots]
+
+    def queues(self, window: Window) -> list[QueueSlot]:
+        self._called("queues")
+        slots = set(window.slots())
+        return [row for row in self.queue_slots if row.slot in slots]
 
     def device_states(self, at: datetime) -> list[DeviceState]:
         del at

@@ -12,6 +12,7 @@ from apps.clusters.adapters.prometheus_config import PrometheusConfig, Secret
 from apps.clusters.adapters.prometheus_device_states import read_states
 from apps.clusters.adapters.prometheus_devices import read_devices
 from apps.clusters.adapters.prometheus_kube_state import read_ledger
+from apps.clusters.adapters.prometheus_queues import read_queues
 from apps.clusters.adapters.prometheus_quotas import read_quotas
 from apps.clusters.adapters.prometheus_reading import Reading
 from apps.clusters.adapters.prometheus_samples import read_samples
@@ -23,6 +24,7 @@ from apps.clusters.ports import (
     ActivitySample,
     DeviceAnswer,
     LedgerAnswer,
+    QueueSlot,
     QuotaSlot,
     SourceHealth,
     SourceRejected,
@@ -83,6 +85,9 @@ class PrometheusSource:
 
     def quotas(self, window: Window) -> list[QuotaSlot]:
         return list(read_quotas(Reading(self._api), window))
+
+    def queues(self, window: Window) -> list[QueueSlot]:
+        return list(read_queues(Reading(self._api), window))
 
     def device_states(self, at: datetime) -> list[DeviceState]:
         return read_states(Reading(self._api), at)

@@ -108,6 +108,49 @@ def with_shown(
     return joined
 
 
+class ShownQueue(NamedTuple):
+    """The means of a ClusterQueue's resource over one slot, as Kueue shows it.
+
+    Without a flavor it is what is pending.
+    """
+
+    slot: int
+    queue: str
+    flavor: str
+    resource: str
+    nominal: float | None
+    reserved: float | None
+    pending: float | None
+
+
+def with_shown_queues(
+    keys: dict[KeyId, KeySpells],
+    shown: Sequence[ShownQueue],
+    unwatched: Collection[int],
+    *,
+    named: Collection[str] = (),
+) -> dict[KeyId, KeySpells]:
+    """Return `keys` with the nominal quotas that Kueue showed in slots in which nobody watched."""
+    slots = set(unwatched)
+    joined = dict(keys)
+    for one in shown:
+        if one.slot not in slots or one.nominal is None or not is_gpu(one.resource, named):
+            continue
+        id_ = queue_key(one)
+        known = joined.get(id_) or KeySpells(id_, one.resource, Counting.REQUESTS)
+        spells = list(known.spells)
+        _replace(spells, Spell(one.slot, one.slot + SLOT_SECONDS, one.nominal))
+        joined[id_] = KeySpells(
+            id_, known.resource, known.counting, known.effective, sorted(spells)
+        )
+    return joined
+
+
+def queue_key(one: ShownQueue) -> KeyId:
+    """Return the key of a ClusterQueue that a row with a flavor is of."""
+    return KeyId(Source.CLUSTER_QUEUE.value, "", one.queue, f"{one.flavor}/{one.resource}")
+
+
 def _nearest(spells: Sequence[Spell], slot: float) -> tuple[Scope, ...]:
     if not spells:
         return ()

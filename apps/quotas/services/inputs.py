@@ -31,7 +31,14 @@ from apps.quotas.domain.asked import (
     kueue_use,
     volcano_use,
 )
-from apps.quotas.domain.history import ShownQuota, seen_spells, with_shown
+from apps.quotas.domain.history import (
+    ShownQueue,
+    ShownQuota,
+    queue_key,
+    seen_spells,
+    with_shown,
+    with_shown_queues,
+)
 from apps.quotas.domain.keys import IMPLICIT, Source
 from apps.quotas.domain.saturation import KeyId, KeySpells, Life, Refused
 from apps.quotas.selectors.settings import (
@@ -51,7 +58,8 @@ class Inputs:
     """What was set, asked for, held and refused in a window; times in Unix seconds.
 
     `lives` are by hour's start and namespace. `watched` are the slots in which every change was
-    seen. `shown_used` is what series show as used of a key in a slot.
+    seen. `shown_used` is what series show as used of a key in a slot, `shown_pending` what Kueue's
+    show as pending of a ClusterQueue's resource.
     """
 
     keys: dict[KeyId, KeySpells]
@@ -62,6 +70,7 @@ class Inputs:
     users: Mapping[tuple[str, str], Collection[str]]
     watched: frozenset[int]
     shown_used: Mapping[KeyId, Mapping[int, float]] = field(default_factory=dict)
+    shown_pending: Mapping[tuple[str, str], Mapping[int, float]] = field(default_factory=dict)
 
 
 def read_inputs(cluster: Cluster, window: Window, source: Callable[[], MetricsSource]) -> Inputs:
@@ -77,9 +86,12 @@ def read_inputs(cluster: Cluster, window: Window, source: Callable[[], MetricsSo
     seen = settings_in(cluster.pk, window)
     keys = seen_spells(seen, start, end, named=named)
     shown: list[ShownQuota] = []
+    queues: list[ShownQueue] = []
     if unwatched:
         shown = [ShownQuota(*one) for one in source().quotas(window)]
+        queues = [ShownQueue(*one) for one in source().queues(window)]
         keys = with_shown(keys, shown, unwatched, named=named)
+        keys = with_shown_queues(keys, queues, unwatched, named=named)
     records = [row.record for row in recorded_pod_rows(cluster, window, source=None)]
     pods = [(pod, _life(pod, end, named)) for pod in records if pod.owner.kind != CLAIM_KIND]
     waiting_kinds = (Kind.RESOURCE_CLAIM, Kind.KUEUE_WORKLOAD, Kind.VOLCANO_POD_GROUP)
@@ -100,7 +112,8 @@ def read_inputs(cluster: Cluster, window: Window, source: Callable[[], MetricsSo
         queue_waits=waits.queued,
         users=queue_users(local, asking),
         watched=watched,
-        shown_used=_shown_used(shown, unwatched),
+        shown_used=_shown_used(shown, unwatched) | _shown_reserved(queues),
+        shown_pending=_shown_pending(queues),
     )
 
 
@@ -181,4 +194,20 @@ def _shown_used(
         if one.used is not None and one.slot in slots:
             id_ = KeyId(Source.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
             found[id_][one.slot] = one.used
+    return found
+
+
+def _shown_reserved(shown: Iterable[ShownQueue]) -> dict[KeyId, dict[int, float]]:
+    found: dict[KeyId, dict[int, float]] = defaultdict(dict)
+    for one in shown:
+        if one.reserved is not None:
+            found[queue_key(one)][one.slot] = one.reserved
+    return found
+
+
+def _shown_pending(shown: Iterable[ShownQueue]) -> dict[tuple[str, str], dict[int, float]]:
+    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for one in shown:
+        if one.pending is not None:
+            found[one.queue, one.resource][one.slot] = one.pending
     return found

@@ -160,6 +160,8 @@ def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_Row]:
                 yield _Row(id_, team_id, together(parts), kept=False)
         else:
             filled = _queue(key, start, inputs, known=watched and recent)
+            if filled is not None and filled.used is None:
+                _fill_shown(filled, key, hour, inputs)
             if filled is not None:
                 yield _Row(id_, _team(id_, inputs.users, team_of), filled, kept=not recent)
 
@@ -208,6 +210,16 @@ def _queue(key: KeySpells, start: float, inputs: Inputs, *, known: bool) -> Fill
         inputs.queue_waits.get((key.id.name, key.resource), ()),
         known=known,
     )
+
+
+def _fill_shown(filled: Filled, key: KeySpells, hour: Window, inputs: Inputs) -> None:
+    """Put to a queue what Kueue's series show in every slot of the hour: reserved, and pending."""
+    used = inputs.shown_used.get(key.id, {})
+    pending = inputs.shown_pending.get((key.id.name, key.resource), {})
+    if used.keys() >= set(hour.slots()):
+        filled.used = _shown(used, hour, hour)
+    if pending.keys() >= set(hour.slots()):
+        filled.suppressed = _shown(pending, hour, hour)
 
 
 # ---------------------------------------------------------------- writing

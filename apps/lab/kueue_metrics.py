@@ -1,0 +1,92 @@
+"""What Kueue's controller shows of the scenario's queues, with the labels of a recorded one.
+
+Its ServiceMonitor is that of its Helm chart: no label of the metrics is one of the target's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from apps.lab import identity
+from apps.lab.device_metrics import CLUSTER
+from apps.lab.device_values import Metric
+from apps.lab.laps import EMPTY, QueueSteps, Steps
+from apps.lab.scenarios.base import Queue, Scenario
+from apps.lab.series import SCRAPE_MS, Segment, Series
+
+_ROLE = {"replica_role": "standalone"}
+_Labels = Callable[[Queue], Mapping[str, str]]
+
+
+def _of_flavor(queue: Queue) -> Mapping[str, str]:
+    return {
+        "cluster_queue": queue.name,
+        "cohort": "campus",
+        "flavor": queue.flavor,
+        **_ROLE,
+        "resource": queue.resource,
+    }
+
+
+def _of_resource(queue: Queue) -> Mapping[str, str]:
+    return {"cluster_queue": queue.name, **_ROLE, "resource": queue.resource}
+
+
+def _of_status(status: str) -> _Labels:
+    return lambda queue: {"cluster_queue": queue.name, **_ROLE, "status": status}
+
+
+NOMINAL = "kueue_cluster_queue_nominal_quota"
+_SHOWN: Mapping[str, tuple[_Labels, Callable[[QueueSteps], Steps]]] = {
+    "kueue_cluster_queue_resource_pending": (_of_resource, lambda steps: steps.pending_units),
+    "kueue_cluster_queue_resource_reservation": (_of_flavor, lambda steps: steps.reserved_units),
+    "kueue_cluster_queue_resource_usage": (_of_flavor, lambda steps: steps.used_units),
+    "kueue_pending_workloads": (_of_status("active"), lambda steps: steps.pending),
+}
+METRICS: Mapping[str, Metric] = {
+    name: Metric("gauge", "As Kueue describes it.") for name in sorted({*_SHOWN, NOMINAL})
+}
+
+
+def exported(scenario: Scenario) -> Mapping[str, Metric]:
+    """Return the metrics of Kueue, where the scenario's pods go through queues."""
+    return METRICS if scenario.queues else {}
+
+
+def queue_series(scenario: Scenario, metric: str, low_ms: int, high_ms: int) -> Iterator[Series]:
+    """Yield a metric's series with all their segments that touch low..high."""
+    phase_ms = identity.below(SCRAPE_MS, scenario.seed, "scrape", "kueue")
+    low, high = low_ms // 1000, high_ms // 1000
+    target = _target(scenario, metric)
+    laps = list(scenario.laps(low, high))
+    for queue in scenario.queues:
+        labels = _of_flavor(queue) if metric == NOMINAL else _SHOWN[metric][0](queue)
+        series = Series({**target, **labels}, phase_ms, [])
+        for lap in laps:
+            start, end = max(low, lap.start, queue.created), min(high + 1, lap.end)
+            for begin, stop, value in _spells(queue, lap.queues, metric, start, end):
+                series.segments.append(Segment(begin * 1000, stop * 1000, float(value)))
+        if series.segments:
+            yield series
+
+
+def _spells(
+    queue: Queue, queues: Mapping[str, QueueSteps], metric: str, start: int, end: int
+) -> Iterator[tuple[int, int, int]]:
+    if metric != NOMINAL:
+        yield from _SHOWN[metric][1](queues.get(queue.name, EMPTY)).spells(start, end)
+    elif end > start:
+        yield start, end, queue.nominal
+
+
+def _target(scenario: Scenario, metric: str) -> dict[str, str]:
+    pod = f"kueue-controller-manager-{identity.suffix(10, scenario.seed, 'kueue')}"
+    return {
+        "__name__": metric,
+        "cluster": CLUSTER,
+        "container": "manager",
+        "endpoint": "https",
+        "instance": "10.42.0.9:8443",
+        "job": "kueue-controller-manager-metrics-service",
+        "namespace": "kueue-system",
+        "pod": f"{pod}-{identity.suffix(5, scenario.seed, pod)}",
+        "service": "kueue-controller-manager-metrics-service",
+    }
