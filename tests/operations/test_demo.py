@@ -337,7 +337,7 @@ def test_an_account_that_the_demo_did_not_make_keeps_its_password_and_role() -> 
     with pytest.raises(PlaceTaken, match="accounts that the demo did not make"):
         refuse_accounts()
     made = ensure_people()
-    assert [person.name for person in made] == ["admin", "finn"]
+    assert [person.name for person in made] == ["ben", "admin", "finn"]
     ada = people.get(username="ada")
     assert ada.check_password("a long password of mine")
     assert ada.role == "viewer"
