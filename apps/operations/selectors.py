@@ -12,7 +12,6 @@ from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
-from apps.costs.domain.recommendations.recommendation import LEAST_DAYS
 from apps.costs.models import PricedHour, RecommendationRun
 from apps.fairness.models import FairWindow
 from apps.operations.domain.findings import KINDS, SEVERITIES
@@ -20,7 +19,7 @@ from apps.operations.models import DoctorFinding
 from apps.pending.models import Refreshed
 from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, Day
+from apps.usage.models import CollectionWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +214,11 @@ class Figure(StrEnum):
 
 
 class Computing(NamedTuple):
-    """A figure that is still being computed: `done` of its `due` hours or days have it."""
+    """A figure that is still being computed: `done` of its `due` hours have it."""
 
     figure: Figure
     done: int
     due: int
-    unit: str = "h"
 
 
 _LATELY = timedelta(minutes=15)
@@ -286,9 +284,10 @@ def _hour_counts(
 
 
 def _recommendations(of: Q) -> list[Computing]:
-    """Return how many of the days that recommendations need are there, until there are some."""
+    """Return how many of all hours that were asked for are there, until something was looked at."""
     if RecommendationRun.objects.filter(of).exists():
         return []
-    days = Day.objects.filter(of).values("day").distinct().count()
-    least = round(LEAST_DAYS)
-    return [Computing(Figure.RECOMMENDATIONS, min(days, least), least, unit="days")]
+    hours = CollectionWindow.objects.filter(of).aggregate(
+        asked=Count("pk"), collected=Count("pk", filter=Q(collected_at__isnull=False))
+    )
+    return [Computing(Figure.RECOMMENDATIONS, hours["collected"], hours["asked"])]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
+from apps.costs.models import RecommendationRun
 from apps.costs.services import price_hours
 from apps.usage.models import CollectionWindow
 from tests.factories import Portal, note_collection
@@ -62,3 +63,15 @@ def test_hours_that_wait_are_counted_while_others_are_collected(
     CollectionWindow.objects.filter(hour=FAILED).update(attempted_at=datetime.now(UTC))
 
     assert f"Collecting hours: {asked - 2} of {asked} h." in text_of(admin, COSTS)
+
+
+def test_recommendations_come_when_all_hours_are_there(admin: Client, portal: Portal) -> None:
+    RecommendationRun.objects.all().delete()
+    hours = collected_just_now(portal)
+    asked = CollectionWindow.objects.count()
+    assert "Computing recommendations" not in text_of(admin, "/recommendations/")
+
+    CollectionWindow.objects.filter(hour=FAILED).update(attempted_at=datetime.now(UTC))
+
+    found = text_of(admin, f"/recommendations/?{DAILY}")
+    assert f"Computing recommendations: {hours} of {asked} h." in found
