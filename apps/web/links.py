@@ -1,6 +1,6 @@
 """Addresses that keep what the reader chose: every link carries the window and the filters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import urlencode
 
@@ -49,6 +49,21 @@ def with_query(path: str, query: Query) -> str:
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
     """Return a query as it stands in an address, kept: all links of a page have the same one."""
     return urlencode(query)
+
+
+def figure_href(figure: str, query: Query, **names: str) -> str:
+    """Return the address of the page that explains a figure of a room, by its key.
+
+    `names` say what the figure is of; a name stands in place of the filters of its key.
+    """
+    kept = [pair for pair in query if pair[0] not in names]
+    named = [(key, name) for key, name in names.items() if name]
+    return with_query(href("explain-figure", figure=figure) or "", [*kept, *named])
+
+
+def figure_hrefs(figures: Mapping[str, str], query: Query, **names: str) -> dict[str, str]:
+    """Return the addresses of the figures in columns, by column key."""
+    return {column: figure_href(figure, query, **names) for column, figure in figures.items()}
 
 
 def explain_href(figure: str, query: Query, **scope: str) -> str:

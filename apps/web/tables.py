@@ -60,13 +60,15 @@ class Explained:
 class Row:
     """Values by column key, and the address that a value leads to, where it leads anywhere.
 
-    `explained` tells where the row's figures are explained.
+    `explained` tells where the row's figures of the ledger are explained, `explains` where others
+    are, by column key.
     """
 
     values: Mapping[str, Value]
     links: Mapping[str, str | None] = field(default_factory=dict)
     badges: Mapping[str, str] = field(default_factory=dict)
     explained: Explained | None = None
+    explains: Mapping[str, str] = field(default_factory=dict)
 
 
 _Source = TypeVar("_Source")
@@ -218,6 +220,8 @@ def _share(value: Value, column: Column) -> str:
 
 
 def _explain_href(row: Row, column: Column, value: Value) -> str:
+    if value is not None and column.key in row.explains:
+        return row.explains[column.key]
     if row.explained is None or column.key not in EXPLAINED or value is None:
         return ""
     return row.explained.address_of(column.key)

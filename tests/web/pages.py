@@ -20,6 +20,7 @@ PAGES = {
     "/pods/west/uid-train-0/": 18,
     "/health/data/": 25,
     "/explain/": 32,
+    "/explain/pending_gpu_hours/": 30,
     "/waste/": 48,
 }
 

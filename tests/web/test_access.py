@@ -65,6 +65,7 @@ ADDRESSES = {
     "device": "/devices/west/GPU-00000000-0000-0000-0000-000000000001/",
     "data-health": "/health/data/",
     "explain": "/explain/",
+    "explain-figure": "/explain/pending_gpu_hours/",
     "search": "/search/",
     "tiers": "/tiers/",
     "first-run": "/first-run/",

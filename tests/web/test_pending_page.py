@@ -197,7 +197,7 @@ def test_a_look_that_failed_is_told_and_its_error_is_for_admins(
     assert "a table is &lt;locked&gt;" in shown
     assert "What waits on west is known only up to" in shown
     assert "What waits on east" not in shown
-    assert "locked" not in text_of(signed_in(portal.ada), LIST)
+    assert "locked&gt;" not in text_of(signed_in(portal.ada), LIST)
 
 
 def test_a_cluster_that_was_never_looked_at_is_told(now: datetime, portal: Portal) -> None:

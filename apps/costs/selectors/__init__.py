@@ -13,6 +13,7 @@ from apps.costs.selectors.costs import (
     waterfall,
     worst_workloads,
 )
+from apps.costs.selectors.explained import explain_cost
 from apps.costs.selectors.files import (
     cost_file,
     days_question,
@@ -56,6 +57,7 @@ __all__ = [
     "cost_page",
     "cost_rows",
     "days_question",
+    "explain_cost",
     "gaps_of",
     "money_budget_rows",
     "month_rows_expected",

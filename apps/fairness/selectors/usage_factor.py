@@ -16,6 +16,7 @@ from apps.clusters.selectors import report
 from apps.fairness.domain.usage_factor import decayed, usage_factors
 from apps.fairness.models import FairDate
 from apps.quotas.models import Entitlement
+from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
 
@@ -39,16 +40,18 @@ class UsageFactors:
     known: float | None
 
 
-def usage_factor_of_teams(at: datetime, *, now: datetime) -> UsageFactors:
-    """Return the usage factors at `at` of who used or is entitled to anything.
+@dataclass(frozen=True, slots=True)
+class UsageParts:
+    """What usage factors are made of, by team id: decayed GPU-hours and entitled GPUs."""
 
-    What is known of whole hours up to then counts, by local days, each from its end. No team has
-    one where nobody is entitled to anything, or nothing at all is known. At most six queries.
-    """
+    used: Mapping[int, float]
+    entitled: Mapping[int, float]
+    factors: Mapping[int, float]
+
+
+def usage_parts(at: datetime, *, now: datetime) -> UsageParts:
+    """Return the numbers behind the usage factors at `at`. At most five queries."""
     zone = report().zone
-    known = _known(at)
-    if not known:
-        return UsageFactors({}, known)
     entitled = _entitled(at)
     held = _held(at, now, zone)
     teams = sorted({*entitled, *held})
@@ -59,11 +62,21 @@ def usage_factor_of_teams(at: datetime, *, now: datetime) -> UsageFactors:
         for day, amount in held.get(team, {}).items():
             used[place[day], column] = amount
     ages = [max(0.0, (at - day_window(day, zone).end).total_seconds()) for day in days]
-    factors = usage_factors(
-        decayed(used, np.array(ages)), np.array([entitled.get(team, 0.0) for team in teams])
-    )
+    lately = decayed(used, np.array(ages))
+    factors = usage_factors(lately, np.array([entitled.get(team, 0.0) for team in teams]))
     found = {} if factors is None else dict(zip(teams, factors.tolist(), strict=True))
-    return UsageFactors(found, known)
+    in_hours = dict(zip(teams, (lately / NANO).tolist(), strict=True))
+    return UsageParts(in_hours, entitled, found)
+
+
+def usage_factor_of_teams(at: datetime, *, now: datetime) -> UsageFactors:
+    """Return the usage factors at `at` of who used or is entitled to anything.
+
+    What is known of whole hours up to then counts, by local days, each from its end. No team has
+    one where nobody is entitled to anything, or nothing at all is known. At most six queries.
+    """
+    known = _known(at)
+    return UsageFactors(usage_parts(at, now=now).factors if known else {}, known)
 
 
 def _known(at: datetime) -> float | None:

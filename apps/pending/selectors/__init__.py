@@ -4,6 +4,7 @@ from apps.pending.selectors.context import Context
 from apps.pending.selectors.effective import effective_ratios
 from apps.pending.selectors.episodes import episodes_of, find_waiting
 from apps.pending.selectors.evictions import eviction_sums, evictions
+from apps.pending.selectors.explained import explain_pending
 from apps.pending.selectors.freshness import freshness, look_rows
 from apps.pending.selectors.gangs import partial_gangs
 from apps.pending.selectors.history import pending_history
@@ -58,6 +59,7 @@ __all__ = [
     "episodes_of",
     "eviction_sums",
     "evictions",
+    "explain_pending",
     "find_waiting",
     "freshness",
     "in_front",

@@ -56,7 +56,8 @@ class Burn:
     """Rates against an even pace, 1.0 landing exactly on the allowance; None where unknown.
 
     `exhausted_at` is None where that is after the period, or nothing is used. `exhausted_at_late`
-    is None where it may last; early ≤ exhausted_at ≤ late where they are there.
+    is None where it may last; early ≤ exhausted_at ≤ late where they are there. `known_hours` are
+    those of the period that `burn_rate` rests on.
     """
 
     burn_rate: float | None
@@ -65,6 +66,7 @@ class Burn:
     exhausted_at: datetime | None
     exhausted_at_early: datetime | None
     exhausted_at_late: datetime | None
+    known_hours: float | None = None
 
 
 def burn(
@@ -102,6 +104,7 @@ def burn(
         exhausted_at=expected.at,
         exhausted_at_early=expected.early,
         exhausted_at_late=expected.late,
+        known_hours=known,
     )
 
 

@@ -7,6 +7,7 @@ from apps.quotas.selectors.budgets import (
     in_full,
 )
 from apps.quotas.selectors.entitled import Entitled, entitled_teams
+from apps.quotas.selectors.explained import explain_budget, explain_quota
 from apps.quotas.selectors.history import held_but_unused, quota_history
 from apps.quotas.selectors.now import quota_rows, quota_sums, quotas_now
 from apps.quotas.selectors.rows import (
@@ -39,6 +40,8 @@ __all__ = [
     "budget_rows",
     "burn_rows",
     "entitled_teams",
+    "explain_budget",
+    "explain_quota",
     "held_but_unused",
     "in_full",
     "quota_history",

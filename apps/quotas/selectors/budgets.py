@@ -265,6 +265,7 @@ def _row(
         at=at,
         points=points,
         data_start=None if known is None else _data_start(one, known),
+        known_hours=found.known_hours,
     )
 
 

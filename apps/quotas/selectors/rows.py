@@ -192,7 +192,8 @@ class BudgetRow:
     `coverage_ratio` is the known part of the period's hours until `at`, the moment of reading, of
     all clusters while they were there; below 1 what is used is more than `used`, and `exhausted_at`
     too late; rates are of known hours alone. None before its first closed hour. `data_start` is
-    when data starts, where that is after the period's start.
+    when data starts, where that is after the period's start; `known_hours` are those that
+    `burn_rate` rests on.
     """
 
     team: str
@@ -214,6 +215,7 @@ class BudgetRow:
     coverage_ratio: float | None = None
     at: datetime | None = None
     data_start: datetime | None = None
+    known_hours: float | None = None
 
     @property
     def at_least(self) -> bool:

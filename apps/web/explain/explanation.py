@@ -194,7 +194,14 @@ def sources_of(
 
     `namespace` and `pods` narrow them by name; empty for all.
     """
-    if not figure.sources:
+    return queries_of(figure.sources, reading, namespace=namespace, pods=pods)
+
+
+def queries_of(
+    kinds: Sequence[str], reading: Reading, *, namespace: str = "", pods: Sequence[str] = ()
+) -> list[Source]:
+    """Return the queries of these kinds (capacity, holding, activity), as `sources_of` does."""
+    if not kinds:
         return []
     wanted = reading.filters.cluster
     rows = [
@@ -216,7 +223,7 @@ def sources_of(
             ),
         )
         for matchers, group in alike.items()
-        for about in figure.sources
+        for about in kinds
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from apps.fairness.selectors import DominantShare, Hours, TierGlance
 from apps.usage.domain.amounts import nano
 from apps.web.formats import Format, Value
-from apps.web.links import href
+from apps.web.links import figure_hrefs, href
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
@@ -94,6 +94,12 @@ def tier_table(rows: Sequence[TierGlance], reading: Reading) -> Table:
     )
 
 
+_EXPLAINS = {
+    "jain_index": "jain_index",
+    "jain_allocation_ratio": "jain_allocation_ratio",
+    "denied_gpu_hours": "unmet_fair_share",
+    "borrowed_gpu_hours": "borrowed",
+}
 _TIER_COLUMNS = (
     Column("tier", "Tier"),
     Column("teams", "Teams", Format.COUNT, "", "entitled, or that asked or held something"),
@@ -127,6 +133,7 @@ def _tier(row: TierGlance, reading: Reading) -> Row:
     return Row(
         {"tier": row.tier, **known, **hour_values(row.hours)},
         {"tier": href("tier-fairness", reading.query, name=row.tier)},
+        explains=figure_hrefs(_EXPLAINS, reading.query, tier=row.tier),
     )
 
 

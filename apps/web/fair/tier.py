@@ -20,7 +20,7 @@ from apps.web.fair.overview import (
     hour_values,
 )
 from apps.web.formats import Format, Value, shown
-from apps.web.links import href
+from apps.web.links import figure_hrefs, href
 from apps.web.plots import Line, Plot, Scale
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
@@ -183,7 +183,19 @@ def _team(team: TeamFairness, reading: Reading, hours: Hours) -> Row:
     return Row(
         values | amounts | dict.fromkeys(unknown),
         {"team": href("statement", reading.query, name=team.team)},
+        explains=figure_hrefs(EXPLAINS, reading.query, tier=team.tier, team=team.team),
     )
+
+
+EXPLAINS = {
+    "demand_gpu_hours": "demand",
+    "fair_share_gpu_hours": "fair_share",
+    "denied_gpu_hours": "unmet_fair_share",
+    "borrowed_gpu_hours": "borrowed",
+    "lent_gpu_hours": "lent",
+    "usage_factor": "usage_factor",
+}
+"""Which figure explains a column."""
 
 
 # ---------------------------------------------------------------- borrowing

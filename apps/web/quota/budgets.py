@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.window import Window
 from apps.quotas.selectors import BudgetAlertRow, BudgetRow
 from apps.web.formats import Format, shown
-from apps.web.links import href
+from apps.web.links import figure_hrefs, href
 from apps.web.plots import Line, Plot, Scale
 from apps.web.reading import Reading
 from apps.web.tables import Column, LaterRows, Row, Table
@@ -233,6 +233,14 @@ def budget_table(rows: Sequence[BudgetRow], reading: Reading, *, narrowed: bool)
     )
 
 
+EXPLAINS = {
+    "used_gpu_hours": "budget_used",
+    "burn_rate": "budget_burn",
+    "exhausted_at": "budget_hours_left",
+}
+"""Which figure explains a column."""
+
+
 def _row(row: BudgetRow, reading: Reading) -> Row:
     pace = pace_of(row, reading.choice.zone)
     return Row(
@@ -259,6 +267,7 @@ def _row(row: BudgetRow, reading: Reading) -> Row:
         },
         {"team": href("team", reading.query, name=row.team)},
         {"pace": pace.state},
+        explains=figure_hrefs(EXPLAINS, reading.query, team=row.team, period=row.period),
     )
 
 

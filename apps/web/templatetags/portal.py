@@ -105,6 +105,12 @@ def href(page: str, query: links.Query = (), /, **parts: str) -> str:
 
 
 @register.simple_tag
+def explain_figure(figure: str, query: links.Query, **names: str) -> str:
+    """Return the address of the page that explains a figure of a room; see `links.figure_href`."""
+    return links.figure_href(figure, query, **names)
+
+
+@register.simple_tag
 def explain(figure: str, query: links.Query, **scope: str) -> str:
     """Return the address of the page that explains one figure; see `links.explain_href`."""
     return links.explain_href(figure, query, **scope)

@@ -62,6 +62,7 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
         compared=explorer.compared_words(found.before),
         facts=[(c, explorer.facts_of(found, c, at_least=at_least)) for c in found.by_currency],
         unpriced=unpriced,
+        explain_query=[*reading.query, *asked.query],
         hidden=reading.query,
         background=background_of(asked, reading),
         quality=quality_of(reading, freshness, held_of(reading)),

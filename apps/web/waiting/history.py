@@ -23,7 +23,7 @@ from apps.web import charts
 from apps.web.charts import Axis, Chart
 from apps.web.formats import Format, Value
 from apps.web.ledger import LedgerClass
-from apps.web.links import href, with_query
+from apps.web.links import figure_hrefs, href, with_query
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 from apps.web.waiting.causes import CLASSES, class_of
@@ -177,6 +177,15 @@ def _days(reading: Reading) -> Axis:
 # ---------------------------------------------------------------- by cause and tier
 
 
+_EXPLAINS = {
+    "waiting_gpu_hours": "pending_gpu_hours",
+    "suppressed_gpu_hours": "blocked_gpu_hours",
+    "starting_gpu_hours": "starting_gpu_hours",
+}
+_TIMES = {"start_p50_seconds": "queue_time_p50", "start_p95_seconds": "queue_time_p95"}
+"""Which figure explains a column."""
+
+
 def _summed(rows: Iterable[HistoryRow], group: str) -> Mapping[str, WaitSums]:
     found: dict[str, WaitSums] = defaultdict(WaitSums)
     for row in rows:
@@ -210,6 +219,7 @@ def _by_cause(rows: Sequence[HistoryRow], reading: Reading) -> Table:
             Row(
                 {"cause": cause, "class": _class_label(cause), **_values(found[cause])},
                 {"cause": with_query(path, [*reading.query, ("cause", cause)])},
+                explains=figure_hrefs(_EXPLAINS, reading.query, cause=cause),
             )
             for cause in ordered
         ],
@@ -289,6 +299,7 @@ def _by_tier(
                     **_loss_values(by_loss.get(name)),
                 },
                 {"tier": href("tier", reading.query, name=name)},
+                explains=figure_hrefs({**_EXPLAINS, **_TIMES}, reading.query, tier=name),
             )
             for name in names
         ],

@@ -1,0 +1,182 @@
+"""How the figures of pending work come about: each with its formula and the rows below it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.pending.domain.history import nearest_rank
+from apps.pending.selectors.context import INSTANT, Context
+from apps.pending.selectors.history import pending_history
+from apps.pending.selectors.now import pending_sums
+from apps.pending.selectors.rows import By, PendingFilters
+from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+from apps.pending.selectors.waits import started_waits
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
+
+ESTIMATED = frozenset({"unschedulable", "unrecorded"})
+"""Causes of the time before the watch: what pended then is estimated from series."""
+_ORIGIN = (
+    "Pods, Workloads, PodGroups and controllers of the Kubernetes API; before the watch "
+    "`kube_pod_created`, `kube_pod_status_scheduled_time` and `kube_pod_status_unschedulable`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    label: str
+    meaning: str
+    field: str
+
+
+_SUMS: Mapping[str, _Sum] = {
+    "pending_gpu_hours": _Sum(
+        "Pending GPU-hours", "GPUs of pods that are on no node × the time that they pend.", "waited"
+    ),
+    "blocked_gpu_hours": _Sum(
+        "Blocked at admission",
+        "GPUs of work that was refused before a pod existed × the time that it is.",
+        "suppressed",
+    ),
+    "starting_gpu_hours": _Sum(
+        "Starting", "GPUs of pods that are on a node and do not run yet × that time.", "starting"
+    ),
+}
+_SHARES = {"queue_time_p50": 0.5, "queue_time_p95": 0.95}
+FIGURES = (*_SUMS, "pending_gpus", *_SHARES)
+
+
+def explain_pending(
+    figure: str,
+    window: Window,
+    *,
+    now: datetime,
+    visibility: Visibility,
+    filters: PendingFilters = EVERYTHING_WAITING,
+) -> Explained | None:
+    """Explain one of FIGURES over a window; None for any other. At most 14 queries.
+
+    GPU sums and queue times of all teams, which everybody may see, as the page of pending work
+    has them; what pends now by cause is of teams that the reader sees.
+    """
+    context = Context.over(window, now=now)
+    if figure in _SUMS:
+        return _gpu_hours(figure, window, now, visibility, filters, context)
+    if figure in _SHARES:
+        return _queue_time(figure, window, visibility, filters, context)
+    return _now(now, visibility, filters, context) if figure == "pending_gpus" else None
+
+
+def _gpu_hours(
+    figure: str,
+    window: Window,
+    now: datetime,
+    visibility: Visibility,
+    filters: PendingFilters,
+    context: Context,
+) -> Explained:
+    of = _SUMS[figure]
+    found = pending_history(
+        window,
+        now=now,
+        visibility=visibility,
+        by=(By.DAY, By.CAUSE, By.TIER),
+        filters=filters,
+        context=context,
+    )
+    amounts = [(row, getattr(row.sums, of.field)) for row in found]
+    rows: list[dict[str, Any]] = [
+        {"day": str(row.day), **row.groups, "gpu_hours": amount / NANO}
+        for row, amount in amounts
+        if amount
+    ]
+    grades: Counter[str] = Counter()
+    for row in rows:
+        grades["estimated" if row["cause"] in ESTIMATED else "recorded"] += row["gpu_hours"]
+    return Explained(
+        figure=figure,
+        label=of.label,
+        meaning=of.meaning,
+        anchor="waiting",
+        value=sum(amount for _, amount in amounts) / NANO,
+        unit=Unit.GPU_HOURS,
+        formula="sum(gpu_hours)",
+        columns=(
+            *(RowColumn(key, key.capitalize()) for key in ("day", "cause", "tier")),
+            RowColumn("gpu_hours", of.label, Unit.GPU_HOURS),
+        ),
+        rows=rows,
+        grades=dict(grades),
+        origin=_ORIGIN,
+    )
+
+
+def _now(
+    now: datetime, visibility: Visibility, filters: PendingFilters, context: Context
+) -> Explained:
+    sums = pending_sums(now, by=By.CAUSE, visibility=visibility, filters=filters, context=context)
+    rows = [
+        {
+            "cause": one.name,
+            "gpus": one.pending + one.suppressed + one.starting,
+            "workloads": one.things,
+            "oldest_at": one.oldest_at,
+        }
+        for one in sums
+    ]
+    return Explained(
+        figure="pending_gpus",
+        label="Pending GPUs",
+        meaning="GPUs of pods on no node, of work blocked at admission and of pods that start.",
+        anchor="waiting",
+        value=sum(one.pending + one.suppressed + one.starting for one in sums),
+        unit=Unit.GPUS,
+        formula="sum(gpus)",
+        columns=(
+            RowColumn("cause", "Cause"),
+            RowColumn("gpus", "Pending GPUs", Unit.GPUS),
+            RowColumn("workloads", "Workloads", Unit.COUNT),
+            RowColumn("oldest_at", "Pending since", Unit.TIME),
+        ),
+        rows=rows,
+        origin=_ORIGIN,
+    )
+
+
+def _queue_time(
+    figure: str,
+    window: Window,
+    visibility: Visibility,
+    filters: PendingFilters,
+    context: Context,
+) -> Explained:
+    share, name = _SHARES[figure], figure.removeprefix("queue_time_")
+    scope = Scope(window.end - INSTANT, filters, visibility, context)
+    waits = started_waits(window, scope)
+    pods = sum(waits.values())
+    value = _ranked(waits, share)
+    return Explained(
+        figure=figure,
+        label=f"{name} queue time",
+        meaning="From the creation of a pod to its start, of pods that started in the window.",
+        anchor="waiting",
+        value=value,
+        unit=Unit.SECONDS,
+        formula="nearest(share, queue_time_seconds, pods)",
+        inputs=(Input("share", "of pods at most", share, Unit.RATIO),),
+        columns=(
+            RowColumn("queue_time_seconds", "Queue time", Unit.SECONDS),
+            RowColumn("pods", "Pods", Unit.COUNT),
+        ),
+        rows=[{"queue_time_seconds": wait, "pods": waits[wait]} for wait in sorted(waits)],
+        origin=_ORIGIN,
+        nothing="" if pods else "No pod started in this window.",
+    )
+
+
+def _ranked(waits: Mapping[float, int], share: float) -> float | None:
+    return nearest_rank(waits, (share,))[0] if waits else None

@@ -1,0 +1,1 @@
+"""Explain any figure: what each room says of it, on one page."""

@@ -1,0 +1,26 @@
+"""Explain a figure of any room: its formula, prices, hours by grade, rows and queries."""
+
+from django.http import Http404, HttpResponseBase
+
+from apps.web.explain.explanation import instants_of, queries_of
+from apps.web.explained.providers import FigureQuery, explained, filters_of
+from apps.web.explained.view_parts import page_of, tables_of
+from apps.web.pages import page, respond
+from apps.web.reading import PageRequest, reading_of
+
+
+@page
+def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
+    reading = reading_of(request, takes=filters_of(figure), keeps=False)
+    one = explained(FigureQuery(figure, reading, request.GET))
+    if one is None:
+        raise Http404("There is no such figure, or you may not see it.")
+    return respond(
+        request,
+        reading,
+        "explained",
+        tables=tables_of(one, reading),
+        explanation=page_of(one, reading),
+        sources=queries_of(one.sources, reading),
+        instants=instants_of(reading),
+    )

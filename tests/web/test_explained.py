@@ -1,0 +1,215 @@
+"""Figures of every room lead to their formula, which gives them, and to the rows below."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from apps.accounts.models import User
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.window import Window
+from apps.costs.selectors import explain_cost, waste_rows
+from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
+from apps.pending.selectors import By, explain_pending, pending_history, time_to_start
+from apps.quotas.selectors import budget_rows, explain_budget
+from apps.quotas.selectors.explained import BUDGETS
+from apps.usage.domain.explained import Explained, Input, RowColumn, Unit, evaluate
+from apps.usage.domain.rows import Filters, Interval
+from apps.web.explained.providers import PROVIDERS
+from apps.web.explained.view_parts import ExplainedPage
+from apps.web.links import figure_href
+from tests.factories import Portal
+from tests.web.conftest import HOURLY
+from tests.web.pages import records_of
+
+SignIn = Callable[[User], Client]
+NOW = datetime(2025, 10, 27, 22, 55, tzinfo=UTC)
+WINDOW = Window(datetime(2025, 10, 24, 22, tzinfo=UTC), datetime(2025, 10, 27, 23, tzinfo=UTC))
+KEY = "cluster=west&source=ResourceQuota&namespace=vision&name=gpus&key=requests.nvidia.com/gpu"
+OF = {
+    **dict.fromkeys(("jain_index", "jain_allocation_ratio"), "tier=gold"),
+    **dict.fromkeys(
+        ("usage_factor", "budget_used", "budget_burn", "budget_hours_left"), "team=vision"
+    ),
+    **dict.fromkeys(("quota_usage", "quota_used"), KEY),
+}
+MOST_QUERIES = 60
+
+
+def address_of(figure: str) -> str:
+    return f"/explain/{figure}/?{HOURLY}&{OF.get(figure, '')}"
+
+
+def shown(client: Client, figure: str) -> ExplainedPage:
+    response: Any = client.get(address_of(figure))
+    assert response.status_code == 200, figure
+    page = response.context["explanation"]
+    assert isinstance(page, ExplainedPage)
+    return page
+
+
+@pytest.mark.parametrize("figure", list(PROVIDERS))
+def test_a_formula_gives_the_figure_that_is_shown(
+    figure: str, admin: Client, django_assert_max_num_queries: Any
+) -> None:
+    with django_assert_max_num_queries(MOST_QUERIES):
+        page = shown(admin, figure)
+    known = page.one.value is not None
+    assert page.holds is (True if known else None)
+    assert known or page.one.nothing
+
+
+@pytest.mark.parametrize("figure", list(PROVIDERS))
+def test_the_rows_are_had_as_a_file(figure: str, admin: Client) -> None:
+    one = shown(admin, figure).one
+    records = records_of(admin, f"{address_of(figure)}&format=csv&table=rows")
+    assert len(records) == len(one.rows)
+
+
+def test_what_is_known_is_known(admin: Client) -> None:
+    known = {figure for figure in PROVIDERS if shown(admin, figure).one.value}
+    assert known >= {
+        *("pending_gpu_hours", "pending_gpus", "quota_usage", "quota_used"),
+        *("jain_index", "unmet_fair_share", "fair_share", "borrowed", "usage_factor"),
+    }
+
+
+# ---------------------------------------------------------------- as other pages have it
+
+
+def test_pending_gpu_hours_are_those_of_the_history(portal: Portal) -> None:
+    one = explain_pending("pending_gpu_hours", WINDOW, now=NOW, visibility=EVERYTHING)
+    rows = pending_history(WINDOW, now=NOW, visibility=EVERYTHING, by=(By.CAUSE,))
+    assert one is not None
+    assert one.value == pytest.approx(sum(row.sums.waiting_gpu_hours for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("figure", "field"), [("queue_time_p50", "p50_seconds"), ("queue_time_p95", "p95_seconds")]
+)
+def test_queue_times_are_those_of_the_tiers_page(portal: Portal, figure: str, field: str) -> None:
+    one = explain_pending(figure, WINDOW, now=NOW, visibility=EVERYTHING)
+    by_tier = time_to_start(WINDOW, by=By.TIER, visibility=EVERYTHING)
+    assert one is not None
+    assert (one.value is None) is (not by_tier)
+    if len(by_tier) == 1:
+        assert one.value == getattr(by_tier[0], field)
+
+
+def test_indices_are_those_of_the_fairness_page(portal: Portal) -> None:
+    (tier,) = fairness_rows(
+        WINDOW, now=NOW, visibility=EVERYTHING, filters=FairnessFilters(tier=("gold",))
+    )
+    filters = FairnessFilters(tier=("gold",))
+    for figure in ("jain_index", "jain_allocation_ratio"):
+        one = explain_fairness(figure, WINDOW, now=NOW, visibility=EVERYTHING, filters=filters)
+        assert one is not None
+        assert one.value == getattr(tier, figure) is not None
+        assert evaluate(one) == pytest.approx(one.value)
+
+
+@pytest.mark.parametrize(
+    ("figure", "field"),
+    [
+        ("demand", "demand_gpu_hours"),
+        ("fair_share", "fair_share_gpu_hours"),
+        ("unmet_fair_share", "denied_gpu_hours"),
+        ("borrowed", "borrowed_gpu_hours"),
+        ("lent", "lent_gpu_hours"),
+    ],
+)
+def test_amounts_of_a_team_are_those_of_the_fairness_page(
+    portal: Portal, figure: str, field: str
+) -> None:
+    own = FairnessFilters(team=("vision",))
+    tiers = fairness_rows(WINDOW, now=NOW, visibility=EVERYTHING, filters=own)
+    one = explain_fairness(figure, WINDOW, now=NOW, visibility=EVERYTHING, filters=own)
+    assert one is not None
+    assert one.value == pytest.approx(sum(getattr(t, field) for r in tiers for t in r.teams))
+
+
+@pytest.mark.parametrize("figure", BUDGETS)
+def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
+    one = explain_budget(figure, NOW, team="vision", period="month", visibility=EVERYTHING)
+    (row,) = budget_rows(NOW, visibility=EVERYTHING, team="vision")
+    assert one is not None
+    assert one.value == {"budget_used": row.used, "budget_burn": row.burn_rate}.get(
+        figure, one.value
+    )
+    assert row.used > 0
+    if one.value is not None:
+        assert evaluate(one) == pytest.approx(one.value)
+    assert sum(line["gpu_hours"] for line in one.rows) == pytest.approx(row.used)
+
+
+# ---------------------------------------------------------------- who sees what
+
+
+def test_costs_are_of_what_the_reader_sees(portal: Portal) -> None:
+    lead = Visibility(everything=False, team_ids=frozenset({portal.vision.pk}))
+    for visibility in (EVERYTHING, lead):
+        one = explain_cost("waste_cost", WINDOW, filters=Filters(), visibility=visibility)
+        rows = waste_rows(
+            WINDOW,
+            interval=Interval.TOTAL,
+            group_by=(),
+            filters=Filters(),
+            visibility=visibility,
+        )
+        assert one is not None
+        assert (one.value or 0) == sum((row.amount or Decimal(0) for row in rows), Decimal(0))
+
+
+def test_a_quota_of_others_looks_like_one_that_is_not_there(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    client = signed_in(portal.dan)
+    assert client.get(address_of("quota_usage")).status_code == 404
+    assert client.get(address_of("quota_usage").replace("vision", "nowhere")).status_code == 404
+
+
+def test_an_index_without_a_tier_and_a_strange_figure_are_not_there(admin: Client) -> None:
+    for address in ("/explain/jain_index/", "/explain/nonsense/"):
+        assert admin.get(address).status_code == 404
+
+
+def test_an_address_keeps_window_and_filters() -> None:
+    address = figure_href("cost", [("window", "7d"), ("team", "a")], team="b")
+    assert address == "/explain/cost/?window=7d&team=b"
+
+
+# ---------------------------------------------------------------- formulas
+
+
+def formula(text: str, *inputs: Input, **columns: list[Any]) -> Explained:
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    keys = [RowColumn(key, key, Unit.COUNT) for key in columns]
+    return Explained("x", "x", "", "", 1.0, Unit.COUNT, text, inputs, keys, rows)
+
+
+@pytest.mark.parametrize(
+    ("one", "value"),
+    [
+        pytest.param(formula("a / b - 1", Input("a", "", 6), Input("b", "", 2)), 2.0, id="ratio"),
+        pytest.param(
+            formula("sum(x)", x=[Decimal("0.1"), Decimal("0.2")]), Decimal("0.3"), id="money"
+        ),
+        pytest.param(formula("dot(x, y)", x=[1, 2, None], y=[3, 4, 5]), 11.0, id="products"),
+        pytest.param(formula("sum(x) ** 2 / squares(x)", x=[1.0, 1.0]), 2.0, id="squares"),
+        pytest.param(formula("nearest(0.95, x, n)", x=[9, 1], n=[6, 94]), 9, id="p95"),
+        pytest.param(formula("nearest(0.5, x, n)", x=[9, 1], n=[6, 94]), 1, id="p50"),
+        pytest.param(formula("max(0, a)", Input("a", "", Decimal(2))), Decimal(2), id="most"),
+        pytest.param(formula("a", Input("a", "", None)), None, id="not known"),
+    ],
+)
+def test_a_formula_is_worked_out_over_the_numbers_shown(one: Explained, value: Any) -> None:
+    assert evaluate(one) == value
+
+
+@pytest.mark.parametrize("text", ["x.y", "[1]", "a if a else a", "nearest(0.5, x, n)"])
+def test_nothing_but_numbers_is_worked_out(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no formula has|nothing to rank"):
+        evaluate(formula(text, Input("a", "", 1), x=[], n=[]))
