@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ from apps.clusters.domain.device_state import DeviceState
 from apps.clusters.domain.exporter_profile import ExporterProfile
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
 from apps.clusters.domain.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.shown_series import ShownSeries
 from apps.clusters.domain.window import Window
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "QuotaWriter",
     "Reply",
     "ShownQuery",
+    "ShownSeries",
     "SourceHealth",
     "SourceRejected",
     "SourceUnavailable",
@@ -87,7 +89,8 @@ class DeviceAnswer:
     `profile` describes the exporters as this window showed them. `findings` counts devices by slot
     and what was found on them: `stuck_counter` (the profiling counter stood at 0 while
     utilization did not, which was taken instead), `no_process_values` (a shared card whose pods
-    read 0 each while the card was busy).
+    read 0 each while the card was busy). `incomplete` are those of the server's warnings that say
+    that parts of an answer are missing.
     """
 
     rows: Sequence[DeviceSlot]
@@ -97,6 +100,7 @@ class DeviceAnswer:
     intervals: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     profile: ExporterProfile = field(default_factory=ExporterProfile)
     findings: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    incomplete: tuple[str, ...] = ()
 
     def findings_of(self, slots: Sequence[int]) -> Counter[str]:
         """Return the findings on these slots, by their name."""
@@ -112,13 +116,15 @@ class LedgerAnswer:
     """Pods and node spells read from kube-state-metrics series, graded `inferred`.
 
     `covered` says for each slot whether kube-state-metrics was there throughout, without a hole
-    of more than 90 seconds.
+    of more than 90 seconds. `shown` describes the series themselves.
     """
 
     pods: Sequence[PodRecord]
     nodes: Sequence[NodeSpell]
     covered: Mapping[int, bool]
     warnings: tuple[str, ...] = ()
+    shown: ShownSeries = field(default_factory=ShownSeries)
+    incomplete: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,9 @@ class MetricsSource(Protocol):
 
     def health(self) -> SourceHealth:
         """Return the server's version; the cheapest call there is."""
+
+    def retention(self) -> timedelta | None:
+        """Return how long the server keeps samples; None where it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

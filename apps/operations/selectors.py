@@ -19,7 +19,7 @@ from apps.operations.models import DoctorFinding
 from apps.pending.models import Refreshed
 from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow
+from apps.usage.models import HAS_FACTS, CollectionWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,10 @@ _NOTHING_ASKED: dict[str, Any] = {
 }
 
 
+_NO_FACTS = Q(state=CollectionState.FAILED.value) | Q(withheld=True)
+
+
 def _asked(clusters: list[int]) -> dict[int, dict[str, Any]]:
-    with_facts = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
     rows = (
         CollectionWindow.objects.filter(cluster_id__in=clusters)
         .order_by()
@@ -104,8 +106,8 @@ def _asked(clusters: list[int]) -> dict[int, dict[str, Any]]:
             first_hour=Min("hour"),
             last_hour=Max("hour"),
             asked_hours=Count("pk"),
-            done_hours=Count("pk", filter=Q(state__in=with_facts)),
-            failed_hours=Count("pk", filter=Q(state=CollectionState.FAILED.value)),
+            done_hours=Count("pk", filter=HAS_FACTS),
+            failed_hours=Count("pk", filter=_NO_FACTS),
             attempted_at=Max("attempted_at"),
         )
     )
@@ -116,9 +118,7 @@ def _asked(clusters: list[int]) -> dict[int, dict[str, Any]]:
 
 
 def _newest_errors(clusters: list[int]) -> dict[int, str]:
-    failed = CollectionWindow.objects.filter(
-        cluster_id__in=clusters, state=CollectionState.FAILED.value
-    ).exclude(error="")
+    failed = CollectionWindow.objects.filter(_NO_FACTS, cluster_id__in=clusters).exclude(error="")
     newest = failed.order_by().values("cluster_id").annotate(hour=Max("hour"))
     hours = {row["cluster_id"]: row["hour"] for row in newest}
     wanted = Q(pk__in=[])

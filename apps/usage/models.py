@@ -267,12 +267,23 @@ class ExporterSetUp(models.Model):
         return f"{self.cluster_id} {self.digest[:8]}"
 
 
+HAS_FACTS = Q(
+    state__in=(CollectionState.COMPLETE.value, CollectionState.PARTIAL.value), withheld=False
+)
+"""Which collection windows have facts: what they lack is not known, and never zero."""
+
+
 class CollectionWindow(models.Model):
     """One hour of one cluster: whether its facts are there and how good they are.
 
     `lease_until` is set while somebody works on it; beat enqueues again what expired. `partials`
     counts partial outcomes in a row.
     `findings` counts what was noticed (finding → times), `error` is for a person to act on.
+
+    `withheld`: its sources contradict each other, so that it is partial and has no facts.
+    `evidence` is what other hours are held against (`usage.domain.evidence.Reference`). At
+    `again_at` it is looked at once more, whatever its state. `pods_version` grows with each
+    change of what is known of the pods that lived in the hour, wherever it was learnt.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -295,13 +306,22 @@ class CollectionWindow(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
     attempted_at = models.DateTimeField(null=True, blank=True)
     collected_at = models.DateTimeField(null=True, blank=True)
+    withheld = models.BooleanField(default=False, db_default=False)
+    evidence = models.JSONField(default=dict)
+    again_at = models.DateTimeField(null=True, blank=True)
+    pods_version = models.PositiveIntegerField(default=0, db_default=0)
 
     class Meta:
         ordering = ["-hour", "cluster"]
         constraints = [
             models.UniqueConstraint(fields=["cluster", "hour"], name="collection_once"),
         ]
-        indexes = [models.Index(fields=["-hour", "cluster"], name="collection_hour")]
+        indexes = [
+            models.Index(fields=["-hour", "cluster"], name="collection_hour"),
+            models.Index(
+                fields=["again_at"], condition=Q(again_at__isnull=False), name="collection_again"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.cluster_id} {self.hour} {self.state}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from apps.clusters.domain.device_state import DeviceState
 from apps.clusters.domain.exporter_profile import ExporterProfile
@@ -42,6 +42,7 @@ class FakeMetrics:
     scrape_interval_seconds: float | None = 30.0
     intervals: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    kept: timedelta | None = None
     profile: ExporterProfile = field(default_factory=ExporterProfile)
     findings: Mapping[tuple[int, str], int] = field(default_factory=dict)
     failure: Exception | None = None
@@ -118,6 +119,10 @@ class FakeMetrics:
     def health(self) -> SourceHealth:
         self._called("health")
         return SourceHealth(version="fake")
+
+    def retention(self) -> timedelta | None:
+        self._called("retention")
+        return self.kept
 
     def _called(self, name: str) -> None:
         self.calls.append(name)

@@ -1,9 +1,10 @@
 """The metrics source over the Prometheus HTTP API (also of Thanos, Mimir, VictoriaMetrics)."""
 
 import random
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -28,12 +29,31 @@ from apps.clusters.ports import (
     QuotaSlot,
     SourceHealth,
     SourceRejected,
+    SourceUnavailable,
 )
 
 
 class _BuildInfo(msgspec.Struct):
     version: str = ""
     application: str = ""
+
+
+class _RuntimeInfo(msgspec.Struct, rename="camel"):
+    storage_retention: str = ""
+
+
+_DURATION = re.compile(r"(\d+)(ms|[smhdwy])")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
+
+
+def retention_of(text: str) -> timedelta | None:
+    """Return the time in Prometheus' `storageRetention` (`15d`, `1y or 10GiB`); None without."""
+    word = text.partition(" or ")[0].replace(" ", "")
+    parts = _DURATION.findall(word)
+    if not parts or "".join(map("".join, parts)) != word:
+        return None
+    seconds = sum(int(count) * _SECONDS[unit] for count, unit in parts)
+    return timedelta(seconds=seconds) if seconds else None
 
 
 class PrometheusSource:
@@ -91,6 +111,14 @@ class PrometheusSource:
 
     def device_states(self, at: datetime) -> list[DeviceState]:
         return read_states(Reading(self._api), at)
+
+    def retention(self) -> timedelta | None:
+        try:
+            body = self._api.get("/api/v1/status/runtimeinfo")
+            info = msgspec.json.decode(body, type=Envelope[_RuntimeInfo])
+        except (SourceRejected, SourceUnavailable, msgspec.DecodeError):
+            return None
+        return retention_of(info.data.storage_retention) if info.data is not None else None
 
     def ask(self, question: str) -> list[tuple[Mapping[str, str], float]]:
         """Return labels and value of each series of an instant query, as of the server's now.

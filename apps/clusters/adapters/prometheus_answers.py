@@ -44,7 +44,10 @@ class _Result(msgspec.Struct, Generic[Item], rename="camel"):
 
 
 class Envelope(msgspec.Struct, Generic[Item], rename="camel"):
-    """What surrounds every answer; `error` is the server's own text."""
+    """What surrounds every answer; `error` is the server's own text.
+
+    `is_partial` is VictoriaMetrics' word for what Thanos says in a warning.
+    """
 
     status: str
     data: Item | None = None
@@ -52,11 +55,13 @@ class Envelope(msgspec.Struct, Generic[Item], rename="camel"):
     error: str = ""
     warnings: list[str] | None = None
     infos: list[str] | None = None
+    is_partial: bool = False
 
     @property
     def notes(self) -> list[str]:
         """Everything the server remarked on its answer."""
-        return [*(self.warnings or ()), *(self.infos or ())]
+        partial = ["the answer is partial"] if self.is_partial else []
+        return [*(self.warnings or ()), *partial, *(self.infos or ())]
 
 
 @lru_cache(maxsize=128)

@@ -67,6 +67,7 @@ def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
             (slot, name) for name, found in places.items() for slot, _ in sorted(found)
         ),
         warnings=reading.warnings,
+        incomplete=reading.incomplete,
     )
 
 

@@ -45,6 +45,7 @@ class NodeReader:
         self._label_names = {label_name(key): key for key in sorted(label_keys)}
         self.nodes: dict[str, NodeSeries] = {}
         self.labelled = False
+        self.nameless: tuple[str, ...] = ()
 
     def read_slots(self, slots: Sequence[int]) -> None:
         """Read what changes with the slots, at most a day of them."""
@@ -66,6 +67,9 @@ class NodeReader:
             ]
         )
         self._add_slots(answers)
+        if self.nodes.pop("", None) is not None:
+            self.nameless = (NODE_CREATED, NODE_CAPACITY)
+            self._reading.remark("series of nodes come without the label `node`")
 
     def _add_slots(self, answers: Iterator[Points]) -> None:
         for slot, labels, count in next(answers):
@@ -135,9 +139,10 @@ class NodeReader:
 
     def add_after(self, series: list[Instant[Node]]) -> bool:
         """Note which nodes are still there; say whether any is."""
-        for one in series:
-            self._node(one.metric.node).after = True
-        return bool(series)
+        named = [one.metric.node for one in series if one.metric.node]
+        for name in named:
+            self._node(name).after = True
+        return bool(named)
 
     def scrapes(self, window: Window) -> dict[int, list[float]]:
         """Return when kube-state-metrics was scraped, by slot.

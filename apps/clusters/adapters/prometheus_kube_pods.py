@@ -70,6 +70,7 @@ class PodReader:
         self.pods: dict[str, PodSeries] = {}
         self.owners: dict[tuple[str, str, str], Owner] = {}
         self.seen: set[str] = set()
+        self.nameless: tuple[str, ...] = ()
 
     @property
     def known(self) -> Known:
@@ -146,6 +147,7 @@ class PodReader:
             if asked is None:
                 continue
             if not labels.uid:
+                self.nameless = (REQUESTS,)
                 self._reading.remark(
                     "kube-state-metrics shows pods without uid: version 2.0 or newer is needed"
                 )

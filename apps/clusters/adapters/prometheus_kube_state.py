@@ -1,6 +1,6 @@
 """Reading kube-state-metrics series of a window into pods and node spells."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from apps.clusters.adapters.prometheus_kube_metrics import (
     CREATED,
@@ -15,6 +15,8 @@ from apps.clusters.adapters.promql import END_MARGIN_SECONDS
 from apps.clusters.domain.kube_objects import NODE_LABELS
 from apps.clusters.domain.kube_state import LOOK_AHEAD_SECONDS, Coverage, pod_record, presence
 from apps.clusters.domain.kube_state_nodes import node_spells
+from apps.clusters.domain.ledger import PodRecord
+from apps.clusters.domain.shown_series import ShownSeries, node_shares, pod_shares
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import LedgerAnswer
 
@@ -45,12 +47,13 @@ def read_ledger(
         scrapes=nodes.scrapes(window),
     )
     _remark(reading, pods, nodes)
-    records = (
-        pod_record(pod, coverage, known=pods.known, named=named, owners=pods.owners)
-        for pod in pods.pods.values()
-    )
+    records = {
+        uid: record
+        for uid, pod in pods.pods.items()
+        if (record := pod_record(pod, coverage, known=pods.known, named=named, owners=pods.owners))
+    }
     return LedgerAnswer(
-        pods=[record for record in records if record is not None],
+        pods=list(records.values()),
         nodes=[
             spell
             for _, node in sorted(nodes.nodes.items())
@@ -58,6 +61,24 @@ def read_ledger(
         ],
         covered={slot: coverage.complete(slot) for slot in coverage.slots},
         warnings=reading.warnings,
+        shown=_shown(pods, nodes, records, window.end_seconds),
+        incomplete=reading.incomplete,
+    )
+
+
+def _shown(
+    pods: PodReader, nodes: NodeReader, records: Mapping[str, PodRecord], end: float
+) -> ShownSeries:
+    """Return what the series themselves were like."""
+    return ShownSeries(
+        shares={**node_shares(nodes.nodes.values(), end), **pod_shares(pods.pods.values())},
+        nameless=(*nodes.nameless, *pods.nameless),
+        plain_nodes=frozenset(
+            name for name, node in nodes.nodes.items() if not any(node.capacity.values())
+        ),
+        past_pods=frozenset(
+            (pod.namespace, pod.name) for uid, pod in pods.pods.items() if uid not in records
+        ),
     )
 
 

@@ -77,6 +77,7 @@ class Reading:
     def __init__(self, api: PrometheusApi) -> None:
         self._api = api
         self._remarks: dict[str, None] = {}
+        self._incomplete: dict[str, None] = {}
         self.matchers: tuple[Matcher, ...] = equal(api.config.matchers)
         self.interval_seconds = api.config.scrape_interval_seconds
 
@@ -84,6 +85,11 @@ class Reading:
     def warnings(self) -> tuple[str, ...]:
         """The remarks of the server and the findings on its answers, each once, in order."""
         return tuple(self._remarks)
+
+    @property
+    def incomplete(self) -> tuple[str, ...]:
+        """The server's own warnings that an answer lacks something, each once, in order."""
+        return tuple(self._incomplete)
 
     def remark(self, text: str) -> None:
         """Add a finding."""
@@ -156,4 +162,8 @@ class Reading:
             if remark not in self._remarks:
                 logger.info("Prometheus at %s remarks: %s", self._api.config.shown_url, remark)
             self.remark(remark)
+            # What starts so is about the query. Everything else is about the data: a store of
+            # Thanos that is away, a remote read that failed.
+            if not remark.startswith("PromQL "):
+                self._incomplete.setdefault(remark)
         return series

@@ -17,12 +17,10 @@ from apps.costs.models import (
     PoolCostDay,
     PricedHour,
 )
-from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.periods import day_start
-from apps.usage.models import CollectionWindow
+from apps.usage.models import HAS_FACTS, CollectionWindow
 
 _HOUR = timedelta(hours=1)
-_THERE = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 
 
 class State(StrEnum):
@@ -166,7 +164,7 @@ def _missing(window: Window) -> Iterator[tuple[str, int]]:
 
     A cluster's hours are due from the first that was ever asked for.
     """
-    there = Q(state__in=_THERE, hour__gte=window.start, hour__lt=window.end)
+    there = HAS_FACTS & Q(hour__gte=window.start, hour__lt=window.end)
     rows = CollectionWindow.objects.filter(cluster__active=True).values("cluster__name")
     counted = rows.annotate(first=Min("hour"), there=Count("pk", filter=there))
     for name, first, count in counted.order_by("cluster__name").values_list(

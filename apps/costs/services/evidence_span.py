@@ -14,11 +14,9 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.costs.selectors.prices import price_book
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, Day
+from apps.usage.models import HAS_FACTS, CollectionWindow, Day
 
 EVIDENCE_DAYS = 30
-_COLLECTED = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 FRESH = timedelta(hours=6)
 """What is older says nothing of now."""
 
@@ -79,7 +77,7 @@ def span_of(
     first = last - timedelta(days=days - 1)
     since = day_start(first, zone)
     collected = list(
-        CollectionWindow.objects.filter(cluster=cluster, hour__gte=since, state__in=_COLLECTED)
+        CollectionWindow.objects.filter(HAS_FACTS, cluster=cluster, hour__gte=since)
         .order_by("hour")
         .values_list("hour", flat=True)
     )

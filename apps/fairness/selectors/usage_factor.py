@@ -17,14 +17,12 @@ from apps.fairness.domain.usage_factor import decayed, usage_factors
 from apps.fairness.models import FairDate
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, TeamDay, TeamHour
+from apps.usage.models import HAS_FACTS, CollectionWindow, TeamDay, TeamHour
 
 _REMEMBERED = timedelta(days=70)
 """Ten half-lives: what is older counts for less than a thousandth."""
 _INSTANT = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
-_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 _Held = dict[int, dict[date, int]]
 
 
@@ -81,7 +79,7 @@ def usage_factor_of_teams(at: datetime, *, now: datetime) -> UsageFactors:
 
 def _known(at: datetime) -> float | None:
     hours = CollectionWindow.objects.filter(hour__gte=at - _REMEMBERED, hour__lte=at - _HOUR)
-    counted = hours.aggregate(all=Count("pk"), known=Count("pk", filter=Q(state__in=_WITH_FACTS)))
+    counted = hours.aggregate(all=Count("pk"), known=Count("pk", filter=HAS_FACTS))
     return counted["known"] / counted["all"] if counted["all"] else None
 
 

@@ -25,13 +25,11 @@ from apps.fairness.selectors.sums import TierSums, parts_of, tier_sums
 from apps.pending.models import Episode
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow
+from apps.usage.models import HAS_FACTS, CollectionWindow
 
 LONGEST = timedelta(days=31)
 _INSTANT = timedelta(seconds=1)
 _CLAIM = "ResourceClaim"
-_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 _READ_FROM = (
     "A tier's capacity is its mean over the hours of the window that are known; entitlements are "
     "those at its end.",
@@ -248,7 +246,7 @@ def _last_known(window: Window) -> dict[int, float]:
     Of those that have any in the window: what such a cluster's pods hold nobody sees end.
     """
     rows = CollectionWindow.objects.filter(
-        cluster__active=False, state__in=_WITH_FACTS, hour__gte=window.start, hour__lt=window.end
+        HAS_FACTS, cluster__active=False, hour__gte=window.start, hour__lt=window.end
     )
     newest = rows.order_by().values_list("cluster_id").annotate(Max("hour"))
     return {cluster: hour.timestamp() + HOUR_SECONDS for cluster, hour in newest}

@@ -115,9 +115,10 @@ def _held(of_hour: Q) -> dict[int, dict[int, HeldBy]]:
 
 
 def _states(hour: Window) -> dict[int, str]:
-    """Return the state of the hour's collection by cluster."""
+    """Return the state of the hour's collection by cluster; a withheld one has no facts."""
     windows = CollectionWindow.objects.filter(hour=hour.start).order_by("pk")
-    return dict(windows.values_list("cluster_id", "state"))
+    rows = windows.values_list("cluster_id", "state", "withheld")
+    return {cluster: _FAILED if withheld else state for cluster, state, withheld in rows}
 
 
 def _not_known(
@@ -176,12 +177,13 @@ def collections_digests(hours: Q) -> dict[datetime, str]:
     rows = CollectionWindow.objects.filter(hours)
     lines: dict[datetime, list[str]] = defaultdict(list)
     tried = set()
-    columns = ("hour", "cluster_id", "state", "collected_at")
-    for hour, cluster, state, at in rows.order_by("hour", "cluster_id").values_list(*columns):
-        with_facts = state in HAS_FACTS
+    columns = ("hour", "cluster_id", "state", "withheld", "collected_at")
+    ordered = rows.order_by("hour", "cluster_id")
+    for hour, cluster, state, withheld, at in ordered.values_list(*columns):
+        with_facts = state in HAS_FACTS and not withheld
         # An hour that failed waits in between for the next attempt.
         lines[hour].append(f"{cluster} {state if with_facts else _FAILED} {at}")
-        if with_facts or state == _FAILED:
+        if with_facts or withheld or state == _FAILED:
             tried.add(hour)
     return {hour: digest(lines[hour]) for hour in tried}
 

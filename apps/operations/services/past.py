@@ -30,7 +30,15 @@ from apps.operations.domain.looks import (
 )
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, NodeHour, TeamDay, TierDay, TierHour, WorkloadDay
+from apps.usage.models import (
+    HAS_FACTS,
+    CollectionWindow,
+    NodeHour,
+    TeamDay,
+    TierDay,
+    TierHour,
+    WorkloadDay,
+)
 from apps.usage.selectors.untold import claims_before_the_watch
 
 DAY = timedelta(days=1)
@@ -232,13 +240,12 @@ def _hours(cluster: Cluster, now: datetime) -> Hours:
     states: Counter[str] = Counter()
     remarks: Counter[str] = Counter()
     error = ""
-    for state, said, noticed in day.values_list("state", "error", "findings"):
+    for state, withheld, said, noticed in day.values_list("state", "withheld", "error", "findings"):
         states[state] += 1
         remarks.update(noticed)
-        if state == CollectionState.FAILED.value:
+        if withheld or state == CollectionState.FAILED.value:
             error = error or said
-    with_facts = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
-    newest = rows.filter(state__in=with_facts).aggregate(newest=Max("hour"))["newest"]
+    newest = rows.filter(HAS_FACTS).aggregate(newest=Max("hour"))["newest"]
     hour = timedelta(hours=1)
     closed = last_closed_hour(now, report().zone, timedelta(seconds=settings.SETTLING_SECONDS))
     return Hours(

@@ -6,11 +6,9 @@ from datetime import datetime, timedelta
 from django.db.models import Max, OuterRef, Subquery
 
 from apps.clusters.models import Cluster, WatchSpan
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow
+from apps.usage.models import HAS_FACTS, CollectionWindow
 
 _HOUR = timedelta(hours=1)
-_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 
 
 def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
@@ -24,7 +22,7 @@ def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
     if cluster_id is not None:
         clusters = clusters.filter(pk=cluster_id)
     spans = WatchSpan.objects.filter(cluster=OuterRef("pk")).order_by("-end", "-pk")
-    hours = CollectionWindow.objects.filter(cluster=OuterRef("pk"), state__in=_WITH_FACTS)
+    hours = CollectionWindow.objects.filter(HAS_FACTS, cluster=OuterRef("pk"))
     rows = clusters.annotate(
         watched=Subquery(spans.values("end")[:1]),
         collected=Subquery(hours.order_by("-hour", "-pk").values("hour")[:1]),
@@ -44,6 +42,6 @@ def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
 
 def facts_until(clusters: Collection[int]) -> dict[int, datetime]:
     """Return when the last facts of some clusters end; of those that have any. One query."""
-    rows = CollectionWindow.objects.filter(cluster__in=clusters, state__in=_WITH_FACTS)
+    rows = CollectionWindow.objects.filter(HAS_FACTS, cluster__in=clusters)
     newest = rows.order_by().values_list("cluster_id").annotate(Max("hour"))
     return {cluster: hour + _HOUR for cluster, hour in newest}

@@ -29,13 +29,11 @@ from apps.quotas.domain.spending import (
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors.allocated import GPU_HOURS, GpuHours, HoursOf, hours_in
 from apps.quotas.selectors.rows import BudgetAlertRow, BudgetRow, BurnPoint
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow
+from apps.usage.models import HAS_FACTS, CollectionWindow
 
 PATTERN_DAYS = 56
 """How many days back the pattern of a team's weekdays is read from."""
 _HOUR, _DAY, _WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
-_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 _NO_BURN = Burn(None, None, None, None, None, None)
 
 
@@ -80,7 +78,7 @@ def _rows_of(
     allowances = gpu_hour_allowances(at, zone, teams=teams)
     if not allowances:
         return []
-    rows = CollectionWindow.objects.filter(state__in=_WITH_FACTS)
+    rows = CollectionWindow.objects.filter(HAS_FACTS)
     known = known_hours(rows, allowances, at=at, zone=zone, pattern=ranges)
     spending = Spending()
     if known is not None:

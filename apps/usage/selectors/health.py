@@ -16,11 +16,10 @@ from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import CollectionRow, Filters, Page
-from apps.usage.models import CollectionWindow, TierHour
+from apps.usage.models import HAS_FACTS, CollectionWindow, TierHour
 from apps.usage.selectors import cursors
 
 _HOUR = timedelta(hours=1)
-_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 _KIND = "collections"
 _COLUMNS = (
     *("cluster__name", "hour", "state", "coverage_ratio", "samples", "attempts", "error"),
@@ -160,8 +159,11 @@ def _troubled(window: Window, clusters: Sequence[int]) -> dict[tuple[int, dateti
         .exclude(state=CollectionState.COMPLETE.value)
         .order_by("hour", "cluster_id")
     )
+    columns = ("cluster_id", "hour", "state", "withheld")
     return {
-        (pk, hour): state for pk, hour, state in rows.values_list("cluster_id", "hour", "state")
+        # No figure of a contradictory hour is in any sum, as of one that failed.
+        (pk, hour): CollectionState.FAILED.value if withheld else state
+        for pk, hour, state, withheld in rows.values_list(*columns)
     }
 
 
@@ -173,7 +175,7 @@ def _asked_for(window: Window, cluster: int) -> set[datetime]:
 
 
 def _collected(clusters: Sequence[int]) -> tuple[datetime | None, datetime | None]:
-    done = CollectionWindow.objects.filter(cluster_id__in=clusters, state__in=_WITH_FACTS)
+    done = CollectionWindow.objects.filter(HAS_FACTS, cluster_id__in=clusters)
     ends = done.aggregate(first=Min("hour"), last=Max("hour"))
     return ends["first"], ends["last"]
 
@@ -201,11 +203,7 @@ def collected_hours(window: Window, *, filters: Filters, visibility: Visibility)
     What the amounts of a window are divided by to get averages. Of `filters` only `cluster`
     counts, and `visibility` narrows nothing. One query.
     """
-    found = CollectionWindow.objects.filter(
-        hour__gte=window.start,
-        hour__lt=window.end,
-        state__in=_WITH_FACTS,
-    )
+    found = CollectionWindow.objects.filter(HAS_FACTS, hour__gte=window.start, hour__lt=window.end)
     if filters.cluster:
         found = found.filter(cluster__name__in=filters.cluster)
     counts = found.order_by("cluster__name").values("cluster__name").annotate(hours=Count("pk"))

@@ -8,10 +8,8 @@ from typing import Any
 from django.db.models import F, Max, Min, Q, Sum
 
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, PodHour
+from apps.usage.models import HAS_FACTS, CollectionWindow, PodHour
 
-_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 _HOUR = timedelta(hours=1)
 _BACK = timedelta(days=7)
 _FRESH = timedelta(hours=6)
@@ -55,9 +53,7 @@ def idle_workloads(at: datetime) -> IdleNow:
     six hours ago is not among `clusters`: nothing is known of it now. Looks back seven days. One
     query and two for each cluster.
     """
-    done = CollectionWindow.objects.filter(
-        hour__gte=at - _FRESH, hour__lt=at, state__in=_WITH_FACTS
-    )
+    done = CollectionWindow.objects.filter(HAS_FACTS, hour__gte=at - _FRESH, hour__lt=at)
     last = done.filter(cluster__active=True).order_by("cluster__name")
     found: list[IdleWorkload] = []
     names = set()

@@ -14,11 +14,9 @@ from django.db.models import Count, Min, Q
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import Cluster, TierRule, WatchSpan
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow, TierDay
+from apps.usage.models import HAS_FACTS, CollectionWindow, TierDay
 
 _HOUR = timedelta(seconds=HOUR_SECONDS)
-_HAS_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ def _hours_before_the_watch(window: Window) -> dict[int, tuple[datetime | None, 
     """Return of each cluster when it was first watched, and its hours of facts before that."""
     begun = WatchSpan.objects.order_by().values_list("cluster_id").annotate(Min("start"))
     first: dict[int, datetime] = dict(begun)
-    hours = Q(hour__gte=window.start, hour__lt=window.end, state__in=_HAS_FACTS)
+    hours = HAS_FACTS & Q(hour__gte=window.start, hour__lt=window.end)
     for cluster, start in first.items():
         hours &= ~Q(cluster=cluster, hour__gt=start - _HOUR)
     rows = CollectionWindow.objects.filter(hours).order_by().values_list("cluster_id")

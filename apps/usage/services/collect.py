@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -23,15 +23,25 @@ from apps.clusters.selectors import report
 from apps.clusters.services.catalog import team_finder_at, tier_rules_at
 from apps.usage.domain.attribution import Interval
 from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.evidence import Evidence, Reference
 from apps.usage.domain.hour import HourFacts
 from apps.usage.domain.reckon import HourInput, reckon
+from apps.usage.domain.retry import late_look, next_day
 from apps.usage.domain.verdict import Verdict, judge
 from apps.usage.models import CollectionWindow
 from apps.usage.services.cycle_search import paused_cycle_search
 from apps.usage.services.dimensions import Dimensions, model_ids, node_ids, pod_ids, tier_ids
+from apps.usage.services.evidence import (
+    gather,
+    kept_form,
+    lacks,
+    look_again,
+    nearest_reference,
+    with_quotas,
+)
 from apps.usage.services.exporters import set_up_id
 from apps.usage.services.ledger_input import LedgerInput, read_ledger
-from apps.usage.services.write import HourPruned, write_hour
+from apps.usage.services.write import HourPruned, clear_hour, holds_same, write_hour
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +72,15 @@ class HourOutcome:
 class _Answers:
     """Everything read for a window, before any of it is written.
 
-    The device rows may still be under way: who first asks for them waits.
+    The device rows may still be under way: who first asks for them waits. `reference` is the
+    complete hour that the next one is held against.
     """
 
     ledger: LedgerInput
     coming: Future[DeviceAnswer]
     first: int
+    source: MetricsSource
+    reference: Reference | None = None
 
     @property
     def devices(self) -> DeviceAnswer:
@@ -77,6 +90,16 @@ class _Answers:
     def rows(self, hour: Window) -> Sequence[DeviceSlot]:
         """Return the device rows of an hour; raises as `devices`."""
         return self._by_hour.get(int(hour.start_seconds), ())
+
+    @cached_property
+    def retention(self) -> timedelta:
+        """For how long the source keeps samples, as it says, else as is set."""
+        return self.source.retention() or timedelta(days=settings.METRICS_RETENTION_DAYS)
+
+    def note_complete(self, reference: Reference) -> None:
+        """Hold later hours against this one; what series there were only unwatched ones tell."""
+        shares = reference.shares or (self.reference.shares if self.reference else {})
+        self.reference = replace(reference, shares=shares)
 
     @cached_property
     def _by_hour(self) -> dict[int, list[DeviceSlot]]:
@@ -122,9 +145,9 @@ def _collect(
         try:
             answers = _read(cluster, window, source or metrics_source(cluster), beside)
         except (SourceUnavailable, SourceRejected) as error:
-            return [_failed(cluster, hour, str(error), started) for hour in hours]
+            return [_failed(cluster, hour, str(error), started, now) for hour in hours]
         except _STRANGE as error:
-            return [_failed(cluster, hour, _strange(error), started) for hour in hours]
+            return [_failed(cluster, hour, _strange(error), started, now) for hour in hours]
         outcomes = []
         for hour in hours:
             outcomes.append(_collect_hour(cluster, hour, answers, source, started, now))
@@ -175,7 +198,8 @@ def _read(
     coming = beside.submit(source.devices, window)
     rules = (*tier_rules_at(window.start), *tier_rules_at(window.end - timedelta(seconds=1)))
     ledger = read_ledger(cluster, window, source, rules)
-    return _Answers(ledger, coming, int(window.start_seconds))
+    reference = nearest_reference(cluster, window.start, window.end) if ledger.unwatched else None
+    return _Answers(ledger, coming, int(window.start_seconds), source, reference)
 
 
 def _collect_hour(
@@ -188,18 +212,24 @@ def _collect_hour(
 ) -> HourOutcome:
     try:
         result, interval = _compute(cluster, hour, answers, source)
+        evidence = _evidence(hour, answers, result)
         verdict = judge(
             result,
             slots_without_ledger=answers.ledger.slots_without_ledger(hour),
             device_rows=len(answers.rows(hour)),
+            evidence=evidence,
+            reference=answers.reference,
         )
         if verdict.state is CollectionState.FAILED:
-            return _failed(cluster, hour, verdict.error, started)
-        _store(cluster, hour, result, answers, verdict, interval, started, now)
+            return _failed(cluster, hour, verdict.error, started, now)
+        if verdict.withheld:
+            _withhold(cluster, hour, result, answers, verdict, started, now)
+        else:
+            _store(cluster, hour, result, answers, verdict, interval, evidence, started, now)
     except (SourceUnavailable, SourceRejected, HourPruned) as error:
-        return _failed(cluster, hour, str(error), started)
+        return _failed(cluster, hour, str(error), started, now)
     except _STRANGE as error:
-        return _failed(cluster, hour, _strange(error), started)
+        return _failed(cluster, hour, _strange(error), started, now)
     return HourOutcome(hour.start, verdict.state, verdict.error, verdict.coverage_ratio)
 
 
@@ -235,6 +265,21 @@ def _compute(
     return result, usual
 
 
+def _evidence(hour: Window, answers: _Answers, result: HourFacts) -> Evidence:
+    incomplete = dict.fromkeys((*answers.devices.incomplete, *answers.ledger.incomplete))
+    evidence = gather(
+        hour,
+        answers.ledger,
+        answers.rows(hour),
+        result,
+        tier_rules_at(hour.start),
+        tuple(incomplete),
+    )
+    return with_quotas(
+        evidence, answers.reference, answers.ledger, hour, lambda: answers.source.quotas(hour)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _RawSamples:
     """Reads the raw samples of some devices in an hour; None where the source refuses."""
@@ -258,10 +303,12 @@ def _store(
     answers: _Answers,
     verdict: Verdict,
     interval: float,
+    evidence: Evidence,
     started: float,
     now: datetime,
 ) -> None:
     zone = report().zone
+    late = timedelta(seconds=settings.LATE_SAMPLES_SECONDS)
     dimensions = _dimensions(cluster, hour, result, answers)
     exporters = set_up_id(cluster, answers.devices.profile)
     with transaction.atomic():
@@ -281,7 +328,61 @@ def _store(
             duration_seconds=round(time.monotonic() - started, 3),
             lease_until=None,
             collected_at=now,
+            withheld=False,
+            evidence=kept_form(evidence.reference),
+            again_at=late_look(hour.end, verdict.coverage_ratio, late=late, now=now),
         )
+    if verdict.state is CollectionState.COMPLETE:
+        before = answers.reference
+        if before is not None and lacks(before, evidence.reference):
+            look_again(cluster, hour.start, evidence.reference, now=now)
+        answers.note_complete(evidence.reference)
+
+
+def _withhold(
+    cluster: Cluster,
+    hour: Window,
+    result: HourFacts,
+    answers: _Answers,
+    verdict: Verdict,
+    started: float,
+    now: datetime,
+) -> None:
+    """Note that sources contradict each other; the hour has no facts then.
+
+    Facts of an earlier success stay, unless they rest on the same answers: those were taken for
+    true when nothing was held against them.
+    """
+    with transaction.atomic():
+        rows = CollectionWindow.objects.filter(cluster=cluster, hour=hour.start)
+        row = rows.select_for_update().get()
+        noted = {
+            "error": verdict.error,
+            "duration_seconds": round(time.monotonic() - started, 3),
+            "lease_until": None,
+            "again_at": next_day(hour.end, retention=answers.retention, now=now),
+        }
+        has_facts = row.collected_at is not None and not row.withheld
+        if has_facts and not holds_same(cluster, hour, result.total()):
+            rows.update(**noted)
+            return
+        if has_facts:
+            clear_hour(cluster, hour, zone=report().zone)
+            noted["collected_at"] = now
+        rows.update(
+            state=verdict.state.value,
+            withheld=True,
+            coverage_ratio=None,
+            samples=sum(one.samples for one in answers.rows(hour)),
+            partials=F("partials") + 1,
+            findings={name: count for name, count in sorted(result.findings.items()) if count},
+            warnings=[*answers.devices.warnings, *answers.ledger.warnings],
+            ledger_source=answers.ledger.source_of(hour),
+            evidence={},
+            **noted,
+        )
+    if answers.reference is not None:
+        look_again(cluster, hour.start, answers.reference, now=now)
 
 
 def _dimensions(cluster: Cluster, hour: Window, result: HourFacts, answers: _Answers) -> Dimensions:
@@ -314,7 +415,7 @@ def collect_enqueued(
     for a cluster that is gone, is late: nothing is done.
     """
     cluster = Cluster.objects.filter(pk=cluster_id, active=True).first()
-    late = Q(state=CollectionState.COMPLETE.value)
+    late = Q(state=CollectionState.COMPLETE.value) & ~Q(again_at__lte=now)
     if enqueued is not None:
         late |= Q(attempted_at__gte=enqueued)
     row = CollectionWindow.objects.filter(cluster_id=cluster_id, hour=hour)
@@ -324,13 +425,21 @@ def collect_enqueued(
     return sum(outcome.state is not CollectionState.FAILED for outcome in outcomes)
 
 
-def _failed(cluster: Cluster, hour: Window, error: str, started: float) -> HourOutcome:
-    """Note a failure; an hour that has facts already keeps them and its state."""
+def _failed(
+    cluster: Cluster, hour: Window, error: str, started: float, now: datetime
+) -> HourOutcome:
+    """Note a failure; an hour that has facts already keeps them and its state.
+
+    A look that was still to come is given up when the source does not keep the hour any longer.
+    """
     rows = CollectionWindow.objects.filter(cluster=cluster, hour=hour.start)
     with transaction.atomic():
         rows.update(
             error=error, duration_seconds=round(time.monotonic() - started, 3), lease_until=None
         )
-        rows.filter(collected_at__isnull=True).update(state=CollectionState.FAILED.value)
+        without = rows.filter(Q(collected_at__isnull=True) | Q(withheld=True))
+        without.update(state=CollectionState.FAILED.value)
+        oldest = now - timedelta(days=settings.METRICS_RETENTION_DAYS)
+        rows.filter(again_at__lte=now, hour__lt=oldest).update(again_at=None)
     logger.warning("collect %s %s failed: %s", cluster.name, hour.start.isoformat(), error)
     return HourOutcome(hour.start, CollectionState.FAILED, error)

@@ -7,6 +7,7 @@ from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
 from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
 from apps.clusters.domain.pod_history import reopened
 from apps.clusters.domain.resource_claims import CLAIM_KIND
+from apps.clusters.domain.shown_series import ShownSeries
 from apps.clusters.domain.spans import Span, clip
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
 from apps.clusters.domain.window import SLOT_SECONDS, Window
@@ -33,7 +34,8 @@ class LedgerInput:
 
     `covered` says for each of their slots whether kube-state-metrics was there; `bound` gives by
     pod uid what it was bound with, `limits` the only spans in which it may hold, `ids` the ids of
-    the pods that the API showed. `claims` are the allocations of ResourceClaims.
+    the pods that the API showed. `claims` are the allocations of ResourceClaims. `shown` describes
+    the series themselves, `incomplete` are the server's warnings that answers lack something.
     """
 
     pods: Sequence[PodRecord]
@@ -45,6 +47,8 @@ class LedgerInput:
     limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     ids: Mapping[str, PodIds] = field(default_factory=dict)
     claims: Sequence[ClaimRecord] = ()
+    shown: ShownSeries = field(default_factory=ShownSeries)
+    incomplete: tuple[str, ...] = ()
 
     def slots_without_ledger(self, hour: Window) -> int:
         """Return in how many slots of the hour nobody knows what existed."""
@@ -112,6 +116,8 @@ def read_ledger(
             for row in rows
         },
         claims=recorded_claims(cluster, window),
+        shown=answer.shown,
+        incomplete=answer.incomplete,
     )
 
 

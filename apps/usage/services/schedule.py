@@ -70,10 +70,15 @@ def _ensure(cluster: Cluster, oldest: datetime, newest: datetime) -> None:
 
 
 def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWindow]:
-    """Return the hours nobody works on that are worth a try, newest first."""
+    """Return the hours nobody works on that are worth a try, newest first.
+
+    Those that are to be looked at once more however old they are.
+    """
     rows = (
-        CollectionWindow.objects.filter(cluster=cluster, hour__gte=oldest)
-        .exclude(state=CollectionState.COMPLETE.value)
+        CollectionWindow.objects.filter(
+            Q(hour__gte=oldest) & ~Q(state=CollectionState.COMPLETE.value) | Q(again_at__lte=now),
+            cluster=cluster,
+        )
         .filter(Q(lease_until__isnull=True) | Q(lease_until__lt=now))
         .order_by("-hour", "pk")
         .select_for_update()
@@ -87,6 +92,7 @@ def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWi
             partials=row.partials,
             last=row.attempted_at,
             now=now,
+            again=row.again_at,
         )
     ]
 

@@ -10,6 +10,7 @@ from django.db.models import Max, Sum
 
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.hour import HourFacts
 from apps.usage.models import Day, NodeHour, PodHour, TeamDay, TeamHour, TierDay, TierHour
@@ -64,6 +65,22 @@ def write_hour(hour: Window, facts: HourFacts, dimensions: Dimensions, *, zone: 
     write_day_sums(day)
     if day.rolled:
         Day.objects.filter(pk=day.pk).update(rolled=False)
+
+
+def holds_same(cluster: Cluster, hour: Window, total: Amounts) -> bool:
+    """Say whether the facts there are of an hour have the same capacity and allocation."""
+    there = TierHour.objects.filter(cluster=cluster, hour=hour.start)
+    sums = there.aggregate(capacity=Sum("capacity"), allocated=Sum("allocated"))
+    return (sums["capacity"] or 0, sums["allocated"] or 0) == (total.capacity, total.allocated)
+
+
+def clear_hour(cluster: Cluster, hour: Window, *, zone: ZoneInfo) -> None:
+    """Delete an hour's facts and take them out of the day's sums; must run in a transaction.
+
+    Raises HourPruned, with nothing changed.
+    """
+    nothing = Dimensions(cluster.pk, {}, {}, {}, {}, lambda _: 0)
+    write_hour(hour, HourFacts(), nothing, zone=zone)
 
 
 def locked_day(cluster_id: int, at: datetime, zone: ZoneInfo) -> Day:

@@ -6,16 +6,14 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Max, Q
+from django.db.models import Max
 
 from apps.clusters.models import Cluster, WatchSpan
 from apps.notices.domain.thresholds import Kind, Threshold
 from apps.notices.services import Measured, Said, hold
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow
+from apps.usage.models import HAS_FACTS, CollectionWindow
 
 _HOUR = timedelta(hours=1)
-_WITH_FACTS = [CollectionState.COMPLETE.value, CollectionState.PARTIAL.value]
 
 
 def gaps(now: datetime, zone: ZoneInfo) -> int:
@@ -26,7 +24,7 @@ def gaps(now: datetime, zone: ZoneInfo) -> int:
 
 def _measured(now: datetime) -> Iterator[Measured]:
     for cluster in Cluster.objects.filter(active=True).order_by("name"):
-        done = CollectionWindow.objects.filter(Q(state__in=_WITH_FACTS), cluster=cluster)
+        done = CollectionWindow.objects.filter(HAS_FACTS, cluster=cluster)
         last = done.aggregate(last=Max("hour"))["last"]
         # The hour that runs cannot be collected yet.
         end = None if last is None else last + _HOUR
