@@ -137,11 +137,16 @@ class QuotaKeyHour(models.Model):
 
 
 class QuotaHour(models.Model):
-    """That the quotas of a cluster's hour were summed, and from which collection of the hour."""
+    """That the quotas of a cluster's hour were summed, and from what.
+
+    `collected_at` is that of the hour's collection, `pod_revision` the number of what was known of
+    its pods (`clusters.PodRevision`), which other hours may change.
+    """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
     hour = models.DateTimeField()
     collected_at = models.DateTimeField()
+    pod_revision = models.PositiveIntegerField(default=0, db_default=0)
     keys = models.PositiveIntegerField(default=0)
 
     class Meta:

@@ -282,8 +282,7 @@ class CollectionWindow(models.Model):
 
     `withheld`: its sources contradict each other, so that it is partial and has no facts.
     `evidence` is what other hours are held against (`usage.domain.evidence.Reference`). At
-    `again_at` it is looked at once more, whatever its state. `pods_version` grows with each
-    change of what is known of the pods that lived in the hour, wherever it was learnt.
+    `again_at` it is looked at once more, whatever its state.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -309,7 +308,6 @@ class CollectionWindow(models.Model):
     withheld = models.BooleanField(default=False, db_default=False)
     evidence = models.JSONField(default=dict)
     again_at = models.DateTimeField(null=True, blank=True)
-    pods_version = models.PositiveIntegerField(default=0, db_default=0)
 
     class Meta:
         ordering = ["-hour", "cluster"]

@@ -143,6 +143,23 @@ class Pod(models.Model):
         return self.name
 
 
+class PodRevision(models.Model):
+    """How often what is known of the pods that lived in an hour has changed; no row: never."""
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    hour = models.DateTimeField()
+    number = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["cluster", "hour"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "hour"], name="pod_revision_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}: {self.number}"
+
+
 class WatchSpan(models.Model):
     """A span in which `watch` saw every change of a cluster's pods and nodes."""
 

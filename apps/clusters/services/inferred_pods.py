@@ -8,13 +8,16 @@ from django.db.models import QuerySet
 
 from apps.clusters.domain.ledger import PodRecord, Source
 from apps.clusters.domain.places import Place, Places
+from apps.clusters.domain.pod_changes import changed_span, hull
 from apps.clusters.domain.pod_history import closed_runs, last_seen, merged_inferred, reopened
+from apps.clusters.domain.spans import Span
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, TierRule, model_key
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.services.ledger_rows import POD_FIELDS, pod_record_of
 from apps.clusters.services.ledger_writer import last_watched, pod_rows
 from apps.clusters.services.names import Names, chunks
 from apps.clusters.services.pod_book import LOST, TrackedPod
+from apps.clusters.services.pod_revisions import note_revision
 from apps.clusters.services.tier_history import Assigned, assign
 
 _AT_ONCE = 2000
@@ -46,11 +49,15 @@ def store_inferred_pods(
     ids: dict[str, int] = {}
     for uids in chunks(sorted(found), _AT_ONCE):
         part = {uid: found[uid] for uid in uids}
-        new = set(uids) - set(_rows(cluster, uids).values_list("uid", flat=True))
-        fresh = [part[uid] for uid in sorted(new)]
-        Pod.objects.bulk_create(pod_rows(cluster.pk, fresh, names), ignore_conflicts=True)
-        # Those inserted just now are joined too: another worker may have been first.
-        ids.update(_join(cluster, part, names))
+        with transaction.atomic():
+            new = set(uids) - set(_rows(cluster, uids).values_list("uid", flat=True))
+            fresh = [part[uid] for uid in sorted(new)]
+            Pod.objects.bulk_create(pod_rows(cluster.pk, fresh, names), ignore_conflicts=True)
+            # Those inserted just now are joined too: another worker may have been first.
+            joined, changed = _join(cluster, part, names)
+            made = hull(changed_span(None, pod.record) for pod in fresh)
+            note_revision(cluster.pk, hull((made, changed)))
+        ids.update(joined)
     return ids
 
 
@@ -58,15 +65,21 @@ def _rows(cluster: Cluster, uids: Sequence[str]) -> QuerySet[Pod]:
     return Pod.objects.filter(cluster=cluster, uid__in=uids).order_by("uid", "pk")
 
 
-def _join(cluster: Cluster, found: Mapping[str, TrackedPod], names: Names) -> dict[str, int]:
-    """Join the rows there are with what was found, under lock, and write those that change."""
-    with transaction.atomic():
-        locked = _locked(_rows(cluster, list(found)))
-        known = {row.uid: _tracked(row) for row in locked}
-        watched = last_watched(cluster.pk)
-        joined = {uid: _joined(pod, found[uid], watched) for uid, pod in known.items()}
-        _write(cluster.pk, [pod for uid, pod in joined.items() if pod != known[uid]], names)
-    return {row.uid: row.pk for row in locked}
+def _join(
+    cluster: Cluster, found: Mapping[str, TrackedPod], names: Names
+) -> tuple[dict[str, int], Span | None]:
+    """Join the rows there are with what was found, under lock, and write those that change.
+
+    Returns uid → row id, and the time of which something else is known now.
+    """
+    locked = _locked(_rows(cluster, list(found)))
+    known = {row.uid: _tracked(row) for row in locked}
+    watched = last_watched(cluster.pk)
+    joined = {uid: _joined(pod, found[uid], watched) for uid, pod in known.items()}
+    changed = {uid: pod for uid, pod in joined.items() if pod != known[uid]}
+    _write(cluster.pk, list(changed.values()), names)
+    spans = (changed_span(known[uid].record, pod.record) for uid, pod in changed.items())
+    return {row.uid: row.pk for row in locked}, hull(spans)
 
 
 def end_unlisted(cluster_id: int, names: Names) -> int:
@@ -84,8 +97,9 @@ def end_unlisted(cluster_id: int, names: Names) -> int:
         watched = last_watched(cluster_id)
         pods = [_tracked(row) for row in _locked(rows.order_by("uid", "pk"))]
         ended = [_unlisted(pod, watched) for pod in pods]
-        gone = [pod for pod in ended if pod.lost]
-        _write(cluster_id, gone, names)
+        gone = [(was, pod) for was, pod in zip(pods, ended, strict=True) if pod.lost]
+        _write(cluster_id, [pod for _, pod in gone], names)
+        note_revision(cluster_id, hull(changed_span(was.record, pod.record) for was, pod in gone))
     return len(gone)
 
 

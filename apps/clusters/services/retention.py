@@ -6,7 +6,15 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.clusters.domain.sightings import WITH_HISTORY
-from apps.clusters.models import ClaimSpell, Device, NodeSpell, Pod, Sighting, WatchSpan
+from apps.clusters.models import (
+    ClaimSpell,
+    Device,
+    NodeSpell,
+    Pod,
+    PodRevision,
+    Sighting,
+    WatchSpan,
+)
 
 SIGHTINGS_KEPT = timedelta(hours=48)
 """How long is kept, after it went, what is read to explain waiting alone."""
@@ -27,6 +35,7 @@ def forget_ledger(*, before: datetime) -> int:
         if not count:
             break
         deleted += count
+    deleted += PodRevision.objects.filter(hour__lt=before).delete()[0]
     for model in (NodeSpell, WatchSpan):
         deleted += model._default_manager.filter(end__lt=before).delete()[0]
     deleted += ClaimSpell.objects.filter(released_at__lt=before).delete()[0]

@@ -16,13 +16,13 @@ from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import team_spans
 from apps.clusters.services.catalog import team_finder_at
+from apps.clusters.services.pod_revisions import revision_of_hour
 from apps.clusters.services.retention import SIGHTINGS_KEPT
 from apps.quotas.domain.keys import Counting, Source
 from apps.quotas.domain.saturation import Filled, KeyId, KeySpells, fill, fill_queue, together
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.services.inputs import Inputs, read_inputs
-from apps.usage.domain.collection import CollectionState
-from apps.usage.models import CollectionWindow
+from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.services.fact_store import insert, instant
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ _COLUMNS = (
     *("hard", "used", "held", "pending", "suppressed"),
 )
 _KEY_FIELDS = ["cluster", "source", "namespace", "name", "key"]
-_WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 _DAY = timedelta(hours=24)
 _WINDOWS_AT_A_TIME = 4
 _HOUR = timedelta(hours=1)
@@ -57,7 +56,9 @@ def roll_window(
 ) -> int:
     """Sum the collected hours of a window of at most a day; return how many rows were written."""
     cluster = Cluster.objects.get(pk=cluster_id)
+    # Before anything is read that it stands for: what changes meanwhile is due the next time.
     collected = _collected(cluster_id, window)
+    _forget_withheld(cluster_id, window)
     if not collected:
         return 0
     ask = partial(metrics_source, cluster) if source is None else lambda: source
@@ -74,8 +75,10 @@ def roll_window(
 
 
 def roll_hours(*, now: datetime, source: MetricsSource | None = None) -> int:
-    """Sum the hours that were collected and not summed since, newest first; return how many.
+    """Sum the hours that are due, newest first; return how many.
 
+    Those are the hours that were collected and not summed since, and those of whose pods another
+    hour told something else since.
     Some days of each cluster at a time. A cluster whose source does not answer, or whose hours
     cannot be summed, is left for the next time and keeps no other from it.
     """
@@ -104,9 +107,16 @@ def due_windows(cluster_id: int) -> list[Window]:
     """Return what is to be summed: runs of hours of at most a day, the newest first. One query."""
     summed = QuotaHour.objects.filter(cluster_id=OuterRef("cluster_id"), hour=OuterRef("hour"))
     hours = CollectionWindow.objects.filter(
-        cluster_id=cluster_id, state__in=_WITH_FACTS, collected_at__isnull=False
-    ).annotate(summed=Subquery(summed.values("collected_at")[:1]))
-    due = hours.filter(Q(summed__isnull=True) | ~Q(summed=F("collected_at")))
+        cluster_id=cluster_id, collected_at__isnull=False
+    ).annotate(
+        summed=Subquery(summed.values("collected_at")[:1]),
+        summed_revision=Subquery(summed.values("pod_revision")[:1]),
+        revision=revision_of_hour(),
+    )
+    changed = ~Q(summed=F("collected_at")) | ~Q(summed_revision=F("revision"))
+    due = hours.filter(
+        HAS_FACTS & (Q(summed__isnull=True) | changed) | Q(withheld=True, summed__isnull=False)
+    )
     windows: list[Window] = []
     for hour in due.order_by("-hour").values_list("hour", flat=True):
         last = windows[-1] if windows else None
@@ -117,17 +127,34 @@ def due_windows(cluster_id: int) -> list[Window]:
     return windows
 
 
-def _collected(cluster_id: int, window: Window) -> dict[datetime, datetime]:
-    """Return hour → when it was collected, of those that have facts. One query."""
+class _Basis(NamedTuple):
+    """What an hour is summed from: its collection, and the revision of its pods."""
+
+    collected_at: datetime
+    pod_revision: int
+
+
+def _collected(cluster_id: int, window: Window) -> dict[datetime, _Basis]:
+    """Return hour → what there is to sum, of those that have facts. One query."""
     rows = CollectionWindow.objects.filter(
+        HAS_FACTS,
         cluster_id=cluster_id,
         hour__gte=window.start,
         hour__lt=window.end,
-        state__in=_WITH_FACTS,
         collected_at__isnull=False,
     )
-    found = rows.order_by("hour").values_list("hour", "collected_at")
-    return {hour: at for hour, at in found if at is not None}
+    found = rows.order_by("hour").values_list("hour", "collected_at", revision_of_hour())
+    return {hour: _Basis(at, number) for hour, at, number in found if at is not None}
+
+
+def _forget_withheld(cluster_id: int, window: Window) -> None:
+    """Delete the sums of hours whose facts turned out to rest on contradictory sources."""
+    withheld = CollectionWindow.objects.filter(
+        cluster_id=cluster_id, hour__gte=window.start, hour__lt=window.end, withheld=True
+    )
+    hours = list(withheld.order_by("hour").values_list("hour", flat=True))
+    for model in (QuotaKeyHour, QuotaHour) if hours else ():
+        model._default_manager.filter(cluster_id=cluster_id, hour__in=hours).delete()
 
 
 # ---------------------------------------------------------------- one hour, by key
@@ -247,7 +274,7 @@ def _write(
     hour: Window,
     rows: Sequence[_Row],
     ids: Mapping[KeyId, int],
-    collected_at: datetime,
+    basis: _Basis,
 ) -> None:
     at = instant(hour.start)
     with transaction.atomic():
@@ -268,7 +295,7 @@ def _write(
         QuotaHour.objects.update_or_create(
             cluster_id=cluster_id,
             hour=hour.start,
-            defaults={"collected_at": collected_at, "keys": len(rows)},
+            defaults={**basis._asdict(), "keys": len(rows)},
         )
 
 
