@@ -5,23 +5,34 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('clusters', '0005_pod_observed_until'),
+        ("clusters", "0005_pod_observed_until"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='PodRevision',
+            name="PodRevision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('hour', models.DateTimeField()),
-                ('number', models.PositiveIntegerField(default=0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("hour", models.DateTimeField()),
+                ("number", models.PositiveIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'hour'],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'hour'), name='pod_revision_once')],
+                "ordering": ["cluster", "hour"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster", "hour"), name="pod_revision_once")
+                ],
             },
         ),
     ]

@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('quotas', '0003_hours_of_moved_namespaces'),
+        ("quotas", "0003_hours_of_moved_namespaces"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='quotahour',
-            name='pod_revision',
+            model_name="quotahour",
+            name="pod_revision",
             field=models.PositiveIntegerField(db_default=0, default=0),
         ),
     ]

@@ -4,30 +4,32 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('clusters', '0006_contradictions_and_later_looks'),
-        ('usage', '0004_activity_and_unknown_halves'),
+        ("usage", "0004_activity_and_unknown_halves"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='collectionwindow',
-            name='again_at',
+            model_name="collectionwindow",
+            name="again_at",
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='collectionwindow',
-            name='evidence',
+            model_name="collectionwindow",
+            name="evidence",
             field=models.JSONField(default=dict),
         ),
         migrations.AddField(
-            model_name='collectionwindow',
-            name='withheld',
+            model_name="collectionwindow",
+            name="withheld",
             field=models.BooleanField(db_default=False, default=False),
         ),
         migrations.AddIndex(
-            model_name='collectionwindow',
-            index=models.Index(condition=models.Q(('again_at__isnull', False)), fields=['again_at'], name='collection_again'),
+            model_name="collectionwindow",
+            index=models.Index(
+                condition=models.Q(("again_at__isnull", False)),
+                fields=["again_at"],
+                name="collection_again",
+            ),
         ),
     ]
