@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("usage", "0004_activity_and_unknown_halves"),
+        ("usage", "0005_days_that_are_folded"),
     ]
 
     operations = [
