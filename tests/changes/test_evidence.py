@@ -11,7 +11,13 @@ import pytest
 from apps.changes.domain.audit import canonical
 from apps.changes.selectors import request_detail
 from apps.changes.services.evidence import Evidence, evidence_of, share_of, tell_hours
-from apps.clusters.domain.sightings import FlavorQuota, Kind, SeenClusterQueue, SeenLocalQueue
+from apps.clusters.domain.sightings import (
+    FlavorQuota,
+    Kind,
+    SeenClusterQueue,
+    SeenLocalQueue,
+    SeenNode,
+)
 from apps.clusters.models import Cluster
 from apps.costs.models import Price
 from apps.fairness.selectors import Hours
@@ -19,11 +25,13 @@ from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
 from tests.changes.portal import A100, KEY, NOW, Portal, make_portal, make_sighting
 from tests.factories import (
     BEGINNING,
+    H100,
     PodFact,
     collect,
     held,
     make_cards,
     make_pod,
+    make_tier,
     make_workload,
 )
 
@@ -56,6 +64,42 @@ def test_what_the_team_held_and_left_idle_is_frozen(portal: Portal) -> None:
     assert (usage["allocated_gpu_hours"], usage["idle_gpu_hours"]) == ("8", "4")
     assert usage["utilization_ratio"] == "0.25"
     assert not any(one.startswith("usage") for one in evidence["missing"])
+
+
+def with_facts_elsewhere(portal: Portal) -> None:
+    """Let vision hold 8 H100s in another namespace too; the key reaches their tier as well."""
+    large = make_tier("large", position=1, model=H100)
+    body = SeenNode({"nvidia.com/gpu.product": H100}, allocatable={"nvidia.com/gpu": 8.0})
+    make_sighting(portal.cluster, Kind.NODE, "node-2", body)
+    hours = [NOW - 2 * HOUR, NOW - HOUR]
+    every = []
+    for namespace, node, tier, model, units in (
+        ("team-vision", "node-1", portal.tier, A100, 4.0),
+        ("team-vision-batch", "node-2", large, H100, 8.0),
+    ):
+        cards = make_cards(portal.cluster, node, tier, model=model)
+        workload = make_workload(portal.cluster, namespace, "train")
+        pod = make_pod(workload, created_at=hours[0], cards=cards, units=units)
+        every.append(PodFact(pod, cards, portal.vision, held(units, busy=units)))
+    collect(hours, [one.cards for one in every], lambda _hour: every, zone=ZoneInfo("UTC"))
+
+
+def test_evidence_is_of_the_key_and_not_of_what_the_team_holds_elsewhere(portal: Portal) -> None:
+    with_facts_elsewhere(portal)
+    for model, price in ((A100, "3.06"), (H100, "98.32")):
+        Price.objects.create(
+            gpu_model=model, capacity_type="unknown", per_gpu_hour=Decimal(price), currency="USD",
+            valid_from=BEGINNING,
+        )  # fmt: skip
+    request = portal.of(portal.submitted())
+    assert set(request.tiers) == {"whole", "large"}
+    assert [row["tier"] for row in request.evidence["usage"]] == ["whole"]
+    assert request.evidence["usage"][0]["allocated_gpu_hours"] == "8"
+    preview = request.preview
+    assert preview["cost_tiers"] == ["whole"]
+    assert preview["cost_per_month_least"] == preview["cost_per_month_most"] == "4467.6"
+    # Two people decide by what it may cost at most, in a tier that is not used yet too.
+    assert request.ruling["cost_per_month"] == str(Decimal("98.32") * 2 * 730).rstrip("0")
 
 
 def test_how_full_the_quota_was_is_frozen(portal: Portal) -> None:

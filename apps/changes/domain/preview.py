@@ -3,7 +3,7 @@
 Units are those of the quota key (GPUs, MIG devices, shares); GPU-equivalents are per tier.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -165,6 +165,7 @@ class Preview:
     """All that the form, the review page and the audit show of a change before it is made.
 
     `together` is what all tiers that the key reaches promise; `things` are what units count.
+    `ceiling` is of the `cost_tiers`.
     """
 
     promised: tuple[Promised, ...]
@@ -174,6 +175,7 @@ class Preview:
     starts: tuple[Start, ...]
     unreached: str = ""
     things: str = "units"
+    cost_tiers: tuple[str, ...] = ()
 
 
 def preview(
@@ -188,11 +190,14 @@ def preview(
     shares: Sequence[Share] = (),
     ours: str = "",
     things: str = "units",
+    priced: Collection[str] = (),
 ) -> Preview:
     """Return the whole preview. With no tier that the key reaches, `unreached` says so.
 
-    `promises` are of all its tiers, each quota once.
+    `promises` are of all its tiers, each quota once. `priced` names the tiers whose cost is shown,
+    which are those that the key's pods really use; none: all.
     """
+    costing = [t for t in tiers if not priced or t.tier in priced]
     capacity = sum_known([t.capacity_units for t in tiers])
     free = sum_known([t.free_units for t in tiers])
     return Preview(
@@ -201,7 +206,8 @@ def preview(
         borrowing=tuple(borrowing(shares, ours, after=float(after.units), capacity=capacity))
         if shares
         else (),
-        ceiling=cost_ceiling(tiers, before=before, after=after),
+        ceiling=cost_ceiling(costing, before=before, after=after),
+        cost_tiers=tuple(t.tier for t in costing),
         starts=tuple(would_start(held, used=used, after=after, free_units=free, strict=strict)),
         unreached="" if tiers else "No tier has GPUs that this key counts.",
         things=things,
@@ -227,6 +233,7 @@ def frozen(preview_rows: Preview) -> Mapping[str, object]:
         "cost_per_month_least": _exact(preview_rows.ceiling.least),
         "cost_per_month_most": _exact(preview_rows.ceiling.most),
         "without_price": list(preview_rows.ceiling.missing),
+        "cost_tiers": list(preview_rows.cost_tiers),
         "starts": [
             {"name": s.name, "admitted": s.admitted, "free": s.free, "left": s.left}
             for s in preview_rows.starts

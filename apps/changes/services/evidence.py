@@ -6,17 +6,17 @@ named in `missing`, never left blank without a word.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from math import fsum
-from typing import Any, Final
+from typing import Any
 
 from apps.accounts.permissions import Visibility
 from apps.changes.domain.rules import Budget
 from apps.changes.models import ChangeRequest
 from apps.changes.services.exact import figure, moment
 from apps.changes.services.known_quotas import observed, target_of_request
-from apps.clusters.domain.calendar import hour_floor
+from apps.changes.services.used_tiers import DAYS, evidence_window, filters_of, held_by_tier
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
@@ -24,11 +24,10 @@ from apps.costs.selectors import MoneyBudgetRow, cost_rows, money_budget_rows
 from apps.fairness.selectors import FairnessFilters, Hours, TeamFairness, fairness_rows
 from apps.quotas.selectors import BudgetRow, QuotaPoint, QuotaRow, budget_rows, quota_history
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.rows import Filters, Grouping, Interval
-from apps.usage.selectors import GroupingRefused, usage_rows
+from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.selectors import GroupingRefused
 from apps.usage.selectors.refusals import NamesUnknown
 
-DAYS: Final = 30
 _EVERYTHING = Visibility(everything=True)
 
 
@@ -37,11 +36,13 @@ class Evidence:
     """What is frozen, and what of it rules are held against; None is not known.
 
     `fair_share_gpus` is the mean over the days of all tiers that the key reaches together.
-    `budgets` are those of the team; it has none where `no_budget` says so.
+    `used_tiers` are those that pods really held with the key; all that it reaches where nothing
+    was held. `budgets` are those of the team; it has none where `no_budget` says so.
     """
 
     frozen: dict[str, Any] = field(default_factory=dict)
     fair_share_gpus: float | None = None
+    used_tiers: tuple[str, ...] = ()
     budgets: tuple[Budget, ...] = ()
     no_budget: bool = False
 
@@ -51,9 +52,7 @@ class Evidence:
 
 def evidence_of(request: ChangeRequest, *, now: datetime) -> Evidence:
     """Gather the evidence of a request as of `now`; the last whole hour ends it."""
-    zone = report().zone
-    end = hour_floor(now, zone)
-    window = Window(end - timedelta(days=DAYS), end)
+    window = evidence_window(now)
     found = Evidence(
         {
             "window": {"start": moment(window.start), "end": moment(window.end)},
@@ -68,32 +67,23 @@ def evidence_of(request: ChangeRequest, *, now: datetime) -> Evidence:
 _Part = Callable[[Evidence, ChangeRequest, Window, datetime], None]
 
 
-def _filters(request: ChangeRequest) -> Filters:
-    """Return what the team held where the key can reach, on the request's cluster."""
-    return Filters(
-        cluster=(request.cluster.name,),
-        tier=tuple(request.tiers),
-        team=(request.team.name,),
-    )
-
-
 def _usage(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
+    """Tell what the team held with this very key, by tier."""
+    found.used_tiers = tuple(request.tiers)
     if not request.tiers:
         # No filter at all would tell what the team held everywhere.
         return found.miss("usage: the key reaches no tier that the portal knows")
     try:
-        rows = usage_rows(
-            window,
-            interval=Interval.TOTAL,
-            group_by=(Grouping.TIER,),
-            filters=_filters(request),
-            visibility=_EVERYTHING,
-        )
-    except (GroupingRefused, NamesUnknown) as refused:
+        held = held_by_tier(request, window, tuple(request.tiers))
+    except GroupingRefused as refused:
         return found.miss(f"usage: {refused}")
-    if not rows:
-        found.miss("usage: nothing was held in these days, or it was not collected")
-    found.frozen["usage"] = [{"tier": row.groups["tier"], **_amounts(row.amounts)} for row in rows]
+    if held:
+        found.used_tiers = tuple(tier for tier in request.tiers if tier in held)
+    else:
+        found.miss("usage: nothing was held with this key in these days, or it was not collected")
+    found.frozen["usage"] = [
+        {"tier": tier, **_amounts(held[tier])} for tier in found.used_tiers if tier in held
+    ]
     return None
 
 
@@ -118,7 +108,7 @@ def _money(found: Evidence, request: ChangeRequest, window: Window, now: datetim
             window,
             interval=Interval.TOTAL,
             group_by=(Grouping.TEAM,),
-            filters=_filters(request),
+            filters=filters_of(request, found.used_tiers),
             visibility=_EVERYTHING,
         )
     except (GroupingRefused, NamesUnknown) as refused:
@@ -160,10 +150,11 @@ def _saturation(found: Evidence, request: ChangeRequest, window: Window, now: da
         found.miss("quota: the portal does not see it now")
     ratios = [p.saturation_ratio for p in points if p.saturation_ratio is not None]
     found.frozen["quota"] = {
-        "hours": len(points),
+        "hours": len(ratios),
         "saturation_mean": figure(fsum(ratios) / len(ratios) if ratios else None),
         "saturation_peak": figure(max(ratios, default=None)),
         "full_hours": sum(ratio >= 1.0 - 1e-9 for ratio in ratios),
+        "full_last_hour": _was_full(points),
         "pending_unit_hours": figure(_unit_hours(points, "pending")),
         "suppressed_unit_hours": figure(_unit_hours(points, "suppressed")),
         "unit": row.unit if row else None,
@@ -182,6 +173,12 @@ def _is_full(row: QuotaRow | None) -> bool | None:
     if row is None or row.used is None or row.stale:
         return None
     return max(row.used, row.reserved or 0.0) >= row.hard
+
+
+def _was_full(points: Sequence[QuotaPoint]) -> bool | None:
+    """Say whether a limit was full all through its last closed hour; None: that is not known."""
+    last = points[-1].saturation_ratio if points else None
+    return None if last is None else last >= 1.0 - 1e-9
 
 
 def _unit_hours(points: Sequence[QuotaPoint], name: str) -> float | None:
@@ -227,6 +224,8 @@ def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: date
             "usage_factor": figure(row.usage_factor),
         }
         for row in own
+        # What the key reaches and never used says nothing of it; the share above is of all.
+        if row.tier in found.used_tiers
     ]
 
 

@@ -19,7 +19,7 @@ _STANDING = [
 ]
 _COLUMNS = (
     *("tiers", "before", "after", "by_rule", "ruling__gpus"),
-    *("preview__cost_per_month_most", "preview__currency"),
+    *("ruling__cost_per_month", "preview__cost_per_month_most", "preview__currency"),
 )
 
 
@@ -50,7 +50,10 @@ class _Raise:
     """A row of `_COLUMNS`."""
 
     def __init__(self, *row: Any) -> None:
-        self.tiers, self.before, self.after, self.by_rule, self._gpus, self._cost, self._in = row
+        self.tiers, self.before, self.after, self.by_rule, self._gpus, *rest = row
+        ruled, shown, self._in = rest
+        # Requests that were submitted before rulings kept their cost have that of the preview.
+        self._cost = shown if ruled is None else ruled
 
     @property
     def is_raise(self) -> bool:

@@ -24,6 +24,7 @@ from apps.changes.services.known_quotas import (
     wanted,
 )
 from apps.changes.services.promised import promised_gpus
+from apps.changes.services.used_tiers import used_tiers
 from apps.clusters.domain.sightings import Kind, SeenFlavor, SeenNode
 from apps.clusters.domain.tiers import (
     TierRule,
@@ -90,7 +91,10 @@ def preview_of(
         strict=is_strict(request, target),
         ours=target.name,
         things=own.unit if own else "units",
+        priced=used_tiers(request, tuple(tier.tier for tier in tiers), now=now),
     )
+    # A rule decides by the dearest tier that the key can reach, used so far or not.
+    dearest = figures.cost_ceiling(tiers, before=before, after=after)
     checked = check(request.cluster, target, before=before, after=after, doorway=doorway)
     weights = {tier.tier: tier.weight for tier in tiers}
     heaviest = max(weights.values(), default=None)
@@ -108,7 +112,7 @@ def preview_of(
         live=checked.live,
         gpus=None if heaviest is None else float((after - before).units) * heaviest,
         promised_after=promised_gpus(own, after, weights=weights, team=team, at=now),
-        cost=worked.ceiling.most,
+        cost=dearest.most,
         currency=known.currency,
         shared=own is None or own.team != team,
         used_above=not is_used_known or used > after,

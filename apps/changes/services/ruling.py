@@ -74,6 +74,7 @@ def ruled(
             "approvals_needed": found.approvals_needed,
             "decides": found.decides,
             "gpus": figure(preview.gpus),
+            "cost_per_month": figure(preview.cost),
             "checks": [
                 {"name": one.name, "holds": one.holds, "sentence": one.sentence}
                 for one in found.checks

@@ -22,7 +22,7 @@ from apps.quotas.selectors.rows import (
     QuotaSum,
     UnusedRow,
 )
-from apps.quotas.selectors.settings import quota_spells
+from apps.quotas.selectors.settings import queue_namespaces, quota_spells
 
 __all__ = [
     "BudgetAlertRow",
@@ -44,6 +44,7 @@ __all__ = [
     "explain_quota",
     "held_but_unused",
     "in_full",
+    "queue_namespaces",
     "quota_history",
     "quota_rows",
     "quota_spells",

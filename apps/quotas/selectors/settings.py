@@ -77,6 +77,12 @@ def local_queues(seen: Iterable[Sighting]) -> dict[tuple[str, str], str]:
     }
 
 
+def queue_namespaces(cluster_id: int, source: str, name: str) -> tuple[str, ...]:
+    """Return the namespaces that use a queue now, in order. One query."""
+    seen = sightings(cluster_id, (Kind.LOCAL_QUEUE, Kind.VOLCANO_POD_GROUP))
+    return tuple(sorted(queue_users(local_queues(seen), seen).get((source, name), ())))
+
+
 def queue_users(
     local: Mapping[tuple[str, str], str], asking: Iterable[Sighting]
 ) -> dict[tuple[str, str], set[str]]:

@@ -138,7 +138,7 @@ def _quota_grid(evidence: Frozen, zone: ZoneInfo) -> Grid:
             "Saturation of 30 days",
             f"mean {ratio(quota.get('saturation_mean'))}, "
             f"peak {ratio(quota.get('saturation_peak'))}, "
-            f"full in {quota.get('full_hours', 0)} of {quota.get('hours', 0)} known hours",
+            f"full all through {quota.get('full_hours', 0)} of {quota.get('hours', 0)} known hours",
         ),
         (
             "Waited in 30 days",
@@ -147,10 +147,16 @@ def _quota_grid(evidence: Frozen, zone: ZoneInfo) -> Grid:
         ),
     ]
     if quota.get("exhausted_at"):
-        full = "full now" if _is_full(quota) else at(quota["exhausted_at"], zone)
-        rows.append(("Full by", full))
+        rows.append(("Full by", _full_by(quota, zone)))
     head = ("What", "How much")
     return Grid("saturation", f"The quota, in {unit}", head, rows, worded=True)
+
+
+def _full_by(quota: Frozen, zone: ZoneInfo) -> str:
+    if not _is_full(quota):
+        return at(quota["exhausted_at"], zone)
+    recent = quota.get("full_last_hour") is False
+    return "full now; not all through the last closed hour" if recent else "full now"
 
 
 def _is_full(quota: Frozen) -> bool:

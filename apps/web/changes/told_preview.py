@@ -12,6 +12,7 @@ from apps.web.changes.figures import (
     whole_ratio,
 )
 
+MOST_NAMED = 2
 WORSE = 0.1
 """Of the capacity: by so much more that is promised what was promised too much is worse."""
 
@@ -25,7 +26,7 @@ def preview_told(preview: Frozen, *, before: str, unit: str = "") -> Told:
     owners = [Owner(one["manager"], one["advice"]) for one in preview.get("owners") or []]
     return Told(
         glance=[
-            ("At most per month", _ceiling(preview), "if all of it were held all the time"),
+            ("At most per month", _ceiling(preview), _priced_as(preview)),
             ("Over-commitment after", *_promised(preview, units)),
             ("Would start", _starting(preview), "that only this quota holds back"),
         ],
@@ -43,6 +44,13 @@ def _ceiling(preview: Frozen) -> str:
     if most is None or least == most:
         return money(most, currency)
     return f"{money(least, '')} – {money(most, currency)}"
+
+
+def _priced_as(preview: Frozen) -> str:
+    """Return of which tiers the price is: those that the key's pods really use."""
+    names = preview.get("cost_tiers", [])
+    of = f" in {' and '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
+    return f"if all of it were held{of} all the time"
 
 
 def _starting(preview: Frozen) -> str:
