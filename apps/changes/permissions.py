@@ -79,14 +79,6 @@ def check_create(actor: Actor, team_id: int) -> None:
     check_request(actor.user, team_id)
 
 
-def can_create(actor: Actor, team_id: int) -> bool:
-    try:
-        check_create(actor, team_id)
-    except NotAllowed:
-        return False
-    return True
-
-
 def seen_by(actor: Actor) -> Q:
     """Return which requests a reader may know of: those of teams that they see in detail.
 

@@ -16,6 +16,7 @@ from django.test import Client
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.sightings import Kind, SeenQuota
+from apps.clusters.domain.window import Window
 from apps.clusters.models import (
     Cluster,
     GpuModel,
@@ -30,8 +31,8 @@ from apps.clusters.models import (
 )
 from apps.operations.services import ensure_builtin
 from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
-from apps.quotas.selectors import Order, quota_rows, quota_sums
-from apps.quotas.services import roll_hour
+from apps.quotas.selectors import Order, quota_rows, quotas_now
+from apps.quotas.services import roll_window
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
 from tests.bench.measuring import REPETITIONS, cpu, timed, wall
@@ -51,7 +52,10 @@ _SINCE = HOUR - timedelta(days=30)
 def measure(namespaces: str) -> dict[str, Any]:
     """Return seconds of an hour summed, and of a page of keys in either order."""
     cluster, now = fill(int(namespaces)), HOUR + timedelta(hours=1)
-    rolls = [timed(partial(roll_hour, cluster.pk, HOUR, now=now)) for _ in range(REPETITIONS)]
+    rolls = [
+        timed(partial(roll_window, cluster.pk, Window.hour(HOUR), now=now))
+        for _ in range(REPETITIONS)
+    ]
     _repeat()
     page = partial(quota_rows, now, page_size=PAGE_SIZE, visibility=EVERYTHING)
     return {
@@ -61,7 +65,7 @@ def measure(namespaces: str) -> dict[str, Any]:
         "roll_seconds": wall(rolls),
         "page_seconds": _median(page),
         "fullest_seconds": _median(partial(page, order=Order.FULLEST)),
-        "sums_seconds": _median(partial(quota_sums, now, visibility=EVERYTHING)),
+        "sums_seconds": _median(partial(quotas_now, now, visibility=EVERYTHING)),
         **_rendered(cluster),
     }
 

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.changes.domain.gitops import is_live, patch_file
+from apps.changes.domain.gitops import patch_file
 from apps.changes.domain.patches import ValueChanged, live_amount
 from apps.changes.domain.quantities import quantity
 from apps.changes.domain.targets import QueueCell, QuotaKey, Target, VolcanoCell, VolcanoField
@@ -107,15 +107,3 @@ def test_no_name_breaks_out_of_its_place(name: str) -> None:
         "metadata": {"name": name, "namespace": "team-vision"},
         "spec": {"hard": {GPU: "8"}},
     }
-
-
-@pytest.mark.parametrize(
-    ("shown", "wanted", "live"),
-    [("2k", "2000", True), ("6", "8", False), (None, "8", False)],
-    ids=["the same amount", "another", "gone"],
-)
-def test_the_portal_waits_until_the_cluster_shows_the_amount(
-    shown: str | None, wanted: str, live: bool
-) -> None:
-    found = None if shown is None else {"spec": {"hard": {GPU: shown}}}
-    assert is_live(QUOTA, found, quantity(wanted)) is live

@@ -11,14 +11,13 @@ from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.sightings import Kind, Scope, SeenFlavor
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NamespaceClaim
+from apps.clusters.models import Cluster
 from apps.quotas.models import QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import (
     QuotaFilters,
     QuotaPoint,
     held_but_unused,
     quota_history,
-    quota_spells,
 )
 from apps.usage.domain.rows import Interval
 from tests.factories import H100, Portal, make_portal
@@ -149,30 +148,6 @@ def test_unused_quota_is_told_of_teams_that_the_reader_sees(portal: Portal) -> N
 def test_filters_narrow_what_is_unused(portal: Portal, filters: QuotaFilters, count: int) -> None:
     note(portal.clusters[0], "vision", portal.vision, [(8, 6)])
     assert len(held_but_unused(TODAY, filters=filters, visibility=EVERYTHING)) == count
-
-
-def test_settings_of_a_cluster_are_told_by_its_name(portal: Portal) -> None:
-    west = portal.clusters[0]
-    see_quota(west, "vision", 8, since=START)
-    spells = quota_spells("west", TODAY, visibility=EVERYTHING)
-    assert [[spell.hard for spell in one.spells] for one in spells.values()] == [[8]]
-    assert quota_spells("nowhere", TODAY, visibility=EVERYTHING) == {}
-    assert quota_spells("west", TODAY, visibility=Visibility(everything=False)) == {}
-
-
-def test_settings_are_narrowed_to_the_time_in_which_a_namespace_was_the_readers(
-    portal: Portal,
-) -> None:
-    west = portal.clusters[0]
-    see_quota(west, "vision", 8, since=START)
-    see_quota(west, "speech", 4, since=START)
-    NamespaceClaim.objects.filter(pattern="vision").update(valid_to=START + 6 * HOUR)
-    NamespaceClaim.objects.create(team=portal.speech, pattern="vision", valid_from=START + 6 * HOUR)
-    own = Visibility(everything=False, team_ids=frozenset([portal.vision.pk]))
-    (spells,) = [one.spells for one in quota_spells("west", TODAY, visibility=own).values()]
-    assert [(spell.start, spell.end) for spell in spells] == [
-        (START.timestamp(), (START + 6 * HOUR).timestamp())
-    ]
 
 
 def test_claims_that_a_quota_with_scopes_does_not_count_are_not_unused(portal: Portal) -> None:

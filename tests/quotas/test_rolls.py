@@ -26,7 +26,7 @@ from apps.clusters.models.claims import ClaimSpell
 from apps.clusters.ports import QueueSlot, QuotaSlot, SourceUnavailable
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import quota_history, quota_rows
-from apps.quotas.services import due_windows, prune, roll_hour, roll_hours
+from apps.quotas.services import due_windows, prune, roll_hours
 from tests.factories import ensure_builtin, make_cluster, make_pod, make_team, make_workload
 from tests.quotas.worlds import (
     GPU,
@@ -37,6 +37,7 @@ from tests.quotas.worlds import (
     ScriptedMetrics,
     collected,
     refuse,
+    roll_hour,
     see,
     see_quota,
     watch,

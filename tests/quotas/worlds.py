@@ -12,6 +12,7 @@ from apps.clusters.models import Cluster, WatchSpan
 from apps.clusters.models import Sighting as SightingRow
 from apps.clusters.ports import QueueSlot, QuotaSlot
 from apps.pending.models import CauseSpell, Episode
+from apps.quotas.services import roll_window
 from tests.factories import make_workload, note_collection
 
 GPU = "nvidia.com/gpu"
@@ -100,6 +101,10 @@ def refuse(
     CauseSpell.objects.create(
         episode=episode, start=since, end=until, counted=units, detail=detail, **spell
     )
+
+
+def roll_hour(cluster_id: int, hour: datetime, **values: Any) -> int:
+    return roll_window(cluster_id, Window.hour(hour), **values)
 
 
 class ScriptedMetrics:

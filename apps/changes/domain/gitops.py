@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from apps.changes.domain.patches import Object, Operation, live_amount, patch_for
+from apps.changes.domain.patches import Object, Operation, patch_for
 from apps.changes.domain.quantities import Quantity
 from apps.changes.domain.targets import QueueCell, QuotaKey, Target, VolcanoCell
 
@@ -60,11 +60,6 @@ def patch_file(target: Target, live: Object, *, reviewed: Quantity, wanted: Quan
 def _file_name(target: Target, *more: str) -> str:
     parts = (target.namespace or target.source.lower(), target.name, target.key, *more)
     return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts) + ".yaml"
-
-
-def is_live(target: Target, live: Object | None, wanted: Quantity) -> bool:
-    """Say whether the cluster shows the wanted amount."""
-    return live_amount(target, live) == wanted
 
 
 def _merge_patch(target: QuotaKey | VolcanoCell, version: str, wanted: Quantity) -> str:

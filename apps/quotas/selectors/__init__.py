@@ -9,7 +9,7 @@ from apps.quotas.selectors.budgets import (
 from apps.quotas.selectors.entitled import Entitled, entitled_teams
 from apps.quotas.selectors.explained import explain_budget, explain_quota
 from apps.quotas.selectors.history import held_but_unused, quota_history
-from apps.quotas.selectors.now import quota_rows, quota_sums, quotas_now
+from apps.quotas.selectors.now import quota_rows, quotas_now
 from apps.quotas.selectors.rows import (
     BudgetAlertRow,
     BudgetRow,
@@ -22,7 +22,7 @@ from apps.quotas.selectors.rows import (
     QuotaSum,
     UnusedRow,
 )
-from apps.quotas.selectors.settings import queue_namespaces, quota_spells
+from apps.quotas.selectors.settings import queue_namespaces
 
 __all__ = [
     "BudgetAlertRow",
@@ -47,7 +47,5 @@ __all__ = [
     "queue_namespaces",
     "quota_history",
     "quota_rows",
-    "quota_spells",
-    "quota_sums",
     "quotas_now",
 ]

@@ -47,7 +47,7 @@ def quota_rows(
     """Return the GPU keys of all quotas and queues that are there, one row each.
 
     Of namespaces only those of teams that the reader sees; a queue is shown to who sees a team
-    whose namespaces use it. Everybody may read `quota_sums`. Twelve queries and one for
+    whose namespaces use it. Everybody may read sums of teams. Twelve queries and one for
     each cluster, at most; one more for each cluster that has queues of Volcano or queues on the
     page, and two where one is not watched. Raises CursorRefused.
 
@@ -61,19 +61,6 @@ def quota_rows(
     return Page(rows=tuple(_rows(world, part.keys)), next_cursor=part.following)
 
 
-def quota_sums(at: datetime, *, visibility: Visibility) -> list[QuotaSum]:
-    """Return what ResourceQuotas allow and count of each resource by team, by team and resource.
-
-    Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
-    Of several quotas on one resource of a namespace the least counts; those with scopes, which
-    limit some pods only, and those that limit nothing are left out.
-    """
-    world = _world(at, ALL_QUOTAS, Visibility(everything=True))
-    least = _least(world.there.keys)
-    world.look_closer(least)
-    return _sums(world, least)
-
-
 def quotas_now(
     at: datetime,
     *,
@@ -83,7 +70,12 @@ def quotas_now(
     page_size: int = 100,
     order: Order = Order.NAME,
 ) -> QuotasNow:
-    """Return what `quota_rows` and `quota_sums` return, from one read of what is there.
+    """Return what `quota_rows` returns, how many keys there are, and the sums of teams.
+
+    Sums are of what ResourceQuotas allow and count of each resource, by team and resource: GPUs
+    at the level of a team, which everybody may see, so that `visibility` narrows no sum. Of
+    several quotas on one resource of a namespace the least counts; those with scopes, which limit
+    some pods only, and those that limit nothing are left out.
 
     Queries as of `quota_rows` without a filter of clusters. Raises CursorRefused.
     """
@@ -213,11 +205,12 @@ class _World:
             for priority, asked in by_class.items()
             if counts(one.scopes, Asking(priority_class=priority)) is not False
         ]
-        held = fsum(asked.held for asked in matching)
+        held = _at_most(one.used, fsum(asked.held for asked in matching))
         if one.meaning.counting is Counting.CLAIMS:
             # The ledger knows allocated claims; the others are what the quota counts beside.
             return held, None if one.used is None else max(0.0, one.used - held)
-        return held, fsum(asked.pending for asked in matching)
+        left = None if one.used is None else one.used - held
+        return held, _at_most(left, fsum(asked.pending for asked in matching))
 
     def suppressed(self, one: Observed) -> float:
         waits = self.waits.get(one.cluster_id, _NO_WAITS)
@@ -230,6 +223,15 @@ class _World:
             if refused.resource == one.meaning.resource
             and (not refused.quotas or one.name in refused.quotas)
         )
+
+
+def _at_most(used: float | None, units: float) -> float:
+    """Return units as part of what a quota says is used: no part is more than the whole.
+
+    The status of a quota and the pods are seen one after the other, and scopes that pods do not
+    tell may leave some of them out.
+    """
+    return units if used is None else max(0.0, min(used, units))
 
 
 def _world(
@@ -348,7 +350,7 @@ def _amounts(
         return (*world.asked(one), world.suppressed(one))
     flavor = one.key.partition("/")[0] if one.source == Source.CLUSTER_QUEUE else ""
     spans = use[one.cluster_id].held.get((one.name, flavor, one.meaning.resource), ())
-    held = fsum(units for units, _, _ in spans)
+    held = _at_most(one.used, fsum(units for units, _, _ in spans))
     pending = None if one.used is None else max(0.0, one.used - held)
     return held, pending, world.suppressed(one)
 

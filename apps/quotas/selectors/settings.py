@@ -2,18 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
-from apps.accounts.permissions import Visibility
 from apps.clusters.domain.sightings import Kind, SeenLocalQueue, SeenPodGroup, Sighting
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster
-from apps.clusters.selectors import team_spans
 from apps.clusters.services.sighting_reader import sightings
 from apps.clusters.services.tier_history import TierHistory
-from apps.quotas.domain.history import QUOTA_KINDS, seen_spells
+from apps.quotas.domain.history import QUOTA_KINDS
 from apps.quotas.domain.keys import Source
-from apps.quotas.domain.saturation import KeyId, KeySpells
 
 LocalQueues = Mapping[tuple[str, str], str]
 """(namespace, LocalQueue) → ClusterQueue."""
@@ -30,41 +25,6 @@ def settings_in(cluster_id: int, window: Window) -> list[Sighting]:
     """Return every setting of quotas and queues that held within a window. One query."""
     seen = sightings(cluster_id, (*QUOTA_KINDS, *BESIDE_QUEUES), gone_since=window.start)
     return [one for one in seen if one.first < window.end_seconds]
-
-
-def quota_spells(cluster: str, window: Window, *, visibility: Visibility) -> dict[KeyId, KeySpells]:
-    """Return what each GPU key of a cluster was set to within a window, as `watch` saw it.
-
-    To who does not see everything only the parts in which a namespace was a team's that they
-    see, and no queues: `quota_history` has those of a single team. Empty for a name that no
-    cluster has. Six queries, at most.
-    """
-    pk = Cluster.objects.filter(name=cluster).values_list("pk", flat=True).first()
-    if pk is None or not (visibility.everything or visibility.team_ids):
-        return {}
-    named = named_by_tiers(TierHistory.load())
-    seen = settings_in(pk, window)
-    found = seen_spells(seen, window.start_seconds, window.end_seconds, named=named)
-    return found if visibility.everything else _narrowed(found, window, visibility)
-
-
-def _narrowed(
-    found: Mapping[KeyId, KeySpells], window: Window, visibility: Visibility
-) -> dict[KeyId, KeySpells]:
-    names = {id_.namespace for id_ in found if id_.namespace}
-    teams = team_spans(window, names) if names else {}
-    kept = {}
-    for id_, key in found.items():
-        own = [span for span in teams.get(id_.namespace, ()) if visibility.sees(span.team_id)]
-        spells = [
-            spell._replace(start=max(spell.start, start), end=min(spell.end, end))
-            for spell in key.spells
-            for start, end in ((s.start.timestamp(), s.end.timestamp()) for s in own)
-            if spell.start < end and spell.end > start
-        ]
-        if spells:
-            kept[id_] = replace(key, spells=spells)
-    return kept
 
 
 def local_queues(seen: Iterable[Sighting]) -> dict[tuple[str, str], str]:

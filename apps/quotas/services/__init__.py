@@ -10,7 +10,7 @@ from apps.quotas.services.promises import (
     write_entitlements,
 )
 from apps.quotas.services.retention import prune
-from apps.quotas.services.rolls import due_windows, roll_hour, roll_hours, roll_window
+from apps.quotas.services.rolls import due_windows, roll_hours, roll_window
 
 __all__ = [
     "BudgetRecord",
@@ -21,7 +21,6 @@ __all__ = [
     "note_alerts",
     "note_budget_alerts",
     "prune",
-    "roll_hour",
     "roll_hours",
     "roll_window",
     "write_budgets",

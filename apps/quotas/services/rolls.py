@@ -39,22 +39,15 @@ _HOUR = timedelta(hours=1)
 _Users = Mapping[tuple[str, str], Collection[str]]
 
 
-def roll_hour(
-    cluster_id: int, hour: datetime, *, now: datetime, source: MetricsSource | None = None
+def roll_window(
+    cluster_id: int, window: Window, *, now: datetime, source: MetricsSource | None = None
 ) -> int:
-    """Sum one collected hour of a cluster by quota key; return how many rows it has.
+    """Sum the collected hours of a window of at most a day; return how many rows were written.
 
     Once more gives the same rows. What is no longer known of an old hour, as who was admitted by
     a queue, stays as it was summed when it was. Raises SourceUnavailable and SourceRejected where
     nobody watched and the metrics source does not answer.
     """
-    return roll_window(cluster_id, Window.hour(hour), now=now, source=source)
-
-
-def roll_window(
-    cluster_id: int, window: Window, *, now: datetime, source: MetricsSource | None = None
-) -> int:
-    """Sum the collected hours of a window of at most a day; return how many rows were written."""
     cluster = Cluster.objects.get(pk=cluster_id)
     # Before anything is read that it stands for: what changes meanwhile is due the next time.
     collected = _collected(cluster_id, window)
