@@ -398,6 +398,8 @@ EMAIL_TIMEOUT = 30
 DEFAULT_FROM_EMAIL = env.text("GPUPORTAL_MAIL_FROM", "gpuportal@localhost")
 # Hosts that webhooks of leads may go to, by HTTP as well, whatever they resolve to.
 NOTICES_HOSTS = env.words("GPUPORTAL_NOTICES_HOSTS")
+# Domains of e-mail addresses in channels; none: any.
+NOTICES_EMAIL_DOMAINS = env.words("GPUPORTAL_NOTICES_EMAIL_DOMAINS")
 NOTICES_KEEP_DAYS = env.whole("GPUPORTAL_NOTICES_KEEP_DAYS", 14, least=1)
 # Levels at which something is said, ascending: shares of a quota, and hours.
 NOTICES_QUOTA = env.levels("GPUPORTAL_NOTICES_QUOTA", "0.9,1")

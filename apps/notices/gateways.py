@@ -10,7 +10,11 @@ __all__ = ["SealBroken", "messenger", "seal"]
 
 
 def messenger() -> Messenger:
-    return PortalMessenger(sender=settings.DEFAULT_FROM_EMAIL, allowed=settings.NOTICES_HOSTS)
+    return PortalMessenger(
+        sender=settings.DEFAULT_FROM_EMAIL,
+        allowed=settings.NOTICES_HOSTS,
+        domains=settings.NOTICES_EMAIL_DOMAINS,
+    )
 
 
 def seal() -> Seal:

@@ -5,10 +5,12 @@ from datetime import time, timedelta
 from typing import Any
 
 import pytest
+from django.core import mail
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from apps.accounts.domain.roles import Role
 from apps.accounts.models import Membership, Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, visibility_of
 from apps.changes.models import AuditEntry
@@ -17,6 +19,7 @@ from apps.notices.domain.channels import AddressRefused, ChannelKind, checked, s
 from apps.notices.domain.idle import AnswerRefused
 from apps.notices.domain.thresholds import Kind
 from apps.notices.models import Channel, Delivery, IdleAnswer, Notice
+from apps.notices.ports import NotDelivered
 from apps.notices.selectors import (
     answers_to,
     channel_of,
@@ -37,6 +40,7 @@ from apps.notices.services import (
     remove_channel,
     renew_seals,
     say,
+    try_channel,
     unmute,
 )
 from tests.notices.world import NOW, ZONE, Box, channel, person, said
@@ -52,6 +56,41 @@ def vision() -> Team:
 
 
 # ---------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize(
+    ("domains", "address", "taken"),
+    [
+        ([], "me@elsewhere.com", True),
+        (["example.org"], "me@example.org", True),
+        (["example.org"], "me@Example.ORG", True),
+        (["example.org"], "me@elsewhere.com", False),
+        (["example.org"], "me@notexample.org", False),
+        (["example.org"], "me@ml.example.org", False),
+        (["*.example.org"], "me@ml.example.org", True),
+        (["*.example.org", "other.net"], "me@example.org", True),
+    ],
+)
+def test_mail_goes_to_allowed_domains_whoever_makes_the_channel(
+    settings: Settings, domains: list[str], address: str, taken: bool
+) -> None:
+    settings.NOTICES_EMAIL_DOMAINS = domains
+    wanted = replace(MAIL, address=address)
+    for own in (person("ada"), person("root", Role.ADMIN)):
+        if taken:
+            assert add_channel(own, wanted, now=NOW, own=True).pk
+            continue
+        with pytest.raises(ChannelRefused, match=r"not an allowed domain.*example\.org"):
+            add_channel(own, wanted, now=NOW, own=True)
+
+
+def test_a_channel_made_before_is_held_to_the_domains_too(settings: Settings) -> None:
+    settings.NOTICES_EMAIL_DOMAINS = []
+    made = add_channel(person("ada"), MAIL, now=NOW, own=True)
+    settings.NOTICES_EMAIL_DOMAINS, settings.EMAIL_HOST = ["other.net"], "localhost"
+    with pytest.raises(NotDelivered, match=r"example\.org is not an allowed domain"):
+        try_channel(made)
+    assert mail.outbox == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 
 from apps.notices.adapters.chats import service
-from apps.notices.domain.channels import AddressRefused, ChannelKind, check_reachable, host_of
+from apps.notices.domain.channels import (
+    AddressRefused,
+    ChannelKind,
+    check_domain,
+    check_reachable,
+    host_of,
+)
 from apps.notices.domain.message import Message
 from apps.notices.ports import NotDelivered, NotReached
 
@@ -19,10 +25,16 @@ _WEB_ADDRESS = re.compile(r"https?://\S+")
 
 
 class PortalMessenger:
-    """Sends from `sender`; `allowed` are hosts that are called whatever they resolve to."""
+    """Sends from `sender`; `allowed` are hosts that are called whatever they resolve to.
 
-    def __init__(self, *, sender: str, allowed: Collection[str] = ()) -> None:
+    `domains` are those that mail may go to, none: any.
+    """
+
+    def __init__(
+        self, *, sender: str, allowed: Collection[str] = (), domains: Collection[str] = ()
+    ) -> None:
         self._sender = sender
+        self._domains = tuple(domains)
         self._allowed = frozenset(allowed)
 
     def send(self, kind: ChannelKind, address: str, message: Message) -> None:
@@ -32,6 +44,10 @@ class PortalMessenger:
             self._post(kind, address, message)
 
     def _mail(self, address: str, message: Message) -> None:
+        try:
+            check_domain(address, self._domains)
+        except AddressRefused as refused:
+            raise NotDelivered(str(refused)) from refused
         if not settings.EMAIL_HOST:
             raise NotDelivered("No mail server is set: an administrator sets GPUPORTAL_MAIL_HOST.")
         mail = EmailMessage(

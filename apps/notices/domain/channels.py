@@ -131,6 +131,23 @@ def _mail(written: str) -> str:
     return address
 
 
+def check_domain(address: str, domains: Collection[str]) -> None:
+    """Refuse an e-mail address outside the allowed domains; no domains: any will do.
+
+    `*.example.org` allows example.org and its subdomains. Raises AddressRefused.
+    """
+    domain = address.rpartition("@")[2].lower()
+    if domains and not any(_is_in(domain, one.lower()) for one in domains):
+        raise AddressRefused(
+            f"{domain} is not an allowed domain for notices. Allowed: {', '.join(domains)}."
+        )
+
+
+def _is_in(domain: str, allowed: str) -> bool:
+    parent = allowed.removeprefix("*.")
+    return domain == parent or (parent != allowed and domain.endswith(f".{parent}"))
+
+
 def shown(kind: ChannelKind, address: str) -> str:
     """Return what of an address may be read by who sees the channel: of a webhook, its host."""
     return address if kind is ChannelKind.EMAIL else (urlsplit(address).hostname or "")

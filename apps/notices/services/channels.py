@@ -1,6 +1,6 @@
 """Making and changing channels, muting them, and answering idle notices."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Any
@@ -11,7 +11,14 @@ from django.db import transaction
 
 from apps.accounts.models import Team, User
 from apps.accounts.services.journal import By, note
-from apps.notices.domain.channels import AddressRefused, ChannelKind, checked, host_of, shown
+from apps.notices.domain.channels import (
+    AddressRefused,
+    ChannelKind,
+    check_domain,
+    checked,
+    host_of,
+    shown,
+)
 from apps.notices.domain.digest import Cadence
 from apps.notices.domain.idle import Answer, keep, release
 from apps.notices.domain.thresholds import Kind
@@ -181,6 +188,8 @@ def _sealed(user: User, wanted: Wanted) -> tuple[str, str]:
     hosts = settings.NOTICES_HOSTS
     try:
         address = checked(wanted.kind, wanted.address, plain=hosts)
+        if wanted.kind is ChannelKind.EMAIL:
+            check_domain(address, settings.NOTICES_EMAIL_DOMAINS)
     except AddressRefused as refused:
         raise ChannelRefused(str(refused)) from refused
     if wanted.kind is not ChannelKind.EMAIL:
@@ -264,11 +273,3 @@ def answer_idle(
         until=found.until,
     )
     return found
-
-
-def kinds_of(names: Iterable[str]) -> list[Kind]:
-    """Return kinds by their names. Raises ChannelRefused for one that is none."""
-    try:
-        return [Kind(name) for name in names]
-    except ValueError as error:
-        raise ChannelRefused(str(error)) from error

@@ -80,7 +80,7 @@ class TriedTooSoon(Exception):
 def pause_tries(user: User) -> None:
     """Let a person send one test message in ten seconds, over all channels. Raises TriedTooSoon.
 
-    Any address of e-mail can be written into a channel: nobody shall be flooded through it.
+    An address of somebody else can be written into a channel: nobody shall be flooded through it.
     """
     if not cache.add(f"notices:tried:{user.pk}", 1, timeout=_PAUSE.total_seconds()):
         raise TriedTooSoon("A test message was sent just now: try again in ten seconds.")
