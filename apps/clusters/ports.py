@@ -37,7 +37,12 @@ __all__ = [
 
 
 class SourceUnavailable(Exception):
-    """The source cannot answer now (down, overloaded, timed out, cut off): try again later."""
+    """The source cannot answer now (down, overloaded, timed out, cut off): try again later.
+
+    `retry_after_seconds` is how long the server asks to wait, 0 where it does not say.
+    """
+
+    retry_after_seconds: float = 0.0
 
 
 class SourceRejected(Exception):
@@ -230,12 +235,14 @@ class Unanswered(StrEnum):
 class Reply:
     """What an API server answered: `body` is decoded JSON, None where it was none.
 
-    Without an answer `status` is 0 and `unanswered` says why. `retry_after` is the header.
+    Without an answer `status` is 0 and `unanswered` says why. `retry_after` is the header,
+    `warnings` are those of that name.
     """
 
     status: int = 0
     body: object = None
     retry_after: str | None = None
+    warnings: tuple[str, ...] = ()
     unanswered: Unanswered | None = None
 
 

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from apps.changes.domain.outcomes import Answer, Silence, Step, Then, answer_of, meaning
+from apps.changes.domain.outcomes import (
+    Answer,
+    Silence,
+    Step,
+    Then,
+    answer_of,
+    meaning,
+    said_once,
+)
 from tests.changes import recorded
 from tests.changes.quota_api import TEST_FAILED
 
@@ -167,3 +175,25 @@ def test_an_answer_that_is_no_status_object_has_a_sentence_too(status: int, body
     found = meaning(answer_of(status, body), Step.PATCH)
     assert found.then is Then.FAILED
     assert found.sentence.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(silence=Silence.UNSENT), Answer(503), Answer(429), Answer(200, strange=True)]
+)
+def test_a_preview_promises_no_other_try(answer: Answer) -> None:
+    words = said_once(meaning(answer, Step.DRY_RUN))
+    assert words.endswith("; preview it again later.")
+    assert "will be tried" not in words
+    assert "waits" not in words
+
+
+def test_what_is_refused_is_said_alike_in_a_preview() -> None:
+    found = meaning(Answer(403), Step.DRY_RUN)
+    assert said_once(found) == found.sentence
+
+
+def test_warnings_of_the_server_are_kept() -> None:
+    warned = ['299 - "quota \\"gpu\\" is above the nodes"', "unreadable"]
+    found = meaning(answer_of(200, {}, warnings=warned), Step.DRY_RUN)
+    assert found.then is Then.GO_ON
+    assert found.detail == 'The API server warns: quota "gpu" is above the nodes; unreadable'

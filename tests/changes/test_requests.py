@@ -14,6 +14,7 @@ from apps.changes.domain.states import State, TransitionDenied
 from apps.changes.domain.targets import TargetRefused
 from apps.changes.models import AuditEntry, ChangeRequest, Comment
 from apps.clusters.domain.sightings import Kind, SeenVolcanoQueue
+from apps.clusters.models import WatchSpan
 from apps.quotas.models import Entitlement
 from tests.changes.portal import KEY, NOW, Portal, make_portal, make_sighting, served_portal
 from tests.factories import BEGINNING
@@ -368,3 +369,17 @@ def test_nobody_leads_a_closed_team(portal: Portal) -> None:
     portal.vision.save()
     with pytest.raises(TransitionDenied):
         services.withdraw(pk, by=portal.actor("ada"), now=portal.now)
+
+
+def test_what_nobody_watches_now_refuses_no_draft(portal: Portal) -> None:
+    """The watch lost its sign-in: what it saw last is no fact of now."""
+    WatchSpan.objects.update(end=portal.now - timedelta(hours=3))
+    assert portal.of(portal.draft(before="5")).before == "5"
+
+
+def test_a_request_that_is_handed_in_again_has_no_outcome_yet(portal: Portal) -> None:
+    pk = portal.submitted()
+    said = "Sent back: nothing was written."
+    ChangeRequest.objects.filter(pk=pk).update(state="draft", outcome=said)
+    services.submit(pk, by=portal.actor("ada"), version=portal.of(pk).version, now=portal.now)
+    assert portal.of(pk).outcome == ""

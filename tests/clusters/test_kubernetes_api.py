@@ -12,6 +12,7 @@ import pytest
 from apps.clusters.adapters.kubernetes import KubernetesApi
 from apps.clusters.adapters.kubernetes_config import api_client
 from apps.clusters.ports import SourceRejected, SourceUnavailable, WatchExpired
+from apps.clusters.services.streams import asked_to_wait
 from tests.recorded_api import JSON, Answer, Request, recorded, serving
 
 PODS = "/api/v1/pods"
@@ -164,6 +165,14 @@ REJECTED = {
         PODS,
         "not what Kubernetes answers",
     ),
+    "no credentials": (
+        Answer(
+            b'{"message":"pods is forbidden: User \\"system:anonymous\\" cannot list resource"}',
+            403,
+        ),
+        PODS,
+        "the token file or the token is empty",
+    ),
     "a bad request": (Answer(b'{"message":"what?"}', 400), PODS, "HTTP 400: what?"),
 }
 
@@ -197,6 +206,15 @@ def test_what_may_pass_is_to_be_tried_again(answer: Answer, text: str) -> None:
     ):
         _api(server.url).list(PODS)
     assert text in str(caught.value)
+
+
+def test_how_long_a_server_asks_to_wait_is_told() -> None:
+    busy = Answer(b'{"message":"slow"}', 429, {"Retry-After": "32"})
+    with serving(_always(busy)) as server, pytest.raises(SourceUnavailable) as caught:
+        _api(server.url).list(PODS)
+    assert caught.value.retry_after_seconds == 32.0
+    assert asked_to_wait(caught.value) == 32.0
+    assert asked_to_wait(SourceUnavailable("down")) == 0.0
 
 
 def test_a_server_that_is_down_is_to_be_tried_again() -> None:

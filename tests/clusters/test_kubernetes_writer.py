@@ -105,6 +105,13 @@ def test_a_patch_leaves_as_it_was_made() -> None:
         pytest.param(
             "429 Too Many Requests", b"{}", ("Retry-After: 7",), Reply(429, {}, "7"), id="429"
         ),
+        pytest.param(
+            "200 OK",
+            b"{}",
+            ('Warning: 299 - "old"', 'Warning: 299 - "above the nodes"'),
+            Reply(200, {}, warnings=('299 - "old"', '299 - "above the nodes"')),
+            id="warnings",
+        ),
         pytest.param("502 Bad Gateway", b"<html>", (), Reply(502, None), id="a proxy's page"),
         pytest.param("200 OK", b"[" * 100_000, (), Reply(200, None), id="endless depth"),
         pytest.param("200 OK", b"\xff\xfe", (), Reply(200, None), id="no text"),

@@ -1,6 +1,7 @@
 """What an answer of the API server means for a change: a table, and sentences for people."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -37,6 +38,7 @@ class Answer:
 
     `message`, `reason` and `caused` come from its Status object, where it sent one. `strange`: it
     said yes, but not with the object that was asked for, as the sign-in page of a proxy does.
+    `warnings` are the texts of its Warning headers.
     """
 
     status: int = 0
@@ -46,6 +48,7 @@ class Answer:
     retry_after_seconds: float | None = None
     silence: Silence | None = None
     strange: bool = False
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_yes(self) -> bool:
@@ -65,8 +68,17 @@ class Meaning:
     detail: str = ""
 
 
-def answer_of(status: int, body: object, *, retry_after: str | None = None) -> Answer:
-    """Read a Status object, or whatever else came. `retry_after` is the header, in seconds."""
+def answer_of(
+    status: int,
+    body: object,
+    *,
+    retry_after: str | None = None,
+    warnings: Sequence[str] = (),
+) -> Answer:
+    """Read a Status object, or whatever else came. `retry_after` is the header, in seconds.
+
+    `warnings` are the values of Warning headers, as `299 - "text"`: only their texts are kept.
+    """
     found: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
     details = found.get("details")
     details = details if isinstance(details, Mapping) else {}
@@ -77,7 +89,13 @@ def answer_of(status: int, body: object, *, retry_after: str | None = None) -> A
         reason=str(found.get("reason") or ""),
         caused=bool(details.get("causes") or details.get("kind")),
         retry_after_seconds=_seconds(retry_after) or _seconds(said),
+        warnings=tuple(_warning(one) for one in warnings),
     )
+
+
+def _warning(header: str) -> str:
+    found = _WARNING.search(header)
+    return found[1].replace('\\"', '"') if found else header.strip()
 
 
 def _seconds(said: object) -> float | None:
@@ -92,6 +110,7 @@ _RULES: Final = ("admission webhook", "ValidatingAdmissionPolicy")
 _NO_DRY_RUN: Final = "does not support dry run"
 """What stands in the message of a 400 where a webhook of the cluster cannot be tried out."""
 _MOST_DIGITS: Final = 9
+_WARNING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _REFUSED: Final[Mapping[int, str]] = {
     400: "The API server could not read the change",
     401: "The API server does not accept the portal's credentials: those of kubernetes.writer in "
@@ -118,7 +137,7 @@ def meaning(answer: Answer, step: Step) -> Meaning:
     if answer.silence is not None:
         return _unanswered(answer.silence, step)
     if answer.is_yes:
-        return _strange(step) if answer.strange else Meaning(Then.GO_ON, "")
+        return _strange(step) if answer.strange else Meaning(Then.GO_ON, "", detail=_warned(answer))
     if answer.status == 400 and _NO_DRY_RUN in answer.message:
         text = (
             "An admission webhook of the cluster does not support dry runs, without which the "
@@ -142,6 +161,17 @@ def meaning(answer: Answer, step: Step) -> Meaning:
     return _refused(_why_refused(answer, step), answer)
 
 
+_AGAIN: Final = "; it will be tried again."
+
+
+def said_once(found: Meaning) -> str:
+    """Return the sentence of a preview, which nobody tries again by itself."""
+    if found.then is not Then.RETRY:
+        return found.sentence
+    words = found.sentence.removesuffix(_AGAIN).removesuffix("; the change waits.").rstrip(".")
+    return f"{words}; preview it again later."
+
+
 def _why_refused(answer: Answer, step: Step) -> str:
     if 300 <= answer.status < 400:
         return (
@@ -158,16 +188,21 @@ def _why_refused(answer: Answer, step: Step) -> str:
     return _REFUSED.get(answer.status, f"The API server answered {answer.status}")
 
 
+def _warned(answer: Answer) -> str:
+    """Return what a server warns of while it says yes (`Warning` headers)."""
+    return f"The API server warns: {'; '.join(answer.warnings)}" if answer.warnings else ""
+
+
 def _strange(step: Step) -> Meaning:
     what = "The API server's answer does not show the quota as it was asked for"
     if step is Step.PATCH:
         return Meaning(Then.LOOK_FIRST, f"{what}; the cluster is asked what it shows.")
-    return Meaning(Then.RETRY, f"{what}; it will be tried again.")
+    return Meaning(Then.RETRY, f"{what}{_AGAIN}")
 
 
 def _unanswered(silence: Silence, step: Step) -> Meaning:
     if silence is Silence.UNSENT or step is not Step.PATCH:
-        return Meaning(Then.RETRY, "The API server could not be reached; it will be tried again.")
+        return Meaning(Then.RETRY, f"The API server could not be reached{_AGAIN}")
     return Meaning(
         Then.LOOK_FIRST,
         "The change was sent but no answer came; the cluster is asked what it shows.",
@@ -188,7 +223,7 @@ def _broken(answer: Answer, step: Step) -> Meaning:
     if step is Step.PATCH:
         text = f"The API server answered {answer.status}; the cluster is asked what it shows."
         return Meaning(Then.LOOK_FIRST, text, answer.retry_after_seconds, answer.message)
-    text = f"The API server answered {answer.status}; it will be tried again."
+    text = f"The API server answered {answer.status}{_AGAIN}"
     return Meaning(Then.RETRY, text, answer.retry_after_seconds, answer.message)
 
 

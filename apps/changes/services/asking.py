@@ -99,7 +99,9 @@ def ask(writer: QuotaWriter, request: KubeRequest) -> tuple[Answer, Object]:
     if reply.unanswered is not None:
         return Answer(silence=_SILENCES[reply.unanswered]), {}
     body = reply.body if isinstance(reply.body, Mapping) else {}
-    return answer_of(reply.status, body, retry_after=reply.retry_after), body
+    return answer_of(
+        reply.status, body, retry_after=reply.retry_after, warnings=reply.warnings
+    ), body
 
 
 def ask_for(writer: QuotaWriter, request: KubeRequest, target: Target) -> tuple[Answer, Object]:

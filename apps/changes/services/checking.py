@@ -8,7 +8,7 @@ from django.conf import settings
 
 from apps.changes.domain.gitops import PatchFile, patch_file
 from apps.changes.domain.kube_requests import object_path, read_request
-from apps.changes.domain.outcomes import Meaning, Step, Then, meaning
+from apps.changes.domain.outcomes import Meaning, Step, Then, meaning, said_once
 from apps.changes.domain.owners import OtherOwner, other_owners
 from apps.changes.domain.patches import (
     Object,
@@ -84,7 +84,7 @@ def _tried(writer: QuotaWriter, target: Target, before: Quantity, after: Quantit
     answer, live = ask_for(writer, read_request(target, version), target)
     read = meaning(answer, Step.READ)
     if is_gone(answer) or read.then is not Then.GO_ON:
-        return Checked(dry_run=f"No dry run: {read.sentence}", detail=read.detail)
+        return Checked(dry_run=f"No dry run: {said_once(read)}", detail=read.detail)
     found = _examined(target, live, before, after)
     if found.passed is False:
         return found
@@ -94,7 +94,10 @@ def _tried(writer: QuotaWriter, target: Target, before: Quantity, after: Quantit
 
 def _after_dry_run(found: Checked, tried: Meaning) -> Checked:
     passed = {Then.GO_ON: True, Then.FAILED: False}.get(tried.then)
-    words = "The cluster would take the change." if passed else tried.sentence
+    words = said_once(tried)
+    if passed:
+        warned = ", with a warning" if tried.detail else ""
+        words = f"The cluster would take the change{warned}."
     return replace(found, passed=passed, dry_run=words, detail=tried.detail)
 
 

@@ -201,8 +201,10 @@ def _checked(request: ChangeRequest, before: str, after: str) -> tuple[str, str]
 def _amounts(known: Known, before: str, after: str) -> tuple[str, str]:
     old, new = amount_for(known.target, before), wanted_amount(known.target, after)
     check_change(old, new)
+    # What nobody watches now may have changed: the cluster itself is asked when it is submitted.
+    is_current = known.row is not None and not known.row.stale
     # As floats: the watch knows what is above 2^53 only roughly, and 2^63 − 1 is "no limit".
-    if known.amount is not None and float(known.amount.units) != float(old.units):
+    if is_current and known.amount is not None and float(known.amount.units) != float(old.units):
         raise TargetRefused(
             f"{known.target} is {known.amount} now, not {old}.",
             fix=f"Ask for a change from {known.amount}.",
@@ -281,6 +283,8 @@ def submit(
         frozen.write(step)
         step.request.submitted_at, step.request.decided_at = now, None
         step.request.reviewer, step.request.by_rule = "", False
+        # What came of it before is in the record; of this submission nothing came yet.
+        step.request.outcome = ""
     if frozen.ruling.by_rule:
         return _approve_by_rule(step, now)
     return step.request.version

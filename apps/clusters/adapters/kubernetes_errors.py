@@ -8,6 +8,8 @@ from apps.clusters.adapters.kubernetes_shapes import STATUS, StatusBody
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 
 _SNIPPET = 200
+ANONYMOUS = "system:anonymous"
+"""The user of a request without credentials, as of an empty token file."""
 
 
 class ContinueExpired(Exception):
@@ -30,10 +32,19 @@ def check(status: int, headers: Mapping[str, str], body: bytes, verb: str, path:
         )
     said = checked_status(body).message or body[:_SNIPPET].decode(errors="replace").strip()
     if status == 429 or status >= 500:
-        wait = headers.get("Retry-After")
+        wait = headers.get("Retry-After", "")
         later = f"; it asks to wait {wait} s" if wait else ""
-        raise SourceUnavailable(f"{verb} {path}: HTTP {status}: {said}{later}")
-    raise SourceRejected(f"{verb} {path}: HTTP {status}: {said}. {_advice(status, verb, path)}")
+        unavailable = SourceUnavailable(f"{verb} {path}: HTTP {status}: {said}{later}")
+        unavailable.retry_after_seconds = float(wait) if wait.isdecimal() else 0.0
+        raise unavailable
+    advice = _advice(status, verb, path) if ANONYMOUS not in said else _NO_CREDENTIALS
+    raise SourceRejected(f"{verb} {path}: HTTP {status}: {said}. {advice}")
+
+
+_NO_CREDENTIALS = (
+    f"The request had no credentials ({ANONYMOUS}): the token file or the token is empty. No role "
+    "has to be changed."
+)
 
 
 def checked_status(body: bytes) -> StatusBody:

@@ -87,6 +87,7 @@ class KubernetesWriter:
             status=response.status,
             body=_decoded(response.data),
             retry_after=response.headers.get("Retry-After"),
+            warnings=tuple(response.headers.getlist("Warning")),
         )
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS = 1.0
 LONGEST_DELAY_SECONDS = 60.0
+MOST_ASKED_SECONDS = 300.0
 _PUT_SECONDS = 1.0
 _SLOW_PUTS = 5
 SILENT_SECONDS = 90.0
@@ -23,6 +24,13 @@ SILENT_SECONDS = 90.0
 
 class _Stopped(Exception):
     """Nobody reads the inbox any more."""
+
+
+def asked_to_wait(error: Exception) -> float:
+    """Return how long a server asks to be left alone, in seconds; a watch waits no longer than
+    MOST_ASKED_SECONDS."""
+    asked = error.retry_after_seconds if isinstance(error, SourceUnavailable) else 0.0
+    return min(asked, MOST_ASKED_SECONDS)
 
 
 @dataclass(slots=True)
@@ -139,6 +147,7 @@ class Stream:
 
     def _back_off(self, error: Exception, then: str) -> None:
         self._delay = min(max(self._delay * 2, FIRST_DELAY_SECONDS), LONGEST_DELAY_SECONDS)
+        self._delay = max(self._delay, asked_to_wait(error))
         if self.stopped():
             return
         again = self._refused

@@ -22,6 +22,7 @@ from apps.clusters.services.streams import (
     FIRST_DELAY_SECONDS,
     LONGEST_DELAY_SECONDS,
     Stream,
+    asked_to_wait,
 )
 
 logger = logging.getLogger(__name__)
@@ -208,8 +209,9 @@ def _await_discovery(
         try:
             return _discovered(source, clock().timestamp())
         except SourceUnavailable as error:
-            logger.warning("%s; trying again in %.0f s", error, delay)
-            wait(delay)
+            pause = max(delay, asked_to_wait(error))
+            logger.warning("%s; trying again in %.0f s", error, pause)
+            wait(pause)
             delay = min(delay * 2, LONGEST_DELAY_SECONDS)
     return None
 
