@@ -45,6 +45,17 @@ class DoctorFinding(models.Model):
         return f"{self.cluster_id} {self.code} {self.subject}"
 
 
+class DoctorCheck(models.Model):
+    """When a cluster was last examined; `unread` says in words what nobody answered then."""
+
+    cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
+    at = models.DateTimeField()
+    unread = models.JSONField(default=list)
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.at}"
+
+
 class SeenExporters(models.Model):
     """How a cluster's exporters showed themselves last, and the newest change of that, in words."""
 

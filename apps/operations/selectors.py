@@ -1,6 +1,6 @@
 """Reads of how the portal runs: what is set up, which hours were asked for, what is wrong."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,7 +14,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
 from apps.costs.models import PricedHour, RecommendationRun
 from apps.fairness.models import FairWindow
-from apps.operations.domain.findings import KINDS, SEVERITIES
+from apps.operations.domain.findings import KINDS, SEVERITIES, Severity
 from apps.operations.models import DoctorFinding
 from apps.pending.models import Refreshed
 from apps.quotas.models import QuotaHour
@@ -188,6 +188,68 @@ def _finding(row: DoctorFinding, visibility: Visibility) -> FindingRow:
         since=row.first_seen,
         seen_at=row.last_seen,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The doctor's verdict on a cluster or tier: its open findings by severity.
+
+    `checked_at` is the last check, of a tier the oldest of all clusters; None: not checked yet.
+    `unread` says in words what nobody answered then.
+    """
+
+    scope: str
+    name: str
+    checked_at: datetime | None
+    errors: int = 0
+    warnings: int = 0
+    unread: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        return self.checked_at is not None and not self.errors and not self.warnings
+
+
+def verdicts(*, clusters: Collection[str] = ()) -> list[Verdict]:
+    """Return the verdict on each active cluster, or these, then on each tier. Three queries.
+
+    Everybody may read the counts; what each finding says is for `open_findings` to decide.
+    """
+    rows = Cluster.objects.filter(active=True).order_by("name")
+    rows = rows.filter(name__in=clusters) if clusters else rows
+    checks = list(rows.values_list("name", "doctorcheck__at", "doctorcheck__unread"))
+    names = {name for name, _, _ in checks}
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    found = DoctorFinding.objects.filter(resolved_at__isnull=True, cluster__name__in=names)
+    for cluster, subject, severity in found.order_by("pk").values_list(
+        "cluster__name", "subject", "severity"
+    ):
+        for place in (("cluster", cluster), ("tier", subject.partition(" ")[0])):
+            own = counts.setdefault(place, {})
+            own[severity] = own.get(severity, 0) + 1
+    times = [at for _, at, _ in checks]
+    known = [at for at in times if at is not None]
+    oldest = min(known) if known and len(known) == len(times) else None
+    tiers = Tier.objects.filter(active=True, builtin=False).order_by("position", "name")
+    return [
+        *(_verdict("cluster", name, at, counts, unread) for name, at, unread in checks),
+        *(
+            _verdict("tier", name, oldest, counts, None)
+            for name in tiers.values_list("name", flat=True)
+        ),
+    ]
+
+
+def _verdict(
+    scope: str,
+    name: str,
+    at: datetime | None,
+    counts: Mapping[tuple[str, str], Mapping[str, int]],
+    unread: Sequence[str] | None,
+) -> Verdict:
+    own = counts.get((scope, name), {})
+    errors, warnings = (own.get(s.value, 0) for s in (Severity.ERROR, Severity.WARNING))
+    return Verdict(scope, name, at, errors, warnings, tuple(unread or ()))
 
 
 _SEVERITY_ORDER = [severity.value for severity in SEVERITIES]

@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.clusters.domain.calendar import day_window, days_in
 from apps.clusters.selectors import ClusterRow
-from apps.operations.selectors import ClusterProgress
+from apps.operations.selectors import ClusterProgress, Verdict
 from apps.usage.domain.findings import finding_text
 from apps.usage.domain.periods import day_end, day_start
 from apps.usage.domain.rows import CollectionRow
@@ -208,6 +208,82 @@ _WORDS = {
     "missing": "not collected",
     "none": "nothing due",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What data health leads with: `troubled`, else `unchecked`, else all is well."""
+
+    title: str
+    troubled: bool
+    checked_at: datetime | None
+
+
+def summary(lines: Sequence[RunLine], verdicts: Sequence[Verdict]) -> Summary:
+    """Return the one verdict on all that the page shows: hours, and what the doctor found."""
+    times = [one.checked_at for one in verdicts]
+    known = [at for at in times if at is not None]
+    oldest = min(known) if known and len(known) == len(times) else None
+    found = any(one.errors or one.warnings for one in verdicts)
+    if lines or found:
+        return Summary("What is wrong", troubled=True, checked_at=oldest)
+    return Summary(
+        "Not checked yet" if oldest is None else "No issues", troubled=False, checked_at=oldest
+    )
+
+
+def verdicts_table(
+    verdicts: Sequence[Verdict], healths: Sequence[ClusterHealth], reading: Reading
+) -> Table:
+    """Return a line for each cluster and tier: hours collected, findings, and the last check."""
+    by_name = {health.name: health for health in healths}
+    return Table(
+        id="verdicts",
+        title="Verdict",
+        columns=[
+            Column("scope", "Scope"),
+            Column("name", "Name"),
+            Column("verdict", "Verdict"),
+            Column("complete", "Hours collected", Format.COUNT, "", "complete ones of the window"),
+            Column("due", "Hours due", Format.COUNT),
+            Column("errors", "Errors", Format.COUNT),
+            Column("warnings", "Warnings", Format.COUNT),
+            Column("checked_at", "Checked", Format.TIME),
+            Column("unread", "Not examined", wraps=True),
+        ],
+        rows=[_verdict_line(one, by_name.get(one.name)) for one in verdicts],
+        zone=reading.choice.zone,
+        empty="No cluster is known yet. Load a catalog with `manage.py load_catalog`.",
+        ordered=True,
+    )
+
+
+def _verdict_line(one: Verdict, health: ClusterHealth | None) -> Row:
+    own = health if one.scope == "cluster" else None
+    words, state = _verdict_words(one, own)
+    values: dict[str, Any] = {
+        "scope": one.scope,
+        "name": one.name,
+        "verdict": words,
+        "complete": own.complete if own else None,
+        "due": own.due if own else None,
+        "errors": None if one.checked_at is None else one.errors,
+        "warnings": None if one.checked_at is None else one.warnings,
+        "checked_at": one.checked_at,
+        "unread": ", ".join(one.unread),
+    }
+    return Row(values, badges={"verdict": state})
+
+
+def _verdict_words(one: Verdict, health: ClusterHealth | None) -> tuple[str, str]:
+    """Return the verdict in words, and the state that colours it."""
+    if one.errors:
+        return "errors", "failed"
+    if one.warnings:
+        return "warnings", "partial"
+    if health is not None and health.lacking:
+        return "hours missing", "partial"
+    return ("not checked yet", "waiting") if one.checked_at is None else ("no issues", "complete")
 
 
 def clusters_table(rows: Sequence[ClusterRow], reading: Reading) -> Table:

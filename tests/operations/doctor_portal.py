@@ -1,7 +1,7 @@
 """A small healthy portal and its sources behind fake ports, for the doctor to examine."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -10,9 +10,10 @@ from apps.clusters.adapters.fake_metrics import FakeMetrics
 from apps.clusters.domain.exporter_profile import ExporterProfile
 from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord
 from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.sightings import Kind, SeenQuota
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import Doorway
-from apps.clusters.models import Cluster, Pod, WatchSpan
+from apps.clusters.models import Cluster, Pod, Sighting, WatchSpan
 from apps.clusters.models import NodeSpell as NodeSpellRow
 from apps.clusters.ports import QuotaSlot, SourceRejected
 from apps.operations.adapters import questions
@@ -20,6 +21,7 @@ from tests import factories
 from tests.operations.doctor_worlds import A100, GPU, NOW, PRODUCT, PROFILE
 
 BEGAN = NOW.replace(minute=0) - timedelta(hours=26)
+KEY = "requests.nvidia.com/gpu"
 SLOT = int(NOW.replace(minute=0).timestamp()) - 1800
 LABELS = {PRODUCT: A100, "nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}
 
@@ -164,6 +166,7 @@ def make_world() -> World:
     for of, cluster in zip(cards, (west, east), strict=True):
         workload = factories.make_workload(cluster, "vision", "train")
         held += [_pod(workload, f"train-{cluster.name}-1-{n}", of, cluster) for n in range(8)]
+    see_quotas(west, **{KEY: 8.0})
     NodeSpellRow.objects.create(
         node=cards[0].node,
         start=BEGAN,
@@ -184,6 +187,23 @@ def make_world() -> World:
     )
 
 
+def see_quotas(cluster: Cluster, **hard: float) -> None:
+    """Let the watch list one ResourceQuota of vision with these keys; without any: none."""
+    rows = Sighting.objects.filter(cluster=cluster, kind=Kind.RESOURCE_QUOTA.value)
+    rows.delete()
+    if hard:
+        Sighting.objects.create(
+            cluster=cluster,
+            kind=Kind.RESOURCE_QUOTA.value,
+            uid="quota",
+            namespace="vision",
+            name="gpu",
+            first_at=BEGAN,
+            changed_at=BEGAN,
+            body=asdict(SeenQuota(hard=hard)),
+        )
+
+
 def _pod(workload: Any, name: str, cards: factories.Cards, cluster: Cluster) -> Pod:
     began = BEGAN.timestamp()
     source = "api" if cluster.kubernetes else "metrics"
@@ -199,7 +219,7 @@ def _pod(workload: Any, name: str, cards: factories.Cards, cluster: Cluster) -> 
 
 
 def _metrics(node: str) -> AskedMetrics:
-    quota = QuotaSlot(SLOT, "vision", "gpu", "requests.nvidia.com/gpu", 8.0, 8.0)
+    quota = QuotaSlot(SLOT, "vision", "gpu", KEY, 8.0, 8.0)
     return AskedMetrics(
         device_slots=rows(node),
         pods=pods(node),

@@ -14,12 +14,13 @@ from django.template.loader import render_to_string
 from rich.console import Console
 
 from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.changes.models import AuditCheck
 from apps.clusters.adapters.fake_cluster import FakeCluster
 from apps.clusters.adapters.fake_metrics import FakeMetrics
 from apps.clusters.domain.exporter_profile import VirtualGpus, WorkloadLabels
 from apps.clusters.gateways import Doorway
 from apps.clusters.models import Cluster, Pod, TierRule, WatchSpan
-from apps.clusters.ports import QuotaSlot, SourceHealth, SourceRejected, SourceUnavailable
+from apps.clusters.ports import SourceHealth, SourceRejected, SourceUnavailable
 from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.adapters import questions
 from apps.operations.domain.findings import KINDS
@@ -27,13 +28,14 @@ from apps.operations.domain.looks import Right
 from apps.operations.domain.rights import LIMITS, changing, needed
 from apps.operations.management import diagnosis as words
 from apps.operations.models import DoctorFinding
-from apps.operations.selectors import open_findings
+from apps.operations.selectors import open_findings, verdicts
 from apps.operations.services import Diagnosis, UnknownCluster, run_doctor
 from apps.operations.services.looking import newest_slot
 from apps.operations.tasks import run_doctor as task
 from apps.usage.models import CollectionWindow
 from tests import factories
 from tests.operations.doctor_portal import (
+    KEY,
     SLOT,
     AskedCluster,
     Planted,
@@ -41,16 +43,18 @@ from tests.operations.doctor_portal import (
     changed_profile,
     make_world,
     rows,
+    see_quotas,
     spell,
 )
 from tests.operations.doctor_worlds import NOW, with_job
 
 pytestmark = pytest.mark.django_db
 
-# Clusters, rules, who may use tiers; then a savepoint, what is open, and its release.
-QUERIES = 6
-# How its exporters were, and what the database has; with an API also its nodes and pods.
-QUERIES_OF_A_CLUSTER, WITH_API = 11, 2
+# Clusters, rules, who may use tiers, the audit; then a savepoint, when it was, what is open, and
+# its release.
+QUERIES = 8
+# How its exporters were, and what the database has; with an API also its nodes, pods and quotas.
+QUERIES_OF_A_CLUSTER, WITH_API = 11, 5
 VIEWER = Visibility(everything=False)
 
 
@@ -208,18 +212,12 @@ FAULTS = [
         lambda w: answer(w, questions.TAINTED, []), "nodes-without-taint", id="no-taint"
     ),
     pytest.param(
-        lambda w: plant(
-            w,
-            quota_slots=[
-                *w["west"].metrics.quota_slots,
-                QuotaSlot(SLOT, "vision", "old", "nvidia.com/gpu", 10.0, None),
-            ],
-        ),
+        lambda w: see_quotas(w["west"].cluster, **{KEY: 8.0, "nvidia.com/gpu": 10.0}),
         "quota-counts-nothing",
         id="inert-quota",
     ),
     pytest.param(
-        lambda w: plant(w, quota_slots=()), "namespaces-without-quota", id="no-quota"
+        lambda w: see_quotas(w["west"].cluster), "namespaces-without-quota", id="no-quota"
     ),
     pytest.param(
         lambda w: label(w, mig__config__state="failed"), "mig-failed", id="mig-config-failed"
@@ -319,6 +317,20 @@ def test_a_source_that_takes_no_questions_leaves_these_out_and_says_so(world: Wo
     found = run_doctor(NOW, cluster="west", doorway=doorway)
     assert found.findings == ()
     assert found.clusters[0].unasked == ("taints, clocks, copies and room on nodes",)
+
+
+def test_without_kube_state_metrics_quotas_are_those_that_the_watch_lists(world: World) -> None:
+    plant(world, quota_slots=())
+    see_quotas(world["west"].cluster, **{KEY: 8.0, "nvidia.com/gpu": 10.0})
+    found = [one for one in codes(examined(world)) if "quota" in one[1]]
+    assert found == [("west", "quota-counts-nothing")]
+
+
+def test_quotas_that_nobody_answers_are_not_read_as_none(world: World) -> None:
+    world["east"].metrics.quota_slots = ()
+    found = examined(world)
+    assert not [one for one in codes(found) if "quota" in one[1]]
+    assert [one.unasked for one in found.clusters] == [("quotas of namespaces",), ()]
 
 
 def test_a_question_that_a_server_refuses_is_told_as_not_examined(world: World) -> None:
@@ -447,6 +459,42 @@ def test_a_night_without_shared_cards_is_no_change(world: World) -> None:
     assert examined(world, NOW + timedelta(minutes=3)).findings == ()
 
 
+def test_an_account_without_credentials_is_not_told_to_get_rights(world: World) -> None:
+    """With an empty token file each request is anonymous: no role is missing a verb."""
+
+    class Anonymous(AskedCluster):
+        def may(self, verb: str, group: str, resource: str) -> bool:
+            raise SourceRejected('HTTP 403: User "system:anonymous" cannot create resource')
+
+    found = run_doctor(
+        NOW,
+        cluster="west",
+        doorway=Doorway(metrics=lambda _: world["west"].metrics, kubernetes=lambda _: Anonymous()),
+    )
+    assert codes(found) == [("west", "api-rejected")]
+
+
+def test_each_check_is_noted_with_its_time(world: World) -> None:
+    assert {one.checked_at for one in verdicts()} == {None}
+    examined(world, cluster="west")
+    assert {one.name: one.checked_at for one in verdicts()} == {
+        "east": None, "west": NOW, "silver": None,
+    }  # fmt: skip
+    later = NOW + timedelta(minutes=15)
+    examined(world, later)
+    assert all(one.sound and one.checked_at == later for one in verdicts())
+
+
+def test_an_audit_that_does_not_hold_is_a_finding(world: World) -> None:
+    values = {"at": NOW, "holds": False, "words": "Line 7 was changed."}
+    AuditCheck.objects.create(**values)
+    found = examined(world)
+    assert codes(found) == [("", "audit-broken")]
+    assert found.findings[0].what == "Line 7 was changed."
+    AuditCheck.objects.update(holds=True)
+    assert examined(world).findings == ()
+
+
 # ---------------------------------------------------------------- who sees what
 
 
@@ -454,10 +502,10 @@ def test_who_does_not_run_the_portal_sees_no_servers_namespaces_or_nodes(world: 
     plant(
         world,
         findings={"stuck_counter": 1},
-        quota_slots=[QuotaSlot(SLOT, "vision", "old", "nvidia.com/gpu", 10.0, None)],
         device_slots=rows("west-1", energy_wh=None),
         nodes=[replace(spell("west-1"), labels={})],
     )
+    see_quotas(world["west"].cluster, **{"nvidia.com/gpu": 10.0})
     examined(world)
     every = {row.code for row in open_findings(visibility=EVERYTHING)}
     seen = open_findings(visibility=VIEWER)
@@ -506,7 +554,11 @@ def test_the_fragment_of_the_page_shows_each_finding_with_its_fix(world: World) 
     for row in found:
         assert row.title in html
     assert "dcgmi profile --resume" in html
-    assert "found nothing" in render_to_string("health/_findings.html", {"findings": []})
+    never = render_to_string("health/_findings.html", {"findings": []})
+    assert "Not checked yet" in never
+    assert "were examined" not in never
+    checked = {"findings": [], "summary": {"checked_at": NOW}}
+    assert "were examined" in render_to_string("health/_findings.html", checked)
 
 
 # ---------------------------------------------------------------- the command

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
+from apps.clusters.models import Cluster, Tier
+from apps.operations.models import DoctorCheck, DoctorFinding
 from apps.usage.models import CollectionWindow
 from tests.factories import Portal
 from tests.web.conftest import DAILY, HOURLY
@@ -60,8 +62,57 @@ def test_data_health_leads_with_what_is_wrong(admin: Client) -> None:
     assert lead.count('<li class="run">') == 4
     assert "hours complete" not in lead[: lead.index("</ul>")]
     sound = text_of(admin, "/health/data/?first=2025-10-27&last=2025-10-27")
-    assert "Nothing is wrong in this window" in sound
+    assert "Nothing is wrong" not in sound
+    assert '<h2 id="verdict-title">Not checked yet</h2>' in sound
     assert "east: all 24 hours that are due are complete" in sound
+
+
+SOUND = "/health/data/?first=2025-10-27&last=2025-10-27"
+CHECKED = datetime(2025, 10, 28, 7, 40, tzinfo=UTC)
+
+
+def verdicts_of(page: str) -> dict[str, str]:
+    return {row[1].text: row[2].text for row in tables_of(page)["verdicts"].rows[1:]}
+
+
+def check(*clusters: str) -> None:
+    for one in Cluster.objects.filter(name__in=clusters):
+        DoctorCheck.objects.create(cluster=one, at=CHECKED, unread=["taints"])
+
+
+def test_before_the_doctor_ran_nothing_is_said_to_be_well(admin: Client) -> None:
+    page = text_of(admin, SOUND)
+    assert set(verdicts_of(page).values()) == {"not checked yet"}
+    assert "were examined" not in page
+    check("west")
+    page = text_of(admin, SOUND)
+    assert (verdicts_of(page)["west"], verdicts_of(page)["east"]) == (
+        "no issues",
+        "not checked yet",
+    )
+    assert '<h2 id="verdict-title">Not checked yet</h2>' in page
+
+
+def test_no_issues_stands_with_the_time_of_the_check(admin: Client) -> None:
+    check("west", "east")
+    page = text_of(admin, SOUND)
+    assert set(verdicts_of(page).values()) == {"no issues"}
+    assert re.search(r'<h2 id="verdict-title">No issues, checked [^<]*08:40', page)
+    assert "taints" in page
+
+
+def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: Portal) -> None:
+    check("west", "east")
+    tier = Tier.objects.filter(builtin=False).order_by("name")[0].name
+    DoctorFinding.objects.create(
+        cluster=portal.clusters[0], code="tier-matches-nothing", subject=tier, severity="warning",
+        first_seen=CHECKED, last_seen=CHECKED,
+    )  # fmt: skip
+    page = text_of(admin, SOUND)
+    own = verdicts_of(page)
+    assert '<h2 id="verdict-title">What is wrong, checked' in page
+    assert (own[portal.clusters[0].name], own[tier]) == ("warnings", "warnings")
+    assert own[portal.clusters[1].name] == "no issues"
 
 
 def test_a_cell_of_the_calendar_leads_to_its_hour(admin: Client) -> None:

@@ -42,6 +42,7 @@ _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 KINDS: dict[str, Kind] = {
     # The portal itself and its connections.
     "catalog-empty": Kind("No cluster is loaded", _E),
+    "audit-broken": Kind("The audit does not hold", _E),
     "prometheus-unavailable": Kind("Prometheus does not answer", _E),
     "prometheus-rejected": Kind("Prometheus refuses the portal", _E),
     "api-unavailable": Kind("The Kubernetes API does not answer", _E),

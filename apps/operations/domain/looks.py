@@ -217,7 +217,10 @@ class Hours:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the database has: the nodes as they are, who holds GPUs, and facts."""
+    """What the database has: the nodes as they are, who holds GPUs, and facts.
+
+    `quotas` are the keys of ResourceQuotas as the watch lists them; None: nobody watches them.
+    """
 
     nodes: Sequence[NodeSpell] = ()
     tenants: Sequence[Tenant] = ()
@@ -226,6 +229,7 @@ class Past:
     tiers: Sequence[TierMonth] = ()
     teams: Sequence[TeamTier] = ()
     unclaimed: Sequence[Unclaimed] = ()
+    quotas: Sequence[QuotaRow] | None = None
     hours: Hours = field(default_factory=Hours)
 
 
@@ -250,6 +254,14 @@ class ClusterLook:
     def nodes(self) -> Sequence[NodeSpell]:
         """The nodes with GPUs, from the API where it is watched, else from kube-state-metrics."""
         return self.past.nodes or self.metrics.nodes
+
+    @property
+    def quotas(self) -> Sequence[QuotaRow] | None:
+        """The keys of ResourceQuotas: as the watch lists them, else as series show them.
+
+        None where neither tells. Without a series nothing is told: quotas may not be exported.
+        """
+        return self.past.quotas if self.past.quotas is not None else (self.metrics.quotas or None)
 
     def labels_of(self, node: NodeSpell) -> Mapping[str, str]:
         """Return all labels of a node, where the API shows them; else those of the ledger."""

@@ -1,12 +1,14 @@
 """The doctor: look at every cluster, find what is wrong, and keep it for the pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Max
 
+from apps.changes.permissions import portal
+from apps.changes.selectors import last_audit_check
 from apps.clusters.domain.exporter_profile import ExporterProfile, differences, remembered
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.gateways import Doorway
@@ -16,7 +18,7 @@ from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.domain.examine import examine
 from apps.operations.domain.findings import Finding, Severity, worst_first
 from apps.operations.domain.looks import ClusterLook, MetricsLook
-from apps.operations.models import DoctorFinding, SeenExporters
+from apps.operations.models import DoctorCheck, DoctorFinding, SeenExporters
 from apps.operations.services.looking import DEADLINE_SECONDS, Seen, look_at_all
 from apps.operations.services.past import allowed_teams, past_of
 
@@ -88,6 +90,8 @@ def run_doctor(
     found = examine(looks)
     if cluster is None and not clusters:
         found = worst_first([*found, _nothing_loaded()])
+    if cluster is None:
+        found = worst_first([*found, *_audit()])
     _store(clusters, looks, found, now, everything=cluster is None)
     return Diagnosis(now, tuple(_examined(look) for look in looks), tuple(found))
 
@@ -134,14 +138,34 @@ def _nothing_loaded() -> Finding:
     )
 
 
+def _audit() -> Iterator[Finding]:
+    """Yield that the audit does not hold, as its last check found."""
+    last = last_audit_check(portal())
+    if last is None or last.holds:
+        return
+    yield Finding(
+        "audit-broken",
+        "",
+        "",
+        last.words,
+        "python manage.py verify_audit    # then docs/how-to/doctor.md#audit-broken",
+        since=last.at,
+    )
+
+
 def _examined(look: ClusterLook) -> Examined:
     return Examined(
         cluster=look.cluster,
         prometheus=look.metrics.version,
         kubernetes=None if look.api is None else look.api.version,
         devices=len(look.metrics.cards),
-        unasked=look.metrics.unasked,
+        unasked=(*look.metrics.unasked, *_unread(look)),
     )
+
+
+def _unread(look: ClusterLook) -> tuple[str, ...]:
+    """Return what nobody answered: without a quota to be read none is missing either."""
+    return ("quotas of namespaces",) if look.measured and look.quotas is None else ()
 
 
 # ---------------------------------------------------------------- storing
@@ -163,7 +187,18 @@ def _store(
     if everything:
         by_name[""] = None
         judged[None] = lambda _code: True
+    checks = [
+        DoctorCheck(cluster=one, at=now, unread=list(_examined(look).unasked))
+        for one, look in zip(clusters, looks, strict=True)
+    ]
     with transaction.atomic():
+        if checks:
+            DoctorCheck.objects.bulk_create(
+                checks,
+                update_conflicts=True,
+                unique_fields=["cluster"],
+                update_fields=["at", "unread"],
+            )
         present = {
             (row.cluster_id, row.code, row.subject): row
             for row in DoctorFinding.objects.select_for_update()

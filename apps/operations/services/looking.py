@@ -46,7 +46,9 @@ from apps.operations.ports import ReviewsAccess, TakesQuestions
 DEADLINE_SECONDS = 45.0
 # Right or not, no such object is there: what is told is whether one may look for it.
 _ABSENT = "gpuportal-doctor"
-_UNKNOWN_ACCOUNT = "HTTP 401"
+_UNKNOWN_ACCOUNTS = ("HTTP 401", "system:anonymous")
+"""What stands in a refusal where the account is not known, or none was shown: no right is missing.
+"""
 _CLUSTER_WIDE = frozenset({"nodes", "namespaces", "resourceslices", "deviceclasses"})
 
 # What a source may raise, and what data that nobody thought of makes Python raise: either way the
@@ -281,9 +283,13 @@ def _reviewed(source: ClusterSource, right: Right) -> bool | None:
     try:
         return source.may(*right)
     except SourceRejected as error:
-        if _UNKNOWN_ACCOUNT in str(error):
+        if _is_unknown(error):
             raise
         return None
+
+
+def _is_unknown(error: SourceRejected) -> bool:
+    return any(one in str(error) for one in _UNKNOWN_ACCOUNTS)
 
 
 def _labels(source: ClusterSource) -> dict[str, Mapping[str, str]]:
@@ -302,7 +308,7 @@ def _may(source: ClusterSource, right: Right) -> bool:
         try:
             return source.may(*right)
         except SourceRejected as error:
-            if _UNKNOWN_ACCOUNT in str(error):
+            if _is_unknown(error):
                 raise
     group = f"/apis/{right.group}/v1" if right.group else "/api/v1"
     place = "" if right.resource in _CLUSTER_WIDE else "/namespaces/default"
@@ -310,7 +316,7 @@ def _may(source: ClusterSource, right: Right) -> bool:
         source.get(f"{group}{place}/{right.resource}/{_ABSENT}")
     except SourceRejected as error:
         # An account that is not known at all has no right to miss: that is another fault.
-        if _UNKNOWN_ACCOUNT in str(error):
+        if _is_unknown(error):
             raise
         return False
     return True

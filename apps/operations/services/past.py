@@ -11,6 +11,7 @@ from django.db.models import Count, Max, Q, Sum
 from apps.accounts.models import Team
 from apps.clusters.domain.calendar import last_closed_hour
 from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.sightings import Kind, SeenQuota
 from apps.clusters.domain.tiers import UNASSIGNED, UNMATCHED, TierRule, tier_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod
@@ -18,16 +19,19 @@ from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.selectors import report
 from apps.clusters.services import recorded_spells
 from apps.clusters.services.catalog import team_finder_at
+from apps.clusters.services.sighting_reader import sightings
 from apps.operations.domain.looks import (
     Hours,
     NodeDay,
     Past,
     PodGroup,
+    QuotaRow,
     TeamTier,
     Tenant,
     TierMonth,
     Unclaimed,
 )
+from apps.quotas.selectors.vouched import STALE_AFTER, vouched_until
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import (
@@ -56,7 +60,7 @@ def past_of(
 ) -> Past:
     """Return what is known of a cluster from the database.
 
-    Twelve queries, one more where namespaces belong to no team, two where a tier is of claims.
+    Fifteen queries, one more where namespaces belong to no team, two where a tier is of claims.
 
     `shown` and `shown_nodes` are what kube-state-metrics shows: of a cluster without API they say
     who holds GPUs, for pods known from series alone are not known to be there still.
@@ -79,8 +83,27 @@ def past_of(
             for row in _sums(TeamDay, cluster, since, ("team__name", "tier__name"), "allocated")
         ],
         unclaimed=_unclaimed(cluster, now, groups),
+        quotas=_quotas(cluster, now),
         hours=_hours(cluster, now),
     )
+
+
+def _quotas(cluster: Cluster, now: datetime) -> list[QuotaRow] | None:
+    """Return the keys of ResourceQuotas that the watch lists; None where it does not, or is gone.
+
+    Three queries, none for a cluster without API.
+    """
+    if not cluster.kubernetes:
+        return None
+    until = vouched_until([cluster.pk]).get((cluster.pk, Kind.RESOURCE_QUOTA))
+    if until is None or now - until > STALE_AFTER:
+        return None
+    return [
+        QuotaRow(one.namespace, one.name, key, hard)
+        for one in sightings(cluster.pk, [Kind.RESOURCE_QUOTA])
+        if isinstance(one.body, SeenQuota)
+        for key, hard in sorted(one.body.hard.items())
+    ]
 
 
 def allowed_teams(now: datetime) -> dict[str, frozenset[str]]:

@@ -9,7 +9,12 @@ from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.calendar import last_closed_hour
-from apps.operations.selectors import ClusterProgress, collection_progress, open_findings
+from apps.operations.selectors import (
+    ClusterProgress,
+    collection_progress,
+    open_findings,
+    verdicts,
+)
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import CollectionRow, Page
@@ -52,6 +57,8 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         reading,
         closed=_closed(reading),
     )
+    judged = verdicts(clusters=reading.filters.cluster)
+    troubles = health.troubles(healths)
     unattributed = unattributed_nodes(reading)
     histories = exporter_histories(
         since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
@@ -61,6 +68,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         reading,
         "health",
         tables=[
+            health.verdicts_table(judged, healths, reading),
             health.clusters_table(rows, reading),
             _collections(request, reading, states),
             *([unattributed] if unattributed else []),
@@ -73,7 +81,8 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         healths=healths,
         under_way=health.under_way(progress),
         progress_href=_progress_href(request),
-        troubles=health.troubles(healths),
+        troubles=troubles,
+        summary=health.summary(troubles, judged),
         lists_hours=_lists_hours(request, reading),
         signs=health.SIGNS,
         state_links=_state_links(request, reading, states),

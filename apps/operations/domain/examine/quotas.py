@@ -11,10 +11,10 @@ _DRA_RESOURCE = "requests.deviceclass.resource.kubernetes.io/"
 
 
 def check(look: ClusterLook) -> Iterator[Finding]:
-    """Yield quota findings; silent where quotas could not be read."""
-    if look.metrics.quotas is None:
+    """Yield quota findings; silent where no quotas could be read."""
+    if look.quotas is None:
         return
-    inert = [row for row in look.metrics.quotas if counts_nothing(row.key)]
+    inert = [row for row in look.quotas if counts_nothing(row.key)]
     for row in sorted(inert):
         yield _inert(look, row)
     yield from _without(look)
@@ -58,7 +58,7 @@ def _inert(look: ClusterLook, row: QuotaRow) -> Finding:
 
 
 def _without(look: ClusterLook) -> Iterator[Finding]:
-    quotas = look.metrics.quotas or ()
+    quotas = look.quotas or ()
     # Where no namespace has a GPU quota the cluster limits them elsewhere (Kueue), or not at all:
     # that is a choice, of which one line is enough.
     limited = {row.namespace for row in quotas if limits_gpus(row.key)}
