@@ -20,7 +20,7 @@ from apps.clusters.domain.sightings import (
     SeenWorkload,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NamespaceClaim, WatchSpan
+from apps.clusters.models import Cluster, NamespaceClaim, Pod, WatchSpan
 from apps.clusters.models import Sighting as SightingRow
 from apps.clusters.models.claims import ClaimSpell
 from apps.clusters.ports import QueueSlot, QuotaSlot, SourceUnavailable
@@ -380,6 +380,25 @@ def test_a_cluster_queue_counts_what_it_admitted(cluster: Cluster) -> None:
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW)
     assert rows(cluster) == [("shared", f"a100/{GPU}", "vision", 3600, 8, 3, 1, 2, 6)]
+
+
+def test_a_cluster_queue_has_a_history_of_plain_pods_too(cluster: Cluster) -> None:
+    """Kueue makes a Workload of each pod of a Deployment; the ledger keeps them under that."""
+    watch(cluster)
+    kueue(cluster)
+    row = SightingRow.objects.get(kind=Kind.KUEUE_WORKLOAD.value)
+    own = {"owner_kind": "Pod", "owner": "api-7f9-x2", "pods": ["api-7f9-x2"]}
+    row.body |= own | {"created": (NOON + HOUR / 4).timestamp()}
+    row.save()
+    deployment = make_workload(cluster, "vision", "api", kind="Deployment")
+    Pod.objects.update(workload=deployment, name="api-7f9-x2", created_at=NOON)
+    collected(cluster, NOON)
+    roll_hour(cluster.pk, NOON, now=NOW)
+    (point,) = quota_history(
+        Window.hour(NOON), cluster="west", source="ClusterQueue", namespace="", name="shared",
+        key=f"a100/{GPU}", visibility=EVERYTHING,
+    )  # fmt: skip
+    assert (point.hard, point.used, point.held, point.suppressed) == (8, 3, 1, 6)
 
 
 def test_a_queue_that_several_teams_use_is_of_none(cluster: Cluster) -> None:
