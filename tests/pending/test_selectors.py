@@ -396,6 +396,14 @@ def test_who_is_in_front_is_told_by_team_with_idle_holders_first(portal: Portal)
             id="of Kueue",
         ),
         pytest.param(
+            "cluster_queue:all",
+            Kind.KUEUE_WORKLOAD,
+            SeenWorkload(
+                0.0, cluster_queue="all", owner_kind="Pod", owner="serve-abc", pods=("serve-abc",)
+            ),
+            id="of Kueue, a plain pod that a Deployment made",
+        ),
+        pytest.param(
             "volcano_queue:all",
             Kind.VOLCANO_POD_GROUP,
             SeenPodGroup(0.0, queue="all", owner_kind="Deployment", owner="serve"),

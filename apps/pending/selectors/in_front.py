@@ -72,20 +72,23 @@ def _condition(waiting: PendingRow) -> Q | None:
     """Return the condition on pods that hold what it waits for; None where nobody is named."""
     named = waiting.in_front
     nodes = [one.removeprefix(_NODE) for one in named if one.startswith(_NODE)]
-    owners = _admitted(waiting.cluster, named)
-    if not nodes and not owners:
+    holders = _admitted(waiting.cluster, named)
+    if not nodes and not holders:
         return None
     where = Q(node_name__in=nodes[:MOST_NODES]) if nodes else Q()
     if waiting.resource and nodes:
         where &= Q(resource=waiting.resource)
-    for space, kind, name in owners:
-        where |= Q(workload__namespace__name=space, workload__kind=kind, workload__name=name)
+    for own in holders:
+        where |= own
     return where
 
 
-def _admitted(cluster: str, named: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return the top controllers of what is in the queues named. One query for each kind."""
-    found: list[tuple[str, str, str]] = []
+def _admitted(cluster: str, named: Iterable[str]) -> list[Q]:
+    """Return conditions on the pods of what is in the queues named. One query for each kind.
+
+    Plain pods are found by their names: the ledger keeps them under what made them.
+    """
+    found: list[Q] = []
     for prefix, kind, path in _QUEUES:
         queues = [one.removeprefix(prefix) for one in named if one.startswith(prefix)]
         if not queues:
@@ -94,7 +97,10 @@ def _admitted(cluster: str, named: Iterable[str]) -> list[tuple[str, str, str]]:
             cluster__name=cluster, kind=kind.value, gone_at__isnull=True, **{path: queues}
         )
         for space, body in rows.order_by("pk").values_list("namespace", "body")[:_MOST_IN_QUEUE]:
-            found.append((space, body.get("owner_kind", ""), body.get("owner", "")))
+            kind_of, owner = body.get("owner_kind", ""), body.get("owner", "")
+            pods = body.get("pods") or ([owner] if kind_of == "Pod" else [])
+            own = Q(workload__kind=kind_of, workload__name=owner) if not pods else Q(name__in=pods)
+            found.append(Q(workload__namespace__name=space) & own)
     return found
 
 
