@@ -141,6 +141,8 @@ def budgets_table(found: Sequence[MoneyBudgetRow], reading: Reading) -> Table:
             Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "the same of a week"),
             Column("exhausted_at", "Used up", Format.TIME, "", "at the pace of the last 7 days"),
             Column("unpriced_gpu_hours", "Unpriced", Format.DECIMAL, "GPU-h", "not counted"),
+            Column("coverage_ratio", "Known", Format.RATIO, "%", "priced hours ÷ hours so far"),
+            Column("data_start", "Data starts", Format.TIME, "", "if that is within the period"),
         ],
         rows=[_budget(row) for row in found],
         zone=reading.choice.zone,
@@ -162,5 +164,7 @@ def _budget(row: MoneyBudgetRow) -> MoneyRow:
             "burn_rate_7d": row.burn_rate_7d,
             "exhausted_at": row.exhausted_at,
             "unpriced_gpu_hours": row.unpriced_gpu_hours,
+            "coverage_ratio": row.coverage_ratio,
+            "data_start": row.data_start,
         }
     )
