@@ -487,7 +487,7 @@ def test_a_cluster_known_by_metrics_alone_is_as_full_as_its_newest_hour_says(
     (row,) = quota_rows(at, visibility=ALL).rows
     assert (row.saturation_ratio, row.as_of) == (0.75, NOON + HOUR)
     assert (row.from_series, row.stale) == (True, False)
-    (total,) = quota_sums(at, visibility=ALL)
+    (total,) = quotas_now(at, visibility=ALL).sums
     assert (total.used, total.from_series, total.stale) == (3, True, False)
     (late,) = quota_rows(at + 3 * HOUR, visibility=ALL).rows
     assert (late.from_series, late.stale) == (True, True), "hours are missing"

@@ -18,7 +18,7 @@ PAGES = {
     "/fairness/gold/": 42,
     "/workloads/west/vision/Job/train/": 36,
     "/pods/west/uid-train-0/": 18,
-    "/health/data/": 25,
+    "/health/data/": 28,
     "/explain/": 32,
     "/explain/pending_gpu_hours/": 30,
     "/waste/": 48,
