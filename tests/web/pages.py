@@ -20,7 +20,7 @@ PAGES = {
     "/pods/west/uid-train-0/": 18,
     "/health/data/": 28,
     "/explain/": 32,
-    "/explain/pending_gpu_hours/": 30,
+    "/explain/pending_gpu_hours/": 40,
     "/waste/": 48,
 }
 

@@ -6,7 +6,13 @@ from apps.web.explain.explanation import instants_of, queries_of
 from apps.web.explained.providers import FigureQuery, explained, filters_of
 from apps.web.explained.view_parts import page_of, tables_of
 from apps.web.pages import page, respond
-from apps.web.reading import PageRequest, reading_of
+from apps.web.reading import (
+    PageRequest,
+    freshness_of,
+    held_of,
+    quality_of,
+    reading_of,
+)
 
 
 @page
@@ -23,4 +29,5 @@ def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
         explanation=page_of(one, reading),
         sources=queries_of(one.sources, reading),
         instants=instants_of(reading),
+        quality=quality_of(reading, freshness_of(reading), held_of(reading)),
     )
