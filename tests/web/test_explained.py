@@ -21,9 +21,10 @@ from apps.usage.domain.rows import Filters, Interval
 from apps.web.explained.providers import PROVIDERS
 from apps.web.explained.view_parts import ExplainedPage
 from apps.web.links import figure_href
+from tests.costs.recommendation_rows import make
 from tests.factories import Portal
 from tests.web.conftest import HOURLY
-from tests.web.pages import records_of
+from tests.web.pages import records_of, text_of
 
 SignIn = Callable[[User], Client]
 NOW = datetime(2025, 10, 27, 22, 55, tzinfo=UTC)
@@ -143,6 +144,17 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
     if one.value is not None:
         assert evaluate(one) == pytest.approx(one.value)
     assert sum(line["gpu_hours"] for line in one.rows) == pytest.approx(row.used)
+
+
+def test_savings_add_up_without_alternatives(portal: Portal, admin: Client) -> None:
+    make()
+    make(workload="Pod/other", alternative=True)
+    make(workload="Pod/unpriced", saving_per_month=None, currency="")
+    page = shown(admin, "saving_per_month")
+    assert page.holds is True
+    assert page.value == "2,122.11 USD"
+    assert len(page.one.rows) == 1
+    assert "/explain/saving_per_month/" in text_of(admin, "/recommendations/")
 
 
 # ---------------------------------------------------------------- who sees what

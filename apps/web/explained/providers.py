@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
+from apps.clusters.selectors import report
 from apps.costs.selectors import explain_cost
 from apps.costs.selectors.explained import FIGURES as COSTS
+from apps.costs.selectors.explained_savings import SAVING, explain_saving
+from apps.costs.selectors.recommendations import RecommendationFilters
 from apps.fairness.selectors import FairnessFilters, explain_fairness
 from apps.fairness.selectors.explained import FIGURES as FAIRNESS
 from apps.pending.selectors import PendingFilters, explain_pending
@@ -65,6 +68,17 @@ def _cost(asked: FigureQuery) -> Explained | None:
     )
 
 
+def _saving(asked: FigureQuery) -> Explained | None:
+    reading, own = asked.reading, asked.reading.filters
+    filters = RecommendationFilters(cluster=own.cluster, team=own.team, tier=own.tier)
+    return explain_saving(
+        filters=filters,
+        visibility=reading.visibility,
+        now=reading.now,
+        currency=asked.names.get("currency", "") or report().currency,
+    )
+
+
 def _fairness(asked: FigureQuery) -> Explained | None:
     reading = asked.reading
     return explain_fairness(
@@ -98,6 +112,7 @@ def _budget(asked: FigureQuery) -> Explained | None:
 PROVIDERS: Mapping[str, Provider] = {
     **dict.fromkeys(PENDING, _pending),
     **dict.fromkeys(COSTS, _cost),
+    SAVING: _saving,
     **dict.fromkeys(FAIRNESS, _fairness),
     **dict.fromkeys(QUOTAS, _quota),
     **dict.fromkeys(BUDGETS, _budget),
