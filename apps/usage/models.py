@@ -182,6 +182,9 @@ class WorkloadActivityDay(OfWorkload):
     what its pods ask for (empty: several), `least_units` and `most_units` how much of it. `gpus`
     has the highest class of each device of each pod (by id, as letters), where pods have several
     devices and each pod left one of them idle; null: that is not so, or not known.
+
+    `head`, `tail` and `idle_after` are nano-GPU-hours of waste in quiet hours of its pods, the last
+    by hour of the day; `idle_pods` counts the pods of it (`usage.domain.quiet`).
     """
 
     day = models.DateField()
@@ -190,6 +193,10 @@ class WorkloadActivityDay(OfWorkload):
     least_units = models.FloatField(default=0)
     most_units = models.FloatField(default=0)
     gpus = models.JSONField(null=True)
+    head = models.BigIntegerField(default=0, db_default=0)
+    tail = models.BigIntegerField(default=0, db_default=0)
+    idle_after = models.JSONField(null=True)
+    idle_pods = models.PositiveIntegerField(default=0, db_default=0)
 
     class Meta:
         ordering = ["day", "pk"]

@@ -12,7 +12,7 @@ from apps.costs.models.facts import (
     WorkloadCostHour,
 )
 from apps.costs.models.prices import Price
-from apps.costs.models.recommendations import Recommendation, RecommendationRun
+from apps.costs.models.recommendations import Recommendation, RecommendationRun, WasteSum
 
 __all__ = [
     "Adjustment",
@@ -29,6 +29,7 @@ __all__ = [
     "RecommendationRun",
     "TeamCostDay",
     "TeamCostHour",
+    "WasteSum",
     "WorkloadCostDay",
     "WorkloadCostHour",
 ]

@@ -19,6 +19,9 @@ class Recommendation(models.Model):
 
     From acceptance on its figures stand still. `cost_before` is what the subject cost in the
     `days_before` days until then; the four after it say what was found since, when last looked at.
+
+    `covers` is what it avoids of the waste of the evidence's days, as lists of the name of a cell,
+    the cause and units of 1e-8 (`domain.recommendations.coverage`).
     """
 
     kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in Kind])
@@ -41,6 +44,7 @@ class Recommendation(models.Model):
     state = models.CharField(
         max_length=9, choices=[(s.value, s.value) for s in State], default=State.OPEN.value
     )
+    covers = models.JSONField(default=list)
     decided_by = models.CharField(max_length=150, blank=True)
     decided_at = models.DateTimeField(null=True, blank=True)
     dismiss_reason = models.TextField(blank=True)
@@ -79,10 +83,38 @@ class Recommendation(models.Model):
         return f"{self.kind} {self.namespace}/{self.workload or self.node}"
 
 
+class WasteSum(models.Model):
+    """Waste of a tier over the days of a run, in units of 1e-8, by cause and by what covers it.
+
+    `reason` is COVERED for what recommendations found would avoid, else why none would
+    (`domain.recommendations.coverage.Gap`). Team null: the platform's.
+    """
+
+    COVERED = "covered"
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    tier = models.ForeignKey("clusters.Tier", on_delete=models.CASCADE)
+    team = models.ForeignKey("accounts.Team", null=True, on_delete=models.CASCADE)
+    cause = models.CharField(max_length=12)
+    reason = models.CharField(max_length=16)
+    currency = models.CharField(max_length=3)
+    cost = models.BigIntegerField()
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.CheckConstraint(condition=Q(cost__gte=0), name="waste_sum_not_negative")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} {self.cause} {self.reason}"
+
+
 class RecommendationRun(models.Model):
-    """That a cluster's evidence up to and with `day` was looked at; `found` recommendations."""
+    """That a cluster's evidence from `first` to `day` was looked at; `found` recommendations."""
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
+    first = models.DateField(null=True)
     day = models.DateField()
     at = models.DateTimeField()
     found = models.PositiveIntegerField(default=0)

@@ -25,9 +25,12 @@ from apps.clusters.services.sighting_reader import sightings
 from apps.clusters.services.tier_history import TierHistory
 from apps.costs.domain.recommendations.capacity import POOL, shared_out
 from apps.costs.domain.recommendations.evidence import LayoutEvidence, PoolEvidence, QuotaEvidence
+from apps.costs.domain.recommendations.hours import LendingEvidence
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
 from apps.costs.services.evidence_at_once import AskedAtOnce, asked_at_once, held_at_once
+from apps.costs.services.evidence_lending import LendingKey, lending_evidence
 from apps.costs.services.evidence_offers import OfferBook, Pool, Unit
+from apps.costs.services.evidence_pending import PendingHours
 from apps.costs.services.evidence_span import FRESH, EvidenceSpan
 from apps.quotas.domain.keys import Counting, KeyMeaning, Source, meaning_of, reachable_tiers
 from apps.quotas.models import QuotaKeyHour
@@ -47,10 +50,11 @@ _ROWS_AT_A_TIME = 2000
 
 @dataclass(frozen=True, slots=True)
 class QuotaOfTeam:
-    """Evidence of a quota key, and whose it is."""
+    """Evidence of a quota key, whose it is, and what of it was free while others waited."""
 
     evidence: QuotaEvidence
     team_id: int | None
+    lending: LendingEvidence | None = None
 
 
 # ---------------------------------------------------------------- quotas
@@ -74,21 +78,39 @@ class _Key(NamedTuple):
 
 
 def quota_evidence(
-    span: EvidenceSpan, book: OfferBook, history: TierHistory
+    span: EvidenceSpan,
+    book: OfferBook,
+    history: TierHistory,
+    pending: Mapping[str, PendingHours],
 ) -> Iterator[QuotaOfTeam]:
     """Yield what ResourceQuotas that are there now allow, and the most that was used of them.
 
     Most is what their namespace asked for at once, to the second, with what was refused; never
     less than the largest mean of an hour. Only keys that count GPUs of one tier alone: of others
     it is not known what a unit is worth. Nothing where nobody watches the quotas: a mean of an
-    hour does not tell what they allow now. Nine queries.
+    hour does not tell what they allow now. `pending` is what waited for each tier. Ten queries.
     """
     keys = list(_keys(span, book, history))
     asked = asked_at_once(span, {one.namespace for one in keys})
     free = _unallocated(span) if keys else {}
     found = [_quota(span, book, one, asked, free.get(one.tier, 0.0)) for one in keys]
+    lent = dict(lending_evidence(span, list(map(_lending, keys, found)), pending))
     for one, evidence in zip(keys, shared_out(found), strict=True):
-        yield QuotaOfTeam(evidence, one.team_id)
+        yield QuotaOfTeam(evidence, one.team_id, lent.get(one.id))
+
+
+def _lending(one: _Key, evidence: QuotaEvidence) -> LendingKey:
+    return LendingKey(
+        id=one.id,
+        subject=evidence.subject,
+        key=evidence.key,
+        hard=evidence.hard,
+        weight=evidence.weight,
+        days=evidence.days,
+        coverage=evidence.coverage,
+        price=evidence.price_per_gpu_hour,
+        currency=evidence.currency,
+    )
 
 
 def _quota(
@@ -216,9 +238,9 @@ def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]
         cluster=span.cluster, hour__gte=window.start, hour__lt=window.end
     ).order_by()
     names = ("tier__name", "gpu_model__name", "capacity_type")
-    first_hour = {
-        Pool(*row[:3]): row[3] for row in rows.values_list(*names).annotate(first=Min("hour"))
-    }
+    there = rows.values_list(*names).annotate(first=Min("hour"), free=Sum("unallocated"))
+    first_hour = {Pool(*row[:3]): row[3] for row in there}
+    free = {Pool(*row[:3]): hours(int(row[4])) for row in there}
     empty: dict[Pool, list[_EmptyHour]] = defaultdict(list)
     for pool, one in _empty(rows):
         empty[pool].append(one)
@@ -239,6 +261,7 @@ def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]
             empty_nodes=_by_hour_of_week(span, at, [h for h in collected if h >= first_hour[pool]]),
             days=span.days(since),
             coverage=span.coverage(since),
+            unallocated_gpu_hours=free.get(pool, 0.0),
             price_per_gpu_hour=price,
             currency=currency,
         )

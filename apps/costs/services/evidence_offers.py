@@ -17,8 +17,15 @@ from apps.clusters.domain.tiers import (
 from apps.clusters.models import Cluster, NodeSpell
 from apps.clusters.selectors import TierRow, tier_rows
 from apps.costs.domain.prices import OWNED, PriceKind
-from apps.costs.domain.recommendations.evidence import Model, Offers, SharedTier, SpotPool
+from apps.costs.domain.recommendations.evidence import (
+    CardPart,
+    Model,
+    Offers,
+    SharedTier,
+    SpotPool,
+)
 from apps.costs.domain.recommendations.gpus import card_memory_mib
+from apps.costs.domain.recommendations.sharing import MIG_MEMORY_KEPT
 from apps.costs.services.evidence_span import PriceInForce
 from apps.usage.models import TierDay
 
@@ -79,6 +86,7 @@ class OfferBook:
         return Offers(
             mig_profiles=_profiles(pools, self.tiers),
             shared_tiers=tuple(self._shared(pools)),
+            parts=tuple(self._parts(pools)),
             models=tuple(self._models(pools)),
             spot=tuple(self._spot(pools)),
         )
@@ -92,6 +100,29 @@ class OfferBook:
             row, unit = self.tiers[tier], self.units.get(tier)
             if row.sharing in _SHARED and unit is not None:
                 yield SharedTier(tier, model, unit.weight, unit.resource, row.node_selector)
+
+    def _parts(self, pools: Iterable[Pool]) -> Iterator[CardPart]:
+        """Yield MIG devices and replicas whose units are all alike and have a price."""
+        for pool in pools:
+            row, unit = self.tiers[pool.tier], self.units.get(pool.tier)
+            memory = card_memory_mib(pool.gpu_model)
+            price, currency = self.prices.of(self.cluster, *pool)
+            is_mig = row.sharing == Sharing.MIG.value
+            if unit is None or memory is None or price is None:
+                continue
+            if is_mig or row.sharing in _SHARED:
+                kept = MIG_MEMORY_KEPT if is_mig else 1.0
+                yield CardPart(
+                    tier=pool.tier,
+                    gpu_model=pool.gpu_model,
+                    share=unit.weight,
+                    memory_mib=memory * unit.weight * kept,
+                    price_per_gpu_hour=price,
+                    currency=currency,
+                    is_mig=is_mig,
+                    resource=unit.resource,
+                    node_selector=row.node_selector,
+                )
 
     def _models(self, pools: Iterable[Pool]) -> Iterator[Model]:
         for pool in pools:

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from math import fsum
-from typing import Any, NamedTuple
+from typing import Any
 
-from django.db.models import Count, Max, Min, Q, Sum
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
 from apps.clusters.domain.tiers import Sharing
 from apps.clusters.models import Pod, Tier
 from apps.costs.domain.recommendations.evidence import GpuActivity, WorkloadEvidence
+from apps.costs.domain.recommendations.families import family_of
 from apps.costs.domain.recommendations.gpus import RESTARTABLE, card_memory_mib
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
 from apps.costs.domain.recommendations.sharing import LOOKED_BACK_HOURS
@@ -33,6 +34,8 @@ STILL_THERE_DAYS = 7
 """A workload that held nothing for longer is over: nothing about it can be changed."""
 _IDS_AT_A_TIME = 1000
 _ROWS_AT_A_TIME = 2000
+COMES_AGAIN = 3
+"""A family that was begun on so many days will be begun again."""
 ONE_OFF = RESTARTABLE - {"CronJob"} | {"Pod"}
 """Kinds that end for good: without a pod there is nothing left of which anything could change."""
 _COMPLETED = "Completed"
@@ -46,15 +49,19 @@ _Key = tuple[int, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class OfTeam:
-    """Evidence, whose it is, and the workload's id."""
+    """Evidence, whose it is, the workload's id, and the ids of all that are judged with it."""
 
     evidence: WorkloadEvidence
     team_id: int
     team: str
     workload_id: int
+    members: frozenset[int] = frozenset()
 
 
-class _Held(NamedTuple):
+@dataclass(slots=True)
+class _Held:
+    """What a workload or a family held of one kind; `key` has the id of the first of them."""
+
     key: _Key
     team: str
     namespace: str
@@ -63,16 +70,24 @@ class _Held(NamedTuple):
     gpu_model: str
     first: date
     last: date
-    measured_days: int
+    measured: set[date] | int
     amounts: Amounts
+    members: set[int] = field(default_factory=set)
+    begun: set[date] = field(default_factory=set)
+
+    @property
+    def measured_days(self) -> int:
+        return self.measured if isinstance(self.measured, int) else len(self.measured)
 
 
 @dataclass(slots=True)
 class _Active:
     """What a workload's days of activity add up to; `gpus` None: not told, or all were active."""
 
-    days: int = 0
+    days: set[date] = field(default_factory=set)
     slots: list[int] = field(default_factory=lambda: [0] * CLASSES)
+    head: int = 0
+    tail: int = 0
     resources: set[str] = field(default_factory=set)
     units: set[float] = field(default_factory=set)
     gpus: dict[str, str] | None = field(default_factory=dict)
@@ -92,12 +107,13 @@ def workload_evidence(
     """Yield what each workload did that held something of a tier and is still there.
 
     One that held cards of several models or capacity types is looked at for the kind that it
-    held last, then for that of which it held most. Five queries, and one for every thousand
+    held last, then for that of which it held most. Work that runs once is judged with all of its
+    family: same namespace, kind and stem of the name. Six queries, and one for every thousand
     notebooks.
     """
-    held = _held(span, tier)
-    active = _activity(span, tier)
-    runs = _runs(span, tier)
+    held, families = _held(span, tier)
+    active = _activity(span, tier, families)
+    runs = _runs(span, tier, families)
     there = _still_there(span)
     found = [_evidence(span, tier, sharing, one, active, runs, prices, there) for one in held]
     notebooks = [one.workload_id for one in found if one.evidence.is_notebook]
@@ -111,38 +127,92 @@ def _idle_for(one: OfTeam, since: float) -> OfTeam:
     return replace(one, evidence=replace(one.evidence, idle_hours_now=since))
 
 
-def _held(span: EvidenceSpan, tier: Tier) -> list[_Held]:
+def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
+    """Return what was held by workload or family, and the first member of each family's members.
+
+    Two queries.
+    """
     rows = WorkloadDay.objects.filter(
         cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last
-    )
-    names = (
-        *("team__name", "workload__namespace__name", "workload__kind", "workload__name"),
-        "gpu_model__name",
-    )
-    sums = {f"sum_{name}": Sum(name) for name in _SUMS}
-    measured = Count("day", distinct=True, filter=_MEASURED)
-    grouped = (
-        rows.order_by()
-        .values_list(*_KEY, *names)
-        .annotate(since=Min("day"), until=Max("day"), on=measured, **sums)
-        .annotate(peak=Max("memory_peak_mib"))
-    )
+    ).order_by()
+    found: list[_Held] = []
+    families: dict[tuple[str, str, str], int] = {}
+    of_family: dict[_Key, _Held] = {}
+    leaders: dict[int, int] = {}
+    for row in _once(rows):
+        one = _held_of(row[1:], {row[0]} if row[12] else set())
+        family = (one.namespace, one.kind, family_of(one.name))
+        leader = families.setdefault(family, one.key[0])
+        leaders[one.key[0]] = leader
+        key = (leader, *one.key[1:])
+        known = of_family.get(key)
+        of_family[key] = one if known is None else _joined(known, one)
+    for (leader, *_), one in of_family.items():
+        one.key = (leader, *one.key[1:])
+        if len(one.members) > 1:
+            one.name = family_of(one.name)
+        found.append(one)
+    found += [_held_of(row, row[11]) for row in _lasting(rows)]
     most: dict[int, _Held] = {}
-    for row in grouped.iterator(_ROWS_AT_A_TIME):
-        one = _held_of(row)
+    for one in found:
         known = most.get(one.key[0])
         if known is None or _rank(one) > _rank(known):
             most[one.key[0]] = one
-    oldest = span.last - timedelta(days=STILL_THERE_DAYS)
-    return [one for _, one in sorted(most.items()) if one.last > oldest]
+    return [one for _, one in sorted(most.items())], leaders
 
 
-def _held_of(row: tuple[Any, ...]) -> _Held:
+_NAMES = (
+    *("team__name", "workload__namespace__name", "workload__kind", "workload__name"),
+    "gpu_model__name",
+)
+_TOTALS = {f"sum_{name}": Sum(name) for name in _SUMS}
+
+
+def _lasting(rows: QuerySet[WorkloadDay, WorkloadDay]) -> Iterator[tuple[Any, ...]]:
+    """Yield (key, names, first and last day, measured days, sums, peak) of what goes on."""
+    measured = Count("day", distinct=True, filter=_MEASURED)
+    grouped = (
+        rows.exclude(workload__kind__in=sorted(ONE_OFF))
+        .values_list(*_KEY, *_NAMES)
+        .annotate(since=Min("day"), until=Max("day"), on=measured, **_TOTALS)
+        .annotate(peak=Max("memory_peak_mib"))
+    )
+    yield from grouped.iterator(_ROWS_AT_A_TIME)
+
+
+def _once(rows: QuerySet[WorkloadDay, WorkloadDay]) -> Iterator[tuple[Any, ...]]:
+    """Yield the same, with the day in front, of work that runs once: a row for each day."""
+    grouped = (
+        rows.filter(workload__kind__in=sorted(ONE_OFF))
+        .values_list("day", *_KEY, *_NAMES)
+        .annotate(since=Min("day"), until=Max("day"), on=Count("day", filter=_MEASURED), **_TOTALS)
+        .annotate(peak=Max("memory_peak_mib"))
+    )
+    yield from grouped.order_by("day", *_KEY).iterator(_ROWS_AT_A_TIME)
+
+
+def _held_of(row: tuple[Any, ...], measured: set[date] | int) -> _Held:
     key, (team, namespace, kind, name, model) = row[:4], row[4:9]
-    since, until, measured = row[9:12]
+    since, until, _ = row[9:12]
     amounts = Amounts(**dict(zip(_SUMS, map(int, row[12:18]), strict=True)))
     amounts.memory_peak_mib = row[18]
-    return _Held(key, team, namespace, kind, name, model, since, until, measured, amounts)
+    return _Held(
+        *(key, team, namespace, kind, name, model, since, until, measured, amounts),
+        members={key[0]},
+        begun={since},
+    )
+
+
+def _joined(known: _Held, more: _Held) -> _Held:
+    """Add what one more member or day held to its family."""
+    known.first, known.last = min(known.first, more.first), max(known.last, more.last)
+    known.amounts.add(more.amounts)
+    if isinstance(known.measured, set) and isinstance(more.measured, set):
+        known.measured |= more.measured
+    if not more.members <= known.members:
+        known.begun |= more.begun
+        known.members |= more.members
+    return known
 
 
 def _rank(one: _Held) -> tuple[date, int, _Key]:
@@ -162,7 +232,8 @@ def _evidence(
     pool = Pool(tier.name, one.gpu_model, one.key[3])
     did, ran = active.get(one.key, _Active()), runs.get(one.key[0], _Runs())
     price, currency = prices.of(span.cluster.name, *pool)
-    known = did.days >= LEAST_DAYS
+    known = len(did.days) >= LEAST_DAYS
+    lately = one.last > span.last - timedelta(days=STILL_THERE_DAYS)
     evidence = WorkloadEvidence(
         subject=Subject(span.cluster.name, one.namespace, f"{one.kind}/{one.name}", tier.name),
         sharing=sharing,
@@ -177,6 +248,11 @@ def _evidence(
         mean_activity=one.amounts.utilization_ratio,
         p95_activity=percentile(did.slots, P95) if known else None,
         idle_gpu_hours=hours(one.amounts.idle),
+        waste_gpu_hours=hours(one.amounts.idle + one.amounts.underused + one.amounts.not_running),
+        underused_gpu_hours=hours(one.amounts.underused),
+        head_gpu_hours=hours(did.head),
+        tail_gpu_hours=hours(did.tail),
+        members=len(one.members),
         memory_peak_mib=one.amounts.memory_peak_mib,
         card_memory_mib=card_memory_mib(one.gpu_model),
         gpus=_gpus(did) if known else (),
@@ -188,25 +264,28 @@ def _evidence(
         price_per_gpu_hour=price,
         currency=currency,
         owned=prices.is_owned(span.cluster.name, pool),
-        over=one.kind in ONE_OFF and one.key[0] not in there,
+        over=not lately
+        or (one.kind in ONE_OFF and not one.members & there and len(one.begun) < COMES_AGAIN),
     )
-    return OfTeam(evidence, one.key[1], one.team, one.key[0])
+    return OfTeam(evidence, one.key[1], one.team, one.key[0], frozenset(one.members))
 
 
 # ---------------------------------------------------------------- activity
 
 
-def _activity(span: EvidenceSpan, tier: Tier) -> dict[_Key, _Active]:
+def _activity(span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]) -> dict[_Key, _Active]:
     rows = WorkloadActivityDay.objects.filter(
         cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last
     ).order_by("day", "pk")
     found: dict[_Key, _Active] = defaultdict(_Active)
-    columns = ("slots", "resource", "least_units", "most_units", "gpus")
-    for *key, slots, resource, least, most, gpus in rows.values_list(*_KEY, *columns).iterator(
-        _ROWS_AT_A_TIME
-    ):
-        of = found[_key(key)]
-        of.days += 1
+    columns = ("day", "slots", "resource", "least_units", "most_units", "gpus", "head", "tail")
+    for workload, *rest in rows.values_list(*_KEY, *columns).iterator(_ROWS_AT_A_TIME):
+        key = _key((leaders.get(workload, workload), *rest[:3]))
+        day, slots, resource, least, most, gpus, head, tail = rest[3:]
+        of = found[key]
+        of.days.add(day)
+        of.head += head
+        of.tail += tail
         of.slots = summed((of.slots, slots))
         of.resources.add(resource)
         of.units |= {least, most}
@@ -239,7 +318,7 @@ def _gpus(did: _Active) -> tuple[GpuActivity, ...]:
 # ---------------------------------------------------------------- runs
 
 
-def _runs(span: EvidenceSpan, tier: Tier) -> dict[int, _Runs]:
+def _runs(span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]) -> dict[int, _Runs]:
     """Return how pods of work that can be restarted ended, by workload."""
     window = span.window
     pods = Pod.objects.filter(
@@ -255,7 +334,7 @@ def _runs(span: EvidenceSpan, tier: Tier) -> dict[int, _Runs]:
     for workload, spans, reason, started, ended in pods.values_list(*columns).iterator(
         _ROWS_AT_A_TIME
     ):
-        of = found[workload]
+        of = found[leaders.get(workload, workload)]
         again = max(0, len(spans) - 1)
         of.ended += 1
         of.restarts += again

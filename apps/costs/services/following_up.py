@@ -15,6 +15,7 @@ from django.db.models import F, Sum
 from apps.clusters.domain.calendar import day_of
 from apps.clusters.selectors import report
 from apps.costs.domain.money import money, units
+from apps.costs.domain.recommendations.families import ANY
 from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import State
@@ -31,8 +32,9 @@ _HELD = ("busy", "unmeasured", "underused", "idle", "not_running")
 _FREE = ("unallocated", "unhealthy")
 _DAY = timedelta(days=1)
 _NANO = 10**9
-NOT_FOLLOWED = (Kind.UNUSED_QUOTA, Kind.MIG_LAYOUT)
+NOT_FOLLOWED = (Kind.UNUSED_QUOTA, Kind.MIG_LAYOUT, Kind.IDLE_TIMEOUT, Kind.LEND_QUOTA)
 """Their saving is capacity that is given up or used by others: no cost of one subject shows it."""
+OF_POOLS = (Kind.EMPTY_NODES, Kind.EMPTY_HOURS)
 MOVED = (Kind.SMALLER_MODEL, Kind.SPOT)
 """Those that may change what a GPU-hour of the same tier costs."""
 
@@ -186,7 +188,7 @@ def _first_day(row: Recommendation, span: EvidenceSpan) -> date | None:
 
 
 def _table(row: Recommendation) -> tuple[type[models.Model], tuple[str, ...]]:
-    if row.workload and row.kind != Kind.EMPTY_NODES:
+    if row.workload and row.kind not in OF_POOLS:
         return WorkloadCostDay, _HELD
     return PoolCostDay, (*_HELD, *_FREE)
 
@@ -196,11 +198,12 @@ def _own(
 ) -> models.QuerySet[models.Model, models.Model]:
     rows = table._default_manager.filter(cluster=row.cluster_id)
     kind, _, name = row.workload.partition("/")
-    if row.kind == Kind.EMPTY_NODES and name:
+    if row.kind in OF_POOLS and name:
         capacity_type, _, model = name.partition("/")
         return rows.filter(tier=row.tier_id, capacity_type=capacity_type, gpu_model__name=model)
     if not row.workload:
         return rows.filter(tier=row.tier_id)
-    return rows.filter(
-        workload__namespace__name=row.namespace, workload__kind=kind, workload__name=name
-    )
+    rows = rows.filter(workload__namespace__name=row.namespace, workload__kind=kind)
+    if name.endswith(ANY):
+        return rows.filter(workload__name__startswith=name.removesuffix(ANY))
+    return rows.filter(workload__name=name)

@@ -1,28 +1,49 @@
 """Once a day: gather a cluster's evidence, run the rules, keep what they find."""
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cache
 
 from django.db import transaction
 
+from apps.clusters.domain.tiers import TierRule
 from apps.clusters.models import Cluster, Tier
 from apps.clusters.services.tier_history import TierHistory
 from apps.costs.domain.recommendations import Recommendation as Found
 from apps.costs.domain.recommendations import for_workloads
 from apps.costs.domain.recommendations.capacity import empty_nodes, mig_layout, unused_quota
+from apps.costs.domain.recommendations.hours import empty_hours, lend_quota
+from apps.costs.domain.recommendations.quiet import idle_timeout
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS
-from apps.costs.models import RecommendationRun
+from apps.costs.domain.recommendations.scaling import scale_to_demand
+from apps.costs.models import RecommendationRun, WasteSum
+from apps.costs.services.covering import Of, waste_of
 from apps.costs.services.evidence_capacity import layout_evidence, pool_evidence, quota_evidence
+from apps.costs.services.evidence_hours import hours_evidence
 from apps.costs.services.evidence_offers import OfferBook, PricesInForce, offer_book
+from apps.costs.services.evidence_pending import PendingHours, pending_hours
+from apps.costs.services.evidence_quiet import timeout_evidence
+from apps.costs.services.evidence_services import service_evidence
 from apps.costs.services.evidence_span import EvidenceSpan, newest_day, span_of
+from apps.costs.services.evidence_workloads import OfTeam as OfWorkload
 from apps.costs.services.evidence_workloads import workload_evidence
 from apps.costs.services.recommending_store import OfTeam, store
 
+_AT_A_TIME = 500
 LEAST_SAVING = 1
 """What saves less than this a month (a unit of the currency) is not worth anybody's reading."""
 MOST_OF_A_TIER = 2000
 """Kept of one tier are the largest savings; a list that nobody can read helps nobody."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the rules found of a cluster, and how much of its waste that covers."""
+
+    found: list[OfTeam] = field(default_factory=list)
+    sums: list[WasteSum] = field(default_factory=list)
 
 
 def recommend(*, now: datetime) -> int:
@@ -42,52 +63,113 @@ def recommend_for(cluster: Cluster, *, now: datetime) -> int:
     span = span_of(cluster, day, now=now)
     if span.days(span.first) < LEAST_DAYS:
         return 0
-    found = list(_found(span, now))
+    run = _run(span, now)
     with transaction.atomic():
         # Two workers that looked at the same day follow one another here. Rows that refer to the
         # cluster may be written meanwhile.
         Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
         if _is_done(cluster, day):
             return 0
-        store(cluster, found, now=now)
-        _note(cluster, day, len(found), now)
-    return len(found)
+        store(cluster, run.found, now=now)
+        _note(cluster, span, run, now)
+    return len(run.found)
 
 
 def _is_done(cluster: Cluster, day: date) -> bool:
     return RecommendationRun.objects.filter(cluster=cluster, day__gte=day).exists()
 
 
-def _note(cluster: Cluster, day: date, found: int, now: datetime) -> None:
+def _note(cluster: Cluster, span: EvidenceSpan, found: _Run, now: datetime) -> None:
     RecommendationRun.objects.update_or_create(
-        cluster=cluster, defaults={"day": day, "at": now, "found": found}
+        cluster=cluster,
+        defaults={"first": span.first, "day": span.last, "at": now, "found": len(found.found)},
     )
+    WasteSum.objects.filter(cluster=cluster).delete()
+    WasteSum.objects.bulk_create(found.sums, batch_size=_AT_A_TIME)
 
 
-def _found(span: EvidenceSpan, now: datetime) -> Iterator[OfTeam]:
+def _run(span: EvidenceSpan, now: datetime) -> _Run:
     history, prices = TierHistory.load(), PricesInForce(now)
     rules = history.at(now.timestamp())
     book = offer_book(span.cluster, span.last, rules, prices)
-    for tier in Tier.objects.filter(active=True, builtin=False).order_by("position", "pk"):
-        yield from _largest(_of_workloads(span, tier, book, prices))
-    for quota in quota_evidence(span, book, history):
+    pending = pending_hours(span, book)
+    of_pools: dict[str, list[OfTeam]] = defaultdict(list)
+    for one in _of_capacity(span, book, history, rules, prices, pending):
+        of_pools[one.found.subject.tier].append(one)
+    run = _Run()
+    for tier in Tier.objects.filter(active=True).order_by("position", "pk"):
+        evidence = _workloads(span, tier, book, prices)
+        found = [
+            *_of_tier(span, tier, book, evidence, pending.get(tier.name)),
+            *of_pools.pop(tier.name, ()),
+        ]
+        waste = waste_of(span, tier, evidence)
+        kept = [one._replace(covers=waste.covers(one.found, one.team_id)) for one in found]
+        claims = [(Of(one.team_id, tier.pk, one.found.currency), one.covers) for one in kept]
+        run.found += kept
+        run.sums += [
+            WasteSum(
+                cluster=span.cluster,
+                tier=tier,
+                team_id=of.team,
+                cause=cause,
+                reason=reason,
+                currency=of.currency,
+                cost=units,
+            )
+            for of, cause, reason, units in waste.sums(claims)
+        ]
+    run.found += [one for rest in of_pools.values() for one in rest]
+    return run
+
+
+def _workloads(
+    span: EvidenceSpan, tier: Tier, book: OfferBook, prices: PricesInForce
+) -> list[OfWorkload]:
+    sharing = book.sharing(tier.name)
+    return [] if sharing is None else list(workload_evidence(span, tier, sharing, prices))
+
+
+def _of_tier(
+    span: EvidenceSpan,
+    tier: Tier,
+    book: OfferBook,
+    evidence: Sequence[OfWorkload],
+    pending: PendingHours | None,
+) -> list[OfTeam]:
+    """Return what is found of a tier's workloads: the largest savings."""
+    offers = cache(book.offers)
+    found = [
+        one_found
+        for one in evidence
+        for each in for_workloads([one.evidence], offers(one.team))
+        for one_found in _worth_it(each, one.team_id)
+    ]
+    for service, of in service_evidence(span, tier, evidence):
+        found += _worth_it(scale_to_demand(service), of.team_id)
+    for team in timeout_evidence(span, tier, pending, evidence):
+        found += _worth_it(idle_timeout(team.evidence), team.team_id)
+    return _largest(found)
+
+
+def _of_capacity(
+    span: EvidenceSpan,
+    book: OfferBook,
+    history: TierHistory,
+    rules: Sequence[TierRule],
+    prices: PricesInForce,
+    pending: Mapping[str, PendingHours],
+) -> Iterator[OfTeam]:
+    for quota in quota_evidence(span, book, history, pending):
         yield from _worth_it(unused_quota(quota.evidence), quota.team_id)
+        if quota.lending is not None:
+            yield from _worth_it(lend_quota(quota.lending), quota.team_id)
     for pool in pool_evidence(span, book):
         yield from _worth_it(empty_nodes(pool), None)
+    for hours in hours_evidence(span, book, prices):
+        yield from _worth_it(empty_hours(hours), None)
     for layout in layout_evidence(span, book, rules):
         yield from _worth_it(mig_layout(layout), None)
-
-
-def _of_workloads(
-    span: EvidenceSpan, tier: Tier, book: OfferBook, prices: PricesInForce
-) -> Iterator[OfTeam]:
-    sharing = book.sharing(tier.name)
-    if sharing is None:
-        return
-    offers = cache(book.offers)
-    for one in workload_evidence(span, tier, sharing, prices):
-        for found in for_workloads([one.evidence], offers(one.team)):
-            yield from _worth_it(found, one.team_id)
 
 
 def _worth_it(found: Found | None, team_id: int | None) -> Iterator[OfTeam]:

@@ -3,7 +3,6 @@
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.accounts.permissions import (
@@ -15,7 +14,7 @@ from apps.accounts.permissions import (
 from apps.costs.domain.recommendations.states import DECIDABLE, State
 from apps.costs.models import Recommendation
 from apps.costs.services.following_up import cost_before
-from apps.costs.services.recommending_store import OF_EMPTY_CARDS, mark_alternatives
+from apps.costs.services.recommending_store import mark_alternatives
 
 LONGEST_REASON = 1000
 
@@ -94,8 +93,7 @@ def _decide(row: Recommendation, state: State, user: User, now: datetime) -> Non
     row.verdict, row.saved_per_month = "", None
     row.cost_after = row.days_after = None
     row.save()
-    same = Q(namespace=row.namespace, workload=row.workload, node=row.node)
-    if row.kind in OF_EMPTY_CARDS:
-        same |= Q(kind__in=OF_EMPTY_CARDS)
-    alike = Recommendation.objects.filter(same, cluster=row.cluster_id, tier=row.tier_id)
+    alike = Recommendation.objects.filter(cluster=row.cluster_id, tier=row.tier_id).exclude(
+        state=State.GONE.value
+    )
     mark_alternatives(list(alike.order_by("pk")))

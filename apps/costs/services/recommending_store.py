@@ -1,6 +1,5 @@
 """Recommendations as rows: one for each change of each subject, however often it is found."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -10,31 +9,31 @@ from django.db.models import QuerySet
 
 from apps.clusters.models import Cluster, Tier
 from apps.costs.domain.recommendations import Recommendation as Found
-from apps.costs.domain.recommendations.recommendation import Figure, Kind
+from apps.costs.domain.recommendations.coverage import Cell
+from apps.costs.domain.recommendations.recommendation import Figure
 from apps.costs.domain.recommendations.states import FROZEN, State, found_again, not_found
 from apps.costs.models import Recommendation
 
 _FIGURES = (
     *("team_id", "change", "patch", "saving_per_month", "currency", "confidence", "reason"),
-    "evidence",
+    *("evidence", "covers"),
 )
 _WRITTEN = (*(name.removesuffix("_id") for name in _FIGURES), "state")
 _AT_A_TIME = 500
 GONE_FOR = timedelta(days=90)
 """What has not been found for longer is deleted: nobody waits for its return."""
 _STANDING = (State.OPEN.value, State.ACCEPTED.value)
-OF_EMPTY_CARDS = (Kind.UNUSED_QUOTA.value, Kind.EMPTY_NODES.value)
-"""What they save are the cards of a tier that stood empty: the same for all of them."""
 
 _Key = tuple[str, ...]
 _T = TypeVar("_T")
 
 
 class OfTeam(NamedTuple):
-    """What a rule found, and whose it is; None: nobody's in particular."""
+    """What a rule found, whose it is (None: nobody's in particular), and what it covers."""
 
     found: Found
     team_id: int | None
+    covers: Mapping[Cell, int] = {}
 
 
 def store(cluster: Cluster, found: Iterable[OfTeam], *, now: datetime) -> None:
@@ -137,6 +136,7 @@ def _figures(one: OfTeam) -> dict[str, object]:
     values = (
         *(one.team_id, found.change, found.patch, found.saving_per_month, found.currency),
         *(found.confidence.value, found.reason, _plain(found.evidence)),
+        [[*cell, units] for cell, units in sorted(one.covers.items())],
     )
     return dict(zip(_FIGURES, values, strict=True))
 
@@ -150,41 +150,28 @@ def _plain(evidence: Mapping[str, Figure]) -> dict[str, float | int | str]:
 
 
 def mark_alternatives(rows: Sequence[Recommendation]) -> None:
-    """Of each subject's recommendations that stand, count one: what is accepted, else the best.
+    """Mark those whose savings must not be added to the others', of whole tiers.
 
-    The others are alternatives to it, so their savings are not added up. The quotas of a tier and
-    its empty nodes claim the same empty cards: one of the two counts.
+    What is accepted comes first, then what saves most. One is an alternative where another one of
+    its subject, or one that avoids the same waste, came before it.
     """
-    subjects: dict[tuple[object, ...], list[Recommendation]] = defaultdict(list)
-    for row in rows:
-        subjects[row.cluster_id, row.tier_id, row.namespace, row.workload, row.node].append(row)
-    alternatives = _second_to_empty_cards(rows)
-    for alike in subjects.values():
-        standing = sorted((row for row in alike if row.state in _STANDING), key=_rank)
-        alternatives.update(row.pk for row in standing[1:])
+    standing = sorted((row for row in rows if row.state in _STANDING), key=_rank)
+    alternatives: set[int] = set()
+    subjects: set[tuple[object, ...]] = set()
+    cells: set[tuple[object, ...]] = set()
+    for row in standing:
+        place = (row.cluster_id, row.tier_id)
+        subject = (*place, row.namespace, row.workload, row.node)
+        own = {(*place, row.team_id, name, cause) for name, cause, _ in row.covers}
+        if subject in subjects or own & cells:
+            alternatives.add(row.pk)
+        else:
+            subjects.add(subject)
+            cells |= own
     changed = [row for row in rows if row.alternative != (row.pk in alternatives)]
     for row in changed:
         row.alternative = not row.alternative
     Recommendation.objects.bulk_update(changed, ["alternative"], batch_size=_AT_A_TIME)
-
-
-def _second_to_empty_cards(rows: Iterable[Recommendation]) -> set[int]:
-    """Return those of a tier's quotas or empty nodes of whose cards the other kind saves more."""
-    tiers: dict[tuple[object, ...], dict[str, list[Recommendation]]] = defaultdict(dict)
-    for row in rows:
-        if row.kind in OF_EMPTY_CARDS and row.state in _STANDING:
-            tiers[row.cluster_id, row.tier_id].setdefault(row.kind, []).append(row)
-    found: set[int] = set()
-    for by_kind in tiers.values():
-        _, *others = sorted(by_kind.values(), key=_rank_together)
-        found.update(row.pk for other in others for row in other)
-    return found
-
-
-def _rank_together(rows: Sequence[Recommendation]) -> tuple[bool, Decimal, int]:
-    accepted = any(row.state == State.ACCEPTED.value for row in rows)
-    saving = sum((row.saving_per_month or Decimal(0) for row in rows), Decimal(0))
-    return not accepted, -saving, rows[0].pk
 
 
 def _rank(row: Recommendation) -> tuple[bool, bool, Decimal, int]:

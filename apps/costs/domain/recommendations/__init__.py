@@ -4,13 +4,19 @@ from collections.abc import Iterable
 
 from apps.costs.domain.recommendations.evidence import Offers, WorkloadEvidence
 from apps.costs.domain.recommendations.gpus import fewer_gpus, smaller_model, spot
+from apps.costs.domain.recommendations.quiet import idle_end, idle_start
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
     Recommendation,
     without_overlap,
 )
-from apps.costs.domain.recommendations.sharing import idle_notebook, mig_profile, shared_tier
+from apps.costs.domain.recommendations.sharing import (
+    idle_notebook,
+    mig_profile,
+    other_model,
+    shared_tier,
+)
 
 __all__ = [
     "Confidence",
@@ -22,7 +28,10 @@ __all__ = [
     "without_overlap",
 ]
 
-_RULES = (fewer_gpus, mig_profile, shared_tier, idle_notebook, smaller_model, spot)
+_RULES = (
+    *(fewer_gpus, mig_profile, shared_tier, other_model, idle_notebook, smaller_model, spot),
+    *(idle_start, idle_end),
+)
 
 
 def for_workloads(evidence: Iterable[WorkloadEvidence], offers: Offers) -> list[Recommendation]:
@@ -32,7 +41,7 @@ def for_workloads(evidence: Iterable[WorkloadEvidence], offers: Offers) -> list[
     price come last, for their saving is not known.
     """
     found = [
-        recommendation
+        recommendation.against(one.cell)
         for one in evidence
         if one.is_enough
         for rule in _RULES

@@ -6,7 +6,9 @@ from dataclasses import replace
 from math import ceil, fsum
 
 from apps.clusters.domain.mig import Geometry, Part, part_of
+from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
+from apps.costs.domain.recommendations.coverage import Fractions, cell_name
 from apps.costs.domain.recommendations.evidence import (
     LayoutEvidence,
     PoolEvidence,
@@ -179,7 +181,17 @@ def empty_nodes(one: PoolEvidence) -> Recommendation | None:
             "empty_node_hours_per_week": node_hours,
             "gpus_per_node": one.gpus_per_node,
         },
+        cells=_of_pool(one, node_hours),
     )
+
+
+def _of_pool(one: PoolEvidence, node_hours: int) -> Fractions:
+    """Return the part of the pool's unallocated hours that these nodes are."""
+    if not one.unallocated_gpu_hours:
+        return {}
+    freed = node_hours * one.gpus_per_node * one.days / 7
+    name = cell_name("", "", one.gpu_model, one.capacity_type)
+    return {name: {Cause.UNALLOCATED.value: min(1.0, freed / one.unallocated_gpu_hours)}}
 
 
 def layouts(part: Part) -> Iterator[dict[str, int]]:

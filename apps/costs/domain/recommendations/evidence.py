@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from apps.clusters.domain.tiers import Sharing
+from apps.costs.domain.recommendations.coverage import Gap, cell_name, every_waste
 from apps.costs.domain.recommendations.recommendation import (
+    LEAST_COVERAGE,
     LEAST_DAYS,
+    WELL_USED_FROM,
     Subject,
-    enough,
     per_month,
 )
 
@@ -37,7 +39,10 @@ class WorkloadEvidence:
     where devices could not be told apart. `runs` counts pods that ended, `restarts` how often they
     were started again, `finished_after_restart` those that then succeeded. `idle_hours_now` is how
     long it has been idle up to now. `resource` is what its pods ask for. `owned`: its price is that
-    of hardware that somebody owns. `over`: it was to run once, and has.
+    of hardware that somebody owns. `over`: it was to run once, and has. `members` is how many
+    workloads are judged together as one. `waste_gpu_hours` is what was not busy of what was
+    measured or did not run; `head_gpu_hours` of it lay before pods were first active,
+    `tail_gpu_hours` after they last were.
     """
 
     subject: Subject
@@ -53,6 +58,11 @@ class WorkloadEvidence:
     mean_activity: float | None
     p95_activity: float | None
     idle_gpu_hours: float = 0.0
+    underused_gpu_hours: float = 0.0
+    waste_gpu_hours: float = 0.0
+    head_gpu_hours: float = 0.0
+    tail_gpu_hours: float = 0.0
+    members: int = 1
     memory_peak_mib: float | None = None
     card_memory_mib: float | None = None
     gpus: Sequence[GpuActivity] = ()
@@ -68,15 +78,36 @@ class WorkloadEvidence:
     over: bool = False
 
     @property
+    def cell(self) -> str:
+        """The name of its cells of waste."""
+        about = self.subject
+        return cell_name(about.namespace, about.workload, self.gpu_model, self.capacity_type)
+
+    @property
+    def gap(self) -> Gap | None:
+        """Why nothing can be recommended of it; None where rules may look at it."""
+        if self.over:
+            return Gap.ENDED
+        if self.measured_days < LEAST_DAYS or self.days < LEAST_DAYS:
+            return Gap.TOO_SHORT
+        if self.coverage is None or self.coverage < LEAST_COVERAGE:
+            return Gap.NO_METRICS
+        if self.mean_activity is not None and self.mean_activity >= WELL_USED_FROM:
+            return Gap.WELL_USED
+        return None
+
+    def share_of_waste(self, gpu_hours: float) -> dict[str, float]:
+        """Return GPU-hours that a change frees as a part of the waste, the same of each cause."""
+        return every_waste(gpu_hours / self.waste_gpu_hours) if self.waste_gpu_hours > 0 else {}
+
+    @property
     def is_enough(self) -> bool:
         """Whether anything may be recommended from it.
 
         Days on which nothing was measured tell nothing: that it was first seen long ago is not
         that it ran for long.
         """
-        if self.over or self.measured_days < LEAST_DAYS:
-            return False
-        return enough(days=self.days, coverage=self.coverage) and self.gpu_hours > 0
+        return self.gap is None and self.gpu_hours > 0
 
     @property
     def days_seen(self) -> float:
@@ -129,6 +160,21 @@ class SharedTier:
 
 
 @dataclass(frozen=True, slots=True)
+class CardPart:
+    """A MIG device or a replica that a tier gives out: `share` of a card and its memory."""
+
+    tier: str
+    gpu_model: str
+    share: float
+    memory_mib: float
+    price_per_gpu_hour: Decimal
+    currency: str
+    is_mig: bool = False
+    resource: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A GPU model that could be had instead: its memory and what a GPU-hour of it costs."""
 
@@ -159,6 +205,7 @@ class Offers:
 
     mig_profiles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     shared_tiers: Sequence[SharedTier] = ()
+    parts: Sequence[CardPart] = ()
     models: Sequence[Model] = ()
     spot: Sequence[SpotPool] = ()
 
@@ -216,5 +263,6 @@ class PoolEvidence:
     empty_nodes: Mapping[int, Sequence[int]]
     days: float
     coverage: float | None
+    unallocated_gpu_hours: float = 0.0
     price_per_gpu_hour: Decimal | None = None
     currency: str = ""

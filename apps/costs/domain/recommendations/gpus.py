@@ -89,6 +89,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
         reason=reason,
         evidence=one.figures() | {"gpus_per_pod": one.units, "gpus_never_active": never},
         patch=patches.limits(one.resource, left),
+        avoids=one.share_of_waste(one.gpu_hours * never / one.units),
     )
 
 
@@ -125,6 +126,8 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
             "price_there": best.price_per_gpu_hour,
         },
         patch=_moved(one, best),
+        # What is paid less, in hours of the model it leaves.
+        avoids=one.share_of_waste(one.gpu_hours * float(1 - _paid(one, best) / price)),
     )
 
 

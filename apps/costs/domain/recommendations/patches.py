@@ -5,7 +5,8 @@ Names come from the cluster: they are quoted wherever a shell or YAML would read
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 
 from apps.costs.domain.recommendations.recommendation import Subject
 
@@ -60,3 +61,98 @@ def quota(subject: Subject, key: str, hard: float) -> str:
     body = json.dumps({"spec": {"hard": {key: f"{hard:g}"}}})
     words = ["patch", "resourcequota", name, "--type", "merge", "--patch", body]
     return shlex.join(["kubectl", "--namespace", subject.namespace, *words])
+
+
+def loading(resource: str) -> str:
+    """Return an init container that loads without a GPU, as YAML."""
+    return "\n".join(
+        [
+            "initContainers:  # runs before; a PersistentVolume keeps what it loads",
+            "  - name: load",
+            "    image: IMAGE",
+            "    command: [LOAD]",
+            "    volumeMounts: [{name: data, mountPath: /data}]",
+            f"# {resource or 'GPUs'}: a pod holds them from binding on; load in a Job of its own",
+        ]
+    )
+
+
+def deadline(owner_kind: str, run_hours: float | None) -> str:
+    """Return what ends a finished pod, as YAML; empty for kinds that have no such field."""
+    if owner_kind not in ("Job", "CronJob"):
+        return ""
+    seconds = 3600 * max(1, ceil(2 * (run_hours or 12)))
+    return "\n".join(
+        [
+            "spec:  # of the Job",
+            f"  activeDeadlineSeconds: {seconds}  # twice the usual run",
+            "  ttlSecondsAfterFinished: 600",
+        ]
+    )
+
+
+def idle_timeout(tier: str, minutes: int) -> str:
+    """Return the policy as YAML: values of an idle culler such as Kubeflow's."""
+    return "\n".join(
+        [
+            "idleTimeout:  # of the controller that stops idle work",
+            f"  tier: {json.dumps(tier)}",
+            f"  minutes: {minutes}",
+            "  activityBelow: 0.1",
+            "  exclude: {matchLabels: {keep-idle: 'true'}}",
+        ]
+    )
+
+
+def scaled_object(subject: Subject, needed: Sequence[int]) -> str:
+    """Return a KEDA ScaledObject with one cron trigger for each span of equal replicas."""
+    kind, _, name = subject.workload.partition("/")
+    least = min(needed)
+    lines = [
+        "apiVersion: keda.sh/v1alpha1",
+        "kind: ScaledObject",
+        f"metadata: {{name: {json.dumps(name)}, namespace: {json.dumps(subject.namespace)}}}",
+        "spec:",
+        f"  scaleTargetRef: {{kind: {json.dumps(kind)}, name: {json.dumps(name)}}}",
+        f"  minReplicaCount: {least}",
+        f"  maxReplicaCount: {max(needed)}",
+        "  triggers:",
+    ]
+    for start, end, count in _spans(needed):
+        if count > least:
+            metadata = f"start: '0 {start} * * *', end: '0 {end} * * *', desiredReplicas: '{count}'"
+            lines.append(f"    - {{type: cron, metadata: {{timezone: TIMEZONE, {metadata}}}}}")
+    if len(lines[-1].split()) == 1:
+        lines[-1] = "  triggers: []"
+    return "\n".join(lines)
+
+
+def _spans(needed: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    starts = [hour for hour in range(len(needed)) if needed[hour] != needed[hour - 1]]
+    for place, start in enumerate(starts):
+        yield start, starts[(place + 1) % len(starts)], needed[start]
+
+
+def off_hours(tier: str, always: int, most: int) -> str:
+    """Return how many GPUs of a tier may go, as YAML for a node pool's schedule."""
+    return "\n".join(
+        [
+            "nodePool:  # of the autoscaler that owns these nodes",
+            f"  tier: {json.dumps(tier)}",
+            f"  alwaysEmptyGPUs: {always}",
+            f"  emptyAtNightGPUs: {most}",
+        ]
+    )
+
+
+def lending(key: str, hard: float, lent: int) -> str:
+    """Return a Kueue quota that lends, as YAML."""
+    resource = key.removeprefix("requests.")
+    return "\n".join(
+        [
+            "resources:  # of a flavor of the ClusterQueue, in a cohort",
+            f"  - name: {json.dumps(resource)}",
+            f"    nominalQuota: {hard:g}",
+            f"    lendingLimit: {lent}",
+        ]
+    )

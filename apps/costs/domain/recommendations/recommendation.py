@@ -1,12 +1,16 @@
 """A recommendation, and what its saving is worth."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 
+from apps.costs.domain.recommendations.coverage import Fractions
+
 HOURS_PER_MONTH = 730
 LEAST_DAYS = 7.0
+WELL_USED_FROM = 0.8
+"""A workload whose mean activity is this or more is left alone."""
 LEAST_COVERAGE = 0.9
 """Below these nothing is recommended: a missing sample must not cost anybody a GPU."""
 
@@ -23,6 +27,16 @@ class Kind(StrEnum):
     MIG_LAYOUT = "mig-layout"
     SPOT = "spot"
     EMPTY_NODES = "empty-nodes"
+    IDLE_START = "idle-start"
+    IDLE_END = "idle-end"
+    IDLE_TIMEOUT = "idle-timeout"
+    SCALE_TO_DEMAND = "scale-to-demand"
+    EMPTY_HOURS = "empty-hours"
+    LEND_QUOTA = "lend-quota"
+
+
+OF_QUOTA = (Kind.UNUSED_QUOTA, Kind.LEND_QUOTA)
+"""What they save is no cash: a quota costs nothing by itself. Their sum stands apart."""
 
 
 class Confidence(StrEnum):
@@ -48,7 +62,8 @@ class Recommendation:
 
     `saving_per_month` is None where there is no price. `evidence` holds the figures that it rests
     on, by name with their units. `patch` is the change as a fragment of YAML or as a command, empty
-    where it cannot be written down.
+    where it cannot be written down. `avoids` is which part of its subject's waste goes, by cause;
+    `cells` the same of other subjects, by the names of their cells (`coverage`).
     """
 
     kind: Kind
@@ -60,6 +75,12 @@ class Recommendation:
     reason: str
     evidence: Mapping[str, Figure]
     patch: str = ""
+    avoids: Mapping[str, float] = field(default_factory=dict)
+    cells: Fractions = field(default_factory=dict)
+
+    def against(self, cell: str) -> "Recommendation":
+        """Return it with what it avoids of its own subject, whose waste has this name."""
+        return replace(self, cells={**self.cells, cell: self.avoids}) if self.avoids else self
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -1,10 +1,18 @@
 """Rules about having less than a card: a MIG profile, a shared tier, nothing while idle."""
 
+from decimal import Decimal
+
 from apps.clusters.domain.mig import geometry, part_of
-from apps.clusters.domain.tiers import Sharing, same_model
+from apps.clusters.domain.tiers import Sharing, model_key, same_model
+from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
-from apps.costs.domain.recommendations.evidence import Offers, SharedTier, WorkloadEvidence
-from apps.costs.domain.recommendations.gpus import HEADROOM
+from apps.costs.domain.recommendations.evidence import (
+    CardPart,
+    Offers,
+    SharedTier,
+    WorkloadEvidence,
+)
+from apps.costs.domain.recommendations.gpus import HEADROOM, tflops
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
@@ -53,6 +61,7 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         reason=reason,
         evidence=one.figures() | {"profile": profile, "profile_share": round(share, 4)},
         patch=patches.limits(f"nvidia.com/mig-{profile}", 1),
+        avoids=one.share_of_waste(one.gpu_hours * (1 - share)),
     )
 
 
@@ -87,7 +96,71 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         reason=reason,
         evidence=one.figures() | {"idle_ratio": round(one.idle_ratio, 4)},
         patch=patches.limits(best.resource, 1, best.node_selector),
+        avoids=one.share_of_waste(one.gpu_hours * (1 - best.share)),
     )
+
+
+def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
+    """Low activity and little memory: a part of a card of another model holds both, and is cheaper.
+
+    Speeds are those of data sheets. Memory must be known: it is what a smaller part cannot give.
+    """
+    price = one.price_per_gpu_hour
+    if one.sharing is not Sharing.EXCLUSIVE or one.units != 1 or price is None:
+        return None
+    fitting = [part for part in offers.parts if _fits_on(one, part, price)]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda part: (_paid(part), part.tier))
+    paid = _paid(best)
+    confidence, reason = at_most(
+        Confidence.MEDIUM,
+        "speeds are those of data sheets, not of this work",
+        by_evidence(days=one.days_seen, coverage=one.coverage),
+    )
+    return Recommendation(
+        kind=Kind.MIG_PROFILE if best.is_mig else Kind.SHARED_TIER,
+        subject=one.subject,
+        change=f"Move from a whole {one.gpu_model} to {100 * best.share:.0f} % of a "
+        f"{best.gpu_model} (tier {best.tier}).",
+        saving_per_month=saving(one.gpu_hours_per_month, price - paid),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence=one.figures()
+        | {
+            "expected_p95_activity": round(_expected_on(one, best), 4),
+            "memory_there_mib": best.memory_mib,
+            "price_there": best.price_per_gpu_hour,
+        },
+        patch=patches.limits(best.resource, 1, best.node_selector),
+        avoids=one.share_of_waste(one.gpu_hours * float(1 - paid / price)),
+    )
+
+
+def _fits_on(one: WorkloadEvidence, part: CardPart, price: Decimal) -> bool:
+    if one.memory_peak_mib is None or one.p95_activity is None or part.currency != one.currency:
+        return False
+    if model_key(part.gpu_model) == model_key(one.gpu_model) or not 0 < part.share < 1:
+        return False
+    if tflops(one.gpu_model) is None or tflops(part.gpu_model) is None:
+        return False
+    return (
+        _paid(part) < price
+        and one.memory_peak_mib * HEADROOM <= part.memory_mib
+        and _expected_on(one, part) * HEADROOM <= 1.0
+    )
+
+
+def _paid(part: CardPart) -> Decimal:
+    """Return what an hour of the part costs."""
+    return part.price_per_gpu_hour * Decimal(repr(part.share))
+
+
+def _expected_on(one: WorkloadEvidence, part: CardPart) -> float:
+    """Return the 95th percentile of activity to be expected on a part of another card."""
+    ratio = (tflops(one.gpu_model) or 0.0) / (tflops(part.gpu_model) or 1.0)
+    return (one.p95_activity or 0.0) * ratio / part.share
 
 
 def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
@@ -113,6 +186,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
             "idle_hours_now": round(one.idle_hours_now, 1),
         },
         patch=patches.stop(one.subject),
+        avoids={Cause.IDLE.value: 1.0},
     )
 
 

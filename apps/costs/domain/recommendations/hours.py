@@ -1,0 +1,171 @@
+"""Capacity and quota that lie idle at some hours: at night, at weekends, while others wait."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from math import floor
+
+from apps.costs.domain.costing import Cause
+from apps.costs.domain.recommendations import patches
+from apps.costs.domain.recommendations.gpus import HEADROOM
+from apps.costs.domain.recommendations.recommendation import (
+    HOURS_PER_MONTH,
+    Confidence,
+    Kind,
+    Recommendation,
+    Subject,
+    at_most,
+    by_evidence,
+    enough,
+    saving,
+)
+
+USUAL = 0.1
+"""What is empty in nine of ten alike hours is usual: the tenth lowest counts."""
+LEAST_ALIKE = 4
+"""An hour of the day is told from this many days, weekdays and weekends apart."""
+_HOURS = 24
+_HAIR = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class HoursEvidence:
+    """How many GPUs of a pool stood empty, by (weekend, local hour): one number for each day.
+
+    `owned`: it is hardware that is paid for whether it runs or not.
+    """
+
+    subject: Subject
+    gpu_model: str
+    capacity_type: str
+    cell: str
+    empty: Mapping[tuple[bool, int], Sequence[float]]
+    days: float
+    coverage: float | None
+    owned: bool = False
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""
+
+
+def empty_hours(one: HoursEvidence) -> Recommendation | None:
+    """Whole GPUs of a pool stand empty at the same hours of nearly every day."""
+    if not enough(days=one.days, coverage=one.coverage) or len(one.empty) < 2 * _HOURS:
+        return None
+    if min(map(len, one.empty.values())) < LEAST_ALIKE:
+        return None
+    usual = {at: _usual(amounts) for at, amounts in one.empty.items()}
+    freed = sum(min(each, usual[at]) for at, amounts in one.empty.items() for each in amounts)
+    whole = sum(sum(amounts) for amounts in one.empty.values())
+    hours = sum(len(amounts) for amounts in one.empty.values())
+    if freed <= 0 or whole <= 0:
+        return None
+    confidence, reason = _confidence(one)
+    return Recommendation(
+        kind=Kind.EMPTY_HOURS,
+        subject=one.subject,
+        change=f"Scale down or lend {one.gpu_model} ({one.capacity_type}) that stands empty: "
+        f"{_listed(usual)}.",
+        saving_per_month=saving(freed / hours * HOURS_PER_MONTH, one.price_per_gpu_hour),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence={
+            "days": round(one.days, 1),
+            "empty_gpu_hours": round(whole, 3),
+            "usual_gpu_hours": round(freed, 3),
+        },
+        patch=patches.off_hours(one.subject.tier, _mean(usual, weekend=False), _night(usual)),
+        cells={one.cell: {Cause.UNALLOCATED.value: min(1.0, freed / whole)}},
+    )
+
+
+def _confidence(one: HoursEvidence) -> tuple[Confidence, str]:
+    found = by_evidence(days=one.days, coverage=one.coverage)
+    if one.owned:
+        return at_most(Confidence.LOW, "owned GPUs save money only when lent or sold", found)
+    return at_most(Confidence.MEDIUM, "in one of ten such hours more is needed", found)
+
+
+def _usual(amounts: Sequence[float]) -> int:
+    """Return how many whole GPUs are empty in nine of ten alike hours."""
+    ordered = sorted(amounts)
+    return floor(ordered[int(len(ordered) * USUAL)] + _HAIR)
+
+
+def _mean(usual: Mapping[tuple[bool, int], int], *, weekend: bool) -> int:
+    return min(usual[weekend, hour] for hour in range(_HOURS))
+
+
+def _night(usual: Mapping[tuple[bool, int], int]) -> int:
+    return max(usual[False, hour] for hour in range(_HOURS))
+
+
+def _listed(usual: Mapping[tuple[bool, int], int]) -> str:
+    parts = []
+    for weekend, days in ((False, "weekdays"), (True, "weekends")):
+        counts = [usual[weekend, hour] for hour in range(_HOURS)]
+        low, high = min(counts), max(counts)
+        if low == high:
+            parts.append(f"{low} GPUs on {days}")
+        else:
+            hours = [hour for hour in range(_HOURS) if counts[hour] == high]
+            parts.append(f"{low} to {high} GPUs on {days}, most at {hours[0]:02d}:00")
+    return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LendingEvidence:
+    """A quota key that was not used up while other teams waited for GPUs of its tier.
+
+    `free_unit_hours` is what was free of it in hours in which others waited, `waited_unit_hours`
+    what they waited for then; `usual_used` is what nine of ten hours did not exceed.
+    """
+
+    subject: Subject
+    key: str
+    hard: float
+    usual_used: float
+    free_unit_hours: float
+    waited_unit_hours: float
+    days: float
+    coverage: float | None
+    weight: float = 1.0
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""
+
+
+def lend_quota(one: LendingEvidence) -> Recommendation | None:
+    """Quota is held while others wait: lend what is usually free.
+
+    Its saving is no cash: it is the price of the waiting work that could have run.
+    """
+    if not enough(days=one.days, coverage=one.coverage):
+        return None
+    usable = min(one.free_unit_hours, one.waited_unit_hours)
+    lent = floor(one.hard - one.usual_used * HEADROOM + _HAIR)
+    if lent < 1 or usable <= 0:
+        return None
+    monthly = usable * one.weight * HOURS_PER_MONTH / (one.days * 24)
+    confidence, reason = at_most(
+        Confidence.LOW,
+        "what waited may have waited for something else",
+        by_evidence(days=one.days, coverage=one.coverage),
+    )
+    return Recommendation(
+        kind=Kind.LEND_QUOTA,
+        subject=one.subject,
+        change=f"Lend {lent} of {one.hard:g} {one.key}: nine of ten hours used at most "
+        f"{one.usual_used:g}, while others waited.",
+        saving_per_month=saving(monthly, one.price_per_gpu_hour),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence={
+            "days": round(one.days, 1),
+            "hard": one.hard,
+            "usual_used": round(one.usual_used, 3),
+            "free_unit_hours": round(one.free_unit_hours, 1),
+            "waited_unit_hours": round(one.waited_unit_hours, 1),
+        },
+        patch=patches.lending(one.key, one.hard, lent),
+    )

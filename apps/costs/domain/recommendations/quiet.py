@@ -1,0 +1,143 @@
+"""Rules about GPUs that are held and quiet: while loading, after the work, and for hours on end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from math import fsum
+
+from apps.costs.domain.recommendations import patches
+from apps.costs.domain.recommendations.coverage import Fractions
+from apps.costs.domain.recommendations.evidence import Offers, WorkloadEvidence
+from apps.costs.domain.recommendations.recommendation import (
+    Confidence,
+    Kind,
+    Recommendation,
+    Subject,
+    at_most,
+    by_evidence,
+    enough,
+    per_month,
+    saving,
+)
+
+LEAST_SHARE = 0.02
+"""Quiet starts and ends are worth a word from this part of what is held on."""
+TIMEOUT_MINUTES = 60
+TEAM = "Team"
+"""What the subject of a policy for all work of a team begins with: `Team/<name>`."""
+_NAMED = 5
+
+
+def idle_start(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
+    """Pods hold their GPUs while they pull images and load: do that before they ask for any."""
+    return _edge(
+        one,
+        Kind.IDLE_START,
+        one.head_gpu_hours,
+        "Load data and images before GPUs are held: {hours:.0f} GPU-hours passed before pods "
+        "were first active.",
+        "the time to load may not shrink to nothing",
+        patches.loading(one.resource),
+    )
+
+
+def idle_end(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
+    """Pods hold their GPUs after the work is done: end them, or do what is left without GPUs."""
+    return _edge(
+        one,
+        Kind.IDLE_END,
+        one.tail_gpu_hours,
+        "End pods when the work is done: {hours:.0f} GPU-hours passed after pods were last active.",
+        "what runs at the end may need the GPU's memory",
+        patches.deadline(one.owner_kind, one.mean_run_hours),
+    )
+
+
+def _edge(
+    one: WorkloadEvidence, kind: Kind, gpu_hours: float, change: str, why: str, patch: str
+) -> Recommendation | None:
+    if gpu_hours < LEAST_SHARE * one.gpu_hours or gpu_hours <= 0:
+        return None
+    confidence, reason = at_most(
+        Confidence.MEDIUM, why, by_evidence(days=one.days_seen, coverage=one.coverage)
+    )
+    return Recommendation(
+        kind=kind,
+        subject=one.subject,
+        change=change.format(hours=gpu_hours),
+        saving_per_month=saving(per_month(gpu_hours, one.days), one.price_per_gpu_hour),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence=one.figures() | {"quiet_gpu_hours": round(gpu_hours, 3)},
+        patch=patch,
+        avoids=one.share_of_waste(gpu_hours),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutEvidence:
+    """What a stop after sixty idle minutes would have freed of a team's work on one tier.
+
+    `freed` and `waste` are GPU-hours by the name of a family's cell: what would have been freed,
+    and its idle and underused time. `worth` is the money of what is freed in the `days` days.
+    `hit` are the pods that would have been stopped, by workload. `could_have_run` is how many
+    pending GPU-hours of the tier fell into hours with something freed, at most what was freed: an
+    upper bound.
+    """
+
+    subject: Subject
+    days: float
+    coverage: float | None
+    freed: Mapping[str, float] = field(default_factory=dict)
+    waste: Mapping[str, float] = field(default_factory=dict)
+    hit: Mapping[str, int] = field(default_factory=dict)
+    could_have_run: float | None = None
+    worth: Decimal | None = None
+    currency: str = ""
+
+
+def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
+    """Stop what has been idle for sixty minutes, for all work of a team on a tier."""
+    gpu_hours = fsum(one.freed.values())
+    if gpu_hours <= 0 or not enough(days=one.days, coverage=one.coverage):
+        return None
+    confidence, reason = at_most(
+        Confidence.MEDIUM,
+        "idle work may be waiting for somebody, and loses its memory when stopped",
+        by_evidence(days=one.days, coverage=one.coverage),
+    )
+    hit = sorted(one.hit, key=lambda name: (-one.hit[name], name))
+    evidence: dict[str, float | int | str | Decimal] = {
+        "days": round(one.days, 1),
+        "freed_gpu_hours": round(gpu_hours, 3),
+        "workloads_hit": len(hit),
+        "pods_hit": sum(one.hit.values()),
+        "most_hit": ", ".join(hit[:_NAMED]),
+    }
+    if one.could_have_run is not None:
+        evidence["pending_gpu_hours_at_most"] = round(one.could_have_run, 3)
+    whole = one.worth
+    return Recommendation(
+        kind=Kind.IDLE_TIMEOUT,
+        subject=one.subject,
+        change=f"Stop pods after {TIMEOUT_MINUTES} idle minutes: frees {gpu_hours:.0f} GPU-hours "
+        f"in {one.days:.0f} days, and hits {len(hit)} workload{'s' * (len(hit) != 1)}.",
+        saving_per_month=None if whole is None else saving(per_month(1.0, one.days), whole),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence=evidence,
+        patch=patches.idle_timeout(one.subject.tier, TIMEOUT_MINUTES),
+        cells=_cells(one),
+    )
+
+
+def _cells(one: TimeoutEvidence) -> Fractions:
+    """Return the part of each family's idle and underused time that is freed."""
+    parts = {
+        name: min(1.0, freed / one.waste[name])
+        for name, freed in one.freed.items()
+        if one.waste.get(name, 0.0) > 0
+    }
+    return {name: {"idle": part, "underused": part} for name, part in parts.items() if part > 0}

@@ -1,0 +1,66 @@
+"""When the GPUs of each pool stand empty, and how much quota is free while others wait."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from django.db.models import Min, Sum
+
+from apps.clusters.domain.calendar import day_of
+from apps.costs.domain.recommendations.capacity import POOL
+from apps.costs.domain.recommendations.coverage import cell_name
+from apps.costs.domain.recommendations.hours import HoursEvidence
+from apps.costs.domain.recommendations.recommendation import Subject
+from apps.costs.services.evidence_offers import OfferBook, Pool, PricesInForce
+from apps.costs.services.evidence_span import EvidenceSpan
+from apps.usage.domain.amounts import hours
+from apps.usage.models import TierHour
+
+_ROWS_AT_A_TIME = 2000
+_SATURDAY = 5
+
+
+def hours_evidence(
+    span: EvidenceSpan, book: OfferBook, prices: PricesInForce
+) -> Iterator[HoursEvidence]:
+    """Yield how many GPUs of each pool stood empty by hour of the day. One query.
+
+    What a MIG layout strands is not among it: no one can have it, nor give it up alone.
+    """
+    empty: dict[Pool, dict[datetime, float]] = defaultdict(dict)
+    rows = TierHour.objects.filter(
+        cluster=span.cluster, hour__gte=span.window.start, hour__lt=span.window.end
+    ).order_by("hour")
+    names = ("tier__name", "gpu_model__name", "capacity_type")
+    sums = rows.values_list("hour", *names).annotate(
+        free=Sum("unallocated"), stranded=Sum("stranded"), first=Min("pk")
+    )
+    for hour, tier, model, kind, free, stranded, _ in sums.iterator(_ROWS_AT_A_TIME):
+        empty[Pool(tier, model, kind)][hour] = max(0.0, hours(int(free) - int(stranded)))
+    for pool in book.pools:
+        if pool in empty:
+            yield _evidence(span, pool, empty[pool], prices)
+
+
+def _evidence(
+    span: EvidenceSpan, pool: Pool, empty: Mapping[datetime, float], prices: PricesInForce
+) -> HoursEvidence:
+    by_hour: dict[tuple[bool, int], list[float]] = defaultdict(list)
+    for hour, gpus in empty.items():
+        local = hour.astimezone(span.zone)
+        by_hour[local.weekday() >= _SATURDAY, local.hour].append(gpus)
+    since = day_of(min(empty), span.zone)
+    price, currency = prices.of(span.cluster.name, *pool)
+    name = f"{POOL}/{pool.capacity_type}/{pool.gpu_model}"
+    return HoursEvidence(
+        subject=Subject(span.cluster.name, workload=name, tier=pool.tier),
+        gpu_model=pool.gpu_model,
+        capacity_type=pool.capacity_type,
+        cell=cell_name("", "", pool.gpu_model, pool.capacity_type),
+        empty=by_hour,
+        days=span.days(since),
+        coverage=span.coverage(since),
+        owned=prices.is_owned(span.cluster.name, pool),
+        price_per_gpu_hour=price,
+        currency=currency,
+    )
