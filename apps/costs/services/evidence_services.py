@@ -48,7 +48,6 @@ def service_evidence(
             per_replica=sum(gpus for _, gpus, *_ in pattern) / pods if pods else 0.0,
             held=held,
             active=active,
-            days=len(pattern) / 24,
         )
         yield evidence, one
 

@@ -30,10 +30,14 @@ class PodHourAmounts(NamedTuple):
         return self.not_running + self.idle + self.underused
 
     @property
+    def is_active(self) -> bool:
+        """Whether it is known to have worked."""
+        return self.busy > QUIET_BELOW * (self.idle + self.underused + self.busy)
+
+    @property
     def is_quiet(self) -> bool:
         """Whether it was measured throughout and did next to nothing, or did not run yet."""
-        measured = self.idle + self.underused + self.busy
-        return not self.unmeasured and self.busy <= QUIET_BELOW * measured
+        return not self.unmeasured and not self.is_active
 
 
 @dataclass(slots=True)
@@ -52,11 +56,11 @@ class QuietTime:
 
     def add(self, hours: Sequence[PodHourAmounts], *, begins: bool, ends: bool) -> None:
         """Add one pod's hours of the day, in order; whether it was bound or ended on that day."""
-        active = [number for number, hour in enumerate(hours) if not hour.is_quiet]
+        active = [number for number, hour in enumerate(hours) if hour.is_active]
         if active and begins:
-            self.head += sum(hour.waste for hour in hours[: active[0]])
+            self.head += sum(hour.waste for hour in hours[: active[0]] if hour.is_quiet)
         if active and ends:
-            self.tail += sum(hour.waste for hour in hours[active[-1] + 1 :])
+            self.tail += sum(hour.waste for hour in hours[active[-1] + 1 :] if hour.is_quiet)
         freed = [
             hour
             for before, hour in pairwise(hours)

@@ -39,6 +39,26 @@ OF_QUOTA = (Kind.UNUSED_QUOTA, Kind.LEND_QUOTA)
 """What they save is no cash: a quota costs nothing by itself. Their sum stands apart."""
 
 
+RISKS: Mapping[Kind, str] = {
+    Kind.FEWER_GPUS: "A later run may need the GPUs that were idle.",
+    Kind.MIG_PROFILE: "Memory beyond the profile fails the work.",
+    Kind.SHARED_TIER: "Work on one GPU slows each other down, and shares its memory.",
+    Kind.SMALLER_MODEL: "The work takes longer on a slower GPU.",
+    Kind.STOP_IDLE_NOTEBOOK: "What is in memory and not saved is lost.",
+    Kind.UNUSED_QUOTA: "A peak above all earlier ones is blocked.",
+    Kind.MIG_LAYOUT: "GPUs are drained while they are cut anew.",
+    Kind.SPOT: "Nodes may be taken away at any time.",
+    Kind.EMPTY_NODES: "A sudden peak waits for a node to start.",
+    Kind.IDLE_START: "The first step may wait for data to be loaded.",
+    Kind.IDLE_END: "Results not yet written are lost if pods end too early.",
+    Kind.IDLE_TIMEOUT: "Work that waits for a person or for data is stopped.",
+    Kind.SCALE_TO_DEMAND: "A peak inside an hour meets too few replicas.",
+    Kind.EMPTY_HOURS: "In one of ten such hours work waits for a node.",
+    Kind.LEND_QUOTA: "The owner waits until borrowed GPUs are given back.",
+}
+"""What may go wrong with a change of each kind."""
+
+
 class Confidence(StrEnum):
     LOW = "low"
     MEDIUM = "medium"

@@ -36,7 +36,6 @@ class ServiceEvidence:
     per_replica: float
     held: Mapping[int, Sequence[float]]
     active: Mapping[int, Sequence[float]]
-    days: float
 
 
 def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
@@ -50,7 +49,6 @@ def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
     if set(one.held) != set(range(HOURS)):
         return None
     needed = [_needed(one, hour) for hour in range(HOURS)]
-    held = [sum(one.held[hour]) / one.per_replica for hour in range(HOURS)]
     freed = sum(
         max(0.0, amount - needed[hour] * one.per_replica)
         for hour in range(HOURS)
@@ -69,23 +67,20 @@ def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
     return Recommendation(
         kind=Kind.SCALE_TO_DEMAND,
         subject=one.of.subject,
-        change=f"Scale replicas by the hour: {_spans(needed)} would have done.",
+        change=f"Run no more replicas than the work of the hour needs: {_spans(needed)}.",
         saving_per_month=saving(per_month(scaled, one.of.days), one.of.price_per_gpu_hour),
         currency=one.of.currency,
         confidence=confidence,
         reason=reason,
         evidence=one.of.figures()
         | {
-            "replicas_held": round(sum(held) / HOURS / max(1.0, _days(one)), 2),
-            "replicas_needed": round(sum(needed) / HOURS, 2),
+            "most_replicas_held": round(max(map(max, one.held.values())) / one.per_replica, 2),
+            "most_replicas_needed": max(needed),
+            "freed_gpu_hours": round(scaled, 3),
         },
         patch=patches.scaled_object(one.of.subject, needed),
         avoids=one.of.share_of_waste(scaled),
     ).against(one.of.cell)
-
-
-def _days(one: ServiceEvidence) -> float:
-    return max(len(amounts) for amounts in one.held.values())
 
 
 def _needed(one: ServiceEvidence, hour: int) -> int:
@@ -96,7 +91,7 @@ def _needed(one: ServiceEvidence, hour: int) -> int:
 def _spans(needed: Sequence[int]) -> str:
     """Write replicas by hour of the day: `1 from 20:00 to 08:00; 4 from 08:00 to 20:00`."""
     if len(set(needed)) == 1:
-        return f"{needed[0]} all day"
+        return f"at most {needed[0]} all day"
     starts = [hour for hour in range(HOURS) if needed[hour] != needed[hour - 1]]
     ends = [*starts[1:], starts[0]]
     return "; ".join(
