@@ -12,12 +12,14 @@ from apps.api.documents import documented
 from apps.api.paging import page_response
 from apps.api.parameters import Names, choices, filters_of
 from apps.api.portal import PortalView, paging, visibility_in
+from apps.costs.domain.money import money
 from apps.costs.domain.recommendations.follow_up import Verdict
-from apps.costs.domain.recommendations.recommendation import Confidence, Kind
+from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RISKS, Confidence, Kind
 from apps.costs.domain.recommendations.states import State
 from apps.costs.selectors import recommendations as costs
 from apps.costs.selectors.kept_idle import Kept
 from apps.costs.selectors.recommendations import RecommendationFilters, RecommendationRow
+from apps.costs.selectors.waste_covered import WasteCovered, waste_covered
 from apps.usage import selectors as usage
 
 _KINDS = [kind.value for kind in Kind]
@@ -61,6 +63,10 @@ class RecommendationSerializer(serializers.Serializer[Any]):
         help_text="Another one of the same subject, or of the same empty cards, is counted:"
         " do not add this one to it."
     )
+    risk = serializers.CharField(help_text="What may go wrong with the change.")
+    cash = serializers.BooleanField(
+        help_text="Whether the saving is money; false for quota, which costs nothing by itself."
+    )
     confidence = serializers.ChoiceField([confidence.value for confidence in Confidence])
     reason = serializers.CharField(help_text="Why it is as certain as that.")
     evidence = serializers.DictField(help_text="Figures by name, with their units.")
@@ -84,6 +90,39 @@ class RecommendationSerializer(serializers.Serializer[Any]):
     )
 
 
+class SummarySerializer(serializers.Serializer[Any]):
+    """How much of the waste the open recommendations would avoid, each GPU-hour once."""
+
+    waste_cost = serializers.FloatField(
+        help_text="Waste of the days of the evidence, of teams you see in detail."
+    )
+    covered_cost = serializers.FloatField(
+        help_text="What of it at least one open recommendation would avoid."
+    )
+    waste_covered_ratio = serializers.FloatField(
+        allow_null=True, help_text="Covered ÷ waste, 0..1; null without waste."
+    )
+    currency = serializers.CharField(help_text="The report's; waste in others is left out.")
+    first_day = serializers.DateField(allow_null=True, help_text="First day of the evidence.")
+    last_day = serializers.DateField(allow_null=True, help_text="Last day of the evidence.")
+    not_covered = serializers.DictField(
+        child=serializers.FloatField(), help_text="Cost of the rest, by why nothing covers it."
+    )
+
+
+def summary_record(found: WasteCovered) -> dict[str, Any]:
+    """Return what SummarySerializer describes."""
+    return {
+        "waste_cost": found.waste_cost,
+        "covered_cost": found.covered_cost,
+        "waste_covered_ratio": found.ratio,
+        "currency": found.currency,
+        "first_day": found.first,
+        "last_day": found.last,
+        "not_covered": {reason: float(money(cost)) for reason, cost in found.rest},
+    }
+
+
 class RecommendationsView(PortalView):
     """What could be had for less."""
 
@@ -92,6 +131,7 @@ class RecommendationsView(PortalView):
         RecommendationsQuery,
         RecommendationSerializer,
         summary="Changes that would save money, of teams you see in detail.",
+        beside={"summary": SummarySerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = RecommendationsQuery.read(request.query_params)
@@ -101,7 +141,11 @@ class RecommendationsView(PortalView):
         )
         kept = costs.kept_of(page.rows, now=timezone.now())
         records = [recommendation_record(row, kept.get(row.pk)) for row in page.rows]
-        return page_response(request, records, page.next_cursor)
+        response = page_response(request, records, page.next_cursor)
+        response.data["summary"] = summary_record(
+            waste_covered(filters=_filters(query), visibility=visibility_in(request))
+        )
+        return response
 
 
 def _filters(query: dict[str, Any]) -> RecommendationFilters:
@@ -125,6 +169,8 @@ def recommendation_record(row: RecommendationRow, kept: Kept | None) -> dict[str
         "id": row.pk,
         **{name: getattr(row, name) for name in plain},
         **{name: getattr(row, name) or None for name in named},
+        "risk": RISKS[Kind(row.kind)],
+        "cash": row.kind not in OF_QUOTA,
         "saving_per_month": None if saving is None else float(saving),
         "kept_until": None if kept is None else kept.until,
         "kept_reason": None if kept is None else kept.reason,

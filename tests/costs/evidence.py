@@ -1,4 +1,4 @@
-"""Workloads as recommendations look at them: a training job that is well measured and busy."""
+"""Workloads as recommendations look at them: a training job that is well measured."""
 
 from decimal import Decimal
 
@@ -23,7 +23,7 @@ JOB = WorkloadEvidence(
     gpu_hours=ONE_GPU_HOURS,
     units=1,
     coverage=1.0,
-    mean_activity=0.9,
+    mean_activity=0.7,
     p95_activity=0.98,
     memory_peak_mib=70_000,
     card_memory_mib=81_920,

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Count, F, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
-from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.domain.recommendations.recommendation import OF_QUOTA, Kind
 from apps.costs.domain.recommendations.states import State
 from apps.costs.models import Recommendation, RecommendationRun
 from apps.costs.selectors.kept_idle import Kept, kept_workloads
@@ -123,14 +123,20 @@ def recommendation(pk: int, *, visibility: Visibility) -> RecommendationRow | No
 
 
 def recommendation_sums(
-    *, filters: RecommendationFilters, visibility: Visibility, now: datetime | None = None
+    *,
+    filters: RecommendationFilters,
+    visibility: Visibility,
+    now: datetime | None = None,
+    of_quota: bool = False,
 ) -> list[RecommendationSum]:
     """Return what all rows of `recommendation_page` save together, by currency.
 
-    With `now`, without idle workloads that somebody keeps then: what is kept on purpose is not to
-    be had. One query, with `now` three at most.
+    Quota saves no cash: with `of_quota` its rows alone are added up, else all others. With `now`,
+    without idle workloads that somebody keeps then: what is kept on purpose is not to be had. One
+    query, with `now` three at most.
     """
-    counted = _rows(filters, visibility).filter(alternative=False)
+    of = Q(kind__in=[kind.value for kind in OF_QUOTA])
+    counted = _rows(filters, visibility).filter(of if of_quota else ~of, alternative=False)
     kept = _kept_among(counted, now) if now is not None else []
     rows = counted.exclude(pk__in=kept).order_by("currency")
     sums = rows.values_list("currency").annotate(count=Count("pk"), saves=Sum("saving_per_month"))

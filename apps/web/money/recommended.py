@@ -8,8 +8,10 @@ from typing import Any
 
 from django.http import QueryDict
 
+from apps.costs.domain.recommendations.coverage import Gap
+from apps.costs.domain.recommendations.families import ANY
 from apps.costs.domain.recommendations.follow_up import Verdict
-from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RISKS, Kind
 from apps.costs.domain.recommendations.states import DECIDABLE, State
 from apps.costs.selectors.kept_idle import Kept
 from apps.costs.selectors.recommendations import (
@@ -17,10 +19,12 @@ from apps.costs.selectors.recommendations import (
     RecommendationRow,
     RecommendationSum,
 )
+from apps.costs.selectors.waste_covered import DECIDED, WasteCovered
 from apps.web import forms
 from apps.web.changes.asked import Place, ask_href
 from apps.web.formats import Format, shown
 from apps.web.links import Query, href
+from apps.web.money import printed
 from apps.web.money.asked import Option
 from apps.web.notices.kept import kept_words
 from apps.web.reading import Reading
@@ -37,6 +41,12 @@ KINDS: Mapping[Kind, str] = {
     Kind.MIG_LAYOUT: "another MIG layout",
     Kind.SPOT: "spot capacity",
     Kind.EMPTY_NODES: "nodes that stand empty",
+    Kind.IDLE_START: "idle start",
+    Kind.IDLE_END: "idle end",
+    Kind.IDLE_TIMEOUT: "idle timeout",
+    Kind.SCALE_TO_DEMAND: "scale to demand",
+    Kind.EMPTY_HOURS: "empty hours",
+    Kind.LEND_QUOTA: "lend quota",
 }
 STATES: Mapping[State, tuple[str, str]] = {
     State.OPEN: ("open", "none"),
@@ -82,7 +92,34 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "most_held": ("most that was held", Format.TEXT, ""),
     "empty_node_hours_per_week": ("empty every week", Format.COUNT, "node-hours"),
     "gpus_per_node": ("GPUs of a node", Format.COUNT, ""),
+    "quiet_gpu_hours": ("held and quiet", Format.NUMBER, "GPU-hours"),
+    "freed_gpu_hours": ("freed", Format.NUMBER, "GPU-hours"),
+    "pending_gpu_hours_at_most": ("pending then, at most", Format.NUMBER, "GPU-hours"),
+    "workloads_hit": ("workloads hit", Format.COUNT, ""),
+    "pods_hit": ("pods hit", Format.COUNT, ""),
+    "most_hit": ("most hit", Format.TEXT, ""),
+    "most_replicas_held": ("most replicas held", Format.NUMBER, ""),
+    "most_replicas_needed": ("most replicas needed", Format.COUNT, ""),
+    "empty_gpu_hours": ("empty", Format.NUMBER, "GPU-hours"),
+    "usual_gpu_hours": ("usually empty", Format.NUMBER, "GPU-hours"),
+    "usual_used": ("used in nine of ten hours", Format.NUMBER, ""),
+    "free_unit_hours": ("free while others waited", Format.NUMBER, "unit-hours"),
+    "waited_unit_hours": ("others waited for", Format.NUMBER, "unit-hours"),
+    "members": ("workloads judged together", Format.COUNT, ""),
 }
+_NO_WORKLOAD = (*OF_QUOTA, Kind.EMPTY_NODES, Kind.EMPTY_HOURS, Kind.IDLE_TIMEOUT)
+GAPS: Mapping[str, str] = {
+    Gap.WELL_USED: "Well used workloads",
+    Gap.TOO_SHORT: "Less than seven days",
+    Gap.NO_METRICS: "No metrics",
+    Gap.ENDED: "Work has ended",
+    Gap.UNAVAILABLE: "Unavailable GPUs",
+    Gap.NEEDED: "Unallocated, needed at peaks",
+    Gap.NO_RULE: "No rule applies",
+    Gap.REMAINDER: "Left after changes",
+    DECIDED: "Accepted or dismissed",
+}
+"""Why nothing open is recommended against some waste."""
 UNPRICED = "unpriced"
 _NOT_TOLD = "This cannot be told: not everything since was priced, or not at comparable prices."
 
@@ -145,6 +182,8 @@ class Line:
     name: str = ""
     ask: str = ""
     kept: str = ""
+    risk: str = ""
+    cash: bool = True
 
 
 def line_of(
@@ -175,6 +214,8 @@ def line_of(
         name=_named(row, lowered),
         ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",
         kept=kept_words(kept, reading.choice.zone),
+        risk=RISKS[Kind(row.kind)],
+        cash=row.kind not in OF_QUOTA,
     )
 
 
@@ -215,7 +256,7 @@ def money(amount: Decimal | None, currency: str | None) -> str:
 def _hrefs(row: RecommendationRow, query: Query) -> dict[str, str | None]:
     kind, _, name = row.workload.partition("/")
     workload = None
-    if name and row.kind not in (Kind.UNUSED_QUOTA, Kind.EMPTY_NODES):
+    if name and not name.endswith(ANY) and row.kind not in _NO_WORKLOAD:
         parts = {"cluster": row.cluster, "namespace": row.namespace, "kind": kind, "name": name}
         workload = href("workload", query, **parts)
     return {
@@ -274,6 +315,35 @@ def facts_of(sums: Iterable[RecommendationSum]) -> list[tuple[str, str]]:
         )
         for one in sums
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """Waste covered as the page shows it; `rest` adds up to what is not covered, to the cent."""
+
+    ratio: float
+    covered: str
+    waste: str
+    days: str
+    rest: Sequence[tuple[str, str]]
+
+
+def covered_of(found: WasteCovered) -> Covered | None:
+    """Return the waste covered; None before evidence was looked at, or without priced waste."""
+    if found.ratio is None:
+        return None
+    amounts = [found.covered, *(cost for _, cost in found.rest)]
+    covered, *rest = printed.texts(amounts, found.currency)
+    return Covered(
+        ratio=found.ratio,
+        covered=f"{covered} {found.currency}",
+        waste=f"{printed.text(found.waste, found.currency)} {found.currency}",
+        days=f"{found.first} to {found.last}" if found.first else f"up to {found.last}",
+        rest=[
+            (GAPS.get(reason, reason), f"{text} {found.currency}")
+            for (reason, _), text in zip(found.rest, rest, strict=True)
+        ],
+    )
 
 
 _COLUMNS = (

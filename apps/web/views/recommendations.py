@@ -10,6 +10,7 @@ from django.urls import reverse
 from apps.accounts.permissions import can_administer, teams_led_by
 from apps.costs.selectors import recommendations as costs
 from apps.costs.selectors.recommendations import RecommendationFilters, RecommendationRow
+from apps.costs.selectors.waste_covered import waste_covered
 from apps.costs.services import recommending_decisions as decisions
 from apps.costs.services.recommending_decisions import DecisionRefused, UnknownRecommendation
 from apps.usage.domain.rows import Page
@@ -56,6 +57,12 @@ def _listed(request: PageRequest) -> HttpResponseBase:
             costs.recommendation_sums(
                 filters=filters, visibility=reading.visibility, now=reading.now
             )
+        ),
+        quota_sums=recommended.facts_of(
+            costs.recommendation_sums(filters=filters, visibility=reading.visibility, of_quota=True)
+        ),
+        covered=recommended.covered_of(
+            waste_covered(filters=filters, visibility=reading.visibility)
         ),
         looked=recommended.looked_words(
             costs.recommended_at(visibility=reading.visibility), reading

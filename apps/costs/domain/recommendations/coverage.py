@@ -36,7 +36,6 @@ class Gap(StrEnum):
     NEEDED = "needed"
     NO_RULE = "no-rule"
     REMAINDER = "remainder"
-    SHARED = "partly-covered"
 
 
 def cell_name(namespace: str, workload: str, gpu_model: str, capacity_type: str) -> str:

@@ -134,6 +134,7 @@ class WorkloadEvidence:
         known = {
             "days": round(self.days, 1),
             "measured_days": self.measured_days,
+            "members": self.members if self.members > 1 else None,
             "gpu_hours": round(self.gpu_hours, 3),
             "coverage_ratio": self.coverage,
             "mean_activity": self.mean_activity,
@@ -205,9 +206,9 @@ class Offers:
 
     mig_profiles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     shared_tiers: Sequence[SharedTier] = ()
-    parts: Sequence[CardPart] = ()
     models: Sequence[Model] = ()
     spot: Sequence[SpotPool] = ()
+    parts: Sequence[CardPart] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,124 @@
+"""Waste covered: what open recommendations would avoid of the waste, and why not the rest."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from django.db.models import Max, Min, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.selectors import report
+from apps.costs.domain.money import money
+from apps.costs.domain.recommendations.coverage import Cell, together
+from apps.costs.domain.recommendations.states import State
+from apps.costs.models import Recommendation, RecommendationRun, WasteSum
+from apps.costs.selectors.recommendations import RecommendationFilters
+
+DECIDED = "decided"
+"""The reason of waste whose recommendations are accepted or dismissed."""
+_Place = tuple[int, int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class WasteCovered:
+    """Priced waste of the days that were looked at last, in units of 1e-8 of one currency.
+
+    `covered` is what at least one open recommendation would avoid, each GPU-hour once. `rest` has
+    why nothing open covers the others, the most first. `by` has (waste, covered) of each team,
+    tier and cause, by their names; an empty team is the platform. `first` and `last` are None
+    before the first look.
+    """
+
+    currency: str
+    waste: int
+    covered: int
+    rest: Sequence[tuple[str, int]]
+    by: Mapping[tuple[str, str, str], tuple[int, int]]
+    first: date | None
+    last: date | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Covered ÷ waste, 0..1; None without waste."""
+        return self.covered / self.waste if self.waste else None
+
+    @property
+    def waste_cost(self) -> float:
+        return float(money(self.waste))
+
+    @property
+    def covered_cost(self) -> float:
+        return float(money(self.covered))
+
+
+def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> WasteCovered:
+    """Return how much of the waste is covered, in the report's currency.
+
+    Of the filters cluster, tier and team count. A reader who does not see everything gets the waste
+    of their teams alone. Four queries.
+    """
+    currency = report().currency
+    names = {
+        f"{column}__name__in": wanted
+        for column, wanted in (
+            ("cluster", filters.cluster),
+            ("tier", filters.tier),
+            ("team", filters.team),
+        )
+        if wanted
+    }
+    sums = WasteSum.objects.filter(currency=currency, **names)
+    rows = Recommendation.objects.filter(
+        currency=currency, state=State.OPEN.value, **names
+    ).exclude(covers=[])
+    if not visibility.everything:
+        sums = sums.filter(team__in=visibility.team_ids)
+        rows = rows.filter(team__in=visibility.team_ids)
+    covered = _covered(rows.values_list("cluster_id", "tier_id", "team_id", "covers"))
+    waste: dict[tuple[_Place, str], int] = defaultdict(int)
+    reasons: dict[str, int] = defaultdict(int)
+    named: dict[tuple[_Place, str], tuple[str, str, str]] = {}
+    columns = ("cluster_id", "tier_id", "team_id", "cause", "reason", "team__name", "tier__name")
+    for *place, cause, reason, team, tier, cost in (
+        sums.order_by().values_list(*columns).annotate(whole=Sum("cost"))
+    ):
+        key = ((place[0], place[1], place[2]), cause)
+        waste[key] += cost
+        reasons[reason] += cost
+        named[key] = (team or "", tier, cause)
+    # What was looked at is never less than what is said to be covered of it.
+    counted = {key: min(covered.get(key, 0), amount) for key, amount in waste.items()}
+    reasons[DECIDED] = reasons.pop(WasteSum.COVERED, 0) - sum(counted.values())
+    by: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for key, amount in waste.items():
+        known = by.get(named[key], (0, 0))
+        by[named[key]] = known[0] + amount, known[1] + counted[key]
+    days = RecommendationRun.objects.aggregate(first=Min("first"), last=Max("day"))
+    return WasteCovered(
+        currency=currency,
+        waste=sum(waste.values()),
+        covered=sum(counted.values()),
+        rest=sorted(
+            ((reason, cost) for reason, cost in reasons.items() if cost > 0),
+            key=lambda one: (-one[1], one[0]),
+        ),
+        by=by,
+        first=days["first"],
+        last=days["last"],
+    )
+
+
+def _covered(
+    rows: Iterable[tuple[int, int | None, int | None, list[tuple[str, str, int]]]],
+) -> dict[tuple[_Place, str], int]:
+    """Return what is covered of each place and cause."""
+    claims: dict[_Place, list[dict[Cell, int]]] = defaultdict(list)
+    for cluster, tier, team, covers in rows:
+        claim = {Cell(name, cause): units for name, cause, units in covers}
+        claims[cluster, tier, team].append(claim)
+    found: dict[tuple[_Place, str], int] = defaultdict(int)
+    for place, of_place in claims.items():
+        for cell, units in together(of_place).items():
+            found[place, cell.cause] += units
+    return found
