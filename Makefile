@@ -97,6 +97,7 @@ truths: programs ## Hold whole traces against their published sums, some minutes
 	$(BIN)/python -m tests.lab.truths
 	$(POSTGRESQL) $(BIN)/python -m tests.truths $(DAYS)
 	$(POSTGRESQL) $(BIN)/python -m tests.openb_truths $(DAYS)
+	$(POSTGRESQL) $(BIN)/python -m tests.campus_truths $(DAYS)
 
 pictures: programs ## Make the pictures of the documentation again
 	GPUPORTAL_MAKE_PICTURES=1 $(SQLITE) $(BIN)/python -m pytest --require-servers tests/web/test_pictures.py

@@ -8,7 +8,7 @@ GPU-hours and quotas of every team. It ends with status 1 when a figure is off.
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 TOLERANCE = 0.0005
@@ -73,13 +73,21 @@ def differences(expected: Figures, found: Figures) -> Iterator[str]:
                 yield f"{measure} of {name}: {got:.6f}, the trace has {wanted:.6f}"
 
 
-def collect_days(url: str, catalog: str, end: datetime, days: int) -> Iterator[str]:
-    """Load the catalog and collect the days before `end`; yield a line for each."""
+def collect_days(
+    url: str,
+    catalog: str,
+    end: datetime,
+    days: int,
+    watch: Callable[[], None] | None = None,
+) -> Iterator[str]:
+    """Load the catalog, `watch` if told, and collect the days before `end`; yield a line each."""
     from apps.clusters.domain.window import Window
     from apps.operations.services import load_catalog
     from apps.usage.services import collect_window
 
     load_catalog(catalog, "catalog.yaml", now=end, dry_run=False)
+    if watch is not None:
+        watch()
     for back in range(days):
         day = Window(end - timedelta(days=back + 1), end - timedelta(days=back))
         outcomes = collect_window("lab", day, now=end)

@@ -38,6 +38,7 @@ SCOPES = {
         fairness=(30, 3, 10),
         quotas=60,
         exports=4_000,
+        campus_days=0,
         repetitions=1,
         timed=False,
     ),

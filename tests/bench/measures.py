@@ -13,7 +13,7 @@ from tests.bench.fairness_figures import shared_out
 from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
 from tests.bench.page_figures import paged
-from tests.bench.programs import BenchFailed, manage, prometheus, worker
+from tests.bench.programs import BenchFailed, manage, program, prometheus, worker
 from tests.bench.quotas_figures import limited
 from tests.bench.shared_fleet import SharedFleet
 from tests.bench.waiting_figures import waited
@@ -39,7 +39,8 @@ class Scope:
     `history` is how many days pages look back on, how many of them by the pod, of how many
     workloads. `waiting` is how many nodes a cluster has in which how many pods wait. `fairness` is
     how many teams are entitled to how many tiers on how many days, `quotas` how many namespaces
-    have one of five keys, `exports` how many rows a cost file has.
+    have one of five keys, `exports` how many rows a cost file has. `campus_days` are the days of
+    campus that recommendations are made from, 0 for none.
 
     The targets of times are for what is large: with `timed` false they are stated only.
     """
@@ -52,6 +53,7 @@ class Scope:
     fairness: tuple[int, int, int] = (1_000, 20, 90)
     quotas: int = 1_000
     exports: int = 400_000
+    campus_days: int = 30
     repetitions: int = 5
     timed: bool = True
 
@@ -101,8 +103,23 @@ def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
     yield from shared_out(*scope.fairness, folder)
     say("quotas of many namespaces")
     yield from limited(scope.quotas, folder)
+    if scope.campus_days:
+        say("recommendations on campus")
+        yield from covered(scope.campus_days, folder)
     say("cost files")
     yield from exports_figures.written(scope.exports, folder)
+
+
+# ---------------------------------------------------------------- recommendations
+
+
+def covered(days: int, folder: Path) -> Iterator[Figure]:
+    """Yield how much of the waste of campus recommendations cover, and by how many kinds."""
+    url = f"sqlite:///{folder / 'campus.db'}"
+    found = program("tests.campus_truths", days, DATABASE_URL=url)
+    name = f"campus, {days} days"
+    yield at_least(f"{name}: waste covered", found["waste_covered_ratio"] or 0.0, 0.5, "")
+    yield at_least(f"{name}: kinds of recommendations", len(found["kinds"]), 6, "")
 
 
 # ---------------------------------------------------------------- one hour collected

@@ -94,6 +94,26 @@ def worker(module: str, *arguments: object, **environment: str) -> dict[str, Any
     return found
 
 
+def program(module: str, *arguments: object, **environment: str) -> dict[str, Any]:
+    """Run a check that ends with 1 where something does not hold; return its last line, as JSON.
+
+    Raises BenchFailed.
+    """
+    done = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=ROOT,
+        env=_environment(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode not in (0, 1) or not lines:
+        raise BenchFailed(f"{module} {arguments}:\n{done.stdout}\n{done.stderr}"[-4000:])
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
 def manage(*arguments: str, **environment: str) -> None:
     """Run a management command. Raises BenchFailed."""
     done = subprocess.run(  # noqa: S603 - our own words

@@ -206,32 +206,39 @@ def test_quotas_of_many_namespaces_take_as_many_queries_as_one() -> None:
         rules = history.at(NOW.timestamp())
         book = offer_book(world.cluster, LAST, rules, PricesInForce(NOW))
         with CaptureQueriesContext(connection) as queries:
-            evidence = list(quota_evidence(span, book, history))
+            evidence = list(quota_evidence(span, book, history, {}))
         counts.append((len(evidence), len(queries)))
-    assert counts == [(1, 9), (6, 9)]
+    assert counts == [(1, 10), (6, 10)]
 
 
-def test_the_same_empty_cards_are_saved_once() -> None:
-    """Eleven claims on twelve empty cards: ten quotas, and the node that they stand on."""
+def test_quotas_save_no_cash_and_are_added_up_apart() -> None:
+    """Ten quotas share twelve empty GPUs: their worth is that of twelve, and none of it money."""
     world = make_world()
     for number in range(10):
         make_quota(world, name=f"gpus-{number}", hard=64.0)
     recommend(now=NOW)
     rows = Recommendation.objects.filter(state="open")
-    assert rows.count() == 11
-    assert not rows.filter(kind=Kind.UNUSED_QUOTA.value, alternative=True).exists()
-    assert rows.get(kind=Kind.EMPTY_NODES.value).alternative
-    (whole,) = recommendation_sums(filters=RecommendationFilters(), visibility=EVERYTHING)
-    saved = whole.saving_per_month
-    assert saved is not None
-    assert a_month(12) - Decimal("0.10") <= saved <= a_month(12)
+    assert rows.filter(kind=Kind.UNUSED_QUOTA.value, alternative=False).count() == 10
+    nodes = rows.get(kind=Kind.EMPTY_NODES.value)
+    assert not nodes.alternative
+    assert not any(row.covers for row in rows.filter(kind=Kind.UNUSED_QUOTA.value))
+    asked: dict[str, Any] = {"filters": RecommendationFilters(), "visibility": EVERYTHING}
+    (quota,) = recommendation_sums(**asked, of_quota=True)
+    worth = quota.saving_per_month
+    assert worth is not None
+    assert a_month(12) - Decimal("0.10") <= worth <= a_month(12)
+    (cash,) = recommendation_sums(**asked)
+    assert cash.count == 1
 
 
-def test_once_the_nodes_are_accepted_the_quotas_are_their_alternatives() -> None:
+def test_a_decision_on_nodes_leaves_quotas_as_they_are() -> None:
     world = make_world()
     make_quota(world, hard=64.0)
     recommend(now=NOW)
     nodes = Recommendation.objects.get(kind=Kind.EMPTY_NODES.value)
     accept(make_user("ada", Role.ADMIN), nodes.pk, now=NOW)
-    marked = dict(Recommendation.objects.values_list("kind", "alternative"))
-    assert marked == {Kind.EMPTY_NODES.value: False, Kind.UNUSED_QUOTA.value: True}
+    assert (
+        not Recommendation.objects.filter(alternative=True)
+        .exclude(kind=Kind.EMPTY_HOURS.value)
+        .exists()
+    )
