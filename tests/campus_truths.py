@@ -114,10 +114,10 @@ def _well_used(rows: list[dict[str, Any]], now: datetime, days: int) -> Iterator
     ):
         key = (row.groups["namespace"], row.groups["workload"], row.groups["tier"])
         used[key] = row.amounts.utilization_ratio
-    for row in rows:
-        key = (row["namespace"] or "", row["workload"] or "", row["tier"] or "")
+    for one in rows:
+        key = (one["namespace"] or "", one["workload"] or "", one["tier"] or "")
         if (used.get(key) or 0.0) >= WELL_USED:
-            yield f"{row['kind']} for {key}, which is {used[key]:.0%} busy"
+            yield f"{one['kind']} for {key}, which is {used[key]:.0%} busy"
 
 
 def _too_much() -> Iterator[str]:
