@@ -37,12 +37,22 @@ def test_what_was_not_measured_is_not_quiet() -> None:
     assert quiet(hour(1, 0), hour(2, 0, unmeasured=1), hour(3, 0)).stopped == 0
 
 
-def test_a_stop_frees_what_follows_a_whole_idle_hour() -> None:
+def test_a_stop_frees_what_follows_sixty_idle_minutes() -> None:
     found = quiet(hour(3, 0), hour(4, 10), hour(5, 0), hour(6, 500), hour(7, 0))
     assert found.after[3:8] == [0, 990, 1000, 0, 0]
     assert found.stopped == 1
 
 
-def test_a_gap_and_a_pod_that_does_not_run_end_an_idle_span() -> None:
-    assert quiet(hour(1, 0), hour(3, 0)).stopped == 0
-    assert quiet(hour(1, 0, not_running=500), hour(2, 0)).stopped == 0
+def test_minutes_of_a_first_hour_count() -> None:
+    first = PodHourAmounts(1, 50, 0, 250, 0, 0)
+    found = quiet(first, hour(2, 0), hour(3, 0))
+    assert found.after[1:4] == [0, 250, 1000]
+
+
+def test_a_gap_a_pod_that_does_not_run_and_a_short_life_stop_nothing() -> None:
+    assert quiet(hour(1, 0), hour(3, 0), hour(5, 0)).stopped == 0
+    waits = PodHourAmounts(2, GPU_HOUR, 0, 0, 0, 0)
+    assert quiet(hour(1, 0), waits, hour(3, 0)).stopped == 0
+    assert (
+        quiet(PodHourAmounts(1, 0, 0, 100, 0, 0), PodHourAmounts(2, 0, 0, 100, 0, 0)).stopped == 0
+    )

@@ -6,11 +6,12 @@ alone. What reaches over midnight is told too low, never too high.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 QUIET_BELOW = 0.1
 """An hour is quiet when its mean activity is below this fraction."""
+GRACE_HOURS = 1.0
+"""How long something is idle before it is stopped."""
 HOURS_OF_DAY = 25
 """A local day has this many hours at most: the one on which clocks are set back."""
 
@@ -26,13 +27,22 @@ class PodHourAmounts(NamedTuple):
     busy: int
 
     @property
+    def ran(self) -> int:
+        """What was measured; of a quiet hour all but what did not run."""
+        return self.idle + self.underused + self.busy
+
+    @property
+    def held(self) -> int:
+        return self.not_running + self.unmeasured + self.ran
+
+    @property
     def waste(self) -> int:
         return self.not_running + self.idle + self.underused
 
     @property
     def is_active(self) -> bool:
         """Whether it is known to have worked."""
-        return self.busy > QUIET_BELOW * (self.idle + self.underused + self.busy)
+        return self.busy > QUIET_BELOW * self.ran
 
     @property
     def is_quiet(self) -> bool:
@@ -45,7 +55,7 @@ class QuietTime:
     """Waste of quiet hours in nano-GPU-hours.
 
     `head` lies before a pod's first active hour, `tail` after its last one. `after` has by hour
-    of the day what a stop after one whole quiet hour would have freed, `stopped` how many pods it
+    of the day what a stop after GRACE_HOURS would have freed, `stopped` how many pods it
     would have stopped.
     """
 
@@ -61,15 +71,30 @@ class QuietTime:
             self.head += sum(hour.waste for hour in hours[: active[0]] if hour.is_quiet)
         if active and ends:
             self.tail += sum(hour.waste for hour in hours[active[-1] + 1 :] if hour.is_quiet)
-        freed = [
-            hour
-            for before, hour in pairwise(hours)
-            if hour.place == before.place + 1 and _is_idle(before) and _is_idle(hour)
-        ]
-        for hour in freed:
-            self.after[min(hour.place, HOURS_OF_DAY - 1)] += hour.idle + hour.underused
-        self.stopped += bool(freed)
+        self.stopped += self._stop(hours)
 
+    def _stop(self, hours: Sequence[PodHourAmounts]) -> bool:
+        """Add what a stop after an idle hour would have freed; say whether it would have come.
 
-def _is_idle(hour: PodHourAmounts) -> bool:
-    return hour.is_quiet and not hour.not_running
+        How long a pod was held in an hour is told by its fullest one, which is a whole hour where
+        it was there before and after it. Without such an hour nothing is said.
+        """
+        places = {hour.place for hour in hours}
+        if not any({place - 1, place + 1} <= places for place in places):
+            return False
+        whole = max(hour.held for hour in hours)
+        idle, last, stops = 0.0, -1, False
+        for hour in hours:
+            if not hour.is_quiet or not hour.ran:
+                idle = 0.0
+                continue
+            if hour.place != last + 1:
+                idle = 0.0
+            last = hour.place
+            lasted = hour.ran / whole
+            after = min(1.0, max(0.0, (idle + lasted - GRACE_HOURS) / lasted))
+            idle += lasted
+            freed = int((hour.idle + hour.underused) * after)
+            self.after[min(hour.place, HOURS_OF_DAY - 1)] += freed
+            stops = stops or freed > 0
+        return stops

@@ -20,8 +20,8 @@ from apps.costs.domain.recommendations.recommendation import (
     saving,
 )
 
-USUAL = 0.1
-"""What is empty in nine of ten alike hours is usual: the tenth lowest counts."""
+USUAL = 0.2
+"""What is empty in four of five alike hours is usual."""
 LEAST_ALIKE = 4
 """An hour of the day is told from this many days, weekdays and weekends apart."""
 _HOURS = 24
@@ -83,11 +83,11 @@ def _confidence(one: HoursEvidence) -> tuple[Confidence, str]:
     found = by_evidence(days=one.days, coverage=one.coverage)
     if one.owned:
         return at_most(Confidence.LOW, "owned GPUs save money only when lent or sold", found)
-    return at_most(Confidence.MEDIUM, "in one of ten such hours more is needed", found)
+    return at_most(Confidence.MEDIUM, "in one of five such hours more is needed", found)
 
 
 def _usual(amounts: Sequence[float]) -> int:
-    """Return how many whole GPUs are empty in nine of ten alike hours."""
+    """Return how many whole GPUs are empty in four of five alike hours."""
     ordered = sorted(amounts)
     return floor(ordered[int(len(ordered) * USUAL)] + _HAIR)
 

@@ -53,7 +53,7 @@ RISKS: Mapping[Kind, str] = {
     Kind.IDLE_END: "Results not yet written are lost if pods end too early.",
     Kind.IDLE_TIMEOUT: "Work that waits for a person or for data is stopped.",
     Kind.SCALE_TO_DEMAND: "A peak inside an hour meets too few replicas.",
-    Kind.EMPTY_HOURS: "In one of ten such hours work waits for a node.",
+    Kind.EMPTY_HOURS: "In one of five such hours work waits for a node.",
     Kind.LEND_QUOTA: "The owner waits until borrowed GPUs are given back.",
 }
 """What may go wrong with a change of each kind."""
