@@ -63,7 +63,7 @@ def make_world(**job: Any) -> World:
     make_price(A100, "on-demand", str(PRICE))
     window = Window(day_start(FIRST, zone), day_start(LAST + timedelta(days=1), zone))
     hours = hours_of(window)
-    fact = PodFact(pod, cards[0], team, held(4.0, busy=3.6, **job))
+    fact = PodFact(pod, cards[0], team, held(4.0, busy=3.0, **job))
     collect(hours, cards, lambda _: [fact], zone=zone)
     return World(cluster, cards, hours)
 

@@ -90,7 +90,7 @@ def test_empty_nodes_of_two_capacity_types_are_two_pools() -> None:
         for values in row.values()
     )
     found(Kind.EMPTY_NODES)
-    rows = Recommendation.objects.filter(kind=Kind.EMPTY_NODES.value, alternative=False)
+    rows = Recommendation.objects.filter(kind=Kind.EMPTY_NODES.value)
     assert {one.workload: one.saving_per_month for one in rows} == {
         f"Pool/on-demand/{A100}": a_month(8),
         f"Pool/spot/{A100}": a_month(8, Decimal(1)),
