@@ -7,8 +7,10 @@ import pytest
 from django.utils import timezone
 
 from apps.accounts.models import Team, User
+from apps.clusters.models import Tier
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import State
+from apps.costs.models import WasteSum
 from apps.notices.models import IdleAnswer
 from tests.api.conftest import client_of
 from tests.costs.recommendation_rows import make
@@ -18,7 +20,7 @@ FIELDS = {
     *("id", "kind", "cluster", "namespace", "workload", "node", "tier", "team", "change", "patch"),
     *("saving_per_month", "currency", "alternative", "confidence", "reason", "evidence", "state"),
     *("first_seen", "last_seen", "dismiss_reason", "verdict", "saved_per_month"),
-    *("kept_until", "kept_reason"),
+    *("kept_until", "kept_reason", "risk", "cash"),
 }
 
 
@@ -37,6 +39,38 @@ def test_a_row_has_the_fields_of_the_contract(portal: Portal) -> None:
     assert row["evidence"]["p95_activity"] == 0.05
     assert row["node"] is None
     assert row["verdict"] is None
+
+
+def test_the_summary_counts_each_gpu_hour_once_and_for_who_may_see_it(portal: Portal) -> None:
+    """Two recommendations of one cell, a third that was dismissed, and waste of the platform."""
+    gold, usd = Tier.objects.get(name="gold"), 10**8
+    west = portal.clusters[0]
+    cell = ["vision|Job/a|A100|on-demand", "idle"]
+    make(0, covers=[[*cell, 30 * usd]])
+    make(1, covers=[[*cell, 50 * usd]])
+    make(2, state="dismissed", dismiss_reason="no", covers=[[*cell, 70 * usd]])
+    for team, cause, reason, cost in (
+        (portal.vision, "idle", WasteSum.COVERED, 70),
+        (portal.vision, "underused", "well-used", 30),
+        (None, "unallocated", "needed", 100),
+    ):
+        WasteSum.objects.create(
+            cluster=west,
+            tier=gold,
+            team=team,
+            cause=cause,
+            reason=reason,
+            currency="USD",
+            cost=cost * usd,
+        )
+    whole = get(portal.cleo)["summary"]
+    assert (whole["waste_cost"], whole["covered_cost"]) == (200.0, 50.0)
+    assert (whole["waste_covered_ratio"], whole["currency"]) == (0.25, "USD")
+    assert whole["not_covered"] == {"needed": 100.0, "well-used": 30.0, "decided": 20.0}
+    own = get(portal.ada)["summary"]
+    assert (own["waste_cost"], own["waste_covered_ratio"]) == (100.0, 0.5)
+    others = get(portal.dan)["summary"]
+    assert (others["waste_cost"], others["waste_covered_ratio"]) == (0.0, None)
 
 
 def test_an_unpriced_saving_is_null(portal: Portal) -> None:
