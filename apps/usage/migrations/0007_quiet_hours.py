@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("usage", "0004_activity_and_unknown_halves"),
+        ("usage", "0006_contradictions_and_later_looks"),
     ]
 
     operations = [
