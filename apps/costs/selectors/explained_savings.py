@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from apps.accounts.permissions import Visibility
+from apps.costs.domain.recommendations.recommendation import OF_QUOTA
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
     kept_of,
@@ -20,7 +21,8 @@ def explain_saving(
 ) -> Explained:
     """Explain the saving of all open recommendations that the reader sees, in one currency.
 
-    Of alternatives the best alone is in it, and nothing that somebody keeps. Five queries.
+    Of alternatives the best alone is in it, nothing of quota (that saves no cash), and nothing that
+    somebody keeps. Five queries.
     """
     sums = recommendation_sums(filters=filters, visibility=visibility, now=now)
     value = next((one.saving_per_month for one in sums if one.currency == currency), None)
@@ -37,7 +39,10 @@ def explain_saving(
             "saving": row.saving_per_month,
         }
         for row in page.rows
-        if row.currency == currency and not row.alternative and row.pk not in kept
+        if row.currency == currency
+        and row.kind not in OF_QUOTA
+        and not row.alternative
+        and row.pk not in kept
     ]
     texts = ("kind", "cluster", "namespace", "workload", "confidence", "reason")
     return Explained(
