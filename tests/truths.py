@@ -2,7 +2,8 @@
 
 `python -m tests.truths [DAYS]` serves `helios`, loads its catalog, collects its days over HTTP
 into the database of DATABASE_URL (which it migrates first), and compares allocated and pending
-GPU-hours and quotas of every team. It ends with status 1 when a figure is off.
+GPU-hours and quotas of every team, and what the API says of fairness. Nobody watches the cluster:
+demand is what the series show. It ends with status 1 when a figure is off.
 """
 
 import os
@@ -13,6 +14,17 @@ from datetime import UTC, datetime, timedelta
 
 TOLERANCE = 0.0005
 """0.05 %, as promised for every figure."""
+
+FAIRNESS_TOLERANCE = 0.002
+"""0.2 %: half hours average what the trace has by the minute."""
+
+PUBLISHED_FAIRNESS = {
+    "jain_index": 0.995274,
+    "jain_allocation_ratio": 0.793167,
+    "denied_gpu_hours": 32_096.067,
+    "borrowable_gpu_hours": 32_034.450,
+}
+"""Of all 24 days; see docs/definitions.md#fairness."""
 
 Figures = Mapping[str, Mapping[str, float]]
 """Measure → team, in lower case as its namespace is → amount."""
@@ -60,6 +72,71 @@ def portal_figures(start: datetime, end: datetime) -> Figures:
         "pending GPU-hours": pending,
         "quota GPUs": {team: sum(values) / len(values) for team, values in quota.items()},
     }
+
+
+def trace_fairness(first_minute: int, minutes: int) -> dict[str, float]:
+    """Return the fairness of a part of the trace, minute by minute."""
+    from dataclasses import replace
+
+    from apps.fairness.domain.integrate import integrate, measure
+    from tests.fairness.tiers import helios
+
+    _, slots, _ = helios()
+    part = slice(first_minute, first_minute + minutes)
+    names = ("hours", "capacity", "entitlement", "weight", "held", "pending")
+    sums = integrate(measure(replace(slots, **{n: getattr(slots, n)[part] for n in names})))
+    return {
+        "jain_index": sums.jain_index or 0.0,
+        "jain_allocation_ratio": sums.jain_allocation_ratio or 0.0,
+        "denied_gpu_hours": float(sums.denied.sum()),
+        "borrowable_gpu_hours": sums.borrowable,
+    }
+
+
+def derive(now: datetime) -> None:
+    """Derive what follows from collected hours, as the tasks do: pending history, fairness."""
+    from apps.clusters.models import Cluster
+    from apps.fairness import services as fairness
+    from apps.pending import services as pending
+    from apps.pending.domain.look import look
+    from apps.pending.selectors.known import pods_without_history
+
+    cluster = Cluster.objects.get()
+    while True:
+        pending.refresh(cluster.pk, now=now, look=look)
+        if not pods_without_history():
+            break
+    fairness.compute_hours(now=now, at_most=24 * 31)
+    fairness.roll_days(now=now)
+
+
+def portal_fairness(start: datetime, end: datetime) -> dict[str, float]:
+    """Return what the API says of the fairness of a window, and how many hours it is of."""
+    from django.contrib.auth import get_user_model
+    from django.test import Client
+
+    client = Client(SERVER_NAME="localhost")
+    client.force_login(get_user_model().objects.get_or_create(username="truths")[0])
+    window = {"start": start.isoformat(), "end": end.isoformat()}
+    tiers = client.get("/api/v1/fairness", window).json()["results"]
+    (tier,) = (tier for tier in tiers if tier["capacity_gpu_hours"])
+    names = ("jain_index", "jain_allocation_ratio", "borrowable_gpu_hours", "hours_known")
+    return {
+        **{name: tier[name] for name in (*names, "hours_estimated", "hours_unknown")},
+        "denied_gpu_hours": sum(team["denied_gpu_hours"] for team in tier["teams"]),
+    }
+
+
+def fairness_differences(
+    expected: Mapping[str, float], found: Mapping[str, float], *, hours: int
+) -> Iterator[str]:
+    """Yield a line for every figure of fairness that is off; all hours are to be estimated."""
+    for name, wanted in expected.items():
+        if abs(found[name] - wanted) > FAIRNESS_TOLERANCE * wanted:
+            yield f"{name}: {found[name]:.6f}, the trace has {wanted:.6f}"
+    told = [found[f"hours_{name}"] for name in ("known", "estimated", "unknown")]
+    if told != [0, hours, 0]:
+        yield f"hours known, estimated and unknown: {told}, all {hours} are to be estimated"
 
 
 def differences(expected: Figures, found: Figures) -> Iterator[str]:
@@ -116,10 +193,19 @@ def main(days: int) -> int:
     with served_lab(scenario, lab_truths.NOW) as url:
         for line in collect_days(url, catalog_yaml(scenario, url=url), end, days):
             _say(line)
-        found = portal_figures(end - timedelta(days=days), end)
+        start = end - timedelta(days=days)
+        found = portal_figures(start, end)
+        derive(end + timedelta(hours=1))
+        fairness = portal_fairness(start, end)
     for measure, teams in found.items():
         _say(f"{measure}: {sum(teams.values()):,.3f} over {len(teams)} teams")
+    for name, value in fairness.items():
+        _say(f"{name}: {value:,.6f}")
+    truth = PUBLISHED_FAIRNESS
+    if minutes != lab_truths.MINUTES:
+        truth = trace_fairness(lab_truths.MINUTES - minutes, minutes)
     off = list(differences(expected, found))
+    off += fairness_differences(truth, fairness, hours=days * 24)
     for line in off:
         _say(line)
     _say("every figure is as in the trace" if not off else f"{len(off)} figures are off")

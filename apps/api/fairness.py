@@ -56,9 +56,7 @@ class TeamFairnessSerializer(serializers.Serializer[Any]):
     allocated_gpu_hours = _sum("As in the ledger.")
     borrowed_gpu_hours = _sum("Held above the entitlement.")
     lent_gpu_hours = _sum("Of the entitlement, held by others.")
-    denied_gpu_hours = _hours(
-        "min(pending, fair share − held). Null where nobody watched what waited.", null=True
-    )
+    denied_gpu_hours = _sum("min(pending, fair share − held).")
     wait_p50_seconds = serializers.FloatField(
         allow_null=True,
         help_text="Of pods that started, and of work let in that had waited before it had pods.",
@@ -80,10 +78,7 @@ class FairnessSerializer(serializers.Serializer[Any]):
 
     tier = serializers.CharField()
     capacity_gpu_hours = _sum("")
-    borrowable_gpu_hours = _hours(
-        "Waited for while other teams' entitlements lay free. Null where nobody watched.",
-        null=True,
-    )
+    borrowable_gpu_hours = _sum("Pending while other teams' entitlements lay free.")
     from_pool_gpu_hours = _sum("Borrowed from capacity that nobody is entitled to.")
     overdrawn_gpu_hours = _sum("Borrowed although its owners asked for it.")
     jain_index = serializers.FloatField(allow_null=True, help_text="Of allocated ÷ fair share.")
@@ -92,7 +87,14 @@ class FairnessSerializer(serializers.Serializer[Any]):
     )
     known_hours = serializers.IntegerField(help_text="Hours that the sums are of.")
     missing_hours = serializers.IntegerField(help_text="Hours that are in no sum.")
-    watched_hours = serializers.IntegerField(help_text="Hours of which what waited is known.")
+    watched_hours = serializers.IntegerField(help_text="The same as hours_known.")
+    hours_known = serializers.IntegerField(help_text="Hours whose demand the watch recorded.")
+    hours_estimated = serializers.IntegerField(
+        help_text="Hours whose demand is estimated from series, without causes."
+    )
+    hours_unknown = serializers.IntegerField(
+        help_text="Hours without facts or demand: they are in no sum and no index."
+    )
     usage_known = serializers.FloatField(
         allow_null=True,
         help_text="Share, 0 to 1, of the ten weeks of hours behind usage factors that is known.",
@@ -102,7 +104,6 @@ class FairnessSerializer(serializers.Serializer[Any]):
 
 TEAM_COLUMNS = [str(name) for name in TeamFairnessSerializer().get_fields()]
 TIER_COLUMNS = [str(name) for name in FairnessSerializer().get_fields() if str(name) != "teams"]
-_WATCHED = frozenset({"borrowable_gpu_hours", "denied_gpu_hours"})
 _SUMS = frozenset(
     name
     for name in (*TIER_COLUMNS, *TEAM_COLUMNS)
@@ -148,25 +149,18 @@ def tier_record(row: TierFairness) -> dict[str, Any]:
         "known_hours": row.hours.known,
         "missing_hours": row.hours.missing,
         "watched_hours": row.hours.watched,
+        "hours_known": row.hours.watched,
+        "hours_estimated": row.hours.estimated,
+        "hours_unknown": row.hours.missing,
     }
     own = {name: getattr(row, name) for name in TIER_COLUMNS if name not in hours}
-    lost = _not_known(row)
+    # Without a known hour they would be sums over nothing.
+    lost = frozenset() if row.hours.known else _SUMS
     return {
         **{name: None if name in lost else value for name, value in own.items()},
         **hours,
         "teams": [_team(team, lost) for team in row.teams],
     }
-
-
-def _not_known(row: TierFairness) -> frozenset[str]:
-    """Return the columns that would be sums over nothing.
-
-    What was denied or could have been lent is of the hours in which somebody watched what waited;
-    all other sums are of the known hours.
-    """
-    if not row.hours.known:
-        return _SUMS
-    return frozenset() if row.hours.watched else _WATCHED
 
 
 def _team(row: TeamFairness, lost: frozenset[str]) -> dict[str, Any]:

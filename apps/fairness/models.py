@@ -84,10 +84,10 @@ class FairHour(OfTeam):
 
 
 class FairTierHour(OfTier):
-    """A tier in an hour; where facts are `missing` all else is 0, and no team has a row.
+    """A tier in an hour; where its state is `missing` all else is 0, and no team has a row.
 
-    `watched`: who waited was watched all the hour in all clusters of the tier; else what was
-    denied is not known, or only a part of it. Kept for the hourly retention.
+    `watched`: all clusters of the tier were watched all the hour; else demand is estimated from
+    series. Kept for the hourly retention.
     """
 
     hour = models.DateTimeField()
@@ -175,7 +175,7 @@ class FairWindow(models.Model):
     """An hour that was computed, and from what: it is computed again where that has changed.
 
     `facts` tells the state of the collections that were used, `waits` what had waited, `promises`
-    what teams were entitled to, `watch` which clusters were watched (digests; the last two are
+    what teams were entitled to, `watch` who told the demand of clusters (digests; the last two are
     empty where that was not noted).
     """
 

@@ -39,7 +39,7 @@ class Episode(models.Model):
         max_length=10, choices=[(o.value, o.value) for o in Outcome], blank=True
     )
     again = models.BooleanField(default=False)
-    cause = models.CharField(max_length=12, choices=CAUSES)
+    cause = models.CharField(max_length=16, choices=CAUSES)
     detail = models.CharField(max_length=120, blank=True)
     explanation = models.TextField(blank=True)
     message = models.TextField(blank=True)
@@ -74,7 +74,7 @@ class CauseSpell(models.Model):
     episode = models.ForeignKey(Episode, on_delete=models.CASCADE, related_name="spells")
     start = models.DateTimeField()
     end = models.DateTimeField(null=True, blank=True)
-    cause = models.CharField(max_length=12, choices=CAUSES)
+    cause = models.CharField(max_length=16, choices=CAUSES)
     detail = models.CharField(max_length=120, blank=True)
     message = models.TextField(blank=True)
     counts = models.CharField(max_length=10, choices=[(c.value, c.value) for c in Counts])
@@ -106,7 +106,7 @@ class WaitDay(models.Model):
     namespace = models.ForeignKey("clusters.Namespace", on_delete=models.CASCADE)
     team = models.ForeignKey("accounts.Team", null=True, on_delete=models.SET_NULL)
     tier = models.ForeignKey("clusters.Tier", null=True, on_delete=models.SET_NULL)
-    cause = models.CharField(max_length=12, choices=CAUSES)
+    cause = models.CharField(max_length=16, choices=CAUSES)
     waited = models.BigIntegerField(default=0)
     suppressed = models.BigIntegerField(default=0)
     starting = models.BigIntegerField(default=0)
@@ -152,7 +152,8 @@ class Refreshed(models.Model):
 
     `at` is the last refresh that worked and saw (it stays while nobody watches), `error` what the
     one after it failed with.
-    `pods_to`: rows of the ledger up to this id have their episodes. `rolled_to`: the sums of
+    `pods_to`: rows of the ledger up to this id have their episodes; `revised_to`: rows that series
+    changed until then have been looked at again. `rolled_to`: the sums of
     days are up to date until then; an older episode that is written moves it back. Who refreshes
     holds `lease_until`.
     """
@@ -163,6 +164,7 @@ class Refreshed(models.Model):
     error = models.TextField(blank=True)
     rolled_to = models.DateTimeField(null=True, blank=True)
     pods_to = models.BigIntegerField(default=0)
+    revised_to = models.DateTimeField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:

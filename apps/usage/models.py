@@ -286,6 +286,7 @@ class CollectionWindow(models.Model):
     `lease_until` is set while somebody works on it; beat enqueues again what expired. `partials`
     counts partial outcomes in a row.
     `findings` counts what was noticed (finding → times), `error` is for a person to act on.
+    `slots_without_pods` counts the half hours of which neither the watch nor series tell the pods.
 
     `withheld`: its sources contradict each other, so that it is partial and has no facts.
     `evidence` is what other hours are held against (`usage.domain.evidence.Reference`). At
@@ -303,6 +304,7 @@ class CollectionWindow(models.Model):
     findings = models.JSONField(default=dict)
     warnings = models.JSONField(default=list)
     ledger_source = models.CharField(max_length=8, blank=True)
+    slots_without_pods = models.PositiveSmallIntegerField(default=0, db_default=0)
     scrape_interval_seconds = models.FloatField(null=True, blank=True)
     activity_metric = models.CharField(max_length=80, blank=True)
     exporters = models.ForeignKey(

@@ -9,6 +9,7 @@ import pytest
 from apps.accounts.models import User
 from apps.clusters.models import WatchSpan
 from apps.fairness.services import compute_hour
+from apps.usage.models import CollectionWindow
 from tests.api.conftest import client_of
 from tests.factories import make_user
 from tests.fairness.ledger import HOUR, START, World, make_world
@@ -76,14 +77,28 @@ def test_an_unknown_tier_is_named(reader: User) -> None:
     assert "tier" in response.json()["errors"]
 
 
-def test_what_was_denied_is_null_where_nobody_watched(db: None) -> None:
+def test_hours_before_the_watch_are_estimated_and_judged(db: None) -> None:
     world = make_world()
     WatchSpan.objects.all().delete()
     world.hour(START, {"vision": 6.0})
+    world.waits("speech", 2.0, START, START + HOUR, cause="unschedulable")
     compute_hour(START, now=START + 4 * HOUR)
     (tier,) = get(make_user("eve")).json()["results"]
-    assert (tier["watched_hours"], tier["borrowable_gpu_hours"]) == (0, None)
-    assert {team["denied_gpu_hours"] for team in tier["teams"]} == {None}
+    names = ("hours_known", "hours_estimated", "hours_unknown", "known_hours", "watched_hours")
+    assert [tier[name] for name in names] == [0, 1, 0, 1, 0]
+    assert {t["team"]: t["denied_gpu_hours"] for t in tier["teams"]} == {"speech": 2, "vision": 0}
+
+
+def test_hours_without_facts_or_demand_are_unknown(db: None) -> None:
+    world = make_world()
+    WatchSpan.objects.all().delete()
+    world.hour(START, {"vision": 6.0})
+    CollectionWindow.objects.update(slots_without_pods=1)
+    compute_hour(START, now=START + 4 * HOUR)
+    world.waits("vision", 2.0, START, START + HOUR, bound_at=START + HOUR, outcome="started")
+    (tier,) = get(make_user("eve")).json()["results"]
+    assert [tier[f"hours_{name}"] for name in ("known", "estimated", "unknown")] == [0, 0, 1]
+    assert (tier["jain_index"], tier["capacity_gpu_hours"]) == (None, None)
 
 
 def test_who_waits_is_null_where_a_cluster_is_not_watched_any_more(reader: User) -> None:

@@ -136,8 +136,8 @@ def test_a_waiting_pod_of_series_weighs_what_it_would_on_its_tiers_nodes(cluster
         node_selector={PRODUCT: "NVIDIA-L40S"},
         source=Source.METRICS,
     )
-    store_inferred_pods(cluster, [record], RULES, {"n1": WHOLE, "n2": L40S})
+    store_inferred_pods(cluster, [record], RULES, {"n1": WHOLE, "n2": L40S}, now=at(0))
     assert Pod.objects.get().gpu_equivalents == 2
     bound = replace(record, node="n2", bound=T0 + 9)
-    store_inferred_pods(cluster, [bound], RULES, {"n1": WHOLE, "n2": L40S})
+    store_inferred_pods(cluster, [bound], RULES, {"n1": WHOLE, "n2": L40S}, now=at(0))
     assert Pod.objects.get().gpu_equivalents == 2

@@ -83,7 +83,7 @@ def _rows() -> list[Any]:
 
 def test_pods_of_series_are_written_with_what_they_count_as(cluster: Cluster) -> None:
     ids = store_inferred_pods(
-        cluster, [_record(), _record("uid-2", node="", bound=None)], RULES, LABELS
+        cluster, [_record(), _record("uid-2", node="", bound=None)], RULES, LABELS, now=at(0)
     )
     first, second = Pod.objects.order_by("uid")
     assert ids == {"uid-1": first.pk, "uid-2": second.pk}
@@ -141,7 +141,7 @@ def test_hours_in_any_order_and_twice_give_the_same_rows(
         for repeated in (order, (*order, *order)):
             with transaction.atomic():
                 for record in repeated:
-                    store_inferred_pods(cluster, [record], RULES, LABELS)
+                    store_inferred_pods(cluster, [record], RULES, LABELS, now=at(0))
                 outcomes.append(_rows())
                 transaction.set_rollback(True)
     assert all(rows == outcomes[0] for rows in outcomes)
@@ -158,7 +158,7 @@ def test_a_guessed_end_gives_way_to_having_been_there_later(cluster: Cluster) ->
 
 def test_a_tier_known_in_any_hour_wins_over_one_not_known(cluster: Cluster) -> None:
     for labels in ({}, LABELS, {}):
-        store_inferred_pods(cluster, [_record()], RULES, labels)
+        store_inferred_pods(cluster, [_record()], RULES, labels, now=at(0))
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_model and row.gpu_model.name) == ("whole", A100)
     assert GpuModel.objects.count() == 1
@@ -167,9 +167,9 @@ def test_a_tier_known_in_any_hour_wins_over_one_not_known(cluster: Cluster) -> N
 def test_many_pods_cost_few_queries_and_none_is_written_twice(cluster: Cluster) -> None:
     records = [_record(f"uid-{n}") for n in range(1000)]
     with CaptureQueriesContext(connection) as first:
-        store_inferred_pods(cluster, records, RULES, LABELS)
+        store_inferred_pods(cluster, records, RULES, LABELS, now=at(0))
     with CaptureQueriesContext(connection) as second:
-        store_inferred_pods(cluster, records, RULES, LABELS)
+        store_inferred_pods(cluster, records, RULES, LABELS, now=at(0))
     assert len(first) < 80
     writes = [
         q["sql"] for q in second if q["sql"].startswith(('INSERT INTO "clusters_pod"', "UPDATE"))
@@ -191,7 +191,7 @@ def _watched(cluster: Cluster, item: dict[str, Any]) -> Recorder:
 def test_what_the_api_said_stays(cluster: Cluster) -> None:
     _watched(cluster, run_pod())
     before = _rows()
-    ids = store_inferred_pods(cluster, [_record(end=30, bound=T0 + 4)], RULES, LABELS)
+    ids = store_inferred_pods(cluster, [_record(end=30, bound=T0 + 4)], RULES, LABELS, now=at(0))
     assert _rows() == before
     assert ids == {"uid-1": Pod.objects.get().pk}
 
@@ -211,7 +211,7 @@ def test_a_lost_pod_takes_the_end_that_the_series_show(
     _lost(cluster)
     hours = [_record(), _record(end=400), _record(end=40)]
     for n in order:
-        store_inferred_pods(cluster, [hours[n]], RULES, LABELS)
+        store_inferred_pods(cluster, [hours[n]], RULES, LABELS, now=at(0))
     row = Pod.objects.get()
     assert (times(row), row.runs) == ([0, 5, 9, None, 400, 400], [[T0 + 9, T0 + 400]])
     assert (row.source, row.lost) == ("api", True)
@@ -223,7 +223,7 @@ def test_a_lost_pods_completion_is_its_end(cluster: Cluster, order: tuple[int, .
     done = _record(finished=T0 + 350, runs=((T0 + 9, T0 + 350),), end_reason="Completed")
     hours = [_record(end=400), done]
     for n in order:
-        store_inferred_pods(cluster, [hours[n]], RULES, LABELS)
+        store_inferred_pods(cluster, [hours[n]], RULES, LABELS, now=at(0))
     row = Pod.objects.get()
     assert (times(row)[-1], row.runs, row.end_reason) == (350, [[T0 + 9, T0 + 350]], "Completed")
 
@@ -262,7 +262,9 @@ def _there() -> list[Pod]:
 
 
 def test_a_pod_of_series_that_the_api_shows_becomes_the_apis(cluster: Cluster) -> None:
-    store_inferred_pods(cluster, [_record(started=T0 + 6, runs=((T0 + 6, None),))], RULES, LABELS)
+    store_inferred_pods(
+        cluster, [_record(started=T0 + 6, runs=((T0 + 6, None),))], RULES, LABELS, now=at(0)
+    )
     _watched(cluster, run_pod())
     row = Pod.objects.get()
     assert (row.source, times(row), row.runs) == (
@@ -286,7 +288,7 @@ def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
         ]
     )
     recorder.write()
-    store_inferred_pods(cluster, [_record("metrics-only", end=300)], RULES, LABELS)
+    store_inferred_pods(cluster, [_record("metrics-only", end=300)], RULES, LABELS, now=at(0))
     window = Window(at(0), at(1800))
     pods = recorded_pods(cluster, window)
     assert [(p.uid, p.ended) for p in pods] == [("next", None), ("uid-1", T0 + 1500)]

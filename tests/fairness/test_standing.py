@@ -10,7 +10,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import hour_floor
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ReportSettings
-from apps.fairness.models import FairDay, FairHour, FairTierHour
+from apps.fairness.models import FairDay, FairHour
 from apps.fairness.selectors import fairness_rows, statement, team_standing
 from apps.fairness.selectors.sums import parts_of, team_sums
 from apps.fairness.services import compute_hours, roll_days
@@ -59,13 +59,6 @@ def test_other_tiers_can_be_left_out(world: World) -> None:
         "gold": ["gold"],
         "silver": [],
     }
-
-
-def test_what_nobody_watched_is_not_known(world: World) -> None:
-    FairTierHour.objects.update(watched=False)
-    window = Window(START + 48 * HOUR, START + 52 * HOUR)
-    (tier,) = team_standing(window, "speech", now=NOW, visibility=OUTSIDER).tiers
-    assert tier.denied_gpu_hours is None
 
 
 def test_a_team_that_there_is_not_stands_nowhere(world: World) -> None:

@@ -10,9 +10,10 @@ from apps.clusters.models import Tier, TierRule, WatchSpan
 from apps.fairness.models import FairTierHour, FairWindow
 from apps.fairness.services import compute_hour, compute_hours, due_hours
 from apps.fairness.services.facts import read_hour
-from apps.usage.models import TierHour
-from tests.factories import BEGINNING, make_cluster
-from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world
+from apps.pending.services import refresh
+from apps.usage.models import CollectionWindow, TierHour
+from tests.factories import BEGINNING, make_cluster, make_pod, make_workload
+from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world, told
 
 NOW = START + 6 * HOUR
 
@@ -75,12 +76,12 @@ def test_it_stays_unknown_once_the_watch_has_seen_what_there_is(world: World) ->
     assert _told(tier, START + HOUR) == ("complete", True, 4.0)
 
 
-def test_the_hour_in_which_the_watch_began_tells_a_part(world: World) -> None:
+def test_the_hour_in_which_the_watch_began_tells_too_little_of_claims(world: World) -> None:
     tier = _claims(world)
     _watched_since(START + HALF)
     world.hour(held={"vision": 2.0}, capacity=(0.0, 4.0), tier=tier)
     compute_hour(START, now=NOW)
-    assert _told(tier)[0] == "partial"
+    assert _told(tier)[0] == "missing"
 
 
 def test_a_cluster_without_an_api_server_is_not_taken_to_have_what_another_has(
@@ -111,6 +112,43 @@ def test_where_it_was_watched_that_there_is_none_that_is_known(world: World) -> 
     world.hour(held={"vision": 3.0})
     compute_hour(START, now=NOW)
     assert _told(tier) == ("complete", True, 0.0)
+
+
+def _without_watch(world: World) -> None:
+    WatchSpan.objects.all().delete()
+    world.hour(held={"vision": 6.0})
+
+
+@pytest.mark.parametrize("cause", ["unschedulable", "unrecorded"])
+def test_demand_before_the_watch_is_what_series_show(world: World, cause: str) -> None:
+    _without_watch(world)
+    world.waits("speech", 2.0, START, START + HOUR, cause=cause)
+    compute_hour(START, now=NOW)
+    assert _told(world.gold) == ("complete", False, 8.0)
+    assert told(START, "demand", "denied")["speech"] == {"demand": 2.0, "denied": 2.0}
+
+
+def test_where_neither_watch_nor_series_tell_the_pods_nothing_is_judged(world: World) -> None:
+    _without_watch(world)
+    CollectionWindow.objects.update(slots_without_pods=1)
+    compute_hour(START, now=NOW)
+    assert _told(world.gold) == ("missing", False, 0.0)
+    assert told() == {}
+
+
+def test_demand_is_unknown_until_the_pods_of_series_are_in_the_pending_history(
+    world: World,
+) -> None:
+    _without_watch(world)
+    make_pod(make_workload(world.cluster, "vision", "train"), created_at=START, source="metrics")
+    assert compute_hours(now=NOW) == 1
+    assert _told(world.gold)[0] == "missing"
+    assert due_hours(now=NOW + 3 * DAY / 4) == []
+    refresh(world.cluster.pk, now=NOW, look=lambda _: ())
+    assert due_hours(now=NOW + 3 * DAY / 4) == [START]
+    assert compute_hours(now=NOW) == 1
+    assert _told(world.gold)[0] == "complete"
+    assert due_hours(now=NOW) == []
 
 
 def test_an_hour_is_due_again_when_its_watch_is_written_late(world: World) -> None:
@@ -147,5 +185,5 @@ def test_reading_an_hour_takes_as_many_queries_for_many_tiers_and_clusters(
     _claims(world)
     for number in range(5):
         world.hour(held={"vision": 1.0}, cluster=make_cluster(f"east-{number}"))
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(16):
         read_hour(Window.hour(START))

@@ -295,7 +295,8 @@ def test_what_has_no_pods_from_before_anybody_watched_says_so_too(world: World) 
         )
     )
     first, second = CauseSpell.objects.order_by("start")
-    assert (first.cause, first.detail, first.counts) == ("other", "before recording", "suppressed")
+    assert (first.cause, first.counts) == ("unrecorded", "suppressed")
+    assert first.detail == "before recording"
     assert (first.start, first.end, second.cause) == (early, WATCHED_FROM, "quota")
 
 
@@ -307,6 +308,31 @@ def test_pods_of_a_cluster_without_api_access_are_not_watched(db: None) -> None:
     world.look(watched=False)
     assert world.script.states == []
     assert [row.detail for row in CauseSpell.objects.all()] == ["not watched"]
+
+
+def test_a_pod_that_series_show_refused_was_unschedulable_before_the_watch(world: World) -> None:
+    early = WATCHED_FROM - timedelta(days=1)
+    bound = {"bound_at": early + seconds(60), "started_at": early + seconds(90)}
+    world.pod(created_at=early, unschedulable=True, source="metrics", **bound)
+    world.pod("uid-b", created_at=early, source="metrics", **bound)
+    world.look()
+    causes = CauseSpell.objects.filter(counts="pending").order_by("episode__uid")
+    assert list(causes.values_list("cause", flat=True)) == ["unschedulable", "unrecorded"]
+
+
+def test_what_series_tell_later_of_a_pod_is_taken_over_though_its_wait_is_long_over(
+    world: World,
+) -> None:
+    early = WATCHED_FROM - timedelta(days=9)
+    bound = {"bound_at": early + seconds(60), "started_at": early + seconds(90)}
+    pod = world.pod(created_at=early, source="metrics", **bound)
+    world.look()
+    revised = {"gpu_equivalents": 0.5, "unschedulable": True, "revised_at": world.now}
+    Pod.objects.filter(pk=pod.pk).update(**revised)
+    world.look()
+    spell = CauseSpell.objects.get(counts="pending")
+    assert (spell.cause, spell.counted) == ("unschedulable", 0.5)
+    assert Episode.objects.get().gpu_equivalents == 0.5
 
 
 def test_a_pod_that_seemed_to_be_over_goes_on_when_the_ledger_learns_better(world: World) -> None:

@@ -183,7 +183,7 @@ def test_when_its_cluster_comes_back_series_tell_the_end_of_a_pod(
     runs = ((START.timestamp(), at),)
     seen = LastSeen(at or (NOW + HOUR).timestamp(), gone=ended is not None)
     alive = replace(alive, deleted=at, finished=None, runs=runs, last_seen=seen)
-    store_inferred_pods(west, [alive], (), {alive.node: {}})
+    store_inferred_pods(west, [alive], (), {alive.node: {}}, now=NOW)
     pod.refresh_from_db()
     expected = None if ended is None else START + ended * HOUR
     assert (pod.ended_at, pod.lost, pod.end_reason) == (expected, False, "")

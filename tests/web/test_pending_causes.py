@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from apps.pending.domain.causes import OF_DEMAND, Cause
-from apps.web.waiting.causes import CLASSES, MEANINGS, MEND, OTHER, badge, class_of, of_asker
+from apps.pending.domain.causes import FROM_SERIES, OF_DEMAND, Cause
+from apps.web.waiting.causes import (
+    CLASSES,
+    MEANINGS,
+    MEND,
+    OTHER,
+    SERIES,
+    badge,
+    class_of,
+    of_asker,
+)
 from apps.web.waiting.history import ByClass
 from tests.web.test_palette import (
     THEMES,
@@ -43,7 +52,8 @@ def test_every_cause_has_words_and_a_class(cause: Cause) -> None:
 
 def test_causes_of_demand_have_a_class_each_and_the_others_are_to_mend() -> None:
     own = {class_of(cause) for cause in OF_DEMAND}
-    assert len(own) == len(OF_DEMAND)
+    assert {class_of(cause) for cause in FROM_SERIES} == {SERIES}
+    assert len(own) == len(OF_DEMAND - FROM_SERIES) + 1
     rest = {class_of(cause) for cause in Cause if cause not in OF_DEMAND}
     assert rest == {MEND, OTHER}
     assert not own & rest

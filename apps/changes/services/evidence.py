@@ -188,17 +188,14 @@ def _unit_hours(points: Sequence[QuotaPoint], name: str) -> float | None:
 
 def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
     own: list[TeamFairness] = []
-    watched: dict[str, int] = {}
     if request.tiers:
         filters = FairnessFilters(tier=tuple(request.tiers), team=(request.team.name,))
         tiers = fairness_rows(window, now=now, visibility=_EVERYTHING, filters=filters)
         own = [row for tier in tiers for row in tier.teams]
         known = {tier.tier: tier.hours.known for tier in tiers}
         found.fair_share_gpus = share_of(own, known, request.tiers)
-        watched = {tier.tier: tier.hours.watched for tier in tiers}
-        found.frozen["denied_whole"] = all(
-            not tier.hours.missing and tier.hours.watched >= tier.hours.known for tier in tiers
-        )
+        found.frozen["denied_whole"] = not any(tier.hours.missing for tier in tiers)
+        found.frozen["denied_estimated"] = any(tier.hours.estimated for tier in tiers)
         found.frozen["fair_share"] = {
             "gpus": figure(found.fair_share_gpus),
             "tiers": list(request.tiers),
@@ -216,8 +213,8 @@ def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: date
             "allocated_gpu_hours": figure(row.allocated_gpu_hours),
             "borrowed_gpu_hours": figure(row.borrowed_gpu_hours),
             "lent_gpu_hours": figure(row.lent_gpu_hours),
-            # What was asked for in hours that nobody watched is not known: no zero.
-            "denied_gpu_hours": figure(row.denied_gpu_hours) if watched[row.tier] else None,
+            # Without a known hour it is not known: no zero.
+            "denied_gpu_hours": figure(row.denied_gpu_hours) if known[row.tier] else None,
             "wait_p50_seconds": figure(row.wait_p50_seconds),
             "wait_p95_seconds": figure(row.wait_p95_seconds),
             "waiting_now": row.waiting_now,
@@ -248,10 +245,7 @@ def tell_hours(found: Evidence, hours: Mapping[str, Hours]) -> None:
     for tier, own in hours.items():
         if own.missing:
             every = own.known + own.missing
-            text = f"{own.missing} of {every} hours of {{}}, which were not collected"
-        elif own.watched < own.known:
-            dark = own.known - own.watched
-            text = f"all that was denied in {{}}, where {dark} hours were not watched"
+            text = f"{own.missing} of {every} hours of {{}}: without facts or demand"
         else:
             continue
         alike.setdefault(text, []).append(tier)

@@ -28,6 +28,7 @@ from apps.clusters.adapters.prometheus_kube_metrics import (
     SCHEDULED,
     STARTED,
     TOTAL,
+    UNSCHEDULABLE,
     Container,
     ContainerResource,
     Job,
@@ -109,6 +110,7 @@ class PodReader:
                 over_all(Pod, LARGEST, STARTED, chosen, length),
                 over_all(Pod, LARGEST, COMPLETED, chosen, length),
                 over_all(Phase, LARGEST, PHASE, (*chosen, _TERMINAL), length),
+                over_all(Pod, LARGEST, UNSCHEDULABLE, chosen, length),
                 over_all(PodOwner, LARGEST, OWNER, (*chosen, _CONTROLLER), length),
                 over_all(PodInfo, LARGEST, INFO, chosen, length),
                 over_all(ReplicaSet, LARGEST, REPLICASET_OWNER, chosen, length),
@@ -121,6 +123,7 @@ class PodReader:
         self._add_times(next(answers), STARTED, "started")
         self._add_times(next(answers), COMPLETED, "completed")
         self._add_phases(next(answers))
+        self._add_unschedulable(next(answers))
         self._add_owners(next(answers))
         self._add_infos(next(answers))
         self._add_controllers(next(answers), next(answers))
@@ -180,6 +183,12 @@ class PodReader:
             pod = self.pods.get(one.metric.uid)
             if pod is not None and self._plausible.fraction(PHASE, one.value[1]):
                 pod.terminal = max(pod.terminal, one.metric.phase)
+
+    def _add_unschedulable(self, series: list[Instant[Pod]]) -> None:
+        for one in series:
+            pod = self.pods.get(one.metric.uid)
+            if pod is not None and self._plausible.fraction(UNSCHEDULABLE, one.value[1]):
+                pod.unschedulable = True
 
     def _add_owners(self, series: list[Instant[PodOwner]]) -> None:
         for one in series:

@@ -146,7 +146,8 @@ class PodSeries:
     the window. `starts` is the earliest start of a GPU container that each slot shows (under
     the window's end: what was seen after it), `running` how many samples show one running.
     `terminal` is the phase Succeeded or Failed once it was reached, `terminal_samples` how many
-    samples of each slot show that.
+    samples of each slot show that. `unschedulable` says whether any sample shows that a scheduler
+    refused the pod, or that it was gated.
     """
 
     uid: str
@@ -168,6 +169,7 @@ class PodSeries:
     starts: dict[int, float] = field(default_factory=dict)
     running: dict[int, float] = field(default_factory=dict)
     terminal_samples: dict[int, float] = field(default_factory=dict)
+    unschedulable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ def pod_record(
         priority_class=pod.priority_class,
         source=Source.METRICS,
         last_seen=coverage.last_seen(pod.samples, pod.created, after=pod.after),
+        unschedulable=pod.unschedulable,
     )
 
 

@@ -94,6 +94,7 @@ class PodRecord:
     finish of a container; `deleted` when the object was seen to go. `runs` are the disjoint spans
     in which a container that requests GPU ran; the end of one that still runs is None.
     `last_seen` is set for pods known from series alone.
+    `unschedulable`: series showed that a scheduler refused it, or that it was gated.
     """
 
     uid: str
@@ -114,6 +115,7 @@ class PodRecord:
     source: Source = Source.API
     claims: tuple[str, ...] = ()
     last_seen: LastSeen | None = None
+    unschedulable: bool = False
 
     @property
     def ended(self) -> float | None:

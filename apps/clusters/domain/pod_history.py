@@ -36,6 +36,7 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
         node=seen.node or known.node,
         bound=seen.bound if known.bound is None else known.bound,
         started=min(starts) if starts else None,
+        unschedulable=known.unschedulable or seen.unschedulable,
         finished=finished,
         deleted=deleted,
         runs=closed_runs(runs, ended),
@@ -144,6 +145,7 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
         runs=runs,
         end_reason=max(one.end_reason, other.end_reason),
         priority_class=max(one.priority_class, other.priority_class),
+        unschedulable=one.unschedulable or other.unschedulable,
         node_selector=max(one.node_selector, other.node_selector, key=lambda s: sorted(s.items())),
         last_seen=seen,
     )

@@ -101,6 +101,8 @@ class Pod(models.Model):
     has a row of its own too, of the workload kind ResourceClaim, bound while it is allocated.
     `lost` marks a pod that went while nobody watched: its end is the last time it was seen.
     `observed_until` is until when series showed a pod that no watch saw; None for others.
+    `unschedulable` says that series showed a scheduler refusing it. `revised_at` is when series
+    last changed a row that was there already; null where they never did.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -125,6 +127,8 @@ class Pod(models.Model):
     end_reason = models.CharField(max_length=120, blank=True)
     source = models.CharField(max_length=8, choices=SOURCES)
     lost = models.BooleanField(default=False)
+    unschedulable = models.BooleanField(default=False, db_default=False)
+    revised_at = models.DateTimeField(null=True, blank=True)
     tier = models.ForeignKey("clusters.Tier", null=True, on_delete=models.SET_NULL)
     gpu_model = models.ForeignKey("clusters.GpuModel", null=True, on_delete=models.SET_NULL)
     gpu_equivalents = models.FloatField(default=0.0)
@@ -137,6 +141,11 @@ class Pod(models.Model):
             models.Index(fields=["workload", "-created_at"], name="pod_of_workload"),
             models.Index(fields=["bound_at"], name="pod_bound"),
             models.Index(fields=["ended_at"], name="pod_ended"),
+            models.Index(
+                fields=["cluster", "revised_at"],
+                name="pod_revised",
+                condition=Q(revised_at__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -28,6 +29,8 @@ def store_inferred_pods(
     records: Sequence[PodRecord],
     rules: Sequence[TierRule],
     node_labels: Mapping[str, Mapping[str, str]],
+    *,
+    now: datetime,
 ) -> dict[str, int]:
     """Insert or complete the rows of pods read from series; return uid → row id of all of them.
 
@@ -35,7 +38,8 @@ def store_inferred_pods(
     the end that the series show. Rows learnt from series are joined so that hours may be stored
     in any order, twice, and by several workers at once, and give the same rows
     (`merged_inferred`); the hour that saw a pod last tells its end. `rules` are those of the
-    hour, `node_labels` the labels by node.
+    hour, `node_labels` the labels by node. A row of which series tell something else is marked as
+    revised `now`, so that what was derived from it is derived again.
     """
     names = Names(cluster.pk)
     places = Places([Place(labels) for _, labels in sorted(node_labels.items())])
@@ -54,7 +58,7 @@ def store_inferred_pods(
             fresh = [part[uid] for uid in sorted(new)]
             Pod.objects.bulk_create(pod_rows(cluster.pk, fresh, names), ignore_conflicts=True)
             # Those inserted just now are joined too: another worker may have been first.
-            joined, changed = _join(cluster, part, names)
+            joined, changed = _join(cluster, part, names, now)
             made = hull(changed_span(None, pod.record) for pod in fresh)
             note_revision(cluster.pk, hull((made, changed)))
         ids.update(joined)
@@ -66,7 +70,7 @@ def _rows(cluster: Cluster, uids: Sequence[str]) -> QuerySet[Pod]:
 
 
 def _join(
-    cluster: Cluster, found: Mapping[str, TrackedPod], names: Names
+    cluster: Cluster, found: Mapping[str, TrackedPod], names: Names, now: datetime
 ) -> tuple[dict[str, int], Span | None]:
     """Join the rows there are with what was found, under lock, and write those that change.
 
@@ -77,7 +81,9 @@ def _join(
     watched = last_watched(cluster.pk)
     joined = {uid: _joined(pod, found[uid], watched) for uid, pod in known.items()}
     changed = {uid: pod for uid, pod in joined.items() if pod != known[uid]}
-    _write(cluster.pk, list(changed.values()), names)
+    revised = {uid for uid, pod in changed.items() if _told(pod) != _told(known[uid])}
+    _write(cluster.pk, [pod for uid, pod in changed.items() if uid not in revised], names)
+    _write(cluster.pk, [joined[uid] for uid in sorted(revised)], names, revised_at=now)
     spans = (changed_span(known[uid].record, pod.record) for uid, pod in changed.items())
     return {row.uid: row.pk for row in locked}, hull(spans)
 
@@ -108,14 +114,29 @@ def _locked(rows: QuerySet[Pod]) -> list[Pod]:
     return list(related.select_for_update(of=("self",)))
 
 
-def _write(cluster_id: int, pods: Sequence[TrackedPod], names: Names) -> None:
-    if pods:
-        Pod.objects.bulk_create(
-            pod_rows(cluster_id, pods, names),
-            update_conflicts=True,
-            unique_fields=["cluster", "uid"],
-            update_fields=POD_FIELDS,
-        )
+def _told(pod: TrackedPod) -> TrackedPod:
+    """Return what is told of a pod, whenever it was seen last."""
+    return replace(pod, record=replace(pod.record, last_seen=None))
+
+
+def _write(
+    cluster_id: int,
+    pods: Sequence[TrackedPod],
+    names: Names,
+    *,
+    revised_at: datetime | None = None,
+) -> None:
+    if not pods:
+        return
+    rows = pod_rows(cluster_id, pods, names)
+    for row in rows:
+        row.revised_at = revised_at
+    Pod.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["cluster", "uid"],
+        update_fields=POD_FIELDS if revised_at is None else [*POD_FIELDS, "revised_at"],
+    )
 
 
 def _joined(known: TrackedPod, found: TrackedPod, watched: float | None) -> TrackedPod:

@@ -39,6 +39,7 @@ POD_FIELDS = [
     "claims",
     "end_reason",
     "source",
+    "unschedulable",
     "lost",
     "tier",
     "gpu_model",
@@ -70,6 +71,7 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         # PostgreSQL takes no NUL in text, and a kubelet's word may be anything.
         "end_reason": record.end_reason.replace("\0", "")[:120],
         "source": record.source.value,
+        "unschedulable": record.unschedulable,
     }
 
 
@@ -95,6 +97,7 @@ def pod_record_of(row: Pod) -> PodRecord:
         source=Source(row.source),
         claims=tuple(row.claims),
         last_seen=_last_seen(row),
+        unschedulable=row.unschedulable,
     )
 
 

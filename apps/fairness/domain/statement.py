@@ -71,12 +71,11 @@ def team_figures(
     )
 
 
-def sentence(figures: TeamFigures, *, watched: bool = True) -> str:
+def sentence(figures: TeamFigures) -> str:
     """Return the week in one sentence, GPUs as means over the window.
 
     "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech; denied 40 GPU-hours
-    while robotics held 6 GPUs idle". What rounds to 0 is left out. Where nobody `watched` what
-    waited, what was denied is not known.
+    while robotics held 6 GPUs idle". What rounds to 0 is left out.
     """
     if not figures.hours:
         raise ValueError("a statement needs a window that is not empty")
@@ -86,8 +85,7 @@ def sentence(figures: TeamFigures, *, watched: bool = True) -> str:
         *_moved("borrowed", "from", figures.borrowed_gpu_hours, _sources(figures), figures),
         *_moved("lent", "to", figures.lent_gpu_hours, figures.lent_to, figures),
     ]
-    told = _denial(figures) if watched else "what was denied is not known"
-    return f"{', '.join(words)}; {told}"
+    return f"{', '.join(words)}; {_denial(figures)}"
 
 
 def _parts(teams: Sequence[str], amounts: Array) -> list[Part]:

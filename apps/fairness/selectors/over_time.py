@@ -61,7 +61,7 @@ def _row(day: date, own: _Day) -> TierDayIndex:
         allocated_gpu_hours=hours(own.allocated),
         denied_gpu_hours=hours(own.denied),
         borrowable_gpu_hours=hours(own.sums.borrowable),
-        jain_index=index if own.sums.watched else None,
+        jain_index=index,
         jain_allocation_ratio=ratio,
     )
 

@@ -82,7 +82,7 @@ def _glance(name: str, own: TierSums, table: TeamTable, shown: TeamTable) -> Tie
         borrowable_gpu_hours=hours(own.borrowable),
         borrowed_gpu_hours=hours(int(shown.column("borrowed").sum())),
         denied_gpu_hours=hours(int(denied.sum())),
-        jain_index=index if own.watched else None,
+        jain_index=index,
         jain_allocation_ratio=jain_allocation_ratio(allocated=allocated, entitlement=entitlement),
         teams=shown.teams.size,
         denied_teams=int((denied > 0).sum()),

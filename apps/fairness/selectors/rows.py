@@ -55,8 +55,8 @@ class TeamFairness:
 class Hours:
     """How many hours are in a sum, and how good they are.
 
-    `missing` ones are in no sum: facts of a cluster are not there. In hours that were not
-    `watched` what waited, and so what was denied, is not known, or only a part of it.
+    `missing` ones are in no sum: a cluster lacks facts, or its demand is not known. Of the `known`
+    hours those were `watched` all along, in the others demand is estimated from series.
     """
 
     known: int = 0
@@ -64,12 +64,15 @@ class Hours:
     partial: int = 0
     watched: int = 0
 
+    @property
+    def estimated(self) -> int:
+        return self.known - self.watched
+
 
 @dataclass(frozen=True, slots=True)
 class TierFairness:
     """One tier over a window, with its teams by name.
 
-    `jain_index` is None where no hour was watched: what was asked for is not known then.
     `usage_known` is the share, 0..1, of the hours behind the usage factors that are known: those
     of all clusters and ten weeks. None where none was to be collected. `dark`: of a cluster of it
     it is not known what waits at the window's end.

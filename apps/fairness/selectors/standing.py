@@ -16,10 +16,7 @@ from apps.usage.domain.amounts import hours
 
 @dataclass(frozen=True, slots=True)
 class TierStanding:
-    """One team on one tier over the known hours of a window.
-
-    `denied_gpu_hours` is None where nobody watched what waited in any of them.
-    """
+    """One team on one tier over the known hours of a window; None denied where there is none."""
 
     tier: str
     hours: Hours
@@ -81,5 +78,5 @@ def _standing(name: str, own: TierSums, sums: TeamSums) -> TierStanding:
         allocated_gpu_hours=hours(sums.allocated),
         borrowed_gpu_hours=hours(sums.borrowed),
         lent_gpu_hours=hours(sums.lent),
-        denied_gpu_hours=hours(sums.denied) if own.watched else None,
+        denied_gpu_hours=hours(sums.denied) if own.known else None,
     )

@@ -84,7 +84,7 @@ def _tiers(
                 _parts(team, loans[tier], names),
                 idle.get(tier, []),
             )
-        words = None if figures is None else sentence(figures, watched=own.watched > 0)
+        words = None if figures is None else sentence(figures)
         found.append(TierStatement(tiers[tier], own.hours(), figures, words))
     return found, _known(of_tiers, concerned)
 

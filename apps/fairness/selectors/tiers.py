@@ -142,9 +142,7 @@ def _tier_row(
         from_pool_gpu_hours=hours(own.from_pool),
         overdrawn_gpu_hours=hours(own.overdrawn),
         borrowable_gpu_hours=hours(own.borrowable),
-        # Unless somebody watched what waits, all that is known to be asked for is what was held,
-        # and that is always shared evenly.
-        jain_index=index if own.watched else None,
+        jain_index=index,
         jain_allocation_ratio=ratio,
         teams=teams,
         usage_known=usage_known,

@@ -15,7 +15,7 @@ from apps.fairness.models import FairDate, FairLook, FairWindow
 from apps.fairness.services.facts import collections_digests
 from apps.fairness.services.promises import mark_of_all, marks
 from apps.fairness.services.waiting import half_hours, read_waited, waits_digests
-from apps.fairness.services.watching import watch_marks
+from apps.fairness.services.watching import BEHIND, demand_sources
 from apps.pending.models import WaitDay
 from apps.usage.models import CollectionWindow
 
@@ -55,7 +55,7 @@ def changes(*, now: datetime) -> Changes:
     """Return what is to be computed. Hours that no cluster has facts of, nor failed, are not.
 
     Nor are those whose day's hours were deleted. Looks at all there is once a day, else at what
-    was written since the last look that was noted. At most some 19 queries, and six for each of
+    was written since the last look that was noted. At most some 21 queries, and six for each of
     ten older days in which the waits may have changed.
     """
     last = FairLook.objects.order_by("pk").first()
@@ -71,7 +71,7 @@ def changes(*, now: datetime) -> Changes:
         mark = mark_of_all(kept.start)
         if last is None or last.promises != mark:
             due |= _of_promises(kept.start)
-    due |= _of_watches(now - _RECENT if last is not None else first)
+    due |= _of_sources(now - _RECENT if last is not None else first)
     due |= _of_recent_waits(now)
     checked, more = _older_days(now, last)
     for day in checked:
@@ -114,15 +114,16 @@ def _of_promises(first: datetime) -> set[datetime]:
     return {hour for (hour, was), mark in zip(known, found, strict=True) if was != mark}
 
 
-def _of_watches(since: datetime) -> set[datetime]:
-    """Return the computed hours of which other clusters are known to have been watched by now.
+def _of_sources(since: datetime) -> set[datetime]:
+    """Return the computed hours of whose demand other clusters are known to tell by now.
 
-    What `watch` saw is written when it is proven, and that may be after the hour was computed.
+    What `watch` saw is written when it is proven, and pods of series come into the pending
+    history: both may be after the hour was computed, the second after any time.
     """
-    rows = FairWindow.objects.filter(hour__gte=since).order_by("hour")
-    known = list(rows.values_list("hour", "watch"))
-    found = watch_marks([hour for hour, _ in known])
-    return {hour for (hour, was), mark in zip(known, found, strict=True) if was != mark}
+    recent = Q(hour__gte=since) | Q(watch__startswith=BEHIND)
+    known = list(FairWindow.objects.filter(recent).order_by("hour").values_list("hour", "watch"))
+    found = demand_sources([hour for hour, _ in known])
+    return {hour for (hour, was), sources in zip(known, found, strict=True) if was != sources.mark}
 
 
 def _of_recent_waits(now: datetime) -> set[datetime]:

@@ -147,7 +147,7 @@ def _write(hour: Window, known: HourKnown, edges: Sequence[float], waited: Waite
         FairTierHour,
         ("hour", "tier_id", "state", "watched", *TIER_AMOUNTS),
         (
-            (at, tier, known.state(tier), tier not in known.unwatched, *of_tiers.get(tier, nothing))
+            (at, tier, known.state(tier), tier not in known.estimated, *of_tiers.get(tier, nothing))
             for tier in sorted({*tiers, *known.missing})
         ),
     )

@@ -14,7 +14,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.services.promises import Promise, read_promises
-from apps.fairness.services.watching import untold, watch_mark, watched_clusters
+from apps.fairness.services.watching import DemandSources, demand_sources, untold
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
 
@@ -48,15 +48,15 @@ class HourKnown:
     changes: Collection[float]
     """Times within the hour at which a promise begins or ends."""
     missing: Collection[int]
-    """Tiers of which a cluster's facts are not there."""
+    """Tiers of which a cluster's facts are not there, or its demand is not known."""
     partial: Collection[int]
     """Tiers of which a cluster's facts are partial."""
-    unwatched: Collection[int]
-    """Tiers of which what waited was not watched all the hour."""
+    estimated: Collection[int]
+    """Tiers of which a cluster was not watched all the hour: series tell its demand."""
     mark: str
     """What stands for the promises."""
     watch: str
-    """What stands for the clusters that were watched."""
+    """What stands for the clusters that were watched, and those that series tell of."""
     facts: bool = True
     """Whether any cluster has facts; else nothing is judged."""
 
@@ -73,10 +73,10 @@ class HourKnown:
 
 
 def read_hour(hour: Window) -> HourKnown:
-    """Return what is known of an hour. At most fifteen queries."""
-    states = _states(hour)
-    watched = watched_clusters(hour)
-    missing, partial, unwatched = _not_known(hour, states, watched)
+    """Return what is known of an hour. At most seventeen queries."""
+    collected = _collected(hour)
+    (sources,) = demand_sources([hour.start])
+    missing, partial, estimated = _not_known(hour, collected, sources)
     clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
     of_hour = Q(cluster__in=clusters, hour=hour.start)
     promised = read_promises(hour)
@@ -87,10 +87,10 @@ def read_hour(hour: Window) -> HourKnown:
         changes=promised.changes,
         missing=missing,
         partial=partial,
-        unwatched=unwatched,
+        estimated=estimated,
         mark=promised.mark,
-        watch=watch_mark(watched),
-        facts=not HAS_FACTS.isdisjoint(states.values()),
+        watch=sources.mark,
+        facts=any(one.has_facts for one in collected.values()),
     )
 
 
@@ -114,28 +114,47 @@ def _held(of_hour: Q) -> dict[int, dict[int, HeldBy]]:
     return found
 
 
-def _states(hour: Window) -> dict[int, str]:
-    """Return the state of the hour's collection by cluster; a withheld one has no facts."""
+class _Collected(NamedTuple):
+    """How the collection of a cluster's hour ended."""
+
+    state: str
+    slots_without_pods: int
+
+    @property
+    def has_facts(self) -> bool:
+        return self.state in HAS_FACTS
+
+
+def _collected(hour: Window) -> dict[int, _Collected]:
+    """Return how the hour's collection ended, by cluster; a withheld one has no facts."""
     windows = CollectionWindow.objects.filter(hour=hour.start).order_by("pk")
-    rows = windows.values_list("cluster_id", "state", "withheld")
-    return {cluster: _FAILED if withheld else state for cluster, state, withheld in rows}
+    rows = windows.values_list("cluster_id", "state", "slots_without_pods", "withheld")
+    return {
+        cluster: _Collected(_FAILED if withheld else state, slots)
+        for cluster, state, slots, withheld in rows
+    }
 
 
 def _not_known(
-    hour: Window, states: Mapping[int, str], watched: Collection[int]
+    hour: Window, collected: Mapping[int, _Collected], sources: DemandSources
 ) -> tuple[set[int], set[int], set[int]]:
-    """Return the tiers of which facts are missing, are partial, and that were not watched."""
-    of_clusters = _tiers_of(states, hour)
-    of_claims = untold(hour, [c for c, state in states.items() if state in HAS_FACTS])
+    """Return the tiers that are missing, of which facts are partial, and demand is estimated."""
+    of_clusters = _tiers_of(collected, hour)
+    of_claims = untold(hour, [c for c, one in collected.items() if one.has_facts])
 
     def tiers(clusters: Iterable[int]) -> set[int]:
         return {tier for cluster in clusters for tier in of_clusters[cluster]}
 
+    unwatched = {c for c in collected if c not in sources.watched}
+    nobody_tells = {c for c in unwatched if collected[c].slots_without_pods} | sources.behind
+    dark = {c for c, one in collected.items() if not one.has_facts or c in nobody_tells}
     partial = CollectionState.PARTIAL.value
+    # What claims were allocated before the watch is in no series.
+    missing = tiers(dark) | of_claims.missing | of_claims.partial
     return (
-        tiers(c for c, state in states.items() if state not in HAS_FACTS) | of_claims.missing,
-        tiers(c for c, state in states.items() if state == partial) | of_claims.partial,
-        tiers(c for c in states if c not in watched) | of_claims.missing | of_claims.partial,
+        missing,
+        tiers(c for c, one in collected.items() if one.state == partial),
+        tiers(unwatched) | missing,
     )
 
 

@@ -1,7 +1,8 @@
-"""When clusters were watched, and what nobody can tell of the time before."""
+"""Who tells the demand of hours: the watch, series, or nobody."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple
@@ -12,10 +13,13 @@ from apps.clusters.domain.spans import Span, union
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import WatchSpan
 from apps.clusters.services.coverage import GAP_SECONDS
+from apps.pending.selectors.known import pods_without_history
 from apps.usage.models import TierHour
 from apps.usage.selectors.untold import clusters_with, of_claims_alone
 
+BEHIND = "~"
 _GAP = timedelta(seconds=GAP_SECONDS)
+_HOUR = timedelta(seconds=HOUR_SECONDS)
 
 _Spans = Mapping[int, Sequence[Span]]
 
@@ -30,27 +34,38 @@ class Untold(NamedTuple):
 _ALL_TOLD = Untold(frozenset(), frozenset())
 
 
-def watched_clusters(hour: Window) -> set[int]:
-    """Return the clusters that were watched all the hour. One query."""
-    spans = _spans(hour)
-    return {cluster for cluster in spans if _covers(spans[cluster], hour.start_seconds)}
+@dataclass(frozen=True)
+class DemandSources:
+    """Who tells the demand of an hour: clusters by id.
+
+    `watched` were watched all the hour. Of the others series tell, as soon as the pods that they
+    show are in the pending history; `behind` are those where they are not.
+    """
+
+    watched: frozenset[int]
+    behind: frozenset[int]
+
+    @property
+    def mark(self) -> str:
+        """What stands for these clusters; it begins with `BEHIND` while any is behind."""
+        told = f"demand of {sorted(self.watched)} without {sorted(self.behind)}"
+        mark = blake2b(told.encode(), digest_size=16).hexdigest()
+        return f"{BEHIND}{mark}" if self.behind else mark
 
 
-def watch_marks(hours: Sequence[datetime]) -> list[str]:
-    """Return what stands for the clusters watched in each of some hours, in order. One query."""
+def demand_sources(hours: Sequence[datetime]) -> list[DemandSources]:
+    """Return who tells the demand of each of some hours, in order. Three queries."""
     if not hours:
         return []
-    spans = _spans(Window(min(hours), max(hours) + timedelta(seconds=HOUR_SECONDS)))
-    return [
-        watch_mark({cluster for cluster, some in spans.items() if _covers(some, hour.timestamp())})
-        for hour in hours
-    ]
-
-
-def watch_mark(clusters: Collection[int]) -> str:
-    """Return what stands for the clusters that were watched; never empty."""
-    lines = "\n".join(map(str, sorted(clusters)))
-    return blake2b(lines.encode(), digest_size=16).hexdigest() if clusters else "none"
+    spans = _spans(Window(min(hours), max(hours) + _HOUR))
+    without = pods_without_history()
+    found = []
+    for hour in hours:
+        start = hour.timestamp()
+        watched = frozenset(c for c, some in spans.items() if _covers(some, start))
+        behind = {c for c, created in without.items() if created < hour + _HOUR}
+        found.append(DemandSources(watched, frozenset(behind - watched)))
+    return found
 
 
 def untold(hour: Window, with_facts: Collection[int]) -> Untold:

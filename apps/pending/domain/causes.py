@@ -22,10 +22,16 @@ class Cause(StrEnum):
     ADMISSION = "admission"
     STARTING = "starting"
     OTHER = "other"
+    UNSCHEDULABLE = "unschedulable"
+    UNRECORDED = "unrecorded"
 
 
-OF_DEMAND = frozenset({Cause.CAPACITY, Cause.QUOTA, Cause.QUEUE, Cause.GANG, Cause.PREEMPTION})
-"""Causes whose waiting counts as demand for fairness; others are the asker's own to mend."""
+FROM_SERIES = frozenset({Cause.UNSCHEDULABLE, Cause.UNRECORDED})
+"""Causes of pods that nobody watched pending: series tell at most that a scheduler refused them."""
+OF_DEMAND = FROM_SERIES | {
+    *(Cause.CAPACITY, Cause.QUOTA, Cause.QUEUE, Cause.GANG, Cause.PREEMPTION),
+}
+"""Causes that count as demand for fairness; of the others the workload's owner is the cause."""
 
 
 class Counts(StrEnum):

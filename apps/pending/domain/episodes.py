@@ -38,13 +38,17 @@ class Spell:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What the ledger knows of a pod; `refused`: it failed without a container having run."""
+    """What the ledger knows of a pod; `refused`: it failed without a container having run.
+
+    `unschedulable`: series showed that a scheduler refused it.
+    """
 
     created: float
     bound: float | None = None
     started: float | None = None
     ended: float | None = None
     refused: bool = False
+    unschedulable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +71,32 @@ def pod_course(life: Life, marks: Iterable[Spell], *, counted: float, detail: st
     """Return the episode of a pod: waiting until it is bound, then starting until it runs.
 
     `marks` are what it was seen to wait for, in any order; each holds until the next, the first
-    from the beginning. Where none was seen the cause is `other` with `detail`, and once it is
-    bound `starting`; such spells count `counted`. The ledger's times go before those of marks.
+    from the beginning. Where none was seen the cause is that of `unseen_cause` with `detail`, and
+    once it is bound `starting`; such spells count `counted`. The ledger's times go before those of
+    marks.
     """
     bound, until, outcome = pod_times(life)
     marks = sorted(marks, key=lambda mark: mark.start)
     waiting = [mark for mark in marks if mark.counts is not Counts.STARTING]
     starting = [mark for mark in marks if mark.counts is Counts.STARTING]
-    unseen = Spell(life.created, Cause.OTHER, Counts.PENDING, counted, detail or NOT_SEEN)
+    cause = unseen_cause(detail, unschedulable=life.unschedulable)
+    unseen = Spell(life.created, cause, Counts.PENDING, counted, detail or NOT_SEEN)
     bound_end = until if bound is None else bound
     spells = _chain(waiting or [unseen], life.created, bound_end)
     if bound is not None:
         unseen = Spell(bound, Cause.STARTING, Counts.STARTING, counted)
         spells += _chain(starting or [unseen], bound, until)
     return Course(life.created, bound, until, outcome, tuple(spells))
+
+
+def unseen_cause(detail: str, *, unschedulable: bool) -> Cause:
+    """Return the cause of a wait that nobody saw, `detail` saying why (`Recording.unseen`).
+
+    `other` while the cluster was watched; else what series tell.
+    """
+    if detail not in {BEFORE_RECORDING, NOT_WATCHED}:
+        return Cause.OTHER
+    return Cause.UNSCHEDULABLE if unschedulable else Cause.UNRECORDED
 
 
 def pod_times(life: Life) -> tuple[float | None, float | None, Outcome | None]:

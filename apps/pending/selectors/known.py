@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
-from django.db.models import Max, OuterRef, Subquery
+from django.db.models import Max, Min, OuterRef, Q, Subquery
 
-from apps.clusters.models import Cluster, WatchSpan
+from apps.clusters.models import Cluster, Pod, WatchSpan
+from apps.pending.models import Refreshed
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
 _HOUR = timedelta(hours=1)
@@ -45,3 +46,18 @@ def facts_until(clusters: Collection[int]) -> dict[int, datetime]:
     rows = CollectionWindow.objects.filter(HAS_FACTS, cluster__in=clusters)
     newest = rows.order_by().values_list("cluster_id").annotate(Max("hour"))
     return {cluster: hour + _HOUR for cluster, hour in newest}
+
+
+def pods_without_history() -> dict[int, datetime]:
+    """Return by cluster when the first pod was created that the pending history does not tell yet.
+
+    Clusters whose pods are all in it are left out. Two queries.
+    """
+    taken: dict[int, int] = dict(
+        Refreshed.objects.order_by("pk").values_list("cluster_id", "pods_to")
+    )
+    later = ~Q(cluster__in=list(taken))
+    for cluster, pods_to in taken.items():
+        later |= Q(cluster=cluster, pk__gt=pods_to)
+    rows = Pod.objects.filter(later).order_by().values_list("cluster_id")
+    return dict(rows.annotate(Min("created_at")))

@@ -33,7 +33,7 @@ _TEXTS = {
 _COLUMNS = (
     *("pk", "uid", "name", "workload_id", "workload__kind", "workload__name"),
     *("workload__namespace__name", "node_name", "resource", "units", "priority_class"),
-    *("end_reason", "source", "tier_id", "gpu_equivalents"),
+    *("end_reason", "source", "tier_id", "gpu_equivalents", "unschedulable"),
     *_TIMES,
     *_TEXTS,
 )
@@ -59,6 +59,7 @@ class LedgerPod:
     source: str
     tier_id: int | None
     gpu_equivalents: float
+    unschedulable: bool
     created: float
     bound: float | None
     started: float | None
@@ -84,7 +85,7 @@ class LedgerPod:
             and self.end_reason != PREEMPTED
         )
         known = bound if self.bound is None else self.bound
-        return Life(self.created, known, self.started, self.ended, refused)
+        return Life(self.created, known, self.started, self.ended, refused, self.unschedulable)
 
 
 def ledger_pods(cluster_id: int, where: Q) -> list[LedgerPod]:

@@ -22,6 +22,7 @@ from apps.pending.domain.episodes import (
     rescaled,
     spell_changes,
     thing_course,
+    unseen_cause,
 )
 from apps.pending.domain.state import Waiting
 from apps.pending.models import Episode
@@ -46,7 +47,7 @@ _YOUNG_SECONDS = 60.0
 class Thing:
     """A thing and all that is known of it: how it waits now, its ledger row, its last episode.
 
-    `past`: it was seen to wait, and has gone since.
+    `past`: it was seen to wait, and has gone since. `revised`: series have changed its ledger row.
     """
 
     key: Key
@@ -54,6 +55,7 @@ class Thing:
     pod: LedgerPod | None = None
     row: Episode | None = None
     past: bool = False
+    revised: bool = False
 
     @property
     def is_pod(self) -> bool:
@@ -106,7 +108,7 @@ def must_wait(thing: Thing, looked: Looked) -> bool:
 def is_as_kept(thing: Thing, looked: Looked) -> bool:
     """Say whether the episode of a thing already says all that is known of it."""
     row, waiting = thing.row, thing.waiting
-    if row is None or (row.until is not None and not thing.is_pod):
+    if row is None or thing.revised or (row.until is not None and not thing.is_pod):
         return False
     if row.until is not None and thing.pod is None and waiting is None:
         return True
@@ -162,6 +164,8 @@ def _pod_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | No
     detail = looked.recording.unseen(created, inferred=pod is not None and pod.inferred)
     before = asked.gpu_equivalents if row is None else row.gpu_equivalents
     marks = rescaled(known, before, asked.gpu_equivalents)
+    if pod is not None and pod.unschedulable:
+        marks = [_refused(mark) for mark in marks]
     marks += _new_marks(thing, asked, looked, created)
     course = pod_course(_life(thing), marks, counted=asked.gpu_equivalents, detail=detail)
     if pod is None and thing.waiting is None and row is not None:
@@ -257,9 +261,16 @@ def _new_marks(thing: Thing, asked: Asked, looked: Looked, since: float) -> list
     if start is not None and since < start:
         unseen = looked.recording.unseen(since)
         counts = Counts.PENDING if thing.is_pod else mark.counts
-        earlier = Spell(since, Cause.OTHER, counts, mark.counted, unseen)
+        refused = thing.pod is not None and thing.pod.unschedulable
+        cause = unseen_cause(unseen, unschedulable=refused)
+        earlier = Spell(since, cause, counts, mark.counted, unseen)
         return [earlier, replace(mark, start=start)]
     return [mark]
+
+
+def _refused(mark: Spell) -> Spell:
+    """Return a mark of a pod of which series show by now that a scheduler refused it."""
+    return replace(mark, cause=Cause.UNSCHEDULABLE) if mark.cause is Cause.UNRECORDED else mark
 
 
 def _mark(thing: Thing, waiting: Waiting, asked: Asked, since: float) -> Spell:

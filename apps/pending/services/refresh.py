@@ -39,6 +39,8 @@ _GONE_FOR = timedelta(minutes=10)
 """What went so long before the last look is seen again: it may be written later than it went."""
 _REVISED = timedelta(hours=3)
 """A pod that seemed to be over may turn out to live: its later hours, or a new list, tell."""
+_LATE_REVISION = timedelta(minutes=10)
+"""A revised row of the ledger may be seen so much later than it says: its transaction lasted."""
 _LATE_ROWS = 5000
 """Rows of the ledger are looked through again for those with lower ids that were written later."""
 _MOST_NEW = 5000
@@ -89,13 +91,14 @@ def _refresh(held: Refreshed, now: datetime, look: Look) -> int:
     )
     things = _things(cluster.pk, waiting, rows)
     to = _with_pods(cluster.pk, things, pods, held)
+    _with_revised(cluster.pk, things, held)
     young = _plan_and_store(held, things, looked)
     to = min([to, *(pk - 1 for pk in young)])
     count = Episode.objects.filter(cluster=cluster, until__isnull=True).count()
     # While nobody watches, the last look stays when it was: what it missed ended since then.
     unwatched = state is None and cluster.kubernetes is not None
     at = held.at or now if unwatched else now
-    release(held, at=at, error="", waiting=count, pods_to=max(held.pods_to, to))
+    release(held, at=at, error="", waiting=count, pods_to=max(held.pods_to, to), revised_to=now)
     return count
 
 
@@ -208,6 +211,21 @@ def _with_pods(
     if to is not None:
         return to
     return max((pod.id for pod in (*pods, *new)), default=held.pods_to)
+
+
+def _with_revised(cluster_id: int, things: dict[Key, Thing], held: Refreshed) -> None:
+    """Add the pods of which series tell something else since the last refresh."""
+    revised = Q(revised_at__isnull=False)
+    if held.revised_to is not None:
+        revised &= Q(revised_at__gte=held.revised_to - _LATE_REVISION)
+    pods = {pod.uid: pod for pod in ledger_pods(cluster_id, revised) if not pod.is_claim}
+    for row in _rows_of(cluster_id, [uid for uid in pods if (POD, uid) not in things]):
+        if row.kind == POD:
+            things[POD, row.uid] = Thing((POD, row.uid), row=row)
+    for uid, pod in pods.items():
+        thing = things.get((POD, uid))
+        if thing is not None:
+            thing.pod, thing.revised = pod, True
 
 
 def _without_episode(cluster_id: int, pods_to: int) -> tuple[list[LedgerPod], int | None]:

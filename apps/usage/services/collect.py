@@ -143,7 +143,7 @@ def _collect(
     # The metrics server works on its queries while the ledger is read and who held what is found.
     with ThreadPoolExecutor(1, thread_name_prefix="devices") as beside:
         try:
-            answers = _read(cluster, window, source or metrics_source(cluster), beside)
+            answers = _read(cluster, window, source or metrics_source(cluster), beside, now)
         except (SourceUnavailable, SourceRejected) as error:
             return [_failed(cluster, hour, str(error), started, now) for hour in hours]
         except _STRANGE as error:
@@ -193,11 +193,15 @@ def _claim(cluster: Cluster, hours: Sequence[Window], now: datetime) -> None:
 
 
 def _read(
-    cluster: Cluster, window: Window, source: MetricsSource, beside: ThreadPoolExecutor
+    cluster: Cluster,
+    window: Window,
+    source: MetricsSource,
+    beside: ThreadPoolExecutor,
+    now: datetime,
 ) -> _Answers:
     coming = beside.submit(source.devices, window)
     rules = (*tier_rules_at(window.start), *tier_rules_at(window.end - timedelta(seconds=1)))
-    ledger = read_ledger(cluster, window, source, rules)
+    ledger = read_ledger(cluster, window, source, rules, now=now)
     reference = nearest_reference(cluster, window.start, window.end) if ledger.unwatched else None
     return _Answers(ledger, coming, int(window.start_seconds), source, reference)
 
@@ -322,6 +326,7 @@ def _store(
             findings={name: count for name, count in sorted(result.findings.items()) if count},
             warnings=[*answers.devices.warnings, *answers.ledger.warnings],
             ledger_source=answers.ledger.source_of(hour),
+            slots_without_pods=answers.ledger.slots_without_ledger(hour),
             scrape_interval_seconds=interval,
             activity_metric=answers.devices.activity_metric,
             exporters_id=exporters,

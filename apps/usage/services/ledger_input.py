@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
 from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
@@ -79,7 +80,12 @@ class LedgerInput:
 
 
 def read_ledger(
-    cluster: Cluster, window: Window, source: MetricsSource, rules: Sequence[TierRule]
+    cluster: Cluster,
+    window: Window,
+    source: MetricsSource,
+    rules: Sequence[TierRule],
+    *,
+    now: datetime,
 ) -> LedgerInput:
     """Return the ledger of a window, and store the pods that only series know.
 
@@ -94,7 +100,7 @@ def read_ledger(
         keys = sorted({key for rule in rules for key in rule.node_selector})
         answer = source.ledger(window, gpu_resources=named, label_keys=keys)
         labels = {spell.node: spell.labels for spell in answer.nodes}
-        store_inferred_pods(cluster, answer.pods, rules, labels)
+        store_inferred_pods(cluster, answer.pods, rules, labels, now=now)
         # Those that were over before have no part in these hours.
         living = [pod for pod in answer.pods if pod.ended is None or pod.ended > start]
         answer = replace(answer, pods=living)

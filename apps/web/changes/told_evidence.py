@@ -48,7 +48,7 @@ def _glance(evidence: Frozen, usage: Sequence[Frozen]) -> list[tuple[str, str, s
         ("Saturation, mean", ratio(quota.get("saturation_mean")), "used ÷ hard, of 30 days"),
         ("Pending", amount(quota.get("pending")), f"{unit} that wait now"),
         ("Rejected at admission", rejected, f"{unit} now, of pods that were not let in"),
-        ("Denied", *_denied(fair, evidence.get("denied_whole"))),
+        ("Denied", *_denied(fair, evidence)),
         ("Budget", *_burn(evidence)),
     ]
 
@@ -81,14 +81,16 @@ def _sum(rows: Iterable[Frozen], name: str) -> float:
     return fsum(float(row.get(f"{name}_gpu_hours") or 0) for row in rows)
 
 
-def _denied(rows: Sequence[Frozen], whole: object) -> tuple[str, str]:
-    """Return what was denied; where `whole` is False only of the hours that were watched."""
+def _denied(rows: Sequence[Frozen], evidence: Frozen) -> tuple[str, str]:
+    """Return what was denied; where `denied_whole` is False only of the hours that are known."""
     of = "of the fair share, wanted and not had, of 30 days"
     known = [row["denied_gpu_hours"] for row in rows if row.get("denied_gpu_hours") is not None]
     if not known:
         return UNKNOWN, of
-    least = "at least " if whole is False else ""
-    told = f"{of}, as far as they were watched" if least else of
+    least = "at least " if evidence.get("denied_whole") is False else ""
+    told = f"{of}, as far as they are known" if least else of
+    if evidence.get("denied_estimated"):
+        told += "; estimated from series in part"
     return f"{least}{gpu_hours(fsum(float(text) for text in known))} GPU-h", told
 
 

@@ -40,9 +40,9 @@ BORROWABLE = Column(
     "entitlement that lay free while others waited",
 )
 HOURS = (
-    Column("known_hours", "Known", Format.COUNT, "h", "hours in these sums"),
-    Column("missing_hours", "Missing", Format.COUNT, "h", "hours without facts, in no sum"),
-    Column("unwatched_hours", "Not watched", Format.COUNT, "h", "what waited then is not known"),
+    Column("hours_known", "Known", Format.COUNT, "h", "the watch recorded the demand"),
+    Column("hours_estimated", "Estimated", Format.COUNT, "h", "demand is estimated from series"),
+    Column("hours_unknown", "Unknown", Format.COUNT, "h", "no facts or no demand: in no sum"),
 )
 NOT_COMPUTED = (
     "No hour of this window was computed yet. Fairness is computed for each hour once its facts "
@@ -57,11 +57,11 @@ class Caveats:
     known: int
     missing: int
     partial: int
-    unwatched: int
+    estimated: int
 
     @property
     def any(self) -> bool:
-        return bool(self.missing or self.partial or self.unwatched)
+        return bool(self.missing or self.partial or self.estimated)
 
 
 def caveats_of(hours: Sequence[Hours]) -> Caveats:
@@ -70,15 +70,15 @@ def caveats_of(hours: Sequence[Hours]) -> Caveats:
         known=max((one.known for one in hours), default=0),
         missing=max((one.missing for one in hours), default=0),
         partial=max((one.partial for one in hours), default=0),
-        unwatched=max((one.known - one.watched for one in hours), default=0),
+        estimated=max((one.estimated for one in hours), default=0),
     )
 
 
 def hour_values(hours: Hours) -> dict[str, int]:
     return {
-        "known_hours": hours.known,
-        "missing_hours": hours.missing,
-        "unwatched_hours": hours.known - hours.watched,
+        "hours_known": hours.watched,
+        "hours_estimated": hours.estimated,
+        "hours_unknown": hours.missing,
     }
 
 
@@ -143,22 +143,13 @@ def _known(row: TierGlance) -> dict[str, Value]:
         "teams": row.teams,
         "jain_index": row.jain_index,
         "jain_allocation_ratio": row.jain_allocation_ratio,
-        **_denial(row),
+        "denied_gpu_hours": nano(row.denied_gpu_hours),
+        "denied_teams": row.denied_teams,
+        "borrowable_gpu_hours": nano(row.borrowable_gpu_hours),
         "borrowed_gpu_hours": nano(row.borrowed_gpu_hours),
         "overdrawn_gpu_hours": nano(row.overdrawn_gpu_hours),
         "from_pool_gpu_hours": nano(row.from_pool_gpu_hours),
         "capacity_gpu_hours": nano(row.capacity_gpu_hours),
-    }
-
-
-def _denial(row: TierGlance) -> dict[str, int]:
-    """Return what hangs on who waited; nothing where nobody watched that in any hour."""
-    if not row.hours.watched:
-        return {}
-    return {
-        "denied_gpu_hours": nano(row.denied_gpu_hours),
-        "denied_teams": row.denied_teams,
-        "borrowable_gpu_hours": nano(row.borrowable_gpu_hours),
     }
 
 

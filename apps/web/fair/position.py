@@ -14,8 +14,7 @@ from apps.web.reading import Reading
 class TierLine:
     """A team on one tier: means in GPUs over the known hours.
 
-    `denied_gpu_hours` is None where nobody watched what waited; of the `unwatched_hours` it is not
-    known, and the `missing_hours` are in nothing.
+    In the `estimated_hours` demand is estimated from series; the `missing_hours` are in nothing.
     """
 
     tier: str
@@ -25,7 +24,7 @@ class TierLine:
     borrowed: float
     lent: float
     denied_gpu_hours: float | None
-    unwatched_hours: int
+    estimated_hours: int
     missing_hours: int
 
 
@@ -86,6 +85,6 @@ def _line(own: TierStanding, reading: Reading) -> TierLine:
         borrowed=own.borrowed_gpu_hours / hours,
         lent=own.lent_gpu_hours / hours,
         denied_gpu_hours=own.denied_gpu_hours,
-        unwatched_hours=hours - own.hours.watched,
+        estimated_hours=own.hours.estimated,
         missing_hours=own.hours.missing,
     )

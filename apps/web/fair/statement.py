@@ -113,9 +113,8 @@ def figures_table(found: Statement, coverage: Coverage, reading: Reading) -> Tab
 
 
 def _row(tier: TierStatement, reading: Reading) -> Row:
-    unknown: dict[str, Value] = {} if tier.hours.watched else {"denied_gpu_hours": None}
     return Row(
-        {"tier": tier.tier, **_amounts(tier.figures), **unknown, **hour_values(tier.hours)},
+        {"tier": tier.tier, **_amounts(tier.figures), **hour_values(tier.hours)},
         {"tier": href("tier-fairness", reading.query, name=tier.tier)},
     )
 
@@ -162,11 +161,6 @@ def _nobody(found: Statement, coverage: Coverage) -> str:
         moved = "In the hours that are known nothing was borrowed or lent"
     if not found.hours_kept:
         return f"{moved}. {_FORGOTTEN}"
-    if any(tier.hours.watched < tier.hours.known for tier in found.tiers):
-        return (
-            f"{moved}. Nobody is known to have held idle what it was denied; "
-            "in some hours nobody watched what waited."
-        )
     return f"{moved}, and nobody held idle what it was denied."
 
 

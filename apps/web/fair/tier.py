@@ -176,10 +176,8 @@ def _team_columns(reading: Reading) -> Sequence[Column]:
 def _team(team: TeamFairness, reading: Reading, hours: Hours) -> Row:
     values: dict[str, Value] = {key: getattr(team, key) for key in _OTHERS}
     amounts: dict[str, Value] = {key: nano(getattr(team, key)) for key in _AMOUNTS}
-    unknown = [] if hours.watched else [DENIED.key]
-    if not hours.known:
-        # Sums over no hours; who waits is told by something else.
-        unknown = [*_AMOUNTS, "entitlement_gpus"]
+    # Sums over no hours; who waits is told by something else.
+    unknown = [] if hours.known else [*_AMOUNTS, "entitlement_gpus"]
     return Row(
         values | amounts | dict.fromkeys(unknown),
         {"team": href("statement", reading.query, name=team.team)},
@@ -394,8 +392,8 @@ def _day(day: TierDayIndex, reading: Reading) -> Row:
             "jain_index": day.jain_index,
             "jain_allocation_ratio": day.jain_allocation_ratio,
             "allocated_gpu_hours": nano(day.allocated_gpu_hours) if day.hours.known else None,
-            "denied_gpu_hours": nano(day.denied_gpu_hours) if day.hours.watched else None,
-            "borrowable_gpu_hours": nano(day.borrowable_gpu_hours) if day.hours.watched else None,
+            "denied_gpu_hours": nano(day.denied_gpu_hours) if day.hours.known else None,
+            "borrowable_gpu_hours": nano(day.borrowable_gpu_hours) if day.hours.known else None,
             "capacity_gpu_hours": nano(day.capacity_gpu_hours) if day.hours.known else None,
             **hour_values(day.hours),
         }

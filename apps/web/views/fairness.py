@@ -73,7 +73,7 @@ def _detail(found: TierDetail, reading: Reading) -> dict[str, Any]:
             *([matrix.table] if matrix else []),
         ],
         "tier": own,
-        "denied": sum(team.denied_gpu_hours for team in own.teams) if own.hours.watched else None,
+        "denied": sum(team.denied_gpu_hours for team in own.teams) if own.hours.known else None,
         "caveats": overview.caveats_of([own.hours]),
         "bars": bars,
         "more_bars": max(0, len(own.teams) - len(bars)),

@@ -22,8 +22,9 @@ MEND = LedgerClass(
     "for whoever asks to mend: selector, taint, cordon, spread, claim, volume and the like",
     "/",
 )
+SERIES = LedgerClass("wait_series", "From series", "before the watch: series tell no cause")
 OTHER = LedgerClass("wait_other", "Other", "the cause cannot be told", "x")
-CLASSES = (CAPACITY, QUOTA, QUEUE, GANG, PREEMPTION, MEND, OTHER)
+CLASSES = (CAPACITY, QUOTA, QUEUE, GANG, PREEMPTION, MEND, SERIES, OTHER)
 
 _OF_DEMAND = {
     Cause.CAPACITY: CAPACITY,
@@ -31,6 +32,8 @@ _OF_DEMAND = {
     Cause.QUEUE: QUEUE,
     Cause.GANG: GANG,
     Cause.PREEMPTION: PREEMPTION,
+    Cause.UNSCHEDULABLE: SERIES,
+    Cause.UNRECORDED: SERIES,
 }
 MEANINGS = {
     Cause.CAPACITY: "nodes that may take it have too little free",
@@ -49,6 +52,8 @@ MEANINGS = {
     Cause.ADMISSION: "a kubelet or an admission check refused it",
     Cause.STARTING: "bound to a node and not running yet",
     Cause.OTHER: "the cause cannot be told",
+    Cause.UNSCHEDULABLE: "before the watch: series show that a scheduler refused it",
+    Cause.UNRECORDED: "before the watch: series tell no cause",
 }
 NAMES = tuple(cause.value for cause in Cause)
 

@@ -59,6 +59,7 @@ class ByClass:
     wait_gang: int = 0
     wait_preemption: int = 0
     wait_mend: int = 0
+    wait_series: int = 0
     wait_other: int = 0
 
     def add(self, key: str, amount: int) -> None:
