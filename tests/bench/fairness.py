@@ -13,7 +13,7 @@ from django.db import connection
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.fairness.models import FairDate
-from apps.fairness.selectors import dominant_shares, fair_overview, tier_detail
+from apps.fairness.selectors import fair_overview, tier_detail
 from apps.fairness.services import compute_hour, roll_days
 from tests.bench import fairness_pages, fairness_world
 from tests.bench.fairness_hour import tiers_of_an_hour, whole_hour
@@ -32,7 +32,6 @@ def measure(teams: str, tiers: str, days: str) -> dict[str, Any]:
     window = Window(world.today - (int(days) - 1) * _DAY, now)
     reads: dict[str, Callable[[], object]] = {
         "overview": partial(fair_overview, window, visibility=EVERYTHING),
-        "shares": partial(dominant_shares, window, visibility=EVERYTHING),
         "tier": partial(tier_detail, window, world.tier, now=now, visibility=EVERYTHING),
     }
     alone = tiers_of_an_hour(int(teams), int(tiers))

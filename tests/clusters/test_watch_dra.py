@@ -20,7 +20,6 @@ from apps.clusters.services.inbox import Followed, Item, Listed, Refused, Seen
 from apps.clusters.services.ledger_reader import (
     recorded_claims,
     recorded_pod_rows,
-    recorded_pods,
     recorded_spells,
 )
 from apps.clusters.services.recorder import NODES, PODS, Recorder
@@ -171,9 +170,8 @@ def test_one_look_writes_devices_claims_and_their_pods(version: str, cluster: Cl
     assert (row.tier and row.tier.name, row.gpu_equivalents) == ("dra", 1.0)
     assert row.gpu_model is not None
     assert row.gpu_model.name == MODEL
-    assert [p.claims for p in recorded_pods(cluster, WINDOW) if p.uid == "p"] == [
-        ("uid-claim-one",)
-    ]
+    (pod,) = (row.record for row in recorded_pod_rows(cluster, WINDOW) if row.record.uid == "p")
+    assert pod.claims == ("uid-claim-one",)
 
 
 def test_the_same_look_twice_changes_nothing(cluster: Cluster) -> None:

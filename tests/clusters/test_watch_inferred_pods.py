@@ -18,9 +18,7 @@ from apps.clusters.services.inbox import Followed, Listed, Seen
 from apps.clusters.services.inferred_pods import store_inferred_pods
 from apps.clusters.services.ledger_reader import (
     recorded_pod_rows,
-    recorded_pods,
     recorded_spells,
-    watched_share,
     watched_spans,
 )
 from apps.clusters.services.recorder import NODES, PODS, Recorder
@@ -290,11 +288,12 @@ def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
     recorder.write()
     store_inferred_pods(cluster, [_record("metrics-only", end=300)], RULES, LABELS, now=at(0))
     window = Window(at(0), at(1800))
-    pods = recorded_pods(cluster, window)
+    pods = [row.record for row in recorded_pod_rows(cluster, window)]
     assert [(p.uid, p.ended) for p in pods] == [("next", None), ("uid-1", T0 + 1500)]
     assert pods[1].runs == ((T0 + 9, T0 + 1500),)
     assert pods[1].owner == Owner("Pod", "pod-uid-1")
-    assert [p.uid for p in recorded_pods(cluster, Window(at(1500), at(1800)))] == ["next"]
+    later = recorded_pod_rows(cluster, Window(at(1500), at(1800)))
+    assert [row.record.uid for row in later] == ["next"]
     rows = recorded_pod_rows(cluster, window, source=None)
     assert [row.record.uid for row in rows] == ["metrics-only", "next", "uid-1"]
     assert rows[2].id == Pod.objects.get(uid="uid-1").pk
@@ -304,12 +303,11 @@ def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
     assert found == [(0, 1000, 8), (1000, 1800, 7)]
 
 
-def test_the_share_watched_is_what_spans_cover(cluster: Cluster) -> None:
+def test_what_was_watched_is_what_spans_cover(cluster: Cluster) -> None:
     recorder = _watched(cluster, pod(statuses=[status(state=running(1))]))
     recorder.take([Listed(NODES, [node()], T0 + 100), Listed(PODS, [], T0 + 100)])
     recorder.take([Followed(NODES, T0 + 150), Followed(PODS, T0 + 150)])
     recorder.write()
     window = Window(at(0), at(200))
     assert watched_spans(cluster, window) == ((T0 + 10, T0 + 60), (T0 + 100, T0 + 150))
-    assert watched_share(cluster, window) == 0.5
-    assert watched_share(cluster, Window(at(300), at(400))) == 0.0
+    assert watched_spans(cluster, Window(at(300), at(400))) == ()

@@ -1,56 +1,15 @@
-"""The small measures: demand, denied, indices, usage factor, dominant share and waits."""
-
-from collections.abc import Sequence
+"""The small measures: denied, indices, usage factor, dominant share and waits."""
 
 import numpy as np
 import pytest
 
-from apps.fairness.domain.demand import Asked, counted_pending
-from apps.fairness.domain.denied import denied, idle_while_denied
+from apps.fairness.domain.denied import denied
 from apps.fairness.domain.dominant import Dominant, dominant_shares
 from apps.fairness.domain.indices import borrowable, jain, jain_allocation_ratio, jain_index
 from apps.fairness.domain.integrate import TierSlots, integrate, measure
 from apps.fairness.domain.usage_factor import HALF_LIFE_SECONDS, decayed, usage_factors
 from apps.fairness.domain.waits import waits
-from apps.pending.domain.causes import OF_DEMAND, Cause
 from tests.fairness.tiers import random_slots, slots
-
-
-class TestDemand:
-    @pytest.mark.parametrize("cause", Cause)
-    def test_only_causes_that_more_gpus_would_end_count(self, cause: Cause) -> None:
-        counted = counted_pending([Asked("vision", 2.0, cause)], capacity=8)
-        assert counted == ({"vision": 2.0} if cause in OF_DEMAND else {})
-
-    def test_what_no_node_could_take_does_not_count(self) -> None:
-        asked = [
-            Asked("vision", 16.0, Cause.CAPACITY, possible=False),
-            Asked("vision", 2.0, Cause.CAPACITY),
-            Asked("vision", 1.0, Cause.QUOTA),
-            Asked("vision", 0.0, Cause.QUOTA),
-        ]
-        assert counted_pending(asked, capacity=8) == {"vision": 3.0}
-
-    def test_a_team_waits_for_the_tier_at_most(self) -> None:
-        asked = [Asked("vision", 6.0, Cause.CAPACITY), Asked("vision", 6.0, Cause.GANG)]
-        assert counted_pending(asked, capacity=8) == {"vision": 8.0}
-
-    def test_impossible_requests_leave_all_shares_as_they_are(self) -> None:
-        capacity = 24.0
-        possible = [Asked("a", 9.0, Cause.CAPACITY), Asked("b", 4.0, Cause.QUEUE)]
-        impossible = [
-            Asked("a", 500.0, Cause.AFFINITY),
-            Asked("a", 500.0, Cause.CAPACITY, possible=False),
-            Asked("b", 99.0, Cause.VOLUME),
-        ]
-
-        def shares(asked: Sequence[Asked]) -> list[float]:
-            counted = counted_pending(asked, capacity=capacity)
-            pending = [counted.get(team, 0.0) for team in ("a", "b")]
-            tier = slots(held=[[8, 8]], pending=[pending], entitlement=[8, 16], capacity=capacity)
-            return list(measure(tier).fair_share[0])
-
-        assert shares([*possible, *impossible]) == shares(possible)
 
 
 class TestDenied:
@@ -68,14 +27,6 @@ class TestDenied:
         self, pending: float, share: float, held: float, expected: float
     ) -> None:
         assert denied(pending=[pending], fair_share=[share], held=[held]) == [expected]
-
-    def test_idle_beside_is_the_mean_of_the_time_of_denial(self) -> None:
-        beside = idle_while_denied(
-            idle=[[0, 6, 1], [0, 3, 1], [0, 99, 99]],
-            denied=[[4, 0, 0], [1, 0, 0], [0, 0, 0]],
-            hours=[0.5, 1.0, 0.5],
-        )
-        assert beside.tolist() == [[0, 4, 1], [0, 0, 0], [0, 0, 0]]
 
 
 class TestIndices:

@@ -13,14 +13,13 @@ from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
 from apps.fairness.models import FairDate, FairHour, FairLoan, FairPack, FairTierDay
 from apps.fairness.selectors import (
     FairnessFilters,
+    FairOverview,
     Hours,
     TeamFairness,
+    TierDetail,
     TierFairness,
-    borrow_matrix,
-    dominant_shares,
     fair_overview,
     fairness_rows,
-    index_over_time,
     tier_detail,
 )
 from apps.fairness.selectors.usage_factor import usage_factor_of_teams
@@ -61,6 +60,12 @@ def rows_of(window: Window = WINDOW, **values: Any) -> TierFairness:
     given: dict[str, Any] = {"now": NOW, "visibility": OUTSIDER, **values}
     (tier,) = fairness_rows(window, **given)
     return tier
+
+
+def detail_of() -> TierDetail:
+    found = tier_detail(WINDOW, "gold", now=NOW, visibility=OUTSIDER)
+    assert found is not None
+    return found
 
 
 def team(tier: TierFairness, name: str) -> TeamFairness:
@@ -137,14 +142,12 @@ def test_everybody_reads_the_same(world: World) -> None:
 def test_nothing_is_told_of_hours_that_nobody_computed(world: World) -> None:
     before = Window(START - 10 * DAY, START - 9 * DAY)
     assert fairness_rows(before, now=NOW, visibility=OUTSIDER) == []
-    assert index_over_time(before, "gold", visibility=OUTSIDER) == []
-    assert dominant_shares(before, visibility=OUTSIDER) == []
-    assert fair_overview(before, visibility=OUTSIDER).tiers == ()
+    assert fair_overview(before, visibility=OUTSIDER) == FairOverview((), ())
     assert tier_detail(before, "gold", now=NOW, visibility=OUTSIDER) is None
 
 
 def test_the_matrix_says_who_borrowed_from_whom(read: World) -> None:
-    matrix = borrow_matrix(WINDOW, "gold", visibility=OUTSIDER)
+    matrix = detail_of().matrix
     assert [(row.lender, row.borrower, row.gpu_hours) for row in matrix.loans] == [
         ("speech", "vision", 63.0)
     ]
@@ -155,19 +158,17 @@ def test_the_matrix_says_who_borrowed_from_whom(read: World) -> None:
 
 def test_loans_too_small_to_be_told_are_of_others(world: World) -> None:
     FairLoan.objects.filter(hour__lt=START + 21 * HOUR).delete()
-    rows = {row.team: row for row in borrow_matrix(WINDOW, "gold", visibility=OUTSIDER).teams}
+    rows = {row.team: row for row in detail_of().matrix.teams}
     assert rows["vision"].borrowed_of_others_gpu_hours == 2.0
     assert rows["speech"].lent_to_others_gpu_hours == 2.0
 
 
-def test_a_tier_that_there_is_not_has_no_matrix_and_no_days(db: None) -> None:
-    assert borrow_matrix(WINDOW, "none", visibility=OUTSIDER).loans == ()
-    assert index_over_time(WINDOW, "none", visibility=OUTSIDER) == []
+def test_nothing_is_told_of_a_tier_that_there_is_not(db: None) -> None:
     assert tier_detail(WINDOW, "none", now=NOW, visibility=OUTSIDER) is None
 
 
 def test_days_are_told_each_with_its_index(read: World) -> None:
-    days = index_over_time(WINDOW, "gold", visibility=OUTSIDER)
+    days = detail_of().days
     assert [(row.day, row.hours.known) for row in days] == [
         (date(2026, 11, 16), 4),
         (date(2026, 11, 17), 24),
@@ -184,12 +185,8 @@ def test_days_are_told_each_with_its_index(read: World) -> None:
         assert row.borrowable_gpu_hours == tier.borrowable_gpu_hours
 
 
-def test_everything_of_a_tier_in_one_is_the_same_as_one_by_one(read: World) -> None:
-    found = tier_detail(WINDOW, "gold", now=NOW, visibility=OUTSIDER)
-    assert found is not None
-    assert found.fairness == rows_of()
-    assert found.matrix == borrow_matrix(WINDOW, "gold", visibility=OUTSIDER)
-    assert list(found.days) == index_over_time(WINDOW, "gold", visibility=OUTSIDER)
+def test_the_row_of_a_tier_by_itself_is_the_same_as_among_all(read: World) -> None:
+    assert detail_of().fairness == rows_of()
 
 
 def test_the_dominant_share_is_the_largest_part_of_any_tier(read: World) -> None:
@@ -198,8 +195,8 @@ def test_the_dominant_share_is_the_largest_part_of_any_tier(read: World) -> None
     world = read
     world.hour(at, held={"speech": 3.5}, capacity=4.0, tier=silver, collected_at=NOW + HOUR)
     compute_hours(now=NOW)
-    found = dominant_shares(WINDOW, visibility=OUTSIDER)
-    assert [(row.team, row.share, row.tier) for row in found] == [
+    found = fair_overview(WINDOW, visibility=OUTSIDER)
+    assert [(row.team, row.share, row.tier) for row in found.shares] == [
         ("speech", 0.875, "silver"),
         ("vision", 0.75, "gold"),
     ]
@@ -222,7 +219,6 @@ def test_all_tiers_at_a_glance_are_as_they_are_team_by_team(
     assert glance.denied_gpu_hours == sum(row.denied_gpu_hours for row in tier.teams)
     assert glance.denied_teams == sum(row.denied_gpu_hours > 0 for row in tier.teams)
     assert glance.teams == len(tier.teams)
-    assert list(found.shares) == dominant_shares(WINDOW, visibility=OUTSIDER)
 
 
 def test_a_glance_without_packs_is_read_from_rows(read: World) -> None:
@@ -358,13 +354,7 @@ def test_readings_take_a_known_number_of_queries(
 ) -> None:
     with django_assert_max_num_queries(24):
         rows_of()
-    with django_assert_max_num_queries(8):
-        borrow_matrix(WINDOW, "gold", visibility=OUTSIDER)
-    with django_assert_max_num_queries(8):
-        index_over_time(WINDOW, "gold", visibility=OUTSIDER)
     with django_assert_max_num_queries(31):
         tier_detail(WINDOW, "gold", now=NOW, visibility=OUTSIDER)
-    with django_assert_max_num_queries(10):
-        dominant_shares(WINDOW, visibility=OUTSIDER)
     with django_assert_max_num_queries(10):
         fair_overview(WINDOW, visibility=OUTSIDER)

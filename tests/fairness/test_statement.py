@@ -2,12 +2,9 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from apps.fairness.domain.integrate import integrate, measure
-from apps.fairness.domain.statement import Part, TeamFigures, sentence, team_figures
-from tests.fairness.tiers import random_slots, slots
+from apps.fairness.domain.statement import Part, TeamFigures, sentence
 
 WEEK = 168.0
 QUIET = TeamFigures(
@@ -86,43 +83,3 @@ def test_a_week_in_words(figures: TeamFigures, expected: str) -> None:
 def test_a_window_without_time_has_no_statement() -> None:
     with pytest.raises(ValueError, match="not empty"):
         sentence(replace(QUIET, hours=0.0))
-
-
-def test_figures_come_from_the_slots() -> None:
-    teams = ("vision", "speech", "robotics")
-    tier = slots(
-        held=[[15, 2, 3], [12, 4, 4]],
-        pending=[[0, 0, 3], [2, 0, 0]],
-        entitlement=[12, 4, 4],
-        capacity=20,
-        hours=0.5,
-    )
-    measured = measure(tier)
-    idle = np.array([[6.0, 2.0, 1.0], [0.0, 0.0, 0.0]])
-    sums = integrate(measured)
-    vision, speech, robotics = (
-        team_figures(measured, sums, i, tier="a100", teams=teams, idle=idle) for i in range(3)
-    )
-    assert vision.borrowed_gpu_hours == pytest.approx(1.5)
-    assert vision.borrowed_from == [Part("speech", 1.0)]
-    assert vision.overdrawn_gpu_hours == pytest.approx(0.5)
-    assert speech.lent_to == [Part("vision", 1.0)]
-    assert robotics.denied_gpu_hours == pytest.approx(0.5 * 1.5)
-    assert robotics.idle_beside == [Part("vision", 6.0), Part("speech", 2.0)]
-    assert sentence(vision) == (
-        "entitled to 12, received 13.5, borrowed 1.5 of which 1.0 from speech and "
-        "0.5 from what others were asking for; denied nothing"
-    )
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_parts_of_a_statement_sum_to_its_amounts(seed: int) -> None:
-    measured = measure(random_slots(seed, count=20, teams=5, capacity=30.0))
-    sums, idle = integrate(measured), measured.slots.held * 0.5
-    for i in range(5):
-        found = team_figures(measured, sums, i, tier="t", teams="abcde", idle=idle)
-        parts = sum(part.amount for part in found.borrowed_from)
-        borrowed = parts + found.from_pool_gpu_hours + found.overdrawn_gpu_hours
-        assert borrowed == pytest.approx(found.borrowed_gpu_hours, abs=1e-9)
-        lent = sum(part.amount for part in found.lent_to)
-        assert lent == pytest.approx(found.lent_gpu_hours, abs=1e-9)

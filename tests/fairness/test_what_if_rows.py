@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import NamespaceClaim
+from apps.clusters.models import NamespaceClaim, Pod, WatchSpan
 from apps.fairness.domain.layout import AddGpus, ChangeImpossible, Entitle, MoveCards, MoveWork
 from apps.fairness.models import FairTierHour
 from apps.fairness.selectors import (
@@ -16,11 +16,13 @@ from apps.fairness.selectors import (
     OutcomeRow,
     TierOutcomeRow,
     TooMuchToReplay,
+    fairness_rows,
     what_if,
 )
 from apps.fairness.selectors.what_if import ReplayLimits
 from apps.fairness.services import compute_hour, compute_hours
 from apps.pending.models import Episode
+from apps.pending.services import refresh
 from tests.factories import (
     make_cards,
     make_cluster,
@@ -214,3 +216,30 @@ def test_more_than_is_replayed_says_what_to_do(
 def test_as_much_as_is_replayed_at_most_is_replayed(pods: World) -> None:
     limits = ReplayLimits(pods=4, cells=3 * 64)
     assert what_if(WINDOW, [AddGpus("gold", 1)], visibility=OUTSIDER, limits=limits).before
+
+
+def test_what_if_replays_the_demand_that_fairness_counts(pods: World) -> None:
+    mend = {"cause": "affinity", "explanation": "no node matches its selector"}
+    for number, (bound, values) in enumerate(((None, mend), (START + 50 * HOUR, mend))):
+        one = pods.waits("vision", 1.0, START + 30 * HOUR, bound, **values)
+        given = {"uid": one.uid, "created_at": one.since, "bound_at": bound, "tier": pods.gold}
+        make_pod(one.workload, f"own-{number}", **given)
+    (before,) = what_if(WINDOW, [], visibility=OUTSIDER).before
+    vision = of_team(before, "vision")
+    # Of the two only the one that was bound asks, and only from then on.
+    assert (vision.waits_ended, vision.waiting_now) == (0, 1)
+    assert vision.demand_gpu_hours == 7.0 * 32 + 1.0 * 2
+
+
+def test_before_the_watch_what_if_and_fairness_deny_alike(pods: World) -> None:
+    WatchSpan.objects.all().delete()
+    Episode.objects.all().delete()
+    Pod.objects.filter(name="asks").delete()
+    Pod.objects.update(source="metrics", unschedulable=True)
+    refresh(pods.cluster.pk, now=NOW, look=lambda _: ())
+    compute_hours(now=NOW + DAY, at_most=100)
+    window = Window(WINDOW.start, START + 50 * HOUR)
+    (before,) = what_if(window, [], visibility=OUTSIDER).before
+    (tier,) = fairness_rows(window, now=NOW, visibility=OUTSIDER)
+    assert tier.hours.estimated == tier.hours.known == 30
+    assert before.denied_gpu_hours == sum(team.denied_gpu_hours for team in tier.teams) == 10.0

@@ -312,7 +312,7 @@ def test_pods_of_a_cluster_without_api_access_are_not_watched(db: None) -> None:
 
 def test_a_pod_that_series_show_refused_was_unschedulable_before_the_watch(world: World) -> None:
     early = WATCHED_FROM - timedelta(days=1)
-    bound = {"bound_at": early + seconds(60), "started_at": early + seconds(90)}
+    bound: dict[str, Any] = {"bound_at": early + seconds(60), "started_at": early + seconds(90)}
     world.pod(created_at=early, unschedulable=True, source="metrics", **bound)
     world.pod("uid-b", created_at=early, source="metrics", **bound)
     world.look()
@@ -324,7 +324,7 @@ def test_what_series_tell_later_of_a_pod_is_taken_over_though_its_wait_is_long_o
     world: World,
 ) -> None:
     early = WATCHED_FROM - timedelta(days=9)
-    bound = {"bound_at": early + seconds(60), "started_at": early + seconds(90)}
+    bound: dict[str, Any] = {"bound_at": early + seconds(60), "started_at": early + seconds(90)}
     pod = world.pod(created_at=early, source="metrics", **bound)
     world.look()
     revised = {"gpu_equivalents": 0.5, "unschedulable": True, "revised_at": world.now}

@@ -9,9 +9,7 @@ from apps.clusters.services.ledger_reader import (
     RecordedPod,
     recorded_claims,
     recorded_pod_rows,
-    recorded_pods,
     recorded_spells,
-    watched_share,
     watched_spans,
 )
 from apps.clusters.services.watch import Snapshot, follow, snapshot
@@ -22,10 +20,8 @@ __all__ = [
     "follow",
     "recorded_claims",
     "recorded_pod_rows",
-    "recorded_pods",
     "recorded_spells",
     "snapshot",
     "store_inferred_pods",
-    "watched_share",
     "watched_spans",
 ]

@@ -10,7 +10,7 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
 from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, Owner, PodRecord, Source
-from apps.clusters.domain.spans import Span, clip, seconds, union
+from apps.clusters.domain.spans import Span, clip, union
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, WatchSpan
 from apps.clusters.models import NodeSpell as NodeSpellRow
@@ -37,11 +37,6 @@ class RecordedPod(NamedTuple):
     gpu_equivalents: float
     units: float
     lost: bool
-
-
-def recorded_pods(cluster: Cluster, window: Window) -> list[PodRecord]:
-    """Return the pods that lived in the window as the API showed them, by uid. One query."""
-    return [row.record for row in recorded_pod_rows(cluster, window)]
 
 
 def recorded_pod_rows(
@@ -94,11 +89,6 @@ def watched_spans(cluster: Cluster, window: Window) -> tuple[Span, ...]:
     ).order_by("start", "pk")
     spans = ((row.start.timestamp(), row.end.timestamp()) for row in rows)
     return clip(union(spans), window.start_seconds, window.end_seconds)
-
-
-def watched_share(cluster: Cluster, window: Window) -> float:
-    """Return which fraction of the window, 0..1, was watched. One query."""
-    return seconds(watched_spans(cluster, window)) / window.seconds
 
 
 # Texts, for most pods of a controller say the same, and what is known already is not decoded.

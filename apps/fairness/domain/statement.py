@@ -4,10 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.denied import idle_while_denied
-from apps.fairness.domain.integrate import Measured, Sums
-
 
 class Part(NamedTuple):
     """Something of another team: GPU-hours where borrowed or lent, mean GPUs where idle."""
@@ -42,35 +38,6 @@ class TeamFigures:
     idle_beside: Sequence[Part] = ()
 
 
-def team_figures(
-    measured: Measured, sums: Sums, position: int, *, tier: str, teams: Sequence[str], idle: Array
-) -> TeamFigures:
-    """Return the figures of the team at `position` of `teams`.
-
-    `sums` are those of `measured`; `idle` is (slots, teams), the GPUs that each team held idle.
-    """
-    team, source, hours = teams[position], measured.borrowed_from, measured.slots.hours
-    own = measured.denied[:, position : position + 1]
-    beside = idle_while_denied(idle=idle, denied=own, hours=hours)[0]
-    return TeamFigures(
-        team=team,
-        tier=tier,
-        hours=float(hours.sum()),
-        entitlement_gpu_hours=float(sums.entitlement[position]),
-        demand_gpu_hours=float(sums.demand[position]),
-        fair_share_gpu_hours=float(sums.fair_share[position]),
-        allocated_gpu_hours=float(sums.allocated[position]),
-        borrowed_gpu_hours=float(sums.borrowed[position]),
-        lent_gpu_hours=float(sums.lent[position]),
-        denied_gpu_hours=float(sums.denied[position]),
-        from_pool_gpu_hours=float(source.pool[position]),
-        overdrawn_gpu_hours=float(source.overdrawn[position]),
-        borrowed_from=_parts(teams, source.lender[:, position]),
-        lent_to=_parts(teams, source.lender[position]),
-        idle_beside=[part for part in _parts(teams, beside) if part.team != team],
-    )
-
-
 def sentence(figures: TeamFigures) -> str:
     """Return the week in one sentence, GPUs as means over the window.
 
@@ -86,11 +53,6 @@ def sentence(figures: TeamFigures) -> str:
         *_moved("lent", "to", figures.lent_gpu_hours, figures.lent_to, figures),
     ]
     return f"{', '.join(words)}; {_denial(figures)}"
-
-
-def _parts(teams: Sequence[str], amounts: Array) -> list[Part]:
-    parts = [Part(t, float(a)) for t, a in zip(teams, amounts, strict=True) if a > 0]
-    return sorted(parts, key=lambda part: (-part.amount, part.team))
 
 
 def _sources(figures: TeamFigures) -> list[Part]:

@@ -5,9 +5,7 @@ All of it is sums of GPUs of teams, which everybody may see; money and namespace
 
 from apps.fairness.selectors.detail import tier_detail
 from apps.fairness.selectors.explained import explain_fairness
-from apps.fairness.selectors.loans import borrow_matrix
-from apps.fairness.selectors.over_time import index_over_time
-from apps.fairness.selectors.overview import dominant_shares, fair_overview
+from apps.fairness.selectors.overview import fair_overview
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,
@@ -56,12 +54,9 @@ __all__ = [
     "TooMuchToReplay",
     "UnknownTeam",
     "WhatIfReport",
-    "borrow_matrix",
-    "dominant_shares",
     "explain_fairness",
     "fair_overview",
     "fairness_rows",
-    "index_over_time",
     "statement",
     "team_standing",
     "tier_detail",

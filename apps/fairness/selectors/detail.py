@@ -18,9 +18,8 @@ def tier_detail(
 ) -> TierDetail | None:
     """Return a tier's teams, who borrowed from whom, and its indices by day.
 
-    The same as `fairness_rows`, `borrow_matrix` and `index_over_time` tell, in little more time
-    than one of them takes. None where nothing is known of the tier in the window. Everybody may
-    see it: `visibility` narrows nothing. At most 31 queries.
+    Its row is as `fairness_rows` tells it. None where nothing is known of the tier in the window.
+    Everybody may see it: `visibility` narrows nothing. At most 31 queries.
     """
     tiers, parts, names = tier_names((tier,)), parts_of(window), team_names()
     sums = team_sums(parts, tiers)

@@ -5,14 +5,10 @@ from collections.abc import Collection, Mapping
 
 from django.db.models import Q, Sum
 
-from apps.accounts.permissions import Visibility
-from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
-from apps.clusters.domain.window import Window
 from apps.fairness.models import FairLoan, FairLoanDay
-from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import BorrowMatrix, Loaned, Margin
-from apps.fairness.selectors.sums import Parts, TeamSums, parts_of, team_sums
+from apps.fairness.selectors.sums import Parts, TeamSums
 from apps.usage.domain.amounts import hours
 
 Loans = Mapping[tuple[int, int], int]
@@ -21,24 +17,13 @@ _SMALLEST = 1000
 """Nano-GPU-hours: what rounding may leave between the loans told and their sums."""
 
 
-def borrow_matrix(window: Window, tier: str, *, visibility: Visibility) -> BorrowMatrix:
-    """Return who borrowed from whom in a tier over the window, and all that each did so.
-
-    Of each hour and day only the largest loans are told apart. Everybody may see it:
-    `visibility` narrows nothing. At most eight queries.
-    """
-    tiers = tier_names((tier,))
-    if not tiers:
-        return BorrowMatrix(tier, (), ())
-    (pk,) = tiers
-    parts = parts_of(window)
-    return matrix_of(tier, loans_of(parts, tiers)[pk], team_sums(parts, tiers)[pk], team_names())
-
-
 def matrix_of(
     tier: str, loans: Loans, sums: Mapping[int, TeamSums], names: Mapping[int, str]
 ) -> BorrowMatrix:
-    """Return the matrix of loans and sums that were read already."""
+    """Return who borrowed from whom in a tier, and all that each did so, from loans and sums.
+
+    Of each hour and day only the largest loans are told apart.
+    """
     rows = [
         Loaned(names.get(lender, UNASSIGNED), names.get(borrower, UNASSIGNED), hours(amount))
         for (lender, borrower), amount in loans.items()

@@ -9,15 +9,12 @@ from zoneinfo import ZoneInfo
 from django.db.models import Count, F, FloatField, Q, QuerySet, Sum
 from django.db.models.functions import Cast
 
-from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import day_of
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Tier
 from apps.clusters.selectors import report
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.models import FairDay, FairHour, FairTierDay, FairTierHour
 from apps.fairness.selectors.rows import TierDayIndex
-from apps.fairness.selectors.sums import Parts, TeamSums, TierSums, parts_of
+from apps.fairness.selectors.sums import Parts, TeamSums, TierSums
 from apps.fairness.selectors.tiers import jain_of
 from apps.usage.domain.amounts import hours
 
@@ -33,19 +30,11 @@ class _Day:
     jain: tuple[float | None, float | None] = (None, None)
 
 
-def index_over_time(window: Window, tier: str, *, visibility: Visibility) -> list[TierDayIndex]:
+def days_of(parts: Parts, tier: int) -> list[TierDayIndex]:
     """Return a tier day by day, oldest first; days of which nothing is known are left out.
 
-    Everybody may see it: `visibility` narrows nothing. Eight queries, at most.
+    Five queries, at most.
     """
-    own = Tier.objects.filter(name=tier).first()
-    if own is None:
-        return []
-    return days_of(parts_of(window), own.pk)
-
-
-def days_of(parts: Parts, tier: int) -> list[TierDayIndex]:
-    """Return a tier day by day. Five queries, at most."""
     days: dict[date, _Day] = defaultdict(_Day)
     _add_days(days, parts, tier)
     _add_hours(days, parts, tier, report().zone)

@@ -8,7 +8,7 @@ from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.dominant import dominant_shares as dominant
+from apps.fairness.domain.dominant import dominant_shares
 from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
 from apps.fairness.domain.packed import TeamTable, table_of
 from apps.fairness.selectors.names import tier_names
@@ -32,9 +32,10 @@ def fair_overview(
 ) -> FairOverview:
     """Return each tier that any hour of the window was computed of, and dominant shares.
 
-    What `fairness_rows` and `dominant_shares` tell, but for teams one by one and their waits, in
-    a small part of the time. Filters narrow tiers, and the sums over teams; indices and shares
-    are of all of them. Everybody may see it: `visibility` narrows nothing. At most ten queries.
+    What `fairness_rows` tells, but for teams one by one and their waits, in a small part of the
+    time. A dominant share is the largest part, allocated ÷ capacity, of any one tier. Filters
+    narrow tiers, and the sums over teams; indices and shares are of all of them. Everybody may
+    see it: `visibility` narrows nothing. At most ten queries.
     """
     names, tiers = team_names(), tier_names()
     of_tiers, tables = _read(window, tiers)
@@ -48,17 +49,6 @@ def fair_overview(
             shown = table.only(chosen) if filters.team else table
             glances.append(_glance(name, of_tiers[tier], table, shown))
     return FairOverview(tuple(glances), tuple(_shares(of_tiers, tables, tiers, names)))
-
-
-def dominant_shares(window: Window, *, visibility: Visibility) -> list[DominantShare]:
-    """Return each team's largest part of any one tier over the window, the largest first.
-
-    The part of a tier is allocated ÷ capacity, of its known hours. Everybody may see it:
-    `visibility` narrows nothing. At most ten queries.
-    """
-    tiers = tier_names()
-    of_tiers, tables = _read(window, tiers)
-    return _shares(of_tiers, tables, tiers, team_names())
 
 
 def _read(window: Window, tiers: Mapping[int, str]) -> tuple[dict[int, TierSums], _Tables]:
@@ -101,7 +91,7 @@ def _shares(
     for row, tier in enumerate(places):
         table = tables.get(tier, _NOBODY)
         held[row, np.searchsorted(np.array(teams), table.teams)] = table.column("allocated")
-    shares = dominant(held, np.array([float(of_tiers[tier].capacity) for tier in places]))
+    shares = dominant_shares(held, np.array([float(of_tiers[tier].capacity) for tier in places]))
     rows = [
         DominantShare(
             team_id=team,

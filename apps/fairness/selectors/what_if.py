@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
-from django.db.models import Max, Q
+from django.db.models import Max, Min, Q
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -22,7 +22,8 @@ from apps.fairness.domain.whatif import what_if as replayed
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.fairness.selectors.sums import TierSums, parts_of, tier_sums
-from apps.pending.models import Episode
+from apps.pending.models import CauseSpell, Episode
+from apps.pending.selectors.demand import counted_causes
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
 from apps.usage.models import HAS_FACTS, CollectionWindow
@@ -34,6 +35,8 @@ _READ_FROM = (
     "A tier's capacity is its mean over the hours of the window that are known; entitlements are "
     "those at its end.",
     "A pod is its own work; pods of one job are started one by one.",
+    "Work is the demand that fairness counts: pods pending for causes of demand, and before the "
+    "watch all that series show. Work that had no pod yet is left out.",
     "Work of a cluster that is in the catalog no more ends with the last hour that is known of it.",
 )
 
@@ -73,7 +76,7 @@ def what_if(
     Told are the tiers that the changes concern; all that are known where there is no change. Work
     is what the pod ledger knows: what waited, ran or came within the window. Sums of GPUs of
     teams, which everybody may see: `visibility` narrows nothing. Raises TooMuchToReplay,
-    CapacityUnknown, and ChangeImpossible where a change names what there is not. At most 13
+    CapacityUnknown, and ChangeImpossible where a change names what there is not. At most 15
     queries.
     """
     if window.end - window.start > LONGEST:
@@ -175,7 +178,7 @@ class _Row(NamedTuple):
 
 def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[Work]:
     rows = _pods(window, tiers, most)
-    asked = _asked_tiers(window) if any(row.tier is None for row in rows) else {}
+    asked, since = _asked(window), _demand_since(window)
     names = set(Namespace.objects.order_by("pk").values_list("name", flat=True))
     spans = team_spans(window, names)
     works = []
@@ -185,15 +188,24 @@ def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[Work]:
             tier, gpus = asked.get(row.uid, (None, 0.0))
         if tier is None or tier not in tiers or gpus <= 0:
             continue
+        if row.uid in asked and not _has_run(row, window):
+            begin = since.get(row.uid, row.bound)
+            if begin is None:
+                continue  # It never started, for causes that are no demand.
+            row = row._replace(created=max(row.created, begin))
         at = max(window.start_seconds, row.created)
         span = next(s for s in spans[row.namespace] if s.end.timestamp() > at)
         works.append(_work(row, span.team, tiers[tier], gpus, window))
     return works
 
 
+def _has_run(row: _Row, window: Window) -> bool:
+    return row.bound is not None and row.bound < window.start_seconds
+
+
 def _work(row: _Row, team: str, tier: str, gpus: float, window: Window) -> Work:
     start, end = window.start_seconds, window.end_seconds
-    running = row.bound is not None and row.bound < start
+    running = _has_run(row, window)
     began = start if running else row.bound
     over = row.ended if row.ended is not None and row.ended < end else None
     return Work(
@@ -262,8 +274,8 @@ def _until(row: _Row, end: float | None) -> _Row | None:
     return row._replace(bound=bound, ended=end)
 
 
-def _asked_tiers(window: Window) -> dict[str, tuple[int | None, float]]:
-    """Return the tier and GPU-equivalents of pods that waited, by uid: not all were bound."""
+def _asked(window: Window) -> dict[str, tuple[int | None, float]]:
+    """Return the tier and GPU-equivalents of pods that were pending, by uid."""
     rows = Episode.objects.filter(
         Q(until__isnull=True) | Q(until__gt=window.start), since__lt=window.end, kind="Pod"
     ).order_by("since", "pk")
@@ -271,6 +283,18 @@ def _asked_tiers(window: Window) -> dict[str, tuple[int | None, float]]:
         uid: (tier, gpus)
         for uid, tier, gpus in rows.values_list("uid", "tier_id", "gpu_equivalents")
     }
+
+
+def _demand_since(window: Window) -> dict[str, float]:
+    """Return from when on a pending pod was demand (Unix seconds), by uid, as fairness has it."""
+    rows = CauseSpell.objects.filter(
+        counted_causes(),
+        Q(end__isnull=True) | Q(end__gt=window.start),
+        start__lt=window.end,
+        episode__kind="Pod",
+    )
+    first = rows.order_by().values_list("episode__uid").annotate(Min("start"))
+    return {uid: at.timestamp() for uid, at in first}
 
 
 def _tier_row(name: str, outcome: TierOutcome) -> TierOutcomeRow:

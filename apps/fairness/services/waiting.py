@@ -13,16 +13,10 @@ from apps.clusters.models import Namespace
 from apps.clusters.selectors import team_spans
 from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.fairness.services.facts import digest
-from apps.pending.domain.causes import OF_DEMAND, Cause, Counts
 from apps.pending.domain.history import amount
-from apps.pending.domain.placing import NONE_OFFERED
 from apps.pending.models import CauseSpell
+from apps.pending.selectors.demand import counted_causes
 from apps.pending.selectors.known import known_until
-
-_WAITS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
-_CAUSES = tuple(sorted(cause.value for cause in OF_DEMAND))
-_IMPOSSIBLE = Q(cause=Cause.CAPACITY.value, detail=NONE_OFFERED)
-"""No node offers it: nobody is denied what nobody could have."""
 
 
 class Who(NamedTuple):
@@ -39,11 +33,8 @@ Waited = Mapping[Who, int]
 
 def counted_spells() -> Q:
     """Return the condition on spells that count for fairness; a tier must be known."""
-    return (
-        Q(counts__in=_WAITS, cause__in=_CAUSES, counted__gt=0, episode__tier__isnull=False)
-        & ~_IMPOSSIBLE
-        & ~Q(episode__tier__name=UNDETERMINED)
-    )
+    known_tier = Q(episode__tier__isnull=False) & ~Q(episode__tier__name=UNDETERMINED)
+    return counted_causes() & known_tier
 
 
 def read_waited(window: Window, edges: Sequence[float]) -> Waited:
