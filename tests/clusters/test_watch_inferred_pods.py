@@ -147,10 +147,10 @@ def test_hours_in_any_order_and_twice_give_the_same_rows(
 
 def test_a_guessed_end_gives_way_to_having_been_there_later(cluster: Cluster) -> None:
     for record in (_shown(7200, gone=False), _shown(40, gone=True)):
-        store_inferred_pods(cluster, [record], RULES, LABELS)
+        store_inferred_pods(cluster, [record], RULES, LABELS, now=at(0))
     row = Pod.objects.get()
     assert (times(row), row.runs) == ([0, 5, 9, None, None, None], [[T0 + 9, None]])
-    store_inferred_pods(cluster, [_shown(9000, gone=True)], RULES, LABELS)
+    store_inferred_pods(cluster, [_shown(9000, gone=True)], RULES, LABELS, now=at(0))
     assert times(Pod.objects.get())[-1] == 9000
 
 
@@ -233,7 +233,7 @@ def test_a_lost_pod_that_series_saw_later_ends_later(
     _lost(cluster)
     hours = [_shown(400, gone=True), _shown(3600, gone=False)]
     for n in order:
-        store_inferred_pods(cluster, [hours[n]], RULES, LABELS)
+        store_inferred_pods(cluster, [hours[n]], RULES, LABELS, now=at(0))
     assert times(Pod.objects.get())[-1] == 3600
 
 
@@ -243,14 +243,14 @@ def test_a_pod_that_ended_before_the_watch_is_not_there_now(
 ) -> None:
     if not collected_first:
         _watched(cluster, run_pod("uid-2"))
-    store_inferred_pods(cluster, [_shown(5, gone=False)], RULES, LABELS)
+    store_inferred_pods(cluster, [_shown(5, gone=False)], RULES, LABELS, now=at(0))
     if collected_first:
         _watched(cluster, run_pod("uid-2"))
     row = Pod.objects.get(uid="uid-1")
     assert (times(row)[-1], row.lost) == (9, True), "it is not known to have lived any longer"
     assert [life.uid for life in _there()] == ["uid-2"]
     # The series of the next hour tell when it was.
-    store_inferred_pods(cluster, [_shown(9.5, gone=True)], RULES, LABELS)
+    store_inferred_pods(cluster, [_shown(9.5, gone=True)], RULES, LABELS, now=at(0))
     row = Pod.objects.get(uid="uid-1")
     assert (row.ended_at, row.lost) == (at(9.5), False)
 
