@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from django.db.models import Max, Min, OuterRef, Q, Subquery
 
 from apps.clusters.models import Cluster, Pod, WatchSpan
-from apps.pending.models import Refreshed
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
 _HOUR = timedelta(hours=1)
@@ -53,11 +52,10 @@ def pods_without_history() -> dict[int, datetime]:
 
     Clusters whose pods are all in it are left out. Two queries.
     """
-    taken: dict[int, int] = dict(
-        Refreshed.objects.order_by("pk").values_list("cluster_id", "pods_to")
-    )
-    later = ~Q(cluster__in=list(taken))
-    for cluster, pods_to in taken.items():
-        later |= Q(cluster=cluster, pk__gt=pods_to)
-    rows = Pod.objects.filter(later).order_by().values_list("cluster_id")
-    return dict(rows.annotate(Min("created_at")))
+    rows = Cluster.objects.order_by("pk").values_list("pk", "refreshed__pods_to")
+    later = Q(pk__in=())
+    for cluster, pods_to in rows:
+        # Each part is a range of the primary key, or of an index that begins with the cluster.
+        later |= Q(cluster=cluster) if pods_to is None else Q(cluster=cluster, pk__gt=pods_to)
+    pods = Pod.objects.filter(later).order_by().values_list("cluster_id")
+    return dict(pods.annotate(Min("created_at")))
