@@ -99,13 +99,8 @@ def derive(now: datetime) -> None:
     from apps.fairness import services as fairness
     from apps.pending import services as pending
     from apps.pending.domain.look import look
-    from apps.pending.selectors.known import pods_without_history
 
-    cluster = Cluster.objects.get()
-    while True:
-        pending.refresh(cluster.pk, now=now, look=look)
-        if not pods_without_history():
-            break
+    pending.take_in_pods([Cluster.objects.get().pk], now=now, look=look)
     fairness.compute_hours(now=now, at_most=24 * 31)
     fairness.roll_days(now=now)
 

@@ -72,7 +72,7 @@ def test_what_is_computed_already_is_not_computed_again(cluster: Cluster) -> Non
     derive_after_hours(now)
     again = {ran.step: ran.done for ran in derive_after_hours(now)}
 
-    names = ("days", "costs", "fairness", "fairness by day", "quotas")
+    names = ("days", "costs", "pending pods", "fairness", "fairness by day", "quotas")
     assert [again[name] for name in names] == [0] * 5
 
 

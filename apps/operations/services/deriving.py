@@ -62,6 +62,10 @@ def _look_at_pending(now: datetime) -> int:
     return sum(pending.refresh(pk, now=now, look=look) for pk in devices.active_clusters())
 
 
+def _take_in_pods(now: datetime) -> int:
+    return pending.take_in_pods(devices.active_clusters(), now=now, look=look)
+
+
 _OF_NOW: Sequence[Step] = (
     Step("pending workloads", _look_at_pending),
     Step("pending history", lambda now: pending.roll_days(now=now)),
@@ -71,6 +75,7 @@ _OF_NOW: Sequence[Step] = (
 _OF_HOURS: Sequence[Step] = (
     Step("days", lambda now: usage.roll_days(now=now)),
     Step("costs", lambda now: costs.price_hours(now=now), partly=True),
+    Step("pending pods", _take_in_pods),
     Step("fairness", lambda now: fairness.compute_hours(now=now, at_most=_ALL_HOURS)),
     Step("fairness by day", lambda now: fairness.roll_days(now=now)),
     Step("quotas", lambda now: quotas.roll_hours(now=now), partly=True),

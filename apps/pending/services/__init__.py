@@ -1,5 +1,6 @@
 """Writes of what did not happen: episodes of waiting, their sums by day, evictions."""
 
+from apps.pending.services.backlog import take_in_pods
 from apps.pending.services.days import prune, roll_days
 from apps.pending.services.evictions import note_evictions
 from apps.pending.services.refresh import Look, refresh
@@ -14,4 +15,5 @@ __all__ = [
     "refresh",
     "roll_days",
     "schedule_refreshes",
+    "take_in_pods",
 ]

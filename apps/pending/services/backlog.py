@@ -1,0 +1,26 @@
+"""Bringing the pods of a backfill into the pending history at once."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from apps.pending.selectors.known import pods_without_history
+from apps.pending.services.refresh import Look, refresh
+
+
+def take_in_pods(clusters: Collection[int], *, now: datetime, look: Look) -> int:
+    """Refresh clusters until the pending history has their pods; return how many refreshes ran.
+
+    A refresh takes some thousands. Pods that are left wait for a later look, and so does a
+    cluster that another process refreshes.
+    """
+    count, before = 0, None
+    while (left := _of(clusters)) and left != before:
+        for cluster in sorted(left):
+            refresh(cluster, now=now, look=look)
+            count += 1
+        before = left
+    return count
+
+
+def _of(clusters: Collection[int]) -> dict[int, datetime]:
+    return {pk: at for pk, at in pods_without_history().items() if pk in clusters}
