@@ -234,6 +234,5 @@ def test_hours_that_are_in_no_sum_are_named() -> None:
     }
     tell_hours(found, hours)
     assert found.frozen["missing"] == [
-        "380 of 720 hours of gold, which were not collected",
-        "all that was denied in silver, tin, where 20 hours were not watched",
+        "380 of 720 hours of gold: without facts or demand",
     ]

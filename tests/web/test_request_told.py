@@ -169,14 +169,14 @@ def test_all_that_is_not_known_is_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("texts", "whole", "shown"),
     [
-        pytest.param(["1.5", "2"], True, "3.5 GPU-h", id="all hours were watched"),
+        pytest.param(["1.5", "2"], True, "3.5 GPU-h", id="all hours are known"),
         pytest.param(["1.5"], None, "1.5 GPU-h", id="of an earlier portal"),
-        pytest.param(["0"], False, "at least 0.0 GPU-h", id="some hours were not watched"),
-        pytest.param(["1.5", None], False, "at least 1.5 GPU-h", id="one tier was never watched"),
-        pytest.param([None], False, "not known", id="nobody watched"),
+        pytest.param(["0"], False, "at least 0.0 GPU-h", id="some hours are unknown"),
+        pytest.param(["1.5", None], False, "at least 1.5 GPU-h", id="one tier is unknown"),
+        pytest.param([None], False, "not known", id="nothing is known"),
     ],
 )
-def test_what_was_denied_in_hours_that_nobody_watched_is_never_zero(
+def test_what_was_denied_in_unknown_hours_is_never_zero(
     texts: list[str | None], whole: bool | None, shown: str
 ) -> None:
     rows = [{"tier": "gold", "denied_gpu_hours": text} for text in texts]
