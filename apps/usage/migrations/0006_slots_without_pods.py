@@ -12,7 +12,7 @@ def read_errors(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("usage", "0004_activity_and_unknown_halves"),
+        ("usage", "0005_days_that_are_folded"),
     ]
 
     operations = [
