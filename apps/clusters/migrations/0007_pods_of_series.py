@@ -4,7 +4,7 @@ from django.db.models import Q
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("clusters", "0005_pod_observed_until"),
+        ("clusters", "0006_pod_revisions"),
     ]
 
     operations = [
