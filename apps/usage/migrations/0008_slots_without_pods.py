@@ -12,7 +12,7 @@ def read_errors(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("usage", "0006_contradictions_and_later_looks"),
+        ("usage", "0007_quiet_hours"),
     ]
 
     operations = [
