@@ -44,6 +44,13 @@ def _ratio(text: str) -> serializers.FloatField:
     )
 
 
+def _level(of: str) -> serializers.FloatField:
+    return serializers.FloatField(
+        allow_null=True,
+        help_text=f"0..1: active share of the {of}, over measured time. Null where not exported.",
+    )
+
+
 def _text(help_text: str = "", *, null: bool = False) -> serializers.CharField:
     return serializers.CharField(allow_null=null, help_text=help_text)
 
@@ -91,6 +98,12 @@ class HeldSerializer(serializers.Serializer[Any]):
         allow_null=True,
         help_text="Energy of the GPUs, kWh, each GPU once. Null where no exporter shows it.",
     )
+    sm_active_ratio = _level("SMs with work")
+    sm_measured_gpu_hours = _hours("The measured time of it; null where not exported.", null=True)
+    tensor_active_ratio = _level("time of the tensor cores")
+    tensor_measured_gpu_hours = _hours("As for SMs.", null=True)
+    memory_copy_ratio = _level("time of the memory controller")
+    memory_copy_measured_gpu_hours = _hours("As for SMs.", null=True)
     memory_peak_mib = serializers.FloatField(
         allow_null=True,
         help_text="Peak of the used memory of one device, MiB. Null where it is not exported.",

@@ -12,7 +12,11 @@ from apps.usage.domain.collection import CollectionState
 
 
 class Held(models.Model):
-    """What was allocated, split by what became of it; `allocated` is the sum of the five."""
+    """What was allocated, split by what became of it; `allocated` is the sum of the five.
+
+    Of SM, tensor and memory copy activity: active GPU-hours, and the measured ones they are of;
+    null where no exporter shows them.
+    """
 
     allocated = models.BigIntegerField(default=0)
     not_running = models.BigIntegerField(default=0)
@@ -26,6 +30,12 @@ class Held(models.Model):
     grade_inferred = models.BigIntegerField(default=0)
     energy_mwh = models.BigIntegerField(default=0)
     memory_peak_mib = models.FloatField(null=True)
+    sm_active = models.BigIntegerField(null=True)
+    sm_measured = models.BigIntegerField(null=True)
+    tensor_active = models.BigIntegerField(null=True)
+    tensor_measured = models.BigIntegerField(null=True)
+    memory_copy_active = models.BigIntegerField(null=True)
+    memory_copy_measured = models.BigIntegerField(null=True)
 
     class Meta:
         abstract = True

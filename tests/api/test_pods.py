@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
+from apps.usage.domain.columns import LEVEL_COLUMNS
 from tests.api.conftest import Read, client_of
 from tests.api.test_usage import BOTH, table
 from tests.factories import Portal, make_pod, make_workload
@@ -18,6 +19,7 @@ COLUMNS = [
     *("underused_gpu_hours", "busy_gpu_hours", "burst_gpu_hours"),
     *("utilization_ratio", "coverage_ratio", "grades", "energy_kwh"),
     "memory_peak_mib",
+    *LEVEL_COLUMNS,
 ]
 
 

@@ -14,6 +14,9 @@ from tests.clusters.openmetrics import ORIGIN, SLOT, Series, scrapes, series
 ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
 MEMORY = "DCGM_FI_DEV_FB_USED"
+SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"
+TENSOR_ACTIVE = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"
+MEMORY_COPY = "DCGM_FI_DEV_MEM_COPY_UTIL"
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 END = ORIGIN + 6 * SLOT
 WATTS = 300.0
@@ -110,6 +113,33 @@ def renamed() -> Iterator[Series]:
         ),
         device(one, "GPU-idle", whole(), phase=0.0),
         device(two, "GPU-b1", whole("serve-0", "speech"), phase=0.0),
+    )
+
+
+def deep() -> Iterator[Series]:
+    """SM, tensor and memory copy activity; a card whose pod changes, and one without profiling."""
+    target = exporter("deep", "n1")
+    change = ORIGIN + 900
+    holders = [
+        Held(ORIGIN, change, "vision", "first-0", "main"),
+        Held(change, END, "vision", "second-0", "main"),
+    ]
+    values: dict[str, Callable[[float], float]] = {
+        SM_ACTIVE: lambda at: 0.2 if at < change else 0.6,
+        TENSOR_ACTIVE: lambda _: 0.125,
+        MEMORY_COPY: lambda _: 40.0,
+    }
+    every = (ACTIVITY, MEMORY, SM_ACTIVE, TENSOR_ACTIVE, MEMORY_COPY)
+    return chain(
+        device(target, "GPU-deep", holders, values=values, metrics=every, phase=0.0),
+        device(
+            target,
+            "GPU-plain",
+            whole("train-0"),
+            values=values,
+            metrics=(UTILIZATION, MEMORY, MEMORY_COPY),
+        ),
+        device(target, "GPU-none", whole("train-1"), metrics=(ACTIVITY, MEMORY)),
     )
 
 
@@ -410,7 +440,7 @@ def quarter() -> Iterator[Series]:
 def all_worlds() -> Iterator[Series]:
     """Yield the series of every world."""
     for world in (
-        renamed, honoured, lonely, mixed, twice, sliced, without_profiling, rescaled, percent,
+        renamed, deep, honoured, lonely, mixed, twice, sliced, without_profiling, rescaled, percent,
         blank, hostile, shared, replicas, glitch, silent, speeds, changed, unmapped,
         unmapped_alike, targets, one_percent, quarter, half_profiled,
         restarted,

@@ -529,3 +529,17 @@ def test_raw_samples_of_blanks_copies_and_percents_are_usable(clusters: Clusters
 def test_no_devices_ask_no_question(clusters: Clusters) -> None:
     assert clusters["renamed"].activity_samples([], FIRST_HOUR) == []
     assert clusters["renamed"].activity_samples(["GPU-unknown"], FIRST_HOUR) == []
+
+
+def test_levels_are_means_of_the_slot_by_holder_and_none_where_not_exported(
+    clusters: Clusters,
+) -> None:
+    answer = clusters["deep"].devices(FIRST_HOUR)
+    deep = {(row.slot, row.pod): row.levels for row in only(answer, "GPU-deep")}
+    assert deep == {
+        (ORIGIN, "first-0"): pytest.approx((0.2, 0.125, 0.4)),
+        (ORIGIN, "second-0"): pytest.approx((0.6, 0.125, 0.4)),
+        (ORIGIN + SLOT, "second-0"): pytest.approx((0.6, 0.125, 0.4)),
+    }
+    assert {row.levels for row in only(answer, "GPU-plain")} == {(None, None, 0.4)}
+    assert {row.levels for row in only(answer, "GPU-none")} == {(None, None, None)}

@@ -588,7 +588,7 @@ def test_a_total_may_be_larger_than_any_row(portal: Portal) -> None:
 
 def test_devices_that_were_active_without_any_known_capacity_do_not_have_none() -> None:
     held = [0] * len(HELD_FIELDS)
-    strays = amounts_of([*held, None, 0, 0, 0, 0, 7])
+    strays = amounts_of([*held, None, *[None] * 6, 0, 0, 0, 0, 7])
     assert (strays.capacity, strays.unallocated, strays.unattributed) == (None, None, 7)
     known = amounts_of([*held, None, 5, 0, 5, 0, 2])
     for one, other in ((strays, known), (known, strays)):

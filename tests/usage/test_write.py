@@ -8,6 +8,7 @@ import pytest
 from django.db import models, transaction
 
 from apps.accounts.models import Team
+from apps.clusters.domain.samples import Levels
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import (
@@ -80,7 +81,9 @@ def dimensions() -> Dimensions:
 def some_facts(activity: float = 0.7, pods: int = 2) -> HourFacts:
     names = [f"p{number + 1}" for number in range(pods)]
     rows = [
-        device(slot, activity, uuid=f"GPU-{name}", pod_name=name, memory=100.0 * (slot + 1))
+        device(
+            slot, activity, uuid=f"GPU-{name}", pod_name=name, memory=100.0 * (slot + 1)
+        )._replace(levels=Levels(activity / 2, activity / 4, None if slot else 0.5))
         for name in names
         for slot in (0, 1)
     ]
@@ -135,7 +138,7 @@ def test_the_order_of_hours_does_not_matter(dimensions: Dimensions) -> None:
 
 def sums(table: type[models.Model], names: Iterable[str]) -> dict[str, int]:
     rows = table._default_manager.all()
-    return {name: sum(getattr(row, name) for row in rows) for name in names}
+    return {name: sum(getattr(row, name) or 0 for row in rows) for name in names}
 
 
 def test_pods_teams_nodes_tiers_and_days_sum_to_the_same(dimensions: Dimensions) -> None:
@@ -145,6 +148,7 @@ def test_pods_teams_nodes_tiers_and_days_sum_to_the_same(dimensions: Dimensions)
     names = [name for name in HELD_COLUMNS if name != "memory_peak_mib"]
     expected = sums(PodHour, names)
     assert expected["busy"] > 0
+    assert expected["memory_copy_measured"] * 2 == expected["sm_measured"] > 0
     for table in (TeamHour, NodeHour, TierHour, TeamDay, TierDay, WorkloadDay):
         assert sums(table, names) == expected, table.__name__
     capacity = sums(NodeHour, CAPACITY_COLUMNS)

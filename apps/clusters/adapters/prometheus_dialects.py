@@ -8,6 +8,9 @@ ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # fraction 0..1
 UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"  # whole per cent; not on MIG
 MEMORY = "DCGM_FI_DEV_FB_USED"  # MiB
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # counter, mJ since boot
+SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"  # fraction; off by default
+TENSOR_ACTIVE = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"  # fraction
+MEMORY_COPY = "DCGM_FI_DEV_MEM_COPY_UTIL"  # whole per cent; not on MIG
 
 _MIB = 1024.0**2
 _WH_PER_JOULE = 1.0 / 3600.0
@@ -19,6 +22,7 @@ class Dialect(NamedTuple):
     `activity` is read of every device, `utilization`, whole per cent, of those without it (empty:
     there is none). A metric name may be several, parted by "|", of which an exporter has one.
     `mib` and `wh` are what memory and the growth of the energy counter are multiplied by.
+    `levels` are the means of SM, tensor and memory copy activity, in this order (empty: not read).
     `native` says that labels name a device and its holder one by one, as DCGM's do.
     """
 
@@ -32,6 +36,7 @@ class Dialect(NamedTuple):
     wh: float = 1e-3 * _WH_PER_JOULE
     percent: bool = False
     native: bool = True
+    levels: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -43,7 +48,15 @@ class Dialect(NamedTuple):
         return self.percent or metric == self.utilization
 
 
-DCGM = Dialect(Family.DCGM, (MEMORY, ACTIVITY, UTILIZATION), ACTIVITY, UTILIZATION, MEMORY, ENERGY)
+DCGM = Dialect(
+    Family.DCGM,
+    (MEMORY, ACTIVITY, UTILIZATION),
+    ACTIVITY,
+    UTILIZATION,
+    MEMORY,
+    ENERGY,
+    levels=(SM_ACTIVE, TENSOR_ACTIVE, MEMORY_COPY),
+)
 
 DCGM_1 = Dialect(
     Family.DCGM_1,

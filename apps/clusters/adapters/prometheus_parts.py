@@ -1,6 +1,6 @@
-"""Reads the devices of DCGM: four queries over the slots of a part, and what these leave open."""
+"""Reads the devices of DCGM: seven queries over the slots of a part, and what these leave open."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from apps.clusters.adapters.prometheus_activity import (
     LARGEST_FRACTION,
@@ -9,6 +9,7 @@ from apps.clusters.adapters.prometheus_activity import (
     reads_percent,
 )
 from apps.clusters.adapters.prometheus_copies import some_of
+from apps.clusters.adapters.prometheus_dialects import MEMORY_COPY
 from apps.clusters.adapters.prometheus_forms import Device, Holder, Part
 from apps.clusters.adapters.prometheus_raw import (
     Raw,
@@ -20,6 +21,7 @@ from apps.clusters.adapters.prometheus_raw import (
 from apps.clusters.adapters.prometheus_reading import Points, Reading, SlotQuery
 from apps.clusters.adapters.prometheus_rows import Row
 from apps.clusters.adapters.promql import Matcher, by, over
+from apps.clusters.domain.samples import NO_LEVELS, Levels
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected
 
@@ -34,15 +36,16 @@ BySlot = dict[int, dict[Holder, Row]]
 class _Slot:
     """What the queries said about one slot, by device and holder.
 
-    `memory` and `energy` are of holders that have no row (yet).
+    `memory`, `energy` and `levels` are of holders that have no row (yet).
     """
 
-    __slots__ = ("energy", "memory", "rows")
+    __slots__ = ("energy", "levels", "memory", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[Holder, Row] = {}
         self.memory: dict[Holder, float] = {}
         self.energy: dict[Holder, float] = {}
+        self.levels: dict[Holder, Levels] = {}
 
     def measured(self) -> set[tuple[str, str]]:
         """Return (UUID, MIG instance) of the devices that have rows."""
@@ -52,6 +55,7 @@ class _Slot:
         """Add a row with what is known of it already."""
         row.memory = self.memory.pop(holder, row.memory)
         row.energy = self.energy.pop(holder, row.energy)
+        row.levels = self.levels.pop(holder, row.levels)
         self.rows[holder] = row
 
 
@@ -114,6 +118,10 @@ class PartReader:
             *self._activity_queries(self._dialect.activity),
             self._short("max", over("max_over_time", self._dialect.memory, matchers)),
             self._short("max", over("increase", self._dialect.energy, matchers)),
+            *(
+                self._short("max", over("avg_over_time", metric, matchers))
+                for metric in self._dialect.levels
+            ),
         ]
 
     def _read(self, answers: Iterator[Points]) -> None:
@@ -124,6 +132,8 @@ class PartReader:
             self._use(self._dialect.activity, number, rows)
         self._add_memory(next(answers))
         self._add_energy(next(answers))
+        for place, metric in enumerate(self._dialect.levels):
+            self._add_level(place, metric, list(next(answers)))
 
     def _add_sums(self, into: BySlot, points: Points) -> None:
         """Begin a row for every device and holder, its sum not scaled yet."""
@@ -176,6 +186,27 @@ class PartReader:
                 slot.energy[holder] = wh
             else:
                 row.energy = wh
+
+    def _add_level(
+        self, place: int, metric: str, points: Sequence[tuple[int, Holder, float]]
+    ) -> None:
+        """Set one of the levels of the rows; values that cannot be are left out."""
+        if metric == MEMORY_COPY:
+            scale = 1.0 if reads_fraction((value, 1) for _, _, value in points) else 0.01
+        else:
+            scale = 0.01 if reads_percent(value for _, _, value in points) else 1.0
+        for number, holder, value in points:
+            share = value * scale
+            if not 0.0 <= share <= LARGEST_FRACTION:
+                continue
+            slot = self._slots[number]
+            row = slot.rows.get(holder)
+            found = [*(slot.levels.get(holder, NO_LEVELS) if row is None else row.levels)]
+            found[place] = min(1.0, share)
+            if row is None:
+                slot.levels[holder] = Levels(*found)
+            else:
+                row.levels = Levels(*found)
 
     # ------------------------------------------------------------ activity
 

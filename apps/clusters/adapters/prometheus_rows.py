@@ -6,7 +6,7 @@ import msgspec
 
 from apps.clusters.adapters.prometheus_forms import Device
 from apps.clusters.domain.mig import profile_name
-from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.samples import NO_LEVELS, DeviceSlot, Levels
 from apps.clusters.domain.window import SLOT_SECONDS
 
 # A grid of samples can hold one more than its length says.
@@ -32,6 +32,7 @@ class Row(msgspec.Struct, gc=False):
     memory: float | None
     energy: float | None
     process: float | None = None
+    levels: Levels = NO_LEVELS
 
     def join(self, other: "Row") -> None:
         """Add another series of the same device and holder."""
@@ -39,6 +40,8 @@ class Row(msgspec.Struct, gc=False):
             self.activity = (self.activity or 0.0) + other.activity
             self.samples += other.samples
         self.memory = _largest(self.memory, other.memory)
+        # Of two series one is a copy, or a part of the time: the mean of one stands for both.
+        self.levels = self.levels if self.levels != NO_LEVELS else other.levels
         self.energy = _largest(self.energy, other.energy)
         if (other.device.node, other.device.model) > (self.device.node, self.device.model):
             self.device = other.device
@@ -136,4 +139,5 @@ def device_slots(slot: int, rows: Iterable[Row]) -> Iterator[DeviceSlot]:
             row.memory,
             row.energy,
             None if row.process is None else row.process * row.samples,
+            row.levels,
         )

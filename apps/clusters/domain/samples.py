@@ -3,6 +3,21 @@
 from typing import NamedTuple
 
 
+class Levels(NamedTuple):
+    """How deep a GPU was in use: means 0..1 of a slot; None where not exported.
+
+    `sm` is the share of SMs that had work, `tensor` of the time of the tensor cores,
+    `memory_copy` of the time of the memory controller.
+    """
+
+    sm: float | None = None
+    tensor: float | None = None
+    memory_copy: float | None = None
+
+
+NO_LEVELS = Levels()
+
+
 class DeviceSlot(NamedTuple):
     """What one device series said in one half-hour slot.
 
@@ -30,6 +45,7 @@ class DeviceSlot(NamedTuple):
     memory_used_peak_mib: float | None = None
     energy_wh: float | None = None
     process_sum: float | None = None
+    levels: Levels = NO_LEVELS
 
 
 class ActivitySample(NamedTuple):

@@ -23,6 +23,12 @@ HELD_FIELDS = (
     "grade_inferred",
     "energy_mwh",
 )
+LEVEL_FIELDS = (
+    ("sm_active", "sm_measured"),
+    ("tensor_active", "tensor_measured"),
+    ("memory_copy_active", "memory_copy_measured"),
+)
+"""How deep GPUs were in use, and the measured GPU-hours that each amount is of."""
 CAPACITY_FIELDS = ("capacity", "unhealthy", "unallocated", "stranded", "unattributed")
 
 
@@ -48,6 +54,7 @@ def coverage_ratio(running: int, unmeasured: int) -> float | None:
 class Amounts:
     """One ledger row in nano-GPU-hours; see docs/definitions.md for each field.
 
+    Levels are None where no exporter shows them.
     The five capacity fields are None where a grouping cannot have them (a team has no capacity),
     the first four also where devices were active and no capacity is known: there is no data.
     `allocated` = `not_running` + `unmeasured` + `idle` + `underused` + `busy`;
@@ -66,6 +73,12 @@ class Amounts:
     grade_inferred: int = 0
     energy_mwh: int = 0
     memory_peak_mib: float | None = None
+    sm_active: int | None = None
+    sm_measured: int | None = None
+    tensor_active: int | None = None
+    tensor_measured: int | None = None
+    memory_copy_active: int | None = None
+    memory_copy_measured: int | None = None
     capacity: int | None = None
     unhealthy: int | None = None
     unallocated: int | None = None
@@ -91,12 +104,45 @@ class Amounts:
             self.memory_peak_mib = peak
         if other.unattributed is not None:
             self.unattributed = (self.unattributed or 0) + other.unattributed
+        self._add_levels(other)
         if other.capacity is None:
             return
         self.capacity = (self.capacity or 0) + other.capacity
         self.unhealthy = (self.unhealthy or 0) + (other.unhealthy or 0)
         self.unallocated = (self.unallocated or 0) + (other.unallocated or 0)
         self.stranded = (self.stranded or 0) + (other.stranded or 0)
+
+    def _add_levels(self, other: Self) -> None:
+        if other.sm_measured is not None:
+            self.sm_active = (self.sm_active or 0) + (other.sm_active or 0)
+            self.sm_measured = (self.sm_measured or 0) + other.sm_measured
+        if other.tensor_measured is not None:
+            self.tensor_active = (self.tensor_active or 0) + (other.tensor_active or 0)
+            self.tensor_measured = (self.tensor_measured or 0) + other.tensor_measured
+        if other.memory_copy_measured is not None:
+            self.memory_copy_active = (self.memory_copy_active or 0) + (
+                other.memory_copy_active or 0
+            )
+            self.memory_copy_measured = (
+                self.memory_copy_measured or 0
+            ) + other.memory_copy_measured
+
+    @property
+    def sm_active_ratio(self) -> float | None:
+        """SM activity of the time that has it; None where it is not exported."""
+        return (self.sm_active or 0) / self.sm_measured if self.sm_measured else None
+
+    @property
+    def tensor_active_ratio(self) -> float | None:
+        """Activity of the tensor cores of the time that has it; None where not exported."""
+        return (self.tensor_active or 0) / self.tensor_measured if self.tensor_measured else None
+
+    @property
+    def memory_copy_ratio(self) -> float | None:
+        """Activity of the memory controller of the time that has it; None where not exported."""
+        if not self.memory_copy_measured:
+            return None
+        return (self.memory_copy_active or 0) / self.memory_copy_measured
 
     @property
     def measured(self) -> int:

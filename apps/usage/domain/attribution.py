@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.samples import NO_LEVELS, ActivitySample, DeviceSlot
 from apps.clusters.domain.tiers import same_model
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.holdings import Holding
@@ -323,6 +323,8 @@ def _taken_out(
         patterns[device] = max(rows, key=lambda row: (row.node, row.model, row.profile))._replace(
             memory_used_peak_mib=max(peaks, default=None),
             energy_wh=fsum(energy) if energy else None,
+            # Means of a slot cannot be cut at the pods' times.
+            levels=NO_LEVELS,
         )
     return patterns
 

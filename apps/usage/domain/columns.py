@@ -26,6 +26,12 @@ CAPACITY_COLUMNS = (
     "unallocated_gpu_hours",
     "stranded_gpu_hours",
 )
+LEVEL_COLUMNS = (
+    *("sm_active_ratio", "sm_measured_gpu_hours"),
+    *("tensor_active_ratio", "tensor_measured_gpu_hours"),
+    *("memory_copy_ratio", "memory_copy_measured_gpu_hours"),
+)
+"""How deep GPUs were in use, each with the measured GPU-hours that it is of."""
 LEDGER_COLUMNS = (
     *CAPACITY_COLUMNS,
     *HELD_COLUMNS,
@@ -37,8 +43,12 @@ LEDGER_COLUMNS = (
     "effective_utilization_ratio",
     "energy_kwh",
     "memory_peak_mib",
+    *LEVEL_COLUMNS,
 )
-_BESIDE = ("utilization_ratio", "coverage_ratio", "grades", "energy_kwh", "memory_peak_mib")
+_BESIDE = (
+    *("utilization_ratio", "coverage_ratio", "grades", "energy_kwh", "memory_peak_mib"),
+    *LEVEL_COLUMNS,
+)
 GRADES = ("measured", "apportioned", "inferred", "unmeasured")
 
 
@@ -65,6 +75,7 @@ def ledger_record(amounts: Amounts, effective_ratio: float | None = None) -> Rec
         "effective_utilization_ratio": effective_ratio,
         "energy_kwh": amounts.energy_kwh,
         "memory_peak_mib": amounts.memory_peak_mib,
+        **_levels(amounts),
     }
 
 
@@ -82,6 +93,7 @@ def held_record(amounts: Amounts | None) -> Record:
         "grades": amounts.grades,
         "energy_kwh": amounts.energy_kwh,
         "memory_peak_mib": amounts.memory_peak_mib,
+        **_levels(amounts),
     }
 
 
@@ -105,6 +117,17 @@ def _held(amounts: Amounts) -> Record:
         "underused_gpu_hours": amounts.underused / NANO,
         "busy_gpu_hours": amounts.busy / NANO,
         "burst_gpu_hours": amounts.burst / NANO,
+    }
+
+
+def _levels(amounts: Amounts) -> Record:
+    return {
+        "sm_active_ratio": amounts.sm_active_ratio,
+        "sm_measured_gpu_hours": _hours(amounts.sm_measured),
+        "tensor_active_ratio": amounts.tensor_active_ratio,
+        "tensor_measured_gpu_hours": _hours(amounts.tensor_measured),
+        "memory_copy_ratio": amounts.memory_copy_ratio,
+        "memory_copy_measured_gpu_hours": _hours(amounts.memory_copy_measured),
     }
 
 

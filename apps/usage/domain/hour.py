@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
 from apps.clusters.domain.mig import mig_part
-from apps.clusters.domain.samples import DeviceSlot
+from apps.clusters.domain.samples import NO_LEVELS, DeviceSlot, Levels
 from apps.clusters.domain.spans import Span
 from apps.clusters.domain.tiers import UNMATCHED, CapacityType
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
@@ -18,7 +18,7 @@ from apps.usage.domain.attribution import Attribution
 from apps.usage.domain.cards import Bound, Card, Classifier
 from apps.usage.domain.holdings import Cards, Holding, NodeLedger
 from apps.usage.domain.holdings import hold_node as _hold_node
-from apps.usage.domain.ledger import SECONDS_PER_HOUR, HeldSlot, held_amounts, split
+from apps.usage.domain.ledger import SECONDS_PER_HOUR, HeldSlot, add_levels, held_amounts, split
 from apps.usage.domain.sharing import Share
 
 
@@ -215,6 +215,7 @@ def _pod_fact(
         held_slots += parts
         letters.append(written([part.activity for part in parts]))
     amounts = held_amounts(holding.gpu_seconds, split(held_slots, idle_below=idle_below))
+    add_levels(amounts, held_slots)
     amounts.burst = nano(fsum([share.burst for share in shares]) / SECONDS_PER_HOUR)
     amounts.grade_apportioned = _divided(holding, shares, amounts)
     amounts.allocated_on_unhealthy = nano(holding.on_unhealthy / SECONDS_PER_HOUR)
@@ -229,7 +230,7 @@ def _shared_slot(holding: Holding, share: Share, ran: float) -> HeldSlot:
     held = holding.gpu_equivalents
     measured = share.measured_seconds * held
     activity = min(1.0, share.busy / measured) if measured > 0 else None
-    return HeldSlot(ran * held, measured, activity, _whole(holding.pod, share.slot))
+    return HeldSlot(ran * held, measured, activity, _whole(holding.pod, share.slot), share.levels)
 
 
 def _divided(holding: Holding, shares: Sequence[Share], amounts: Amounts) -> int:
@@ -249,7 +250,8 @@ def _held_slots(
     weight = units * holding.weight * holding.scale
     whole = _whole(holding.pod, slot)
     parts = [
-        HeldSlot(ran * weight, measured * weight, activity, whole) for measured, activity in devices
+        HeldSlot(ran * weight, measured * weight, activity, whole, levels)
+        for measured, activity, levels in devices
     ]
     rest = holding.units - units * len(devices)
     if rest > 0:
@@ -260,8 +262,8 @@ def _held_slots(
 
 def _by_device(
     rows: Sequence[DeviceSlot], attribution: Attribution, ran: float
-) -> list[tuple[float, float]]:
-    """Return (measured seconds, mean activity) of each device with samples, in UUID order.
+) -> list[tuple[float, float, Levels]]:
+    """Return (measured seconds, mean activity, levels) of devices with samples, in UUID order.
 
     Several series of one device, as of two containers of a pod, are one device.
     """
@@ -276,7 +278,8 @@ def _by_device(
             total = fsum([row.activity_sum or 0.0 for row in some])
             samples = sum([row.samples for row in some])
         measured = min(ran, samples * attribution.interval(some[0]))
-        devices.append((measured, min(1.0, max(0.0, total / samples))))
+        levels = next((row.levels for row in some if row.levels != NO_LEVELS), NO_LEVELS)
+        devices.append((measured, min(1.0, max(0.0, total / samples)), levels))
     return devices
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from math import fsum
 from typing import NamedTuple
 
-from apps.usage.domain.amounts import NANO, Amounts, nano
+from apps.clusters.domain.samples import NO_LEVELS, Levels
+from apps.usage.domain.amounts import LEVEL_FIELDS, NANO, Amounts, nano
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -13,14 +14,15 @@ class HeldSlot(NamedTuple):
     """What one device (or the devices nobody measured) of a pod did in one half-hour slot.
 
     `gpu_seconds` is running seconds × weight, `measured_gpu_seconds` the part that samples
-    cover, `activity` their mean, 0..1 (None: no sample). `whole` says that the pod neither
-    started nor ended within the slot.
+    cover, `activity` their mean, 0..1 (None: no sample), `levels` those beside it. `whole` says
+    that the pod neither started nor ended within the slot.
     """
 
     gpu_seconds: float
     measured_gpu_seconds: float
     activity: float | None
     whole: bool
+    levels: Levels = NO_LEVELS
 
 
 class Split(NamedTuple):
@@ -76,6 +78,24 @@ def held_amounts(held_gpu_seconds: float, parts: Split) -> Amounts:
     rounded[seconds.index(max(seconds))] += allocated - sum(rounded)
     # In the order of ALLOCATED_PARTS, which is that of the fields.
     return Amounts(allocated, *rounded)
+
+
+def add_levels(row: Amounts, slots: Iterable[HeldSlot]) -> None:
+    """Set how deep the GPUs were in use: GPU-hours active and the measured ones they are of.
+
+    What no sample of a level covers adds nothing to either; without any both stay None.
+    """
+    known = [slot for slot in slots if slot.activity is not None and slot.levels != NO_LEVELS]
+    for place, (active, measured) in enumerate(LEVEL_FIELDS if known else ()):
+        pairs = [
+            (slot.measured_gpu_seconds, slot.levels[place])
+            for slot in known
+            if slot.levels[place] is not None
+        ]
+        if pairs:
+            seconds = fsum(of * (mean or 0.0) for of, mean in pairs)
+            setattr(row, active, nano(seconds / SECONDS_PER_HOUR))
+            setattr(row, measured, nano(fsum(of for of, _ in pairs) / SECONDS_PER_HOUR))
 
 
 def _parts(row: Amounts) -> dict[str, int]:

@@ -13,7 +13,7 @@ from math import fsum
 from typing import NamedTuple
 
 from apps.clusters.domain.mig import mig_part
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.samples import NO_LEVELS, ActivitySample, DeviceSlot, Levels
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.holdings import Holding
 
@@ -31,6 +31,7 @@ class Share(NamedTuple):
     `measured_seconds` of its running time are covered by samples, `busy` is its part of the
     activity, at most what it held, and `burst` what went beyond. `divided`: it was estimated from
     the activity of several pods together, or of more devices than it can have been on.
+    `levels` are its means, in proportion to its activity.
     """
 
     slot: int
@@ -40,6 +41,7 @@ class Share(NamedTuple):
     divided: bool
     energy_wh: float = 0.0
     memory_peak_mib: float | None = None
+    levels: Levels = NO_LEVELS
 
 
 @dataclass(slots=True)
@@ -247,8 +249,26 @@ class _Used:
                 and (number in self._together or not self._is_placed(number, devices)),
                 energy * self._held_part(number, devices),
                 self._memory(number, devices),
+                self._levels(used, most, devices),
             )
         return found
+
+    def _levels(
+        self, used: float, most: float, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]
+    ) -> Levels:
+        """Return a tenant's means: each level is divided among the tenants as activity is."""
+        together = fsum(amount for some in self._used.values() for amount in some)
+        parts = fsum(_part(rows[0]) for rows in devices.values()) * SLOT_SECONDS
+        share = used / together if together else most / parts
+        means: list[float | None] = []
+        for place in range(len(NO_LEVELS)):
+            known = [_level(rows, place) for rows in devices.values()]
+            if not most or None in known:
+                means.append(None)
+                continue
+            whole = fsum(mean or 0.0 for mean in known) * SLOT_SECONDS
+            means.append(min(1.0, whole * share / most))
+        return Levels(*means)
 
     def _is_placed(self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> bool:
         """Say whether a tenant was on every device of the group: by name, or for want of others."""
@@ -356,6 +376,12 @@ def _names(row: DeviceSlot, namespace: str, pod: str) -> bool:
 def _part(row: DeviceSlot) -> float:
     """Return what a device is of its card."""
     return mig_part(row.profile, row.model) if row.profile else 1.0
+
+
+def _level(rows: Sequence[DeviceSlot], place: int) -> float | None:
+    """Return one of a device's levels, of its card; its rows are copies of it."""
+    means = [row.levels[place] or 0.0 for row in rows if row.levels[place] is not None]
+    return max(means) * _part(rows[0]) if means else None
 
 
 def _fraction(value: float) -> float:

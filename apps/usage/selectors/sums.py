@@ -1,13 +1,15 @@
 """Amounts summed in the database."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from django.db.models import Aggregate, F, Max, Sum
 
-from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, Amounts
+from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS, Amounts
 
 _PEAK = len(HELD_FIELDS)
+_LEVELS = tuple(chain.from_iterable(LEVEL_FIELDS))
 
 
 class _AsGiven(Aggregate):
@@ -48,7 +50,8 @@ def sums_of(*, capacity: bool, large: bool = False) -> dict[str, Aggregate]:
     kind = _AnySum if large else _Sum
     held = {f"sum_{name}": kind(name) for name in HELD_FIELDS}
     beside = {f"sum_{name}": kind(name) for name in (CAPACITY_FIELDS if capacity else ())}
-    return {**held, "max_memory": _Peak("memory_peak_mib"), **beside}
+    levels = {f"sum_{name}": kind(name) for name in _LEVELS}
+    return {**held, "max_memory": _Peak("memory_peak_mib"), **levels, **beside}
 
 
 def sums_of_unused() -> dict[str, Aggregate]:
@@ -70,7 +73,7 @@ def amounts_of(values: Sequence[Any]) -> Amounts:
     if type(values[0]) is int:
         found = Amounts(*values)
     else:
-        beside = map(int, values[_PEAK + 1 :])
+        beside = (None if value is None else int(value) for value in values[_PEAK + 1 :])
         found = Amounts(*map(int, values[:_PEAK]), *values[_PEAK : _PEAK + 1], *beside)
     if found.capacity == 0 and found.unattributed:
         found.capacity = found.unhealthy = found.unallocated = found.stranded = None

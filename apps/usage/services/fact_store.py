@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 from django.db import connection, models
 
-from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS
+from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS
 
-HELD_COLUMNS = (*HELD_FIELDS, "memory_peak_mib")
+HELD_COLUMNS = (*HELD_FIELDS, *chain.from_iterable(LEVEL_FIELDS), "memory_peak_mib")
 CAPACITY_COLUMNS = CAPACITY_FIELDS
 
 held_values = attrgetter(*HELD_COLUMNS)

@@ -82,9 +82,11 @@ def _join(
     if known is values:
         return
     for at, value in enumerate(values):
+        if value is None:
+            continue  # not exported, which adds nothing
         if at < amounts:
-            known[at] += value
-        elif value is not None and (known[at] is None or value > known[at]):
+            known[at] = (known[at] or 0) + value
+        elif known[at] is None or value > known[at]:
             known[at] = value
 
 
