@@ -21,7 +21,7 @@ from apps.usage.models import CollectionWindow
 from apps.usage.services import collect_window
 from tests.factories import ensure_builtin, make_cluster
 from tests.lab.on_course import OnCourse, at_minute
-from tests.quotas.worlds import GPU, NOON, NOW, collected
+from tests.quotas.worlds import GPU, NOON, NOW, collected, watch
 from tests.served_lab import served_lab
 
 pytestmark = pytest.mark.django_db
@@ -101,6 +101,7 @@ def test_an_hour_is_due_again_when_another_one_tells_more_of_its_pods() -> None:
     pod = PodRecord("uid", "vision", "a", Owner("Pod", "a"), {GPU: 2.0}, made, bound=made)
     gone = replace(pod, deleted=made + 900, last_seen=LastSeen(made + 900, gone=True))
     store_inferred_pods(cluster, [gone], (), {})
+    watch(cluster)
     roll_hour(cluster.pk, NOON, now=NOW)
     store_inferred_pods(cluster, [gone], (), {})
     assert due_windows(cluster.pk) == [], "nothing new"
