@@ -16,7 +16,7 @@ from apps.clusters.services.inferred_pods import store_inferred_pods
 from apps.lab.catalog import catalog_yaml
 from apps.operations.services import load_catalog
 from apps.quotas.models import QuotaHour, QuotaKeyHour
-from apps.quotas.services import due_windows, roll_hour, roll_hours
+from apps.quotas.services import due_windows, roll_hours
 from apps.usage.models import CollectionWindow
 from apps.usage.services import collect_window
 from tests.factories import ensure_builtin, make_cluster
@@ -102,7 +102,7 @@ def test_an_hour_is_due_again_when_another_one_tells_more_of_its_pods() -> None:
     gone = replace(pod, deleted=made + 900, last_seen=LastSeen(made + 900, gone=True))
     store_inferred_pods(cluster, [gone], (), {})
     watch(cluster)
-    roll_hour(cluster.pk, NOON, now=NOW)
+    assert roll_hours(now=NOW) == 1
     store_inferred_pods(cluster, [gone], (), {})
     assert due_windows(cluster.pk) == [], "nothing new"
     there = replace(pod, last_seen=LastSeen(made + 7200, gone=False))
