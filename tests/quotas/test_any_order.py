@@ -100,11 +100,11 @@ def test_an_hour_is_due_again_when_another_one_tells_more_of_its_pods() -> None:
     made = NOON.timestamp()
     pod = PodRecord("uid", "vision", "a", Owner("Pod", "a"), {GPU: 2.0}, made, bound=made)
     gone = replace(pod, deleted=made + 900, last_seen=LastSeen(made + 900, gone=True))
-    store_inferred_pods(cluster, [gone], (), {})
+    store_inferred_pods(cluster, [gone], (), {}, now=NOW)
     watch(cluster)
     assert roll_hours(now=NOW) == 1
-    store_inferred_pods(cluster, [gone], (), {})
+    store_inferred_pods(cluster, [gone], (), {}, now=NOW)
     assert due_windows(cluster.pk) == [], "nothing new"
     there = replace(pod, last_seen=LastSeen(made + 7200, gone=False))
-    store_inferred_pods(cluster, [there], (), {})
+    store_inferred_pods(cluster, [there], (), {}, now=NOW)
     assert due_windows(cluster.pk) == [Window.hour(NOON)]
