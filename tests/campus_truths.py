@@ -86,7 +86,7 @@ def _asked() -> CampusSummary:
     from apps.accounts.domain.roles import Role
     from apps.accounts.models import User
 
-    client = APIClient()
+    client = APIClient(SERVER_NAME="127.0.0.1")
     client.force_authenticate(User.objects.create_user("truths", role=Role.ADMIN.value))
     page = client.get("/api/v1/recommendations", {"page_size": 500}).json()
     found = CampusSummary(page["summary"], list(page["results"]))
