@@ -193,7 +193,7 @@ class Part(NamedTuple):
     """Some consecutive slots whose series, as far as `matchers` choose them, have one form.
 
     `exporters` are by slot the pods that are scrape targets, of slots where that is known. `jobs`
-    are those that scrape the series.
+    are those that scrape the series, `levels` the levels' metrics that they show.
     """
 
     slots: Sequence[int]
@@ -202,6 +202,7 @@ class Part(NamedTuple):
     exporters: Mapping[int, Pods] = MappingProxyType({})
     dialect: Dialect = DCGM
     jobs: tuple[str, ...] = ()
+    levels: frozenset[str] = frozenset()
 
     def workload(self, holder: Holder, slot: int) -> tuple[str, str, str]:
         """Return (namespace, pod, container) of the workload that a series of a slot names."""
@@ -234,7 +235,11 @@ def parts(reading: Reading, chunked: Sequence[Sequence[int]]) -> Iterator[list[P
         for plan, group in groupby(slots, key=lambda slot: _plan(seen.get(slot, ()))):
             stretch = list(group)
             if plan:
-                yield [_part(reading, stretch, plan, number) for number in range(len(plan))]
+                shown = {one.metric for slot in stretch for one in seen.get(slot, ())}
+                yield [
+                    _part(reading, stretch, plan, number)._replace(levels=frozenset(shown))
+                    for number in range(len(plan))
+                ]
 
 
 def _part(reading: Reading, slots: Sequence[int], plan: _Plan, number: int) -> Part:
@@ -279,7 +284,7 @@ def _jobs(reading: Reading, slots: Sequence[int]) -> dict[int, set[_Job]]:
     missing = list(slots)
     # DCGM exports memory for whole devices and MIG instances alike; the others are asked where
     # no device has it.
-    for metric in ("|".join(SIGNS), ACTIVITY, UTILIZATION):
+    for metric in ("|".join((*SIGNS, *DCGM.levels)), ACTIVITY, UTILIZATION):
         inner = over("last_over_time", metric, reading.matchers)
         query = by("count", ("__name__", "job", "exported_namespace", "uuid"), inner)
         for points in reading.slots([SlotQuery(query, _Job, some) for some in _in_row(missing)]):

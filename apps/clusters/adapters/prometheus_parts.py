@@ -1,4 +1,4 @@
-"""Reads the devices of DCGM: seven queries over the slots of a part, and what these leave open."""
+"""Reads the devices of DCGM: four to seven queries a part, and what these leave open."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -120,9 +120,13 @@ class PartReader:
             self._short("max", over("increase", self._dialect.energy, matchers)),
             *(
                 self._short("max", over("avg_over_time", metric, matchers))
-                for metric in self._dialect.levels
+                for metric in self._levels()
             ),
         ]
+
+    def _levels(self) -> list[str]:
+        """Return the levels' metrics that some job of the part's slots exports."""
+        return [metric for metric in self._dialect.levels if metric in self.part.levels]
 
     def _read(self, answers: Iterator[Points]) -> None:
         sums: BySlot = {number: slot.rows for number, slot in self._slots.items()}
@@ -132,7 +136,8 @@ class PartReader:
             self._use(self._dialect.activity, number, rows)
         self._add_memory(next(answers))
         self._add_energy(next(answers))
-        for place, metric in enumerate(self._dialect.levels):
+        for metric in self._levels():
+            place = self._dialect.levels.index(metric)
             self._add_level(place, metric, list(next(answers)))
 
     def _add_sums(self, into: BySlot, points: Points) -> None:
