@@ -6,6 +6,7 @@ from typing import Any
 from apps.accounts.models import Team
 from apps.clusters.models import WatchSpan
 from apps.fairness.services import compute_hour
+from apps.pending.services import take_in_pods
 from apps.quotas.models import Budget, Entitlement, QuotaKey, QuotaKeyHour
 from tests.factories import Portal
 from tests.quotas.worlds import GPU, KEY, see_quota
@@ -61,11 +62,12 @@ def make_promises(portal: Portal, *, now: datetime) -> None:
     entitle(portal, portal.vision, 0, 4.0)
     entitle(portal, portal.speech, 0, 2.0)
     Budget.objects.create(team=portal.vision, period="month", gpu_hours=5000.0, valid_from=SINCE)
-    west = portal.clusters[0]
+    west, east = portal.clusters
     see_quota(west, "vision", 8.0, used=6.0, since=SINCE)
     see_quota(west, "vision-prod", 2.0, key=GPU, name="inert", since=SINCE)
     see_quota(west, "speech", 4.0, used=4.0, since=SINCE)
     fill_key(portal, 8.0, 6.0)
     WatchSpan.objects.create(cluster=west, start=MORNING, end=MORNING + COMPUTED * HOUR)
+    take_in_pods([east.pk], now=now, look=lambda _: ())
     for number in range(COMPUTED):
         compute_hour(MORNING + number * HOUR, now=now)
