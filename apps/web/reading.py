@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from django.http import HttpRequest
 from django.utils import timezone
@@ -188,19 +188,23 @@ def axis_of(reading: Reading, freshness: Freshness) -> Axis:
     )
 
 
-def effective_of(reading: Reading, *, tier: str) -> float | None:
-    """Return the effective utilization of a tier; None without facts, or where it is unknown."""
-    asked: dict[str, Any] = {"interval": Interval.TOTAL, "group_by": (Grouping.TIER,)}
-    rows = usage_of(reading, by=(Grouping.TIER,), interval=Interval.TOTAL, tier=tier)
-    ratios = pending.effective_ratios(
-        rows,
+def effective_of(reading: Reading, amounts: Amounts | None, *, tier: str) -> float | None:
+    """Return the effective utilization of a tier whose sum is `amounts`.
+
+    None without facts, or where it is unknown.
+    """
+    if amounts is None:
+        return None
+    (ratio,) = pending.effective_ratios(
+        [UsageRow(None, {Grouping.TIER: tier}, amounts)],
         window=reading.window,
+        interval=Interval.TOTAL,
+        group_by=(Grouping.TIER,),
         filters=of_page(reading, tier=tier),
         zone=reading.choice.zone,
         now=reading.now,
-        **asked,
     )
-    return ratios[0] if ratios else None
+    return ratio
 
 
 def held_of(reading: Reading) -> Amounts | None:

@@ -12,14 +12,13 @@ from django.db.models import Q
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod
 from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.pending.domain.causes import OF_DEMAND, Counts
 from apps.pending.domain.effective import KnownActivity, Work, by_group, effective_utilization
 from apps.pending.domain.history import Stretch, Stretches, amount
-from apps.pending.models import CauseSpell, Refreshed
+from apps.pending.models import CauseSpell
 from apps.pending.selectors.context import Context
-from apps.pending.selectors.known import known_until
+from apps.pending.selectors.known import known_until, pods_without_history
 from apps.pending.selectors.scope import tier_condition
 from apps.usage.domain.periods import Periods
 from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
@@ -75,13 +74,8 @@ def _can_have(interval: Interval, group_by: Sequence[Grouping], filters: Filters
 
 
 def _is_known(window: Window) -> bool:
-    """Say whether the pending history has all pods of the window. Two queries at most."""
-    taken = dict(Refreshed.objects.order_by("pk").values_list("cluster_id", "pods_to"))
-    later = ~Q(cluster__in=list(taken))
-    for cluster, pods_to in taken.items():
-        later |= Q(cluster=cluster, pk__gt=pods_to)
-    pods = Pod.objects.filter(later, cluster__active=True, created_at__lt=window.end)
-    return not pods.exists()
+    """Say whether the pending history has all pods of the window. Two queries."""
+    return all(created >= window.end for created in pods_without_history().values())
 
 
 def _day(period: datetime | None) -> date:

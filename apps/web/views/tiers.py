@@ -43,7 +43,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     )
     card = tier_card(row, known, reading.query, now=reading.now)
     axis = axis_of(reading, freshness)
-    effective = effective_of(reading, tier=name)
+    effective = effective_of(reading, card.amounts, tier=name)
     chart = charts.ledger(
         rows,
         chart_id="ledger",
