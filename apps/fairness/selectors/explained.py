@@ -150,7 +150,7 @@ def _quotient(one: TeamFairness, *, of_share: bool) -> dict[str, Any]:
 
 def _hours(tier: TierFairness) -> dict[str, float]:
     hours = tier.hours
-    return {"watched": float(hours.watched), "other": float(hours.known - hours.watched)}
+    return {"known": float(hours.watched), "estimated": float(hours.estimated)}
 
 
 def _usage_factor(team: str, at: datetime, *, now: datetime) -> Explained | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
+from apps.pending.domain.causes import FROM_SERIES
 from apps.pending.domain.history import nearest_rank
 from apps.pending.selectors.context import INSTANT, Context
 from apps.pending.selectors.history import pending_history
@@ -18,8 +19,6 @@ from apps.pending.selectors.waits import started_waits
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
-ESTIMATED = frozenset({"unschedulable", "unrecorded"})
-"""Causes of the time before the watch: what pended then is estimated from series."""
 _ORIGIN = (
     "Pods, Workloads, PodGroups and controllers of the Kubernetes API; before the watch "
     "`kube_pod_created`, `kube_pod_status_scheduled_time` and `kube_pod_status_unschedulable`."
@@ -96,7 +95,7 @@ def _gpu_hours(
     ]
     grades: Counter[str] = Counter()
     for row in rows:
-        grades["estimated" if row["cause"] in ESTIMATED else "recorded"] += row["gpu_hours"]
+        grades["estimated" if row["cause"] in FROM_SERIES else "recorded"] += row["gpu_hours"]
     return Explained(
         figure=figure,
         label=of.label,
