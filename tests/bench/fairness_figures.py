@@ -28,7 +28,7 @@ def _on(url: str, amount: tuple[int, int, int]) -> Iterator[Figure]:
     yield at_most(f"{size}: an hour of fairness computed", found["compute_seconds"], most, "s")
     yield stated(f"{size}: an hour's measures alone", found["measures_seconds"], "s")
     yield stated(f"{size}: a day of fairness summed, of one hour", found["roll_seconds"], "s")
-    names = {"overview": "all tiers", "shares": "dominant shares", "tier": "one tier"}
+    names = {"overview": "all tiers", "tier": "one tier"}
     for name, words in names.items():
         took = found[f"{name}_seconds"] * 1000
         yield at_most(
