@@ -50,7 +50,7 @@ class TestRates:
 
     def test_before_the_first_closed_hour_there_is_no_rate(self) -> None:
         found = look(Usage(at(1), 0, Spent(0, 0), Spent(0, 0)))
-        assert found == Burn(None, None, None, None, None, None)
+        assert found == Burn(None, None, None, None, None, None, known_hours=0.0)
 
     def test_an_allowance_of_nothing_has_no_rate(self) -> None:
         found = look(usage(11, 5, daily=24), allowance=0)
