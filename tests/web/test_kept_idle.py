@@ -40,7 +40,7 @@ def test_a_kept_one_says_so_and_is_not_counted(portal: Portal, admin: Client) ->
     page = text_of(admin, "/recommendations/")
     assert "because a demo on &lt;Friday&gt; (ada)" in page
     assert "Until then it is not counted in the sum" in page
-    assert "<dd>2,122.11 USD <small>of 1 subject" in page
+    assert ">2,122.11 USD</a> <small>of 1 subject" in page
 
 
 @pytest.mark.parametrize("how", ["over", "can go", "keeps and then can go"])
@@ -57,7 +57,7 @@ def test_an_answer_that_does_not_hold_changes_nothing(
         answer("StatefulSet/notebook-0", None, choice="release")
     page = text_of(admin, "/recommendations/")
     assert "Kept until" not in page
-    assert "<dd>2,122.11 USD <small>of 1 subject" in page
+    assert ">2,122.11 USD</a> <small>of 1 subject" in page
 
 
 def test_the_day_that_is_named_is_the_last_that_it_is_kept(portal: Portal, admin: Client) -> None:
