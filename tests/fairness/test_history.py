@@ -1,6 +1,7 @@
 """Which hours are computed again, sums of days, and what is forgotten when."""
 
 from datetime import date, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from apps.fairness.models import (
 )
 from apps.fairness.selectors import Hours, fairness_rows
 from apps.fairness.services import compute_hour, compute_hours, due_hours, prune, roll_days
+from apps.fairness.services.promises import marks
 from apps.pending.models import CauseSpell, Episode, WaitDay
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow
@@ -260,13 +262,18 @@ def test_an_entitlement_that_turns_out_otherwise_has_its_hours_computed_again(
     assert due_hours(now=NOW) == [HOURS[2], HOURS[1], HOURS[0]]
 
 
-def test_entitlements_that_are_exchanged_are_seen_though_their_sum_stays(world: World) -> None:
-    Entitlement.objects.filter(team__name="vision").update(gpus=3.0)
-    Entitlement.objects.filter(team__name="speech").update(gpus=5.0)
-    compute_hours(now=NOW)
-    Entitlement.objects.filter(team__name="vision").update(gpus=5.0)
-    Entitlement.objects.filter(team__name="speech").update(gpus=3.0)
-    assert due_hours(now=NOW) == HOURS[::-1]
+def test_entitlements_that_two_teams_exchange_are_seen_whatever_their_keys_are(db: None) -> None:
+    world = make_world()
+    for number in range(40):
+        world.entitle(f"team-{number}", 3.0)
+    hour, rows = [HOURS[0]], Entitlement.objects.filter(gpus=3.0).order_by("pk")
+    for one, other in pairwise(rows):
+        Entitlement.objects.filter(pk=one.pk).update(gpus=5.0)
+        before = marks(hour)
+        Entitlement.objects.filter(pk=one.pk).update(gpus=3.0)
+        Entitlement.objects.filter(pk=other.pk).update(gpus=5.0)
+        assert marks(hour) != before
+        Entitlement.objects.filter(pk=other.pk).update(gpus=3.0)
 
 
 def test_an_entitlement_from_now_on_changes_nothing_of_hours_before(world: World) -> None:
