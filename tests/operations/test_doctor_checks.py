@@ -371,6 +371,15 @@ def test_nothing_is_found_in_a_healthy_cluster_without_api() -> None:
     assert examine([look]) == []
 
 
+def test_a_tier_that_another_cluster_has_is_no_finding() -> None:
+    rules = (*RULES, TierRule("b200", Sharing.EXCLUSIVE, ("x/gpu",)))
+    here, there = replace(healthy(), rules=rules), replace(healthy(), cluster="east", rules=rules)
+    assert [f.code for f in examine([here, there])] == 2 * ["tier-matches-nothing"]
+    b200 = replace(PAST, tenants=(*PAST.tenants, PAST.tenants[0]._replace(tier="b200")))
+    assert examine([here, replace(there, past=b200)]) == []
+    assert examine([replace(here, tiers_elsewhere=frozenset({"b200"}))]) == []
+
+
 def test_nothing_is_found_where_nothing_was_collected_yet() -> None:
     """A new portal: sources answer, the database is empty, the watch has begun."""
     look = replace(healthy(), past=Past())

@@ -310,12 +310,15 @@ def test_pods_of_a_cluster_without_api_access_are_not_watched(db: None) -> None:
     assert [row.detail for row in CauseSpell.objects.all()] == ["not watched"]
 
 
-def test_a_pod_that_series_show_refused_was_unschedulable_before_the_watch(world: World) -> None:
+def test_pods_before_the_watch_were_unschedulable_or_of_no_known_cause(world: World) -> None:
     early = WATCHED_FROM - timedelta(days=1)
     bound: dict[str, Any] = {"bound_at": early + seconds(60), "started_at": early + seconds(90)}
     world.pod(created_at=early, unschedulable=True, source="metrics", **bound)
     world.pod("uid-b", created_at=early, source="metrics", **bound)
+    world.pod("uid-c", created_at=early, source="metrics", bound_at=early, ended_at=early)
     world.look()
+    turned_away = Episode.objects.get(uid="uid-c")
+    assert (turned_away.cause, turned_away.spells.count()) == ("unrecorded", 0)
     causes = CauseSpell.objects.filter(counts="pending").order_by("episode__uid")
     assert list(causes.values_list("cause", flat=True)) == ["unschedulable", "unrecorded"]
 

@@ -238,7 +238,8 @@ class ClusterLook:
     """All that is known of one cluster at `now`.
 
     `api` is None where the catalog gives metrics only. `rules` are the tiers as they are valid,
-    `allowed` the teams of those tiers that not all may use.
+    `allowed` the teams of those tiers that not all may use. `tiers_elsewhere` are the tiers that
+    other clusters match.
     """
 
     cluster: str
@@ -248,6 +249,7 @@ class ClusterLook:
     past: Past = field(default_factory=Past)
     rules: Sequence[TierRule] = ()
     allowed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    tiers_elsewhere: frozenset[str] = frozenset()
     catalog_interval_seconds: float = 30.0
 
     @property

@@ -20,7 +20,7 @@ from apps.operations.domain.findings import Finding, Severity, worst_first
 from apps.operations.domain.looks import ClusterLook, MetricsLook
 from apps.operations.models import DoctorCheck, DoctorFinding, SeenExporters
 from apps.operations.services.looking import DEADLINE_SECONDS, Seen, look_at_all
-from apps.operations.services.past import allowed_teams, past_of
+from apps.operations.services.past import allowed_teams, past_of, tiers_of_others
 
 CHANGE_SHOWN = timedelta(days=7)
 # What can be said while Prometheus does not answer. Other findings stay as they were last seen.
@@ -83,8 +83,9 @@ def run_doctor(
         deadline_seconds=deadline_seconds,
     )
     allowed = allowed_teams(now)
+    elsewhere = frozenset() if cluster is None else tiers_of_others(cluster, now)
     looks = [
-        replace(_look(one, of, rules, now), allowed=allowed)
+        replace(_look(one, of, rules, now), allowed=allowed, tiers_elsewhere=elsewhere)
         for one, of in zip(clusters, seen, strict=True)
     ]
     found = examine(looks)

@@ -118,6 +118,13 @@ def allowed_teams(now: datetime) -> dict[str, frozenset[str]]:
     }
 
 
+def tiers_of_others(cluster: str, now: datetime) -> frozenset[str]:
+    """Return the tiers that other active clusters had in the last 30 days. One query."""
+    rows = TierDay.objects.filter(day__gte=(now - MONTH).date(), cluster__active=True)
+    others = rows.exclude(cluster__name=cluster).filter(Q(capacity__gt=0) | Q(allocated__gt=0))
+    return frozenset(others.order_by().values_list("tier__name", flat=True).distinct())
+
+
 def _nodes(cluster: Cluster, now: datetime) -> list[NodeSpell]:
     """Return the nodes as they are now; none where only series tell."""
     if not cluster.kubernetes:

@@ -161,7 +161,7 @@ def _pod_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | No
     if asked is None:
         return None
     created = _created(thing)
-    detail = looked.recording.unseen(created, inferred=pod is not None and pod.inferred)
+    detail = _unseen(thing, looked, created).detail
     before = asked.gpu_equivalents if row is None else row.gpu_equivalents
     marks = rescaled(known, before, asked.gpu_equivalents)
     if pod is not None and pod.unschedulable:
@@ -259,13 +259,19 @@ def _new_marks(thing: Thing, asked: Asked, looked: Looked, since: float) -> list
         changed = None if seen is None else exact(seen.changed)
         return [replace(mark, start=changed_at(changed, before=looked.before, now=looked.now))]
     if start is not None and since < start:
-        unseen = looked.recording.unseen(since)
+        unseen = _unseen(thing, looked, since)
         counts = Counts.PENDING if thing.is_pod else mark.counts
-        refused = thing.pod is not None and thing.pod.unschedulable
-        cause = unseen_cause(unseen, unschedulable=refused)
-        earlier = Spell(since, cause, counts, mark.counted, unseen)
+        earlier = Spell(since, unseen.cause, counts, mark.counted, unseen.detail)
         return [earlier, replace(mark, start=start)]
     return [mark]
+
+
+def _unseen(thing: Thing, looked: Looked, since: float) -> Diagnosis:
+    """Return what is known of the wait of a thing that nobody saw wait."""
+    pod = thing.pod
+    detail = looked.recording.unseen(since, inferred=pod is not None and pod.inferred)
+    cause = unseen_cause(detail, unschedulable=pod is not None and pod.unschedulable)
+    return Diagnosis(cause, detail)
 
 
 def _refused(mark: Spell) -> Spell:
@@ -305,7 +311,7 @@ def _plan(
         "units": asked.units,
         "gpu_equivalents": asked.gpu_equivalents,
         **_identity(thing, looked),
-        **_appearance(thing, course),
+        **_appearance(thing, course, looked),
     }
     fields["kind"], fields["uid"] = thing.key
     changes = spell_changes(known, course.spells)
@@ -339,7 +345,7 @@ def _identity(thing: Thing, looked: Looked) -> dict[str, Any]:
     return found
 
 
-def _appearance(thing: Thing, course: Course) -> dict[str, Any]:
+def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
     """Return how an episode shows itself: as last seen, else as its last spell says."""
     row, waiting = thing.row, thing.waiting
     last = course.spells[-1] if course.spells else None
@@ -348,7 +354,7 @@ def _appearance(thing: Thing, course: Course) -> dict[str, Any]:
     elif row is not None:
         found = {name: getattr(row, name) for name in SHOWN}
     else:
-        found = shown(Diagnosis(Cause.OTHER))
+        found = shown(_unseen(thing, looked, course.since))
     counts = Counts.PENDING.value if row is None else row.counts
     counted = 0.0 if row is None else row.counted
     if last is not None:

@@ -1,6 +1,7 @@
 """The doctor's checks: pure functions from what was seen of a cluster to findings."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from apps.operations.domain.examine import (
     catalog,
@@ -29,9 +30,14 @@ CHECKS: tuple[Callable[[ClusterLook], Iterator[Finding]], ...] = (
 )
 
 
-def examine(looks: Iterable[ClusterLook]) -> list[Finding]:
+def examine(looks: Sequence[ClusterLook]) -> list[Finding]:
     """Return everything that is found in these clusters, the worst first."""
-    found = [finding for look in looks for check in CHECKS for finding in check(look)]
+    matched = [catalog.matched_tiers(look) for look in looks]
+    found: list[Finding] = []
+    for number, look in enumerate(looks):
+        others = look.tiers_elsewhere.union(*matched[:number], *matched[number + 1 :])
+        whole = replace(look, tiers_elsewhere=others)
+        found += [finding for check in CHECKS for finding in check(whole)]
     return worst_first(found)
 
 

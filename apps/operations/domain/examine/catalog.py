@@ -19,11 +19,20 @@ def check(look: ClusterLook) -> Iterator[Finding]:
     yield from _unassigned(look)
 
 
-def _matches_nothing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
-    used = {offer.tier for offer in found} | {tenant.tier for tenant in look.past.tenants}
+def matched_tiers(look: ClusterLook) -> frozenset[str]:
+    """Return the tiers that GPUs, pods or claims of a cluster match."""
+    matched = {offer.tier for offer in offers(look)}
+    matched |= {tenant.tier for tenant in look.past.tenants}
     classes = {c for node in look.nodes for d in node.devices for c in d.classes}
+    matched |= {rule.tier for rule in look.rules if classes.intersection(rule.device_classes)}
+    return frozenset(matched)
+
+
+def _matches_nothing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
+    """Yield the tiers that neither this cluster nor another one has; a tier may be of one."""
+    matched = matched_tiers(look) | look.tiers_elsewhere
     for rule in look.rules:
-        if rule.tier in used or classes.intersection(rule.device_classes):
+        if rule.tier in matched:
             continue
         asks = ", ".join(rule.resources or rule.device_classes)
         where = ", ".join(f"{k}: {v}" for k, v in sorted(rule.node_selector.items()))
@@ -33,7 +42,7 @@ def _matches_nothing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]
             look.cluster,
             rule.tier,
             f"Tier {rule.tier} asks for {asks}{f' on nodes with {where}' if where else ''}, and no "
-            f"GPU of this cluster is that. Its nodes say: {', '.join(there) or 'no product'}.",
+            f"GPU of any cluster is that. The nodes here say: {', '.join(there) or 'no product'}.",
             f"# correct the tier, or take it out of the catalog:\ntiers:\n  - name: {rule.tier}\n"
             f"    node_selector: {{{PRODUCT_LABEL}: {there[0] if there else 'PRODUCT'}}}",
         )
