@@ -66,8 +66,8 @@ _NO_CAPACITY = (
 _UTILIZATION = "busy / (allocated − unmeasured − not_running)"
 _EFFECTIVE = (
     "(busy + pending demand at the activity of its own kind) / (allocated + pending demand). Null "
-    "by the hour, by workload, node, GPU model or capacity type, and while the pending history of "
-    "the window is incomplete"
+    "by node or capacity type, by GPU model while work of a tier with several models is pending, "
+    "and while the pending history of the window is incomplete"
 )
 _COVERAGE = "1 − unmeasured / (allocated − not_running)"
 

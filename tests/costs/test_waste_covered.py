@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.clusters.domain.families import family_of, stem_of
 from apps.costs.domain.recommendations import Kind, Offers, for_workloads
 from apps.costs.domain.recommendations.coverage import (
     Cell,
@@ -17,7 +18,6 @@ from apps.costs.domain.recommendations.coverage import (
     together,
 )
 from apps.costs.domain.recommendations.evidence import CardPart
-from apps.costs.domain.recommendations.families import family_of, stem_of
 from apps.costs.domain.recommendations.hours import (
     HoursEvidence,
     LendingEvidence,
@@ -82,7 +82,14 @@ def test_every_kind_has_a_risk() -> None:
 )
 def test_a_stem_is_a_name_without_what_makes_it_unique(name: str, stem: str) -> None:
     assert stem_of(name) == stem
-    assert family_of(name) == (name if stem == name else f"{stem}-*")
+    assert family_of("Job", name) == (name if stem == name else f"{stem}-*")
+
+
+@pytest.mark.parametrize(
+    ("name", "family"), [("notebook-ada", "notebook-*"), ("vllm", "vllm"), ("--", "--")]
+)
+def test_what_stays_is_of_the_family_of_its_first_word(name: str, family: str) -> None:
+    assert family_of("StatefulSet", name) == family
 
 
 # ---------------------------------------------------------------- who is left alone

@@ -14,7 +14,7 @@ from apps.clusters.models import Cluster
 from apps.lab.catalog import catalog_yaml
 from apps.lab.scenarios.registry import load
 from apps.operations.services import load_catalog
-from apps.pending.domain.effective import KnownActivity, Work, by_group, effective_utilization
+from apps.pending.domain.effective import DemandOfGroups, KnownActivity, Work, effective_utilization
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.services import collect_window
 from tests.factories import make_user, token_of
@@ -80,10 +80,20 @@ def test_pending_demand_is_added_to_both_sides() -> None:
 
 def test_demand_is_grouped_by_what_rows_are_grouped_by() -> None:
     other = NOTEBOOK._replace(team="speech")
-    found = by_group({NOTEBOOK: 1, other: 2}, ("tier", "team"))
-    assert found == {("gold", "vision"): [(NOTEBOOK, 1)], ("gold", "speech"): [(other, 2)]}
-    assert by_group({NOTEBOOK: 1, other: 2}, ()) == {(): [(NOTEBOOK, 1), (other, 2)]}
-    assert NOTEBOOK._replace(workload="Job/--").family[-1] == "--"
+    found = DemandOfGroups({NOTEBOOK: 1, other: 2}, ("tier", "team"))
+    assert found.of({"tier": "gold", "team": "vision"}) == [(NOTEBOOK, 1)]
+    assert found.of({"tier": "gold", "team": "robotics"}) == ()
+    assert DemandOfGroups({NOTEBOOK: 1, other: 2}, ()).of({}) == [(NOTEBOOK, 1), (other, 2)]
+
+
+def test_demand_of_a_tier_with_several_models_is_of_none_of_them() -> None:
+    of_model = NOTEBOOK._replace(tier="silver", gpu_model="A10")
+    found = DemandOfGroups({NOTEBOOK: 1, of_model: 2}, ("tier", "gpu_model"))
+    assert found.of({"tier": "silver", "gpu_model": "A10"}) == [(of_model, 2)]
+    assert found.of({"tier": "gold", "gpu_model": "A10"}) is None
+    assert (
+        DemandOfGroups({NOTEBOOK: 1, of_model: 2}, ("gpu_model",)).of({"gpu_model": "A10"}) is None
+    )
 
 
 # ---------------------------------------------------------------- the worked example
@@ -130,6 +140,8 @@ def test_the_worked_example_is_as_the_definitions_say(reader: User) -> None:
         pytest.approx(4.55 / 11),
         pytest.approx(8.35 / 15),
     ]
-    for asked in ("workload", "node", "gpu_model"):
+    assert ratio(interval="hour") == [pytest.approx(whole)] * 24
+    assert ratio(group_by="gpu_model") == [whole]
+    assert ratio(workload="StatefulSet/notebook-ada", group_by="workload") == [pytest.approx(0.05)]
+    for asked in ("node", "capacity_type"):
         assert set(ratio(group_by=asked)) == {None}
-    assert set(ratio(interval="hour")) == {None}

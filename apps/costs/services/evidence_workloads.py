@@ -9,10 +9,10 @@ from typing import Any
 
 from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
+from apps.clusters.domain.families import ONE_OFF, family_of
 from apps.clusters.domain.tiers import Sharing
 from apps.clusters.models import Pod, Tier
 from apps.costs.domain.recommendations.evidence import GpuActivity, WorkloadEvidence
-from apps.costs.domain.recommendations.families import family_of
 from apps.costs.domain.recommendations.gpus import RESTARTABLE, card_memory_mib
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
 from apps.costs.domain.recommendations.sharing import LOOKED_BACK_HOURS
@@ -36,7 +36,6 @@ _IDS_AT_A_TIME = 1000
 _ROWS_AT_A_TIME = 2000
 COMES_AGAIN = 3
 """A family that was begun on so many days will be begun again."""
-ONE_OFF = RESTARTABLE - {"CronJob"} | {"Pod"}
 """Kinds that end for good: without a pod there is nothing left of which anything could change."""
 _COMPLETED = "Completed"
 _KEY = ("workload_id", "team_id", "gpu_model_id", "capacity_type")
@@ -141,7 +140,7 @@ def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
     leaders: dict[int, int] = {}
     for row in _once(rows):
         one = _held_of(row[1:], {row[0]} if row[12] else set())
-        family = (one.namespace, one.kind, family_of(one.name))
+        family = (one.namespace, one.kind, family_of(one.kind, one.name))
         leader = families.setdefault(family, one.key[0])
         leaders[one.key[0]] = leader
         key = (leader, *one.key[1:])
@@ -150,7 +149,7 @@ def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
     for (leader, *_), one in of_family.items():
         one.key = (leader, *one.key[1:])
         if len(one.members) > 1:
-            one.name = family_of(one.name)
+            one.name = family_of(one.kind, one.name)
         found.append(one)
     found += [_held_of(row, row[11]) for row in _lasting(rows)]
     most: dict[int, _Held] = {}

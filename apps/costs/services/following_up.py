@@ -13,9 +13,9 @@ from django.db import models, transaction
 from django.db.models import F, Sum
 
 from apps.clusters.domain.calendar import day_of
+from apps.clusters.domain.families import ANY
 from apps.clusters.selectors import report
 from apps.costs.domain.money import money, units
-from apps.costs.domain.recommendations.families import ANY
 from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import State

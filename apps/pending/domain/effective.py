@@ -3,32 +3,35 @@
 docs/definitions.md#effective-utilization.
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from apps.clusters.domain.families import family_of
 from apps.usage.domain.amounts import Amounts
 
-_FIRST_WORD = re.compile(r"[^-_.]+")
+UNKNOWN_MODEL = ""
 
 
 class Work(NamedTuple):
-    """What pending work is known by; `workload` reads `Kind/name`."""
+    """What pending work is known by; `workload` reads `Kind/name`.
+
+    `gpu_model` is that of its tier, UNKNOWN_MODEL where the tier has none or several.
+    """
 
     cluster: str
     tier: str
     team: str
     namespace: str
     workload: str
+    gpu_model: str = UNKNOWN_MODEL
 
     @property
     def family(self) -> tuple[str, str, str, str]:
-        """Workloads of one kind in one namespace whose names begin with the same word."""
+        """Cluster, namespace, kind and common name of the workloads that do the same work."""
         kind, _, name = self.workload.partition("/")
-        word = _FIRST_WORD.match(name)
-        return self.cluster, self.namespace, kind, word[0] if word else name
+        return self.cluster, self.namespace, kind, family_of(kind, name)
 
 
 @dataclass(slots=True)
@@ -92,12 +95,21 @@ def effective_utilization(
     return busy / demand if demand else None
 
 
-def by_group(
-    pending: Mapping[Work, int], names: Iterable[str]
-) -> dict[tuple[str, ...], list[tuple[Work, int]]]:
-    """Return pending demand by the values of some fields of `Work`, in their order."""
-    fields = tuple(names)
-    found: dict[tuple[str, ...], list[tuple[Work, int]]] = defaultdict(list)
-    for work, gpu_hours in pending.items():
-        found[tuple(getattr(work, name) for name in fields)].append((work, gpu_hours))
-    return found
+class DemandOfGroups:
+    """Pending demand by the values of some fields of `Work`."""
+
+    def __init__(self, pending: Mapping[Work, int], names: Iterable[str]) -> None:
+        self._names = tuple(names)
+        self._found: dict[tuple[str, ...], list[tuple[Work, int]]] = defaultdict(list)
+        for work, gpu_hours in pending.items():
+            self._found[self._key(work._asdict())].append((work, gpu_hours))
+
+    def of(self, groups: Mapping[str, str]) -> Sequence[tuple[Work, int]] | None:
+        """Return the demand of a group; None where some of it may be of another GPU model."""
+        unknown = {**groups, "gpu_model": UNKNOWN_MODEL}
+        if "gpu_model" in self._names and self._key(unknown) in self._found:
+            return None
+        return self._found.get(self._key(groups), ())
+
+    def _key(self, groups: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(groups[name] for name in self._names)

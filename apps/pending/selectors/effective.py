@@ -1,9 +1,9 @@
 """Effective utilization of rows of the ledger: with the pending demand of their time and group."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,19 +14,28 @@ from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.pending.domain.causes import OF_DEMAND, Counts
-from apps.pending.domain.effective import KnownActivity, Work, by_group, effective_utilization
+from apps.pending.domain.effective import (
+    UNKNOWN_MODEL,
+    DemandOfGroups,
+    KnownActivity,
+    Work,
+    effective_utilization,
+)
 from apps.pending.domain.history import Stretch, Stretches, amount
 from apps.pending.models import CauseSpell
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.known import known_until, pods_without_history
 from apps.pending.selectors.scope import tier_condition
-from apps.usage.domain.periods import Periods
+from apps.usage.domain.periods import BEGINNING, Periods
 from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
 from apps.usage.selectors import GroupingRefused, usage_rows
 
-_GROUPS = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM, Grouping.NAMESPACE)
-"""What is known of work that has no GPU yet."""
-_WORKLOADS = (*_GROUPS, Grouping.WORKLOAD)
+_WORKLOADS = (
+    *(Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM, Grouping.NAMESPACE),
+    Grouping.WORKLOAD,
+)
+_GROUPS = frozenset({*_WORKLOADS, Grouping.GPU_MODEL})
+"""What is known of work that has no GPU yet; its model where its tier has one alone."""
 _DEMAND = (Counts.PENDING.value, Counts.SUPPRESSED.value)
 _COLUMNS = (
     *("counted", "episode__cluster_id", "episode__tier__name", "episode__workload__namespace_id"),
@@ -46,31 +55,57 @@ def effective_ratios(
 ) -> list[float | None]:
     """Return the effective utilization of each row of `usage_rows`, 0..1.
 
-    None where the grouping cannot have it: pending work has no node, GPU model or capacity type,
-    and an hour is too short. None, too, where the pending history does not reach yet, and where no
-    work of the kind was measured. `rows` are those that the reader may see. At most 24 queries.
+    None where the grouping cannot have it: pending work has no node and no capacity type, and no
+    GPU model where its tier has several. None, too, where the pending history does not reach yet,
+    and where no work of the kind was measured. `rows` are those that the reader may see. At most 29
+    queries.
     """
     unknown: list[float | None] = [None] * len(rows)
-    if not rows or not _can_have(interval, group_by, filters) or not _is_known(window):
+    if not rows or not _can_have(group_by, filters) or not _is_known(window):
         return unknown
-    pending = _pending(window, Periods(interval, zone), filters, now)
+    periods = Periods(interval, zone)
+    models = _only_models(window, zone) if Grouping.GPU_MODEL in group_by else {}
+    pending = _pending(_span_of(rows, window, periods), periods, filters, now, models)
     works = {work for demand in pending.values() for work in demand}
     activity = _activity(window, works, zone)
     names = [grouping.value for grouping in group_by]
-    grouped = {period: by_group(demand, names) for period, demand in pending.items()}
+    grouped = {period: DemandOfGroups(demand, names) for period, demand in pending.items()}
+    none = DemandOfGroups({}, names)
+    found = (grouped.get(_start(row.period), none).of(row.groups) for row in rows)
     return [
-        effective_utilization(
-            row.amounts,
-            grouped.get(_day(row.period), {}).get(tuple(row.groups[name] for name in names), ()),
-            activity,
-        )
-        for row in rows
+        None if demand is None else effective_utilization(row.amounts, demand, activity)
+        for row, demand in zip(rows, found, strict=True)
     ]
 
 
-def _can_have(interval: Interval, group_by: Sequence[Grouping], filters: Filters) -> bool:
-    narrowed = filters.workload or filters.gpu_model or filters.capacity_type or filters.node
-    return interval is not Interval.HOUR and set(group_by) <= set(_GROUPS) and not narrowed
+def _can_have(group_by: Sequence[Grouping], filters: Filters) -> bool:
+    narrowed = filters.gpu_model or filters.capacity_type or filters.node
+    return set(group_by) <= _GROUPS and not narrowed
+
+
+def _span_of(rows: Sequence[UsageRow], window: Window, periods: Periods) -> Window:
+    """Return the part of the window that the periods of the rows cover."""
+    starts = [row.period for row in rows if row.period is not None]
+    if not starts:
+        return window
+    first, last = min(map(_start, starts)), periods.after(max(map(_start, starts)), 1)
+    return Window(max(first, window.start), min(last or window.end, window.end))
+
+
+def _only_models(window: Window, zone: ZoneInfo) -> dict[str, str]:
+    """Return the GPU model of each tier that has no other in the window. Five queries."""
+    rows = usage_rows(
+        window,
+        interval=Interval.TOTAL,
+        group_by=(Grouping.TIER, Grouping.GPU_MODEL),
+        filters=Filters(),
+        visibility=EVERYTHING,
+        zone=zone,
+    )
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        found[row.groups["tier"]].add(row.groups["gpu_model"])
+    return {tier: min(models) for tier, models in found.items() if len(models) == 1}
 
 
 def _is_known(window: Window) -> bool:
@@ -78,12 +113,17 @@ def _is_known(window: Window) -> bool:
     return all(created >= window.end for created in pods_without_history().values())
 
 
-def _day(period: datetime | None) -> date:
-    return date.min if period is None else period.date()
+def _start(period: datetime | None) -> datetime:
+    """Return the UTC time that a period is known by: autumn repeats an hour of local time."""
+    return BEGINNING if period is None else period.astimezone(UTC)
 
 
 def _pending(
-    window: Window, periods: Periods, filters: Filters, now: datetime
+    window: Window,
+    periods: Periods,
+    filters: Filters,
+    now: datetime,
+    models: Mapping[str, str],
 ) -> dict[date, dict[Work, int]]:
     """Return pending demand in nano-GPU-hours by period and work. Five queries."""
     context = Context(window)
@@ -100,7 +140,9 @@ def _pending(
         end = known.get(cluster, until) if end is None else end
         for stretch, seconds in stretches[place.name].parts(start, end):
             team = teams[place.name][stretch.team_id]
-            work = Work(place.cluster, tier or UNDETERMINED, team, place.name, f"{kind}/{name}")
+            tier = tier or UNDETERMINED
+            model = models.get(tier, UNKNOWN_MODEL)
+            work = Work(place.cluster, tier, team, place.name, f"{kind}/{name}", model)
             if _asked(work, filters):
                 found[stretch.day][work] += amount(counted, seconds)
     return found
@@ -126,13 +168,11 @@ def _stretches(window: Window, periods: Periods, context: Context, namespace: st
     start = window.start
     while start < window.end:
         end = min(periods.after(start, 1) or window.end, window.end)
-        label = periods.label(periods.start_of(start))
+        period = periods.start_of(start)
         for span in context.spans[namespace]:
             first, last = max(start, span.start), min(end, span.end)
             if last > first:
-                found.append(
-                    Stretch(first.timestamp(), last.timestamp(), _day(label), span.team_id)
-                )
+                found.append(Stretch(first.timestamp(), last.timestamp(), period, span.team_id))
         start = end
     return Stretches(found)
 
@@ -142,6 +182,7 @@ def _asked(work: Work, filters: Filters) -> bool:
         (filters.cluster, work.cluster),
         (filters.team, work.team),
         (filters.namespace, work.namespace),
+        (filters.workload, work.workload),
     )
     return all(not names or name in names for names, name in asked)
 

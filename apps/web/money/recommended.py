@@ -8,8 +8,8 @@ from typing import Any
 
 from django.http import QueryDict
 
+from apps.clusters.domain.families import ANY
 from apps.costs.domain.recommendations.coverage import Gap
-from apps.costs.domain.recommendations.families import ANY
 from apps.costs.domain.recommendations.follow_up import Verdict
 from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RISKS, Kind
 from apps.costs.domain.recommendations.states import DECIDABLE, State

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
+from apps.clusters.domain.families import JOBS
 from apps.clusters.domain.mig import part_of
 from apps.clusters.domain.tiers import CapacityType, Sharing, model_key
 from apps.costs.domain.recommendations import patches
@@ -25,10 +26,7 @@ FULL_AT = 0.8
 """A smaller card is not recommended if it would be busier than this."""
 SPOT_REDO = Decimal("1.1")
 """What is interrupted is done again: a tenth more hours on spot."""
-
-RESTARTABLE = frozenset(
-    {"Job", "CronJob", "PyTorchJob", "TFJob", "MPIJob", "JAXJob", "JobSet", "TrainJob", "RayJob"}
-)
+RESTARTABLE = JOBS | {"CronJob"}
 
 # Dense 16-bit tensor TFLOPS of NVIDIA's and AMD's data sheets; the first word that fits.
 _TFLOPS: tuple[tuple[str, float], ...] = (
