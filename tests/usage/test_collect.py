@@ -233,17 +233,21 @@ def failed_with(words: str) -> None:
     assert not any(table._default_manager.exists() for table in FACTS), "nothing written half"
 
 
-def test_answers_of_nan_alone_say_what_came_and_are_asked_for_again(
-    scenario: Scenario, door: Gate
+@pytest.mark.parametrize(
+    ("value", "shown"), [("NaN", "NaN"), ("+Inf", "inf"), ("1e+300", "1e+300"), ("-1", "-1")]
+)
+def test_counts_that_cannot_be_say_what_came_and_are_asked_for_again(
+    scenario: Scenario, door: Gate, value: str, shown: str
 ) -> None:
     connect(scenario, door.url)
     door.spoil = lambda _, answer: (
         *answer[:2],
-        re.sub(rb'(\[[\d.]+,)"[^"]*"', rb'\1"NaN"', answer[2]),
+        re.sub(rb'(\[[\d.]+,)"[^"]*"', rb'\1"%s"' % value.encode(), answer[2]),
     )
     (outcome,) = collect()
     assert outcome.state is CollectionState.FAILED
-    failed_with(r"answers NaN for ([1-9]\d*) of \1 values of .*count_over_time\(\w+.*proxy")
+    there = r"([1-9]\d*) of \1 values of .*count_over_time\(\w+.*proxy"
+    failed_with(f"answers {re.escape(shown)} for {there}")
     assert "report" not in CollectionWindow.objects.get().error
     door.spoil = lambda _, answer: answer
     (outcome,) = collect()

@@ -13,6 +13,9 @@ from apps.clusters.ports import SourceRejected, SourceUnavailable
 Labels = TypeVar("Labels")
 Item = TypeVar("Item")
 
+_MOST_SAMPLES = 1e12
+"""No sum of counts over a day comes near it."""
+
 
 class Instant(msgspec.Struct, Generic[Labels], gc=False):
     """One series of an instant query: (Unix seconds, value)."""
@@ -148,17 +151,18 @@ def _items(envelope: Envelope[_Result[Any]]) -> list[Any]:
 
 
 def check_counts(query: str, series: Sequence[Any]) -> None:
-    """Raise SourceUnavailable where an answer to a query that counts samples has no number.
+    """Raise SourceUnavailable where an answer to a query that counts samples has no such number.
 
     No sample makes Prometheus answer so: something between changes its answers, and what else it
     says is not to be trusted either.
     """
     values = [v for one in series for v in _values(one)]
-    bad = sum(v != v for v in values)
+    bad = [v for v in values if not 0.0 <= v <= _MOST_SAMPLES]
     if bad:
+        what = "NaN" if bad[0] != bad[0] else f"{bad[0]:g}"
         raise SourceUnavailable(
-            f"answers NaN for {bad:,} of {len(values):,} values of {query}, which counts samples: "
-            "see what lies between the portal and Prometheus (a proxy, a query frontend)"
+            f"answers {what} for {len(bad):,} of {len(values):,} values of {query}, which counts "
+            "samples: see what lies between the portal and Prometheus (a proxy, a query frontend)"
         )
 
 

@@ -28,7 +28,8 @@ from apps.clusters.ports import SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
 
-_NAN = b'"NaN"'
+_ODD = (b'"NaN"', b'Inf"', b'"-', b"e+")
+"""Parts of an answer without which every count in it is one that samples can have."""
 _COUNTS = "count_over_time("
 
 Labels = TypeVar("Labels")
@@ -154,7 +155,7 @@ class Reading:
     ) -> list[Answer]:
         try:
             series, remarks = decode(body, labels)
-            if _NAN in body and _COUNTS in query:
+            if _COUNTS in query and any(odd in body for odd in _ODD):
                 check_counts(query, series)
         except (SourceUnavailable, SourceRejected) as error:
             raise type(error)(f"Prometheus at {self._api.config.shown_url} {error}") from error

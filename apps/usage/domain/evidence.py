@@ -144,7 +144,8 @@ def _unknown_pods(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator
         share = one.unknown_samples / one.named_samples
         yield Contradiction(
             REQUESTS,
-            f"{share:.0%} of the device samples with a pod name a pod that it does not show",
+            f"{share:.0%} of the device samples with a pod name a pod that it does not show (is "
+            "kube-state-metrics limited to some namespaces?)",
         )
 
 
