@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.accounts.domain.roles import Role
 from apps.accounts.domain.scopes import Scope
 from apps.accounts.models import ApiToken, Membership, Team, User
-from apps.accounts.permissions import can_review
+from apps.accounts.permissions import can_administer
 from apps.accounts.services import digest_of, issue_token
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, UNMATCHED, model_key
@@ -74,7 +74,7 @@ def make_user(
 
 def token_of(user: User) -> str:
     """Return a new API token of a person, with every scope that their role allows."""
-    scopes = [scope for scope in Scope if scope is not Scope.DECIDE or can_review(user)]
+    scopes = [scope for scope in Scope if scope is not Scope.DECIDE or can_administer(user)]
     now = timezone.now()
     key = issue_token(user, name="test", scopes=scopes, now=now).key
     # As if it had been used in this minute: noting that is tested where tokens are.

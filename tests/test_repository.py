@@ -19,7 +19,7 @@ from apps.clusters.domain.owners import PLURALS
 from apps.clusters.ports import Listing, SourceHealth
 from apps.clusters.services.owner_lookup import LIST_FROM, OwnerLookup
 from apps.clusters.services.recorder import COLLECTIONS
-from apps.clusters.services.sighting_sources import rights
+from apps.clusters.services.sighting_sources import _GROUPS, EVERYWHERE, TEMPLATES
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_BYTES = 1_000_000
@@ -424,6 +424,16 @@ def test_the_reader_may_read_owners_as_the_portal_does(
     assert source.asked
     for resource, verbs in source.asked.items():
         assert reader_may()[resource] >= verbs
+
+
+def rights() -> frozenset[tuple[str, str]]:
+    """Return (API group, plural) of all that is listed and watched to explain waiting."""
+    everywhere = {
+        (path.split("/")[2] if path.startswith("/apis/") else "", path.rpartition("/")[2])
+        for path in EVERYWHERE
+    }
+    optional = {(group.name, plural) for group in _GROUPS for plural in group.kinds}
+    return frozenset(everywhere | optional | {("resource.k8s.io", TEMPLATES)})
 
 
 def test_the_reader_may_get_and_list_every_kind_of_owner() -> None:

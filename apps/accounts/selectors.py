@@ -15,7 +15,7 @@ from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.roles import Role
 from apps.accounts.domain.scopes import Scope, unpacked
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
-from apps.accounts.permissions import can_review
+from apps.accounts.permissions import can_administer
 
 # Written out: every request to the API begins with it, and the mapper takes as long to write it
 # as the database to answer.
@@ -89,7 +89,7 @@ def bearer_of(key: str, *, now: datetime) -> Bearer | None:
     return Bearer(
         person=row,
         token_id=row.token_id,
-        scopes=scopes if can_review(row) else scopes - {Scope.DECIDE},
+        scopes=scopes if can_administer(row) else scopes - {Scope.DECIDE},
         refused=row.token_refused or ("reserved" if is_reserved(row.username) else ""),
         unnoted=bool(row.token_use_unnoted),
     )

@@ -205,10 +205,6 @@ class Verdict:
     warnings: int = 0
     unread: tuple[str, ...] = ()
 
-    @property
-    def sound(self) -> bool:
-        return self.checked_at is not None and not self.errors and not self.warnings
-
 
 def verdicts(*, clusters: Collection[str] = ()) -> list[Verdict]:
     """Return the verdict on each active cluster, or these, then on each tier. Three queries.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
 from apps.clusters.domain.calendar import day_window, days_in
@@ -18,7 +18,6 @@ from apps.web.links import Query, href, with_query
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
-HOUR = timedelta(hours=1)
 LONGEST_CALENDAR_DAYS = 62
 # In a longer calendar only the hours that lack something are links: a page of thousands is slow.
 LINKED_DAYS = 14

@@ -49,10 +49,6 @@ class Quality:
     from_series: str
     badge: Sequence[str] = ()
 
-    @property
-    def has_gaps(self) -> bool:
-        return bool(self.missing or self.failed or self.partial)
-
 
 def quality(
     freshness: Freshness,

@@ -8,7 +8,6 @@ from apps.clusters.domain.calendar import (
     day_start,
     day_window,
     days_in,
-    fits_half_hours,
     hour_floor,
     last_closed_hour,
 )
@@ -57,17 +56,3 @@ def test_days_in_a_window_are_those_it_touches() -> None:
         date(2026, 11, 2),
         date(2026, 11, 3),
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "fits"),
-    [
-        ("UTC", True),
-        ("Europe/Berlin", True),
-        ("Asia/Kolkata", True),
-        ("Asia/Kathmandu", False),
-        ("Australia/Lord_Howe", False),
-    ],
-)
-def test_zones_whose_days_are_no_whole_hours_do_not_fit(name: str, *, fits: bool) -> None:
-    assert fits_half_hours(ZoneInfo(name), 2026) is fits

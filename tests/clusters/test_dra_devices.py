@@ -302,12 +302,6 @@ def test_a_class_is_of_gpus_when_a_gpu_is_of_it_or_a_tier_names_it() -> None:
     assert not found.is_gpu_class("fast", ())
 
 
-def test_the_extended_resource_of_a_class_is_known() -> None:
-    one = device_class(class_of(extendedResourceName="nvidia.com/gpu"))
-    assert one is not None
-    assert one.extended_resource == "nvidia.com/gpu"
-
-
 VERSIONS: dict[str, tuple[object, str | None]] = {
     "all of them": (group("v1alpha3", "v1beta1", "v1beta2", "v1"), "v1"),
     "1.33": (group("v1beta2", "v1beta1"), "v1beta2"),

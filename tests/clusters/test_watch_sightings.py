@@ -1,10 +1,8 @@
 """What explains waiting, as `watch` follows it: streams, restarts, refusals, history, events."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -26,7 +24,7 @@ from apps.clusters.services.inbox import Followed, Item, Listed, Seen, Unanswere
 from apps.clusters.services.recorder import NODES, PODS, Recorder
 from apps.clusters.services.retention import forget_sightings
 from apps.clusters.services.sighting_reader import sightings
-from apps.clusters.services.sighting_sources import EVENTS, EVERYWHERE, Sources, rights
+from apps.clusters.services.sighting_sources import EVENTS, EVERYWHERE, Sources
 from apps.clusters.services.watch import snapshot
 from tests.clusters.kube_factories import (
     GPU,
@@ -431,20 +429,6 @@ def test_streams_bring_what_explains_waiting(cluster: Cluster) -> None:
     kinds = {one.kind for one in sightings(cluster.pk, list(Kind))}
     assert kinds == {Kind.NODE, Kind.POD, Kind.CLUSTER_QUEUE, Kind.RESOURCE_QUOTA, Kind.EVENT}
     assert SightingRow.objects.filter(kind="Event").count() == 1
-
-
-def test_the_reader_may_list_and_watch_all_that_explains_waiting() -> None:
-    manifest = Path(__file__).parents[2] / "deploy" / "rbac-reader.yaml"
-    roles = [m for m in yaml.safe_load_all(manifest.read_text()) if m["kind"] == "ClusterRole"]
-    granted = {
-        (group, resource)
-        for role in roles
-        for rule in role["rules"]
-        if set(rule["verbs"]) == {"get", "list", "watch"}
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    assert rights() <= granted
 
 
 # ---------------------------------------------------------------- forgetting

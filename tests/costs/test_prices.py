@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from apps.costs.domain.plausible import EXAMPLES, doubt
+from apps.costs.domain.plausible import doubt
 from apps.costs.domain.prices import (
     PriceBook,
     PriceEntry,
@@ -188,10 +188,3 @@ def test_a_price_that_looks_mistyped_is_doubted(
         replace(GENERAL, gpu_model=model, per_gpu_hour=Decimal(price), currency=currency)
     )
     assert (complaint is None) if said is None else said in (complaint or "")
-
-
-def test_example_prices_say_that_they_are_and_where_they_come_from() -> None:
-    book = PriceBook([*EXAMPLES, replace(GENERAL, cluster="west")])
-    assert set(book.examples()) == set(EXAMPLES)
-    assert all(entry.source and entry.valid_from.year == 2026 for entry in EXAMPLES)
-    assert [doubt(entry) for entry in EXAMPLES] == [None] * len(EXAMPLES)

@@ -13,7 +13,6 @@ from apps.costs.domain.recommendations import (
     Recommendation,
     WorkloadEvidence,
     for_workloads,
-    without_overlap,
 )
 from apps.costs.domain.recommendations.evidence import GpuActivity, Model, SharedTier, SpotPool
 from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
@@ -292,13 +291,6 @@ def test_confidence_follows_the_evidence_and_says_why(
 def test_without_a_price_the_saving_is_not_known_and_not_zero() -> None:
     (found,) = for_workloads([replace(SERVICE, price_per_gpu_hour=None)], MIG)
     assert found.saving_per_month is None
-
-
-def test_of_alternatives_only_the_best_may_be_added_up() -> None:
-    offers = Offers(mig_profiles=MIG.mig_profiles, models=MODELS.models)
-    found = for_workloads([SERVICE, replace(SERVICE, price_per_gpu_hour=None)], offers)
-    assert [one.kind for one in found] == [Kind.SMALLER_MODEL, Kind.MIG_PROFILE, Kind.MIG_PROFILE]
-    assert [one.kind for one in without_overlap(found)] == [Kind.SMALLER_MODEL]
 
 
 @pytest.mark.parametrize(

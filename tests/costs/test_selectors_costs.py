@@ -15,12 +15,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
-from apps.costs import selectors
 from apps.costs.domain.costing import FREE, HELD, WASTE, Basis, Cause
 from apps.costs.domain.money import money
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Price
-from apps.costs.selectors import CostRow, cost_page, previous, waste_rows, waterfall
+from apps.costs.selectors import CostRow, cost_page, waste_rows, waterfall
 from apps.costs.selectors import worst_workloads as worst
 from apps.costs.services import price_hours
 from apps.usage.domain.rows import Filters, Grouping, Interval
@@ -242,19 +241,11 @@ def test_the_waterfall_falls_from_the_capacity_to_what_was_busy(priced: Priced) 
 
 def test_the_waterfall_is_compared_with_the_period_before(priced: Priced) -> None:
     today = Window(priced.window.start + timedelta(days=1), priced.window.end)
-    yesterday = previous(today, priced.portal.zone)
+    yesterday = Window(priced.window.start, today.start)
     (found,) = waterfall(today, visibility=EVERYTHING, before=yesterday)
     (before,) = waterfall(yesterday, visibility=EVERYTHING)
     assert found.total_before == before.total
     assert [step.cost_before for step in found.steps] == [step.cost for step in before.steps]
-
-
-def test_a_month_is_compared_with_the_month_before_whatever_its_length(priced: Priced) -> None:
-    zone = priced.portal.zone
-    october = selectors.month_window(priced.window.start.date().replace(day=1), zone)
-    before = previous(october, zone)
-    assert before.start.astimezone(zone).isoformat() == "2026-09-01T00:00:00+02:00"
-    assert before.end == october.start
 
 
 def test_waste_rows_are_those_of_costs_that_are_waste(priced: Priced) -> None:

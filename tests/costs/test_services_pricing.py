@@ -20,7 +20,7 @@ from apps.costs.models import (
     WorkloadCostHour,
 )
 from apps.costs.models import Price as PriceRow
-from apps.costs.services import price_hour, price_hours, prune
+from apps.costs.services import price_hours, prune
 from apps.costs.services.cost_rows import Pricing
 from apps.costs.services.pricing import price_day
 from apps.costs.services.rates import Rates
@@ -66,10 +66,11 @@ def test_each_fact_is_rounded_once_and_its_causes_sum_to_it() -> None:
 
 
 def test_pricing_again_changes_nothing_and_finds_nothing_to_do() -> None:
-    priced = make_priced(1)
+    make_priced(1)
     before = stored()
     assert price_hours(now=NOW) == 0
-    assert price_hour(priced.portal.clusters[0].pk, priced.window.start, now=NOW) == 1
+    PricedHour.objects.all().delete()
+    assert price_hours(now=NOW) == 2 * 24
     assert stored() == before
 
 
@@ -230,12 +231,6 @@ def test_days_of_two_time_zones_are_summed_from_their_own_hours() -> None:
             kept = days._default_manager.filter(day=day.day, **of_day)
             assert kept.aggregate(cost=Sum("cost_busy")) == hours
     assert total(rows(priced.window)) == before
-
-
-def test_an_hour_without_facts_is_not_priced() -> None:
-    priced = make_priced(1)
-    later = priced.window.end + timedelta(hours=5)
-    assert price_hour(priced.portal.clusters[0].pk, later, now=NOW) == 0
 
 
 def test_nothing_to_price_takes_few_queries(

@@ -8,6 +8,7 @@ from typing import Any
 from apps.accounts.models import Team
 from apps.clusters.models import Cluster, GpuModel, Tier, WatchSpan
 from apps.fairness.models import FairHour, FairTierHour
+from apps.fairness.services.changes import changes
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import nano
 from apps.usage.models import TeamHour, TierDay, TierHour
@@ -149,3 +150,8 @@ def _amounts(row: object, names: Iterable[str]) -> dict[str, float]:
 def _halves(gpus: float | tuple[float, float]) -> tuple[int, int]:
     first, second = gpus if isinstance(gpus, tuple) else (gpus, gpus)
     return nano(first / 2), nano(second / 2)
+
+
+def due_hours(*, now: datetime) -> list[datetime]:
+    """Return the hours that are to be computed, newest first."""
+    return list(changes(now=now).hours)

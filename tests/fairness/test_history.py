@@ -23,13 +23,13 @@ from apps.fairness.models import (
     FairWindow,
 )
 from apps.fairness.selectors import Hours, fairness_rows
-from apps.fairness.services import compute_hour, compute_hours, due_hours, prune, roll_days
+from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from apps.fairness.services.promises import marks
 from apps.pending.models import CauseSpell, Episode, WaitDay
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow
 from tests.factories import make_cluster, make_tier, make_workload, note_collection
-from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world, told
+from tests.fairness.ledger import DAY, HALF, HOUR, START, World, due_hours, make_world, told
 
 NOW = START + 6 * HOUR
 HOURS = [START + number * HOUR for number in range(4)]

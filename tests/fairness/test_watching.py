@@ -8,12 +8,12 @@ from pytest_django import DjangoAssertNumQueries
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Tier, TierRule, WatchSpan
 from apps.fairness.models import FairTierHour, FairWindow
-from apps.fairness.services import compute_hour, compute_hours, due_hours
+from apps.fairness.services import compute_hour, compute_hours
 from apps.fairness.services.facts import read_hour
 from apps.pending.services import refresh
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import BEGINNING, make_cluster, make_pod, make_workload
-from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world, told
+from tests.fairness.ledger import DAY, HALF, HOUR, START, World, due_hours, make_world, told
 
 NOW = START + 6 * HOUR
 

@@ -12,7 +12,6 @@ from apps.clusters.services.watch import snapshot
 from apps.costs.models import RecommendationRun, TeamCostDay
 from apps.costs.services.due import due_in
 from apps.fairness.models import FairDay
-from apps.fairness.services import due_hours
 from apps.lab.catalog import catalog_yaml
 from apps.lab.scenarios.registry import load
 from apps.operations.services import derive_after_history, derive_after_hours, load_catalog
@@ -21,6 +20,7 @@ from apps.pending.models import Episode
 from apps.quotas.services import due_windows
 from apps.usage.models import WorkloadDay
 from apps.usage.services import collect_window
+from tests.fairness.ledger import due_hours
 from tests.lab.conftest import NOW
 from tests.served_lab import served_lab
 

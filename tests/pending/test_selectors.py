@@ -33,7 +33,6 @@ from apps.pending.selectors import (
     causes_of,
     episodes_of,
     eviction_sums,
-    evictions,
     find_waiting,
     freshness,
     in_front,
@@ -683,11 +682,6 @@ def test_evictions_are_summed_and_rated(portal: Portal) -> None:
     (team,) = eviction_sums(DAY, by=By.TEAM, visibility=OUTSIDER)
     assert team.name == "vision"
     assert team.rate == pytest.approx(4 / 14)
-    with at_most(4):
-        rows = evictions(DAY, visibility=of(portal.vision))
-    assert [(row.uid, row.by) for row in rows] == [("uid-1", ""), ("uid-2", "")]
-    assert evictions(DAY, visibility=EVERYTHING)[0].by == "speech/notes-0"
-    assert evictions(DAY, visibility=OUTSIDER) == []
 
 
 def test_many_things_take_no_more_queries(portal: Portal) -> None:

@@ -13,7 +13,7 @@ from apps.clusters.domain.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.ledger import broken_equations
+from tests.usage.equations import broken_equations
 from tests.usage.hours import GPU, INTERVAL, LABELS, START, hour_facts, pod, spell
 
 RULES = (

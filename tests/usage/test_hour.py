@@ -13,7 +13,7 @@ from apps.clusters.domain.tiers import Sharing, TierRule
 from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, NANO, Amounts
 from apps.usage.domain.cards import Bound
 from apps.usage.domain.hour import HourFacts
-from apps.usage.domain.ledger import broken_equations
+from tests.usage.equations import broken_equations
 from tests.usage.hours import GPU, LABELS, RULES, START, device, hour_facts, pod, spell
 
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.ledger import broken_equations
 from tests.lab.sharing import Fleet, Version, crowded, every_kind, exporter, tenant
 from tests.lab.small import ORIGIN
 from tests.served_lab import served_lab
+from tests.usage.equations import broken_equations
 from tests.usage.matrix import (
     END,
     HOURS,

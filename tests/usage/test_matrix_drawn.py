@@ -5,8 +5,8 @@ from itertools import cycle, islice
 import pytest
 
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.ledger import broken_equations
 from tests.served_lab import served_lab
+from tests.usage.equations import broken_equations
 from tests.usage.matrix import (
     END,
     HOURS,

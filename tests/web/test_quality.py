@@ -25,7 +25,7 @@ def fresh(*, missing: tuple[datetime, ...] = (), failed: tuple[datetime, ...] = 
 def test_complete_hours_are_said_quietly() -> None:
     found = quality(fresh(), GOOD, start=START, zone=BERLIN, now=NOW)
     assert found.level == "ok"
-    assert not found.has_gaps
+    assert (found.missing, found.failed, found.partial) == (None, None, None)
     assert found.last_hour_end == "Wed 18 Nov 2026 10:00"
     assert (found.coverage, found.unmeasured, found.stale) == ("100.0 %", "", "")
 

@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transacti
 from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.scopes import Scope, packed
 from apps.accounts.models import ApiToken, User
-from apps.accounts.permissions import can_review
+from apps.accounts.permissions import can_administer
 from apps.accounts.services.journal import By, note, the_portal
 
 # Says to whoever finds one, and to programs that search for lost secrets, what it is.
@@ -83,7 +83,7 @@ def issue_token(
 def _check_may(user: User, chosen: frozenset[Scope], days: int) -> None:
     if not 1 <= days <= LONGEST_DAYS:
         raise TokenRefused(f"A token holds from 1 to {LONGEST_DAYS} days.")
-    if Scope.DECIDE in chosen and not can_review(user):
+    if Scope.DECIDE in chosen and not can_administer(user):
         raise TokenRefused("Only administrators review requests, so only their tokens can decide.")
     if is_reserved(user.username):
         raise TokenRefused(f"{user.username!r} is a name of the portal itself, and gets no token.")

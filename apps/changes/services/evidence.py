@@ -4,7 +4,7 @@ Taken from the rooms that know, over 30 days, and frozen with the request. What 
 named in `missing`, never left blank without a word.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -62,9 +62,6 @@ def evidence_of(request: ChangeRequest, *, now: datetime) -> Evidence:
     for part in (_usage, _money, _saturation, _fairness, _budgets):
         part(found, request, window, now)
     return found
-
-
-_Part = Callable[[Evidence, ChangeRequest, Window, datetime], None]
 
 
 def _usage(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:

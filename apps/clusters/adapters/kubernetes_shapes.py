@@ -164,7 +164,6 @@ class PodClaimStatusShape(TypedDict, total=False):
 class RequestMappingShape(TypedDict, total=False):
     containerName: str
     resourceName: str
-    requestName: str
 
 
 class ExtendedClaimShape(TypedDict, total=False):

@@ -53,14 +53,3 @@ def hour_floor(at: datetime, zone: ZoneInfo) -> datetime:
 def last_closed_hour(now: datetime, zone: ZoneInfo, settling: timedelta) -> datetime:
     """Return the start of the newest hour that ended at least `settling` before `now`."""
     return hour_floor(now - settling, zone) - timedelta(hours=1)
-
-
-def fits_half_hours(zone: ZoneInfo, year: int) -> bool:
-    """Say whether local midnights of a year lie on :00 or :30 and days have whole hours."""
-    day = date(year, 1, 1)
-    while day.year == year:
-        window = day_window(day, zone)
-        if window.start.minute % 30 or window.seconds % 3600:
-            return False
-        day += timedelta(days=1)
-    return True

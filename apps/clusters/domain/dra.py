@@ -203,14 +203,10 @@ Selector = Callable[[str, PublishedDevice], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """A DeviceClass: a name for the devices that satisfy all of its CEL expressions.
-
-    `extended_resource` is the resource that pods may ask for in its stead.
-    """
+    """A DeviceClass: a name for the devices that satisfy all of its CEL expressions."""
 
     name: str
     expressions: tuple[str, ...] = ()
-    extended_resource: str = ""
 
 
 def device_class(item: object) -> DeviceClass | None:
@@ -225,7 +221,6 @@ def device_class(item: object) -> DeviceClass | None:
             text(mapping(selector, "cel").get("expression"))
             for selector in items(spec.get("selectors"))
         ),
-        extended_resource=text(spec.get("extendedResourceName")),
     )
 
 

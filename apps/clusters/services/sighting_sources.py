@@ -65,19 +65,6 @@ _MISSING: Mapping[Kind, str] = {
 _QUEUES = "what waits in these queues, and why, is not known"
 
 
-def rights() -> frozenset[tuple[str, str]]:
-    """Return (API group, plural) of all that is listed and watched to explain waiting.
-
-    The core group is the empty text.
-    """
-    everywhere = {
-        (path.split("/")[2] if path.startswith("/apis/") else "", path.rpartition("/")[2])
-        for path in EVERYWHERE
-    }
-    optional = {(group.name, plural) for group in _GROUPS for plural in group.kinds}
-    return frozenset(everywhere | optional | {("resource.k8s.io", TEMPLATES)})
-
-
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Collections by path with what they hold, and why others could not be asked for."""

@@ -1,6 +1,5 @@
 """Prices that are likely to be typing errors, and the example prices that come with the portal."""
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -110,37 +109,3 @@ def _remedy(entry: PriceEntry, span: Range) -> str:
     if not readings:
         return "Check the number and its currency; it must be for one GPU and one hour."
     return f"It looks like {', or '.join(readings)}. Correct it, or confirm it if it is right."
-
-
-def _example(model: str, per_hour: str, source: str) -> PriceEntry:
-    return PriceEntry(
-        gpu_model=model,
-        capacity_type="on-demand",
-        per_gpu_hour=Decimal(per_hour),
-        currency="USD",
-        valid_from=datetime(2026, 1, 1, tzinfo=UTC),
-        source=source,
-        example=True,
-    )
-
-
-EXAMPLES: tuple[PriceEntry, ...] = (
-    _example("Tesla-T4", "0.35", "GCP list, GPU without host; SkyPilot catalog v8, read 2026"),
-    _example("NVIDIA-L4", "0.80", "AWS g6.xlarge with host, rounded; unconfirmed, 2026"),
-    _example("NVIDIA-A10G", "1.006", "AWS g5.xlarge with host; web page of 2026-06-17"),
-    _example(
-        "NVIDIA-A100-SXM4-40GB", "2.74", "AWS p4d.24xlarge ÷ 8; SkyPilot catalog v8, read 2026"
-    ),
-    _example(
-        "NVIDIA-A100-SXM4-80GB", "3.43", "AWS p4de.24xlarge ÷ 8; SkyPilot catalog v8, read 2026"
-    ),
-    _example(
-        "NVIDIA-H100-80GB-HBM3",
-        "6.88",
-        "AWS p5.48xlarge ÷ 8 after the cut of 2025; sources conflict (3 to 7), check yours",
-    ),
-    _example("NVIDIA-H200", "6.00", "middle of 5 to 7 seen in 2025 and 2026; low confidence"),
-    _example("NVIDIA-B200", "8.06", "GCP a4 ÷ 8; SkyPilot catalog v8, read 2026"),
-    _example("AMD-Instinct-MI300X", "6.00", "Azure, Oracle; web page of 2026-05-18"),
-)
-"""Public list prices, dated and sourced, to try the portal with. They are examples, not truths."""

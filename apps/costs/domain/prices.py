@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -133,10 +133,6 @@ class PriceBook:
         """A short hash of all entries; two books with the same prices have the same."""
         lines = [[str(value) for value in _order(entry)] for entry in self.entries]
         return hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:12]
-
-    def examples(self) -> Sequence[PriceEntry]:
-        """Return the prices that came with the portal: a page that uses one has to say so."""
-        return [entry for entry in self.entries if entry.example]
 
 
 def _place(entry: PriceEntry) -> _Place:

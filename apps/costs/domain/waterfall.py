@@ -24,7 +24,7 @@ class Step:
     `share` is of the whole cost, 0..1, None where there is none. `unpriced` GPU-hours are part of
     `gpu_hours` and not of `cost`. `burst` is set for unallocated alone: what shared cards did for
     their tenants beyond what these held; it worked on capacity that is counted as waste here.
-    `cost_before` and `gpu_hours_before` are of the last period, None without one.
+    `cost_before` is of the last period, None without one.
     """
 
     cause: Cause
@@ -36,7 +36,6 @@ class Step:
     unpriced: int
     burst: int | None = None
     cost_before: int | None = None
-    gpu_hours_before: int | None = None
 
 
 def waterfall(sums: CostSums, before: CostSums | None = None) -> Sequence[Step]:
@@ -60,7 +59,6 @@ def waterfall(sums: CostSums, before: CostSums | None = None) -> Sequence[Step]:
                 unpriced=sums.unpriced.get(cause, 0),
                 burst=sums.burst if cause is Cause.UNALLOCATED else None,
                 cost_before=None if before is None else before.cost.get(cause, 0),
-                gpu_hours_before=None if before is None else before.gpu_hours.get(cause, 0),
             )
         )
         above -= cost

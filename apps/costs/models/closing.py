@@ -4,10 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from apps.costs.domain.costing import Basis, Cause
-from apps.costs.domain.prices import CAPACITY_TYPES
 from apps.costs.domain.unallocated import Policy
-
-_CAPACITY_TYPES = [(name, name) for name in (*CAPACITY_TYPES, "unknown")]
 
 
 class ClosedPeriod(models.Model):

@@ -7,10 +7,7 @@ facts are: only `costs.services` writes them, by the ten thousand.
 
 from django.db import models
 
-from apps.costs.domain.prices import CAPACITY_TYPES
 from apps.usage.models import OfTier, OfWorkload
-
-_CAPACITY_TYPES = [(name, name) for name in (*CAPACITY_TYPES, "unknown")]
 
 
 class Costed(models.Model):

@@ -18,7 +18,6 @@ from apps.costs.domain.waterfall import waterfall as steps_of
 from apps.costs.models import PoolCostDay, PoolCostHour
 from apps.costs.selectors.reading import Line, LineKey, Reading
 from apps.costs.selectors.rows import CostRow, Question
-from apps.usage.domain.periods import Periods
 from apps.usage.domain.rows import Filters, Grouping, Interval, Page
 from apps.usage.selectors import cursors
 from apps.usage.selectors.plan import with_days
@@ -174,7 +173,7 @@ def waterfall(
 ) -> list[Waterfall]:
     """Return the waste waterfall of a window, one for each currency, the report's first.
 
-    `before` is the window to compare with, usually `previous(window)`. A reader who does not see
+    `before` is the window to compare with. A reader who does not see
     everything gets that of what their teams held, and none of the platform's. At most seven
     queries, and as many again for the window before.
     """
@@ -187,21 +186,6 @@ def waterfall(
             now.setdefault(currency or settings.currency, CostSums()).burst += burst
     order = sorted(now, key=lambda currency: (currency != settings.currency, currency))
     return [_of_currency(c, now[c], None if then is None else then.get(c)) for c in order]
-
-
-def previous(window: Window, zone: ZoneInfo) -> Window:
-    """Return the window of the same length that ends where this one starts.
-
-    Of a whole local month it is the month before, however many days that has.
-    """
-    months = Periods(Interval.MONTH, zone)
-    if (
-        months.start_of(window.start) == window.start
-        and months.after(window.start, 1) == window.end
-    ):
-        start = months.after(window.start, -1)
-        return Window(start or window.start, window.start)
-    return Window(window.start - (window.end - window.start), window.start)
 
 
 def _of_currency(currency: str, now: CostSums, then: CostSums | None) -> Waterfall:

@@ -27,7 +27,6 @@ class PriceRow:
     per_gpu_hour: Decimal
     currency: str
     tier: str = ""
-    list_per_gpu_hour: Decimal | None = None
     discount: Decimal = Decimal(0)
     kind: str = PriceKind.LIST.value
     source: str = ""
@@ -108,7 +107,6 @@ def _row(entry: PriceEntry) -> PriceRow:
         per_gpu_hour=entry.contracted,
         currency=entry.currency,
         tier=entry.tier,
-        list_per_gpu_hour=entry.per_gpu_hour,
         discount=entry.discount,
         kind=entry.kind.value,
         source=entry.source,

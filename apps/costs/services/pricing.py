@@ -105,12 +105,6 @@ def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
     return done
 
 
-def price_hour(cluster_id: int, hour: datetime, *, now: datetime) -> int:
-    """Price one hour, due or not; 1, or 0 where its facts are not there. Idempotent."""
-    days = days_of(cluster_id, [hour])
-    return sum(price_day(day.pk, hours, Pricing(Rates()), now=now) for day, hours in days)
-
-
 def price_day(day_id: int, hours: Sequence[datetime], pricing: Pricing, *, now: datetime) -> int:
     """Price some hours of a cluster's local day in one transaction; return how many.
 

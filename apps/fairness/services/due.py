@@ -30,11 +30,6 @@ def compute_hours(*, now: datetime, at_most: int = 48) -> int:
     return count
 
 
-def due_hours(*, now: datetime) -> list[datetime]:
-    """Return the hours that are to be computed, newest first."""
-    return list(changes(now=now).hours)
-
-
 def _compute(hour: datetime, now: datetime) -> bool:
     try:
         compute_hour(hour, now=now)

@@ -59,11 +59,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The standing from now on, and whether something is to be said: `notice` or `cleared`."""
+    """The standing from now on, and whether a notice is to be said."""
 
     standing: Standing
     notice: bool = False
-    cleared: bool = False
 
 
 def judge(
@@ -81,7 +80,7 @@ def judge(
     if level is None:
         recent = before.said_at is not None and now - before.said_at < threshold.again_after
         kept = Standing(None, before.said_at, before.said_level) if recent else Standing()
-        return Judgement(kept, cleared=before.level is not None)
+        return Judgement(kept)
     risen = before.level is None or level > before.level
     if (risen and not _just_said(threshold, before, level, now)) or _reminder(
         threshold, before, now

@@ -29,11 +29,6 @@ REQUESTED = (
 )
 _CPU, _MEMORY = "cpu", "memory"
 
-QUESTIONS = (
-    *(TIME, TWICE, KUBE_STATE_COPIES, TAINTED),
-    *(shape % resource for shape in (ALLOCATABLE, REQUESTED) for resource in (_CPU, _MEMORY)),
-)
-
 
 def answers(source: TakesQuestions, clock: Callable[[], float]) -> tuple[Answers, tuple[str, ...]]:
     """Return what the server answers, and in words what it did not answer.

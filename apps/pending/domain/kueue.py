@@ -39,7 +39,6 @@ _STRICT = "StrictFIFO"
 _IN_FRONT = 20
 _NO_FLAVOR = re.compile(r"missing ResourceFlavor\(s\): ([^.]+)")
 _BEYOND = "> maximum capacity"
-_STOPPED_BY = ("ClusterQueueStopped", "LocalQueueStopped")
 _DETAILS = {
     "WaitingForQuota": WAITING,
     "ExceedsMaxQuota": EXCEEDS,

@@ -3,7 +3,7 @@
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.effective import effective_ratios
 from apps.pending.selectors.episodes import episodes_of, find_waiting
-from apps.pending.selectors.evictions import eviction_sums, evictions
+from apps.pending.selectors.evictions import eviction_sums
 from apps.pending.selectors.explained import explain_pending
 from apps.pending.selectors.freshness import freshness, look_rows
 from apps.pending.selectors.gangs import partial_gangs
@@ -14,7 +14,6 @@ from apps.pending.selectors.pod_causes import causes_of
 from apps.pending.selectors.rows import (
     By,
     EpisodeRow,
-    EvictionRow,
     EvictionSum,
     HistoryRow,
     InFrontPod,
@@ -37,7 +36,6 @@ __all__ = [
     "By",
     "Context",
     "EpisodeRow",
-    "EvictionRow",
     "EvictionSum",
     "HistoryRow",
     "InFrontPod",
@@ -58,7 +56,6 @@ __all__ = [
     "effective_ratios",
     "episodes_of",
     "eviction_sums",
-    "evictions",
     "explain_pending",
     "find_waiting",
     "freshness",

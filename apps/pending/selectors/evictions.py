@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Any
 
 from django.db.models import Count, Q, Sum
 
@@ -11,7 +10,7 @@ from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.pending.models import Eviction
 from apps.pending.selectors.context import INSTANT, Context
-from apps.pending.selectors.rows import By, EvictionRow, EvictionSum, PendingFilters
+from apps.pending.selectors.rows import By, EvictionSum, PendingFilters
 from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope, tier_condition
 from apps.usage.models import TeamHour
 
@@ -50,28 +49,6 @@ def eviction_sums(
     ]
 
 
-def evictions(
-    window: Window,
-    *,
-    visibility: Visibility,
-    filters: PendingFilters = EVERYTHING_WAITING,
-    limit: int = 100,
-) -> list[EvictionRow]:
-    """Return the pods that lost their GPUs within the window, newest first.
-
-    Of teams that the reader sees; `by` is told to who sees everything, for it names another's
-    pod. Four queries.
-    """
-    scope = _scope(window, filters, visibility)
-    rows = Eviction.objects.filter(_within(window, scope, details=True)).order_by("-at", "pk")
-    columns = (
-        *("cluster__name", "workload__namespace__name", "workload__namespace_id", "pod_uid"),
-        *("workload__kind", "workload__name", "tier__name", "at", "reclaimed", "by"),
-        *("gpu_equivalents", "held"),
-    )
-    return [_row(row, scope) for row in rows.values_list(*columns, named=True)[:limit]]
-
-
 def _scope(
     window: Window,
     filters: PendingFilters,
@@ -80,22 +57,6 @@ def _scope(
 ) -> Scope:
     # An eviction has neither cause nor kind.
     return Scope(window.end - INSTANT, replace(filters, cause=(), kind=()), visibility, context)
-
-
-def _row(row: Any, scope: Scope) -> EvictionRow:
-    return EvictionRow(
-        cluster=row.cluster__name,
-        namespace=row.workload__namespace__name,
-        team=scope.team_of(row.workload__namespace_id),
-        workload=f"{row.workload__kind}/{row.workload__name}",
-        uid=row.pod_uid,
-        tier=row.tier__name or UNDETERMINED,
-        at=row.at,
-        reclaimed=row.reclaimed,
-        by=row.by if scope.visibility.everything else "",
-        gpu_equivalents=row.gpu_equivalents,
-        held=row.held,
-    )
 
 
 def _within(window: Window, scope: Scope, *, details: bool) -> Q:

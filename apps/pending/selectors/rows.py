@@ -289,20 +289,3 @@ class EvictionSum:
     @property
     def reclaimed_gpu_hours(self) -> float:
         return hours(self.reclaimed)
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionRow:
-    """One pod that lost its GPUs: `held` of them in nano-GPU-hours, `by` whom where known."""
-
-    cluster: str
-    namespace: str
-    team: str
-    workload: str
-    uid: str
-    tier: str
-    at: datetime
-    reclaimed: bool
-    by: str
-    gpu_equivalents: float
-    held: int

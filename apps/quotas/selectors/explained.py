@@ -39,7 +39,6 @@ _BUDGET: Mapping[str, _Budget] = {
         "(budget - used) / (rate * budget / period)",
     ),
 }
-FIGURES = (*_QUOTAS, *_BUDGET)
 QUOTAS, BUDGETS = _QUOTAS, tuple(_BUDGET)
 
 

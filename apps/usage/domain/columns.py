@@ -20,31 +20,12 @@ HELD_COLUMNS = (
     "busy_gpu_hours",
     "burst_gpu_hours",
 )
-CAPACITY_COLUMNS = (
-    "capacity_gpu_hours",
-    "unhealthy_gpu_hours",
-    "unallocated_gpu_hours",
-    "stranded_gpu_hours",
-)
 LEVEL_COLUMNS = (
     *("sm_active_ratio", "sm_measured_gpu_hours"),
     *("tensor_active_ratio", "tensor_measured_gpu_hours"),
     *("memory_copy_ratio", "memory_copy_measured_gpu_hours"),
 )
 """How deep GPUs were in use, each with the measured GPU-hours that it is of."""
-LEDGER_COLUMNS = (
-    *CAPACITY_COLUMNS,
-    *HELD_COLUMNS,
-    "unattributed_gpu_hours",
-    "allocation_ratio",
-    "utilization_ratio",
-    "coverage_ratio",
-    "grades",
-    "effective_utilization_ratio",
-    "energy_kwh",
-    "memory_peak_mib",
-    *LEVEL_COLUMNS,
-)
 _BESIDE = (
     *("utilization_ratio", "coverage_ratio", "grades", "energy_kwh", "memory_peak_mib"),
     *LEVEL_COLUMNS,
@@ -53,7 +34,7 @@ GRADES = ("measured", "apportioned", "inferred", "unmeasured")
 
 
 def ledger_record(amounts: Amounts, effective_ratio: float | None = None) -> Record:
-    """Return LEDGER_COLUMNS of a row: GPU-hours, ratios 0..1; None where there is none."""
+    """Return the ledger of a row: GPU-hours, ratios 0..1; None where there is none."""
     # One literal: a page has hundreds of rows, and to merge parts takes twice as long.
     return {
         "capacity_gpu_hours": _hours(amounts.capacity),

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -19,16 +19,6 @@ def guarded(text: str) -> str:
     texts need it; a negative number starts with `-` and is harmless.
     """
     return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def csv_lines(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:
-    """Yield the header's line and one for each row, ended by CRLF.
-
-    Numbers keep full precision, times are RFC 3339, None is an empty cell.
-    """
-    yield csv_line(header)
-    for row in rows:
-        yield csv_line(row)
 
 
 def csv_line(cells: Sequence[Cell]) -> str:

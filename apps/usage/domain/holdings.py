@@ -415,8 +415,3 @@ def _note_unhealthy(
         if over > 1e-9 and total > 0:
             part = holding.units * holding.weight * share / total
             holding.on_unhealthy += min(over, total) * part * length
-
-
-def running_seconds(holding: Holding) -> float:
-    """Return for how many seconds of the hour its GPU containers ran."""
-    return seconds(holding.runs)

@@ -1,6 +1,6 @@
 """The split of what a pod held into what became of it (docs/definitions.md#ledger)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import fsum
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ def held_amounts(held_gpu_seconds: float, parts: Split) -> Amounts:
     rounded = [round(amount / SECONDS_PER_HOUR * NANO) for amount in seconds]
     allocated = nano(held_gpu_seconds / SECONDS_PER_HOUR)
     rounded[seconds.index(max(seconds))] += allocated - sum(rounded)
-    # In the order of ALLOCATED_PARTS, which is that of the fields.
+    # In the order of the fields.
     return Amounts(allocated, *rounded)
 
 
@@ -96,28 +96,3 @@ def add_levels(row: Amounts, slots: Iterable[HeldSlot]) -> None:
             seconds = fsum(of * (mean or 0.0) for of, mean in pairs)
             setattr(row, active, nano(seconds / SECONDS_PER_HOUR))
             setattr(row, measured, nano(fsum(of for of, _ in pairs) / SECONDS_PER_HOUR))
-
-
-def _parts(row: Amounts) -> dict[str, int]:
-    return {name: getattr(row, name) for name in ALLOCATED_PARTS}
-
-
-ALLOCATED_PARTS = ("not_running", "unmeasured", "idle", "underused", "busy")
-CAPACITY_PARTS = ("unhealthy", "unallocated", "allocated")
-
-
-def broken_equations(row: Amounts) -> Iterator[str]:
-    """Yield what is wrong with a row: an equation that does not hold, an amount below zero."""
-    if row.allocated != sum(_parts(row).values()):
-        yield f"allocated {row.allocated} is not the sum of its parts {_parts(row)}"
-    for name in (*ALLOCATED_PARTS, "allocated", "burst"):
-        if getattr(row, name) < 0:
-            yield f"{name} is negative: {getattr(row, name)}"
-    if row.capacity is None:
-        return
-    parts = {name: getattr(row, name) or 0 for name in CAPACITY_PARTS}
-    if row.capacity != sum(parts.values()):
-        yield f"capacity {row.capacity} is not the sum of its parts {parts}"
-    for name, amount in parts.items():
-        if amount < 0:
-            yield f"{name} is negative: {amount}"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 NO_NAMESPACE = "-"
 LONGEST = 10_000
 LOCAL = "%Y-%m-%dT%H:%M"
-SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
 _WRITTEN = "form-control"
 _ENDED = frozenset({State.WITHDRAWN, State.REJECTED, State.EXPIRED, State.REVERTED})
 

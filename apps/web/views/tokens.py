@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.scopes import Scope
-from apps.accounts.permissions import can_review
+from apps.accounts.permissions import can_administer
 from apps.accounts.selectors import tokens_of
 from apps.accounts.services import (
     LONGEST_DAYS,
@@ -65,7 +65,7 @@ class TokenForm(forms.Form):
 
     @staticmethod
     def _shown_to(request: PageRequest, form: "TokenForm") -> "TokenForm":
-        if not can_review(request.user):
+        if not can_administer(request.user):
             shown = [(s.value, text) for s, text in SCOPES.items() if s is not Scope.DECIDE]
             cast("forms.MultipleChoiceField", form.fields["scopes"]).choices = shown
         return form

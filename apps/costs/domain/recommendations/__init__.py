@@ -9,7 +9,6 @@ from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
     Recommendation,
-    without_overlap,
 )
 from apps.costs.domain.recommendations.sharing import (
     idle_notebook,
@@ -25,7 +24,6 @@ __all__ = [
     "Recommendation",
     "WorkloadEvidence",
     "for_workloads",
-    "without_overlap",
 ]
 
 _RULES = (

@@ -1,6 +1,6 @@
 """A recommendation, and what its saving is worth."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
@@ -157,11 +157,3 @@ def saving(gpu_hours: float, price_per_gpu_hour: Decimal | None) -> Decimal | No
         return None
     worth = Decimal(repr(gpu_hours)) * price_per_gpu_hour
     return worth.quantize(Decimal("0.01"), ROUND_HALF_EVEN)
-
-
-def without_overlap(found: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return the best of each workload, pool or node: only these savings may be added up."""
-    best: dict[Subject, Recommendation] = {}
-    for one in sorted(found, key=lambda each: each.order):
-        best.setdefault(one.subject, one)
-    return list(best.values())
