@@ -79,6 +79,15 @@ def absurd(_query: str, body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def late(query: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Leave one of 30 samples of each device out: the last ones are not in yet."""
+    if "count_over_time" in query and "DCGM" in query:
+        for one in body["data"]["result"]:
+            for point in [one["value"]] if "value" in one else one["values"]:
+                point[1] = str(int(float(point[1]) * 29 / 30))
+    return body
+
+
 def warned(text: str, fault: Fault = lambda _query, body: body) -> Fault:
     """Return a fault of which the server itself says that something is missing."""
     return lambda query, body: {**fault(query, body), "warnings": [text]}

@@ -20,7 +20,7 @@ from apps.usage.services import HourOutcome, collect_window, schedule_collection
 from tests.lab.truths import NOW as TRACE_NOW
 from tests.lab.truths import origin_of
 from tests.served_lab import served_lab
-from tests.usage.faults import Fault, absurd, away, faulty, half_away, stripped, warned
+from tests.usage.faults import Fault, absurd, away, faulty, half_away, late, stripped, warned
 
 pytestmark = pytest.mark.django_db
 
@@ -231,3 +231,18 @@ def test_a_contradiction_is_tried_again_at_first_often_then_daily_while_promethe
     usual = [at for at in tries if at < NOW + timedelta(hours=12)]
     assert len(usual) in range(2, 8)
     assert [at.day for at in tries[len(usual) :]] == [22, 23], "the hour is of the 21st"
+
+
+def test_a_complete_hour_that_lacks_a_few_samples_is_looked_at_once_more_when_they_are_in(
+    scenario: Scenario, lab: str, settings: Settings
+) -> None:
+    settings.LATE_SAMPLES_SECONDS = 1800
+    early, whole = HOUR.end + timedelta(minutes=5), HOUR.end + timedelta(minutes=30)
+    first = collect(scenario, lab, fault=late, now=early)
+    assert first.state is CollectionState.COMPLETE
+    assert 0.95 <= (first.coverage_ratio or 0.0) < 0.98
+    assert HOUR.start not in messages(whole - timedelta(minutes=1))
+    assert HOUR.start in messages(whole)
+    CollectionWindow.objects.update(lease_until=None)
+    assert collect(scenario, lab, now=whole).coverage_ratio == 1.0
+    assert HOUR.start not in messages(whole + timedelta(hours=2))
