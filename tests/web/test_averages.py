@@ -58,7 +58,7 @@ def test_without_hours_nothing_is_averaged(hours: dict[str, int]) -> None:
         pytest.param(96.5, 100, Change(-1, "3.5 % less"), id="less, under ten percent"),
         pytest.param(0, 100, Change(-1, "100 % less"), id="all gone"),
         pytest.param(100.4, 100, Change(0, "about the same"), id="hardly"),
-        pytest.param(2500, 100, Change(1, "25 times as much"), id="many times"),
+        pytest.param(2500, 100, Change(1, "2,400 % more"), id="many times"),
         pytest.param(5, 0, None, id="from nothing"),
     ],
 )

@@ -1,6 +1,6 @@
 """All tiers at a glance: how even, who was denied, what lay free; and dominant shares."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from apps.fairness.selectors import DominantShare, Hours, TierGlance
@@ -52,9 +52,13 @@ NOT_COMPUTED = (
 
 @dataclass(frozen=True, slots=True)
 class Caveats:
-    """What is not known of some hours; `known` hours are in the sums."""
+    """What is not known of some hours; `known` hours are in the sums.
+
+    `lacking` are the tiers with missing hours, empty where all tiers have some.
+    """
 
     known: int
+    lacking: tuple[str, ...]
     missing: int
     partial: int
     estimated: int
@@ -64,10 +68,13 @@ class Caveats:
         return bool(self.missing or self.partial or self.estimated)
 
 
-def caveats_of(hours: Sequence[Hours]) -> Caveats:
+def caveats_of(hours_of: Mapping[str, Hours]) -> Caveats:
     """Return what to say of the hours of several tiers: of each kind the most."""
+    hours = hours_of.values()
+    lacking = tuple(name for name, one in hours_of.items() if one.missing)
     return Caveats(
         known=max((one.known for one in hours), default=0),
+        lacking=() if len(lacking) == len(hours) else lacking,
         missing=max((one.missing for one in hours), default=0),
         partial=max((one.partial for one in hours), default=0),
         estimated=max((one.estimated for one in hours), default=0),

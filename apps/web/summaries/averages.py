@@ -10,7 +10,7 @@ from apps.web import tables
 from apps.web.formats import Format, shown
 
 _SAME = 0.005  # as fractions: half a percent, or half a point, is no change to speak of
-_MANY_TIMES = 10
+_WHOLE_FROM = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,8 @@ def amount_change(now: float, before: float) -> Change | None:
     ratio = now / before
     if abs(ratio - 1) < _SAME:
         return Change(0, "about the same")
-    if ratio >= _MANY_TIMES:
-        return Change(1, f"{ratio:,.0f} times as much")
     share = abs(ratio - 1) * 100
-    text = f"{share:.0f} %" if share >= _MANY_TIMES else f"{share:.1f} %"
+    text = f"{share:,.0f} %" if share >= _WHOLE_FROM else f"{share:.1f} %"
     return Change(1, f"{text} more") if ratio > 1 else Change(-1, f"{text} less")
 
 

@@ -35,7 +35,7 @@ def fairness_list(request: PageRequest) -> HttpResponseBase:
             overview.tier_table(found.tiers, reading),
             overview.dominant_table(found.shares, reading),
         ],
-        caveats=overview.caveats_of([row.hours for row in found.tiers]),
+        caveats=overview.caveats_of({row.tier: row.hours for row in found.tiers}),
         quality=quality_of(reading, freshness_of(reading), None),
     )
 
@@ -74,7 +74,7 @@ def _detail(found: TierDetail, reading: Reading) -> dict[str, Any]:
         ],
         "tier": own,
         "denied": sum(team.denied_gpu_hours for team in own.teams) if own.hours.known else None,
-        "caveats": overview.caveats_of([own.hours]),
+        "caveats": overview.caveats_of({own.tier: own.hours}),
         "bars": bars,
         "more_bars": max(0, len(own.teams) - len(bars)),
         "matrix": matrix,
@@ -118,7 +118,7 @@ def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
         runs=found.window.end > reading.now,
         coverage=coverage,
         nothing=statement.nothing_of(coverage),
-        caveats=overview.caveats_of([one.hours for one in found.tiers]),
+        caveats=overview.caveats_of({one.tier: one.hours for one in found.tiers}),
         team_href=href("team", reading.query, name=name),
         previous_href=statement.week_href(name, found.previous, reading.query),
         next_href=statement.week_href(name, found.next, reading.query),
