@@ -71,6 +71,10 @@ def test_the_summary_counts_each_gpu_hour_once_and_for_who_may_see_it(portal: Po
     assert (own["waste_cost"], own["waste_covered_ratio"]) == (100.0, 0.5)
     others = get(portal.dan)["summary"]
     assert (others["waste_cost"], others["waste_covered_ratio"]) == (0.0, None)
+    # Accepted long ago and open again: what it was to avoid then is not there any more.
+    make(3, covers=[["vision|Job/b|A100|on-demand", "underused", 500 * usd]])
+    again = get(portal.cleo)["summary"]
+    assert again["covered_cost"] + sum(again["not_covered"].values()) == again["waste_cost"]
 
 
 def test_an_unpriced_saving_is_null(portal: Portal) -> None:

@@ -323,6 +323,22 @@ def test_pods_before_the_watch_were_unschedulable_or_of_no_known_cause(world: Wo
     assert list(causes.values_list("cause", flat=True)) == ["unschedulable", "unrecorded"]
 
 
+def test_what_pended_while_no_look_was_taken_is_demand_though_the_watch_ran(world: World) -> None:
+    world.look()
+    lasts = world.pod("uid-lasts", created_at=NOW + seconds(3600))
+    over = world.pod("uid-over", created_at=NOW + seconds(3600))
+    Pod.objects.filter(pk=over.pk).update(
+        bound_at=NOW + seconds(7200), started_at=NOW + seconds(7200)
+    )
+    brief = world.pod("uid-brief", created_at=NOW + seconds(3600))
+    Pod.objects.filter(pk=brief.pk).update(
+        bound_at=NOW + seconds(3605), started_at=NOW + seconds(3605)
+    )
+    world.look(waits(uid=lasts.uid, since=lasts.created_at.timestamp()), after=4 * 3600)
+    causes = {row.uid: row.spells.order_by("start")[0].cause for row in Episode.objects.all()}
+    assert causes == {lasts.uid: "capacity", over.uid: "unrecorded", brief.uid: "other"}
+
+
 def test_what_series_tell_later_of_a_pod_is_taken_over_though_its_wait_is_long_over(
     world: World,
 ) -> None:

@@ -70,6 +70,13 @@ def test_the_rows_are_had_as_a_file(figure: str, admin: Client) -> None:
     assert len(records) == len(one.rows)
 
 
+@pytest.mark.parametrize("name", ["cause", "namespace", "team"])
+def test_names_that_no_database_compares_with_explain_nothing(name: str, admin: Client) -> None:
+    for figure in ("pending_gpus", "quota_used", "budget_used", "cost"):
+        address = f"/explain/{figure}/?{HOURLY}&source=ResourceQuota&{name}=%00"
+        assert admin.get(address).status_code == 404
+
+
 def test_what_is_known_is_known(admin: Client) -> None:
     known = {figure for figure in PROVIDERS if shown(admin, figure).one.value}
     assert known >= {
@@ -215,6 +222,7 @@ def formula(text: str, *inputs: Input, **columns: list[Any]) -> Explained:
         pytest.param(formula("nearest(0.5, x, n)", x=[9, 1], n=[6, 94]), 1, id="p50"),
         pytest.param(formula("max(0, a)", Input("a", "", Decimal(2))), Decimal(2), id="most"),
         pytest.param(formula("a", Input("a", "", None)), None, id="not known"),
+        pytest.param(formula("1 / 2 ** (a / a)", Input("a", "", 0.0)), None, id="by nothing"),
     ],
 )
 def test_a_formula_is_worked_out_over_the_numbers_shown(one: Explained, value: Any) -> None:

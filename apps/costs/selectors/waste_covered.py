@@ -77,6 +77,7 @@ def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> 
         rows = rows.filter(team__in=visibility.team_ids)
     covered = _covered(rows.values_list("cluster_id", "tier_id", "team_id", "covers"))
     waste: dict[tuple[_Place, str], int] = defaultdict(int)
+    found: dict[tuple[_Place, str], int] = defaultdict(int)
     reasons: dict[str, int] = defaultdict(int)
     named: dict[tuple[_Place, str], tuple[str, str, str]] = {}
     columns = ("cluster_id", "tier_id", "team_id", "cause", "reason", "team__name", "tier__name")
@@ -86,9 +87,10 @@ def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> 
         key = ((place[0], place[1], place[2]), cause)
         waste[key] += cost
         reasons[reason] += cost
+        found[key] += cost if reason == WasteSum.COVERED else 0
         named[key] = (team or "", tier, cause)
-    # What was looked at is never less than what is said to be covered of it.
-    counted = {key: min(covered.get(key, 0), amount) for key, amount in waste.items()}
+    # One that is reopened tells what it covered when it was decided on; that may be more by now.
+    counted = {key: min(covered.get(key, 0), found[key]) for key in waste}
     reasons[DECIDED] = reasons.pop(WasteSum.COVERED, 0) - sum(counted.values())
     by: dict[tuple[str, str, str], tuple[int, int]] = {}
     for key, amount in waste.items():

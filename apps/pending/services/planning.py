@@ -10,6 +10,8 @@ from apps.clusters.domain.window import from_seconds
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnosis import Diagnosis
 from apps.pending.domain.episodes import (
+    NOT_SEEN,
+    NOT_WATCHED,
     Course,
     Life,
     Recording,
@@ -41,6 +43,8 @@ _AGAIN_SECONDS = 900.0
 """A pod that is made so soon after one of its workload lost its GPUs takes that one's place."""
 _YOUNG_SECONDS = 60.0
 """So long a pod may be there before it is taken for one that nobody sees waiting."""
+_UNSEEN_SECONDS = 600.0
+"""A pod that pends so long without being seen tells that nothing looked, though the watch ran."""
 
 
 @dataclass(slots=True)
@@ -270,6 +274,9 @@ def _unseen(thing: Thing, looked: Looked, since: float) -> Diagnosis:
     """Return what is known of the wait of a thing that nobody saw wait."""
     pod = thing.pod
     detail = looked.recording.unseen(since, inferred=pod is not None and pod.inferred)
+    if pod is not None and detail == NOT_SEEN:
+        ends = (at for at in (pod.bound, pod.ended, looked.now) if at is not None)
+        detail = NOT_WATCHED if next(ends) - since > _UNSEEN_SECONDS else detail
     cause = unseen_cause(detail, unschedulable=pod is not None and pod.unschedulable)
     return Diagnosis(cause, detail)
 

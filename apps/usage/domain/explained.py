@@ -94,15 +94,19 @@ class Explained:
 
 
 def evaluate(one: Explained) -> Number | None:
-    """Return what the formula gives for the numbers shown; None where one of them is not known.
+    """Return what the formula gives for the numbers shown.
 
+    None where one of them is not known, or where the formula divides by nothing.
     Raises ValueError for a formula of anything but names, numbers, operators and FUNCTIONS.
     """
     names: dict[str, Any] = {column.key: _column(one, column.key) for column in one.columns}
     names |= {given.name: given.value for given in one.inputs}
     if one.value is None or any(given.value is None for given in one.inputs):
         return None
-    found: Number = _value(ast.parse(one.formula, mode="eval").body, names)
+    try:
+        found: Number = _value(ast.parse(one.formula, mode="eval").body, names)
+    except ZeroDivisionError:  # of Decimal too
+        return None
     return found
 
 

@@ -17,6 +17,8 @@ from apps.web.reading import (
 
 @page
 def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
+    if any("\0" in name for _, names in request.GET.lists() for name in names):
+        raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
     reading = reading_of(request, takes=filters_of(figure), keeps=False)
     one = explained(FigureQuery(figure, reading, request.GET))
     if one is None:
