@@ -64,6 +64,8 @@ def test_what_the_team_held_and_left_idle_is_frozen(portal: Portal) -> None:
     assert (usage["allocated_gpu_hours"], usage["idle_gpu_hours"]) == ("8", "4")
     assert usage["utilization_ratio"] == "0.25"
     assert not any(one.startswith("usage") for one in evidence["missing"])
+    (start,) = [one for one in evidence["missing"] if one.startswith("all figures before")]
+    assert start.endswith(f"{NOW - 2 * HOUR:%H:%M}, when data of west starts")
 
 
 def with_facts_elsewhere(portal: Portal) -> None:

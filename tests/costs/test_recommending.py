@@ -1,7 +1,7 @@
 """From collected days to recommendations: the lab's idle notebooks, what becomes of them."""
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +23,7 @@ from apps.costs.selectors.recommendations import (
     recommendation_page,
     recommendation_sums,
 )
+from apps.costs.selectors.waste_covered import waste_covered
 from apps.costs.services import price_hours
 from apps.costs.services.following_up import follow_up_accepted
 from apps.costs.services.recommending import recommend
@@ -106,6 +107,11 @@ def again(days_later: int = 1) -> None:
 
 
 # ---------------------------------------------------------------- what is found
+
+
+def test_the_waste_is_that_of_the_days_with_data(found: list[Recommendation]) -> None:
+    covered = waste_covered(filters=OPEN, visibility=EVERYTHING)
+    assert (covered.first, covered.last) == (date(2026, 11, 13), date(2026, 11, 20))
 
 
 def test_the_idle_notebooks_are_found_with_their_saving_at_the_price_in_force(

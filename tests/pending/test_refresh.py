@@ -195,7 +195,9 @@ def test_a_pod_that_a_kubelet_turned_away_was_refused(world: World) -> None:
         end_reason="UnexpectedAdmissionError",
     )
     world.look()
-    assert Episode.objects.get().outcome == "refused"
+    episode = Episode.objects.get()
+    assert (episode.outcome, episode.cause) == ("refused", "admission")
+    assert episode.detail == "UnexpectedAdmissionError"
 
 
 def test_a_bare_pod_that_was_turned_away_had_waited_and_held_until_then(world: World) -> None:

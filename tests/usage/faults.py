@@ -62,6 +62,23 @@ def _kept(metrics: str, stays: Callable[[dict[str, str]], bool]) -> Fault:
     return fault
 
 
+def unnamed(fault: Fault = lambda _query, body: body) -> Fault:
+    """Return a fault in which, besides, no exporter names the pods of its devices."""
+
+    def nobody(query: str, body: dict[str, Any]) -> dict[str, Any]:
+        body = fault(query, body)
+        if "DCGM" in query:
+            for one in body["data"]["result"]:
+                one["metric"] = {
+                    name: value
+                    for name, value in one["metric"].items()
+                    if name.removeprefix("exported_") not in {"namespace", "pod", "container"}
+                }
+        return body
+
+    return nobody
+
+
 def stripped(_query: str, body: dict[str, Any]) -> dict[str, Any]:
     """Take all labels away."""
     for one in body["data"]["result"]:

@@ -51,6 +51,14 @@ def series(evidence: Evidence, reference: Reference | None = None) -> list[str]:
             ["kube_pod_container_resource_requests"],
             id="activity without holders",
         ),
+        pytest.param(
+            replace(USUAL, pods=20, unheld_cards=9),
+            BEFORE,
+            ["kube_pod_container_resource_requests"],
+            id="fewer pods than before, and active devices without them",
+        ),
+        pytest.param(replace(USUAL, pods=20, unheld_cards=8), BEFORE, [], id="fewer pods"),
+        pytest.param(replace(USUAL, unheld_cards=9), BEFORE, [], id="as many pods as before"),
         pytest.param(replace(EMPTY, active_cards=5), None, [], id="a test beside Kubernetes"),
         pytest.param(
             replace(USUAL, nowhere_seconds=20_000.0),

@@ -20,7 +20,17 @@ from apps.usage.services import HourOutcome, collect_window, schedule_collection
 from tests.lab.truths import NOW as TRACE_NOW
 from tests.lab.truths import origin_of
 from tests.served_lab import served_lab
-from tests.usage.faults import Fault, absurd, away, faulty, half_away, late, stripped, warned
+from tests.usage.faults import (
+    Fault,
+    absurd,
+    away,
+    faulty,
+    half_away,
+    late,
+    stripped,
+    unnamed,
+    warned,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -124,6 +134,16 @@ def test_a_metric_that_the_hour_before_had_is_missed(
     outcome = collect(scenario, lab, fault=away(metric))
     assert outcome.state is CollectionState.PARTIAL
     assert f"{metric}: 0% of the objects have it, 100% in the last complete hour" in outcome.error
+    assert set(TierHour.objects.values_list("hour", flat=True)) == {BEFORE.start}
+
+
+def test_active_devices_miss_the_pods_that_were_there_where_no_exporter_names_them(
+    scenario: Scenario, lab: str
+) -> None:
+    collect(scenario, lab, BEFORE)
+    outcome = collect(scenario, lab, fault=unnamed(half_away("kube_pod.*", "pod")))
+    assert outcome.state is CollectionState.PARTIAL
+    assert "active devices are more than its pods hold" in outcome.error
     assert set(TierHour.objects.values_list("hour", flat=True)) == {BEFORE.start}
 
 

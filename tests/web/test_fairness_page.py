@@ -92,6 +92,14 @@ def test_what_is_not_known_and_what_is_estimated_is_said(portal: Portal, admin: 
     assert float(gold["denied_gpu_hours"]) > 0
 
 
+def test_where_no_hour_is_known_nobody_is_said_to_hold_no_more(admin: Client) -> None:
+    FairTierHour.objects.update(state="missing")
+    FairLoan.objects.all().delete()
+    page = words(text_of(admin, GOLD))
+    assert "Nobody held more" not in page
+    assert "No data: demand of no hour of this window is known or estimated." in page
+
+
 # ---------------------------------------------------------------- one tier
 
 
@@ -102,7 +110,7 @@ def test_bars_show_what_was_held_against_the_entitlement(admin: Client) -> None:
     assert [text.split()[0] for text in told] == ["vision", "speech"]
     assert "5 of 4 GPUs, 1 borrowed" in told[0]
     assert "1 of 2 GPUs" in told[1]
-    assert "Means in GPUs over the 4 known hours." in words(page)
+    assert "Means in GPUs over the 4 hours with known or estimated demand." in words(page)
 
 
 def test_a_teams_numbers_are_those_of_its_hours(admin: Client) -> None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING
@@ -19,7 +20,7 @@ from tests.web.test_devices_page import words
 HOUR = timedelta(hours=1)
 START = datetime(2026, 11, 16, tzinfo=UTC)
 WINDOW = Window(START, START + 24 * HOUR)
-PAGES = ["/", "/tiers/claimed/", "/costs/", "/waste/"]
+PAGES = ["/", "/tiers/claimed/", "/teams/vision/", "/costs/", "/waste/"]
 
 
 def _tier(name: str = "claimed", **rule: object) -> Tier:
@@ -106,6 +107,15 @@ def test_a_page_says_that_its_sums_lack_it(path: str, admin: Client) -> None:
     said = words(text_of(admin, f"{path}?{DAILY}"))
     assert "claimed is given out by claims, which only an API server tells of" in said
     assert ("in no sum and no cost of it" in said) is (path in {"/costs/", "/waste/"})
+
+
+def test_budgets_say_what_their_periods_lack_of_claims(admin: Client) -> None:
+    _tier()
+    WatchSpan.objects.all().delete()
+    note_collection(make_cluster("claims"), timezone.now().replace(minute=0, second=0))
+    said = words(text_of(admin, "/quotas/"))
+    assert "of the budgets' periods" in said
+    assert "in no sum of it" in said
 
 
 @pytest.mark.parametrize("path", PAGES[:1] + PAGES[2:])

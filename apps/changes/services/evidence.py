@@ -11,6 +11,8 @@ from decimal import Decimal
 from math import fsum
 from typing import Any
 
+from django.db.models import Min
+
 from apps.accounts.permissions import Visibility
 from apps.changes.domain.rules import Budget
 from apps.changes.models import ChangeRequest
@@ -25,6 +27,7 @@ from apps.fairness.selectors import FairnessFilters, Hours, TeamFairness, fairne
 from apps.quotas.selectors import BudgetRow, QuotaPoint, QuotaRow, budget_rows, quota_history
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import GroupingRefused
 from apps.usage.selectors.refusals import NamesUnknown
 
@@ -59,9 +62,21 @@ def evidence_of(request: ChangeRequest, *, now: datetime) -> Evidence:
             "taken_at": moment(now),
         }
     )
+    _tell_start(found, request, window)
     for part in (_usage, _money, _saturation, _fairness, _budgets):
         part(found, request, window, now)
     return found
+
+
+def _tell_start(found: Evidence, request: ChangeRequest, window: Window) -> None:
+    """Say when the cluster's data starts where that is within the days: figures are of less."""
+    hours = CollectionWindow.objects.filter(
+        HAS_FACTS, cluster=request.cluster, hour__gte=window.start, hour__lt=window.end
+    )
+    start = hours.aggregate(start=Min("hour"))["start"]
+    if start is not None and start > window.start:
+        text = f"{start.astimezone(report().zone):%d %b %H:%M}"
+        found.miss(f"all figures before {text}, when data of {request.cluster.name} starts")
 
 
 def _usage(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:

@@ -80,9 +80,10 @@ def _is_done(cluster: Cluster, day: date) -> bool:
 
 
 def _note(cluster: Cluster, span: EvidenceSpan, found: _Run, now: datetime) -> None:
+    first = max(span.first, min(span.hours, default=span.first))
     RecommendationRun.objects.update_or_create(
         cluster=cluster,
-        defaults={"first": span.first, "day": span.last, "at": now, "found": len(found.found)},
+        defaults={"first": first, "day": span.last, "at": now, "found": len(found.found)},
     )
     WasteSum.objects.filter(cluster=cluster).delete()
     WasteSum.objects.bulk_create(found.sums, batch_size=_AT_A_TIME)

@@ -15,7 +15,9 @@ from apps.clusters.domain.resource_claims import CLAIM_KIND
 from apps.clusters.models import Pod
 from apps.clusters.services.names import chunks
 from apps.clusters.services.unix_seconds import UnixSeconds
+from apps.pending.domain.causes import Cause
 from apps.pending.domain.episodes import Life, exact
+from apps.pending.domain.refusals import rejection
 from apps.pending.domain.state import Holder
 
 _GONE = frozenset({"", "Deleted", "Lost", "Completed"})
@@ -76,16 +78,27 @@ class LedgerPod:
     def inferred(self) -> bool:
         return self.source == Source.METRICS.value
 
-    def life(self, *, bound: float | None = None) -> Life:
-        """Return its times; `bound` is what was seen of it where the ledger knows none yet."""
-        refused = (
+    @property
+    def is_refused(self) -> bool:
+        """Say whether it was bound and ended without a run, and nobody took it away."""
+        return (
             self.bound is not None
             and self.started is None
             and self.end_reason not in _GONE
             and self.end_reason != PREEMPTED
         )
+
+    @property
+    def rejection(self) -> Cause | None:
+        """Return why a kubelet refused it, as its end says; None where that says nothing."""
+        return rejection(self.end_reason, "") if self.is_refused else None
+
+    def life(self, *, bound: float | None = None) -> Life:
+        """Return its times; `bound` is what was seen of it where the ledger knows none yet."""
         known = bound if self.bound is None else self.bound
-        return Life(self.created, known, self.started, self.ended, refused, self.unschedulable)
+        return Life(
+            self.created, known, self.started, self.ended, self.is_refused, self.unschedulable
+        )
 
 
 def ledger_pods(cluster_id: int, where: Q) -> list[LedgerPod]:

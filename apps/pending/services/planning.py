@@ -281,6 +281,13 @@ def _unseen(thing: Thing, looked: Looked, since: float) -> Diagnosis:
     return Diagnosis(cause, detail)
 
 
+def _rejection(thing: Thing) -> Diagnosis | None:
+    """Return why a kubelet refused a pod that nobody saw pend, as the pod's end says."""
+    pod = thing.pod
+    cause = None if pod is None else pod.rejection
+    return None if pod is None or cause is None else Diagnosis(cause, pod.end_reason)
+
+
 def _refused(mark: Spell) -> Spell:
     """Return a mark of a pod of which series show by now that a scheduler refused it."""
     return replace(mark, cause=Cause.UNSCHEDULABLE) if mark.cause is Cause.UNRECORDED else mark
@@ -361,7 +368,7 @@ def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
     elif row is not None:
         found = {name: getattr(row, name) for name in SHOWN}
     else:
-        found = shown(_unseen(thing, looked, course.since))
+        found = shown(_rejection(thing) or _unseen(thing, looked, course.since))
     counts = Counts.PENDING.value if row is None else row.counts
     counted = 0.0 if row is None else row.counted
     if last is not None:

@@ -36,7 +36,8 @@ class Evidence:
     `nodes` offer GPUs, `pods` ask for them. `held_seconds` are those of pods that are bound, and
     `nowhere_seconds` the part on nodes that offer nothing. `named_samples` are samples of devices
     that name a pod, `unknown_samples` those whose pod nobody knows. `cards` have samples, and
-    `active_cards` of them are active on nodes that offer GPUs. `claims` says whether tiers give
+    `active_cards` of them are active on nodes that offer GPUs; `unheld_cards` of these are more
+    than what pods hold on their node. `claims` says whether tiers give
     devices by ResourceClaims, which are in no series. `unlabelled_gpus` are the GPU-equivalents of
     nodes without any label that are many more than the `unlabelled_cards` seen on them.
 
@@ -54,6 +55,7 @@ class Evidence:
     unknown_samples: int = 0
     cards: int = 0
     active_cards: int = 0
+    unheld_cards: int = 0
     claims: bool = False
     unlabelled_gpus: float = 0.0
     unlabelled_cards: int = 0
@@ -174,6 +176,20 @@ def _nobody(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contr
         )
 
 
+def _too_few(one: Evidence, reference: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
+    """Where there are much fewer pods than there were, devices do not stay active without them."""
+    if (
+        reference is not None
+        and has_fallen(one, reference, t)
+        and one.unheld_cards > t.tolerated * one.cards
+    ):
+        yield Contradiction(
+            REQUESTS,
+            f"{one.unheld_cards} active devices are more than its pods hold, with "
+            f"{one.pods} pods after {reference.pods} in the last complete hour",
+        )
+
+
 def _quota(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
     """What a ResourceQuota counts as used are pods, as the API server itself counts them."""
     if one.quota_used and one.quota_unexplained > t.tolerated * one.quota_used:
@@ -210,6 +226,7 @@ _RULES: tuple[_Rule, ...] = (
     _nameless,
     _unknown_pods,
     _nobody,
+    _too_few,
     _quota,
     _pods_without_nodes,
     _no_capacity,

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from math import ceil
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -65,7 +66,7 @@ def gather(
     if not slots:
         return evidence
     seen = [row for row in rows if row.samples and row.slot in slots]
-    return _with_devices(evidence, seen, ledger, offering, facts)
+    return _with_devices(evidence, seen, ledger, offering, facts, hour)
 
 
 def _held(
@@ -87,32 +88,45 @@ def _held(
     return held, nowhere, count
 
 
+def _units_held(pods: Iterable[PodRecord], hour: Window) -> dict[str, float]:
+    """Return the units that pods held on each node at any time of the hour."""
+    found: dict[str, float] = defaultdict(float)
+    for pod in pods:
+        span = pod.held(hour.end_seconds)
+        if pod.node and span is not None and span[1] > hour.start_seconds:
+            found[pod.node] += sum(pod.requests.values())
+    return found
+
+
 def _with_devices(
     evidence: Evidence,
     rows: Sequence[DeviceSlot],
     ledger: LedgerInput,
     offering: Collection[str],
     facts: HourFacts,
+    hour: Window,
 ) -> Evidence:
     """Add what devices say. A pod on a node that offers no resource may hold them by claims."""
     known = {(pod.namespace, pod.name) for pod in ledger.pods} | ledger.shown.past_pods
     plain = ledger.shown.plain_nodes
     named = unknown = 0
-    active = set()
+    active: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.pod and row.node not in plain:
             named += row.samples
             if (row.namespace, row.pod) not in known:
                 unknown += row.samples
         if (row.activity_sum or 0.0) > settings.IDLE_BELOW * row.samples and row.node in offering:
-            active.add(row.uuid)
+            active[row.node].add(row.uuid)
+    held = _units_held(ledger.pods, hour)
     unlabelled, cards = _unlabelled(evidence, rows, ledger, facts)
     return replace(
         evidence,
         named_samples=named,
         unknown_samples=unknown,
         cards=len({row.uuid for row in rows}),
-        active_cards=len(active),
+        active_cards=len(set().union(*active.values())),
+        unheld_cards=sum(max(0, len(of) - ceil(held[node])) for node, of in active.items()),
         unlabelled_gpus=unlabelled,
         unlabelled_cards=cards,
     )

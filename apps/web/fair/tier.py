@@ -30,6 +30,7 @@ MOST_IN_MATRIX = 12
 _LOANS = 10
 _UTC = ZoneInfo("UTC")
 _POOL, _OVERDRAWN = "the pool", "overdrawn"
+_UNKNOWN = "No data: demand of no hour of this window is known or estimated."
 
 # ---------------------------------------------------------------- bars
 
@@ -100,7 +101,13 @@ WAITING_AT_END = Column(
 WAITING_NOW = Column("waiting_now", "Wait now", Format.COUNT, "", "the window goes on")
 _TEAM_COLUMNS = (
     Column("team", "Team"),
-    Column("entitlement_gpus", "Entitled", Format.NUMBER, "GPUs", "mean over the known hours"),
+    Column(
+        "entitlement_gpus",
+        "Entitled",
+        Format.NUMBER,
+        "GPUs",
+        "mean over hours with known or estimated demand",
+    ),
     Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h"),
     Column("demand_gpu_hours", "Demand", Format.GPU_HOURS, "GPU-h", "held, pending, suppressed"),
     Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h"),
@@ -280,8 +287,9 @@ def _matrix_table(rows: Sequence[MatrixRow], borrowers: Sequence[str], reading: 
     )
 
 
-def loan_table(found: BorrowMatrix, reading: Reading) -> Table:
+def loan_table(found: BorrowMatrix, hours: Hours, reading: Reading) -> Table:
     """Return who had how much of whom, all of it: loans, the pool, overdrawn, and the rest."""
+    nobody = "Nobody held more than its entitlement in this window."
     rows = [(loan.lender, loan.borrower, loan.gpu_hours) for loan in found.loans]
     for team in found.teams:
         rows += [
@@ -304,7 +312,7 @@ def loan_table(found: BorrowMatrix, reading: Reading) -> Table:
             if amount > 0
         ],
         zone=reading.choice.zone,
-        empty="Nobody held more than its entitlement in this window.",
+        empty=nobody if hours.known else _UNKNOWN,
         page_length=_LOANS,
     )
 
@@ -331,6 +339,7 @@ def index_plot(days: Sequence[TierDayIndex], reading: Reading) -> Plot:
         ),
     ]
     title = "Evenness by day"
+    nobody = "Nothing to draw: nobody asked for this tier in the hours that are known."
     drawn = [line for line in lines if line.path]
     return Plot(
         id="index",
@@ -341,7 +350,7 @@ def index_plot(days: Sequence[TierDayIndex], reading: Reading) -> Plot:
         gaps=_unknown(days, reading, scale) if drawn else (),
         across=scale.across(choice.zone),
         upwards=scale.upwards(Format.RATIO),
-        empty="Nothing to draw: nobody asked for this tier in the hours that are known.",
+        empty=nobody if any(day.hours.known for day in days) else _UNKNOWN,
     )
 
 

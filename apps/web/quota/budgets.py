@@ -186,6 +186,11 @@ class LaterBudgets(Sequence[BudgetRow]):
         self._in_full = in_full
         self._whole: dict[int, BudgetRow] = {}
 
+    @property
+    def since(self) -> datetime | None:
+        """Return the start of the oldest period; None without budgets."""
+        return min((row.period_start for row in self._found), default=None)
+
     def __len__(self) -> int:
         return len(self._found)
 

@@ -68,7 +68,7 @@ def _detail(found: TierDetail, reading: Reading) -> dict[str, Any]:
     return {
         "tables": [
             tier.team_table(own, reading),
-            tier.loan_table(found.matrix, reading),
+            tier.loan_table(found.matrix, own.hours, reading),
             plot.table,
             *([matrix.table] if matrix else []),
         ],

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cached_property
 
 from django.http import Http404, HttpResponseBase
 
+from apps.clusters.domain.window import Window
 from apps.quotas import selectors as quotas
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.rows import Interval, Page
+from apps.usage.selectors import Untold, untold_tiers
 from apps.web.changes.choosing import Asker
 from apps.web.links import href, path_of, with_query
 from apps.web.pages import page, respond
@@ -57,6 +60,7 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
             *([keys.unused_table(unused.rows, reading)] if opened else ()),
             *(plot.table for plot in plots),
         ],
+        untold=_untold(running.since, reading),
         plots=plots,
         more_budgets=max(0, len(running) - len(plots)),
         closed=None if opened else _closed(request, now.count),
@@ -80,6 +84,13 @@ def _running(reading: Reading) -> budgets.LaterBudgets:
     return budgets.LaterBudgets(
         budgets.hasty_first(own), lambda rows: quotas.in_full(rows, reading.now)
     )
+
+
+def _untold(since: datetime | None, reading: Reading) -> list[Untold]:
+    """Return what budgets lack since the start of the oldest period: devices of claims."""
+    if since is None or since >= reading.now:
+        return []
+    return untold_tiers(Window(since.astimezone(UTC), reading.now), visibility=reading.visibility)
 
 
 # ---------------------------------------------------------------- held but unused

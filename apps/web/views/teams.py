@@ -7,6 +7,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from apps.clusters import selectors as clusters
 from apps.quotas.selectors import Order, QuotaFilters, quota_rows
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
+from apps.usage.selectors import untold_tiers
 from apps.usage.services.cycle_search import paused_cycle_search
 from apps.web import charts, forms, listings, tables
 from apps.web.changes.choosing import Asker, KeyToAsk, lines_of
@@ -93,6 +94,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
         ],
         team=row,
         comparison=comparison,
+        untold=untold_tiers(reading.window, visibility=reading.visibility),
         holding=holding(known, reading.query) if rows else None,
         position=position_of(name, reading),
         detailed=detailed,
