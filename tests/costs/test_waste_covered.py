@@ -342,6 +342,7 @@ def test_low_activity_and_little_memory_fit_a_part_of_another_model() -> None:
     assert of_kind(Kind.MIG_PROFILE, HALF_A30)
     shared = replace(HALF_A30, tier="shared-t4", gpu_model=T4, share=0.9, is_mig=False)
     assert of_kind(Kind.SHARED_TIER, shared)
+    assert of_kind(Kind.MIG_PROFILE, HALF_A30, gpu_model=T4, p95_activity=0.5)
 
 
 @pytest.mark.parametrize(
@@ -350,6 +351,7 @@ def test_low_activity_and_little_memory_fit_a_part_of_another_model() -> None:
         (HALF_A30, {"memory_peak_mib": None}),
         (HALF_A30, {"memory_peak_mib": 10_000}),
         (HALF_A30, {"p95_activity": 0.5}),
+        (HALF_A30, {"gpu_model": T4, "p95_activity": 0.51}),
         (HALF_A30, {"price_per_gpu_hour": None}),
         (HALF_A30, {"units": 2}),
         (replace(HALF_A30, currency="EUR"), {}),
@@ -358,7 +360,7 @@ def test_low_activity_and_little_memory_fit_a_part_of_another_model() -> None:
         (replace(HALF_A30, price_per_gpu_hour=Decimal(9)), {}),
     ],
     ids=[
-        *("memory not known", "too little memory", "too slow", "no price", "two GPUs"),
+        *("memory not known", "too little memory", "too slow", "active", "no price", "two GPUs"),
         *("another currency", "its own model", "speed not known", "dearer"),
     ],
 )

@@ -25,6 +25,8 @@ from apps.costs.domain.recommendations.recommendation import (
 MIG_MEMORY_KEPT = 0.95
 """Which part of its slices' memory a MIG device really has (1g.10gb of 80 GB: 9,728 MiB)."""
 BURSTY_FROM_IDLE = 0.5
+LOW_ACTIVITY = 0.5
+"""Up to this 95th percentile of activity a whole card has more than is needed."""
 IDLE_NOW_HOURS = 24.0
 LOOKED_BACK_HOURS = 168.0
 """How far back is looked for when a notebook became idle."""
@@ -140,6 +142,8 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
 
 def _fits_on(one: WorkloadEvidence, part: CardPart, price: Decimal) -> bool:
     if one.memory_peak_mib is None or one.p95_activity is None or part.currency != one.currency:
+        return False
+    if one.p95_activity > LOW_ACTIVITY:
         return False
     if model_key(part.gpu_model) == model_key(one.gpu_model) or not 0 < part.share < 1:
         return False
