@@ -12,6 +12,7 @@ from apps.web.summaries.averages import (
     ratio_change,
     sums,
 )
+from apps.web.summaries.comparison import Changes, Comparison
 
 
 def row(cluster: str, capacity: float | None, allocated: float, busy: float) -> UsageRow:
@@ -38,6 +39,21 @@ def test_hours_that_told_nothing_of_a_tier_are_not_averaged_over() -> None:
     assert found is not None
     assert (found.gpus.capacity, found.gpus.allocated, found.gpus.busy) == (20.0, 10.0, 5.0)
     assert sums([row("west", 80, 40, 20)], {"west": 10}, {("west", "gold"): 10}) is None
+
+
+def test_what_only_one_window_tells_of_is_no_change() -> None:
+    gold, claimed = row("west", 80, 40, 20), row("west", 8, 8, 0)
+    claimed.groups["tier"] = "claimed"
+    found = Comparison(
+        rows=[gold, claimed, row("new", 10, 10, 0)],
+        hours={"west": 10, "new": 10},
+        rows_before=[gold],
+        hours_before={"west": 10},
+        untold={("west", "claimed"): 9},
+        untold_before={("west", "claimed"): 10},
+    )
+    assert found.changes() == Changes(*[Change(0, "about the same")] * 4)
+    assert found.changes("claimed") is None
 
 
 def test_teams_have_averages_without_capacity() -> None:

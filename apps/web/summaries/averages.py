@@ -57,8 +57,7 @@ def sums(
     lost = untold or {}
 
     def hours_of(row: UsageRow) -> int:
-        cluster = row.groups[Grouping.CLUSTER]
-        return hours.get(cluster, 0) - lost.get((cluster, row.groups[Grouping.TIER]), 0)
+        return known_hours(row, hours, lost)
 
     known = [row for row in rows if hours_of(row) > 0]
     if not known:
@@ -70,6 +69,14 @@ def sums(
 
     capacity = average("capacity") if total.capacity is not None else None
     return Sums(total, Gpus(capacity, *map(average, ("allocated", "busy", "not_used"))))
+
+
+def known_hours(
+    row: UsageRow, hours: Mapping[str, int], untold: Mapping[tuple[str, str], int]
+) -> int:
+    """Return how many of a cluster's hours tell of the tier of a row by cluster and tier."""
+    cluster = row.groups[Grouping.CLUSTER]
+    return hours.get(cluster, 0) - untold.get((cluster, row.groups[Grouping.TIER]), 0)
 
 
 def amount_change(now: float, before: float) -> Change | None:

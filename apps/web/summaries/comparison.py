@@ -9,7 +9,14 @@ from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
 from apps.web import steps
 from apps.web.forms import HOUR
 from apps.web.reading import Reading, of_page, usage_of
-from apps.web.summaries.averages import Change, Sums, amount_change, ratio_change, sums
+from apps.web.summaries.averages import (
+    Change,
+    Sums,
+    amount_change,
+    known_hours,
+    ratio_change,
+    sums,
+)
 
 _ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
 Rows = Sequence[UsageRow]
@@ -53,9 +60,13 @@ class Comparison:
         return sums(_of(self.rows, tier), self.hours, self.untold)
 
     def changes(self, tier: str = "") -> Changes | None:
-        """Return the differences from the window before; None where it has nothing."""
-        now = self.sums(tier)
-        before = sums(_of(self.rows_before, tier), self.hours_before, self.untold_before)
+        """Return the differences from the window before; None where it has nothing.
+
+        Of tiers and clusters that both windows know: what only one tells of is no change.
+        """
+        rows, rows_before = self._in_both(self.rows), self._in_both(self.rows_before)
+        now = sums(_of(rows, tier), self.hours, self.untold)
+        before = sums(_of(rows_before, tier), self.hours_before, self.untold_before)
         if now is None or before is None:
             return None
         capacity = None
@@ -67,6 +78,14 @@ class Comparison:
             busy=ratio_change(now.amounts.utilization_ratio, before.amounts.utilization_ratio),
             not_used=amount_change(now.gpus.not_used, before.gpus.not_used),
         )
+
+    def _in_both(self, rows: Rows) -> Rows:
+        return [
+            row
+            for row in rows
+            if known_hours(row, self.hours, self.untold) > 0
+            and known_hours(row, self.hours_before, self.untold_before) > 0
+        ]
 
 
 def compared(
