@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
 from apps.clusters.models import WatchSpan
-from apps.fairness.models import FairLoan, FairTierHour
+from apps.fairness.models import FairHour, FairLoan, FairTierHour
 from apps.fairness.services import compute_hour
 from apps.quotas.models import Entitlement
 from tests.factories import Portal, make_team, make_tier
@@ -94,7 +94,8 @@ def test_what_is_not_known_and_what_is_estimated_is_said(portal: Portal, admin: 
 
 def test_where_no_hour_is_known_nobody_is_said_to_hold_no_more(admin: Client) -> None:
     FairTierHour.objects.update(state="missing")
-    FairLoan.objects.all().delete()
+    for model in (FairLoan, FairHour):
+        model.objects.all().delete()
     page = words(text_of(admin, GOLD))
     assert "Nobody held more" not in page
     assert "No data: demand of no hour of this window is known or estimated." in page

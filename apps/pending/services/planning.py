@@ -368,7 +368,7 @@ def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
     elif row is not None:
         found = {name: getattr(row, name) for name in SHOWN}
     else:
-        found = shown(_rejection(thing) or _unseen(thing, looked, course.since))
+        found = shown(_unseen(thing, looked, course.since))
     counts = Counts.PENDING.value if row is None else row.counts
     counted = 0.0 if row is None else row.counted
     if last is not None:
@@ -379,6 +379,9 @@ def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
         found = shown(Diagnosis(last.cause, last.detail))
     elif last is not None and row is None and waiting is None:
         found["detail"] = last.detail
+    rejection = _rejection(thing)
+    if rejection is not None and waiting is None and row is None:
+        found = shown(rejection)
     return found | {"counts": counts, "counted": counted}
 
 
