@@ -15,14 +15,16 @@ from apps.web.summaries.averages import (
 from apps.web.summaries.comparison import Changes, Comparison
 
 
-def row(cluster: str, capacity: float | None, allocated: float, busy: float) -> UsageRow:
+def row(
+    cluster: str, capacity: float | None, allocated: float, busy: float, tier: str = "gold"
+) -> UsageRow:
     amounts = Amounts(
         allocated=nano(allocated),
         busy=nano(busy),
         idle=nano(allocated - busy),
         capacity=None if capacity is None else nano(capacity),
     )
-    return UsageRow(None, {"cluster": cluster, "tier": "gold"}, amounts)
+    return UsageRow(None, {"cluster": cluster, "tier": tier}, amounts)
 
 
 def test_each_cluster_is_averaged_over_its_own_hours() -> None:
@@ -42,8 +44,7 @@ def test_hours_that_told_nothing_of_a_tier_are_not_averaged_over() -> None:
 
 
 def test_what_only_one_window_tells_of_is_no_change() -> None:
-    gold, claimed = row("west", 80, 40, 20), row("west", 8, 8, 0)
-    claimed.groups["tier"] = "claimed"
+    gold, claimed = row("west", 80, 40, 20), row("west", 8, 8, 0, "claimed")
     found = Comparison(
         rows=[gold, claimed, row("new", 10, 10, 0)],
         hours={"west": 10, "new": 10},
