@@ -131,6 +131,11 @@ class UsageSerializer(HeldSerializer):
     unattributed_gpu_hours = _hours("Activity that no pod explains; beside the ledger.", null=True)
     allocation_ratio = _ratio("allocated / capacity")
     effective_utilization_ratio = _ratio(_EFFECTIVE)
+    hours_known = serializers.IntegerField(
+        allow_null=True,
+        help_text="Hours of the period in which the tier's claims are known. Null for tiers that "
+        "series tell of, and unless grouped by tier.",
+    )
 
 
 class PodSerializer(HeldSerializer):
@@ -242,18 +247,23 @@ class CollectionSerializer(serializers.Serializer[CollectionRow]):
 # ---------------------------------------------------------------- records
 
 
-def usage_records(rows: Iterable[UsageRow], effective: Sequence[float | None]) -> list[Record]:
+def usage_records(
+    rows: Iterable[UsageRow],
+    effective: Sequence[float | None],
+    hours_known: Sequence[int | None],
+) -> list[Record]:
     """Return what UsageSerializer describes; rows of a period follow each other.
 
-    `effective` are their effective utilizations, in the same order.
+    `effective` are their effective utilizations and `hours_known` their known hours of claims, in
+    the same order.
     """
     records: list[Record] = []
     period: object = None  # known by identity: the hour that autumn repeats equals itself
     text: str | None = None
-    for row, ratio in zip(rows, effective, strict=True):
+    for row, ratio, known in zip(rows, effective, hours_known, strict=True):
         if row.period is not None and row.period is not period:
             period, text = row.period, row.period.isoformat()
-        records.append({"period": text, **row.groups, **ledger_record(row.amounts, ratio)})
+        records.append({"period": text, **row.groups, **ledger_record(row.amounts, ratio, known)})
     return records
 
 

@@ -64,7 +64,9 @@ class UsageView(PortalView):
 
         def records(found: Sequence[UsageRow]) -> list[Record]:
             ratios = pending.effective_ratios(found, window=window, now=timezone.now(), **asked)
-            return rows.usage_records(found, ratios)
+            return rows.usage_records(
+                found, ratios, usage.known_hours(found, window=window, **asked)
+            )
 
         if query.get("format") == "csv":
             columns = ("period", *group_by, *flat(ledger_record(Amounts())))
@@ -145,13 +147,13 @@ class ClustersView(PortalView):
 
 
 class CollectionsView(PortalView):
-    """Data health by hour."""
+    """Data quality by hour."""
 
     @documented(
         "collections",
         parameters.CollectionsQuery,
         rows.CollectionSerializer,
-        summary="Data health: hours and how they were collected, newest first.",
+        summary="Data quality: hours and how they were collected, newest first.",
     )
     def get(self, request: Request) -> Response:
         query = parameters.CollectionsQuery.read(request.query_params)

@@ -179,7 +179,7 @@ def _lost(axis: Axis) -> str:
 def _why_empty(axis: Axis) -> str:
     if sum(axis.missing.values()):
         return (
-            "Nothing to draw: hours of this window were not collected. Data health says why; "
+            "Nothing to draw: hours of this window were not collected. Data quality says why; "
             "they are collected again by themselves, or with `manage.py backfill`."
         )
     return "Nothing to draw: there is no GPU capacity or use in this window. Choose another."

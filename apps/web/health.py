@@ -1,4 +1,4 @@
-"""Data health as pages show it: what is wrong, each cluster's hours, and tables of them."""
+"""Data quality as pages show it: what is wrong, each cluster's hours, and tables of them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -28,6 +28,7 @@ COLUMNS = [
     *("allocation_ratio", "utilization_ratio", "coverage_ratio", "grades"),
     *("effective_utilization_ratio", "energy_kwh", "memory_peak_mib"),
     *LEVEL_COLUMNS,
+    "hours_known",
 ]
 
 
@@ -204,6 +205,7 @@ def test_a_page_takes_a_known_number_of_queries(
 ) -> None:
     make_cards(portal.clusters[0], "west-9", portal.tiers[0])
     client = client_of(portal.ada)
-    # Token, membership, report, names, days, day sums; whether the pending history is complete: 2.
-    with django_assert_num_queries(8):
+    # Token, membership, report, names, days, day sums; whether the pending history is complete: 2;
+    # tiers of claims.
+    with django_assert_num_queries(9):
         client.get("/api/v1/usage", BOTH | {"group_by": "tier", "tier": "gold"})

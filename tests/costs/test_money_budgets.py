@@ -14,12 +14,14 @@ from apps.clusters.models import GpuModel, Tier
 from apps.costs.domain.costing import HELD
 from apps.costs.models import Adjustment, ClosedPeriod, Price, TeamCostDay
 from apps.costs.selectors import MoneyBudgetRow, money_budget_rows
+from apps.costs.selectors.explained_budgets import explain_money_budget
 from apps.costs.selectors.rows import Question
 from apps.costs.selectors.terms import terms
 from apps.costs.services import price_hours
 from apps.costs.services.money_alerts import note_money_alerts
 from apps.quotas.models import Budget
 from apps.quotas.selectors import budget_alerts
+from apps.usage.domain.explained import Number, evaluate
 from apps.usage.domain.rows import Filters, Interval
 from tests.costs.portal import NOW, Priced, make_priced, rows
 from tests.factories import BEGINNING, H100, make_cluster, make_team, note_collection
@@ -51,10 +53,26 @@ def charged(priced: Priced, team: str) -> Decimal:
     return sum((row.amount or Decimal(0) for row in found if row.cause in HELD), Decimal(0))
 
 
+def explained(figure: str) -> Number | None:
+    """Return a figure of vision's budget as its explanation gives it, held to the formula."""
+    of: dict[str, Any] = {"team": "vision", "unit": "USD", "visibility": EVERYTHING}
+    one = explain_money_budget(figure, AT, period="month", **of)
+    assert one is not None
+    assert one.value is None or float(evaluate(one) or 0) == pytest.approx(float(one.value))
+    assert one.prices
+    assert sum(line["cost"] for line in one.rows) == only().used
+    return one.value
+
+
 def test_what_is_used_is_what_the_team_was_charged(priced: Priced) -> None:
     allow(priced.portal.vision, "20000")
     row = only()
     assert row.used == charged(priced, "vision")
+    assert explained("budget_used") == row.used
+    assert explained("budget_burn") == row.burn_rate
+    if row.exhausted_at is not None and row.as_of is not None:
+        hours = (row.exhausted_at - row.as_of).total_seconds() / 3600
+        assert explained("budget_hours_left") == pytest.approx(hours)
     assert (row.team, row.unit, row.allowance) == ("vision", "USD", Decimal(20000))
     assert (row.period_start, row.period_end) == (
         datetime(2026, 9, 30, 22, tzinfo=UTC),

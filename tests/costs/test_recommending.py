@@ -17,6 +17,7 @@ from apps.clusters.domain.window import Window
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import State
 from apps.costs.models import Price, Recommendation, RecommendationRun, WorkloadCostDay
+from apps.costs.selectors.explained_savings import explain_recommendation
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
     RecommendationRow,
@@ -37,6 +38,7 @@ from apps.costs.services.recommending_decisions import (
 from apps.lab.catalog import catalog_yaml
 from apps.lab.scenarios.registry import load
 from apps.operations.services import load_catalog
+from apps.usage.domain.explained import evaluate
 from apps.usage.models import CollectionWindow, PodHour, WorkloadDay
 from apps.usage.selectors import CursorRefused
 from apps.usage.services import collect_window, roll_days
@@ -143,6 +145,18 @@ def test_a_service_that_needs_half_a_card_is_told_the_profile_that_holds_it(
 
 def test_busy_training_is_left_alone(found: list[Recommendation]) -> None:
     assert not [one for one in found if one.workload.startswith("Job/")]
+
+
+def test_each_saving_is_gpu_hours_times_price(found: list[Recommendation]) -> None:
+    assert {one.kind for one in found} >= {Kind.STOP_IDLE_NOTEBOOK, Kind.MIG_PROFILE}
+    for row in found:
+        one = explain_recommendation(row.pk, visibility=EVERYTHING)
+        assert one is not None
+        assert one.value == row.saving_per_month == evaluate(one)
+        assert [line.per_gpu_hour for line in one.prices] == [Decimal("3.06")]
+        if row.kind != Kind.IDLE_TIMEOUT:
+            held = sum(line["allocated"] for line in one.rows)
+            assert held == pytest.approx(row.evidence["gpu_hours"], abs=1e-3)
 
 
 def test_a_higher_price_saves_more() -> None:

@@ -11,6 +11,7 @@ from apps.clusters.models import Cluster
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
+    Saving,
     Subject,
 )
 from apps.costs.domain.recommendations.recommendation import Recommendation as Found
@@ -36,7 +37,7 @@ def found(name: str, saving: str = "100.00", kind: Kind = Kind.SPOT) -> OfTeam:
         kind=kind,
         subject=Subject("west", "vision", f"Job/{name}", "gold"),
         change="Run it on spot.",
-        saving_per_month=Decimal(saving),
+        saved=Saving(1.0, Decimal(saving)),
         currency="USD",
         confidence=Confidence.LOW,
         reason="only 7 days",

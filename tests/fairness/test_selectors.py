@@ -18,12 +18,14 @@ from apps.fairness.selectors import (
     TeamFairness,
     TierDetail,
     TierFairness,
+    explain_fairness,
     fair_overview,
     fairness_rows,
     tier_detail,
 )
 from apps.fairness.selectors.usage_factor import usage_factor_of_teams
 from apps.fairness.services import compute_hours, roll_days
+from apps.usage.domain.explained import evaluate
 from apps.usage.models import CollectionWindow, TeamDay
 from tests.factories import BEGINNING, make_cluster, make_tier, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world
@@ -107,6 +109,11 @@ def test_waits_belong_to_the_window_in_which_they_end(read: World) -> None:
     speech = team(rows_of(), "speech")
     assert (speech.wait_p50_seconds, speech.wait_p95_seconds) == (36_000, 36_000)
     assert (speech.waits_ended, speech.waiting_now, speech.gave_up) == (1, 1, 1)
+    own: dict[str, Any] = {"filters": FairnessFilters(tier=(speech.tier,), team=("speech",))}
+    for figure in ("team_queue_time_p50", "team_queue_time_p95"):
+        one = explain_fairness(figure, WINDOW, now=NOW, visibility=EVERYTHING, **own)
+        assert one is not None
+        assert one.value == evaluate(one) == 36_000
     before = team(rows_of(Window(START, START + 42 * HOUR)), "speech")
     assert (before.wait_p50_seconds, before.waits_ended, before.gave_up) == (None, 0, 0)
     assert before.waiting_now == 1

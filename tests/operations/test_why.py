@@ -75,7 +75,7 @@ def test_a_controllers_name_gives_all_that_wait(portal: Portal) -> None:
 def test_what_is_over_is_said_to_be_over(portal: Portal) -> None:
     text = why("vision/done-0")
     assert "started after 1 h 0 min." in text
-    assert "What would help" not in text
+    assert "How to fix" not in text
 
 
 def test_a_pod_that_never_waited_runs(portal: Portal) -> None:

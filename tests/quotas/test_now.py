@@ -33,6 +33,8 @@ from apps.quotas.selectors import (
     quota_rows,
     quotas_now,
 )
+from apps.quotas.selectors.explained import explain_quota
+from apps.usage.domain.explained import evaluate
 from apps.usage.selectors import CursorRefused
 from tests.factories import (
     A100,
@@ -272,6 +274,12 @@ def test_the_trend_of_a_week_tells_when_a_quota_is_full(cluster: Cluster) -> Non
     assert vision.exhausted_at is not None
     assert abs(vision.exhausted_at - (NOW + 200 * HOUR)) < timedelta(seconds=5)
     assert speech.exhausted_at == NOW
+    for row, hours in ((vision, 200), (speech, 0)):
+        place = (row.cluster, row.source, row.namespace, row.name, row.key)
+        one = explain_quota("quota_hours_left", NOW, key=place, visibility=ALL)
+        assert one is not None
+        assert one.value == pytest.approx(hours, abs=1e-3)
+        assert evaluate(one) == pytest.approx(one.value, abs=1e-6)
 
 
 def test_a_cluster_that_nobody_watches_shows_its_last_summed_hour(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Data health: what was collected, what is missing, and who sees why."""
+"""Data quality: what was collected, what is missing, and who sees why."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.usage.domain.rows import Filters
-from apps.usage.selectors.wait_times import WaitTimes, tier_wait_times
+from apps.usage.selectors.wait_times import WaitTimes, bound_waits, tier_wait_times
 from tests.factories import Cards, make_cards, make_cluster, make_pod, make_tier, make_workload
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
@@ -49,6 +49,9 @@ def test_percentiles_are_waits_that_there_were(
 ) -> None:
     wait(cards, *seconds)
     assert times() == {"gold": WaitTimes("gold", *expected)}
+    of_each = bound_waits(WEEK, tier="gold", filters=Filters())
+    assert sorted(of_each) == sorted({float(max(0, one)) for one in seconds})
+    assert sum(of_each.values()) == len(seconds)
 
 
 def test_only_waits_that_ended_in_the_window_count(cards: Cards) -> None:

@@ -79,3 +79,31 @@ def table_links(page: str) -> list[str]:
     return [
         html.unescape(link) for link in re.findall(r'class="csv-link[^"]*" href="([^"]+)"', page)
     ]
+
+
+_EXPLAINED = re.compile(r'<a class="explained" href="(/explain/[a-z][^"?]*/\?[^"]*)"[^>]*>([^<]+)<')
+_NUMBER = re.compile(r"([-−]?[\d,]+(?:\.(\d+))?)(?: %| [A-Z]{3}(?: a month)?)?")
+
+
+def check_explained(client: Client, address: str) -> set[str]:
+    """Open *Explain* of every figure of a page and hold it against what the page shows.
+
+    Returns the figures that there were.
+    """
+    found = set()
+    for link, text in dict.fromkeys(_EXPLAINED.findall(text_of(client, address))):
+        response: Any = client.get(html.unescape(link))
+        assert response.status_code == 200, (address, link)
+        explanation = response.context["explanation"]
+        value = explanation.one.value
+        found.add(explanation.one.figure)
+        number = _NUMBER.fullmatch(text)
+        assert explanation.holds is (None if value is None else True), (link, text)
+        if number is None or value is None:
+            assert number is None or value is not None, (link, text)
+            continue
+        shown = float(number[1].replace(",", "").replace("−", "-"))
+        step = 10.0 ** -len(number[2] or "")
+        near = [abs(shown - float(value) * scale) for scale in (1, 100)]
+        assert min(near) <= 1.01 * step, (link, text, value)
+    return found

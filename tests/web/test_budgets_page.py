@@ -53,41 +53,41 @@ EARLY, LATE = AT - 2 * DAY, AT + 5 * DAY
             "No hour of this period is closed yet.",
             id="before the first closed hour",
         ),
-        pytest.param(ROW, "on pace", "Lasts to the end of the period.", id="even"),
+        pytest.param(ROW, "on pace", "Within budget.", id="even"),
         pytest.param(
             replace(ROW, burn_rate=0.5),
-            "slower than even",
-            "Lasts to the end of the period.",
+            "under pace",
+            "Within budget.",
             id="slow",
         ),
         pytest.param(
             replace(ROW, burn_rate=1.4),
-            "ahead, and slowing",
-            "Lasts to the end of the period.",
+            "over pace, slowing",
+            "Within budget.",
             id="fast at first",
         ),
         pytest.param(
             replace(ROW, exhausted_at_early=AT),
             "on pace",
-            "Lasts at the pace of the last days; if days are as high as they get, until 24 Nov.",
+            "Within budget at the pace of 7 days. At the highest daily use it ends 24 Nov.",
             id="may end",
         ),
         pytest.param(
             replace(ROW, exhausted_at=AT, exhausted_at_early=EARLY, exhausted_at_late=LATE),
-            "too fast",
-            "Too fast: used up on 24 Nov, between 22 Nov and 29 Nov.",
+            "over pace",
+            "Over pace: used up on 24 Nov, between 22 Nov and 29 Nov.",
             id="too fast",
         ),
         pytest.param(
             replace(ROW, exhausted_at=AT, exhausted_at_early=EARLY),
-            "too fast",
-            "Too fast: used up on 24 Nov, on 22 Nov at the earliest; it may last.",
+            "over pace",
+            "Over pace: used up on 24 Nov, on 22 Nov at the earliest. It may last.",
             id="too fast, perhaps",
         ),
         pytest.param(
             replace(ROW, exhausted_at=AT, exhausted_at_early=AT, exhausted_at_late=AT),
-            "too fast",
-            "Too fast: used up on 24 Nov.",
+            "over pace",
+            "Over pace: used up on 24 Nov.",
             id="too fast for sure",
         ),
         pytest.param(
@@ -99,54 +99,54 @@ EARLY, LATE = AT - 2 * DAY, AT + 5 * DAY
         pytest.param(
             replace(ROW, coverage_ratio=1.0, known_until=NOW),
             "on pace",
-            "Lasts to the end of the period.",
+            "Within budget.",
             id="all hours known",
         ),
         pytest.param(
             replace(ROW, coverage_ratio=0.9996, known_until=NOW - 6 * DAY / 24),
             "not certain",
-            "Lasts to the end of the period. At least: 99.9 % of the hours so far are known, of "
-            "every cluster until 15 Nov 18:00.",
+            "Within budget. Use may be higher: 99.9 % of the hours so far have data, all clusters "
+            "until 15 Nov 18:00.",
             id="a cluster lags",
         ),
         pytest.param(
             replace(ROW, coverage_ratio=0.5),
             "not certain",
-            "Lasts to the end of the period. At least: 50 % of the hours so far are known, of one "
-            "cluster none.",
+            "Within budget. Use may be higher: 50 % of the hours so far have data; one cluster "
+            "has none.",
             id="a cluster was never collected",
         ),
         pytest.param(
             replace(ROW, coverage_ratio=0.5333, known_until=NOW, data_start=NOW - 8 * DAY),
             "not certain",
-            "Lasts to the end of the period. At least: 53.3 % of the hours so far are known, no "
-            "data before 08 Nov 00:00.",
+            "Within budget. Use may be higher: 53.3 % of the hours so far have data, from "
+            "08 Nov 00:00 on.",
             id="data starts within the period",
         ),
         pytest.param(
             replace(ROW, used=3300.0, exhausted_at=AT, coverage_ratio=0.5, known_until=NOW),
             "used up",
-            "Used up on 24 Nov; 300 GPU-hours over. At least: 50 % of the hours so far are known.",
+            "Used up on 24 Nov; 300 GPU-hours over. Use may be higher: 50 % of the hours so far "
+            "have data.",
             id="used up for certain",
         ),
         pytest.param(
             replace(ROW, burn_rate_7d=None, coverage_ratio=0.5, known_until=NOW),
             "not known",
-            "How it goes on is not known after 16 Nov 00:00. At least: 50 % of the hours so far "
-            "are known.",
+            "No data after 16 Nov 00:00. Use may be higher: 50 % of the hours so far have data.",
             id="nothing was collected for a week",
         ),
         pytest.param(
             replace(ROW, burn_rate=None, burn_rate_7d=None, coverage_ratio=0.0),
             "not known",
-            "Nothing of this period is known.",
+            "No data in this period.",
             id="nothing was collected since before the period",
         ),
         pytest.param(
             replace(ROW, exhausted_at=AT, at=AT + DAY, coverage_ratio=0.6, known_until=NOW),
             "not certain",
-            "Probably used up since 24 Nov, at the pace before: what was used is not known after "
-            "16 Nov 00:00. At least: 60 % of the hours so far are known.",
+            "Probably used up since 24 Nov, at the pace before. No data after 16 Nov 00:00. Use "
+            "may be higher: 60 % of the hours so far have data.",
             id="its end was projected and is past",
         ),
     ],

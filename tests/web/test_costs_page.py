@@ -18,7 +18,7 @@ from apps.costs.services import price_hours
 from apps.usage.models import PodHour, TeamDay, TeamHour, TierDay, TierHour
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, make_portal
-from tests.web.pages import file_of, records_of, table_links, text_of
+from tests.web.pages import check_explained, file_of, records_of, table_links, text_of
 from tests.web.shown import tables_of
 from tests.web.test_files import matches
 
@@ -61,6 +61,11 @@ def test_every_grouping_and_charging_adds_up_to_the_capacity_to_the_cent(
     assert sum(number(text) for text in column(page, "lines", "Cost")) == whole
     records = records_of(finance, f"/costs/?{DAYS}&by={by}&basis={basis}&format=csv&table=lines")
     assert sum(Decimal(row["cost"]) for row in records) == money(total(rows(priced.window)))
+
+
+@pytest.mark.parametrize("query", ["by=team", "by=tier&basis=used", "by=workload&policy=use"])
+def test_every_cost_is_explained_by_its_gpu_hours_and_prices(query: str, finance: Client) -> None:
+    assert check_explained(finance, f"/costs/?{DAYS}&{query}") == {"cost"}
 
 
 def test_costs_are_sorted_as_asked_and_add_up_all_the_same(finance: Client) -> None:

@@ -11,6 +11,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
+from apps.costs.models import Recommendation
 from apps.costs.selectors import explain_cost, waste_rows
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
 from apps.pending.selectors import By, explain_pending, pending_history, time_to_start
@@ -24,7 +25,7 @@ from apps.web.links import figure_href
 from tests.costs.recommendation_rows import make
 from tests.factories import Portal
 from tests.web.conftest import HOURLY
-from tests.web.pages import records_of, text_of
+from tests.web.pages import check_explained, records_of, text_of
 
 SignIn = Callable[[User], Client]
 NOW = datetime(2025, 10, 27, 22, 55, tzinfo=UTC)
@@ -35,8 +36,11 @@ OF = {
     **dict.fromkeys(
         ("usage_factor", "budget_used", "budget_burn", "budget_hours_left"), "team=vision"
     ),
-    **dict.fromkeys(("quota_usage", "quota_used"), KEY),
+    **dict.fromkeys(("bind_time_p50", "bind_time_p95"), "tier=gold"),
+    **dict.fromkeys(("team_queue_time_p50", "team_queue_time_p95"), "tier=gold&team=vision"),
+    **dict.fromkeys(("quota_usage", "quota_used", "quota_hours_left"), KEY),
 }
+FIGURES = sorted(PROVIDERS.keys() - {"recommendation_saving"})
 MOST_QUERIES = 60
 
 
@@ -52,7 +56,7 @@ def shown(client: Client, figure: str) -> ExplainedPage:
     return page
 
 
-@pytest.mark.parametrize("figure", list(PROVIDERS))
+@pytest.mark.parametrize("figure", FIGURES)
 def test_a_formula_gives_the_figure_that_is_shown(
     figure: str, admin: Client, django_assert_max_num_queries: Any
 ) -> None:
@@ -63,7 +67,7 @@ def test_a_formula_gives_the_figure_that_is_shown(
     assert known or page.one.nothing
 
 
-@pytest.mark.parametrize("figure", list(PROVIDERS))
+@pytest.mark.parametrize("figure", FIGURES)
 def test_the_rows_are_had_as_a_file(figure: str, admin: Client) -> None:
     one = shown(admin, figure).one
     records = records_of(admin, f"{address_of(figure)}&format=csv&table=rows")
@@ -78,7 +82,7 @@ def test_names_that_no_database_compares_with_explain_nothing(name: str, admin: 
 
 
 def test_what_is_known_is_known(admin: Client) -> None:
-    known = {figure for figure in PROVIDERS if shown(admin, figure).one.value}
+    known = {figure for figure in FIGURES if shown(admin, figure).one.value}
     assert known >= {
         *("pending_gpu_hours", "pending_gpus", "quota_usage", "quota_used"),
         *("jain_index", "unmet_fair_share", "fair_share", "borrowed", "usage_factor"),
@@ -153,6 +157,21 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
     assert sum(line["gpu_hours"] for line in one.rows) == pytest.approx(row.used)
 
 
+@pytest.mark.parametrize(
+    ("address", "figures"),
+    [
+        (f"/fairness/?{HOURLY}", {"jain_index", "unmet_fair_share"}),
+        (f"/fairness/gold/?{HOURLY}", {"demand", "fair_share", "borrowed", "usage_factor"}),
+        (f"/quotas/?{HOURLY}", {"quota_usage", "budget_used"}),
+        (f"/pending/?{HOURLY}&view=history", {"pending_gpu_hours"}),
+    ],
+)
+def test_every_figure_of_a_page_is_what_its_explanation_gives(
+    address: str, figures: set[str], admin: Client
+) -> None:
+    assert check_explained(admin, address) >= figures
+
+
 def test_savings_add_up_without_alternatives(portal: Portal, admin: Client) -> None:
     make()
     make(workload="Pod/other", alternative=True)
@@ -162,6 +181,28 @@ def test_savings_add_up_without_alternatives(portal: Portal, admin: Client) -> N
     assert page.value == "2,122.11 USD"
     assert len(page.one.rows) == 1
     assert "/explain/saving_per_month/" in text_of(admin, "/recommendations/")
+
+
+def test_one_saving_is_explained_to_who_sees_it(portal: Portal, signed_in: SignIn) -> None:
+    """Its formula gives what the page and the API show; those of others are not there."""
+    evidence = {"saved_gpu_hours_per_month": 693.5, "saved_per_gpu_hour": "3.06"}
+    made = make(evidence=evidence)
+    client = signed_in(portal.ada)
+    address = figure_href("recommendation_saving", (), recommendation=str(made.pk))
+    assert f"recommendation={made.pk}" in text_of(client, "/recommendations/")
+    response: Any = client.get(address)
+    page = response.context["explanation"]
+    (row,) = client.get("/api/v1/recommendations").json()["results"]
+    assert page.holds is True
+    assert float(page.one.value) == row["saving_per_month"] == 2122.11
+    assert signed_in(portal.dan).get(address).status_code == 404
+    for strange in ("", "x", "9" * 30):
+        assert (
+            client.get(f"/explain/recommendation_saving/?recommendation={strange}").status_code
+            == 404
+        )
+    Recommendation.objects.update(evidence={})
+    assert "no price" in text_of(client, address)
 
 
 # ---------------------------------------------------------------- who sees what

@@ -1,4 +1,4 @@
-"""Data health: the calendar of hours and the list of collections."""
+"""Data quality: the calendar of hours and the list of collections."""
 
 import html
 import re
@@ -205,5 +205,5 @@ def test_a_long_collection_shows_how_far_it_has_come_and_is_found_again(
     assert "<html" not in part
     rows.update(state="complete")
     over = admin.get(address, headers={"HX-Request": "true"}).content.decode()
-    assert "All hours that were asked for are there" in over
+    assert "Collection complete" in over
     assert "hx-get" not in over

@@ -1,4 +1,4 @@
-"""What would help, as something to paste: exact, and quoted for where it is pasted."""
+"""How to fix, as something to paste: exact, and quoted for where it is pasted."""
 
 import shlex
 from datetime import UTC, datetime

@@ -34,7 +34,7 @@ def test_the_answer_comes_first_in_plain_sentences(
     page = words(text_of(admin, TRAIN))
     assert "Pod train-2 waits for 4 GPUs on gold, for" in page
     assert "12 nodes offer nvidia.com/gpu and none has 4 free; the most is 2." in page
-    assert page.index("none has 4 free") < page.index("What would help")
+    assert page.index("none has 4 free") < page.index("How to fix")
 
 
 def test_what_would_help_is_in_order_with_something_to_paste(
@@ -204,7 +204,7 @@ def test_what_is_over_says_how_it_ended_and_asks_for_nothing(
         "Pod train-2 waited 1 h 0 min for 4 GPUs on gold and started at 2025-10-20 03:00:00."
         in (page)
     )
-    assert "What would help" not in page
+    assert "How to fix" not in page
     assert "Who is in front" not in page
 
 
@@ -229,7 +229,7 @@ def test_the_pod_and_its_workload_say_why_it_waits(
         page = text_of(admin, path)
         told = words(page)
         assert "Why it waits: 12 nodes offer nvidia.com/gpu and none has 4 free" in told, path
-        assert "What would help: Free 2 nvidia.com/gpu on west-1." in told, path
+        assert "How to fix: Free 2 nvidia.com/gpu on west-1." in told, path
         assert f'href="{TRAIN}?' in page, path
     for path in ("/pods/west/uid-train-0/", "/workloads/east/speech/StatefulSet/nothing/"):
         assert "Why it waits" not in admin.get(path).content.decode(), path

@@ -1,6 +1,8 @@
 """Pages say what nobody could tell of tiers that only claims give out."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -10,8 +12,10 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier, TierRule, WatchSpan
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
 from apps.usage.models import TierDay
-from apps.usage.selectors import Untold, untold_hours, untold_tiers
+from apps.usage.selectors import Untold, known_hours, untold_hours, untold_tiers
 from tests.factories import BEGINNING, make_cluster, make_model, note_collection
 from tests.web.conftest import DAILY
 from tests.web.pages import text_of
@@ -68,6 +72,21 @@ def test_they_are_counted_by_cluster_and_tier(
     assert found == {("west", "claimed"): 3, ("east", "claimed"): 1}
 
 
+@pytest.mark.parametrize("interval", [Interval.TOTAL, Interval.HOUR])
+def test_hours_in_which_claims_are_known_are_counted(cluster: Cluster, interval: Interval) -> None:
+    """Of six hours the last three are watched; tiers that series tell of have no count."""
+    _tier()
+    by = [Grouping.CLUSTER, Grouping.TIER]
+    named = [("west", "claimed"), ("west", "gold")]
+    at = None if interval is Interval.TOTAL else START + 4 * HOUR
+    rows = [UsageRow(at, {"cluster": c, "tier": t}, Amounts()) for c, t in named]
+    asked: dict[str, Any] = {"window": WINDOW, "interval": interval, "filters": Filters()}
+    zone = ZoneInfo("UTC")
+    count = 3 if at is None else 1
+    assert known_hours(rows, group_by=by, zone=zone, **asked) == [count, None]
+    assert known_hours(rows, group_by=by[:1], zone=zone, **asked) == [None, None]
+
+
 def test_where_nobody_ever_watched_no_hour_tells_anything(cluster: Cluster) -> None:
     _tier()
     WatchSpan.objects.all().delete()
@@ -107,6 +126,9 @@ def test_a_page_says_that_its_sums_lack_it(path: str, admin: Client) -> None:
     said = words(text_of(admin, f"{path}?{DAILY}"))
     assert "claimed is given out by claims, which only an API server tells of" in said
     assert ("in no sum and no cost of it" in said) is (path in {"/costs/", "/waste/"})
+    if path == "/tiers/claimed/":
+        assert "No data: no API server was watched in this window." in said
+        assert "No team held" not in said
 
 
 def test_budgets_say_what_their_periods_lack_of_claims(admin: Client) -> None:

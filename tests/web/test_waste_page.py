@@ -20,7 +20,7 @@ from apps.costs.services import price_hours, prune
 from apps.usage.models import Day
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows
 from tests.factories import A100, make_portal
-from tests.web.pages import file_of, text_of
+from tests.web.pages import check_explained, file_of, text_of
 from tests.web.shown import tables_of
 from tests.web.test_costs_page import DAYS, column, number
 
@@ -65,6 +65,10 @@ def test_waste_by_group_adds_up_both_ways(by: str, priced: Priced, finance: Clie
     steps = dict(zip(column(page, "fall", "Cause"), column(page, "fall", "Cost"), strict=True))
     for place, cell in enumerate(head[2:7], start=2):
         assert last[place].text == steps[cell.text.removesuffix(" USD")], cell.text
+
+
+def test_every_waste_is_explained_by_its_gpu_hours_and_prices(finance: Client) -> None:
+    assert check_explained(finance, f"/waste/?{DAYS}") >= {"waste_cost", "idle_cost", "busy_cost"}
 
 
 def test_the_file_has_the_same_waste(priced: Priced, finance: Client) -> None:

@@ -38,7 +38,8 @@ class MoneyBudgetRow:
 
     `unit` is the currency. `as_of`, `known_until`, `coverage_ratio` and `data_start` are those of
     BudgetRow, of hours that are priced. With `unpriced_gpu_hours`, or hours missing, `used` is a
-    lower bound. `used` counts corrections of closed months on the day on which they were booked.
+    lower bound. `used` counts corrections of closed months on the day on which they were booked;
+    it is the sum of `days`, by local day.
     """
 
     team: str
@@ -59,6 +60,8 @@ class MoneyBudgetRow:
     known_until: datetime | None = None
     coverage_ratio: float | None = None
     data_start: datetime | None = None
+    known_hours: float | None = None
+    days: tuple[tuple[date, Decimal], ...] = ()
 
     @property
     def at_least(self) -> bool:
@@ -111,6 +114,14 @@ class _Charged:
         """Return what counts against a budget from a local day on."""
         days = (self.days.get(purse, {}), self.booked.get(purse, {}))
         return sum(cost for by_day in days for day, cost in by_day.items() if day >= first)
+
+    def by_day(self, purse: Purse, first: date) -> tuple[tuple[date, Decimal], ...]:
+        """Return what `used` adds up, by local day; days without any are left out."""
+        found: dict[date, int] = defaultdict(int)
+        for by_day in (self.days.get(purse, {}), self.booked.get(purse, {})):
+            for day, cost in by_day.items():
+                found[day] += cost
+        return tuple((day, money(found[day])) for day in sorted(found) if day >= first)
 
     def hours_of(self, zone: ZoneInfo) -> Callable[..., dict[tuple[Purse, date], _Hours]]:
         """Return a function that reads the hours of some days; what was booked comes first."""
@@ -217,4 +228,6 @@ def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) 
         known_until=row.known_until,
         coverage_ratio=row.coverage_ratio,
         data_start=row.data_start,
+        known_hours=row.known_hours,
+        days=charged.by_day((row.team, row.unit), first),
     )

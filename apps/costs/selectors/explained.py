@@ -1,6 +1,6 @@
 """How a cost comes about: GPU-hours × price, with the lines of the price book that held."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -43,8 +43,12 @@ def explain_cost(
     basis: Basis = Basis.ALLOCATED,
     policy: Policy = Policy.PLATFORM,
     currency: str = "",
+    causes: Collection[Cause] = (),
+    corrections: bool | None = None,
 ) -> Explained | None:
     """Explain one of FIGURES over a window, in one currency (the report's); None for any other.
+
+    `causes` narrow COST, `corrections` says whether to leave out all others, or these.
 
     What is shown is what the pages of costs and waste add up: `waste_cost` is of who held it, and
     the platform's of who sees everything. Twelve queries at most. Raises GroupingRefused.
@@ -56,28 +60,38 @@ def explain_cost(
         window, Interval.TOTAL, _GROUPS, filters, basis, policy, by_rate=True, waste=waste
     )
     currency = currency or report().currency
-    found = [
+    every = [
         row
         for row in Reading(asked, visibility=visibility).rows(window)
-        if _counts(row, figure) and row.currency in (currency, None)
+        if row.currency in (currency, None)
+    ]
+    found = [
+        row
+        for row in every
+        if _counts(row, figure)
+        and (not causes or row.cause in causes)
+        and corrections in (None, row.correction)
     ]
     rows = [_row(row) for row in found]
+    amounts = [row.amount for row in found if row.amount is not None]
+    # What has no rows beside priced ones costs nothing; what has no price is not known.
+    known = bool(amounts) or (not found and any(row.cost is not None for row in every))
     return Explained(
         figure=figure,
         label=_label(figure),
         meaning=_meaning(figure),
         anchor="waste",
-        value=sum((row.amount or Decimal(0) for row in found), Decimal(0)) if found else None,
+        value=sum(amounts, Decimal(0)) if known else None,
         unit=Unit.MONEY,
         currency=currency,
         formula="dot(gpu_hours, price)" if _is_product(found) else "sum(cost)",
         columns=_COLUMNS,
         rows=rows,
         grades=_grades(window, filters, visibility),
-        prices=_lines(window, found),
+        prices=price_lines(window, map(_pool, found)),
         origin="GPU-hours of the capacity breakdown × the price that held in each hour.",
         sources=("capacity", "holding", "activity"),
-        nothing="" if found else "Nothing has a cost in this window.",
+        nothing="" if known else "Nothing has a price in this window.",
     )
 
 
@@ -129,9 +143,16 @@ def _grades(window: Window, filters: Filters, visibility: Visibility) -> dict[st
     return found
 
 
-def _lines(window: Window, rows: Sequence[CostRow]) -> list[PriceLine]:
-    """Return the lines of the price book of these models that held in the window. One query."""
-    asked = {(model_key(r.groups["gpu_model"]), r.groups["capacity_type"]) for r in rows}
+def _pool(row: CostRow) -> tuple[str, str]:
+    return row.groups["gpu_model"], row.groups["capacity_type"]
+
+
+def price_lines(window: Window, pools: Iterable[tuple[str, str]]) -> list[PriceLine]:
+    """Return the lines of the price book that held in the window. One query.
+
+    `pools` are GPU models with their capacity type.
+    """
+    asked = {(model_key(model), capacity_type) for model, capacity_type in pools}
     return [_line(one) for one in price_book().entries if _holds(one, window, asked)]
 
 

@@ -1,18 +1,42 @@
-"""How the sum of recommended savings comes about: one row for each recommendation in it."""
+"""How recommended savings come about: their sum, and each one."""
 
-from datetime import datetime
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
 
 from apps.accounts.permissions import Visibility
-from apps.costs.domain.recommendations.recommendation import OF_QUOTA
+from apps.clusters.domain.families import ANY
+from apps.clusters.domain.window import Window
+from apps.costs.domain.recommendations.quiet import TEAM
+from apps.costs.domain.recommendations.recommendation import (
+    OF_QUOTA,
+    SAVED_EACH,
+    SAVED_GPU_HOURS,
+    Kind,
+)
+from apps.costs.selectors.explained import price_lines
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
+    RecommendationRow,
+    evidence_window,
     kept_of,
+    recommendation,
     recommendation_page,
     recommendation_sums,
 )
-from apps.usage.domain.explained import Explained, RowColumn, Unit
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
+from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
+from apps.usage.selectors import usage_rows
 
-SAVING = "saving_per_month"
+SAVING, RECOMMENDED = "saving_per_month", "recommendation_saving"
+_HELD = ("allocated", "busy", "underused", "idle", "not_running")
+_OF_POOL = ("capacity", "unallocated", "stranded", *_HELD)
+_GROUPS = (Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+_INSTANT = timedelta(seconds=1)
 _MOST = 10_000
 
 
@@ -63,3 +87,91 @@ def explain_saving(
         sources=("holding", "activity"),
         nothing="" if value is not None else "No open recommendation has a price.",
     )
+
+
+def explain_recommendation(pk: int, *, visibility: Visibility) -> Explained | None:
+    """Explain the saving of one recommendation; None where it is not there or not for the reader.
+
+    The rows are what its subject held on the days of the evidence. Ten queries at most.
+    """
+    row = recommendation(pk, visibility=visibility)
+    if row is None:
+        return None
+    hours, each = row.evidence.get(SAVED_GPU_HOURS), row.evidence.get(SAVED_EACH)
+    known = row.saving_per_month is not None and hours is not None and each is not None
+    held = _held(row, visibility)
+    pools = {(one.groups["gpu_model"], one.groups["capacity_type"]) for one in held}
+    groups, amounts = _shape(row)
+    grades: Counter[str] = Counter()
+    for one in held:
+        grades.update(one.amounts.grades)
+    return Explained(
+        figure=RECOMMENDED,
+        label="Saving per month",
+        meaning=row.change,
+        anchor="recommendations",
+        value=row.saving_per_month if known else None,
+        unit=Unit.MONEY,
+        currency=row.currency or "",
+        formula="cents(gpu_hours * price)",
+        inputs=(
+            Input("gpu_hours", "GPU-hours saved a month", _exact(hours)),
+            Input("price", "price saved a GPU-hour", _exact(each), Unit.MONEY),
+        ),
+        columns=(
+            RowColumn("day", "Day"),
+            *(RowColumn(name.value, name.value.replace("_", " ").capitalize()) for name in groups),
+            *(
+                RowColumn(name, name.replace("_", " ").capitalize(), Unit.GPU_HOURS)
+                for name in amounts
+            ),
+        ),
+        rows=[_held_row(one, amounts) for one in held],
+        grades=dict(grades),
+        prices=price_lines(Window(row.last_seen, row.last_seen + _INSTANT), pools),
+        origin="Measured use of up to thirty days × the price now.",
+        sources=("holding", "activity"),
+        nothing="" if known else "It has no price, or it was found before this was recorded.",
+    )
+
+
+def _exact(value: Any) -> Decimal | None:
+    return None if value is None else Decimal(str(value))
+
+
+def _shape(row: RecommendationRow) -> tuple[tuple[Grouping, ...], tuple[str, ...]]:
+    """Return the groups and the amounts of the rows below: of a pool its capacity, too."""
+    if row.workload:
+        return (Grouping.WORKLOAD, *_GROUPS), _HELD
+    return _GROUPS, _OF_POOL
+
+
+def _held_row(row: UsageRow, amounts: Sequence[str]) -> dict[str, Any]:
+    day = "" if row.period is None else str(row.period.date())
+    known = {name: getattr(row.amounts, name) for name in amounts}
+    hours = {name: None if nano is None else nano / NANO for name, nano in known.items()}
+    return {"day": day, **row.groups, **hours}
+
+
+def _held(row: RecommendationRow, visibility: Visibility) -> Sequence[UsageRow]:
+    """Return what the subject held by day, pool and workload, on the days of the evidence."""
+    window = evidence_window(row.cluster)
+    if window is None:
+        return ()
+    kind, _, name = row.workload.partition("/")
+    filters = Filters(cluster=(row.cluster,), tier=(row.tier,) if row.tier else ())
+    if kind == TEAM and row.kind == Kind.IDLE_TIMEOUT:
+        filters = replace(filters, team=(name,))
+    else:
+        filters = replace(filters, namespace=(row.namespace,) if row.namespace else ())
+    of_workload = name and not name.endswith(ANY) and row.kind not in (*OF_QUOTA, Kind.IDLE_TIMEOUT)
+    if of_workload:
+        filters = replace(filters, workload=(row.workload,))
+    groups, _ = _shape(row)
+    found = usage_rows(
+        window, interval=Interval.DAY, group_by=groups, filters=filters, visibility=visibility
+    )
+    if name.endswith(ANY):
+        start = row.workload.removesuffix(ANY)
+        return [one for one in found if one.groups["workload"].startswith(start)]
+    return found

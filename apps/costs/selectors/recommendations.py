@@ -9,10 +9,13 @@ from typing import Any
 from django.db.models import Count, F, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
 from apps.costs.domain.recommendations.recommendation import OF_QUOTA, Kind
 from apps.costs.domain.recommendations.states import State
 from apps.costs.models import Recommendation, RecommendationRun
 from apps.costs.selectors.kept_idle import Kept, kept_workloads
+from apps.usage.domain.periods import whole_days
 from apps.usage.domain.rows import Page
 from apps.usage.selectors import CursorRefused, cursors
 
@@ -179,6 +182,14 @@ def recommended_at(*, visibility: Visibility) -> datetime | None:
     """
     newest = RecommendationRun.objects.order_by("-at").values_list("at", flat=True)
     return newest.first()
+
+
+def evidence_window(cluster: str) -> Window | None:
+    """Return the days of a cluster's newest evidence; None before the first. One query."""
+    run = RecommendationRun.objects.filter(cluster__name=cluster, first__isnull=False).first()
+    if run is None or run.first is None:
+        return None
+    return whole_days(run.day, (run.day - run.first).days + 1, report().zone)
 
 
 def _rows(

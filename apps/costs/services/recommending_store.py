@@ -133,9 +133,10 @@ def _update(row: Recommendation, one: OfTeam) -> None:
 
 def _figures(one: OfTeam) -> dict[str, object]:
     found = one.found
+    evidence = {**found.evidence, **found.saved.figures()}
     values = (
         *(one.team_id, found.change, found.patch, found.saving_per_month, found.currency),
-        *(found.confidence.value, found.reason, _plain(found.evidence)),
+        *(found.confidence.value, found.reason, _plain(evidence)),
         [[*cell, units] for cell, units in sorted(one.covers.items())],
     )
     return dict(zip(_FIGURES, values, strict=True))

@@ -15,6 +15,8 @@ from apps.fairness.selectors.rows import FairnessFilters, TeamFairness, TierFair
 from apps.fairness.selectors.sums import parts_of
 from apps.fairness.selectors.tiers import EVERYTHING_FAIR, fairness_rows
 from apps.fairness.selectors.usage_factor import usage_parts
+from apps.fairness.selectors.waits import team_waits
+from apps.pending.selectors.explained import queue_time
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
@@ -34,7 +36,8 @@ _AMOUNTS: Mapping[str, tuple[str, str, str]] = {
     "lent": ("lent", "Lent", "What others held of a team's idle entitlement."),
 }
 _INDICES = ("jain_index", "jain_allocation_ratio")
-FIGURES = (*_AMOUNTS, *_INDICES, "usage_factor")
+_QUEUE_TIMES = ("team_queue_time_p50", "team_queue_time_p95")
+FIGURES = (*_AMOUNTS, *_INDICES, "usage_factor", *_QUEUE_TIMES)
 _NOTHING = 1e-9
 _ORIGIN = "Sums of each half hour, kept by hour and by local day."
 
@@ -49,8 +52,8 @@ def explain_fairness(
 ) -> Explained | None:
     """Explain one of FIGURES over a window; None for any other, or without its tier or team.
 
-    An index is of one tier, a usage factor of one team. Sums of GPUs at the level of a team,
-    which everybody may see: `visibility` narrows nothing. At most 24 queries.
+    An index is of one tier, a usage factor of one team, a queue time of both. Sums of GPUs at the
+    level of a team, which everybody may see: `visibility` narrows nothing. At most 24 queries.
     """
     if figure in _AMOUNTS:
         return _amount(figure, window, filters)
@@ -61,7 +64,27 @@ def explain_fairness(
         return _index(figure, rows[0]) if rows else None
     if figure == "usage_factor" and len(filters.team) == 1:
         return _usage_factor(filters.team[0], min(window.end, now), now=now)
+    if figure in _QUEUE_TIMES and len(filters.tier) == len(filters.team) == 1:
+        return _queue_time(figure, window, filters, now=now)
     return None
+
+
+def _queue_time(
+    figure: str, window: Window, filters: FairnessFilters, *, now: datetime
+) -> Explained | None:
+    tiers = tier_names(filters.tier)
+    ids = [pk for pk, name in team_names().items() if name in filters.team]
+    if not tiers or not ids:
+        return None
+    (tier,), team = tiers, ids[0]
+    found = team_waits(window, [tier], now=now).get((tier, team))
+    return queue_time(
+        figure,
+        found.ended if found else {},
+        meaning="From creation to start. Blocked work counts once, until it is let in.",
+        origin="Pods and blocked work of the pending history; pods before the watch from series.",
+        counted="Started",
+    )
 
 
 def _amount(figure: str, window: Window, filters: FairnessFilters) -> Explained:

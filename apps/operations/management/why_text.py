@@ -32,7 +32,7 @@ def answer(
     if row.until is None:
         parts += [
             _why(row),
-            _section("What would help", _numbered(row)),
+            _section("How to fix", _numbered(row)),
             _section("What the cluster says", _said(row)),
             _section("In front", list(_in_front(in_front))),
             _section("How long", [_typical(typical)] if typical else []),

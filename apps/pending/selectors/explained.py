@@ -45,8 +45,9 @@ _SUMS: Mapping[str, _Sum] = {
         "Starting", "GPUs of pods that are on a node and do not run yet × that time.", "starting"
     ),
 }
-_SHARES = {"queue_time_p50": 0.5, "queue_time_p95": 0.95}
-FIGURES = (*_SUMS, "pending_gpus", *_SHARES)
+_PERCENTILES = {"p50": 0.5, "p95": 0.95}
+_QUEUE_TIMES = ("queue_time_p50", "queue_time_p95")
+FIGURES = (*_SUMS, "pending_gpus", *_QUEUE_TIMES)
 
 
 def explain_pending(
@@ -65,7 +66,7 @@ def explain_pending(
     context = Context.over(window, now=now)
     if figure in _SUMS:
         return _gpu_hours(figure, window, now, visibility, filters, context)
-    if figure in _SHARES:
+    if figure in _QUEUE_TIMES:
         return _queue_time(figure, window, visibility, filters, context)
     return _now(now, visibility, filters, context) if figure == "pending_gpus" else None
 
@@ -153,29 +154,38 @@ def _queue_time(
     filters: PendingFilters,
     context: Context,
 ) -> Explained:
-    share, name = _SHARES[figure], figure.removeprefix("queue_time_")
     scope = Scope(window.end - INSTANT, filters, visibility, context)
-    waits = started_waits(window, scope)
-    pods = sum(waits.values())
-    value = _ranked(waits, share)
-    return Explained(
-        figure=figure,
-        label=f"{name} queue time",
+    return queue_time(
+        figure,
+        started_waits(window, scope),
         meaning="From the creation of a pod to its start, of pods that started in the window.",
-        anchor="waiting",
-        value=value,
-        unit=Unit.SECONDS,
-        formula="nearest(share, queue_time_seconds, pods)",
-        inputs=(Input("share", "of pods at most", share, Unit.RATIO),),
-        columns=(
-            RowColumn("queue_time_seconds", "Queue time", Unit.SECONDS),
-            RowColumn("pods", "Pods", Unit.COUNT),
-        ),
-        rows=[{"queue_time_seconds": wait, "pods": waits[wait]} for wait in sorted(waits)],
         origin=_ORIGIN,
-        nothing="" if pods else "No pod started in this window.",
     )
 
 
-def _ranked(waits: Mapping[float, int], share: float) -> float | None:
-    return nearest_rank(waits, (share,))[0] if waits else None
+def queue_time(
+    figure: str, waits: Mapping[float, int], *, meaning: str, origin: str, counted: str = "Pods"
+) -> Explained:
+    """Explain a percentile of queue times by nearest rank; `figure` ends in p50 or p95.
+
+    `waits` says how often each queue time (seconds) occurs.
+    """
+    name = figure[-3:]
+    share = _PERCENTILES[name]
+    return Explained(
+        figure=figure,
+        label=f"{name} queue time",
+        meaning=meaning,
+        anchor="waiting",
+        value=nearest_rank(waits, (share,))[0] if waits else None,
+        unit=Unit.SECONDS,
+        formula="nearest(share, queue_time_seconds, count)",
+        inputs=(Input("share", "of them at most", share, Unit.RATIO),),
+        columns=(
+            RowColumn("queue_time_seconds", "Queue time", Unit.SECONDS),
+            RowColumn("count", counted, Unit.COUNT),
+        ),
+        rows=[{"queue_time_seconds": wait, "count": waits[wait]} for wait in sorted(waits)],
+        origin=origin,
+        nothing="" if waits else "Nothing started in this window.",
+    )

@@ -1,17 +1,48 @@
 """How the figures of quotas and budgets come about."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from apps.accounts.permissions import Visibility
+from apps.quotas.domain.saturation import KeyId
 from apps.quotas.selectors.budgets import budget_rows
 from apps.quotas.selectors.now import quota_rows
-from apps.quotas.selectors.rows import BudgetRow, QuotaFilters, QuotaRow
-from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
+from apps.quotas.selectors.rows import QuotaFilters, QuotaRow
+from apps.quotas.selectors.trends import trend_hours
+from apps.usage.domain.explained import Explained, Input, Number, RowColumn, Unit
 
-_QUOTAS = ("quota_usage", "quota_used")
+_LEFT = "quota_hours_left"
+_QUOTAS = ("quota_usage", "quota_used", _LEFT)
 _HOUR = timedelta(hours=1)
+_AT_LIMIT = "max(0, hard - used)"
+_ALONG_THE_TREND = (
+    "(hard - used) * (hours * squares(x) - sum(x) ** 2) / (hours * dot(x, y) - sum(x) * sum(y))"
+)
+
+
+class Burning(Protocol):
+    """A budget in its period, of GPU-hours or money."""
+
+    @property
+    def allowance(self) -> Number: ...
+    @property
+    def used(self) -> Number: ...
+    @property
+    def period_start(self) -> datetime: ...
+    @property
+    def period_end(self) -> datetime: ...
+    @property
+    def burn_rate(self) -> float | None: ...
+    @property
+    def burn_rate_7d(self) -> float | None: ...
+    @property
+    def exhausted_at(self) -> datetime | None: ...
+    @property
+    def as_of(self) -> datetime | None: ...
+    @property
+    def known_hours(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +55,7 @@ class _Budget:
 
 _BUDGET: Mapping[str, _Budget] = {
     "budget_used": _Budget(
-        "Budget used", "Allocated GPU-hours since the period's start.", Unit.GPU_HOURS, "used"
+        "Budget used", "Allocated since the period's start.", Unit.GPU_HOURS, "used"
     ),
     "budget_burn": _Budget(
         "Burn rate",
@@ -57,7 +88,40 @@ def explain_quota(
     rows = quota_rows(at, filters=filters, visibility=visibility, page_size=500).rows
     found = (row for row in rows if (row.source, row.name, row.key) == (source, name, of))
     row = next(found, None)
-    return None if row is None else _quota(figure, row)
+    if row is None:
+        return None
+    if figure == _LEFT:
+        return _hours_left(row, trend_hours(at, cluster, KeyId(source, namespace, name, of)), at)
+    return _quota(figure, row)
+
+
+def _hours_left(
+    row: QuotaRow, hours: Sequence[tuple[datetime, float, float]], at: datetime
+) -> Explained:
+    late = row.as_of if row.stale or row.from_series else None
+    value = _hours(late or at, row.exhausted_at)
+    return Explained(
+        figure=_LEFT,
+        label="Hours left",
+        meaning="Until used reaches the limit along the line of least squares of 7 days.",
+        anchor="quota-burn",
+        value=value,
+        unit=Unit.HOURS,
+        formula=_AT_LIMIT if value == 0 else _ALONG_THE_TREND,
+        inputs=(
+            Input("used", "used", row.used, Unit.COUNT, "quota_used"),
+            Input("hard", "limit", row.hard, Unit.COUNT),
+            *(() if value == 0 else (Input("hours", "hours", len(hours), Unit.COUNT),)),
+        ),
+        columns=(
+            RowColumn("hour", "Hour", Unit.TIME),
+            RowColumn("x", "Hours from now", Unit.HOURS),
+            RowColumn("y", "Used, mean", Unit.GPUS),
+        ),
+        rows=[{"hour": hour, "x": x, "y": y} for hour, x, y in hours],
+        origin=f"{row.source} {row.name}, key `{row.key}`, of {row.cluster}.",
+        nothing="" if value is not None else "Use does not grow to the limit within 30 days.",
+    )
 
 
 def _quota(figure: str, row: QuotaRow) -> Explained:
@@ -99,37 +163,12 @@ def explain_budget(
         return None
     rows = budget_rows(at, visibility=visibility, team=team)
     row = next((one for one in rows if not period or one.period == period), None)
-    return None if row is None else _budget(figure, row)
-
-
-def _budget(figure: str, row: BudgetRow) -> Explained:
-    of = _BUDGET[figure]
-    used = Input("used", "used", row.used, figure="budget_used")
-    inputs: Sequence[Input] = (
-        used,
-        Input("budget", "budget", row.allowance),
-        Input(
-            "period", "hours of the period", _hours(row.period_start, row.period_end), Unit.HOURS
-        ),
-    )
-    value: float | None = row.used
-    if figure == "budget_burn":
-        inputs = (*inputs, Input("known", "hours with data", row.known_hours, Unit.HOURS))
-        value = row.burn_rate
-    elif figure == "budget_hours_left":
-        inputs = (*inputs, Input("rate", "burn rate of 7 days", row.burn_rate_7d, Unit.RATIO))
-        value = _hours(row.as_of, row.exhausted_at)
+    if row is None:
+        return None
     points = [(point.at, point.used) for point in row.points]
     before = [0.0, *(amount for _, amount in points)]
-    return Explained(
-        figure=figure,
-        label=of.label,
-        meaning=of.meaning,
-        anchor="quota-burn",
-        value=value,
-        unit=of.unit,
-        formula=of.formula,
-        inputs=(used,) if figure == "budget_used" else inputs,
+    return replace(
+        explain_burn(figure, row),
         columns=(
             RowColumn("until", "Until", Unit.TIME),
             RowColumn("gpu_hours", "Used", Unit.GPU_HOURS),
@@ -139,9 +178,43 @@ def _budget(figure: str, row: BudgetRow) -> Explained:
             {"until": at, "gpu_hours": amount - earlier, "since_start": amount}
             for (at, amount), earlier in zip(points, before, strict=False)
         ],
+        origin="Allocated GPU-hours of all clusters.",
+    )
+
+
+def explain_burn(figure: str, row: Burning, *, currency: str = "") -> Explained:
+    """Explain one of BUDGETS of a budget in GPU-hours, or in a currency; without its rows."""
+    of, unit = _BUDGET[figure], Unit.MONEY if currency else Unit.GPU_HOURS
+    used = Input("used", "used", row.used, unit, figure="budget_used")
+    inputs: Sequence[Input] = (
+        used,
+        Input("budget", "budget", row.allowance, unit),
+        Input(
+            "period", "hours of the period", _hours(row.period_start, row.period_end), Unit.HOURS
+        ),
+    )
+    value: Number | None = row.used
+    formula = of.formula
+    if figure == "budget_burn":
+        inputs = (*inputs, Input("known", "hours with data", row.known_hours, Unit.HOURS))
+        value = row.burn_rate
+    elif figure == "budget_hours_left":
+        inputs = (*inputs, Input("rate", "burn rate of 7 days", row.burn_rate_7d, Unit.RATIO))
+        used_up = row.used >= row.allowance
+        value = 0.0 if used_up else _hours(row.as_of, row.exhausted_at)
+        formula = "max(0, budget - used)" if used_up else formula
+    return Explained(
+        figure=figure,
+        label=of.label,
+        meaning=of.meaning,
+        anchor="quota-burn",
+        value=value,
+        unit=unit if of.unit is Unit.GPU_HOURS else of.unit,
+        currency=currency,
+        formula=formula,
+        inputs=(used,) if figure == "budget_used" else inputs,
         grades=_known(row),
         grade_unit=Unit.HOURS,
-        origin="Allocated GPU-hours of all clusters.",
         sources=("holding",),
         nothing="" if value is not None else "It is not known, or not before the period's end.",
     )
@@ -154,7 +227,7 @@ def _hours(start: datetime | None, end: datetime | None) -> float | None:
     return (end.astimezone(UTC) - start.astimezone(UTC)) / _HOUR
 
 
-def _known(row: BudgetRow) -> dict[str, float]:
+def _known(row: Burning) -> dict[str, float]:
     elapsed = _hours(row.period_start, row.as_of)
     if row.known_hours is None or elapsed is None:
         return {}

@@ -33,7 +33,9 @@ _BESIDE = (
 GRADES = ("measured", "apportioned", "inferred", "unmeasured")
 
 
-def ledger_record(amounts: Amounts, effective_ratio: float | None = None) -> Record:
+def ledger_record(
+    amounts: Amounts, effective_ratio: float | None = None, hours_known: int | None = None
+) -> Record:
     """Return the ledger of a row: GPU-hours, ratios 0..1; None where there is none."""
     # One literal: a page has hundreds of rows, and to merge parts takes twice as long.
     return {
@@ -57,6 +59,7 @@ def ledger_record(amounts: Amounts, effective_ratio: float | None = None) -> Rec
         "energy_kwh": amounts.energy_kwh,
         "memory_peak_mib": amounts.memory_peak_mib,
         **_levels(amounts),
+        "hours_known": hours_known,
     }
 
 

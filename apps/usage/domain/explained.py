@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -164,6 +164,10 @@ def _squares(values: Sequence[float]) -> float:
     return math.fsum(value * value for value in values if value is not None)
 
 
+def _cents(value: Number) -> Decimal:
+    return Decimal(value).quantize(Decimal("0.01"), ROUND_HALF_EVEN)
+
+
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -178,4 +182,5 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "nearest": _nearest,
     "max": max,
     "min": min,
+    "cents": _cents,
 }

@@ -12,7 +12,7 @@ from apps.usage.selectors.names import check_names
 from apps.usage.selectors.pods import pod_page, pod_row
 from apps.usage.selectors.refusals import CursorRefused, GroupingRefused, NamesUnknown
 from apps.usage.selectors.remembered import remembered
-from apps.usage.selectors.untold import Untold, untold_hours, untold_tiers
+from apps.usage.selectors.untold import Untold, known_hours, untold_hours, untold_tiers
 from apps.usage.selectors.waits import Waiting, WaitingPod, oldest_waits, waiting_now
 from apps.usage.selectors.waste import WasteRow, largest_waste
 
@@ -31,6 +31,7 @@ __all__ = [
     "collection_page",
     "data_ready",
     "freshness",
+    "known_hours",
     "largest_waste",
     "oldest_waits",
     "pod_page",

@@ -5,15 +5,18 @@ claim, only the API server tells, and only while somebody watches: before, there
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Min, Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import Cluster, TierRule, WatchSpan
+from apps.usage.domain.periods import BEGINNING, Periods
+from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
 from apps.usage.models import HAS_FACTS, CollectionWindow, TierDay
 
 _HOUR = timedelta(seconds=HOUR_SECONDS)
@@ -70,6 +73,64 @@ def _untold_hours(window: Window, names: Mapping[int, str]) -> dict[tuple[str, s
         for tier, own in of_tiers.items()
         for cluster, (_, count) in own.items()
     }
+
+
+def known_hours(
+    rows: Sequence[UsageRow],
+    *,
+    window: Window,
+    interval: Interval,
+    group_by: Sequence[Grouping],
+    filters: Filters,
+    zone: ZoneInfo,
+) -> list[int | None]:
+    """Return in how many hours of each row's period it is known what claims give out of its tier.
+
+    None for tiers that series tell of, and without the tier among the groups. One query where no
+    tier is of claims alone, else four.
+    """
+    names = of_claims_alone(window) if Grouping.TIER in group_by else {}
+    if not names:
+        return [None] * len(rows)
+    periods = Periods(interval, zone)
+    found: dict[tuple[datetime, str, str], set[datetime]] = defaultdict(set)
+    for tier, cluster, hour in _told(names, window, filters):
+        start = periods.start_of(hour)
+        found[start, names[tier], cluster].add(hour)
+        found[start, names[tier], ""].add(hour)
+    claimed = set(names.values())
+    return [
+        len(found[_start(row), row.groups["tier"], row.groups.get("cluster", "")])
+        if row.groups["tier"] in claimed
+        else None
+        for row in rows
+    ]
+
+
+def _start(row: UsageRow) -> datetime:
+    return BEGINNING if row.period is None else row.period.astimezone(UTC)
+
+
+def _told(
+    tiers: Collection[int], window: Window, filters: Filters
+) -> Iterator[tuple[int, str, datetime]]:
+    """Yield (tier, cluster, hour) of hours with facts in which the claims of the tier are known."""
+    begun = WatchSpan.objects.order_by().values_list("cluster_id").annotate(Min("start"))
+    first: dict[int, datetime] = dict(begun)
+    has = clusters_with(tiers)
+    hours = CollectionWindow.objects.filter(
+        HAS_FACTS, hour__gte=window.start, hour__lt=window.end, cluster__in=list(first)
+    )
+    if filters.cluster:
+        hours = hours.filter(cluster__name__in=filters.cluster)
+    columns = ("cluster_id", "cluster__name", "hour")
+    for pk, cluster, hour in hours.order_by("hour", "pk").values_list(*columns):
+        for tier in tiers:
+            seen = has.get(tier, {})
+            since = first[pk]
+            kept_longer = pk in seen and _older(seen[pk], since)
+            if (not seen or pk in seen) and (hour > since - _HOUR or kept_longer):
+                yield tier, cluster, hour
 
 
 _Since = tuple[datetime | None, int]

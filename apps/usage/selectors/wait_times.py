@@ -1,6 +1,9 @@
 """How long pods waited until they were bound."""
 
+from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Count, F, Q
 from django.db.models import Window as Over
@@ -12,6 +15,9 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
 from apps.usage.domain.rows import Filters
 from apps.usage.selectors.plan import Seconds
+
+WAIT_DAYS = 30
+"""Waits are told of the pods bound in so many days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +39,7 @@ def tier_wait_times(
     least that share was no longer. Of `filters` only `cluster` counts; all teams together, so
     `visibility` narrows nothing. One query.
     """
-    pods = Pod.objects.filter(
-        bound_at__gte=window.start, bound_at__lt=window.end, tier__isnull=False
-    ).exclude(workload__kind=CLAIM_KIND)
-    if filters.cluster:
-        pods = pods.filter(cluster__name__in=filters.cluster)
-    # Whole seconds, as times are kept; a difference of times is taken by Python for each row on
-    # SQLite.
-    wait = Seconds("bound_at") - Seconds("created_at")
-    ranked = pods.annotate(
-        wait=wait,
+    ranked = _bound(window, filters).annotate(
         rank=Over(RowNumber(), partition_by="tier", order_by=("wait", "pk")),
         count=Over(Count("pk"), partition_by="tier"),
     )
@@ -58,3 +55,33 @@ def tier_wait_times(
         tier: WaitTimes(tier, counts[tier], float(waits[0]), float(waits[-1]))
         for tier, waits in found.items()
     }
+
+
+def recent_waits(now: datetime) -> Window:
+    """Return the window of WAIT_DAYS up to the full hour: the same for everybody who looks."""
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    return Window(hour - timedelta(days=WAIT_DAYS), hour)
+
+
+def bound_waits(window: Window, *, tier: str, filters: Filters) -> dict[float, int]:
+    """Return how many pods of a tier were bound after each wait, in seconds. One query.
+
+    The same pods as those of `tier_wait_times`.
+    """
+    pods = _bound(window, filters).filter(tier__name=tier).order_by()
+    found: Counter[float] = Counter()
+    for wait, count in pods.values_list("wait").annotate(Count("pk")):
+        found[float(max(wait, 0))] += count
+    return dict(found)
+
+
+def _bound(window: Window, filters: Filters) -> Any:
+    """Return the pods bound within a window, with their `wait`."""
+    pods = Pod.objects.filter(
+        bound_at__gte=window.start, bound_at__lt=window.end, tier__isnull=False
+    ).exclude(workload__kind=CLAIM_KIND)
+    if filters.cluster:
+        pods = pods.filter(cluster__name__in=filters.cluster)
+    # Whole seconds, as times are kept; a difference of times is taken by Python for each row on
+    # SQLite.
+    return pods.annotate(wait=Seconds("bound_at") - Seconds("created_at"))

@@ -1,26 +1,41 @@
 """Which room explains which figure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from django.http import QueryDict
 
 from apps.clusters.selectors import report
-from apps.costs.selectors import explain_cost
+from apps.costs.domain.costing import Cause
+from apps.costs.selectors import PLATFORM_NAME, explain_cost
 from apps.costs.selectors.explained import FIGURES as COSTS
-from apps.costs.selectors.explained_savings import SAVING, explain_saving
+from apps.costs.selectors.explained_budgets import explain_money_budget
+from apps.costs.selectors.explained_savings import (
+    RECOMMENDED,
+    SAVING,
+    explain_recommendation,
+    explain_saving,
+)
 from apps.costs.selectors.recommendations import RecommendationFilters
 from apps.fairness.selectors import FairnessFilters, explain_fairness
 from apps.fairness.selectors.explained import FIGURES as FAIRNESS
 from apps.pending.selectors import PendingFilters, explain_pending
 from apps.pending.selectors.explained import FIGURES as PENDING
+from apps.pending.selectors.explained import queue_time
 from apps.quotas.selectors import explain_budget, explain_quota
 from apps.quotas.selectors.explained import BUDGETS, QUOTAS
 from apps.usage.domain.explained import Explained
+from apps.usage.selectors.wait_times import WAIT_DAYS, bound_waits, recent_waits
 from apps.web.money.asked import TAKES as COST_TAKES
 from apps.web.money.asked import asked_of
+from apps.web.money.groups import PLATFORM_PAYS
 from apps.web.reading import Reading
 
+_CORRECTIONS = {"yes": True, "no": False}
+_LARGEST_PK = 2**63 - 1
+_BIND_TIMES = ("bind_time_p50", "bind_time_p95")
+_NAMES = ("cluster", "namespace", "source", "name", "key", "team", "period", "currency")
 _KEY = ("cluster", "source", "namespace", "name", "key")
 
 
@@ -56,15 +71,24 @@ def _pending(asked: FigureQuery) -> Explained | None:
 
 def _cost(asked: FigureQuery) -> Explained | None:
     reading = asked.reading
-    charged = asked_of(asked.names)
+    charged, names = asked_of(asked.names), asked.names
+    filters = reading.filters
+    if names.get("payer") == PLATFORM_PAYS:
+        filters = replace(filters, team=(PLATFORM_NAME,))
+    workload = names.get("workload", "")
+    if workload:
+        filters = replace(filters, workload=(workload,))
+    causes = [cause for cause in Cause if cause.value in names.getlist("cause")]
     return explain_cost(
         asked.figure,
         reading.window,
-        filters=reading.filters,
+        filters=filters,
         visibility=reading.visibility,
         basis=charged.basis,
         policy=charged.policy,
-        currency=asked.names.get("currency", ""),
+        currency=names.get("currency", ""),
+        causes=causes,
+        corrections=_CORRECTIONS.get(names.get("corrections", "")),
     )
 
 
@@ -77,6 +101,13 @@ def _saving(asked: FigureQuery) -> Explained | None:
         now=reading.now,
         currency=asked.names.get("currency", "") or report().currency,
     )
+
+
+def _recommendation(asked: FigureQuery) -> Explained | None:
+    pk = asked.names.get("recommendation", "")
+    if not pk.isdecimal() or int(pk) > _LARGEST_PK:
+        return None
+    return explain_recommendation(int(pk), visibility=asked.reading.visibility)
 
 
 def _fairness(asked: FigureQuery) -> Explained | None:
@@ -100,23 +131,45 @@ def _quota(asked: FigureQuery) -> Explained | None:
 
 
 def _budget(asked: FigureQuery) -> Explained | None:
-    return explain_budget(
+    names: Any = {
+        "team": asked.names.get("team", ""),
+        "period": asked.names.get("period", ""),
+        "visibility": asked.reading.visibility,
+    }
+    unit = asked.names.get("currency", "")
+    if unit:
+        return explain_money_budget(asked.figure, asked.reading.now, unit=unit, **names)
+    return explain_budget(asked.figure, asked.reading.now, **names)
+
+
+def _bind_time(asked: FigureQuery) -> Explained | None:
+    tiers = asked.reading.filters.tier
+    if len(tiers) != 1:
+        return None
+    window, filters = recent_waits(asked.reading.now), asked.reading.filters
+    return queue_time(
         asked.figure,
-        asked.reading.now,
-        team=asked.names.get("team", ""),
-        period=asked.names.get("period", ""),
-        visibility=asked.reading.visibility,
+        bound_waits(window, tier=tiers[0], filters=filters),
+        meaning=f"From the creation of a pod to its node, of the last {WAIT_DAYS} days.",
+        origin="Creation and binding of pods; before the watch from series.",
     )
 
 
 PROVIDERS: Mapping[str, Provider] = {
     **dict.fromkeys(PENDING, _pending),
     **dict.fromkeys(COSTS, _cost),
+    **dict.fromkeys(_BIND_TIMES, _bind_time),
     SAVING: _saving,
+    RECOMMENDED: _recommendation,
     **dict.fromkeys(FAIRNESS, _fairness),
     **dict.fromkeys(QUOTAS, _quota),
     **dict.fromkeys(BUDGETS, _budget),
 }
+
+
+def names_of(params: QueryDict) -> dict[str, str]:
+    """Return what an address says the figure is of, beside window and filters."""
+    return {name: params.get(name, "") for name in _NAMES if name in params}
 
 
 def filters_of(figure: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ _WORDS = {
     "dot": "Σ of products",
     "squares": "Σ of squares",
     "nearest": "nearest rank",
+    "cents": "to the cent",
 }
 _FORMATS = {
     Unit.RATIO: Format.RATIO,
@@ -62,13 +63,13 @@ class ExplainedPage:
     grades: Sequence[GradeShare]
 
 
-def page_of(one: Explained, reading: Reading) -> ExplainedPage:
-    """Return an explanation in words and numbers."""
+def page_of(one: Explained, reading: Reading, names: Mapping[str, str]) -> ExplainedPage:
+    """Return an explanation in words and numbers; `names` say what the figure is of."""
     return ExplainedPage(
         one=one,
         value=written(one.value, one, one.unit, reading.choice.zone),
         in_full=in_full(one.value),
-        formula=[_term(token, one, reading) for token in _TOKEN.findall(one.formula)],
+        formula=[_term(token, one, reading, names) for token in _TOKEN.findall(one.formula)],
         holds=holds(one),
         grades=_grades(one),
     )
@@ -100,11 +101,11 @@ def written(value: Any, one: Explained, unit: Unit, zone: ZoneInfo) -> str:
     return f"{shown(float(value), Format.DECIMAL, zone)} {unit.value}".strip()
 
 
-def _term(token: str, one: Explained, reading: Reading) -> FormulaTerm:
+def _term(token: str, one: Explained, reading: Reading, names: Mapping[str, str]) -> FormulaTerm:
     given = next((i for i in one.inputs if i.name == token), None)
     if given is not None:
         text = written(given.value, one, given.unit, reading.choice.zone)
-        link = figure_href(given.figure, reading.query) if given.figure else ""
+        link = figure_href(given.figure, reading.query, **names) if given.figure else ""
         return FormulaTerm(text, given.label, link, in_full(given.value))
     column = next((c for c in one.columns if c.key == token), None)
     if column is not None:

@@ -199,6 +199,8 @@ EXPLAINS = {
     "borrowed_gpu_hours": "borrowed",
     "lent_gpu_hours": "lent",
     "usage_factor": "usage_factor",
+    "wait_p50_seconds": "team_queue_time_p50",
+    "wait_p95_seconds": "team_queue_time_p95",
 }
 """Which figure explains a column."""
 

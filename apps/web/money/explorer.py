@@ -13,10 +13,11 @@ from apps.usage.domain.rows import Grouping, Interval
 from apps.web import steps
 from apps.web.formats import Format, Value
 from apps.web.forms import HOUR
+from apps.web.links import Query, figure_href
 from apps.web.listings import GROUP_LABELS
 from apps.web.money import printed
 from apps.web.money.asked import Asked
-from apps.web.money.groups import CAUSES, links_of, shown_groups
+from apps.web.money.groups import CAUSES, cost_href, links_of, shown_groups
 from apps.web.money.printed import UNPRICED, MoneyRow, MoneyTable, money_column, number_of
 from apps.web.reading import Reading
 from apps.web.summaries.averages import Change, amount_change
@@ -80,6 +81,8 @@ class Fact:
     full: str = ""
     note: str = ""
     change: Change | None = None
+    explains: Query = ()
+    href: str = ""
 
 
 def costs_of(reading: Reading, asked: Asked) -> Costs:
@@ -140,8 +143,10 @@ def window_before(reading: Reading) -> tuple[Window | None, Before]:
 # ---------------------------------------------------------------- facts
 
 
-def facts_of(costs: Costs, currency: str, *, at_least: bool = False) -> list[Fact]:
+def facts_of(costs: Costs, currency: str, query: Query, *, at_least: bool = False) -> list[Fact]:
     """Return what a currency's rows come to: in all, by who pays, what nobody knows.
+
+    Each with the address that explains it; `query` is that of the page.
 
     Nothing where nothing has a price yet: what is not priced did not cost 0. `at_least`: hours or
     prices are missing in it.
@@ -166,30 +171,54 @@ def facts_of(costs: Costs, currency: str, *, at_least: bool = False) -> list[Fac
             wasted[Cause.UNALLOCATED] + wasted[Cause.UNHEALTHY],
             currency,
             note="unallocated or unhealthy",
+            explains=_of_causes(Cause.UNALLOCATED, Cause.UNHEALTHY),
         ),
         _money(
             "Not measured",
             wasted[Cause.UNMEASURED],
             currency,
             note="neither busy nor idle: nobody knows",
+            explains=_of_causes(Cause.UNMEASURED),
         ),
     ]
     if wasted[Cause.ENERGY]:
         found.append(
-            _money("Energy", wasted[Cause.ENERGY], currency, note="measured, on top of GPU-hours")
+            _money(
+                "Energy",
+                wasted[Cause.ENERGY],
+                currency,
+                note="measured, on top of GPU-hours",
+                explains=_of_causes(Cause.ENERGY),
+            )
         )
     corrections = [row.cost or 0 for row in priced if row.correction]
     if corrections:
         note = "of closed months, booked here"
-        found.append(_money("Corrections", sum(corrections), currency, note=note))
-    return found
+        explains = (("corrections", "yes"),)
+        found.append(
+            _money("Corrections", sum(corrections), currency, note=note, explains=explains)
+        )
+    return [
+        replace(fact, href=figure_href("cost", (*query, *fact.explains), currency=currency))
+        for fact in found
+    ]
 
 
 def _money(
-    label: str, amount: int, currency: str, *, note: str = "", change: Change | None = None
+    label: str,
+    amount: int,
+    currency: str,
+    *,
+    note: str = "",
+    change: Change | None = None,
+    explains: Query = (),
 ) -> Fact:
-    text = printed.text(amount, currency)
-    return Fact(label, text, f"{printed.in_full(amount)} {currency}", note, change)
+    text, full = printed.text(amount, currency), f"{printed.in_full(amount)} {currency}"
+    return Fact(label, text, full, note, change, explains)
+
+
+def _of_causes(*causes: Cause) -> Query:
+    return tuple(("cause", cause.value) for cause in causes)
 
 
 def _total_before(costs: Costs, currency: str) -> int | None:
@@ -289,8 +318,20 @@ def _group_rows(
         groups = dict(zip(map(str, asked.groups), key, strict=True))
         row = _row_of(own, whole, text, text_before, currency)
         named = shown_groups(groups) or {"what": "Everything"}
-        rows.append(replace(row, values={**row.values, **named}, links=links_of(groups, reading)))
+        explains = {"cost": cost_href("cost", groups, _query(asked, reading), currency=currency)}
+        rows.append(
+            replace(
+                row,
+                values={**row.values, **named},
+                links=links_of(groups, reading),
+                explains=explains,
+            )
+        )
     return rows
+
+
+def _query(asked: Asked, reading: Reading) -> Query:
+    return (*reading.query, *(pair for pair in asked.query if pair[0] != "by"))
 
 
 def _cost_of(own: Sum) -> int | None:
@@ -364,16 +405,25 @@ def _lines(costs: Costs, asked: Asked, reading: Reading) -> list[MoneyRow]:
             own = lines[key]
             texts = printed.parts(whole, [row.cost for row in own], currency)
             text_of.update((id(row), text) for row, text in zip(own, texts, strict=True))
-    return [_line(row, text_of[id(row)], reading) for row in costs.rows]
+    query = _query(asked, reading)
+    return [_line(row, text_of[id(row)], reading, query) for row in costs.rows]
 
 
 def _dearest(sums: Mapping[tuple[str, ...], Sum]) -> list[tuple[str, ...]]:
     return sorted(sums, key=lambda key: (-sums[key].cost, -sums[key].gpu_hours, key))
 
 
-def _line(row: CostRow, text: str, reading: Reading) -> MoneyRow:
+def _line(row: CostRow, text: str, reading: Reading, query: Query) -> MoneyRow:
     price = row.price_per_gpu_hour
     price_units = None if price is None else int(price.scaleb(8))
+    explained = cost_href(
+        "cost",
+        row.groups,
+        query,
+        currency=row.currency or "",
+        cause=row.cause.value,
+        corrections="yes" if row.correction else "no",
+    )
     notes = ["correction of a closed month"] if row.correction else []
     return MoneyRow(
         {
@@ -386,6 +436,7 @@ def _line(row: CostRow, text: str, reading: Reading) -> MoneyRow:
             "note": ", ".join([*notes, *([UNPRICED] if row.cost is None else [])]),
         },
         links_of(row.groups, reading),
+        explains={"cost": explained},
         amounts={"cost": row.cost, "price_per_gpu_hour": price_units},
         printed={
             "cost": text,

@@ -10,9 +10,10 @@ from apps.costs.selectors import CostRow, Waterfall, WorstWorkload
 from apps.usage.domain.rows import Grouping
 from apps.web.formats import Format, Value
 from apps.web.ledger import LedgerClass
+from apps.web.links import figure_href
 from apps.web.listings import GROUP_LABELS
 from apps.web.money import printed
-from apps.web.money.groups import CAUSES, NOBODY, links_of, shown_groups, workload_href
+from apps.web.money.groups import CAUSES, NOBODY, cost_href, links_of, shown_groups, workload_href
 from apps.web.money.printed import UNPRICED, MoneyRow, MoneyTable, money_column, number_of
 from apps.web.reading import Reading
 from apps.web.summaries.averages import Change, amount_change
@@ -113,6 +114,11 @@ def fall_table(found: Waterfall, fall: Fall, reading: Reading, *, usual: bool) -
             },
             amounts={"cost": _cost(bar.step)},
             printed={"cost": bar.text},
+            explains={
+                "cost": figure_href(
+                    f"{bar.step.cause.value}_cost", reading.query, currency=fall.currency
+                )
+            },
         )
         for bar in fall.bars
     ]
@@ -195,7 +201,7 @@ def waste_table(
     columns = [steps[cause] for cause in _ORDER]
     cells = printed.cells(grid, currency, total=fall.wasted, columns=columns)
     lines = [
-        _waste_row(name, sums[name], whole, texts, by, reading)
+        _waste_row(name, sums[name], whole, texts, by, currency, reading)
         for name, (whole, texts) in zip(names, cells, strict=True)
     ]
     label = GROUP_LABELS[by].lower()
@@ -228,7 +234,13 @@ def _exact(own: _Waste) -> dict[str, int | None]:
 
 
 def _waste_row(
-    name: str, own: _Waste, whole: str, texts: Sequence[str], by: Grouping, reading: Reading
+    name: str,
+    own: _Waste,
+    whole: str,
+    texts: Sequence[str],
+    by: Grouping,
+    currency: str,
+    reading: Reading,
 ) -> MoneyRow:
     exact = _exact(own)
     groups = {by.value: name}
@@ -243,6 +255,7 @@ def _waste_row(
         links_of(groups, reading),
         amounts=exact,
         printed=dict(zip(exact, [whole, *texts], strict=True)),
+        explains={key: cost_href(key, groups, reading.query, currency=currency) for key in exact},
     )
 
 
@@ -318,6 +331,7 @@ def _worst_rows(worst: Sequence[WorstWorkload], reading: Reading) -> list[MoneyR
                 **links_of({"team": one.team, "tier": one.tier}, reading),
                 "workload": workload_href(one.cluster, one.namespace, one.workload, reading),
             },
+            explains={"cost": _explained(one, reading)},
             amounts={"cost": one.cost},
             printed={
                 "cost": UNPRICED if one.cost is None else printed.text(one.cost, one.currency or "")
@@ -326,3 +340,15 @@ def _worst_rows(worst: Sequence[WorstWorkload], reading: Reading) -> list[MoneyR
         for one in worst
         if one.gpu_hours
     ]
+
+
+def _explained(one: WorstWorkload, reading: Reading) -> str:
+    groups = {
+        "cluster": one.cluster,
+        "namespace": one.namespace,
+        "workload": one.workload,
+        "team": one.team,
+        "tier": one.tier,
+    }
+    figure = f"{one.cause.value}_cost"
+    return cost_href(figure, groups, reading.query, currency=one.currency or "")

@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 
 from apps.costs.domain.costing import Cause
+from apps.costs.selectors import PLATFORM_NAME
 from apps.web.formats import Value
 from apps.web.ledger import CAPACITY_CLASSES, LedgerClass
-from apps.web.links import href
+from apps.web.links import Query, figure_href, href
 from apps.web.reading import Reading
 
 PLATFORM = "(platform)"
 """The payer of what no team pays for; no team can be called so."""
+PLATFORM_PAYS = "platform"
+"""What an address of an explanation says of the platform as payer."""
 NOBODY = "(nobody)"
 """The holder of what nobody held."""
 
@@ -31,6 +34,19 @@ def shown_groups(groups: Mapping[str, str], *, nobody: str = PLATFORM) -> dict[s
     last = next((key for key in ("workload", "namespace") if key in groups), "")
     otherwise = {"team": nobody, last: NOBODY}
     return {key: name or otherwise.get(key, "") for key, name in groups.items()}
+
+
+def cost_href(figure: str, groups: Mapping[str, str], query: Query, **names: str) -> str:
+    """Return the address that explains a cost of a group: who pays it, where, and for what.
+
+    Empty for what has no name to be found by: capacity that nobody held has no namespace.
+    """
+    of = dict(groups)
+    if any(not name for key, name in of.items() if key != "team"):
+        return ""
+    if of.get("team") == PLATFORM_NAME:
+        names["payer"] = PLATFORM_PAYS
+    return figure_href(figure, query, **{**of, **names})
 
 
 def links_of(groups: Mapping[str, str], reading: Reading) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ from django.urls import reverse
 from apps.costs.domain.files import FileFormat
 from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, PeriodState, State
 from apps.web.formats import Format
-from apps.web.links import with_query
+from apps.web.links import figure_hrefs, with_query
 from apps.web.money import printed
 from apps.web.money.asked import BASES, POLICIES, Asked
 from apps.web.money.files import LABELS
@@ -144,14 +144,22 @@ def budgets_table(found: Sequence[MoneyBudgetRow], reading: Reading) -> Table:
             Column("coverage_ratio", "Known", Format.RATIO, "%", "priced hours ÷ hours so far"),
             Column("data_start", "Data starts", Format.TIME, "", "if that is within the period"),
         ],
-        rows=[_budget(row) for row in found],
+        rows=[_budget(row, reading) for row in found],
         zone=reading.choice.zone,
         empty="No team that you may see has a budget in money.",
         note="What teams held, at the price of its time, in the period that runs now.",
     )
 
 
-def _budget(row: MoneyBudgetRow) -> MoneyRow:
+_EXPLAINS = {
+    "used": "budget_used",
+    "burn_rate": "budget_burn",
+    "exhausted_at": "budget_hours_left",
+}
+"""Which figure explains a column."""
+
+
+def _budget(row: MoneyBudgetRow, reading: Reading) -> MoneyRow:
     return MoneyRow(
         {
             "team": row.team,
@@ -166,5 +174,8 @@ def _budget(row: MoneyBudgetRow) -> MoneyRow:
             "unpriced_gpu_hours": row.unpriced_gpu_hours,
             "coverage_ratio": row.coverage_ratio,
             "data_start": row.data_start,
-        }
+        },
+        explains=figure_hrefs(
+            _EXPLAINS, reading.query, team=row.team, period=row.period, currency=row.unit
+        ),
     )

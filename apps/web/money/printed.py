@@ -44,6 +44,7 @@ class MoneyTable(Table):
             title=f"{full} {column.unit}".strip() if full and full != text else "",
             is_number=True,
             href=row.links.get(column.key),
+            explain_href=row.explains.get(column.key, "") if full else "",
         )
 
 

@@ -13,6 +13,7 @@ from apps.costs.domain.recommendations.coverage import Gap
 from apps.costs.domain.recommendations.follow_up import Verdict
 from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RISKS, Kind
 from apps.costs.domain.recommendations.states import DECIDABLE, State
+from apps.costs.selectors.explained_savings import RECOMMENDED
 from apps.costs.selectors.kept_idle import Kept
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
@@ -23,7 +24,7 @@ from apps.costs.selectors.waste_covered import DECIDED, WasteCovered
 from apps.web import forms
 from apps.web.changes.asked import Place, ask_href
 from apps.web.formats import Format, shown
-from apps.web.links import Query, href
+from apps.web.links import Query, figure_href, href
 from apps.web.money import printed
 from apps.web.money.asked import Option
 from apps.web.notices.kept import kept_words
@@ -105,6 +106,8 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "usual_used": ("used in nine of ten hours", Format.NUMBER, ""),
     "free_unit_hours": ("free while others waited", Format.NUMBER, "unit-hours"),
     "waited_unit_hours": ("others waited for", Format.NUMBER, "unit-hours"),
+    "saved_gpu_hours_per_month": ("saved", Format.NUMBER, "GPU-hours a month"),
+    "saved_per_gpu_hour": ("price saved", Format.TEXT, "per GPU-hour"),
     "members": ("workloads judged together", Format.COUNT, ""),
 }
 _NO_WORKLOAD = (*OF_QUOTA, Kind.EMPTY_NODES, Kind.EMPTY_HOURS, Kind.IDLE_TIMEOUT)
@@ -259,7 +262,9 @@ def _hrefs(row: RecommendationRow, query: Query) -> dict[str, str | None]:
     if name and not name.endswith(ANY) and row.kind not in _NO_WORKLOAD:
         parts = {"cluster": row.cluster, "namespace": row.namespace, "kind": kind, "name": name}
         workload = href("workload", query, **parts)
+    saving = figure_href(RECOMMENDED, query, recommendation=str(row.pk))
     return {
+        "saving": saving if row.saving_per_month is not None else None,
         "workload": workload,
         "team": href("team", query, name=row.team) if row.team else None,
         "tier": href("tier", query, name=row.tier) if row.tier else None,

@@ -51,42 +51,42 @@ def pace_of(row: BudgetRow, zone: ZoneInfo) -> Pace:
 
 def _missing(row: BudgetRow, zone: ZoneInfo) -> str:
     known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
-    told = f"At least: {known} of the hours so far are known"
+    told = f"Use may be higher: {known} of the hours so far have data"
     if row.data_start is not None:
-        return f"{told}, no data before {_hour(row.data_start, zone)}."
+        return f"{told}, from {_hour(row.data_start, zone)} on."
     if row.known_until is None:
-        return f"{told}, of one cluster none."
+        return f"{told}; one cluster has none."
     if row.as_of is not None and row.known_until < row.as_of:
-        return f"{told}, of every cluster until {_hour(row.known_until, zone)}."
+        return f"{told}, all clusters until {_hour(row.known_until, zone)}."
     return f"{told}."
 
 
 def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
     if row.burn_rate is None:
         if row.coverage_ratio == 0:
-            return Pace("not known", "Nothing of this period is known.", "waiting")
+            return Pace("not known", "No data in this period.", "waiting")
         return Pace("not begun", "No hour of this period is closed yet.", "waiting")
     if row.used >= row.allowance:
         over = f"{row.used - row.allowance:,.0f} {_unit(row)} over"
         since = f"Used up on {_day(row.exhausted_at, zone)}" if row.exhausted_at else "Used up"
         return Pace("used up", f"{since}; {over}.", "failed")
     if row.burn_rate_7d is None:
-        return Pace("not known", f"How it goes on is not known{_after(row, zone)}.", "waiting")
+        return Pace("not known", f"No data{_after(row, zone)}.", "waiting")
     if row.exhausted_at is not None and row.at is not None and row.exhausted_at <= row.at:
         day = _day(row.exhausted_at, zone)
-        text = f"Probably used up since {day}, at the pace before: what was used is not known"
-        return Pace("not certain", f"{text}{_after(row, zone)}.", "partial")
+        text = f"Probably used up since {day}, at the pace before. No data{_after(row, zone)}."
+        return Pace("not certain", text, "partial")
     if row.exhausted_at is not None:
         return Pace(
-            "too fast",
-            f"Too fast: used up on {_day(row.exhausted_at, zone)}{_range(row, zone)}.",
+            "over pace",
+            f"Over pace: used up on {_day(row.exhausted_at, zone)}{_range(row, zone)}.",
             "partial",
         )
     if row.exhausted_at_early is not None:
         early = _day(row.exhausted_at_early, zone)
-        text = f"Lasts at the pace of the last days; if days are as high as they get, until {early}"
-        return Pace(_steady(row.burn_rate), f"{text}.", "complete")
-    return Pace(_steady(row.burn_rate), "Lasts to the end of the period.", "complete")
+        text = f"Within budget at the pace of 7 days. At the highest daily use it ends {early}."
+        return Pace(_steady(row.burn_rate), text, "complete")
+    return Pace(_steady(row.burn_rate), "Within budget.", "complete")
 
 
 def _after(row: BudgetRow, zone: ZoneInfo) -> str:
@@ -99,8 +99,8 @@ def _hour(at: datetime, zone: ZoneInfo) -> str:
 
 def _steady(rate: float) -> str:
     if rate < EVEN[0]:
-        return "slower than even"
-    return "on pace" if rate <= EVEN[1] else "ahead, and slowing"
+        return "under pace"
+    return "on pace" if rate <= EVEN[1] else "over pace, slowing"
 
 
 def _range(row: BudgetRow, zone: ZoneInfo) -> str:
@@ -108,7 +108,7 @@ def _range(row: BudgetRow, zone: ZoneInfo) -> str:
     if early is None:
         return ""
     if late is None:
-        return f", on {_day(early, zone)} at the earliest; it may last"
+        return f", on {_day(early, zone)} at the earliest. It may last"
     first, last = _day(early, zone), _day(late, zone)
     return "" if first == last else f", between {first} and {last}"
 

@@ -12,7 +12,7 @@ from apps.quotas.selectors import entitled_teams
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, Interval, UsageRow
 from apps.usage.selectors import Freshness
-from apps.usage.selectors.wait_times import tier_wait_times
+from apps.usage.selectors.wait_times import WAIT_DAYS, recent_waits, tier_wait_times
 from apps.web.formats import Format, shown
 from apps.web.offers import entries as catalog
 from apps.web.offers import guide
@@ -20,7 +20,6 @@ from apps.web.offers.entries import Entry
 from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, Reading, freshness_of, reading_of
 
-WAIT_DAYS = 30
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 
@@ -52,9 +51,7 @@ def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
     newest = _newest(reading, freshness, _HOUR, [Grouping.TIER])
     # A cluster that lags has no newest hour, and its cards a price all the same.
     priced = _newest(reading, freshness, _DAY, catalog.PRICED)
-    # To the full hour, so that the same waits are not counted anew for everybody who looks.
-    hour = reading.now.replace(minute=0, second=0, microsecond=0)
-    since = Window(hour - timedelta(days=WAIT_DAYS), hour)
+    since = recent_waits(reading.now)
     waiting = usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters)
     return catalog.entries(
         clusters.tier_rows(visibility=reading.visibility),

@@ -47,6 +47,7 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
     tables = explorer.tables_of(found, asked, reading)
     terms = _terms(reading, asked, "costs-file")
     unpriced = explorer.unpriced_of(found.rows)
+    explain_query = [*reading.query, *asked.query]
     at_least = bool(unpriced or any(one.hours for one in terms["not_priced"]))
     if budgets:
         tables.append(months.budgets_table(budgets, reading))
@@ -60,9 +61,11 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
         asked=asked,
         comparison=found.before,
         compared=explorer.compared_words(found.before),
-        facts=[(c, explorer.facts_of(found, c, at_least=at_least)) for c in found.by_currency],
+        facts=[
+            (c, explorer.facts_of(found, c, explain_query, at_least=at_least))
+            for c in found.by_currency
+        ],
         unpriced=unpriced,
-        explain_query=[*reading.query, *asked.query],
         hidden=reading.query,
         background=background_of(asked, reading),
         quality=quality_of(reading, freshness, held_of(reading)),

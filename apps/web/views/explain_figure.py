@@ -3,7 +3,7 @@
 from django.http import Http404, HttpResponseBase
 
 from apps.web.explain.explanation import instants_of, queries_of
-from apps.web.explained.providers import FigureQuery, explained, filters_of
+from apps.web.explained.providers import FigureQuery, explained, filters_of, names_of
 from apps.web.explained.view_parts import page_of, tables_of
 from apps.web.pages import page, respond
 from apps.web.reading import (
@@ -28,7 +28,7 @@ def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
         reading,
         "explained",
         tables=tables_of(one, reading),
-        explanation=page_of(one, reading),
+        explanation=page_of(one, reading, names_of(request.GET)),
         sources=queries_of(one.sources, reading),
         instants=instants_of(reading),
         quality=quality_of(reading, freshness_of(reading), held_of(reading)),

@@ -1,4 +1,4 @@
-"""Data health: which hours are there, which are not, and why."""
+"""Data quality: which hours are there, which are not, and why."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

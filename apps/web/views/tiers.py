@@ -20,7 +20,7 @@ from apps.web.reading import (
 )
 from apps.web.summaries import glance
 from apps.web.summaries.cards import Known, tier_card
-from apps.web.summaries.comparison import compared
+from apps.web.summaries.comparison import Comparison, compared
 from apps.web.tables import Table
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
@@ -51,18 +51,20 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         axis=axis,
         classes=reading.classes,
     )
+    untold = _untold(name, reading) if comparison.untold else []
+    no_data = _no_data(name, comparison)
     return respond(
         request,
         reading,
         "tier",
-        tables=[_teams(name, reading), _models(name, reading)],
+        tables=[_teams(name, reading, no_data), _models(name, reading, no_data)],
         charts=[chart],
         tier=row,
         card=card,
         effective=effective,
         comparison=comparison,
         waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
-        untold=_untold(name, reading) if comparison.untold else [],
+        untold=untold,
         classes=reading.classes,
         quality=quality_of(reading, freshness, card.amounts),
     )
@@ -72,6 +74,17 @@ def _untold(name: str, reading: Reading) -> list[Untold]:
     return untold_tiers(reading.window, visibility=reading.visibility, tiers=[name])
 
 
+def _no_data(name: str, comparison: Comparison) -> str:
+    """Return what an empty table says where claims are not known; empty where they are."""
+    hours, untold = comparison.hours, comparison.untold
+    clusters = [cluster for cluster, tier in untold if tier == name]
+    if not clusters:
+        return ""
+    if any(hours.get(cluster, 0) > untold[cluster, name] for cluster in clusters):
+        return "None in the known hours of this window."
+    return "No data: no API server was watched in this window."
+
+
 def _tier(name: str, reading: Reading) -> clusters.TierRow:
     for row in clusters.tier_rows(visibility=reading.visibility):
         if row.name == name:
@@ -79,7 +92,7 @@ def _tier(name: str, reading: Reading) -> clusters.TierRow:
     raise Http404(f"There is no tier “{name}”.")
 
 
-def _teams(name: str, reading: Reading) -> Table:
+def _teams(name: str, reading: Reading, no_data: str) -> Table:
     rows = usage_of(reading, by=[Grouping.TEAM], interval=Interval.TOTAL, tier=name)
     return listings.groups(
         [row for row in rows if row.amounts.allocated],
@@ -88,12 +101,12 @@ def _teams(name: str, reading: Reading) -> Table:
         table_id="teams",
         title="Teams on this tier",
         total=True,
-        empty="No team held a GPU of this tier in this window.",
+        empty=no_data or "No team held a GPU of this tier in this window.",
         scope={"tier": name},
     )
 
 
-def _models(name: str, reading: Reading) -> Table:
+def _models(name: str, reading: Reading, no_data: str) -> Table:
     rows = usage_of(reading, by=_MODELS, interval=Interval.TOTAL, tier=name)
     return listings.groups(
         rows,
@@ -103,6 +116,6 @@ def _models(name: str, reading: Reading) -> Table:
         title="GPU models and capacity types",
         capacity=reading.has_capacity,
         total=True,
-        empty="No node of this tier was seen in this window.",
+        empty=no_data or "No node of this tier was seen in this window.",
         scope={"tier": name},
     )

@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("cause", "Cause"),
     Column("detail", "Detail"),
     Column("explanation", "Explanation", wraps=True),
-    Column("suggestion", "What would help", wraps=True),
+    Column("suggestion", "How to fix", wraps=True),
     Column("message", "Message", wraps=True),
     Column("counts", "Counts as"),
     Column("counted", "Counted", Format.NUMBER, "GPUs"),

@@ -1,4 +1,4 @@
-"""What would help, as something to paste: the commands and snippets of a suggestion.
+"""How to fix, as something to paste: the commands and snippets of a suggestion.
 
 Values come from the cluster: what a shell reads is quoted for it, and YAML scalars are JSON
 strings, which are YAML too. Where there is no short and certain form there is none.

@@ -20,10 +20,10 @@ from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
     Recommendation,
+    Saving,
     at_most,
     by_evidence,
     enough,
-    saving,
 )
 
 HOURS_PER_WEEK = 168
@@ -59,7 +59,7 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
         subject=one.subject,
         change=f"Lower {one.key} from {one.hard:g} to {wanted:g}: at most {one.peak_used:g} were "
         "ever used at once.",
-        saving_per_month=saving(freed * HOURS_PER_MONTH, one.price_per_gpu_hour),
+        saved=Saving(freed * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -130,9 +130,7 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
         subject=one.subject,
         change=f"Cut {one.cards} × {part.name} as {_written(best)} instead of "
         f"{_written(one.layout)}: {then} instead of {now} of {total} slices are stranded.",
-        saving_per_month=saving(
-            one.cards * (now - then) / total * HOURS_PER_MONTH, one.price_per_gpu_hour
-        ),
+        saved=Saving(one.cards * (now - then) / total * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -172,7 +170,7 @@ def empty_nodes(one: PoolEvidence) -> Recommendation | None:
         subject=one.subject,
         change=f"Scale down {one.capacity_type} nodes with {one.gpu_model} while they are empty "
         f"every week: {listed}.",
-        saving_per_month=saving(gpu_hours, one.price_per_gpu_hour),
+        saved=Saving(gpu_hours, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,

@@ -13,9 +13,9 @@ from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
     Recommendation,
+    Saving,
     at_most,
     by_evidence,
-    saving,
 )
 
 NEVER_ACTIVE_BELOW = 0.01
@@ -79,9 +79,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
         subject=one.subject,
         change=f"Ask for {left} GPU{'s' * (left > 1)} per pod instead of {one.units}: {never} of "
         "them never did anything.",
-        saving_per_month=saving(
-            one.gpu_hours_per_month * never / one.units, one.price_per_gpu_hour
-        ),
+        saved=Saving(one.gpu_hours_per_month * never / one.units, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -113,7 +111,7 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
         kind=Kind.SMALLER_MODEL,
         subject=one.subject,
         change=f"Move from {one.gpu_model} to {best.gpu_model}{_where(best)}.",
-        saving_per_month=saving(one.gpu_hours_per_month, price - _paid(one, best)),
+        saved=Saving(one.gpu_hours_per_month, price - _paid(one, best)),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -147,7 +145,7 @@ def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         kind=Kind.SPOT,
         subject=one.subject,
         change=f"Run this {one.owner_kind} on spot capacity{where}, with checkpoints.",
-        saving_per_month=saving(one.gpu_hours_per_month, price - there * SPOT_REDO),
+        saved=Saving(one.gpu_hours_per_month, price - there * SPOT_REDO),
         currency=one.currency,
         confidence=confidence,
         reason=reason,

@@ -13,11 +13,11 @@ from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
     Recommendation,
+    Saving,
     Subject,
     at_most,
     by_evidence,
     enough,
-    saving,
 )
 
 USUAL = 0.2
@@ -65,7 +65,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
         subject=one.subject,
         change=f"Scale down or lend {one.gpu_model} ({one.capacity_type}) that stands empty: "
         f"{_listed(usual)}.",
-        saving_per_month=saving(freed / hours * HOURS_PER_MONTH, one.price_per_gpu_hour),
+        saved=Saving(freed / hours * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -156,7 +156,7 @@ def lend_quota(one: LendingEvidence) -> Recommendation | None:
         subject=one.subject,
         change=f"Lend {lent} of {one.hard:g} {one.key}: nine of ten hours used at most "
         f"{one.usual_used:g}, while others waited.",
-        saving_per_month=saving(monthly, one.price_per_gpu_hour),
+        saved=Saving(monthly, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,

@@ -12,12 +12,12 @@ from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
     Recommendation,
+    Saving,
     Subject,
     at_most,
     by_evidence,
     enough,
     per_month,
-    saving,
 )
 
 LEAST_SHARE = 0.02
@@ -65,7 +65,7 @@ def _edge(
         kind=kind,
         subject=one.subject,
         change=change.format(hours=gpu_hours),
-        saving_per_month=saving(per_month(gpu_hours, one.days), one.price_per_gpu_hour),
+        saved=Saving(per_month(gpu_hours, one.days), one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -117,13 +117,13 @@ def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
     }
     if one.could_have_run is not None:
         evidence["pending_gpu_hours_at_most"] = round(one.could_have_run, 3)
-    whole = one.worth
+    each = None if one.worth is None else one.worth / Decimal(repr(gpu_hours))
     return Recommendation(
         kind=Kind.IDLE_TIMEOUT,
         subject=one.subject,
         change=f"Stop pods after {TIMEOUT_MINUTES} idle minutes: frees {gpu_hours:.0f} GPU-hours "
         f"in {one.days:.0f} days, and hits {len(hit)} workload{'s' * (len(hit) != 1)}.",
-        saving_per_month=None if whole is None else saving(per_month(1.0, one.days), whole),
+        saved=Saving(per_month(gpu_hours, one.days), each),
         currency=one.currency,
         confidence=confidence,
         reason=reason,

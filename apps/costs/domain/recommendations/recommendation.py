@@ -15,6 +15,7 @@ LEAST_COVERAGE = 0.9
 """Below these nothing is recommended: a missing sample must not cost anybody a GPU."""
 
 Figure = float | int | str | Decimal
+SAVED_GPU_HOURS, SAVED_EACH = "saved_gpu_hours_per_month", "saved_per_gpu_hour"
 
 
 class Kind(StrEnum):
@@ -77,10 +78,31 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
+class Saving:
+    """GPU-hours a month and what each is worth; None without a price."""
+
+    gpu_hours: float
+    per_gpu_hour: Decimal | None
+
+    @property
+    def per_month(self) -> Decimal | None:
+        """Return their worth to the cent; None without a price."""
+        if self.per_gpu_hour is None:
+            return None
+        worth = Decimal(repr(self.gpu_hours)) * self.per_gpu_hour
+        return worth.quantize(Decimal("0.01"), ROUND_HALF_EVEN)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return both numbers as evidence; the worth is left out without a price."""
+        hours: dict[str, Figure] = {SAVED_GPU_HOURS: self.gpu_hours}
+        return hours if self.per_gpu_hour is None else {**hours, SAVED_EACH: self.per_gpu_hour}
+
+
+@dataclass(frozen=True, slots=True)
 class Recommendation:
     """One change and what it would save in a month of 730 hours, to the cent.
 
-    `saving_per_month` is None where there is no price. `evidence` holds the figures that it rests
+    `evidence` holds the figures that it rests
     on, by name with their units. `patch` is the change as a fragment of YAML or as a command, empty
     where it cannot be written down. `avoids` is which part of its subject's waste goes, by cause;
     `cells` the same of other subjects, by the names of their cells (`coverage`).
@@ -89,7 +111,7 @@ class Recommendation:
     kind: Kind
     subject: Subject
     change: str
-    saving_per_month: Decimal | None
+    saved: Saving
     currency: str
     confidence: Confidence
     reason: str
@@ -101,6 +123,11 @@ class Recommendation:
     def against(self, cell: str) -> "Recommendation":
         """Return it with what it avoids of its own subject, whose waste has this name."""
         return replace(self, cells={**self.cells, cell: self.avoids}) if self.avoids else self
+
+    @property
+    def saving_per_month(self) -> Decimal | None:
+        """Money; None where there is no price."""
+        return self.saved.per_month
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -149,11 +176,3 @@ def at_most(limit: Confidence, why: str, found: tuple[Confidence, str]) -> tuple
 def per_month(gpu_hours: float, days: float) -> float:
     """Return GPU-hours of so many days as those of a month of 730 hours."""
     return gpu_hours * HOURS_PER_MONTH / (days * 24)
-
-
-def saving(gpu_hours: float, price_per_gpu_hour: Decimal | None) -> Decimal | None:
-    """Return what GPU-hours are worth, to the cent; None without a price."""
-    if price_per_gpu_hour is None:
-        return None
-    worth = Decimal(repr(gpu_hours)) * price_per_gpu_hour
-    return worth.quantize(Decimal("0.01"), ROUND_HALF_EVEN)

@@ -11,10 +11,10 @@ from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
     Recommendation,
+    Saving,
     at_most,
     by_evidence,
     per_month,
-    saving,
 )
 
 SERVICES = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "InferenceService", "RayService"})
@@ -68,7 +68,7 @@ def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
         kind=Kind.SCALE_TO_DEMAND,
         subject=one.of.subject,
         change=f"Run no more replicas than the work of the hour needs: {_spans(needed)}.",
-        saving_per_month=saving(per_month(scaled, one.of.days), one.of.price_per_gpu_hour),
+        saved=Saving(per_month(scaled, one.of.days), one.of.price_per_gpu_hour),
         currency=one.of.currency,
         confidence=confidence,
         reason=reason,

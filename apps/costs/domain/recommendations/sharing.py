@@ -17,9 +17,9 @@ from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Kind,
     Recommendation,
+    Saving,
     at_most,
     by_evidence,
-    saving,
 )
 
 MIG_MEMORY_KEPT = 0.95
@@ -57,7 +57,7 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         kind=Kind.MIG_PROFILE,
         subject=one.subject,
         change=f"Ask for one nvidia.com/mig-{profile} instead of a whole {one.gpu_model}.",
-        saving_per_month=saving(one.gpu_hours_per_month * (1 - share), one.price_per_gpu_hour),
+        saved=Saving(one.gpu_hours_per_month * (1 - share), one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -92,7 +92,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         kind=Kind.SHARED_TIER,
         subject=one.subject,
         change=f"Move to the shared tier {best.tier} (1/{round(1 / best.share)} of a card).",
-        saving_per_month=saving(freed, one.price_per_gpu_hour),
+        saved=Saving(freed, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -125,7 +125,7 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         subject=one.subject,
         change=f"Move from a whole {one.gpu_model} to {100 * best.share:.0f} % of a "
         f"{best.gpu_model} (tier {best.tier}).",
-        saving_per_month=saving(one.gpu_hours_per_month, price - paid),
+        saved=Saving(one.gpu_hours_per_month, price - paid),
         currency=one.currency,
         confidence=confidence,
         reason=reason,
@@ -180,7 +180,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
         subject=one.subject,
         change=f"Stop it: it has been idle for {_how_long(one.idle_hours_now)}. Stopping "
         "notebooks after some idle hours would do so by itself.",
-        saving_per_month=saving(one.gpu_hours_per_month * one.idle_ratio, one.price_per_gpu_hour),
+        saved=Saving(one.gpu_hours_per_month * one.idle_ratio, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
         reason=reason,

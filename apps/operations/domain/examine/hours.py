@@ -43,7 +43,7 @@ def _states(look: ClusterLook) -> Iterator[Finding]:
             "",
             f"{counted(hours.partial, 'hour')} of the last 24 lack samples or a part of the pod "
             f"ledger.{f' Noticed: {noticed}.' if noticed else ''}",
-            "# Data health says for each hour what was missing; once that is mended:\n"
+            "# Data quality says for each hour what was missing; once that is mended:\n"
             f"python manage.py backfill --cluster {look.cluster} --days 1",
         )
 

@@ -46,7 +46,7 @@ def _gap(
         subject=f"cluster:{cluster.name}/{what}",
         team_id=None,
         title=f"{cluster.name} has not been {what} for {hours or 0:.0f} hours",
-        text=f"{trouble} of {cluster.name}{since}. Data health says what failed.",
+        text=f"{trouble} of {cluster.name}{since}. Data quality says what failed.",
         path=f"/health/data/?{urlencode({'cluster': cluster.name})}",
         urgent=True,
     )
