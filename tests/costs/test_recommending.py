@@ -14,9 +14,16 @@ from apps.accounts.domain.roles import Role
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.domain.recommendations.states import State
-from apps.costs.models import Price, Recommendation, RecommendationRun, WorkloadCostDay
+from apps.costs.models import (
+    Price,
+    Recommendation,
+    RecommendationRun,
+    WasteSum,
+    WorkloadCostDay,
+)
 from apps.costs.selectors.explained_savings import explain_recommendation
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
@@ -234,6 +241,17 @@ def test_what_is_not_found_any_more_is_gone_and_may_come_back(
     assert set(Recommendation.objects.values_list("state", flat=True)) == {State.GONE}
     Price.objects.update(per_gpu_hour=Decimal("3.06"))
     again(0)
+    assert set(Recommendation.objects.values_list("state", flat=True)) == {State.OPEN}
+
+
+def test_of_a_retired_cluster_nothing_is_recommended(found: list[Recommendation]) -> None:
+    assert WasteSum.objects.exists()
+    Cluster.objects.update(active=False)
+    recommend(now=NOW + DAY)
+    assert set(Recommendation.objects.values_list("state", flat=True)) == {State.GONE}
+    assert not WasteSum.objects.exists()
+    Cluster.objects.update(active=True)
+    recommend(now=NOW)
     assert set(Recommendation.objects.values_list("state", flat=True)) == {State.OPEN}
 
 

@@ -1,5 +1,6 @@
 """MIG layouts, empty nodes, offers: gathered from rows, by plain arithmetic."""
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -7,9 +8,15 @@ from typing import Any
 import pytest
 from django.db.models import F
 
-from apps.clusters.models import Cluster, TierRule
+from apps.clusters.models import Cluster, Tier, TierRule
+from apps.clusters.services.tier_history import TierHistory
 from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.models import PoolCostDay, PricedHour, Recommendation
+from apps.costs.services.evidence_offers import PricesInForce, offer_book
+from apps.costs.services.evidence_pending import pending_hours
+from apps.costs.services.evidence_services import service_evidence
+from apps.costs.services.evidence_span import span_of
+from apps.costs.services.evidence_workloads import workload_evidence
 from apps.costs.services.following_up import cost_before
 from apps.usage.domain.activity import CLASSES, class_of
 from apps.usage.models import CollectionWindow, NodeHour, TierDay, WorkloadActivityDay, WorkloadDay
@@ -33,6 +40,7 @@ from tests.factories import (
     make_cards,
     make_model,
     make_pod,
+    make_report,
     make_tier,
     make_workload,
 )
@@ -265,3 +273,37 @@ def make_capacity(cards: Cards) -> None:
         capacity_type=cards.capacity_type,
         capacity=8 * 24 * 10**9,
     )
+
+
+# ---------------------------------------------------------------- patterns of hours
+
+
+def test_what_pends_is_told_by_the_hours_of_facts_in_a_zone_at_half_past() -> None:
+    world = make_world()
+    make_report("Asia/Kolkata")
+    span = span_of(world.cluster, LAST, now=NOW)
+    at = span.window.start + timedelta(days=9, minutes=40)
+    train = make_workload(world.cluster, "vision", "late")
+    late = {"created_at": at, "bound_at": at + timedelta(minutes=30)}
+    make_pod(train, "late", cards=world.cards[1], units=2.0, **late)
+    book = offer_book(
+        world.cluster, LAST, TierHistory.load().at(NOW.timestamp()), PricesInForce(NOW)
+    )
+    waits = pending_hours(span, book)["gold"]
+    hour = int(span.window.start.timestamp()) + 9 * 24 * 3600
+    assert waits.of_all(hour) == pytest.approx(2 / 3)
+    assert waits.of_others(hour + 3600, "speech") == pytest.approx(1 / 3)
+
+
+def test_a_service_without_metrics_for_a_while_is_not_scaled_down_for_it() -> None:
+    world = make_world(kind="Deployment", name="api", unmeasured=0.25)
+    span, gold = span_of(world.cluster, LAST, now=NOW), Tier.objects.get(name="gold")
+    book = offer_book(
+        world.cluster, LAST, TierHistory.load().at(NOW.timestamp()), PricesInForce(NOW)
+    )
+    sharing = book.sharing("gold")
+    assert sharing is not None
+    (one,) = workload_evidence(span, gold, sharing, PricesInForce(NOW))
+    half_used = replace(one, evidence=replace(one.evidence, mean_activity=0.5))
+    ((service, _),) = service_evidence(span, gold, [half_used])
+    assert {active for hour in service.active.values() for active in hour} == {3.25}

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import OperationalError
 
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
@@ -82,11 +83,16 @@ def test_a_step_that_fails_keeps_no_other_from_being_computed() -> None:
     def broken(at: datetime) -> int:
         raise KeyError(at)
 
+    def locked(_: datetime) -> int:
+        raise OperationalError("database is locked")
+
     def partly(_: datetime) -> int:
         left[0] -= 1
         return int(left[0] >= 0)
 
-    steps = (Step("broken", broken), Step("whole", partly), Step("partly", partly, partly=True))
+    failing = (Step("broken", broken), Step("locked", locked))
+    steps = (*failing, Step("whole", partly), Step("partly", partly, partly=True))
     ran = list(run_steps(steps, now))
 
-    assert [(one.step, one.done) for one in ran] == [("broken", None), ("whole", 1), ("partly", 2)]
+    done = [("broken", None), ("locked", None), ("whole", 1), ("partly", 2)]
+    assert [(one.step, one.done) for one in ran] == done

@@ -106,6 +106,8 @@ def test_a_channel_is_made_as_the_form_says(portal: Portal, ada: Client) -> None
         ({"name": "  "}, "This field is required."),
         ({"address": ""}, "Write where the notices go."),
         ({"address": "nobody"}, "Write one e-mail address"),
+        ({"address": "ada%evil.test@example.org"}, "Write one e-mail address"),
+        ({"address": "ada\u202e@example.org"}, "Write one e-mail address"),
         ({"kinds": []}, "Choose at least one kind of notice."),
         ({"kinds": ["rumour"]}, "rumour is not one of the available choices."),
         ({"kind": "pigeon"}, "pigeon is not one of the available choices."),

@@ -21,9 +21,11 @@ _HOUR = 3600
 class PendingHours:
     """GPU-hours that waited for one tier, by the start of the hour (Unix seconds) and namespace.
 
-    Known are pods that came to be bound: others are of no tier.
+    Known are pods that came to be bound: others are of no tier. `first` is the start of any hour:
+    in a zone at half past that of every other is too.
     """
 
+    first: int = 0
     by_hour: dict[int, dict[str, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
@@ -37,7 +39,7 @@ class PendingHours:
         return fsum(amount for name, amount in waits.items() if name != namespace)
 
     def add(self, namespace: str, gpus: float, start: float, end: float) -> None:
-        at = int(start) // _HOUR * _HOUR
+        at = int(start) - (int(start) - self.first) % _HOUR
         while at < end:
             seconds = min(end, at + _HOUR) - max(start, at)
             self.by_hour[at][namespace] += gpus * seconds / _HOUR
@@ -59,7 +61,7 @@ def pending_hours(span: EvidenceSpan, book: OfferBook) -> dict[str, PendingHours
     ).order_by("pk")
     times = pods.annotate(since=UnixSeconds("created_at"), until=UnixSeconds("bound_at"))
     columns = ("tier__name", "workload__namespace__name", "units", "since", "until")
-    found: dict[str, PendingHours] = defaultdict(PendingHours)
+    found: dict[str, PendingHours] = defaultdict(lambda: PendingHours(int(first)))
     for tier, namespace, units, since, until in times.values_list(*columns).iterator(
         _ROWS_AT_A_TIME
     ):

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from django.db.models import Count, Sum
+from django.db.models import Count, F, Sum
 
 from apps.clusters.models import Tier
 from apps.costs.domain.recommendations.scaling import SERVICES, ServiceEvidence
@@ -55,7 +55,10 @@ def service_evidence(
 def _patterns(
     span: EvidenceSpan, tier: Tier, workloads: Sequence[int]
 ) -> Mapping[int, list[tuple[int, float, float, int]]]:
-    """Return (local hour, GPUs held, GPUs active, pods) of every hour with pods, by workload."""
+    """Return (local hour, GPUs held, GPUs active, pods) of every hour with pods, by workload.
+
+    What has no metrics may have been active, and is taken to have been.
+    """
     since = span.window.end - timedelta(days=PATTERN_DAYS)
     rows = PodHour.objects.filter(
         cluster=span.cluster,
@@ -65,7 +68,9 @@ def _patterns(
         workload_id__in=workloads,
     ).order_by("workload_id", "hour")
     sums = rows.values_list("workload_id", "hour").annotate(
-        held=Sum("allocated"), active=Sum("busy"), pods=Count("pod_id", distinct=True)
+        held=Sum("allocated"),
+        active=Sum(F("busy") + F("unmeasured")),
+        pods=Count("pod_id", distinct=True),
     )
     found: dict[int, list[tuple[int, float, float, int]]] = defaultdict(list)
     for pk, hour, held, active, pods in sums.iterator(_ROWS_AT_A_TIME):

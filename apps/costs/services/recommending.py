@@ -18,7 +18,8 @@ from apps.costs.domain.recommendations.hours import empty_hours, lend_quota
 from apps.costs.domain.recommendations.quiet import idle_timeout
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS
 from apps.costs.domain.recommendations.scaling import scale_to_demand
-from apps.costs.models import RecommendationRun, WasteSum
+from apps.costs.domain.recommendations.states import State
+from apps.costs.models import Recommendation, RecommendationRun, WasteSum
 from apps.costs.services.covering import Of, waste_of
 from apps.costs.services.evidence_capacity import layout_evidence, pool_evidence, quota_evidence
 from apps.costs.services.evidence_hours import hours_evidence
@@ -50,9 +51,20 @@ def recommend(*, now: datetime) -> int:
     """Look at every cluster that has a new day of facts; return how many recommendations stand.
 
     A day is looked at once, when its workload sums are there. With under seven collected days
-    nothing is recommended, and what was before stays as it is.
+    nothing is recommended, and what was before stays as it is. Of a cluster that was retired
+    nothing is left to be changed.
     """
+    _forget_retired()
     return sum(recommend_for(cluster, now=now) for cluster in Cluster.objects.filter(active=True))
+
+
+@transaction.atomic
+def _forget_retired() -> None:
+    """Take back what is open of retired clusters; one that returns is looked at anew."""
+    retired = {"cluster__active": False}
+    gone = Recommendation.objects.filter(state=State.OPEN.value, **retired)
+    if gone.update(state=State.GONE.value) + WasteSum.objects.filter(**retired).delete()[0]:
+        RecommendationRun.objects.filter(**retired).delete()
 
 
 def recommend_for(cluster: Cluster, *, now: datetime) -> int:

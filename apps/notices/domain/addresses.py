@@ -2,13 +2,16 @@
 
 import re
 
-_ADDRESS = re.compile(r"[^\s@,;<>\"()\[\]\\]+@[^\s@,;<>\"()\[\]\\]+\.[^\s@,;<>\"()\[\]\\.]+")
+_ADDRESS = re.compile(r"[^\s@,;<>\"()\[\]\\%!]+@[^\s@,;<>\"()\[\]\\]+\.[^\s@,;<>\"()\[\]\\.]+")
 _LONGEST = 254
 
 
 def e_mail_address(written: str) -> str | None:
-    """Return one plain address, its domain in lower case; None where that is none."""
-    if len(written) > _LONGEST or _ADDRESS.fullmatch(written) is None:
+    """Return one plain address, its domain in lower case; None where that is none.
+
+    A name with a % or ! may be a route: some mail servers send that on to another domain.
+    """
+    if len(written) > _LONGEST or not written.isprintable() or not _ADDRESS.fullmatch(written):
         return None
     name, _, domain = written.rpartition("@")
     return f"{name}@{domain.lower()}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connection
 
 from apps.changes import services as changes
 from apps.clusters.ports import SourceRejected, SourceUnavailable
@@ -124,7 +124,12 @@ def _done(step: Step, clock: Clock) -> int | None:
     except (SourceUnavailable, SourceRejected) as error:
         logger.warning("%s: %s", step.name, error)
         return None
-    except (OperationalError, InterfaceError):
+    except OperationalError as error:
+        if not connection.is_usable():
+            raise  # the database is away
+        logger.warning("%s gave way to another writer: %s", step.name, error)
+        return None
+    except InterfaceError:
         raise
     except Exception:
         logger.exception("%s could not be computed", step.name)
