@@ -425,5 +425,5 @@ def test_a_list_is_one_query_however_long(
 def test_looking_at_a_cluster_takes_a_known_number_of_queries(
     django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    with django_assert_max_num_queries(58):
+    with django_assert_max_num_queries(59):
         recommend(now=NOW)

@@ -58,12 +58,14 @@ def recommend(*, now: datetime) -> int:
     return sum(recommend_for(cluster, now=now) for cluster in Cluster.objects.filter(active=True))
 
 
-@transaction.atomic
 def _forget_retired() -> None:
     """Take back what is open of retired clusters; one that returns is looked at anew."""
     retired = {"cluster__active": False}
-    gone = Recommendation.objects.filter(state=State.OPEN.value, **retired)
-    if gone.update(state=State.GONE.value) + WasteSum.objects.filter(**retired).delete()[0]:
+    if not RecommendationRun.objects.filter(**retired).exists():
+        return
+    with transaction.atomic():
+        Recommendation.objects.filter(state=State.OPEN.value, **retired).update(state=State.GONE)
+        WasteSum.objects.filter(**retired).delete()
         RecommendationRun.objects.filter(**retired).delete()
 
 
