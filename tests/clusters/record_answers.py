@@ -92,9 +92,9 @@ def _quota() -> Iterator[Series]:
 
 
 def ask_everything(source: PrometheusSource) -> None:
-    """Send every kind of query."""
-    source.devices(HOUR_WINDOW)
+    """Send every kind of query; raw samples first, for which the exporters are looked up then."""
     source.activity_samples(["GPU-2"], Window(from_seconds(ORIGIN + SLOT), HOUR_WINDOW.end))
+    source.devices(HOUR_WINDOW)
     source.ledger(HOUR_WINDOW)
     source.quotas(HOUR_WINDOW)
     source.health()

@@ -88,6 +88,17 @@ def test_raw_samples_of_the_recorded_half_hour(source: PrometheusSource) -> None
     assert {(s.namespace, s.pod) for s in samples} == {("", ""), ("speech", "web-7d4b9-x2x2x")}
 
 
+def test_raw_samples_after_the_devices_look_up_no_exporters(
+    source: PrometheusSource, asked: set[str]
+) -> None:
+    window = Window(from_seconds(ORIGIN + SLOT), HOUR_WINDOW.end)
+    alone = source.activity_samples(["GPU-2"], window)
+    source.devices(HOUR_WINDOW)
+    asked.clear()
+    assert source.activity_samples(["GPU-2"], window) == alone
+    assert len(asked) == 1
+
+
 def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
     answer = source.ledger(HOUR_WINDOW)
     gpu = {"nvidia.com/gpu": 1.0}

@@ -11,12 +11,13 @@ import msgspec
 from apps.clusters.adapters.prometheus_answers import Envelope, decode_instant
 from apps.clusters.adapters.prometheus_config import PrometheusConfig, Secret
 from apps.clusters.adapters.prometheus_device_states import read_states
-from apps.clusters.adapters.prometheus_devices import read_devices
+from apps.clusters.adapters.prometheus_devices import read_devices, window_parts
+from apps.clusters.adapters.prometheus_forms import Part
 from apps.clusters.adapters.prometheus_kube_state import read_ledger
 from apps.clusters.adapters.prometheus_queues import read_queues
 from apps.clusters.adapters.prometheus_quotas import read_quotas
 from apps.clusters.adapters.prometheus_reading import Reading
-from apps.clusters.adapters.prometheus_samples import read_samples
+from apps.clusters.adapters.prometheus_samples import read_samples, slots_touched
 from apps.clusters.adapters.prometheus_transport import PrometheusApi, Request
 from apps.clusters.adapters.promql import equal
 from apps.clusters.domain.device_state import DeviceState
@@ -81,16 +82,25 @@ class PrometheusSource:
             wait=wait,
             jitter=jitter,
         )
+        # What the newest window of devices was read in: raw samples are asked for hour by hour
+        # right after it, and which exporters there are need not be found out for each.
+        self._divided: tuple[frozenset[int], Sequence[Sequence[Part]]] = (frozenset(), ())
 
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
 
     def devices(self, window: Window) -> DeviceAnswer:
-        return read_devices(Reading(self._api), window)
+        reading = Reading(self._api)
+        divided = window_parts(reading, window)
+        answer = read_devices(reading, window, divided)
+        self._divided = (frozenset(window.slots()), divided)
+        return answer
 
     def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
-        return list(read_samples(Reading(self._api), uuids, window))
+        slots, divided = self._divided
+        known = divided if slots.issuperset(slots_touched(window)) else None
+        return list(read_samples(Reading(self._api), uuids, window, known))
 
     def ledger(
         self,

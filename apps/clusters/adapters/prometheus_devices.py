@@ -39,12 +39,17 @@ _Found = list[tuple[int, list[Row]]]
 """(slot, rows) of one reader."""
 
 
-def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
-    """Return every device row of the window's slots; raises as the port says."""
+def read_devices(
+    reading: Reading, window: Window, divided: Sequence[Sequence[Part]]
+) -> DeviceAnswer:
+    """Return every device row of the window's slots; raises as the port says.
+
+    `divided` are the parts in which the window is read, as `window_parts` found them.
+    """
     rows: list[DeviceSlot] = []
     intervals = AnswerIntervals()
     sharing = Sharing()
-    stretches = [_readers(reading, stretch) for stretch in parts(reading, chunks(window))]
+    stretches = [_readers(reading, stretch) for stretch in divided]
     # Asked for in one go: the server works on the next answers while one is read.
     answers = reading.slots(
         [query for readers in stretches for reader in readers for query in reader.queries()]
@@ -69,6 +74,11 @@ def read_devices(reading: Reading, window: Window) -> DeviceAnswer:
         warnings=reading.warnings,
         incomplete=reading.incomplete,
     )
+
+
+def window_parts(reading: Reading, window: Window) -> list[list[Part]]:
+    """Return the parts in which a window is read; raises as the port says."""
+    return list(parts(reading, chunks(window)))
 
 
 def _readers(reading: Reading, stretch: Sequence[Part]) -> list[Reader]:

@@ -6,7 +6,7 @@ ones are the workload's. Which one it is belongs to the scrape job, is detected 
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
@@ -240,6 +240,15 @@ def parts(reading: Reading, chunked: Sequence[Sequence[int]]) -> Iterator[list[P
                     _part(reading, stretch, plan, number)._replace(levels=frozenset(shown))
                     for number in range(len(plan))
                 ]
+
+
+def parts_of(known: Iterable[Sequence[Part]], slots: Collection[int]) -> Iterator[list[Part]]:
+    """Yield of parts that were found already what concerns some of their slots."""
+    wanted = set(slots)
+    for stretch in known:
+        some = [slot for slot in stretch[0].slots if slot in wanted]
+        if some:
+            yield [part._replace(slots=some) for part in stretch]
 
 
 def _part(reading: Reading, slots: Sequence[int], plan: _Plan, number: int) -> Part:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from apps.clusters.adapters.prometheus_activity import Sample, between, merged, usable
 from apps.clusters.adapters.prometheus_dialects import ACTIVITY, DIALECTS
-from apps.clusters.adapters.prometheus_forms import Part, parts
+from apps.clusters.adapters.prometheus_forms import Part, parts, parts_of
 from apps.clusters.adapters.prometheus_raw import Raw, raw_series, unit_scale
 from apps.clusters.adapters.prometheus_reading import Reading
 from apps.clusters.adapters.prometheus_rows import DeviceKey
@@ -20,18 +20,25 @@ _Devices = dict[DeviceKey, dict[_Pod, list[list[Sample]]]]
 
 
 def read_samples(
-    reading: Reading, uuids: Sequence[str], window: Window
+    reading: Reading,
+    uuids: Sequence[str],
+    window: Window,
+    known: Sequence[Sequence[Part]] | None = None,
 ) -> Iterator[ActivitySample]:
-    """Yield the usable samples of some devices in the window, device by device."""
+    """Yield the usable samples of some devices in the window, device by device.
+
+    `known` are the parts of a longer window where these were found already.
+    """
     if not uuids:
         return
-    covering = _slots(window)
+    covering = slots_touched(window)
     chunked = [covering[n : n + MAX_STEPS] for n in range(0, len(covering), MAX_STEPS)]
-    for stretch in parts(reading, chunked):
+    found = parts(reading, chunked) if known is None else parts_of(known, covering)
+    for stretch in found:
         yield from _stretch_samples(reading, stretch, uuids, window)
 
 
-def _slots(window: Window) -> list[int]:
+def slots_touched(window: Window) -> list[int]:
     """Return every slot that the window touches; it need not begin or end with one."""
     first = int(window.start_seconds) // SLOT_SECONDS * SLOT_SECONDS
     return [*range(first, int(-(-window.end_seconds // 1)), SLOT_SECONDS)]
