@@ -1,16 +1,17 @@
 """`backfill --cluster C --days N`: collect the past, newest day first; run it again to go on.
 
 What follows from the hours is computed at once, after each day: pages wait for no round of beat.
+With `--jobs 2` the next days are collected meanwhile.
 """
 
 import signal
 import sys
-import time
 from argparse import ArgumentParser, ArgumentTypeError
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
@@ -20,25 +21,24 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import cluster_rows, report
 from apps.operations.management import outcomes
+from apps.operations.management.collectors import (
+    Collected,
+    CollectorEnded,
+    Stretch,
+    collect_here,
+    collecting,
+)
 from apps.operations.services import Ran, derive_after_history, derive_after_hours, derive_now
 from apps.usage import services
 from apps.usage.services import HourOutcome
 
 _MOST_DAYS = 4000
+_MOST_JOBS = 32
 _INTERRUPTED = 130
 
 
-class Stretch(NamedTuple):
-    """Hours of a cluster that are collected together: a day at most."""
-
-    cluster: str
-    window: Window
-
-
-class Tell(Protocol):
-    """Told after each stretch how its hours ended and how long it took."""
-
-    def __call__(self, stretch: Stretch, ended: Sequence[HourOutcome], seconds: float) -> None: ...
+Tell = Callable[[Collected], None]
+"""Told after each stretch."""
 
 
 class Command(BaseCommand):
@@ -54,6 +54,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "--days", type=whole_days, required=True, help="local days before today"
         )
+        parser.add_argument(
+            "--jobs",
+            type=jobs,
+            default=1,
+            help="processes that collect at the same time (default 1)",
+        )
         parser.add_argument("--again", action="store_true", help="collect complete hours too")
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -63,7 +69,7 @@ class Command(BaseCommand):
             return
         self._talks = options["verbosity"] > 1
         with _termination_as_interrupt(), self._teller(plan) as tell:
-            ended = self._collect(plan, tell)
+            ended = self._collect(plan, options["jobs"], tell)
         if outcomes.failed(ended):
             raise CommandError(
                 f"{outcomes.counts(ended)}\n{outcomes.failures(ended)}\n"
@@ -71,26 +77,23 @@ class Command(BaseCommand):
             )
         self.stdout.write(outcomes.counts(ended))
 
-    def _collect(self, plan: Sequence[Stretch], tell: Tell) -> list[HourOutcome]:
-        # What follows from an hour follows from that of all clusters.
-        last_of_day = {stretch.window.start: stretch for stretch in plan}
-
-        def collect(stretch: Stretch) -> list[HourOutcome]:
-            ended = services.collect_window(stretch.cluster, stretch.window, now=datetime.now(UTC))
-            if last_of_day[stretch.window.start] is stretch:
-                self._told(derive_after_hours(_now))
-            return ended
-
+    def _collect(self, plan: Sequence[Stretch], count: int, tell: Tell) -> list[HourOutcome]:
         try:
-            self._told(derive_now(_now))
-            ended = collect_all(plan, collect, tell)
+            with collecting(plan, count) if count > 1 else nullcontext(collect_here(plan)) as done:
+                self._told(derive_now(_now))
+                ended = collect_all(plan, done, tell, self._derive)
             self._told(derive_after_history(_now))
+        except CollectorEnded as error:
+            raise CommandError(str(error)) from error
         except KeyboardInterrupt as stop:
             raise CommandError(
                 "Stopped. What was collected is kept; run the same again to go on.",
                 returncode=_INTERRUPTED,
             ) from stop
         return ended
+
+    def _derive(self) -> None:
+        self._told(derive_after_hours(_now))
 
     def _told(self, ran: Sequence[Ran]) -> None:
         """Say how long each step took, when asked to talk more."""
@@ -108,14 +111,15 @@ class Command(BaseCommand):
         with _bar(console) as progress:
             task = progress.add_task("starting", total=sum(_hours(one.window) for one in plan))
 
-            def advance(stretch: Stretch, ended: Sequence[HourOutcome], seconds: float) -> None:
-                progress.update(task, advance=len(ended), description=_day(stretch.window))
+            def advance(done: Collected) -> None:
+                day = _day(done.stretch.window)
+                progress.update(task, advance=len(done.ended), description=day)
 
             yield advance
 
-    def _write_line(self, stretch: Stretch, ended: Sequence[HourOutcome], seconds: float) -> None:
-        day = f"{stretch.cluster}  {_day(stretch.window)}"
-        self.stdout.write(f"{day}  {outcomes.counts(ended)}  ({seconds:.1f} s)")
+    def _write_line(self, done: Collected) -> None:
+        day = f"{done.stretch.cluster}  {_day(done.stretch.window)}"
+        self.stdout.write(f"{day}  {outcomes.counts(done.ended)}  ({done.seconds:.1f} s)")
         self.stdout.flush()
 
 
@@ -135,16 +139,33 @@ def _now() -> datetime:
 
 
 def collect_all(
-    plan: Sequence[Stretch], collect: Callable[[Stretch], list[HourOutcome]], tell: Tell
+    plan: Sequence[Stretch],
+    done: Iterable[Collected],
+    tell: Tell,
+    derive: Callable[[], None],
 ) -> list[HourOutcome]:
-    """Collect every stretch in the plan's order; a failed one does not keep the rest waiting."""
+    """Take in every stretch of the plan as it is done; return how all hours ended.
+
+    What follows from the hours of a day follows from those of all clusters: `derive` comes when
+    the last stretch of a day is done.
+    """
+    left = Counter(_day(stretch.window) for stretch in plan)
     ended: list[HourOutcome] = []
-    for stretch in plan:
-        started = time.monotonic()
-        outcome = collect(stretch)
-        tell(stretch, outcome, time.monotonic() - started)
-        ended.extend(outcome)
+    for one in done:
+        tell(one)
+        ended.extend(one.ended)
+        day = _day(one.stretch.window)
+        left[day] -= 1
+        if not left[day]:
+            derive()
     return ended
+
+
+def jobs(text: str) -> int:
+    """Read a number of processes; argparse shows the error."""
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_JOBS:
+        raise ArgumentTypeError(f"{text!r}: a whole number, 1 to {_MOST_JOBS}")
+    return int(text)
 
 
 def whole_days(text: str) -> int:

@@ -213,7 +213,7 @@ class Demo:
 
     def _backfill(self, supervisor: Supervisor, days: int) -> bool:
         """Collect so many days of history; say whether all of them are there."""
-        words = ["backfill", "--days", str(days), "--verbosity", self._verbosity]
+        words = ["backfill", "--days", str(days), "--jobs", "2", "--verbosity", self._verbosity]
         for row in cluster_rows(visibility=EVERYTHING):
             words += ["--cluster", row.name]
         connections.close_all()

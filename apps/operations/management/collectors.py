@@ -1,0 +1,130 @@
+"""Collecting in several processes: while one computes, the metrics server works for another."""
+
+import multiprocessing
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import django
+
+from apps.clusters.domain.window import Window
+
+if TYPE_CHECKING:
+    from apps.usage.services import HourOutcome
+
+_AHEAD = 2
+"""Stretches that a process has in hand: it waits for none while the days before are summed."""
+
+
+class Stretch(NamedTuple):
+    """Hours of a cluster that are collected together: a day at most."""
+
+    cluster: str
+    window: Window
+
+
+class Collected(NamedTuple):
+    """How the hours of a stretch ended, and how long it took."""
+
+    stretch: Stretch
+    ended: Sequence["HourOutcome"]
+    seconds: float
+
+
+class CollectorEnded(Exception):
+    """A collecting process ended before its work was done; its log says why."""
+
+
+class _Collector(NamedTuple):
+    process: BaseProcess
+    pipe: "Connection[Any, Any]"
+
+
+def collect_here(plan: Sequence[Stretch]) -> Iterator[Collected]:
+    """Collect one stretch after the other in this process; yield each as it ends."""
+    for stretch in plan:
+        yield _collect(stretch)
+
+
+@contextmanager
+def collecting(plan: Sequence[Stretch], jobs: int) -> Iterator[Iterator[Collected]]:
+    """Collect in `jobs` processes from now on; they end with the context, done or not.
+
+    Gives the stretches as they end, about in the plan's order. Killing a process does no harm: an
+    hour is written in one transaction. Raises CollectorEnded.
+    """
+    context = multiprocessing.get_context("spawn")
+    started: list[_Collector] = []
+    try:
+        with _interrupts_ignored():
+            for _ in range(min(jobs, len(plan))):
+                here, there = context.Pipe()
+                process = context.Process(target=_serve, args=(there,), daemon=True)
+                process.start()
+                there.close()
+                started.append(_Collector(process, here))
+        yield _given_out(started, deque(plan))
+    finally:
+        for one in started:
+            one.process.terminate()
+        for one in started:
+            one.process.join()
+
+
+def _given_out(started: Sequence[_Collector], left: deque[Stretch]) -> Iterator[Collected]:
+    in_hand = {one.pipe: 0 for one in started}
+
+    def give(pipe: "Connection[Any, Any]") -> None:
+        if left:
+            pipe.send(left.popleft())
+            in_hand[pipe] += 1
+
+    for _ in range(_AHEAD):
+        for pipe in in_hand:
+            give(pipe)
+    while busy := [pipe for pipe, count in in_hand.items() if count]:
+        for ready in wait(busy):
+            pipe = next(one for one in busy if one is ready)
+            try:
+                done = pipe.recv()
+            except EOFError as error:
+                raise CollectorEnded("a collecting process ended; its log says why") from error
+            in_hand[pipe] -= 1
+            give(pipe)
+            yield done
+
+
+def _serve(pipe: "Connection[Any, Any]") -> None:
+    """Collect what comes through the pipe until its other end is closed."""
+    django.setup()
+    while True:
+        try:
+            stretch = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_collect(stretch))
+
+
+def _collect(stretch: Stretch) -> Collected:
+    # A process of its own reads this module before Django is set up in it.
+    from apps.usage import services
+
+    started = time.monotonic()
+    ended = services.collect_window(stretch.cluster, stretch.window, now=datetime.now(UTC))
+    return Collected(stretch, ended, time.monotonic() - started)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Start processes to which a Ctrl-C means nothing: who started them ends them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
