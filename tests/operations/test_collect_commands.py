@@ -1,6 +1,6 @@
 """`collect` and `backfill`: what they accept, what they say, and how they end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import pairwise
@@ -12,7 +12,8 @@ from django.core.management.base import CommandError
 
 from apps.clusters.domain.window import Window
 from apps.operations.management import outcomes
-from apps.operations.management.commands.backfill import Stretch, collect_all, whole_days
+from apps.operations.management.collectors import Collected, Stretch
+from apps.operations.management.commands.backfill import collect_all, whole_days
 from apps.operations.management.commands.collect import parts, window_of
 from apps.usage.domain.collection import CollectionState
 from apps.usage.services import HourOutcome
@@ -141,23 +142,24 @@ def outcome(
     return HourOutcome(at(f"2026-11-18T{hour}:00Z"), state, error)
 
 
-def test_a_failed_stretch_does_not_keep_the_rest_waiting() -> None:
-    plan = [
-        Stretch("west", Window.hour(at(f"2026-11-18T{hour}:00Z"))) for hour in ("12", "11", "10")
-    ]
-    told: list[tuple[Stretch, int]] = []
+def test_what_follows_is_computed_when_all_clusters_of_a_day_are_done() -> None:
+    newest, older = Window.hour(at("2026-11-18T12:00Z")), Window.hour(at("2026-11-17T12:00Z"))
+    west, east = Stretch("west", newest), Stretch("east", newest)
+    plan = [west, east, Stretch("west", older)]
+    said: list[str] = []
 
-    def collect(stretch: Stretch) -> list[HourOutcome]:
-        state = CollectionState.FAILED if stretch is plan[0] else CollectionState.COMPLETE
-        return [HourOutcome(stretch.window.start, state, "")]
+    def collected() -> Iterator[Collected]:
+        # In processes of their own they do not end in the plan's order.
+        for stretch in (west, plan[2], east):
+            state = CollectionState.FAILED if stretch is west else CollectionState.COMPLETE
+            yield Collected(stretch, [HourOutcome(stretch.window.start, state, "")], 1.0)
 
-    def tell(stretch: Stretch, ended: Sequence[HourOutcome], seconds: float) -> None:
-        assert seconds >= 0
-        told.append((stretch, len(ended)))
+    def tell(done: Collected) -> None:
+        said.append(f"{done.stretch.cluster} {done.stretch.window.start:%d}")
 
-    ended = collect_all(plan, collect, tell)
-    assert [one.hour for one in ended] == [stretch.window.start for stretch in plan]
-    assert told == [(stretch, 1) for stretch in plan]
+    ended = collect_all(plan, collected(), tell, lambda: said.append("derive"))
+    assert said == ["west 18", "west 17", "derive", "east 18", "derive"]
+    assert [one.state.value for one in ended] == ["failed", "complete", "complete"]
 
 
 def test_hours_are_counted_by_how_they_ended() -> None:

@@ -69,6 +69,20 @@ def test_nothing_that_follows_from_the_hours_waits_for_beat(cluster: Cluster) ->
     assert RecommendationRun.objects.filter(found__gt=0).exists()
 
 
+def test_recommendations_are_found_again_when_an_older_day_is_collected(cluster: Cluster) -> None:
+    derive_after_history(now)
+    rerun = {ran.step: ran.done for ran in derive_after_history(now)}
+    assert rerun["recommendations"] == 0
+
+    later = AT + timedelta(minutes=10)
+    end = MIDNIGHT - timedelta(days=DAYS)
+    collect_window(cluster.name, Window(end - timedelta(days=1), end), now=later)
+    found = {ran.step: ran.done for ran in derive_after_history(lambda: later)}
+    assert found["recommendations"]
+    run = RecommendationRun.objects.get()
+    assert (run.at, run.collected_at) == (later, later)
+
+
 def test_what_is_computed_already_is_not_computed_again(cluster: Cluster) -> None:
     derive_after_hours(now)
     again = {ran.step: ran.done for ran in derive_after_hours(now)}

@@ -111,12 +111,16 @@ class WasteSum(models.Model):
 
 
 class RecommendationRun(models.Model):
-    """That a cluster's evidence from `first` to `day` was looked at; `found` recommendations."""
+    """That a cluster's evidence from `first` to `day` was looked at; `found` recommendations.
+
+    `collected_at` is when the newest of its hours was collected: what is collected later is due.
+    """
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
     first = models.DateField(null=True)
     day = models.DateField()
     at = models.DateTimeField()
+    collected_at = models.DateTimeField(null=True)
     found = models.PositiveIntegerField(default=0)
 
     class Meta:

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max
+from django.db.models import Exists, Max, OuterRef
 
 from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.window import Window
@@ -66,6 +66,19 @@ def newest_day(cluster: Cluster) -> date | None:
     newest: date | None = Day.objects.filter(cluster=cluster, rolled=True).aggregate(
         newest=Max("day")
     )["newest"]
+    return newest
+
+
+def collected_until(cluster: Cluster, last: date, days: int = EVIDENCE_DAYS) -> datetime | None:
+    """Return when the newest of the hours was collected that the sums of these days hold.
+
+    One query.
+    """
+    rolled = Day.objects.filter(
+        cluster=OuterRef("cluster"), start__lte=OuterRef("hour"), end__gt=OuterRef("hour")
+    ).filter(rolled=True, day__gt=last - timedelta(days=days), day__lte=last)
+    hours = CollectionWindow.objects.filter(HAS_FACTS, Exists(rolled), cluster=cluster)
+    newest: datetime | None = hours.aggregate(newest=Max("collected_at"))["newest"]
     return newest
 
 

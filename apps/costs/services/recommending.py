@@ -7,6 +7,7 @@ from datetime import date, datetime
 from functools import cache
 
 from django.db import transaction
+from django.db.models import Q
 
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.models import Cluster, Tier
@@ -27,7 +28,12 @@ from apps.costs.services.evidence_offers import OfferBook, PricesInForce, offer_
 from apps.costs.services.evidence_pending import PendingHours, pending_hours
 from apps.costs.services.evidence_quiet import timeout_evidence
 from apps.costs.services.evidence_services import service_evidence
-from apps.costs.services.evidence_span import EvidenceSpan, newest_day, span_of
+from apps.costs.services.evidence_span import (
+    EvidenceSpan,
+    collected_until,
+    newest_day,
+    span_of,
+)
 from apps.costs.services.evidence_workloads import OfTeam as OfWorkload
 from apps.costs.services.evidence_workloads import workload_evidence
 from apps.costs.services.recommending_store import OfTeam, store
@@ -50,9 +56,9 @@ class _Run:
 def recommend(*, now: datetime) -> int:
     """Look at every cluster that has a new day of facts; return how many recommendations stand.
 
-    A day is looked at once, when its workload sums are there. With under seven collected days
-    nothing is recommended, and what was before stays as it is. Of a cluster that was retired
-    nothing is left to be changed.
+    A day is looked at when its workload sums are there, and again when more of the days before it
+    was collected. With under seven collected days nothing is recommended, and what was before
+    stays as it is. Of a cluster that was retired nothing is left to be changed.
     """
     _forget_retired()
     return sum(recommend_for(cluster, now=now) for cluster in Cluster.objects.filter(active=True))
@@ -72,7 +78,11 @@ def _forget_retired() -> None:
 def recommend_for(cluster: Cluster, *, now: datetime) -> int:
     """Look at one cluster's newest thirty days, unless that was done; return what stands."""
     day = newest_day(cluster)
-    if day is None or _is_done(cluster, day):
+    if day is None:
+        return 0
+    # Before anything is read that it stands for: what is collected meanwhile is due again.
+    collected = collected_until(cluster, day)
+    if _is_done(cluster, day, collected):
         return 0
     span = span_of(cluster, day, now=now)
     if span.days(span.first) < LEAST_DAYS:
@@ -82,22 +92,33 @@ def recommend_for(cluster: Cluster, *, now: datetime) -> int:
         # Two workers that looked at the same day follow one another here. Rows that refer to the
         # cluster may be written meanwhile.
         Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
-        if _is_done(cluster, day):
+        if _is_done(cluster, day, collected):
             return 0
         store(cluster, run.found, now=now)
-        _note(cluster, span, run, now)
+        _note(cluster, span, run, collected, now)
     return len(run.found)
 
 
-def _is_done(cluster: Cluster, day: date) -> bool:
-    return RecommendationRun.objects.filter(cluster=cluster, day__gte=day).exists()
+def _is_done(cluster: Cluster, day: date, collected: datetime | None) -> bool:
+    of_day = Q(day=day)
+    if collected is not None:
+        of_day &= Q(collected_at__gte=collected)
+    runs = RecommendationRun.objects.filter(Q(day__gt=day) | of_day, cluster=cluster)
+    return runs.exists()
 
 
-def _note(cluster: Cluster, span: EvidenceSpan, found: _Run, now: datetime) -> None:
-    first = max(span.first, min(span.hours, default=span.first))
+def _note(
+    cluster: Cluster, span: EvidenceSpan, found: _Run, collected: datetime | None, now: datetime
+) -> None:
     RecommendationRun.objects.update_or_create(
         cluster=cluster,
-        defaults={"first": first, "day": span.last, "at": now, "found": len(found.found)},
+        defaults={
+            "first": max(span.first, min(span.hours, default=span.first)),
+            "day": span.last,
+            "at": now,
+            "collected_at": collected,
+            "found": len(found.found),
+        },
     )
     WasteSum.objects.filter(cluster=cluster).delete()
     WasteSum.objects.bulk_create(found.sums, batch_size=_AT_A_TIME)

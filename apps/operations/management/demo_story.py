@@ -1,6 +1,7 @@
 """What people of the demo did before somebody looks: quota requests, and a closed month."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from apps.changes import services
 from apps.changes.domain.states import TransitionDenied
 from apps.changes.domain.targets import TargetRefused
 from apps.changes.permissions import Actor, actor_of
-from apps.changes.selectors import request_rows
+from apps.changes.selectors import request_detail, request_rows
 from apps.clusters.domain.calendar import day_of
 from apps.clusters.selectors import report
 from apps.costs.selectors import charging
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 _GPU = "requests.nvidia.com/gpu"
 _SHARED = "requests.nvidia.com/gpu.shared"
 _MIG = "requests.nvidia.com/mig-3g.40gb"
+_LONG_AGO = timedelta(days=20)
+_LOOK_SECONDS, _MOST_LOOKS = 0.5, 60
+"""So often is looked whether the worker, which may have an order first, is done with it."""
 _REFUSED = (
     *(services.RequestRefused, services.Conflict, services.KeyTaken),
     *(TargetRefused, NotAllowed, TransitionDenied),
@@ -43,14 +47,20 @@ class _Wish(NamedTuple):
 
 
 _WISHES = (
+    # Of one limit only one request is open at a time: those that are over come first.
+    _Wish("vision-dev", _SHARED, 4, "Demonstrate the cameras at the open day.", "expired"),
+    _Wish("speech-dev", _MIG, 6, "Try a larger model on the weekend.", "rejected"),
+    _Wish("speech-dev", _GPU, 1, "One more notebook.", "withdrawn"),
+    _Wish("speech", _GPU, 8, "Pretraining of the next speech model.", "draft"),
+    _Wish("speech-lab", _GPU, 2, "Compare two decoders, for one day.", "reverted"),
+    _Wish("speech", _GPU, 2, "Decode the recordings of the archive.", "reverting"),
     _Wish("vision-apps", _GPU, 2, "Two more replicas of segment-serve for the release.", "applied"),
+    _Wish("speech-dev", _MIG, 2, "Students of the winter course begin in January.", "applying"),
+    _Wish("speech-dev", _GPU, 2, "Two more notebooks for guests.", "failed"),
     _Wish("vision-dev", _MIG, 2, "Students of the autumn course begin on Monday.", "approved"),
     _Wish("speech-apps", _GPU, 4, "Fine-tune the voices of three more languages.", "in_review"),
     _Wish("vision-dev", _SHARED, 8, "Label the images of the new cameras.", "changes_asked"),
-    _Wish("speech-dev", _MIG, 6, "Try a larger model on the weekend.", "rejected"),
     _Wish("vision", _GPU, 4, "The conference deadline is on 5 December.", "submitted"),
-    _Wish("speech-dev", _GPU, 1, "One more notebook.", "withdrawn"),
-    _Wish("speech", _GPU, 8, "Pretraining of the next speech model.", "draft"),
 )
 
 
@@ -98,9 +108,13 @@ class Story:
             before=f"{row.hard:g}",
             after=f"{row.hard + wish.more:g}",
             reason=wish.reason,
-            until=self._clock() + timedelta(days=21) if wish.became == "applied" else None,
+            until=_UNTIL[wish.became](self._clock()) if wish.became in _UNTIL else None,
         )
-        return services.create(asked, by=self._ada, now=self._clock())
+        return services.create(asked, by=self._ada, now=self._when(wish))
+
+    def _when(self, wish: _Wish) -> datetime:
+        """Return when something is asked for: now, but for what nobody decided on in time."""
+        return self._clock() - _LONG_AGO if wish.became == "expired" else self._clock()
 
     def _draft(self, pk: int) -> int:
         return 1
@@ -130,9 +144,49 @@ class Story:
         version = self._in_review(pk)
         return services.approve(pk, by=self._admin, version=version, now=self._clock())
 
+    def _expired(self, pk: int) -> int:
+        services.submit(pk, by=self._ada, version=1, now=self._clock() - _LONG_AGO)
+        return services.expire(now=self._clock())
+
+    def _applying(self, pk: int) -> int:
+        """Leave it to a commit that nobody has made yet."""
+        version = self._approved(pk)
+        return services.start(pk, by=self._admin, version=version, now=self._clock(), gitops=True)
+
+    def _failed(self, pk: int) -> int:
+        version = self._applying(pk)
+        services.give_up(pk, by=self._admin, now=self._clock())
+        return version
+
     def _applied(self, pk: int) -> int:
         version = self._approved(pk)
-        return services.start(pk, by=self._admin, version=version, now=self._clock())
+        services.start(pk, by=self._admin, version=version, now=self._clock())
+        return self._carried_out(pk)
+
+    def _reverting(self, pk: int) -> int:
+        """Take it back by a commit that nobody has made yet."""
+        version = self._applied(pk)
+        now = self._clock()
+        return services.revert(pk, by=self._admin, version=version, now=now, gitops=True)
+
+    def _reverted(self, pk: int) -> int:
+        version = self._applied(pk)
+        services.revert(pk, by=self._admin, version=version, now=self._clock())
+        return self._carried_out(pk)
+
+    def _carried_out(self, pk: int) -> int:
+        """Carry an order out, or wait for the worker that does; return the request's version."""
+        for _ in range(_MOST_LOOKS):
+            request = request_detail(pk, self._admin, history=1)
+            if request is None:
+                raise services.UnknownRequest
+            orders = [one.id for one in request.executions if not one.end]
+            if not orders:
+                return request.row.version
+            for order in orders:
+                if not services.carry_out(order, clock=self._clock, origin="demo"):
+                    time.sleep(_LOOK_SECONDS)
+        raise TransitionDenied("The order is still being carried out.")
 
 
 _BECAME: Mapping[str, Callable[[Story, int], int]] = {
@@ -143,8 +197,18 @@ _BECAME: Mapping[str, Callable[[Story, int], int]] = {
     "approved": Story._approved,
     "rejected": Story._rejected,
     "withdrawn": Story._withdrawn,
+    "expired": Story._expired,
+    "applying": Story._applying,
+    "failed": Story._failed,
     "applied": Story._applied,
+    "reverting": Story._reverting,
+    "reverted": Story._reverted,
 }
+_UNTIL: Mapping[str, Callable[[datetime], datetime]] = {
+    "applied": lambda now: now + timedelta(days=21),
+    "expired": lambda now: now - timedelta(days=2),
+}
+"""When some are to end by themselves."""
 
 
 def close_last_month(now: datetime) -> date | None:
