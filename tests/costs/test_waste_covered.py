@@ -4,6 +4,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,7 +148,7 @@ TIMEOUT = TimeoutEvidence(
     coverage=1.0,
     freed={JOB.cell: 48.0, "other": 0.0},
     waste={JOB.cell: 96.0},
-    hit={"Job/train": 2},
+    hit={"Job/train": 2, "StatefulSet/notebook-ada": 1, "Deployment/api": 1},
     could_have_run=12.0,
     worth=Decimal("146.88"),
     currency="USD",
@@ -159,9 +160,22 @@ def test_a_time_out_tells_what_it_frees_whom_it_hits_and_what_could_have_run() -
     assert found is not None
     assert found.saving_per_month == Decimal("148.92")
     assert found.cells == {JOB.cell: {"idle": 0.5, "underused": 0.5}}
-    assert found.evidence["workloads_hit"] == 1
+    assert found.evidence["workloads_hit"] == 3
     assert found.evidence["pending_gpu_hours_at_most"] == 12.0
-    assert "minutes: 60" in found.patch
+
+
+def test_a_time_out_comes_as_manifests_of_what_stops_notebooks_and_services() -> None:
+    found = idle_timeout(TIMEOUT)
+    assert found is not None
+    culler, scaled = yaml.safe_load_all(found.patch)
+    assert culler["kind"] == "ConfigMap"
+    assert culler["data"]["CULL_IDLE_TIME"] == "60"
+    assert scaled["kind"] == "ScaledObject"
+    assert scaled["spec"]["scaleTargetRef"] == {"kind": "Deployment", "name": "api"}
+    assert scaled["spec"]["cooldownPeriod"] == 3600
+    jobs = idle_timeout(replace(TIMEOUT, hit={"Job/train": 2}))
+    assert jobs is not None
+    assert jobs.patch == ""
 
 
 def test_a_time_out_without_prices_or_pending_work_says_less() -> None:
@@ -260,6 +274,11 @@ def test_capacity_that_stands_empty_at_night_and_at_weekends() -> None:
     assert found.cells[NIGHTS.cell]["unallocated"] == pytest.approx(usual / whole)
     assert found.saving_per_month == (Decimal(usual) / (30 * 24) * 730 * PRICE).quantize(
         Decimal("0.01")
+    )
+    pool = yaml.safe_load(found.patch)
+    assert (pool["kind"], pool["spec"]["disruption"]["consolidationPolicy"]) == (
+        "NodePool",
+        "WhenEmpty",
     )
     owned = empty_hours(replace(NIGHTS, owned=True))
     assert owned is not None

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -56,6 +57,31 @@ def test_no_card_or_instance_is_held_more_than_once_over(campus: Scenario) -> No
         for _, step in sorted(steps):
             held += step
             assert held <= 1.0 + 1e-9
+
+
+def test_no_quota_is_used_beyond_its_limit(campus: Scenario) -> None:
+    over = []
+    for lap in campus.laps(campus.begins, NOW + 40 * DAY):
+        for quota in campus.quotas:
+            for key in quota.keys:
+                steps = dict(quota.counts(lap, key))
+                used = max(steps["used"].values, default=0) if "used" in steps else 0
+                if used > max(steps["hard"].values, default=used):
+                    over.append((quota.namespace, key, used))
+    assert over == []
+
+
+def test_no_two_pods_of_a_name_are_there_at_once(campus: Scenario) -> None:
+    lives: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for lap in campus.laps(campus.begins, NOW + 40 * DAY):
+        for pod in lap.pods:
+            lives[pod.namespace, pod.name].append((pod.created, pod.deleted))
+    twice = {
+        name
+        for name, spans in lives.items()
+        if any(end > start for (_, end), (start, _) in pairwise(sorted(spans)))
+    }
+    assert twice == set()
 
 
 def test_pools_are_as_busy_as_they_should_be(campus: Scenario) -> None:

@@ -142,6 +142,7 @@ def outcome(
     return HourOutcome(at(f"2026-11-18T{hour}:00Z"), state, error)
 
 
+@pytest.mark.django_db
 def test_what_follows_is_computed_when_all_clusters_of_a_day_are_done() -> None:
     newest, older = Window.hour(at("2026-11-18T12:00Z")), Window.hour(at("2026-11-17T12:00Z"))
     west, east = Stretch("west", newest), Stretch("east", newest)

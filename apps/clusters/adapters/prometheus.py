@@ -11,8 +11,7 @@ import msgspec
 from apps.clusters.adapters.prometheus_answers import Envelope, decode_instant
 from apps.clusters.adapters.prometheus_config import PrometheusConfig, Secret
 from apps.clusters.adapters.prometheus_device_states import read_states
-from apps.clusters.adapters.prometheus_devices import read_devices, window_parts
-from apps.clusters.adapters.prometheus_forms import Part
+from apps.clusters.adapters.prometheus_devices import DividedWindow, divided_window, read_devices
 from apps.clusters.adapters.prometheus_kube_state import read_ledger
 from apps.clusters.adapters.prometheus_queues import read_queues
 from apps.clusters.adapters.prometheus_quotas import read_quotas
@@ -84,7 +83,7 @@ class PrometheusSource:
         )
         # What the newest window of devices was read in: raw samples are asked for hour by hour
         # right after it, and which exporters there are need not be found out for each.
-        self._divided: tuple[frozenset[int], Sequence[Sequence[Part]]] = (frozenset(), ())
+        self._divided = DividedWindow()
 
     def close(self) -> None:
         """Close the connections."""
@@ -92,14 +91,14 @@ class PrometheusSource:
 
     def devices(self, window: Window) -> DeviceAnswer:
         reading = Reading(self._api)
-        divided = window_parts(reading, window)
-        answer = read_devices(reading, window, divided)
-        self._divided = (frozenset(window.slots()), divided)
+        divided = divided_window(reading, window)
+        answer = read_devices(reading, divided)
+        self._divided = divided
         return answer
 
     def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
-        slots, divided = self._divided
-        known = divided if slots.issuperset(slots_touched(window)) else None
+        divided = self._divided
+        known = divided.parts if divided.slots.issuperset(slots_touched(window)) else None
         return list(read_samples(Reading(self._api), uuids, window, known))
 
     def ledger(

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from apps.clusters.adapters.prometheus_copies import Crowd, count_once, crowd_of
 from apps.clusters.adapters.prometheus_dialects import DIALECTS
@@ -39,17 +40,24 @@ _Found = list[tuple[int, list[Row]]]
 """(slot, rows) of one reader."""
 
 
-def read_devices(
-    reading: Reading, window: Window, divided: Sequence[Sequence[Part]]
-) -> DeviceAnswer:
-    """Return every device row of the window's slots; raises as the port says.
+class DividedWindow(NamedTuple):
+    """The parts in which some slots are read."""
 
-    `divided` are the parts in which the window is read, as `window_parts` found them.
-    """
+    slots: frozenset[int] = frozenset()
+    parts: Sequence[Sequence[Part]] = ()
+
+
+def divided_window(reading: Reading, window: Window) -> DividedWindow:
+    """Return the parts in which a window is read; raises as the port says."""
+    return DividedWindow(frozenset(window.slots()), list(parts(reading, chunks(window))))
+
+
+def read_devices(reading: Reading, divided: DividedWindow) -> DeviceAnswer:
+    """Return every device row of a divided window; raises as the port says."""
     rows: list[DeviceSlot] = []
     intervals = AnswerIntervals()
     sharing = Sharing()
-    stretches = [_readers(reading, stretch) for stretch in divided]
+    stretches = [_readers(reading, stretch) for stretch in divided.parts]
     # Asked for in one go: the server works on the next answers while one is read.
     answers = reading.slots(
         [query for readers in stretches for reader in readers for query in reader.queries()]
@@ -74,11 +82,6 @@ def read_devices(
         warnings=reading.warnings,
         incomplete=reading.incomplete,
     )
-
-
-def window_parts(reading: Reading, window: Window) -> list[list[Part]]:
-    """Return the parts in which a window is read; raises as the port says."""
-    return list(parts(reading, chunks(window)))
 
 
 def _readers(reading: Reading, stretch: Sequence[Part]) -> list[Reader]:

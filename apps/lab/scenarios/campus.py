@@ -83,6 +83,8 @@ _UNLIMITED = "games-dev"
 """A namespace with GPUs and no quota."""
 _INERT = "chemistry"
 """A namespace whose quota has a key that limits nothing."""
+_CLAIMS, _LASTING_CLAIMS = 12, 2
+"""Devices that the claims of a namespace may ask for, and those of the claims that stay."""
 _SHARERS = ("eval-a", "eval-b", "eval-c")
 _CLAIM_SPACE = "robotics"
 
@@ -198,19 +200,27 @@ class Campus(Scenario):
         """Return the quota of each namespace by key: somewhat more than its part of the pools."""
         limits: dict[str, dict[str, int]] = {}
         for pool in self._pools:
-            if pool.device_class:
-                for user in self._users[pool.tag]:
-                    limits.setdefault(user.namespace, {})[f"{pool.device_class}{DEVICES}"] = 12
-                continue
-            key = f"requests.{pool.resource}"
             for user in self._users[pool.tag]:
-                if user.namespace != _UNLIMITED:
-                    part = self._draws.part(pool, user.number)
-                    of = limits.setdefault(user.namespace, {})
-                    of[key] = of.get(key, 0) + max(2, round(1.5 * part * pool.size))
+                limit = self._limit(pool, user)
+                if pool.device_class:
+                    limits.setdefault(user.namespace, {})[f"{pool.device_class}{DEVICES}"] = _CLAIMS
+                elif limit is not None:
+                    key, of = f"requests.{pool.resource}", limits.setdefault(user.namespace, {})
+                    of[key] = of.get(key, 0) + limit
         # Un-prefixed: the API server takes it, and nothing is held against it.
         limits.setdefault(_INERT, {})[GPU] = 10
         return {**limits, **apps_limits()}
+
+    def _limit(self, pool: Pool, user: User) -> int | None:
+        """Return how much of a pool the quota of a team's namespace has; None where there is none.
+
+        Of devices some are left to the claims that stay.
+        """
+        if pool.device_class:
+            return _CLAIMS - _LASTING_CLAIMS
+        if user.namespace == _UNLIMITED:
+            return None
+        return max(2, round(1.5 * self._draws.part(pool, user.number) * pool.size))
 
     def _team(self, number: int) -> Team:
         entitlements = {
@@ -265,7 +275,8 @@ class Campus(Scenario):
         )
 
     def _pool_pods(self, pool: Pool, number: int, start: int, end: int) -> Iterator[Pod]:
-        packed = demand(self._draws, pool, start, end)
+        limits = [self._limit(pool, user) for user in self._users[pool.tag]]
+        packed = demand(self._draws, pool, limits, start, end)
         room = Room(pool, packed, start)
         for user, drafts in zip(self._users[pool.tag], packed, strict=True):
             seed = f"{self.seed}/{number}/{pool.tag}"

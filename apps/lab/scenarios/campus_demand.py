@@ -102,14 +102,20 @@ def _steadied(place: int, scale: float, levels: Iterator[Level]) -> Iterator[Wan
         yield Want(level.minute, place, running, pending, jobs, round(scale * level.waiting_jobs))
 
 
-def demand(draws: Draws, pool: Pool, start: int, end: int) -> Sequence[list[Draft]]:
-    """Return the pods of each team of a pool in start..end."""
+def demand(
+    draws: Draws, pool: Pool, limits: Sequence[int | None], start: int, end: int
+) -> Sequence[list[Draft]]:
+    """Return the pods of each team of a pool in start..end.
+
+    `limits` are the quotas of the teams' namespaces: what is wanted beyond is never created.
+    """
     free = [list(range(len(places))) for places in pool.places]
     packers = [Packer((), free=free, largest=pool.largest) for _ in pool.teams]
     wants = [Want(0, place, 0, 0, 0, 0) for place in range(len(packers))]
     held = [0] * len(packers)
     minute = 0
     for want in draws.wants(pool, start, end):
+        want = _admitted(want, limits[want.team])
         if want.minute > minute:
             _give(packers, wants, held, pool, start + minute * MINUTE)
             minute = want.minute
@@ -118,6 +124,14 @@ def demand(draws: Draws, pool: Pool, start: int, end: int) -> Sequence[list[Draf
     for packer in packers:
         packer.close(end)
     return [packer.drafts for packer in packers]
+
+
+def _admitted(want: Want, limit: int | None) -> Want:
+    """Return what the API server lets be created of it: a quota counts pods that wait, too."""
+    if limit is None:
+        return want
+    running = min(want.running, limit)
+    return want._replace(running=running, pending=min(want.pending, limit - running))
 
 
 def _give(

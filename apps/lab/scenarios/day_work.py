@@ -43,7 +43,7 @@ class Work:
     memory_mib: int
     day: Hours
     free: Hours = ()
-    at_hours: tuple[int, int] = ()  # type: ignore[assignment]  # empty: always
+    at_hours: tuple[int, int] | None = None
     working_days: bool = False
     waits: int = 0
 
@@ -111,6 +111,8 @@ class DayWork:
         ending = str(replica) if owner.kind == "StatefulSet" else identity.suffix(5, uid)
         started = since + _START_SECONDS + identity.below(20, uid, "start")
         phases = _phases(work, node.card or A100, started, until)
+        # The next pod of a StatefulSet has the same name, and comes when this one is gone.
+        lingers = 0 if owner.kind == "StatefulSet" else LINGER_SECONDS
         return Pod(
             uid=uid,
             name=f"{owner.name}-{ending}",
@@ -121,7 +123,7 @@ class DayWork:
             bound=since,
             started=started,
             finished=until,
-            deleted=until + LINGER_SECONDS,
+            deleted=until + lingers,
             node=node.name,
             host_ip=node.ip,
             devices=tuple(range(first, first + work.units)),
@@ -138,7 +140,7 @@ class DayWork:
 
 def _spans(work: Work, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield (from, to) of the pods of a workload; those that do not fit in start..end are not."""
-    if not work.at_hours:
+    if work.at_hours is None:
         yield start, end
         return
     first, last = work.at_hours

@@ -91,15 +91,51 @@ def deadline(owner_kind: str, run_hours: float | None) -> str:
     )
 
 
-def idle_timeout(tier: str, minutes: int) -> str:
-    """Return the policy as YAML: values of an idle culler such as Kubeflow's."""
+def idle_timeout(workloads: Sequence[str], minutes: int) -> str:
+    """Return what stops idle work, as YAML; `workloads` as Kind/name, those hit most first.
+
+    Notebooks are stopped by the culler of Kubeflow's controller or of JupyterHub, services scaled
+    to zero by KEDA. Nothing stops a Job that idles: of Jobs alone the result is empty.
+    """
+    kinds: dict[str, str] = {}
+    for workload in workloads:
+        kind, _, name = workload.partition("/")
+        kinds.setdefault(kind, name)
+    culled = kinds.keys() & {_NOTEBOOK, "StatefulSet"}
+    scaled = [kind for kind in ("Deployment", "ReplicaSet") if kind in kinds]
+    parts = [_culler(minutes)] if culled else []
+    parts += [_scaled_to_zero(kind, kinds[kind], minutes) for kind in scaled]
+    return "\n---\n".join(parts)
+
+
+def _culler(minutes: int) -> str:
     return "\n".join(
         [
-            "idleTimeout:  # of the controller that stops idle work",
-            f"  tier: {json.dumps(tier)}",
-            f"  minutes: {minutes}",
-            "  activityBelow: 0.1",
-            "  exclude: {matchLabels: {keep-idle: 'true'}}",
+            "apiVersion: v1",
+            "kind: ConfigMap",
+            "metadata: {name: notebook-controller-culler-config, namespace: kubeflow}",
+            "data:",
+            "  ENABLE_CULLING: 'true'",
+            f"  CULL_IDLE_TIME: '{minutes}'",
+            "  IDLENESS_CHECK_PERIOD: '5'",
+            f"# JupyterHub (Helm values): cull: {{enabled: true, timeout: {minutes * 60}}}",
+        ]
+    )
+
+
+def _scaled_to_zero(kind: str, name: str, minutes: int) -> str:
+    return "\n".join(
+        [
+            "apiVersion: keda.sh/v1alpha1",
+            "kind: ScaledObject",
+            f"metadata: {{name: {json.dumps(name)}, namespace: NAMESPACE}}",
+            "spec:",
+            f"  scaleTargetRef: {{kind: {json.dumps(kind)}, name: {json.dumps(name)}}}",
+            "  minReplicaCount: 0",
+            f"  cooldownPeriod: {minutes * 60}  # idle seconds until zero",
+            "  triggers:",
+            "    - type: prometheus",
+            "      metadata: {serverAddress: URL, query: REQUESTS_PER_SECOND, threshold: '1'}",
         ]
     )
 
@@ -134,13 +170,17 @@ def _spans(needed: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def off_hours(tier: str, always: int, most: int) -> str:
-    """Return how many GPUs of a tier may go, as YAML for a node pool's schedule."""
+    """Return what removes empty nodes, as YAML: a NodePool of Karpenter for a tier's nodes."""
     return "\n".join(
         [
-            "nodePool:  # of the autoscaler that owns these nodes",
-            f"  tier: {json.dumps(tier)}",
-            f"  alwaysEmptyGPUs: {always}",
-            f"  emptyAtNightGPUs: {most}",
+            "apiVersion: karpenter.sh/v1",
+            "kind: NodePool",
+            f"metadata: {{name: NODEPOOL}}  # of the nodes of {json.dumps(tier)}",
+            "spec:",
+            "  disruption:  # merge into what is there",
+            "    consolidationPolicy: WhenEmpty",
+            "    consolidateAfter: 30m",
+            f"# usually empty on weekdays: {always} GPUs at all hours, up to {most} at night",
         ]
     )
 

@@ -128,7 +128,7 @@ def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
         confidence=confidence,
         reason=reason,
         evidence=evidence,
-        patch=patches.idle_timeout(one.subject.tier, TIMEOUT_MINUTES),
+        patch=patches.idle_timeout(hit, TIMEOUT_MINUTES),
         cells=_cells(one),
     )
 
