@@ -1,0 +1,105 @@
+"""A slice of `campus` through the whole chain: what is covered of its waste, within seconds."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+import pytest
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.window import Window
+from apps.costs.domain.recommendations.coverage import Cell, together
+from apps.costs.models import Recommendation, WasteSum
+from apps.costs.selectors.recommendations import RecommendationFilters
+from apps.costs.selectors.waste_covered import waste_covered
+from apps.costs.services import price_hours
+from apps.costs.services.recommending import recommend
+from apps.lab.catalog import catalog_yaml
+from apps.lab.fleet import DAY
+from apps.lab.laps import Lap
+from apps.lab.scenarios.base import Scenario, Team
+from apps.lab.scenarios.campus_apps import LIMITS, WORK
+from apps.lab.scenarios.campus_pools import PRICES, RATES, WHOLE, make_nodes, make_pools
+from apps.lab.scenarios.day_work import DayWork
+from apps.lab.scenarios.helios import passing
+from apps.operations.services import load_catalog
+from apps.usage.services import collect_window, roll_days
+from tests.served_lab import served_lab
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
+LAST_MIDNIGHT = datetime(2026, 11, 20, 23, tzinfo=UTC)
+DAYS = 8
+
+
+class AppsNodes(Scenario):
+    """The four nodes of `campus` on which work follows the day."""
+
+    name = "apps"
+    title = "32 A100 of four teams"
+
+    def __init__(self, begins: int) -> None:
+        self.seed = self.name
+        self.begins = begins
+        nodes = make_nodes(self.seed, begins, begins)
+        self.nodes = [node for node in nodes if node.name.startswith("apps-")]
+        self._work = DayWork(self.seed, self.nodes, begins, WORK)
+        self.namespaces = self._work.namespaces()
+        self.quotas = []
+        self.controllers = list(self._work.controllers())
+        self.tiers = [pool.tier for pool in make_pools(nodes) if pool.tag == WHOLE]
+        self.prices, self.rates = PRICES, RATES
+        self.teams = [
+            Team(team, (f"{team}-apps",), 0, "", entitlements={WHOLE: limit})
+            for team, limit in LIMITS.items()
+        ]
+        self._lap = lru_cache(maxsize=1)(self._make_lap)
+
+    def laps(self, start: int, end: int) -> Iterator[Lap]:
+        if end >= self.begins:
+            yield self._lap()
+
+    def _make_lap(self) -> Lap:
+        end = self.begins + 14 * DAY
+        pods = list(self._work.pods(self.begins, end))
+        return Lap(self.begins, end, pods=pods, hard={}, controllers=passing(pods))
+
+
+def collect() -> None:
+    now = int(NOW.timestamp())
+    scenario = AppsNodes(now // DAY * DAY - 10 * DAY)
+    with served_lab(scenario, now) as url:
+        load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=NOW, dry_run=False)
+        for back in range(DAYS, 0, -1):
+            start = LAST_MIDNIGHT - timedelta(days=back)
+            collect_window("lab", Window(start, start + timedelta(days=1)), now=NOW)
+    roll_days(now=NOW)
+    while price_hours(now=NOW):
+        pass
+
+
+def test_most_of_the_waste_of_its_apps_is_covered_and_none_twice() -> None:
+    collect()
+    recommend(now=NOW)
+
+    found = waste_covered(filters=RecommendationFilters(), visibility=EVERYTHING)
+    rows = list(Recommendation.objects.all())
+    assert len({row.kind for row in rows}) >= 5
+    assert not any("pretrain-foundation" in row.workload for row in rows)
+    assert found.ratio is not None
+    assert found.ratio >= 0.5
+
+    waste: dict[tuple[object, str], int] = defaultdict(int)
+    for one in WasteSum.objects.all():
+        waste[one.team_id, one.cause] += one.cost
+    claims: dict[object, list[dict[Cell, int]]] = defaultdict(list)
+    for row in rows:
+        claims[row.team_id].append({Cell(name, cause): cost for name, cause, cost in row.covers})
+    covered: dict[tuple[object, str], int] = defaultdict(int)
+    for team, of_team in claims.items():
+        for cell, cost in together(of_team).items():
+            covered[team, cell.cause] += cost
+    assert covered
+    assert all(cost <= waste[place] for place, cost in covered.items())
