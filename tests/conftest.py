@@ -1,5 +1,6 @@
 """What all tests share: servers on demand, hypothesis profiles, no network but the loopback."""
 
+import gc
 import ipaddress
 import os
 import socket
@@ -17,6 +18,7 @@ from pytest_django import DjangoDbBlocker
 from apps.changes.adapters.audit_triggers import backwards
 from tests.programs import ProgramMissing, find
 from tests.servers import temporary_redis
+from tests.worlds import least_first
 
 # Marker → the programs that its tests start.
 NEEDED = {
@@ -59,17 +61,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Thousands of collected tests stay: looking through them for garbage is a tenth of all time.
+    gc.set_threshold(50_000, 20, 100)
     if not config.getoption("--hypothesis-profile", default=None):
         hypothesis.settings.load_profile("ci" if _in_ci() else "quick")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    least_first(items)
     if not config.getoption("--database-only"):
         return
     chosen = [item for item in items if _uses_database(item)]
     config.hook.pytest_deselected(items=[item for item in items if not _uses_database(item)])
     items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 def _uses_database(item: pytest.Item) -> bool:

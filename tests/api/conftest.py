@@ -1,6 +1,7 @@
 """A small portal with two days of facts, and clients for its people."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from datetime import date
 from typing import Any
 
@@ -11,6 +12,7 @@ from apps.accounts.models import User
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from tests.factories import Portal, make_portal, token_of
+from tests.worlds import shared
 
 FIRST, AFTER = date(2026, 3, 28), date(2026, 3, 30)
 """The facts' days: the second is the one on which clocks go forward in Berlin."""
@@ -18,13 +20,20 @@ FIRST, AFTER = date(2026, 3, 28), date(2026, 3, 30)
 Read = Callable[..., Any]
 
 
-@pytest.fixture
-def portal(db: None) -> Portal:
+def make_filled() -> Portal:
     portal = make_portal()
     portal.collect(
         Window(day_start(FIRST, portal.zone), day_start(AFTER, portal.zone)),
     )
     return portal
+
+
+_filled = shared(make_filled)
+
+
+@pytest.fixture
+def portal(_filled: Portal, db: None) -> Portal:
+    return deepcopy(_filled)
 
 
 def client_of(user: User | None) -> Client:

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Iterable
+from copy import deepcopy
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.api.conftest import client_of
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100
 from tests.spreadsheets import sheet_rows
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -38,9 +40,12 @@ FIELDS = {
 STEP = Decimal("1e-8")
 
 
+_priced = shared(make_priced)
+
+
 @pytest.fixture
-def priced() -> Priced:
-    return make_priced()
+def priced(_priced: Priced) -> Priced:
+    return deepcopy(_priced)
 
 
 def get(user: User, path: str, params: dict[str, Any], *, status: int = 200) -> Any:

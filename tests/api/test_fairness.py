@@ -2,6 +2,7 @@
 
 import csv
 import io
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from apps.usage.models import CollectionWindow
 from tests.api.conftest import client_of
 from tests.factories import make_user
 from tests.fairness.ledger import HOUR, START, World, make_world
+from tests.worlds import shared
 
 TEAM = (
     *("entitlement_gpus", "demand_gpu_hours", "fair_share_gpu_hours", "allocated_gpu_hours"),
@@ -22,8 +24,7 @@ TEAM = (
 WINDOW = {"start": START.isoformat(), "end": (START + 2 * HOUR).isoformat()}
 
 
-@pytest.fixture
-def world(db: None) -> World:
+def fill() -> World:
     """Return a world in which vision held 6 GPUs of its 4, and speech 1, for two hours."""
     world = make_world()
     for number in range(2):
@@ -31,6 +32,14 @@ def world(db: None) -> World:
         world.hour(at, {"vision": 6.0, "speech": 1.0})
         compute_hour(at, now=at + 4 * HOUR)
     return world
+
+
+_world = shared(fill)
+
+
+@pytest.fixture
+def world(_world: World, db: None) -> World:
+    return deepcopy(_world)
 
 
 @pytest.fixture

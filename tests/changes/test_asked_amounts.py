@@ -1,5 +1,6 @@
 """What may be asked for and by when, who knows of it, and since when it stands."""
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -13,14 +14,18 @@ from apps.changes.permissions import portal as itself
 from apps.changes.selectors import request_detail, request_rows
 from apps.clusters.domain.sightings import FlavorQuota, Kind, SeenClusterQueue, SeenLocalQueue
 from tests.changes.portal import NOW, Portal, make_portal, make_sighting
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 
+_portal = shared(lambda: make_portal(None))
+
+
 @pytest.fixture
-def portal(db: None) -> Portal:
+def portal(_portal: Portal, db: None) -> Portal:
     """A portal whose cluster cannot be reached."""
-    return make_portal(None)
+    return deepcopy(_portal)
 
 
 @pytest.mark.parametrize("when", ["needed_by", "until"])

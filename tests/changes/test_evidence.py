@@ -1,5 +1,6 @@
 """Evidence and preview from what the other rooms know; nothing that is not known is left out."""
 
+from copy import deepcopy
 from datetime import datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -34,14 +35,18 @@ from tests.factories import (
     make_tier,
     make_workload,
 )
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
 
 
+_portal = shared(lambda: make_portal(None))
+
+
 @pytest.fixture
-def portal(db: None) -> Portal:
-    return make_portal(None)
+def portal(_portal: Portal, db: None) -> Portal:
+    return deepcopy(_portal)
 
 
 def with_facts(portal: Portal) -> None:

@@ -1,5 +1,6 @@
 """What a raise would let through: each thing once, and only what waits for this quota."""
 
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from apps.pending.domain.causes import Cause
 from tests.changes.portal import NOW, Portal, make_portal, make_sighting
 from tests.factories import make_workload
 from tests.pending.rows import make_episode
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 GPU = "nvidia.com/gpu"
@@ -72,12 +74,19 @@ def of_queue(portal: Portal, after: str = "6") -> ChangeRequest:
     )
 
 
-@pytest.fixture
-def portal(db: None) -> Portal:
+def fill() -> Portal:
     portal = make_portal(None)
     local = SeenLocalQueue(cluster_queue="cq")
     make_sighting(portal.cluster, Kind.LOCAL_QUEUE, "main", local, namespace="team-vision")
     return portal
+
+
+_portal = shared(fill)
+
+
+@pytest.fixture
+def portal(_portal: Portal, db: None) -> Portal:
+    return deepcopy(_portal)
 
 
 def see_queue(portal: Portal, **values: Any) -> None:

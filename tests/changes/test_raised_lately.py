@@ -1,5 +1,6 @@
 """Raises that were asked for in parts: together they are held against the rules as one."""
 
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -16,6 +17,7 @@ from apps.changes.models import ChangeRequest
 from apps.changes.services.lately import raised_lately
 from apps.changes.services.ruling import check_still_small
 from tests.changes.portal import Portal, make_portal
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SMALL = Facts(
@@ -30,10 +32,13 @@ SMALL = Facts(
 ON = Rules(raises_by_rule=True)
 
 
+_portal = shared(lambda: make_portal(None))
+
+
 @pytest.fixture
-def portal() -> Portal:
+def portal(_portal: Portal) -> Portal:
     """Return a portal whose cluster nobody can ask."""
-    return make_portal(None)
+    return deepcopy(_portal)
 
 
 def let_through(portal: Portal, **values: Any) -> ChangeRequest:

@@ -1,6 +1,7 @@
 """A request over time: its dates, what is written twice, earlier offers, and the queue."""
 
 import json
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -15,15 +16,19 @@ from apps.changes.permissions import Actor
 from apps.changes.selectors import request_detail, review_queue, waiting_count
 from apps.usage.selectors import CursorRefused, cursors
 from tests.changes.portal import KEY, NOW, Portal, make_portal
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
 
 
+_portal = shared(lambda: make_portal(None))
+
+
 @pytest.fixture
-def portal() -> Portal:
+def portal(_portal: Portal) -> Portal:
     """Return a portal whose cluster nobody can ask."""
-    return make_portal(None)
+    return deepcopy(_portal)
 
 
 def asked(**values: object) -> services.Asked:

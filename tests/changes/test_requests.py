@@ -1,5 +1,6 @@
 """Asking and deciding: who may do what when, and two people at once."""
 
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -18,14 +19,18 @@ from apps.clusters.models import WatchSpan
 from apps.quotas.models import Entitlement
 from tests.changes.portal import KEY, NOW, Portal, make_portal, make_sighting, served_portal
 from tests.factories import BEGINNING
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 
+_portal = shared(lambda: make_portal(None))
+
+
 @pytest.fixture
-def portal(db: None) -> Portal:
+def portal(_portal: Portal, db: None) -> Portal:
     """A portal whose cluster cannot be reached: all but applying works."""
-    return make_portal(None)
+    return deepcopy(_portal)
 
 
 def test_a_lead_writes_a_draft_of_what_the_portal_sees(portal: Portal) -> None:

@@ -1,6 +1,7 @@
 """What people see of requests: their own, the queue, one with everything."""
 
 from contextlib import nullcontext
+from copy import deepcopy
 
 import pytest
 from pytest_django import DjangoAssertNumQueries
@@ -23,13 +24,17 @@ from apps.changes.selectors import (
 )
 from apps.usage.selectors import CursorRefused
 from tests.changes.portal import KEY, Portal, make_portal, served_portal
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 
+_portal = shared(lambda: make_portal(None))
+
+
 @pytest.fixture
-def portal(db: None) -> Portal:
-    return make_portal(None)
+def portal(_portal: Portal, db: None) -> Portal:
+    return deepcopy(_portal)
 
 
 def ids(portal: Portal, who: str, which: Which, **values: object) -> list[int]:

@@ -1,5 +1,6 @@
 """A closed month stands: late facts and new prices become lines of the month that is open."""
 
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -40,6 +41,7 @@ from tests.costs.portal import (
     total,
 )
 from tests.factories import A100, H100
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -48,10 +50,13 @@ LATER = NOW + timedelta(hours=6)
 BY_TEAM: dict[str, Any] = {"group_by": (Grouping.TEAM,)}
 
 
+_priced = shared(lambda: make_priced(2))
+
+
 @pytest.fixture
-def priced() -> Priced:
+def priced(_priced: Priced) -> Priced:
     """Give the last two days of October; the cluster was not known before."""
-    return make_priced(2)
+    return deepcopy(_priced)
 
 
 def close(**values: Any) -> ClosedPeriod:

@@ -35,6 +35,7 @@ from tests.costs.portal import (
     total,
 )
 from tests.factories import A100, BEGINNING, H100
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -44,8 +45,7 @@ FREE_MWH = 7_000_000
 """What the cards that nobody held drew in an hour of a pool."""
 
 
-@pytest.fixture
-def billed() -> Priced:
+def make_billed() -> Priced:
     """Give two days with a tariff on H100 and none on A100; free cards drew energy too."""
     priced = make_priced(2, prices=())
     make_price(H100, "on-demand", "2", per_kwh=TARIFF, pue=PUE)
@@ -57,6 +57,9 @@ def billed() -> Priced:
             row.save(update_fields=["energy_mwh"])
     assert price_hours(now=NOW) == 4 * 24
     return priced
+
+
+billed = shared(make_billed)
 
 
 def of_energy(found: list[CostRow]) -> list[CostRow]:

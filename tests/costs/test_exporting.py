@@ -4,6 +4,7 @@ import csv
 import hashlib
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
@@ -43,6 +44,7 @@ from apps.costs.services.exporting import (
 )
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from tests.costs.portal import Priced, make_priced, rows, total
+from tests.worlds import shared
 
 OCTOBER = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -73,9 +75,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
+_priced = shared(make_priced)
+
+
 @pytest.fixture
-def priced(db: None) -> Priced:
-    return make_priced()
+def priced(_priced: Priced, db: None) -> Priced:
+    return deepcopy(_priced)
 
 
 def clock_at(*instants: datetime) -> Callable[[], datetime]:

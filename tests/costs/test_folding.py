@@ -1,5 +1,6 @@
 """Names of work that came once are forgotten in time; no sum and no closed month changes."""
 
+from copy import deepcopy
 from datetime import date, timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from apps.usage.services import prune as prune_facts
 from apps.usage.services.folding import OLDER, STEADY_KINDS
 from tests.costs.portal import CHARGINGS, NOW, Priced, by_cause, make_priced, rows
 from tests.factories import H100
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -29,8 +31,7 @@ VERY_LATE = NOW + timedelta(days=500)
 GROUPS = (Grouping.CLUSTER, Grouping.TEAM, Grouping.NAMESPACE, Grouping.TIER, Grouping.GPU_MODEL)
 
 
-@pytest.fixture
-def priced() -> Priced:
+def fill() -> Priced:
     """Two priced days whose facts by pod are gone, and whose pods and episodes are."""
     made = make_priced(2)
     assert prune_facts(now=LATE)
@@ -38,6 +39,14 @@ def priced() -> Priced:
     Pod.objects.all().delete()
     Episode.objects.all().delete()
     return made
+
+
+_priced = shared(fill)
+
+
+@pytest.fixture
+def priced(_priced: Priced) -> Priced:
+    return deepcopy(_priced)
 
 
 def sums_of(priced: Priced) -> list[Any]:

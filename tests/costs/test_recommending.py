@@ -1,14 +1,13 @@
 """From collected days to recommendations: the lab's idle notebooks, what becomes of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.db.models import F
-from pytest_django import DjangoAssertNumQueries, DjangoDbBlocker
+from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Team, User
@@ -51,6 +50,7 @@ from apps.usage.selectors import CursorRefused
 from apps.usage.services import collect_window, roll_days
 from tests.factories import make_user
 from tests.served_lab import served_lab
+from tests.worlds import shared
 
 pytestmark = pytest.mark.usefixtures("_collected", "db")
 
@@ -77,14 +77,12 @@ def collect_days(days: int) -> None:
     roll_days(now=NOW)
 
 
-@pytest.fixture(scope="module")
-def _collected(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Collect and price the days once for the module: each test's transaction nests in this."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        collect_days(DAYS)
-        price_hours(now=NOW)
-        yield
-        transaction.set_rollback(True)
+def collect_and_price() -> None:
+    collect_days(DAYS)
+    price_hours(now=NOW)
+
+
+_collected = shared(collect_and_price)
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """Costs by period, group and payer: the same money, however it is cut, and to whom it is shown."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 import pytest
-import pytest_django
-from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
@@ -36,6 +34,7 @@ from tests.costs.portal import (
     total,
 )
 from tests.factories import A100
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -44,14 +43,8 @@ BY_TEAM = {"group_by": (Grouping.TEAM,)}
 NOBODY = Visibility(everything=False)
 
 
-@pytest.fixture(scope="module")
-def priced(
-    django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
-) -> Iterator[Priced]:
-    """Give two days that are priced; they are made once, for these tests only read them."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        yield make_priced(2)
-        transaction.set_rollback(True)
+priced = shared(make_priced)
+"""Two days that are priced: these tests only read them."""
 
 
 def teams(found: Sequence[CostRow]) -> set[str]:

@@ -1,5 +1,6 @@
 """What figures rest on is told with them: hours that are not priced are never silently missing."""
 
+from copy import deepcopy
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -23,15 +24,19 @@ from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, H100
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 HOUR = timedelta(hours=1)
 
 
+_priced = shared(lambda: make_priced(1))
+
+
 @pytest.fixture
-def priced() -> Priced:
-    return make_priced(1)
+def priced(_priced: Priced) -> Priced:
+    return deepcopy(_priced)
 
 
 def question(priced: Priced, **asked: Any) -> Question:

@@ -1,5 +1,6 @@
 """Which hours are computed again, sums of days, and what is forgotten when."""
 
+from copy import deepcopy
 from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any
@@ -30,6 +31,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow
 from tests.factories import make_cluster, make_tier, make_workload, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, due_hours, make_world, told
+from tests.worlds import shared
 
 NOW = START + 6 * HOUR
 HOURS = [START + number * HOUR for number in range(4)]
@@ -37,8 +39,7 @@ LATER = NOW + 10 * DAY
 MONDAY = date(2026, 11, 16)
 
 
-@pytest.fixture
-def world(db: None) -> World:
+def make_computed() -> World:
     """Return a world of four computed hours, in which vision borrowed and speech waited."""
     world = make_world()
     for hour in HOURS:
@@ -46,6 +47,14 @@ def world(db: None) -> World:
     world.waits("speech", 1.0, START, START + 3 * HOUR)
     assert compute_hours(now=NOW) == 4
     return world
+
+
+_computed = shared(make_computed)
+
+
+@pytest.fixture
+def world(_computed: World, db: None) -> World:
+    return deepcopy(_computed)
 
 
 def test_what_was_computed_is_not_due_again(world: World) -> None:

@@ -1,6 +1,7 @@
 """Packs of hours, days and weeks hold the same as their rows, however often they are made."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from datetime import datetime
 
 import pytest
@@ -12,13 +13,13 @@ from apps.fairness.models import FairDate, FairDay, FairHour, FairPack
 from apps.fairness.selectors import fair_overview
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from tests.fairness.ledger import DAY, START, World, make_world
+from tests.worlds import shared
 
 NOW = START + 8 * DAY
 WEEK = Window(START, START + 7 * DAY)
 
 
-@pytest.fixture
-def world(db: None) -> World:
+def fill() -> World:
     """Return a world with one hour on each of eight days, from a Monday on, all rolled."""
     world = make_world()
     for number in range(8):
@@ -26,6 +27,14 @@ def world(db: None) -> World:
     compute_hours(now=NOW)
     assert roll_days(now=NOW) == 8
     return world
+
+
+_world = shared(fill)
+
+
+@pytest.fixture
+def world(_world: World, db: None) -> World:
+    return deepcopy(_world)
 
 
 def rows_of(table: TeamTable) -> list[tuple[int, ...]]:

@@ -1,5 +1,6 @@
 """What is told of fairness over a window, from days and from hours."""
 
+from copy import deepcopy
 from datetime import date, datetime
 from typing import Any
 
@@ -29,14 +30,14 @@ from apps.usage.domain.explained import evaluate
 from apps.usage.models import CollectionWindow, TeamDay
 from tests.factories import BEGINNING, make_cluster, make_tier, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world
+from tests.worlds import shared
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)
 OUTSIDER = Visibility(everything=False)
 
 
-@pytest.fixture
-def world(db: None) -> World:
+def make_day_and_a_half() -> World:
     """Return a world of 32 hours: vision holds 6 of 8, speech 1 and wants 1 more for 10 hours."""
     world = make_world()
     world.entitle("robotics", 0.0, weight=0.0)
@@ -47,6 +48,14 @@ def world(db: None) -> World:
     world.waits("speech", 1.0, START + 44 * HOUR, START + 45 * HOUR, outcome="gave_up")
     compute_hours(now=NOW, at_most=100)
     return world
+
+
+_day_and_a_half = shared(make_day_and_a_half)
+
+
+@pytest.fixture
+def world(_day_and_a_half: World, db: None) -> World:
+    return deepcopy(_day_and_a_half)
 
 
 @pytest.fixture(params=["days are summed", "all is read from hours"])

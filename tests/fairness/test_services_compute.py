@@ -1,5 +1,6 @@
 """An hour's fairness from facts, promises and what waited; the numbers are worked out by hand."""
 
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.models import TeamHour, TierDay, TierHour
 from tests.factories import make_cluster, make_team, make_tier, note_collection
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, make_world, tier_told, told
+from tests.worlds import shared
 
 NOW = START + 2 * HOUR
 ALL = (
@@ -23,9 +25,12 @@ ALL = (
 )
 
 
+_world = shared(make_world)
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return make_world()
+def world(_world: World, db: None) -> World:
+    return deepcopy(_world)
 
 
 def test_an_hour_is_judged_as_the_measures_say(world: World) -> None:

@@ -1,5 +1,6 @@
 """A team's week in words, from what is stored."""
 
+from copy import deepcopy
 from datetime import date, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from apps.fairness.selectors import Hours, Statement, UnknownTeam, statement
 from apps.fairness.services import compute_hours, prune, roll_days
 from apps.quotas.models import Entitlement
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
+from tests.worlds import shared
 
 MONDAY = date(2026, 11, 16)
 WEEK = timedelta(days=7)
@@ -18,8 +20,7 @@ NOW = START + 8 * DAY
 OUTSIDER = Visibility(everything=False)
 
 
-@pytest.fixture
-def world(db: None) -> World:
+def fill() -> World:
     """Return a week of ten known hours, of which robotics held 2 GPUs idle."""
     world = make_world()
     world.entitle("robotics", 0.0, weight=0.0)
@@ -29,6 +30,14 @@ def world(db: None) -> World:
     world.waits("speech", 2.0, START + DAY + 5 * HOUR, START + DAY + 9 * HOUR)
     compute_hours(now=NOW)
     return world
+
+
+_world = shared(fill)
+
+
+@pytest.fixture
+def world(_world: World, db: None) -> World:
+    return deepcopy(_world)
 
 
 def read(team: str, week: date = MONDAY) -> Statement:

@@ -1,6 +1,7 @@
 """Who waited how long, counted once, and who waited at a moment of the past."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -19,15 +20,19 @@ from apps.usage.models import TierDay
 from tests.factories import make_tier, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.pending.rows import make_episode
+from tests.worlds import shared
 
 NOW = START + 3 * DAY
 WINDOW = Window(START, START + DAY)
 SECOND = timedelta(seconds=1)
 
 
+_world = shared(make_world)
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return make_world()
+def world(_world: World, db: None) -> World:
+    return deepcopy(_world)
 
 
 def speech_in(world: World, window: Window = WINDOW) -> TeamWaits:

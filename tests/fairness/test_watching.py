@@ -1,5 +1,6 @@
 """Hours of which series cannot tell all: what only claims give out, and spans written late."""
 
+from copy import deepcopy
 from datetime import datetime
 
 import pytest
@@ -14,13 +15,17 @@ from apps.pending.services import refresh
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import BEGINNING, make_cluster, make_pod, make_workload
 from tests.fairness.ledger import DAY, HALF, HOUR, START, World, due_hours, make_world, told
+from tests.worlds import shared
 
 NOW = START + 6 * HOUR
 
 
+_world = shared(make_world)
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return make_world()
+def world(_world: World, db: None) -> World:
+    return deepcopy(_world)
 
 
 def _claims(world: World, **rule: object) -> Tier:

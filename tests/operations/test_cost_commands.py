@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import sys
+from copy import deepcopy
 from datetime import date
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
@@ -23,6 +24,7 @@ from apps.costs.services import price_hours
 from apps.usage.domain.rows import Grouping, Interval
 from tests.costs.portal import NOW, Priced, make_priced, rows, total
 from tests.factories import H100
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -34,9 +36,12 @@ def _folder(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Non
     settings.EXPORTS_DIR = str(tmp_path_factory.mktemp("exports"))
 
 
+_priced = shared(lambda: make_priced(2))
+
+
 @pytest.fixture
-def priced() -> Priced:
-    return make_priced(2)
+def priced(_priced: Priced) -> Priced:
+    return deepcopy(_priced)
 
 
 def export(path: Path, **options: Any) -> str:

@@ -1,6 +1,7 @@
 """What is gathered from the rooms for notices: once, with its team, and never what is not known."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -37,6 +38,7 @@ from tests.factories import (
 )
 from tests.pending.rows import make_episode, make_looked
 from tests.quotas.worlds import see_quota
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 10, 7, 12, 10, tzinfo=UTC)
@@ -45,9 +47,12 @@ LAST = NOW.replace(hour=11, minute=0)
 ZONE = ZoneInfo("UTC")
 
 
+_portal = shared(lambda: make_portal("UTC"))
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal("UTC")
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def titles() -> list[tuple[str | None, str]]:

@@ -1,5 +1,6 @@
 """`why NAMESPACE/NAME`: the portal's answer in a terminal."""
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
@@ -10,6 +11,7 @@ from django.core.management.base import CommandError
 from apps.clusters.models import WatchNote
 from tests.factories import Portal, make_portal, make_workload
 from tests.pending.rows import make_episode, make_looked
+from tests.worlds import shared
 
 HOUR = timedelta(hours=1)
 
@@ -20,8 +22,7 @@ def why(name: str, **options: str) -> str:
     return out.getvalue()
 
 
-@pytest.fixture
-def portal(db: None) -> Portal:
+def fill() -> Portal:
     now = datetime.now(UTC)
     portal = make_portal(since=now - 48 * HOUR)
     west, east = portal.clusters
@@ -47,6 +48,14 @@ def portal(db: None) -> Portal:
         make_workload(west, "vision", "done"), "done-0", since=now - 9 * HOUR, until=now - 8 * HOUR
     )
     return portal
+
+
+_portal = shared(fill)
+
+
+@pytest.fixture
+def portal(_portal: Portal, db: None) -> Portal:
+    return deepcopy(_portal)
 
 
 def test_it_says_why_what_would_help_and_since_when(portal: Portal) -> None:

@@ -1,5 +1,6 @@
 """Waiting over time: sums of days are those of the spells, whatever was rolled and when."""
 
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from apps.pending.services.days import roll_day
 from apps.usage.domain.amounts import NANO
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.pending.rows import Script, make_episode, make_eviction, make_looked, waits
+from tests.worlds import shared
 
 # Midnight in Berlin.
 MONDAY = datetime(2026, 11, 15, 23, tzinfo=UTC)
@@ -29,8 +31,7 @@ WEEK = Window(MONDAY, MONDAY + 168 * HOUR)
 OUTSIDER = Visibility(everything=False)
 
 
-@pytest.fixture
-def portal(db: None) -> Portal:
+def fill() -> Portal:
     """Return a portal in which vision waited over a midnight and speech was refused pods."""
     portal = make_portal(since=MONDAY - 100 * HOUR)
     west = portal.clusters[0]
@@ -53,6 +54,14 @@ def portal(db: None) -> Portal:
     )
     make_episode(notes, since=MONDAY, cause="claim", counts="nothing", kind="ResourceClaim")
     return portal
+
+
+_portal = shared(fill)
+
+
+@pytest.fixture
+def portal(_portal: Portal, db: None) -> Portal:
+    return deepcopy(_portal)
 
 
 def told(rows: list[HistoryRow]) -> list[tuple[object, ...]]:

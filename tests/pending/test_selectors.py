@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -56,6 +57,7 @@ from tests.pending.rows import (
     make_many_waiting,
     see,
 )
+from tests.worlds import shared
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -63,8 +65,7 @@ DAY = Window(NOW - 24 * HOUR, NOW)
 OUTSIDER = Visibility(everything=False)
 
 
-@pytest.fixture
-def portal(db: None) -> Portal:
+def make_waiting_portal() -> Portal:
     """Return a portal where vision waits twice, speech is refused pods and one thing is over."""
     portal = make_portal(since=NOW - 48 * HOUR)
     west, east = portal.clusters
@@ -93,6 +94,14 @@ def portal(db: None) -> Portal:
     )
     make_episode(train, "over", since=NOW - 5 * HOUR, until=NOW - 4 * HOUR)
     return portal
+
+
+_waiting = shared(make_waiting_portal)
+
+
+@pytest.fixture
+def portal(_waiting: Portal, db: None) -> Portal:
+    return deepcopy(_waiting)
 
 
 def of(*teams: object) -> Visibility:

@@ -1,5 +1,6 @@
 """Budgets in their running period: burn-down, rates, when they end, and what is alerted."""
 
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -20,6 +21,7 @@ from apps.quotas.selectors.budgets import money_allowances
 from apps.quotas.services import note_alerts, note_budget_alerts
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
 from tests.factories import Portal, make_cluster, make_portal, note_collection
+from tests.worlds import shared
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(days=10, hours=1, minutes=20)
@@ -55,12 +57,19 @@ def test_a_december_ends_with_its_year_and_other_periods_are_refused() -> None:
         period_at("fortnight", at, BERLIN)
 
 
-@pytest.fixture
-def portal(db: None) -> Portal:
+def fill() -> Portal:
     """Vision holds 7 GPUs from the first hour of the year on, in every hour."""
     portal = make_portal("UTC", since=START)
     portal.collect(Window(START, START + timedelta(days=10, hours=1)))
     return portal
+
+
+_portal = shared(fill)
+
+
+@pytest.fixture
+def portal(_portal: Portal, db: None) -> Portal:
+    return deepcopy(_portal)
 
 
 def budget(team: Team, gpu_hours: float, period: str = "month") -> None:
@@ -352,14 +361,21 @@ def go_on(portal: Portal, days: int) -> datetime:
     return START + days * DAY
 
 
-@pytest.fixture
-def spring(portal: Portal) -> datetime:
+def make_spring(portal: Portal) -> datetime:
     """A hundred days of the year; of 16,800 GPU-hours all sorts of budgets."""
     for period in ("week", "month", "quarter", "year"):
         budget(portal.vision, {"week": 700.0, "month": 400.0}.get(period, 9000.0), period)
         budget(portal.speech, 1e6, period)
     budget(portal.unassigned, 0.0, "year")
     return go_on(portal, 100)
+
+
+_spring = shared(make_spring, upon="_portal")
+
+
+@pytest.fixture
+def spring(_spring: datetime, portal: Portal) -> datetime:
+    return _spring
 
 
 def test_a_row_without_its_range_is_the_same_otherwise(spring: datetime) -> None:

@@ -1,6 +1,7 @@
 """How full quotas were, and what was held for nothing, to each reader what the reader may see."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from apps.quotas.selectors import (
 from apps.usage.domain.rows import Interval
 from tests.factories import H100, Portal, make_portal
 from tests.quotas.worlds import GPU, KEY, see, see_quota
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -30,9 +32,12 @@ HOUR = timedelta(hours=1)
 TODAY = Window(START, START + 24 * HOUR)
 
 
+_portal = shared(lambda: make_portal("UTC", since=START))
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal("UTC", since=START)
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def note(

@@ -1,5 +1,6 @@
 """What pages can be narrowed by, and what waits where they are."""
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from apps.usage.domain.rows import Filters
 from apps.usage.selectors import Waiting
 from apps.usage.selectors.choices import filter_names, namespaces_seen, waiting_of
 from tests.factories import Portal, make_pod, make_portal, make_workload
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -20,9 +22,12 @@ AT = datetime(2026, 3, 10, 12, tzinfo=UTC)
 EVERY = ["nowhere", "speech", "stray", "vision", "vision-prod"]
 
 
+_portal = shared(lambda: make_portal(since=SINCE))
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal(since=SINCE)
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def test_names_are_those_there_ever_were(

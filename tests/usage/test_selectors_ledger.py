@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -24,6 +25,7 @@ from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.usage.selectors.sums import amounts_of
 from tests import factories
 from tests.factories import Portal, make_portal
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -80,13 +82,20 @@ def held_part(amounts: Amounts) -> list[Any]:
     return [getattr(amounts, name) for name in (*HELD_FIELDS, "memory_peak_mib")]
 
 
-@pytest.fixture
-def portal() -> Portal:
+def make_three_days() -> Portal:
     """Three days around the spring change of clocks; the last one is not rolled."""
     portal = make_portal()
     portal.collect(days(date(2026, 3, 28), 2))
     portal.collect(days(date(2026, 3, 30), 1), rolled=False)
     return portal
+
+
+_three_days = shared(make_three_days)
+
+
+@pytest.fixture
+def portal(_three_days: Portal) -> Portal:
+    return deepcopy(_three_days)
 
 
 WINDOWS = [

@@ -1,5 +1,6 @@
 """The pods that a figure sums, and a pod's hours."""
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Filters, Interval
 from apps.usage.selectors.parts import PodPart, pod_hours, pod_parts, pod_sum
 from tests.factories import Portal, make_portal
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -20,11 +22,18 @@ WINDOW = Window(AT, AT + timedelta(hours=3))
 ALL = slice(0, None)
 
 
-@pytest.fixture
-def portal() -> Portal:
+def fill() -> Portal:
     made = make_portal()
     made.collect(WINDOW)
     return made
+
+
+_portal = shared(fill)
+
+
+@pytest.fixture
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def only(portal: Portal) -> Visibility:

@@ -1,5 +1,6 @@
 """Pods of the ledger with what they held."""
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -13,6 +14,7 @@ from apps.usage.domain.rows import Filters, PodRow
 from apps.usage.selectors import GroupingRefused
 from tests import factories
 from tests.factories import PodFact, Portal, held, make_pod, make_portal, make_workload
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -23,9 +25,12 @@ AT = datetime(2026, 3, 10, 12, tzinfo=UTC)
 WINDOW = Window(AT, AT + 2 * HOUR)
 
 
+_portal = shared(make_portal)
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal()
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def names(

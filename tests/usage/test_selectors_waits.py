@@ -1,5 +1,6 @@
 """What waits: by tier, and the pods that have waited longest."""
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from apps.usage import selectors
 from apps.usage.domain.rows import Filters
 from apps.usage.selectors import Waiting
 from tests.factories import Portal, make_pod, make_portal, make_workload
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -20,9 +22,12 @@ SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 AT = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 
+_portal = shared(lambda: make_portal(since=SINCE))
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal(since=SINCE)
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def oldest(

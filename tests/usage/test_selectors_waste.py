@@ -1,5 +1,6 @@
 """What was held and not used, and the hours that averages divide by."""
 
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.selectors import WasteRow
 from tests import factories
 from tests.factories import Portal, make_portal
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -21,13 +23,20 @@ LAST = date(2026, 3, 10)
 SINCE = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-def portal() -> Portal:
+def fill() -> Portal:
     """Three local days of facts, of which the last has no sums of workloads yet."""
     made = make_portal(since=SINCE)
     made.collect(whole_days(LAST - timedelta(days=1), 2, made.zone))
     made.collect(whole_days(LAST, 1, made.zone), rolled=False)
     return made
+
+
+_portal = shared(fill)
+
+
+@pytest.fixture
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 def window_of(portal: Portal, *, cut: timedelta = timedelta(0)) -> Window:

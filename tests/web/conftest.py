@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from django.db import transaction
 from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
-from pytest_django import DjangoDbBlocker
 from pytest_django.live_server_helper import LiveServer
 
 from apps.accounts.models import User
@@ -22,6 +19,7 @@ from tests.programs import find
 from tests.web.devices import make_devices
 from tests.web.promises import make_promises
 from tests.web.waiting import look, make_waiting
+from tests.worlds import shared
 
 # Four local days of Berlin; the 26th has 25 hours. Long past, so that no test waits for a clock.
 FIRST, LAST = date(2025, 10, 24), date(2025, 10, 27)
@@ -49,17 +47,7 @@ def make_filled_portal() -> Portal:
     return portal
 
 
-@pytest.fixture(scope="module")
-def _facts(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Portal]:
-    """Fill the database once for a module: each test's own transaction nests in this one."""
-    with ExitStack() as outer:
-        with django_db_blocker.unblock():
-            outer.enter_context(transaction.atomic())
-            filled = make_filled_portal()
-        yield filled
-        with django_db_blocker.unblock():
-            transaction.set_rollback(True)
-            outer.close()
+_facts = shared(make_filled_portal)
 
 
 @pytest.fixture

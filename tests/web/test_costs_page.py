@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable
+from copy import deepcopy
 from decimal import Decimal
 from html import unescape
 from typing import Any
@@ -21,6 +22,7 @@ from tests.factories import A100, make_portal
 from tests.web.pages import check_explained, file_of, records_of, table_links, text_of
 from tests.web.shown import tables_of
 from tests.web.test_files import matches
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -28,9 +30,12 @@ SignIn = Callable[[User], Client]
 DAYS = "first=2026-10-30&last=2026-10-31"
 
 
+_priced = shared(make_priced)
+
+
 @pytest.fixture
-def priced() -> Priced:
-    return make_priced()
+def priced(_priced: Priced) -> Priced:
+    return deepcopy(_priced)
 
 
 @pytest.fixture

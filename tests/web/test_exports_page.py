@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from apps.costs.services.exporting_closed import keep_closed_files
 from tests.costs.portal import PRICES, Priced, make_priced
 from tests.factories import A100, make_portal
 from tests.web.pages import file_of, text_of
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -35,9 +37,12 @@ def _folder(settings: Settings, tmp_path: Path) -> None:
     settings.EXPORTS_DIR = str(tmp_path / "exports")
 
 
+_priced = shared(make_priced)
+
+
 @pytest.fixture
-def priced() -> Priced:
-    return make_priced()
+def priced(_priced: Priced) -> Priced:
+    return deepcopy(_priced)
 
 
 def closed(priced: Priced) -> None:

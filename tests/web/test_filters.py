@@ -245,12 +245,13 @@ def test_names_that_are_not_there_are_told_and_give_no_file(
     assert problem in response.content.decode()
 
 
-@pytest.mark.parametrize("key", ALL)
-@pytest.mark.parametrize("path", TAKES)
-def test_hostile_names_break_no_page(path: str, key: str, admin: Client) -> None:
-    for name in ("%00", "%3Cscript%3E", "x" * 500, "%F0%9F%92%A9"):
-        page = text_of(admin, f"{path}?{HOURLY}&{key}={name}")
-        assert "<script>" not in page.replace("<script>alert", "")
+@pytest.mark.parametrize("name", ["%00", "%3Cscript%3E", "x" * 500, "%F0%9F%92%A9"])
+def test_hostile_names_break_no_page(name: str, admin: Client) -> None:
+    one_by_one = [f"/?{HOURLY}&{key}={name}" for key in ALL]
+    together = "&".join(f"{key}={name}" for key in ALL)
+    for address in (*one_by_one, *(f"{path}?{HOURLY}&{together}" for path in TAKES)):
+        page = text_of(admin, address)
+        assert "<script>" not in page.replace("<script>alert", ""), address
 
 
 # ---------------------------------------------------------------- who may see what

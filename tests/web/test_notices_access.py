@@ -1,6 +1,7 @@
 """Who gets what of notices: every address × every role, others' channels are not there."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 
 import pytest
 from django.core.cache import cache
@@ -11,6 +12,7 @@ from apps.accounts.models import User
 from apps.notices.models import Channel, Delivery, IdleAnswer
 from tests.factories import Portal, make_portal
 from tests.web.notices import FORM, SECRET, Board, make_board
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
@@ -27,9 +29,12 @@ def _mail(settings: Settings) -> None:
     cache.clear()
 
 
+_portal = shared(make_portal)
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal()
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 @pytest.fixture

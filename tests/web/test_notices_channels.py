@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from datetime import time, timedelta
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.web.notices import (
     wanted,
 )
 from tests.web.pages import text_of
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
@@ -44,9 +46,12 @@ def _clean(settings: Settings) -> Iterator[None]:
     cache.clear()
 
 
+_portal = shared(make_portal)
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal()
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 @pytest.fixture

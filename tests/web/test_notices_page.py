@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import timedelta
 
 import pytest
@@ -17,15 +18,19 @@ from apps.notices.services.sending import said as as_sent
 from tests.factories import Portal, make_portal
 from tests.web.notices import Board, make_board, moment, said, say_many
 from tests.web.pages import text_of
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
 TRAIN = "workload:west/vision/Job/train"
 
 
+_portal = shared(make_portal)
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal()
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -15,14 +16,18 @@ from tests.factories import Portal, make_portal
 from tests.notices.world import Box
 from tests.web.notices import Board, make_board, moment, say_many
 from tests.web.pages import text_of
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
 
 
+_portal = shared(make_portal)
+
+
 @pytest.fixture
-def portal() -> Portal:
-    return make_portal()
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import timedelta
 from decimal import Decimal
 
@@ -23,15 +24,19 @@ from tests.factories import A100, make_portal
 from tests.web.pages import check_explained, file_of, text_of
 from tests.web.shown import tables_of
 from tests.web.test_costs_page import DAYS, column, number
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 SignIn = Callable[[User], Client]
 
 
+_priced = shared(make_priced)
+
+
 @pytest.fixture
-def priced() -> Priced:
-    return make_priced()
+def priced(_priced: Priced) -> Priced:
+    return deepcopy(_priced)
 
 
 @pytest.fixture

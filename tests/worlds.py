@@ -1,0 +1,63 @@
+"""Worlds in the database that the tests of a module share."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from pytest_django import DjangoDbBlocker
+
+_SHARED = "fills_the_database"
+_EMPTYING = {"transactional_db", "live_server"}
+
+
+def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
+    """Return a fixture that fills the database once for a module.
+
+    Each test's own transaction nests in this one, so what a test changes is undone after it. Rows
+    that the test holds are not: hand it a copy. A module shares one world, and others only `upon`
+    it: `make` takes what that fixture gave. Tests of less run before it is made (`least_first`).
+    """
+
+    def made(
+        request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: DjangoDbBlocker
+    ) -> Iterator[Any]:
+        ground = [deepcopy(request.getfixturevalue(upon))] if upon else []
+        with ExitStack() as outer:
+            with django_db_blocker.unblock():
+                assert connection.in_atomic_block == bool(upon), "a module shares one world"
+                block = transaction.atomic()
+                block._from_testcase = True  # type: ignore[attr-defined]  # durable blocks may nest
+                outer.enter_context(block)
+                world = make(*ground)
+            yield world
+            with django_db_blocker.unblock():
+                transaction.set_rollback(True)
+                outer.close()
+
+    setattr(made, _SHARED, True)
+    return pytest.fixture(scope="module")(made)
+
+
+def least_first(items: list[pytest.Item]) -> None:
+    """Put the tests of a shared world after those of their module that begin with less."""
+    parts: dict[tuple[str, bool], int] = {}
+    for item in items:
+        parts.setdefault(_part(item), len(parts))
+    items.sort(key=lambda item: (parts[_part(item)], _shares(item)))
+
+
+def _part(item: pytest.Item) -> tuple[str, bool]:
+    """Return the module and whether the test empties the database: such come after all others."""
+    marker = item.get_closest_marker("django_db")
+    fixtures = set(getattr(item, "fixturenames", ()))
+    empties = marker is not None and bool(marker.kwargs.get("transaction"))
+    return item.nodeid.partition("::")[0], empties or bool(fixtures & _EMPTYING)
+
+
+def _shares(item: pytest.Item) -> int:
+    info = getattr(item, "_fixtureinfo", None)
+    found = info.name2fixturedefs.values() if info else ()
+    return sum(hasattr(definitions[-1].func, _SHARED) for definitions in found)
