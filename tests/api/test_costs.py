@@ -235,7 +235,7 @@ def test_nobody_gets_the_money_of_other_teams(priced: Priced) -> None:
 def test_a_file_is_named_for_its_window_currency_and_policy(priced: Priced) -> None:
     asked = {**WINDOW, "format": "parquet", "policy": "use"}
     response = get(priced.portal.finn, "costs", asked)
-    response.close()
+    assert response.getvalue()
     name = response["Content-Disposition"]
     for part in ("2026-10-29T2300Z-to-2026-10-31T2300Z", "USD", "allocated-use", ".parquet"):
         assert part in name

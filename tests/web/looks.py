@@ -1,5 +1,8 @@
 """The looks in which pages are examined: each theme and each width, all of both in check-full."""
 
+from collections.abc import Sequence
+
+import hypothesis
 import pytest
 
 DESK, PHONE = 1440, 390
@@ -10,3 +13,17 @@ LOOKS = (
     pytest.param(True, DESK, id="dark-desk", marks=pytest.mark.exhaustive),
 )
 """(dark, width in CSS pixels)."""
+WAYS = (
+    pytest.param(1280, True, id="desk, with scripts"),
+    pytest.param(PHONE, False, id="phone, without"),
+    pytest.param(PHONE, True, id="phone, with scripts", marks=pytest.mark.exhaustive),
+    pytest.param(1280, False, id="desk, without", marks=pytest.mark.exhaustive),
+)
+"""(width in CSS pixels, whether scripts run)."""
+
+
+def share_of(paths: Sequence[str], *, dark: bool) -> Sequence[str]:
+    """Return the pages that a look shows: every other one of `make check`, all in check-full."""
+    if hypothesis.settings.get_current_profile_name() == "exhaustive":
+        return paths
+    return paths[dark::2]

@@ -1,6 +1,6 @@
 """Every page as axe-core sees it: both themes, a desk and a phone (WCAG 2.2 A and AA)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 
 from apps.accounts.models import User
 from tests.web.conftest import DAILY, Screen
-from tests.web.looks import LOOKS
+from tests.web.looks import LOOKS, share_of
 from tests.web.pages import PAGES, STANDING
 
 pytestmark = pytest.mark.browser
@@ -59,7 +59,9 @@ def violations(page: Page) -> list[str]:
     ]
 
 
-def checker(paths: list[str], cookie: Any) -> tuple[Callable[[Page], None], dict[str, list[str]]]:
+def checker(
+    paths: Sequence[str], cookie: Any
+) -> tuple[Callable[[Page], None], dict[str, list[str]]]:
     """Return the steps that look at these pages, and where they put what they find.
 
     What is found goes by rule and element, with the pages that have it: most stands on many.
@@ -88,7 +90,7 @@ def told(found: dict[str, list[str]]) -> str:
 @pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_axe_finds_nothing_on_any_page(served: str, screen: Screen, dark: bool, width: int) -> None:
     paths = [f"{path}?{DAILY}" for path in PAGES | STANDING]
-    steps, found = checker([*paths, *MORE], cookie_of("cleo", served))
+    steps, found = checker(share_of([*paths, *MORE], dark=dark), cookie_of("cleo", served))
     screen.visit(served, steps, width=width, dark=dark, provoked=("404",))
     assert not found, told(found)
 

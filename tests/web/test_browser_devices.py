@@ -4,13 +4,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.conftest import DAILY, Screen
+from tests.web.looks import WAYS
 from tests.web.test_browser import sign_in
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
-@pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
+@pytest.mark.parametrize(("width", "scripts"), WAYS)
 def test_devices_are_narrowed_found_and_opened(
     served: str, screen: Screen, width: int, scripts: bool
 ) -> None:
