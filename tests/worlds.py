@@ -37,7 +37,7 @@ def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
                 transaction.set_rollback(True)
                 outer.close()
 
-    setattr(made, _SHARED, True)
+    setattr(made, _SHARED, 2 if upon else 1)
     return pytest.fixture(scope="module")(made)
 
 
@@ -60,4 +60,4 @@ def _part(item: pytest.Item) -> tuple[str, bool]:
 def _shares(item: pytest.Item) -> int:
     info = getattr(item, "_fixtureinfo", None)
     found = info.name2fixturedefs.values() if info else ()
-    return sum(hasattr(definitions[-1].func, _SHARED) for definitions in found)
+    return max((getattr(definitions[-1].func, _SHARED, 0) for definitions in found), default=0)

@@ -1,6 +1,7 @@
 """Files of closed months: kept as they were, and what becomes of them when they are lost."""
 
 import hashlib
+from copy import deepcopy
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from apps.costs.selectors.exports import closed_files, closed_folder, closed_pat
 from apps.costs.services import close_period
 from apps.costs.services.exporting_closed import closed_copy, copy_of_month, keep_closed_files
 from tests.costs.portal import make_priced
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -27,10 +29,17 @@ def _folder(settings: Settings, tmp_path: Path) -> None:
     settings.EXPORTS_DIR = str(tmp_path / "exports")
 
 
-@pytest.fixture
-def closed() -> ClosedPeriod:
+def fill() -> ClosedPeriod:
     make_priced()
     return close_period(OCTOBER, by="finn", now=NOW, forced="what was before the portal")
+
+
+_closed = shared(fill)
+
+
+@pytest.fixture
+def closed(_closed: ClosedPeriod) -> ClosedPeriod:
+    return deepcopy(_closed)
 
 
 def content_of(period: ClosedPeriod, format_: FileFormat) -> tuple[bytes, bool]:

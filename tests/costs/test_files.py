@@ -261,7 +261,7 @@ def test_memory_does_not_grow_with_the_rows(format_: FileFormat, tmp_path: Path)
     """Python's own memory: three times the rows must not take half as much again."""
     one = one_row()
     peaks = []
-    for count in (4_000, 12_000) if format_ is FileFormat.XLSX else (20_000, 60_000):
+    for count in (4_000, 12_000) if format_ is FileFormat.XLSX else (10_000, 30_000):
         with (tmp_path / f"{count}").open("w+b") as out:
             tracemalloc.start()
             write(file_of(list(one) for _ in range(count)), format_, out)

@@ -45,8 +45,18 @@ def priced(_priced: Priced) -> Priced:
     return deepcopy(_priced)
 
 
-def closed(priced: Priced) -> None:
+def close_month(priced: Priced) -> Priced:
     close_period(MONTH, by="finn", now=CLOSED_AT, forced="what was before the portal")
+    return priced
+
+
+_closed = shared(close_month, upon="_priced")
+
+
+@pytest.fixture
+def closed(_closed: Priced) -> Priced:
+    """Return the portal with its month closed."""
+    return deepcopy(_closed)
 
 
 @pytest.mark.parametrize("format_", ["csv", "xlsx", "parquet", "focus-csv", "focus-parquet"])
@@ -71,10 +81,9 @@ def test_an_open_month_says_what_keeps_it_from_being_closed(
 
 
 def test_a_closed_month_says_by_whom_and_its_files_have_the_hashes_it_names(
-    priced: Priced, signed_in: SignIn
+    closed: Priced, signed_in: SignIn
 ) -> None:
-    closed(priced)
-    client = signed_in(priced.portal.finn)
+    client = signed_in(closed.portal.finn)
     page = text_of(client, "/exports/")
     assert "by finn" in page
     assert "what was before the portal" in page
@@ -252,9 +261,8 @@ def test_what_failed_says_why(priced: Priced, signed_in: SignIn) -> None:
 # ---------------------------------------------------------------- closed months
 
 
-def test_a_closed_month_is_handed_out_as_it_is_kept(priced: Priced, signed_in: SignIn) -> None:
-    closed(priced)
-    client = signed_in(priced.portal.finn)
+def test_a_closed_month_is_handed_out_as_it_is_kept(closed: Priced, signed_in: SignIn) -> None:
+    client = signed_in(closed.portal.finn)
     assert "not kept yet" in text_of(client, "/exports/")
     keep_closed_files(now=CLOSED_AT)
     assert "kept as it was closed" in text_of(client, "/exports/")
@@ -268,12 +276,11 @@ def test_a_closed_month_is_handed_out_as_it_is_kept(priced: Priced, signed_in: S
     assert response.getvalue() == b"kept"
 
 
-def test_a_file_that_is_not_what_was_closed_says_so(priced: Priced, signed_in: SignIn) -> None:
-    closed(priced)
+def test_a_file_that_is_not_what_was_closed_says_so(closed: Priced, signed_in: SignIn) -> None:
     period = ClosedPeriod.objects.get()
     period.files["csv"] = "0" * 64
     period.save()
-    client = signed_in(priced.portal.finn)
+    client = signed_in(closed.portal.finn)
     response: Any = client.get("/exports/file?period=2026-10&format=csv")
     assert "NOT-as-closed" in response["Content-Disposition"]
     assert b"vision" in response.getvalue()
@@ -281,20 +288,18 @@ def test_a_file_that_is_not_what_was_closed_says_so(priced: Priced, signed_in: S
 
 
 def test_who_does_not_see_everything_gets_their_own_rows_of_a_closed_month(
-    priced: Priced, signed_in: SignIn
+    closed: Priced, signed_in: SignIn
 ) -> None:
-    closed(priced)
     keep_closed_files(now=CLOSED_AT)
-    text = file_of(signed_in(priced.portal.dan).get("/exports/file?period=2026-10&format=csv"))
+    text = file_of(signed_in(closed.portal.dan).get("/exports/file?period=2026-10&format=csv"))
     assert "speech" in text
     assert "vision" not in text
 
 
 def test_an_admin_opens_a_closed_month_again_for_a_reason(
-    priced: Priced, signed_in: SignIn
+    closed: Priced, signed_in: SignIn
 ) -> None:
-    closed(priced)
-    client = signed_in(priced.portal.cleo)
+    client = signed_in(closed.portal.cleo)
     assert "Open 2026-10 again" in text_of(client, "/exports/")
     response = client.post("/exports/2026-10/reopen", {"reason": " "})
     assert response.status_code == 400
@@ -308,9 +313,8 @@ def test_an_admin_opens_a_closed_month_again_for_a_reason(
 
 
 @pytest.mark.parametrize("who", ["finn", "ada", "dan"])
-def test_nobody_but_admins_opens_a_month_again(who: str, priced: Priced, signed_in: SignIn) -> None:
-    closed(priced)
-    client = signed_in(getattr(priced.portal, who))
+def test_nobody_but_admins_opens_a_month_again(who: str, closed: Priced, signed_in: SignIn) -> None:
+    client = signed_in(getattr(closed.portal, who))
     assert "Open 2026-10 again" not in text_of(client, "/exports/")
     assert client.post("/exports/2026-10/reopen", {"reason": "why not"}).status_code == 404
     assert ClosedPeriod.objects.get().reopened_at is None
