@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from io import StringIO
@@ -48,7 +47,6 @@ from tests.operations.doctor_portal import (
     spell,
 )
 from tests.operations.doctor_worlds import NOW, with_job
-from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -60,12 +58,9 @@ QUERIES_OF_A_CLUSTER, WITH_API = 11, 5
 VIEWER = Visibility(everything=False)
 
 
-_world = shared(make_world)
-
-
 @pytest.fixture
-def world(_world: World, db: None) -> World:
-    return deepcopy(_world)
+def world(db: None) -> World:
+    return make_world()
 
 
 def examined(world: World, now: datetime = NOW, cluster: str | None = None) -> Diagnosis:
