@@ -41,6 +41,7 @@ from tests.clusters.dra_factories import (
 )
 from tests.clusters.kube_factories import (
     GPU,
+    PRODUCT,
     T0,
     at,
     node,
@@ -58,6 +59,7 @@ from tests.recorded_api import Answer, Request, recorded, serving
 pytestmark = pytest.mark.django_db
 PATHS = collections_of("v1")
 CLASSES, SLICES, CLAIMS = PATHS
+MIG = "mig.nvidia.com"
 WINDOW = Window(at(0), at(3600))
 
 
@@ -281,6 +283,26 @@ def test_the_order_in_which_streams_begin_does_not_matter(
     assert (row.gpu_model and row.gpu_model.name, row.gpu_equivalents) == (MODEL, 1.0)
     last = NodeSpell.objects.get(end__isnull=True)
     assert len(last.devices) == 2
+
+
+@pytest.mark.parametrize("last", [SLICES, PODS], ids=["slices", "pods"])
+def test_a_mig_device_weighs_its_slices_whatever_comes_last(last: str, cluster: Cluster) -> None:
+    TierRule.objects.update(device_classes=[MIG])
+    asks = [request(device_class=MIG)]
+    items = listed(
+        slices=[slice_of(mig())],
+        classes=[class_of(MIG, kind="mig")],
+        nodes=[bare(labels={PRODUCT: "NVIDIA-GB200"})],
+        claims=[
+            claim("one", result("gpu-0-mig-1g.23gb-0"), requests=asks),
+            claim("two", requests=asks),
+        ],
+        pods=[dra_pod(), pod("pending", **using("two"))],
+    )
+    items.sort(key=lambda item: item.path == last)
+    following(cluster, *([item] for item in items))
+    weights = dict(Pod.objects.values_list("uid", "gpu_equivalents"))
+    assert weights == pytest.approx(dict.fromkeys(("p", "uid-claim-one", "pending"), 1 / 7))
 
 
 def test_a_claim_allocated_before_its_pod_was_made(cluster: Cluster) -> None:

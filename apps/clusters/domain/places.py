@@ -7,6 +7,7 @@ and a MIG device where these are offered under its name. A request alone does no
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from apps.clusters.domain.tiers import UNDETERMINED, TierRule, tier_of, unit_weight
@@ -15,10 +16,19 @@ _DIGITS = 12
 
 
 class Place(NamedTuple):
-    """A node's labels, and the resources and device classes it offers; None: not known."""
+    """A node's labels, and the resources and device classes it offers; None: not known.
+
+    `parts` has the GPU-equivalents of a device by its class, where ResourceSlices tell.
+    """
 
     labels: Mapping[str, str]
     offers: Collection[str] | None = None
+    parts: Mapping[str, float] = MappingProxyType({})
+
+    def weight(self, resource: str) -> float:
+        """Return the GPU-equivalents of one unit on the node."""
+        part = self.parts.get(resource)
+        return unit_weight(resource, self.labels) if part is None else part
 
 
 @dataclass(slots=True)
@@ -59,26 +69,23 @@ class Places:
         tier: str,
         rules: Sequence[TierRule],
     ) -> float:
-        offering = [n.labels for n in self.nodes if n.offers is None or resource in n.offers]
-        of_tier = [labels for labels in offering if tier_of(resource, labels, rules) == tier]
+        offering = [node for node in self.nodes if node.offers is None or resource in node.offers]
+        of_tier = [node for node in offering if tier_of(resource, node.labels, rules) == tier]
         weights = Counter(
-            round(unit_weight(resource, labels), _DIGITS)
-            for labels in _fitting(of_tier, node_selector)
+            round(node.weight(resource), _DIGITS) for node in _fitting(of_tier, node_selector)
         )
         if not weights:
             return unit_weight(resource, {})
         return max(weights, key=lambda weight: (weights[weight], weight))
 
 
-def _fitting(
-    nodes: Iterable[Mapping[str, str]], node_selector: Mapping[str, str]
-) -> list[Mapping[str, str]]:
+def _fitting(nodes: Iterable[Place], node_selector: Mapping[str, str]) -> list[Place]:
     """Return the nodes that a selector fits; where none does, those that do not contradict it.
 
     Not every label of a node is kept: one that is not known may well be as it should.
     """
     every = list(nodes)
-    sure = [one for one in every if node_selector.items() <= one.items()]
+    sure = [one for one in every if node_selector.items() <= one.labels.items()]
     return sure or [
-        one for one in every if all(one.get(k, v) == v for k, v in node_selector.items())
+        one for one in every if all(one.labels.get(k, v) == v for k, v in node_selector.items())
     ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from django.db import transaction
 
 from apps.clusters.domain.ledger import ClaimRecord
-from apps.clusters.domain.resource_claims import holder
+from apps.clusters.domain.resource_claims import holder, is_resolved
 from apps.clusters.domain.tiers import BUILTIN_TIERS
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Pod
@@ -100,8 +100,12 @@ def _holder(spells: Sequence[ClaimRecord], known: TrackedPod | None, assign: Ass
     """Return the row of a claim: from its first allocation until its last one was released."""
     tracked = TrackedPod(holder(spells[-1], since=spells[0].allocated))
     found = None if known is None else known.assigned
+    now = assign(tracked, spells[-1])
     if found is None or found.tier in BUILTIN_TIERS:
-        found = assign(tracked, spells[-1]) or found
+        found = now or found
+    elif now is not None and is_resolved(spells[-1].devices):
+        # Its devices may have been known later than the claim.
+        found = replace(found, gpu_equivalents=now.gpu_equivalents)
     tracked.assigned = found
     return tracked
 

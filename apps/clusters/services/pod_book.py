@@ -121,7 +121,10 @@ class PodBook:
 
     def doubt(self, uids: Collection[str]) -> None:
         """Have what these pods count as worked out anew: more is known of their devices."""
-        self.doubtful |= {uid for uid in uids if uid in self.pods}
+        for uid in uids:
+            if uid in self.pods:
+                self.pods[uid].misread = True
+                self.doubtful.add(uid)
 
     def assign(self, work_out: Callable[[TrackedPod], Assigned | None]) -> None:
         """Set what changed and doubtful pods count as, unless that is final already."""

@@ -1,7 +1,7 @@
 """From what the API server shows, in whatever order it arrives, to the rows of the ledger."""
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +19,7 @@ from apps.clusters.domain.kube_objects import (
     ready_since,
 )
 from apps.clusters.domain.ledger import ClaimedDevice, ClaimRecord, OfferedDevice, Owner
+from apps.clusters.domain.mig import mig_part
 from apps.clusters.domain.owners import nearest_owner
 from apps.clusters.domain.places import Place, Places
 from apps.clusters.domain.pod_claims import NO_CLAIMS, PodClaims
@@ -497,7 +498,12 @@ class Recorder:
 def _place(state: NodeState) -> Place:
     amounts = (*state.capacity.items(), *state.allocatable.items())
     offers = {resource for resource, units in amounts if units > 0}
-    return Place(state.labels, offers | {n for device in state.devices for n in device.classes})
+    parts: dict[str, Counter[float]] = defaultdict(Counter)
+    for device in state.devices:
+        for name in device.classes:
+            parts[name][mig_part(device.profile, device.model)] += 1
+    usual = {name: max(of, key=lambda part: (of[part], part)) for name, of in parts.items()}
+    return Place(state.labels, offers | usual.keys(), usual)
 
 
 def _uids(items: Iterable[Mapping[str, Any]]) -> set[str]:
