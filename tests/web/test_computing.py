@@ -46,6 +46,17 @@ def test_it_goes_away_when_the_figure_is_there(admin: Client, portal: Portal) ->
     assert POLLS not in text_of(admin, COSTS)
 
 
+def test_months_say_that_their_costs_are_being_computed(admin: Client, portal: Portal) -> None:
+    now = datetime.now(UTC)
+    hour = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    note_collection(portal.clusters[0], hour)
+    CollectionWindow.objects.filter(hour=hour).update(collected_at=now)
+
+    page = text_of(admin, "/exports/")
+    assert "Computing costs: 0 of 1 h." in page
+    assert 'hx-select="#months"' in page
+
+
 def test_what_was_never_computed_is_not_said_to_be_under_way(admin: Client, portal: Portal) -> None:
     CollectionWindow.objects.update(collected_at=datetime.now(UTC) - timedelta(hours=1))
 

@@ -69,7 +69,13 @@ def collecting(plan: Sequence[Stretch], jobs: int) -> Iterator[Iterator[Collecte
                 process.start()
                 there.close()
                 started.append(_Collector(process, here))
-        yield _given_out(started, deque(plan))
+        hands = {one.pipe: 0 for one in started}
+        left = deque(plan)
+        # Before anything is asked for what is done: they work while who asks is still busy.
+        for _ in range(_AHEAD):
+            for pipe in hands:
+                _give(pipe, hands, left)
+        yield _done(hands, left)
     finally:
         for one in started:
             one.process.terminate()
@@ -77,26 +83,26 @@ def collecting(plan: Sequence[Stretch], jobs: int) -> Iterator[Iterator[Collecte
             one.process.join()
 
 
-def _given_out(started: Sequence[_Collector], left: deque[Stretch]) -> Iterator[Collected]:
-    in_hand = {one.pipe: 0 for one in started}
+_Hands = dict["Connection[Any, Any]", int]
+"""How many stretches each process has in hand."""
 
-    def give(pipe: "Connection[Any, Any]") -> None:
-        if left:
-            pipe.send(left.popleft())
-            in_hand[pipe] += 1
 
-    for _ in range(_AHEAD):
-        for pipe in in_hand:
-            give(pipe)
-    while busy := [pipe for pipe, count in in_hand.items() if count]:
+def _give(pipe: "Connection[Any, Any]", hands: _Hands, left: deque[Stretch]) -> None:
+    if left:
+        pipe.send(left.popleft())
+        hands[pipe] += 1
+
+
+def _done(hands: _Hands, left: deque[Stretch]) -> Iterator[Collected]:
+    while busy := [pipe for pipe, count in hands.items() if count]:
         for ready in wait(busy):
             pipe = next(one for one in busy if one is ready)
             try:
                 done = pipe.recv()
             except EOFError as error:
                 raise CollectorEnded("a collecting process ended; its log says why") from error
-            in_hand[pipe] -= 1
-            give(pipe)
+            hands[pipe] -= 1
+            _give(pipe, hands, left)
             yield done
 
 
