@@ -113,3 +113,9 @@ def _shown_time(local: datetime, kind: Format) -> str:
     if kind is Format.HOUR:
         return f"{local:%a} {local.day} {local:%b %H:%M %Z}"
     return f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def clock_text(at: datetime, zone: ZoneInfo) -> str:
+    """Return an instant as `Wed 18 Nov 2026 10:00`, local to the zone."""
+    local = at.astimezone(zone)
+    return f"{local:%a} {local.day} {local:%b %Y %H:%M}"

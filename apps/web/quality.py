@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from apps.usage.domain.amounts import Amounts
 from apps.usage.selectors import Freshness
-from apps.web.formats import Format, duration, shown
+from apps.web.formats import Format, clock_text, duration, shown
 
 HOUR = timedelta(hours=1)
 STALE_AFTER = 3 * HOUR
@@ -75,7 +75,7 @@ def quality(
     return Quality(
         level=level,
         begins=begins,
-        last_hour_end=_clock(freshness.last_hour_end, zone) if freshness.last_hour_end else "",
+        last_hour_end=clock_text(freshness.last_hour_end, zone) if freshness.last_hour_end else "",
         stale=stale,
         missing=missing,
         failed=failed,
@@ -109,13 +109,8 @@ def _range(start: datetime, end: datetime, zone: ZoneInfo) -> str:
     first, last = start.astimezone(zone), end.astimezone(zone)
     # Across the end of summer time the clock alone would hide an hour.
     name = " %Z" if first.utcoffset() != last.utcoffset() else ""
-    until = f"{last:%H:%M}" if first.date() == last.date() else _clock(end, zone)
-    return f"{_clock(start, zone)}{first.strftime(name)} – {until}{last.strftime(name)}"
-
-
-def _clock(at: datetime, zone: ZoneInfo) -> str:
-    local = at.astimezone(zone)
-    return f"{local:%a} {local.day} {local:%b %Y %H:%M}"
+    until = f"{last:%H:%M}" if first.date() == last.date() else clock_text(end, zone)
+    return f"{clock_text(start, zone)}{first.strftime(name)} – {until}{last.strftime(name)}"
 
 
 def _gap(hours: Sequence[datetime], zone: ZoneInfo) -> Gap | None:
@@ -128,7 +123,7 @@ def _gap(hours: Sequence[datetime], zone: ZoneInfo) -> Gap | None:
 
 
 def _begins(first: datetime | None, start: datetime, zone: ZoneInfo) -> str:
-    return _clock(first, zone) if first and first > start else ""
+    return clock_text(first, zone) if first and first > start else ""
 
 
 def _troubles(failed: Gap | None, missing: Gap | None, partial: Gap | None) -> list[str]:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from math import fsum
 from typing import Final
 
+from apps.changes.domain.exact import figure
 from apps.changes.domain.promises import (
     Promise,
     Promised,
@@ -222,16 +223,16 @@ def frozen(preview_rows: Preview) -> Mapping[str, object]:
         "borrowing": [
             {
                 "name": r.name,
-                "idle_before": _exact(r.idle_before),
-                "idle_after": _exact(r.idle_after),
-                "full_before": _exact(r.full_before),
-                "full_after": _exact(r.full_after),
-                "lost": _exact(r.lost),
+                "idle_before": figure(r.idle_before),
+                "idle_after": figure(r.idle_after),
+                "full_before": figure(r.full_before),
+                "full_after": figure(r.full_after),
+                "lost": figure(r.lost),
             }
             for r in preview_rows.borrowing
         ],
-        "cost_per_month_least": _exact(preview_rows.ceiling.least),
-        "cost_per_month_most": _exact(preview_rows.ceiling.most),
+        "cost_per_month_least": figure(preview_rows.ceiling.least),
+        "cost_per_month_most": figure(preview_rows.ceiling.most),
         "without_price": list(preview_rows.ceiling.missing),
         "cost_tiers": list(preview_rows.cost_tiers),
         "starts": [
@@ -252,20 +253,12 @@ def _together(preview_rows: Preview) -> dict[str, object] | None:
 
 def _promise(found: Promised) -> dict[str, object]:
     return {
-        "before_units": _exact(found.before_units),
-        "after_units": _exact(found.after_units),
-        "capacity_units": _exact(found.capacity_units),
-        "promised_ratio": _exact(found.promised_ratio),
-        "before_ratio": _exact(found.before_ratio),
+        "before_units": figure(found.before_units),
+        "after_units": figure(found.after_units),
+        "capacity_units": figure(found.capacity_units),
+        "promised_ratio": figure(found.promised_ratio),
+        "before_ratio": figure(found.before_ratio),
         "over": found.over,
         "was_over": found.was_over,
         "crosses": found.crosses,
     }
-
-
-def _exact(value: float | Decimal | None) -> str | None:
-    """Write an amount as text: floats to 1e-9, without zeros at the end."""
-    if value is None:
-        return None
-    exact = value if isinstance(value, Decimal) else Decimal(repr(round(value, 9)))
-    return f"{exact.normalize():f}"

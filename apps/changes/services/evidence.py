@@ -14,9 +14,9 @@ from typing import Any
 from django.db.models import Min
 
 from apps.accounts.permissions import Visibility
+from apps.changes.domain.exact import figure, moment
 from apps.changes.domain.rules import Budget
 from apps.changes.models import ChangeRequest
-from apps.changes.services.exact import figure, moment
 from apps.changes.services.known_quotas import observed, target_of_request
 from apps.changes.services.used_tiers import DAYS, evidence_window, filters_of, held_by_tier
 from apps.clusters.domain.window import Window

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from apps.changes.domain.exact import moment
 from apps.changes.domain.states import Action, TransitionDenied, moved
 from apps.changes.models import OPEN_STATES, TARGET, WRITING_STATES, Author, ChangeRequest
 from apps.changes.permissions import Actor, seen_by, standing_of
@@ -142,8 +143,8 @@ def told(request: ChangeRequest) -> dict[str, Any]:
         "to": request.after,
         "tiers": list(request.tiers),
         "reason": request.reason,
-        "needed_by": _time(request.needed_by),
-        "until": _time(request.until),
+        "needed_by": moment(request.needed_by),
+        "until": moment(request.until),
         "state": request.state,
         "authors": list(request.authors),
         "approvals": list(request.approvals),
@@ -151,10 +152,6 @@ def told(request: ChangeRequest) -> dict[str, Any]:
         "reviewer": request.reviewer,
         "version": request.version,
     }
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
 
 
 def open_request(target: Mapping[str, Any], *, but: int) -> int | None:

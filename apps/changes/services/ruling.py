@@ -7,11 +7,11 @@ from typing import Any
 from django.conf import settings
 
 from apps.accounts.models import Team
+from apps.changes.domain.exact import figure
 from apps.changes.domain.rules import Facts, Rules, ruling
 from apps.changes.domain.states import TransitionDenied
 from apps.changes.models import ChangeRequest
 from apps.changes.services.evidence import Evidence
-from apps.changes.services.exact import figure
 from apps.changes.services.known_quotas import reviewed, wanted
 from apps.changes.services.lately import raised_lately
 from apps.changes.services.previews import Previewed

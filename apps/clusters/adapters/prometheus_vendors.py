@@ -13,6 +13,7 @@ import msgspec
 from apps.clusters.adapters.prometheus_activity import LARGEST_FRACTION, Sample, reads_fraction
 from apps.clusters.adapters.prometheus_dialects import Dialect
 from apps.clusters.adapters.prometheus_forms import Device, ExportedHolder, Holder, Part
+from apps.clusters.adapters.prometheus_kube_metrics import labels_of
 from apps.clusters.adapters.prometheus_reading import Points, Reading, SlotQuery
 from apps.clusters.adapters.prometheus_rows import Row
 from apps.clusters.adapters.promql import END_MARGIN_SECONDS, Matcher, by, one_of, over, raw
@@ -150,10 +151,6 @@ _Labels = AmdLabels | IntelLabels
 _TYPES: Mapping[Family, type[_Labels]] = {Family.AMD: AmdLabels, Family.INTEL: IntelLabels}
 
 
-def _names(kind: type[_Labels]) -> tuple[str, ...]:
-    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
-
-
 def device_matchers(dialect: Dialect, uuids: Collection[str]) -> Iterator[Matcher]:
     """Yield matchers one of which names each of these devices; some choose others, too."""
     if dialect.family is Family.INTEL:
@@ -240,7 +237,7 @@ class VendorReader:
         ]
 
     def _query(self, aggregation: str, inner: str) -> SlotQuery:
-        return SlotQuery(by(aggregation, _names(self._kind), inner), self._kind, self.part.slots)
+        return SlotQuery(by(aggregation, labels_of(self._kind), inner), self._kind, self.part.slots)
 
     def rows(self, answers: Iterator[Points]) -> Iterator[tuple[int, list[Row]]]:
         """Yield (slot, rows) of the whole part."""

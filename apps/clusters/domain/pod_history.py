@@ -120,7 +120,7 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
     estimate: the hour that saw the pod last decides, also when it says that the pod is still
     there. `runs` is one span from the first start to the end, for the series do not show restarts.
     """
-    finished = _latest(one.finished, other.finished)
+    finished = latest(one.finished, other.finished)
     bound = _earliest(one.bound, other.bound)
     created = min(one.created, other.created)
     seen = max(last_seen(one), last_seen(other))
@@ -169,5 +169,6 @@ def _earliest(*times: float | None) -> float | None:
     return min((t for t in times if t is not None), default=None)
 
 
-def _latest(*times: float | None) -> float | None:
+def latest(*times: float | None) -> float | None:
+    """Return the last of the times that are known; None without any."""
     return max((t for t in times if t is not None), default=None)

@@ -10,7 +10,13 @@ from django.db.models import QuerySet
 from apps.clusters.domain.ledger import PodRecord, Source
 from apps.clusters.domain.places import Place, Places
 from apps.clusters.domain.pod_changes import changed_span, hull
-from apps.clusters.domain.pod_history import closed_runs, last_seen, merged_inferred, reopened
+from apps.clusters.domain.pod_history import (
+    closed_runs,
+    last_seen,
+    latest,
+    merged_inferred,
+    reopened,
+)
 from apps.clusters.domain.spans import Span
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, TierRule, model_key
 from apps.clusters.models import Cluster, Pod
@@ -183,8 +189,8 @@ def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
     It was last seen alive, so an earlier end is no news; that they saw it later is.
     """
     record = known.record
-    deleted = _latest(record.deleted, found.deleted, last_seen(found).at)
-    finished = _latest(record.finished, found.finished)
+    deleted = latest(record.deleted, found.deleted, last_seen(found).at)
+    finished = latest(record.finished, found.finished)
     joined = replace(
         record,
         deleted=deleted,
@@ -193,10 +199,6 @@ def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
         end_reason=(found.end_reason if record.end_reason == LOST else "") or record.end_reason,
     )
     return replace(known, record=joined)
-
-
-def _latest(*times: float | None) -> float | None:
-    return max((t for t in times if t is not None), default=None)
 
 
 def _certainty(assigned: Assigned | None) -> tuple[bool, bool, str, str, float]:

@@ -23,6 +23,7 @@ from apps.clusters.services.event_book import EventBook
 from apps.clusters.services.node_use import NodeUse
 from apps.clusters.services.sighting_book import SightingBook
 from apps.clusters.services.sighting_sources import Sources, refusal, silence
+from apps.clusters.services.versions import uid_of
 
 Object = Mapping[str, Any]
 BesideOf = Callable[[Kind, Object], Beside]
@@ -93,7 +94,7 @@ class SightingWatch:
                 self._events.seen(item, at)
         else:
             self.objects(kind, items, at)
-            self.keep_only(kind, {_uid(item) for item in items}, at)
+            self.keep_only(kind, {uid_of(item) for item in items}, at)
 
     def changed(self, path: str, item: Object, at: float, *, gone: bool) -> None:
         """Take in one object as it is, or that it is no more."""
@@ -105,7 +106,7 @@ class SightingWatch:
             if not gone:
                 self._events.seen(item, at)
         elif gone:
-            self.gone(kind, _uid(item), at)
+            self.gone(kind, uid_of(item), at)
         else:
             self.objects(kind, [item], at)
 
@@ -146,27 +147,27 @@ class SightingWatch:
         owned = [item for item, body in found if isinstance(body, _OWNED) and controller_of(item)]
         owners = self._around.owners(owned) if owned else {}
         for item, body in found:
-            self._see(kind, item, _with_owner(body, owners.get(_uid(item))), at)
+            self._see(kind, item, _with_owner(body, owners.get(uid_of(item))), at)
 
     def _see(self, kind: Kind, item: Object, body: Body | None, at: float) -> None:
         metadata = item["metadata"]
         name = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
         if isinstance(body, SeenNode):
             known = self._bases.get(name[1])
-            if known is not None and known[0] != _uid(item):
+            if known is not None and known[0] != uid_of(item):
                 self.book.gone(Kind.NODE, known[0], at)
-            if known != (_uid(item), body):
-                self._bases[name[1]] = (_uid(item), body)
+            if known != (uid_of(item), body):
+                self._bases[name[1]] = (uid_of(item), body)
                 self.use.dirty.add(name[1])
             return
-        self.book.seen(kind, _uid(item), name, body, at)
+        self.book.seen(kind, uid_of(item), name, body, at)
 
     def _remember(self, kind: Kind, item: Object) -> None:
         spec = item.get("spec") or {}
         if kind in CONTROLLERS:
             spec = (spec.get("template") or {}).get("spec") or {}
         if kind is Kind.RESOURCE_CLAIM or spec.get("resourceClaims"):
-            self._naming[kind, _uid(item)] = item
+            self._naming[kind, uid_of(item)] = item
 
     def gone(self, kind: Kind, uid: str, at: float) -> None:
         """Take in that an object is no more."""
@@ -235,7 +236,3 @@ def _with_owner(body: Body | None, owner: Owner | None) -> Body | None:
     if owner is None or not isinstance(body, SeenController | SeenWorkload | SeenPodGroup):
         return body
     return replace(body, owner_kind=owner.kind, owner=owner.name)
-
-
-def _uid(item: Object) -> str:
-    return str(item["metadata"].get("uid", ""))

@@ -22,12 +22,12 @@ class Versions:
         """Take in a whole list."""
         self._gone.clear()
         self._there = {
-            _uid(item): version for item in items if (version := _version(item)) is not None
+            uid_of(item): version for item in items if (version := _version(item)) is not None
         }
 
     def is_stale(self, item: Mapping[str, Any], *, gone: bool) -> bool:
         """Say whether a newer version was taken in already; if not, take in this one."""
-        version, uid = _version(item), _uid(item)
+        version, uid = _version(item), uid_of(item)
         if version is None:
             return False
         if version < self._there.get(uid, self._gone.get(uid, version)):
@@ -42,7 +42,8 @@ class Versions:
         return False
 
 
-def _uid(item: Mapping[str, Any]) -> str:
+def uid_of(item: Mapping[str, Any]) -> str:
+    """Return an object's uid; empty where it has none."""
     return str(item["metadata"].get("uid", ""))
 
 

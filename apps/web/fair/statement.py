@@ -11,7 +11,7 @@ from apps.fairness.domain.statement import Part, TeamFigures
 from apps.fairness.selectors import Statement, TierStatement
 from apps.usage.domain.amounts import nano
 from apps.web.fair.overview import HOURS, hour_values
-from apps.web.formats import Format, Value
+from apps.web.formats import Format, Value, clock_text
 from apps.web.links import Query, href
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
@@ -76,17 +76,12 @@ def coverage_of(found: Statement, now: datetime, zone: ZoneInfo) -> Coverage:
     """Return how much of a week is known at `now`; hours that run are not over."""
     passed = min(now, found.window.end) - found.window.start
     return Coverage(
-        made=_moment(now, zone),
-        start=_moment(found.window.start, zone),
-        end=_moment(found.window.end, zone),
+        made=clock_text(now, zone),
+        start=clock_text(found.window.start, zone),
+        end=clock_text(found.window.end, zone),
         passed=max(0, passed // _HOUR),
         known=found.known_hours,
     )
-
-
-def _moment(at: datetime, zone: ZoneInfo) -> str:
-    local = at.astimezone(zone)
-    return f"{local:%a} {local.day} {local:%b %Y %H:%M}"
 
 
 def nothing_of(coverage: Coverage) -> str:
