@@ -17,8 +17,8 @@ from apps.lab.scenarios.base import Scenario
 from apps.lab.scenarios.campus_pools import PARKED_CLAIM, RECUT, STRAY, STUCK, UNHEALTHY
 from apps.lab.scenarios.registry import load
 from apps.lab.signals import Signals
-from apps.lab.truth import doings, holdings
 from tests.lab.conftest import NOW
+from tests.lab.scenario_truth import doings, holdings
 
 MIDNIGHT = NOW // DAY * DAY
 DRA = "/apis/resource.k8s.io/v1"

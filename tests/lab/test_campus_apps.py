@@ -7,8 +7,8 @@ import pytest
 
 from apps.lab.fleet import DAY, Pod
 from apps.lab.scenarios.base import Scenario
-from apps.lab.truth import doings, holdings
 from tests.lab.conftest import NOW
+from tests.lab.scenario_truth import doings, holdings
 
 MONDAY = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp())
 HOUR = 3600

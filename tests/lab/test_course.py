@@ -14,9 +14,9 @@ from apps.lab.fleet import FOREVER
 from apps.lab.kube_api import KubernetesApi
 from apps.lab.scenarios.base import Scenario
 from apps.lab.signals import Signals
-from apps.lab.truth import holdings
 from tests.lab.conftest import NOW
 from tests.lab.on_course import ORIGIN, OnCourse, at_minute
+from tests.lab.scenario_truth import holdings
 
 Object = dict[str, Any]
 KUEUE, VOLCANO = "/apis/kueue.x-k8s.io/v1beta2", "/apis/scheduling.volcano.sh/v1beta1"

@@ -11,13 +11,13 @@ from apps.lab.catalog import catalog_yaml
 from apps.lab.fleet import FOREVER
 from apps.lab.scenarios.base import Scenario
 from apps.lab.signals import Signals
-from apps.lab.truth import doings, holdings
 from apps.operations.services import load_catalog
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.services import collect_window
 from tests.lab.conftest import NOW
+from tests.lab.scenario_truth import doings, holdings
 from tests.served_lab import served_lab
 
 HOURS = 4

@@ -7,8 +7,8 @@ import pytest
 from apps.lab.fleet import DAY, FOREVER
 from apps.lab.scenarios.base import Scenario
 from apps.lab.scenarios.openb import DAYS, REPLICAS, read_entries
-from apps.lab.truth import gpu_hours_by_model, holdings
 from tests.lab.conftest import NOW
+from tests.lab.scenario_truth import gpu_hours_by_model, holdings
 
 MIDNIGHT = NOW // DAY * DAY
 # `derived_subfleet.window_gpu_hours_fractional_by_model` of the data's truths.

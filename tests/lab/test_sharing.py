@@ -11,7 +11,7 @@ import pytest
 from apps.lab.fleet import GPU_SHARED, MIG_PREFIX, Exporter, Node
 from apps.lab.machines import A100, gpu_node
 from apps.lab.scenarios.base import Scenario
-from apps.lab.truth import doings, holdings
+from tests.lab.scenario_truth import doings, holdings
 from tests.lab.sharing import (
     Fleet,
     every_kind,

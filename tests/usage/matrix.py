@@ -30,12 +30,12 @@ from apps.clusters.services.pod_book import Look, PodBook
 from apps.clusters.services.tier_history import assign
 from apps.lab.fleet import GPU, GPU_SHARED, MIG_PREFIX, Device, Exporter, Node
 from apps.lab.scenarios.base import Scenario
-from apps.lab.truth import Doing, Holding, doings, holdings
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.attribution import Interval
 from apps.usage.domain.cards import Bound
 from apps.usage.domain.hour import HourFacts
 from apps.usage.domain.reckon import HourInput, reckon
+from tests.lab.scenario_truth import Doing, Holding, doings, holdings
 from tests.lab.sharing import Version, exporter
 from tests.lab.small import ORIGIN
 from tests.served_lab import served_lab

@@ -9,12 +9,6 @@ from apps.lab.scheduler.store import Life, Object, Store
 
 EVENT_SECONDS = 3600
 """How long an event is kept (the API server's default)."""
-PLURALS = (
-    "nodes", "namespaces", "pods", "resourcequotas", "events", "persistentvolumeclaims",
-    "replicasets", "deployments", "statefulsets", "jobs", "deviceclasses", "resourceclaims",
-    "resourceslices", "priorityclasses", "workloads", "clusterqueues", "localqueues",
-    "resourceflavors", "workloadpriorityclasses", "podgroups", "queues",
-)  # fmt: skip
 
 
 class Course:

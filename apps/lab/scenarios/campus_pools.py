@@ -122,7 +122,6 @@ GROUPS: Sequence[Group] = (
     Group("apps", A100, 4, 8, Sharing.EXCLUSIVE, _PLAIN, taints=(DEDICATED,)),
 )  # fmt: skip
 
-_ALL = tuple(range(16))
 _A100_TEAMS = (0, 2, 3, 5, 6, 8, 9, 11, 12, 14)
 _H100_TEAMS = (1, 4, 7, 10, 13, 15)
 
