@@ -33,7 +33,6 @@ def progress(**values: Any) -> ClusterProgress:
         "asked_hours": 10,
         "done_hours": 10,
         "failed_hours": 0,
-        "attempted_at": NOW,
         "error": "",
     }
     return ClusterProgress(**(given | values))
