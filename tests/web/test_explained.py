@@ -11,6 +11,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
+from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.models import Recommendation
 from apps.costs.selectors import explain_cost, waste_rows
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
@@ -160,10 +161,15 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
 @pytest.mark.parametrize(
     ("address", "figures"),
     [
-        (f"/fairness/?{HOURLY}", {"jain_index", "unmet_fair_share"}),
+        (f"/fairness/?{HOURLY}", {"jain_index", "unmet_fair_share", "overdrawn"}),
         (f"/fairness/gold/?{HOURLY}", {"demand", "fair_share", "borrowed", "usage_factor"}),
         (f"/quotas/?{HOURLY}", {"quota_usage", "budget_used"}),
-        (f"/pending/?{HOURLY}&view=history", {"pending_gpu_hours"}),
+        ("/pending/", {"pending_gpu_hours", "unscheduled_gpus", "blocked_gpus", "pending_gpus"}),
+        ("/pending/?cause=quota&kind=Pod", {"blocked_gpus"}),
+        (
+            "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
+            {"quota_used", "quota_usage"},
+        ),
     ],
 )
 def test_every_figure_of_a_page_is_what_its_explanation_gives(
@@ -179,6 +185,10 @@ def test_savings_add_up_without_alternatives(portal: Portal, admin: Client) -> N
     page = shown(admin, "saving_per_month")
     assert page.holds is True
     assert page.value == "2,122.11 USD"
+    make(1, kind=Kind.UNUSED_QUOTA.value)
+    found = check_explained(admin, "/recommendations/")
+    assert found == {"saving_per_month", "quota_saving_per_month", "recommendation_saving"}
+    assert check_explained(admin, "/recommendations/?kind=unused-quota") < found
     assert len(page.one.rows) == 1
     assert "/explain/saving_per_month/" in text_of(admin, "/recommendations/")
 

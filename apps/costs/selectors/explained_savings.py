@@ -10,6 +10,7 @@ from typing import Any
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.families import ANY
 from apps.clusters.domain.window import Window
+from apps.costs.domain.money import money
 from apps.costs.domain.recommendations.quiet import TEAM
 from apps.costs.domain.recommendations.recommendation import (
     OF_QUOTA,
@@ -27,12 +28,14 @@ from apps.costs.selectors.recommendations import (
     recommendation_page,
     recommendation_sums,
 )
+from apps.costs.selectors.waste_covered import waste_covered
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
 from apps.usage.selectors import usage_rows
 
 SAVING, RECOMMENDED = "saving_per_month", "recommendation_saving"
+QUOTA_SAVING, COVERED = "quota_saving_per_month", "waste_covered"
 _HELD = ("allocated", "busy", "underused", "idle", "not_running")
 _OF_POOL = ("capacity", "unallocated", "stranded", *_HELD)
 _GROUPS = (Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
@@ -41,17 +44,24 @@ _MOST = 10_000
 
 
 def explain_saving(
-    *, filters: RecommendationFilters, visibility: Visibility, now: datetime, currency: str
+    *,
+    filters: RecommendationFilters,
+    visibility: Visibility,
+    now: datetime,
+    currency: str,
+    of_quota: bool = False,
 ) -> Explained:
     """Explain the saving of all open recommendations that the reader sees, in one currency.
 
-    Of alternatives the best alone is in it, nothing of quota (that saves no cash), and nothing that
-    somebody keeps. Five queries.
+    Of alternatives the best alone is in it, and nothing that somebody keeps. Quota saves no cash:
+    `of_quota` explains its sum instead. Five queries.
     """
-    sums = recommendation_sums(filters=filters, visibility=visibility, now=now)
+    sums = recommendation_sums(
+        filters=filters, visibility=visibility, now=None if of_quota else now, of_quota=of_quota
+    )
     value = next((one.saving_per_month for one in sums if one.currency == currency), None)
     page = recommendation_page(filters=filters, visibility=visibility, cursor=None, page_size=_MOST)
-    kept = kept_of(page.rows, now=now)
+    kept = {} if of_quota else kept_of(page.rows, now=now)
     rows = [
         {
             "kind": row.kind,
@@ -64,15 +74,17 @@ def explain_saving(
         }
         for row in page.rows
         if row.currency == currency
-        and row.kind not in OF_QUOTA
+        and (row.kind in OF_QUOTA) is of_quota
         and not row.alternative
         and row.pk not in kept
     ]
     texts = ("kind", "cluster", "namespace", "workload", "confidence", "reason")
     return Explained(
-        figure=SAVING,
+        figure=QUOTA_SAVING if of_quota else SAVING,
         label="Saving per month",
-        meaning="What open recommendations save in a month of 730 hours.",
+        meaning="Worth of quota in a month of 730 hours; no cash."
+        if of_quota
+        else "What these recommendations save in a month of 730 hours.",
         anchor="recommendations",
         value=value,
         unit=Unit.MONEY,
@@ -175,3 +187,27 @@ def _held(row: RecommendationRow, visibility: Visibility) -> Sequence[UsageRow]:
         start = row.workload.removesuffix(ANY)
         return [one for one in found if one.groups["workload"].startswith(start)]
     return found
+
+
+def explain_waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> Explained:
+    """Explain which part of the waste open recommendations would avoid. Four queries."""
+    found = waste_covered(filters=filters, visibility=visibility)
+    return Explained(
+        figure=COVERED,
+        label="Waste covered",
+        meaning="Waste that open recommendations would avoid ÷ all waste; each GPU-hour once.",
+        anchor="waste-covered",
+        value=found.ratio,
+        unit=Unit.RATIO,
+        currency=found.currency,
+        formula="(waste - sum(not_covered)) / waste",
+        inputs=(Input("waste", "waste", money(found.waste), Unit.MONEY),),
+        columns=(
+            RowColumn("reason", "Reason"),
+            RowColumn("not_covered", "Not covered", Unit.MONEY),
+        ),
+        rows=[{"reason": reason, "not_covered": money(cost)} for reason, cost in found.rest],
+        origin=f"Waste from {found.first} to {found.last}.",
+        sources=("holding", "activity"),
+        nothing="" if found.ratio is not None else "No priced waste was looked at yet.",
+    )

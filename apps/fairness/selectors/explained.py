@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window
-from apps.fairness.models import FairDay, FairHour
+from apps.fairness.models import FairDay, FairHour, FairTierDay, FairTierHour
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import FairnessFilters, TeamFairness, TierFairness
 from apps.fairness.selectors.sums import parts_of
@@ -34,10 +34,24 @@ _AMOUNTS: Mapping[str, tuple[str, str, str]] = {
     ),
     "borrowed": ("borrowed", "Borrowed", "In each half hour max(0, allocated − entitlement)."),
     "lent": ("lent", "Lent", "What others held of a team's idle entitlement."),
+    "allocated": ("allocated", "Allocated", "GPUs of bound pods × time."),
+    "entitled": ("entitlement", "Entitlement", "Entitlement of the catalog × known time."),
+    "idle_held": ("idle", "Idle", "Allocated GPU-hours of half hours under 10 % activity."),
+    "from_pool": (
+        "from_pool",
+        "From capacity without entitlement",
+        "What was borrowed of GPUs that no team is entitled to.",
+    ),
+    "overdrawn": (
+        "overdrawn",
+        "Over-borrowed",
+        "What was borrowed although its owners asked for it.",
+    ),
 }
 _INDICES = ("jain_index", "jain_allocation_ratio")
 _QUEUE_TIMES = ("team_queue_time_p50", "team_queue_time_p95")
-FIGURES = (*_AMOUNTS, *_INDICES, "usage_factor", *_QUEUE_TIMES)
+_BORROWABLE = "idle_entitlement_under_demand"
+FIGURES = (*_AMOUNTS, _BORROWABLE, *_INDICES, "usage_factor", *_QUEUE_TIMES)
 _NOTHING = 1e-9
 _ORIGIN = "Sums of each half hour, kept by hour and by local day."
 
@@ -57,6 +71,8 @@ def explain_fairness(
     """
     if figure in _AMOUNTS:
         return _amount(figure, window, filters)
+    if figure == _BORROWABLE:
+        return _borrowable(window, filters)
     if figure in _INDICES and len(filters.tier) == 1:
         rows = fairness_rows(
             window, now=now, visibility=visibility, filters=FairnessFilters(tier=filters.tier)
@@ -117,6 +133,42 @@ def _amount(figure: str, window: Window, filters: FairnessFilters) -> Explained:
         origin=_ORIGIN,
         sources=("capacity", "holding"),
     )
+
+
+def _borrowable(window: Window, filters: FairnessFilters) -> Explained:
+    tiers, parts = tier_names(filters.tier), parts_of(window)
+    found = [
+        *_of_tiers(FairTierDay.objects, "day", parts.days, tiers),
+        *_of_tiers(FairTierHour.objects, "hour", parts.hours, tiers),
+    ]
+    return Explained(
+        figure=_BORROWABLE,
+        label="Idle entitlement under demand",
+        meaning="Entitled GPUs that nobody held while others waited.",
+        anchor="fairness",
+        value=sum(n for *_, n in found) / NANO,
+        unit=Unit.GPU_HOURS,
+        formula="sum(gpu_hours)",
+        columns=(
+            RowColumn("time", "Day or hour"),
+            RowColumn("tier", "Tier"),
+            RowColumn("gpu_hours", "Idle entitlement", Unit.GPU_HOURS),
+        ),
+        rows=[
+            {"time": str(at), "tier": tiers[tier], "gpu_hours": n / NANO} for at, tier, n in found
+        ],
+        origin=_ORIGIN,
+        sources=("capacity", "holding"),
+    )
+
+
+def _of_tiers(
+    objects: Any, column: str, where: Q | None, tiers: Mapping[int, str]
+) -> list[tuple[Any, int, int]]:
+    if where is None:
+        return []
+    rows = objects.filter(where, tier_id__in=list(tiers)).exclude(borrowable=0)
+    return list(rows.order_by(column, "tier_id").values_list(column, "tier_id", "borrowable"))
 
 
 def _rows(

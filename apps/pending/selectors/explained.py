@@ -47,7 +47,21 @@ _SUMS: Mapping[str, _Sum] = {
 }
 _PERCENTILES = {"p50": 0.5, "p95": 0.95}
 _QUEUE_TIMES = ("queue_time_p50", "queue_time_p95")
-FIGURES = (*_SUMS, "pending_gpus", *_QUEUE_TIMES)
+_NOW: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "pending_gpus": (
+        "Pending GPUs",
+        "GPUs of pods on no node, of work blocked at admission and of pods that start.",
+        ("pending", "suppressed", "starting"),
+    ),
+    "unscheduled_gpus": ("Unscheduled", "GPUs of pods on no node.", ("pending",)),
+    "blocked_gpus": (
+        "Blocked at admission",
+        "GPUs of work that was refused before a pod existed.",
+        ("suppressed",),
+    ),
+    "starting_gpus": ("Starting", "GPUs of pods on a node that do not run yet.", ("starting",)),
+}
+FIGURES = (*_SUMS, *_NOW, *_QUEUE_TIMES)
 
 
 def explain_pending(
@@ -68,7 +82,7 @@ def explain_pending(
         return _gpu_hours(figure, window, now, visibility, filters, context)
     if figure in _QUEUE_TIMES:
         return _queue_time(figure, window, visibility, filters, context)
-    return _now(now, visibility, filters, context) if figure == "pending_gpus" else None
+    return _now(figure, now, visibility, filters, context) if figure in _NOW else None
 
 
 def _gpu_hours(
@@ -116,29 +130,34 @@ def _gpu_hours(
 
 
 def _now(
-    now: datetime, visibility: Visibility, filters: PendingFilters, context: Context
+    figure: str,
+    now: datetime,
+    visibility: Visibility,
+    filters: PendingFilters,
+    context: Context,
 ) -> Explained:
+    label, meaning, fields = _NOW[figure]
     sums = pending_sums(now, by=By.CAUSE, visibility=visibility, filters=filters, context=context)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "cause": one.name,
-            "gpus": one.pending + one.suppressed + one.starting,
+            "gpus": sum(getattr(one, field) for field in fields),
             "workloads": one.things,
             "oldest_at": one.oldest_at,
         }
         for one in sums
     ]
     return Explained(
-        figure="pending_gpus",
-        label="Pending GPUs",
-        meaning="GPUs of pods on no node, of work blocked at admission and of pods that start.",
+        figure=figure,
+        label=label,
+        meaning=meaning,
         anchor="waiting",
-        value=sum(one.pending + one.suppressed + one.starting for one in sums),
+        value=sum(row["gpus"] for row in rows),
         unit=Unit.GPUS,
         formula="sum(gpus)",
         columns=(
             RowColumn("cause", "Cause"),
-            RowColumn("gpus", "Pending GPUs", Unit.GPUS),
+            RowColumn("gpus", label, Unit.GPUS),
             RowColumn("workloads", "Workloads", Unit.COUNT),
             RowColumn("oldest_at", "Pending since", Unit.TIME),
         ),

@@ -12,12 +12,14 @@ from apps.costs.selectors import PLATFORM_NAME, explain_cost
 from apps.costs.selectors.explained import FIGURES as COSTS
 from apps.costs.selectors.explained_budgets import explain_money_budget
 from apps.costs.selectors.explained_savings import (
+    COVERED,
+    QUOTA_SAVING,
     RECOMMENDED,
     SAVING,
     explain_recommendation,
     explain_saving,
+    explain_waste_covered,
 )
-from apps.costs.selectors.recommendations import RecommendationFilters
 from apps.fairness.selectors import FairnessFilters, explain_fairness
 from apps.fairness.selectors.explained import FIGURES as FAIRNESS
 from apps.pending.selectors import PendingFilters, explain_pending
@@ -30,9 +32,11 @@ from apps.usage.selectors.wait_times import WAIT_DAYS, bound_waits, recent_waits
 from apps.web.money.asked import TAKES as COST_TAKES
 from apps.web.money.asked import asked_of
 from apps.web.money.groups import PLATFORM_PAYS
+from apps.web.money.recommended import asked_of as recommended_of
 from apps.web.reading import Reading
 
 _CORRECTIONS = {"yes": True, "no": False}
+_SAVINGS = (SAVING, QUOTA_SAVING, COVERED)
 _LARGEST_PK = 2**63 - 1
 _BIND_TIMES = ("bind_time_p50", "bind_time_p95")
 _NAMES = ("cluster", "namespace", "source", "name", "key", "team", "period", "currency")
@@ -59,6 +63,7 @@ def _pending(asked: FigureQuery) -> Explained | None:
         tier=own.tier,
         namespace=own.namespace,
         cause=tuple(asked.names.getlist("cause")),
+        kind=tuple(asked.names.getlist("kind")),
     )
     return explain_pending(
         asked.figure,
@@ -93,12 +98,15 @@ def _cost(asked: FigureQuery) -> Explained | None:
 
 
 def _saving(asked: FigureQuery) -> Explained | None:
-    reading, own = asked.reading, asked.reading.filters
-    filters = RecommendationFilters(cluster=own.cluster, team=own.team, tier=own.tier)
+    reading = asked.reading
+    filters = recommended_of(asked.names).filters(reading)
+    if asked.figure == COVERED:
+        return explain_waste_covered(filters=filters, visibility=reading.visibility)
     return explain_saving(
         filters=filters,
         visibility=reading.visibility,
         now=reading.now,
+        of_quota=asked.figure == QUOTA_SAVING,
         currency=asked.names.get("currency", "") or report().currency,
     )
 
@@ -159,7 +167,7 @@ PROVIDERS: Mapping[str, Provider] = {
     **dict.fromkeys(PENDING, _pending),
     **dict.fromkeys(COSTS, _cost),
     **dict.fromkeys(_BIND_TIMES, _bind_time),
-    SAVING: _saving,
+    **dict.fromkeys(_SAVINGS, _saving),
     RECOMMENDED: _recommendation,
     **dict.fromkeys(FAIRNESS, _fairness),
     **dict.fromkeys(QUOTAS, _quota),
@@ -176,7 +184,7 @@ def filters_of(figure: str) -> tuple[str, ...]:
     """Return the filters that a figure is narrowed by, beside the cluster."""
     if figure in COSTS:
         return COST_TAKES
-    return ("tier", "team", "namespace") if figure in PENDING else ("tier", "team")
+    return ("tier", "team", "namespace") if figure in (*PENDING, *_SAVINGS) else ("tier", "team")
 
 
 def explained(asked: FigureQuery) -> Explained | None:

@@ -106,6 +106,9 @@ _EXPLAINS = {
     "jain_allocation_ratio": "jain_allocation_ratio",
     "denied_gpu_hours": "unmet_fair_share",
     "borrowed_gpu_hours": "borrowed",
+    "borrowable_gpu_hours": "idle_entitlement_under_demand",
+    "overdrawn_gpu_hours": "overdrawn",
+    "from_pool_gpu_hours": "from_pool",
 }
 _TIER_COLUMNS = (
     Column("tier", "Tier"),

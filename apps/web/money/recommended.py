@@ -311,12 +311,13 @@ def _cost(when: str, cost: Decimal, days: float, currency: str | None) -> str:
     return f"{when}: {money(cost, currency)} in {_number(days, Format.NUMBER)} days."
 
 
-def facts_of(sums: Iterable[RecommendationSum]) -> list[tuple[str, str]]:
-    """Return (what they save together, of how many), by currency."""
+def facts_of(sums: Iterable[RecommendationSum]) -> list[tuple[str, str, str]]:
+    """Return (what they save together, of how many, currency), by currency."""
     return [
         (
             money(one.saving_per_month, one.currency),
             f"{one.count} subject{'s' * (one.count != 1)}",
+            one.currency if one.saving_per_month is not None else "",
         )
         for one in sums
     ]

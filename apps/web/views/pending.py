@@ -72,6 +72,7 @@ def waiting_list(request: PageRequest) -> HttpResponseBase:
         kinds=KINDS,
         kind_chips=_kind_chips(request, reading, asked),
         hidden=[*reading.query, *asked.without("kind")],
+        explain_query=[*reading.query, *asked.query],
         classes=past.classes,
     )
 

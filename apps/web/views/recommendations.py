@@ -67,6 +67,7 @@ def _listed(request: PageRequest) -> HttpResponseBase:
         looked=recommended.looked_words(
             costs.recommended_at(visibility=reading.visibility), reading
         ),
+        explain_query=(*reading.query, *asked.query),
         hidden=[pair for pair in reading.query if pair[0] not in _OWN],
         back=with_query("", (*reading.query, *asked.query)).removeprefix("?"),
     )
