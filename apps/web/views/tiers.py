@@ -3,10 +3,12 @@
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
+from apps.pending.selectors import By, PendingFilters, time_to_start
 from apps.usage.domain.rows import Grouping, Interval
 from apps.usage.selectors import Untold, untold_tiers
 from apps.web import charts, listings
 from apps.web.filtering import EVERY
+from apps.web.formats import duration
 from apps.web.pages import page, respond
 from apps.web.reading import (
     PageRequest,
@@ -62,12 +64,28 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         tier=row,
         card=card,
         effective=effective,
+        queue_time=_queue_time(name, reading),
         comparison=comparison,
         waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
         untold=untold,
         classes=reading.classes,
         quality=quality_of(reading, freshness, card.amounts),
     )
+
+
+def _queue_time(name: str, reading: Reading) -> dict[str, str]:
+    """Return how long half and 95 % of the pods waited that started; empty where none did."""
+    own = reading.filters
+    filters = PendingFilters(
+        cluster=own.cluster, team=own.team, tier=(name,), namespace=own.namespace
+    )
+    found = time_to_start(
+        reading.window, by=By.TIER, visibility=reading.visibility, filters=filters
+    )
+    times = next((one for one in found if one.name == name), None)
+    if times is None:
+        return {}
+    return {"p50": duration(times.p50_seconds), "p95": duration(times.p95_seconds)}
 
 
 def _untold(name: str, reading: Reading) -> list[Untold]:
