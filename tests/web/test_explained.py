@@ -164,7 +164,10 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
         (f"/fairness/?{HOURLY}", {"jain_index", "unmet_fair_share", "overdrawn"}),
         (f"/fairness/gold/?{HOURLY}", {"demand", "fair_share", "borrowed", "usage_factor"}),
         (f"/quotas/?{HOURLY}", {"quota_usage", "budget_used"}),
-        ("/pending/", {"pending_gpu_hours", "unscheduled_gpus", "blocked_gpus", "pending_gpus"}),
+        (
+            f"/pending/?{HOURLY}",
+            {"pending_gpu_hours", "unscheduled_gpus", "blocked_gpus", "pending_gpus"},
+        ),
         ("/pending/?cause=quota&kind=Pod", {"blocked_gpus"}),
         (
             "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
