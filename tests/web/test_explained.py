@@ -190,7 +190,7 @@ def test_savings_add_up_without_alternatives(portal: Portal, admin: Client) -> N
     assert page.value == "2,122.11 USD"
     make(1, kind=Kind.UNUSED_QUOTA.value)
     found = check_explained(admin, "/recommendations/")
-    assert found == {"saving_per_month", "quota_saving_per_month", "recommendation_saving"}
+    assert found == {"saving_per_month", "quota_saving_per_month"}
     assert check_explained(admin, "/recommendations/?kind=unused-quota") < found
     assert len(page.one.rows) == 1
     assert "/explain/saving_per_month/" in text_of(admin, "/recommendations/")

@@ -11,7 +11,7 @@ from django.http import QueryDict
 from apps.clusters.domain.families import ANY
 from apps.costs.domain.recommendations.coverage import Gap
 from apps.costs.domain.recommendations.follow_up import Verdict
-from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RISKS, Kind
+from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RISKS, SAVED_EACH, Kind
 from apps.costs.domain.recommendations.states import DECIDABLE, State
 from apps.costs.selectors.explained_savings import RECOMMENDED
 from apps.costs.selectors.kept_idle import Kept
@@ -264,7 +264,8 @@ def _hrefs(row: RecommendationRow, query: Query) -> dict[str, str | None]:
         workload = href("workload", query, **parts)
     saving = figure_href(RECOMMENDED, query, recommendation=str(row.pk))
     return {
-        "saving": saving if row.saving_per_month is not None else None,
+        # What was found before these numbers were kept cannot be explained.
+        "saving": saving if SAVED_EACH in row.evidence else None,
         "workload": workload,
         "team": href("team", query, name=row.team) if row.team else None,
         "tier": href("tier", query, name=row.tier) if row.tier else None,
