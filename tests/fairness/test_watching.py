@@ -7,7 +7,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Tier, TierRule, WatchSpan
+from apps.clusters.models import Cluster, Tier, TierRule, WatchSpan
 from apps.fairness.models import FairTierHour, FairWindow
 from apps.fairness.services import compute_hour, compute_hours
 from apps.fairness.services.facts import read_hour
@@ -139,6 +139,22 @@ def test_where_neither_watch_nor_series_tell_the_pods_nothing_is_judged(world: W
     compute_hour(START, now=NOW)
     assert _told(world.gold) == ("missing", False, 0.0)
     assert told() == {}
+
+
+def test_demand_is_unknown_while_the_watch_is_away_and_estimated_when_it_is_back(
+    world: World,
+) -> None:
+    """What pended when it went may pend on, or not: nobody tells before."""
+    Cluster.objects.update(kubernetes={"in_cluster": True})
+    WatchSpan.objects.update(end=START)
+    world.hour(held={"vision": 6.0})
+    world.waits("speech", 2.0, START, None, cause="unrecorded")
+    compute_hours(now=NOW)
+    assert _told(world.gold) == ("missing", False, 0.0)
+    WatchSpan.objects.create(cluster=world.cluster, start=START + 2 * HOUR, end=NOW)
+    compute_hours(now=NOW)
+    assert _told(world.gold) == ("complete", False, 8.0)
+    assert told(START, "demand")["speech"] == {"demand": 2.0}
 
 
 def test_demand_is_unknown_until_the_pods_of_series_are_in_the_pending_history(

@@ -55,7 +55,7 @@ def changes(*, now: datetime) -> Changes:
     """Return what is to be computed. Hours that no cluster has facts of, nor failed, are not.
 
     Nor are those whose day's hours were deleted. Looks at all there is once a day, else at what
-    was written since the last look that was noted. At most some 21 queries, and six for each of
+    was written since the last look that was noted. At most some 22 queries, and six for each of
     ten older days in which the waits may have changed.
     """
     last = FairLook.objects.order_by("pk").first()

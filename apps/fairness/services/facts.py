@@ -73,7 +73,7 @@ class HourKnown:
 
 
 def read_hour(hour: Window) -> HourKnown:
-    """Return what is known of an hour. At most seventeen queries."""
+    """Return what is known of an hour. At most eighteen queries."""
     collected = _collected(hour)
     (sources,) = demand_sources([hour.start])
     missing, partial, estimated = _not_known(hour, collected, sources)

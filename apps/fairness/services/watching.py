@@ -13,7 +13,7 @@ from apps.clusters.domain.spans import Span, union
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import WatchSpan
 from apps.clusters.services.coverage import GAP_SECONDS
-from apps.pending.selectors.known import pods_without_history
+from apps.pending.selectors.known import pods_without_history, watched_until
 from apps.usage.models import TierHour
 from apps.usage.selectors.untold import clusters_with, of_claims_alone
 
@@ -39,7 +39,8 @@ class DemandSources:
     """Who tells the demand of an hour: clusters by id.
 
     `watched` were watched all the hour. Of the others series tell, as soon as the pods that they
-    show are in the pending history; `behind` are those where they are not.
+    show are in the pending history; `behind` are those where they are not, and those whose watch
+    is away since.
     """
 
     watched: frozenset[int]
@@ -54,16 +55,17 @@ class DemandSources:
 
 
 def demand_sources(hours: Sequence[datetime]) -> list[DemandSources]:
-    """Return who tells the demand of each of some hours, in order. Three queries."""
+    """Return who tells the demand of each of some hours, in order. Four queries."""
     if not hours:
         return []
     spans = _spans(Window(min(hours), max(hours) + _HOUR))
-    without = pods_without_history()
+    without, until = pods_without_history(), watched_until()
     found = []
     for hour in hours:
         start = hour.timestamp()
         watched = frozenset(c for c, some in spans.items() if _covers(some, start))
         behind = {c for c, created in without.items() if created < hour + _HOUR}
+        behind |= {c for c, at in until.items() if at < hour + _HOUR}
         found.append(DemandSources(watched, frozenset(behind - watched)))
     return found
 

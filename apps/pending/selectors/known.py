@@ -40,6 +40,17 @@ def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
     return found
 
 
+def watched_until() -> dict[int, datetime]:
+    """Return until when active clusters with API access were watched. One query.
+
+    Those that nobody ever watched are left out. Of later hours series tell some pods only once the
+    watch is back: what it saw pending they neither end nor let last.
+    """
+    rows = Cluster.objects.filter(active=True, watchspan__isnull=False).order_by("pk")
+    ends = rows.annotate(end=Max("watchspan__end")).values_list("pk", "kubernetes", "end")
+    return {pk: end for pk, kubernetes, end in ends if kubernetes is not None}
+
+
 def facts_until(clusters: Collection[int]) -> dict[int, datetime]:
     """Return when the last facts of some clusters end; of those that have any. One query."""
     rows = CollectionWindow.objects.filter(HAS_FACTS, cluster__in=clusters)
