@@ -280,6 +280,9 @@ def test_capacity_that_stands_empty_at_night_and_at_weekends() -> None:
         "NodePool",
         "WhenEmpty",
     )
+    stranded = empty_hours(replace(NIGHTS, stranded_gpu_hours=100.0))
+    assert stranded is not None
+    assert stranded.cells[NIGHTS.cell]["unallocated"] == pytest.approx(usual / (whole + 100))
     owned = empty_hours(replace(NIGHTS, owned=True))
     assert owned is not None
     assert owned.confidence.value == "low"

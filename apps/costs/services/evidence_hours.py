@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from django.db.models import Min, Sum
@@ -28,6 +29,7 @@ def hours_evidence(
     What a MIG layout strands is not among it: no one can have it, nor give it up alone.
     """
     empty: dict[Pool, dict[datetime, float]] = defaultdict(dict)
+    lost: dict[Pool, float] = defaultdict(float)
     rows = TierHour.objects.filter(
         cluster=span.cluster, hour__gte=span.window.start, hour__lt=span.window.end
     ).order_by("hour")
@@ -36,10 +38,13 @@ def hours_evidence(
         free=Sum("unallocated"), stranded=Sum("stranded"), first=Min("pk")
     )
     for hour, tier, model, kind, free, stranded, _ in sums.iterator(_ROWS_AT_A_TIME):
-        empty[Pool(tier, model, kind)][hour] = max(0.0, hours(int(free) - int(stranded)))
+        of = Pool(tier, model, kind)
+        empty[of][hour] = max(0.0, hours(int(free) - int(stranded)))
+        lost[of] += hours(int(stranded))
     for pool in book.pools:
         if pool in empty:
-            yield _evidence(span, pool, empty[pool], prices)
+            found = _evidence(span, pool, empty[pool], prices)
+            yield replace(found, stranded_gpu_hours=lost[pool])
 
 
 def _evidence(

@@ -32,7 +32,8 @@ _HAIR = 1e-9
 class HoursEvidence:
     """How many GPUs of a pool stood empty, by (weekend, local hour): one number for each day.
 
-    `owned`: it is hardware that is paid for whether it runs or not.
+    `owned`: it is hardware that is paid for whether it runs or not. `stranded_gpu_hours` are
+    unallocated too, and in none of `empty`.
     """
 
     subject: Subject
@@ -45,6 +46,7 @@ class HoursEvidence:
     owned: bool = False
     price_per_gpu_hour: Decimal | None = None
     currency: str = ""
+    stranded_gpu_hours: float = 0.0
 
 
 def empty_hours(one: HoursEvidence) -> Recommendation | None:
@@ -75,7 +77,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
             "usual_gpu_hours": round(freed, 3),
         },
         patch=patches.off_hours(one.subject.tier, _mean(usual, weekend=False), _night(usual)),
-        cells={one.cell: {Cause.UNALLOCATED.value: min(1.0, freed / whole)}},
+        cells={one.cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
     )
 
 
