@@ -23,6 +23,8 @@ __all__ = [
     "LedgerAnswer",
     "Listing",
     "MetricsSource",
+    "QueuePendingSlot",
+    "QueueSlot",
     "QuotaSlot",
     "QuotaWriter",
     "Reply",
@@ -74,6 +76,22 @@ class QueueSlot(NamedTuple):
     nominal: float | None = None
     reserved: float | None = None
     pending: float | None = None
+
+
+class QueuePendingSlot(NamedTuple):
+    """Mean of what was pending in a queue of Kueue over one slot.
+
+    Of a ClusterQueue either `units` of a resource or, where `resource` is empty, its number of
+    pending `workloads`. With a `namespace` it is a LocalQueue of that namespace, of which only the
+    number is exported.
+    """
+
+    slot: int
+    namespace: str
+    queue: str
+    resource: str
+    units: float | None = None
+    workloads: float | None = None
 
 
 class ShownQuery(NamedTuple):
@@ -167,6 +185,14 @@ class MetricsSource(Protocol):
 
     def queues(self, window: Window) -> list[QueueSlot]:
         """Return what ClusterQueues of Kueue have of GPUs in the window's slots."""
+
+    def queue_pending(
+        self, window: Window, *, gpu_resources: Sequence[str] = ()
+    ) -> list[QueuePendingSlot]:
+        """Return what was pending in Kueue's queues in the window's slots; empty without Kueue.
+
+        `gpu_resources` are resources that tiers name beside the known ones.
+        """
 
     def device_states(self, at: datetime) -> list[DeviceState]:
         """Return what every device shown at `at` says of itself, by UUID and MIG instance."""

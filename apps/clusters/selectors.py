@@ -13,7 +13,7 @@ from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import leads_by_team, team_names
 from apps.clusters.domain.claims import Claim, claimant
-from apps.clusters.domain.tiers import UNASSIGNED
+from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import (
     Cluster,
@@ -164,7 +164,8 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
     """Return for each name of a namespace whose it was through the window, oldest first.
 
     The spans of a name cover the window without a gap; neighbours differ in their team. What
-    nobody claims belongs to `unassigned`. One query, two where something is not claimed.
+    nobody claims belongs to `unassigned`. What has no namespace, so that its name is empty, is of
+    no team: its id is 0. One query, two where something is not claimed.
     """
     holding = NamespaceClaim.objects.filter(
         Q(valid_to__isnull=True) | Q(valid_to__gt=window.start), valid_from__lt=window.end
@@ -178,14 +179,18 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
         for at in edges[:-1]
     ]
     spans: dict[str, list[TeamSpan]] = {}
-    for namespace in set(namespaces):
+    names_asked = set(namespaces)
+    for namespace in names_asked - {""}:
         found = spans[namespace] = []
         for start, end, team_of in zip(edges, edges[1:], finders, strict=False):
             team = team_of(namespace)
             if found and found[-1].team_id == team:
                 start = found.pop().start
             found.append(TeamSpan(team, names.get(team, UNASSIGNED), start, end))
-    return _told(spans)
+    told = _told(spans)
+    if "" in names_asked:
+        told[""] = (TeamSpan(_NOBODY, NO_TEAM, window.start, window.end),)
+    return told
 
 
 def _told(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:

@@ -274,10 +274,32 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspension:
+    """A Job that waits in a queue of Kueue, suspended, as long as it is there: without pods.
+
+    It wants `parallelism` pods of `units` each. `queue` is the ClusterQueue, `local` the
+    LocalQueue, `workload` the uid of its Workload.
+    """
+
+    queue: str
+    local: str
+    parallelism: int
+    units: int
+    resource: str
+    node_selector: Mapping[str, str]
+    workload: str
+
+    @property
+    def wanted(self) -> int:
+        """Units of all its pods."""
+        return self.parallelism * self.units
+
+
+@dataclass(frozen=True, slots=True)
 class Controller:
     """A Deployment, ReplicaSet, StatefulSet, Job or CronJob; `parent` is what controls it.
 
-    One with a `refusal` has none of the pods that it wants.
+    One with a `refusal` or a `suspension` has none of the pods that it wants.
     """
 
     kind: str
@@ -288,6 +310,7 @@ class Controller:
     deleted: int = FOREVER
     parent: "Controller | None" = None
     refusal: Refusal | None = None
+    suspension: Suspension | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,5 +309,5 @@ def collections(scenario: Scenario) -> Sequence[Collection]:
     """Return what the API server of a scenario serves."""
     served = (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS
     if scenario.course is None:
-        return served
+        return (*served, *QUEUE_COLLECTIONS) if scenario.queues else served
     return [_with_course(one) for one in (*served, *COURSE_COLLECTIONS, *QUEUE_COLLECTIONS)]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apps.lab import identity
-from apps.lab.fleet import FOREVER, GPU, Controller, Node, NodeState, Pod, Refusal
+from apps.lab.fleet import FOREVER, GPU, Controller, Node, NodeState, Pod, Refusal, Suspension
 from apps.lab.kube_specs import CONTAINER, IMAGE, node_resources
 from apps.lab.scenarios.base import Namespace, Quota
 
@@ -178,6 +178,8 @@ def controller_object(
     }
     if controller.parent is not None:
         metadata["ownerReferences"] = [owner_reference(controller.parent)]
+    if controller.suspension is not None:
+        metadata["labels"]["kueue.x-k8s.io/queue-name"] = controller.suspension.local
     return {
         "kind": controller.kind,
         "apiVersion": api_version(controller.kind),
@@ -190,6 +192,8 @@ def controller_object(
 def _controller_spec(controller: Controller, replicas: int) -> Object:
     if controller.refusal is not None:
         return _refused_spec(controller, controller.refusal)
+    if controller.suspension is not None:
+        return _suspended_spec(controller, controller.suspension)
     if controller.kind == "CronJob":
         return {"schedule": "0 * * * *", "suspend": False, "concurrencyPolicy": "Allow"}
     if controller.kind == "Job":
@@ -200,6 +204,15 @@ def _controller_spec(controller: Controller, replicas: int) -> Object:
 def _controller_status(controller: Controller, replicas: int, succeeded: int) -> Object:
     if controller.kind == "CronJob":
         return {}
+    if controller.suspension is not None:
+        suspended = {
+            "type": "Suspended",
+            "status": "True",
+            "lastTransitionTime": rfc3339(controller.created),
+            "reason": "JobSuspended",
+            "message": "Job suspended",
+        }
+        return {"active": 0, "ready": 0, "conditions": [suspended]}
     if controller.kind == "Job":
         return {
             "startTime": rfc3339(controller.created),
@@ -221,9 +234,30 @@ def _controller_status(controller: Controller, replicas: int, succeeded: int) ->
 
 
 def _refused_spec(controller: Controller, refusal: Refusal) -> Object:
-    labels = {"app": controller.name}
-    amounts = {"cpu": str(4 * refusal.units), "memory": f"{32 * refusal.units}Gi"}
-    gpus = {refusal.resource: str(refusal.units)}
+    return {
+        "replicas": refusal.wanted,
+        "selector": {"matchLabels": {"app": controller.name}},
+        "template": wanted_template(controller.name, refusal),
+    }
+
+
+def _suspended_spec(controller: Controller, suspension: Suspension) -> Object:
+    template = wanted_template(controller.name, suspension)
+    template["spec"]["restartPolicy"] = "Never"
+    return {
+        "parallelism": suspension.parallelism,
+        "completions": suspension.parallelism,
+        "backoffLimit": 6,
+        "suspend": True,
+        "template": template,
+    }
+
+
+def wanted_template(app: str, wanted: Refusal | Suspension) -> Object:
+    """Return the template of pods that a controller wants and has not."""
+    labels = {"app": app}
+    amounts = {"cpu": str(4 * wanted.units), "memory": f"{32 * wanted.units}Gi"}
+    gpus = {wanted.resource: str(wanted.units)}
     container = {
         "name": CONTAINER,
         "image": IMAGE,
@@ -231,14 +265,10 @@ def _refused_spec(controller: Controller, refusal: Refusal) -> Object:
     }
     spec: Object = {
         "containers": [container],
-        "nodeSelector": dict(refusal.node_selector),
+        "nodeSelector": dict(wanted.node_selector),
         "tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}],
     }
-    return {
-        "replicas": refusal.wanted,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": spec},
-    }
+    return {"metadata": {"labels": labels}, "spec": spec}
 
 
 # ---------------------------------------------------------------- events

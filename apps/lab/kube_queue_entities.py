@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from apps.lab.entity import Entity
-from apps.lab.fleet import FOREVER, Pod
+from apps.lab.fleet import FOREVER, Controller, Pod
 from apps.lab.kube_objects import Object
 from apps.lab.kube_pods import workload_name
 from apps.lab.kube_queues import (
@@ -12,6 +12,8 @@ from apps.lab.kube_queues import (
     cluster_queue_object,
     cohort_object,
     flavor_object,
+    job_workload_name,
+    job_workload_object,
     local_queue_object,
     workload_changes,
     workload_object,
@@ -73,12 +75,28 @@ def _queue(
 
 
 def workloads(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
-    """Yield the Workload of every pod that goes through a queue."""
+    """Yield the Workload of every pod that goes through a queue, and of every suspended Job."""
     queues = {queue.name: queue for queue in scenario.queues}
     for lap in scenario.laps(start, end) if queues else ():
         for pod in lap.pods_between(start, end):
             if pod.admission is not None and pod.admission.queue:
                 yield _workload(pod, queues[pod.admission.queue], lap)
+        for job in lap.controllers:
+            if job.suspension is not None and job.created <= end and job.deleted > start:
+                yield _of_job(job, queues[job.suspension.queue], lap)
+
+
+def _of_job(job: Controller, queue: Queue, lap: Lap) -> Entity:
+    steps = lap.queues[queue.name]
+    changes = steps.reserved_units.between(job.created, job.deleted - 1)
+    return Entity(
+        job.namespace,
+        job_workload_name(job),
+        job.created,
+        job.deleted,
+        sorted({job.created, *changes, job.deleted} - {FOREVER}),
+        partial(job_workload_object, job, queue, steps),
+    )
 
 
 def _workload(pod: Pod, queue: Queue, lap: Lap) -> Entity:

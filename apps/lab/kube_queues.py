@@ -7,8 +7,8 @@ and few lend: the limits of all others in the cohort are nothing.
 from collections.abc import Iterator, Mapping
 
 from apps.lab import identity
-from apps.lab.fleet import FOREVER, Admission, Pod
-from apps.lab.kube_objects import Object, rfc3339, version
+from apps.lab.fleet import FOREVER, Admission, Controller, Pod
+from apps.lab.kube_objects import Object, rfc3339, version, wanted_template
 from apps.lab.kube_pods import asked_spec, workload_name
 from apps.lab.kube_specs import pod_requests
 from apps.lab.laps import EMPTY, QueueSteps, Steps
@@ -148,24 +148,71 @@ def workload_object(pod: Pod, queue: Queue, steps: QueueSteps | None, at: int) -
     return found
 
 
+def job_workload_name(job: Controller) -> str:
+    """Return the name of the Workload of a suspended Job."""
+    return f"job-{job.name}-{identity.suffix(5, job.uid, 'workload')}"
+
+
+def job_workload_object(job: Controller, queue: Queue, steps: QueueSteps, at: int) -> Object:
+    """Return the Workload of a suspended Job, as of `at`: it never gets quota."""
+    suspension = job.suspension
+    if suspension is None:
+        raise ValueError(f"{job.name} is not suspended")
+    changed = max(job.created, steps.reserved_units.changed(min(at, job.deleted)) or 0)
+    found = made("Workload", job_workload_name(job), job.created, namespace=job.namespace)
+    found["metadata"] |= {
+        "uid": suspension.workload,
+        "resourceVersion": version(changed),
+        "ownerReferences": [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": job.name,
+                "uid": job.uid,
+                "controller": True,
+            }
+        ],
+    }
+    found["spec"] = {
+        "active": True,
+        # Behind everything else: who is before it is let through as if it were not there.
+        "priority": -1,
+        "queueName": queue.local,
+        "podSets": [
+            {
+                "name": "main",
+                "count": suspension.parallelism,
+                "template": wanted_template(job.name, suspension),
+            }
+        ],
+    }
+    found["status"] = {}
+    missing = steps.reserved_units.at(at) + suspension.wanted - queue.most
+    _refused(found, suspension.wanted, job.created, queue, missing)
+    return found
+
+
 def _waiting(found: Object, pod: Pod, admission: Admission, queue: Queue, missing: int) -> None:
-    """Tell what quota is missing for a Workload that was looked at."""
+    """Tell what quota is missing for the Workload of a pod that was looked at."""
+    _refused(found, pod.units, admission.looked_at, queue, missing)
+    asked = {name: quantity for name, (_, _, quantity) in pod_requests(pod).items()}
+    found["status"]["resourceRequests"] = [{"name": "main", "resources": asked}]
+
+
+def _refused(found: Object, units: int, since: int, queue: Queue, missing: int) -> None:
     of = f"{queue.resource} in flavor {queue.flavor}"
     reason = "WaitingForQuota"
     text = f"insufficient unused quota for {of}, {missing} more needed"
-    if pod.units > queue.most:
+    if units > queue.most:
         reason = "ExceedsMaxQuota"
         text = (
             f"insufficient quota for {of}, previously considered podsets requests (0) + current "
-            f"podset request ({pod.units}) > maximum capacity ({queue.most})"
+            f"podset request ({units}) > maximum capacity ({queue.most})"
         )
-    since = admission.looked_at
     set_condition(found, "QuotaReserved", true=False, at=since, reason=reason,
                   message=f"couldn't assign flavors to pod set main: {text}")  # fmt: skip
     set_condition(found, "Admitted", true=False, at=since, reason="NoReservation",
                   message="The workload has no reservation")  # fmt: skip
-    asked = {name: quantity for name, (_, _, quantity) in pod_requests(pod).items()}
-    found["status"]["resourceRequests"] = [{"name": "main", "resources": asked}]
 
 
 def _admitted(found: Object, pod: Pod, admission: Admission, queue: Queue, at: int) -> None:

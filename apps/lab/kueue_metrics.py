@@ -34,12 +34,24 @@ def _of_status(status: str) -> _Labels:
     return lambda queue: {"cluster_queue": queue.name, **_ROLE, "status": status}
 
 
+def _of_local_queue(queue: Queue) -> Mapping[str, str]:
+    # The target's own namespace comes first: Prometheus renames this one.
+    return {
+        "exported_namespace": queue.namespace,
+        "name": queue.local,
+        **_ROLE,
+        "status": "active",
+    }
+
+
 NOMINAL = "kueue_cluster_queue_nominal_quota"
+WORKLOADS = "kueue_pending_workloads"
 _SHOWN: Mapping[str, tuple[_Labels, Callable[[QueueSteps], Steps]]] = {
     "kueue_cluster_queue_resource_pending": (_of_resource, lambda steps: steps.pending_units),
     "kueue_cluster_queue_resource_reservation": (_of_flavor, lambda steps: steps.reserved_units),
     "kueue_cluster_queue_resource_usage": (_of_flavor, lambda steps: steps.used_units),
-    "kueue_pending_workloads": (_of_status("active"), lambda steps: steps.pending),
+    "kueue_local_queue_pending_workloads": (_of_local_queue, lambda steps: steps.pending),
+    WORKLOADS: (_of_status("active"), lambda steps: steps.pending),
 }
 METRICS: Mapping[str, Metric] = {
     name: Metric("gauge", "As Kueue describes it.") for name in sorted({*_SHOWN, NOMINAL})
@@ -47,12 +59,16 @@ METRICS: Mapping[str, Metric] = {
 
 
 def exported(scenario: Scenario) -> Mapping[str, Metric]:
-    """Return the metrics of Kueue, where the scenario's pods go through queues."""
-    return METRICS if scenario.queues else {}
+    """Return the metrics of Kueue, where there are queues; by its defaults only numbers."""
+    if not scenario.queues:
+        return {}
+    return METRICS if scenario.queue_resources else {WORKLOADS: METRICS[WORKLOADS]}
 
 
 def queue_series(scenario: Scenario, metric: str, low_ms: int, high_ms: int) -> Iterator[Series]:
     """Yield a metric's series with all their segments that touch low..high."""
+    if metric not in exported(scenario):
+        return
     phase_ms = identity.below(SCRAPE_MS, scenario.seed, "scrape", "kueue")
     low, high = low_ms // 1000, high_ms // 1000
     target = _target(scenario, metric)

@@ -64,7 +64,7 @@ NEVER = Steps((), ())
 class QueueSteps(NamedTuple):
     """What is in a queue over time: Workloads that wait, hold quota, are admitted; units of both.
 
-    All Workloads of a pod each; what holds quota is what is admitted, too.
+    Workloads are of a pod each, or of a suspended Job; what holds quota is what is admitted, too.
     """
 
     pending: Steps
@@ -75,10 +75,15 @@ class QueueSteps(NamedTuple):
     pending_units: Steps = NEVER
 
     @classmethod
-    def of(cls, pods: Iterable[Pod]) -> "QueueSteps":
-        """Count the Workloads of these pods."""
+    def of(cls, pods: Iterable[Pod], jobs: Iterable[Controller] = ()) -> "QueueSteps":
+        """Count the Workloads of these pods and suspended Jobs."""
         waits: list[tuple[int, int]] = []
         units: list[tuple[int, int]] = []
+        for job in jobs:
+            if job.suspension is not None:
+                wanted = job.suspension.wanted
+                waits += [(job.created, 1), (job.deleted, -1)]
+                units += [(job.created, wanted), (job.deleted, -wanted)]
         holds: dict[tuple[str, bool], list[tuple[int, int]]] = defaultdict(list)
         for pod in pods:
             if pod.admission is None:
@@ -219,7 +224,14 @@ class Lap:
         for pod in self.pods:
             if pod.admission is not None and pod.admission.queue:
                 pods[pod.admission.queue].append(pod)
-        return {name: QueueSteps.of(found) for name, found in pods.items()}
+        jobs: dict[str, list[Controller]] = defaultdict(list)
+        for one in self.controllers:
+            if one.suspension is not None:
+                jobs[one.suspension.queue].append(one)
+        return {
+            name: QueueSteps.of(pods.get(name, ()), jobs.get(name, ()))
+            for name in sorted({*pods, *jobs})
+        }
 
     @cached_property
     def claimants(self) -> Mapping[str, Sequence[Pod]]:

@@ -155,7 +155,8 @@ class Refreshed(models.Model):
     `pods_to`: rows of the ledger up to this id have their episodes; `revised_to`: rows that series
     changed until then have been looked at again. `rolled_to`: the sums of
     days are up to date until then; an older episode that is written moves it back. Who refreshes
-    holds `lease_until`.
+    holds `lease_until`. `queue_mark` stands for the settings of Kueue's queues that demand before
+    the watch was derived with; empty where no series show queues.
     """
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
@@ -166,6 +167,7 @@ class Refreshed(models.Model):
     pods_to = models.BigIntegerField(default=0)
     revised_to = models.DateTimeField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
+    queue_mark = models.CharField(max_length=32, blank=True, default="", db_default="")
 
     def __str__(self) -> str:
         return f"{self.cluster_id} at {self.at}"

@@ -342,3 +342,59 @@ class CollectionWindow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} {self.hour} {self.state}"
+
+
+class QueueHour(models.Model):
+    """An hour in which Kueue's series show queues, of which somebody did not watch all.
+
+    `due`: the pending history does not have it yet, or has something else of it since.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    hour = models.DateTimeField()
+    due = models.BooleanField(default=True, db_default=True)
+
+    class Meta:
+        ordering = ["-hour", "cluster"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "hour"], name="queue_hour_once"),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "hour"], condition=Q(due=True), name="queue_hour_due"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}"
+
+
+class QueuePending(models.Model):
+    """Mean of what was pending in a queue of Kueue over one slot, as its series show it.
+
+    Of a ClusterQueue `units` of a GPU resource, or its number of `workloads`, which has no
+    `resource`; null is what is not exported. With a `namespace` it is a LocalQueue. `tier` and
+    `unit_weight` (GPU-equivalents) are what the resource alone tells on the nodes of the hour.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    hour = models.DateTimeField()
+    slot = models.DateTimeField()
+    namespace = models.CharField(max_length=253, blank=True)
+    queue = models.CharField(max_length=253)
+    resource = models.CharField(max_length=253, blank=True)
+    units = models.FloatField(null=True, blank=True)
+    workloads = models.FloatField(null=True, blank=True)
+    tier = models.ForeignKey("clusters.Tier", null=True, blank=True, on_delete=models.SET_NULL)
+    unit_weight = models.FloatField(default=0.0)
+
+    class Meta:
+        ordering = ["slot", "namespace", "queue", "resource"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "slot", "namespace", "queue", "resource"],
+                name="queue_pending_once",
+            ),
+        ]
+        indexes = [models.Index(fields=["cluster", "hour"], name="queue_pending_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.queue} at {self.slot}"

@@ -164,6 +164,10 @@ def test_a_queue_counts_what_the_pods_of_its_team_hold_and_wait_for(
             gated[key] += 1
         else:
             held[key] += of_gpu(pod["spec"])[1]
+    for job in items(campus, "/apis/batch/v1/jobs", at):
+        if job["spec"]["suspend"]:
+            local = job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+            gated[job["metadata"]["namespace"], local] += 1
     targets = {
         name_of(one): one["spec"]["clusterQueue"]
         for one in items(campus, f"{KUEUE}/localqueues", at)
@@ -195,19 +199,33 @@ def test_a_workload_tells_exactly_what_its_queue_is_short_of(campus: Scenario, a
         name_of(one): one["spec"]["clusterQueue"]
         for one in items(campus, f"{KUEUE}/localqueues", at)
     }
-    short = 0
+    jobs = {name_of(job): job for job in items(campus, "/apis/batch/v1/jobs", at)}
+    short = suspended = 0
     for one in items(campus, f"{KUEUE}/workloads", at):
         namespace, (owner,) = one["metadata"]["namespace"], one["metadata"]["ownerReferences"]
-        pod = pods[namespace, owner["name"]]
-        assert pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] == one["metadata"]["name"]
-        held_back = {"name": GATE} in pod["spec"].get("schedulingGates", [])
-        assert held_back == (condition(one, "Admitted")["status"] != "True")
+        if owner["kind"] == "Job":
+            spec = jobs[namespace, owner["name"]]["spec"]
+            assert spec["suspend"]
+            assert condition(one, "QuotaReserved")["status"] == "False"
+            assert not any(
+                pod["metadata"]["ownerReferences"][0]["name"] == owner["name"]
+                for pod in pods.values()
+                if pod["metadata"]["namespace"] == namespace
+            )
+            resource, each = of_gpu(spec["template"]["spec"])
+            asked, suspended = each * spec["parallelism"], suspended + 1
+        else:
+            pod = pods[namespace, owner["name"]]
+            group = pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"]
+            assert group == one["metadata"]["name"]
+            held_back = {"name": GATE} in pod["spec"].get("schedulingGates", [])
+            assert held_back == (condition(one, "Admitted")["status"] != "True")
+            resource, asked = of_gpu(pod["spec"])
         why = condition(one, "QuotaReserved")
         if why["reason"] != "WaitingForQuota":
             continue
         short += 1
         queue = queues[targets[namespace, one["spec"]["queueName"]]]
-        resource, asked = of_gpu(pod["spec"])
         flavor = queue["status"]["flavorsReservation"][0]
         (quota,) = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
         most = float(quota["nominalQuota"]) + float(quota["borrowingLimit"])
@@ -218,6 +236,7 @@ def test_a_workload_tells_exactly_what_its_queue_is_short_of(campus: Scenario, a
             f"in flavor {flavor['name']}, {missing:.0f} more needed"
         )
     assert short > 5
+    assert suspended
 
 
 def test_nobody_who_is_first_in_line_waits_while_there_is_quota(campus: Scenario) -> None:

@@ -13,6 +13,7 @@ from apps.clusters.ports import (
     DeviceAnswer,
     DeviceSlot,
     LedgerAnswer,
+    QueuePendingSlot,
     QueueSlot,
     QuotaSlot,
     SourceHealth,
@@ -36,6 +37,7 @@ class FakeMetrics:
     nodes: Sequence[NodeSpell] = ()
     quota_slots: Sequence[QuotaSlot] = ()
     queue_slots: Sequence[QueueSlot] = ()
+    pending_slots: Sequence[QueuePendingSlot] = ()
     away: Collection[int] = ()
     states: Sequence[DeviceState] = ()
     activity_metric: str = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -110,6 +112,14 @@ class FakeMetrics:
         self._called("queues")
         slots = set(window.slots())
         return [row for row in self.queue_slots if row.slot in slots]
+
+    def queue_pending(
+        self, window: Window, *, gpu_resources: Sequence[str] = ()
+    ) -> list[QueuePendingSlot]:
+        del gpu_resources
+        self._called("queue_pending")
+        slots = set(window.slots())
+        return [row for row in self.pending_slots if row.slot in slots]
 
     def device_states(self, at: datetime) -> list[DeviceState]:
         del at

@@ -13,7 +13,7 @@ from apps.clusters.adapters.prometheus_config import PrometheusConfig, Secret
 from apps.clusters.adapters.prometheus_device_states import read_states
 from apps.clusters.adapters.prometheus_devices import DividedWindow, divided_window, read_devices
 from apps.clusters.adapters.prometheus_kube_state import read_ledger
-from apps.clusters.adapters.prometheus_queues import read_queues
+from apps.clusters.adapters.prometheus_queues import read_queue_pending, read_queues
 from apps.clusters.adapters.prometheus_quotas import read_quotas
 from apps.clusters.adapters.prometheus_reading import Reading
 from apps.clusters.adapters.prometheus_samples import read_samples, slots_touched
@@ -25,6 +25,7 @@ from apps.clusters.ports import (
     ActivitySample,
     DeviceAnswer,
     LedgerAnswer,
+    QueuePendingSlot,
     QueueSlot,
     QuotaSlot,
     SourceHealth,
@@ -117,6 +118,11 @@ class PrometheusSource:
 
     def queues(self, window: Window) -> list[QueueSlot]:
         return list(read_queues(Reading(self._api), window))
+
+    def queue_pending(
+        self, window: Window, *, gpu_resources: Sequence[str] = ()
+    ) -> list[QueuePendingSlot]:
+        return list(read_queue_pending(Reading(self._api), window, gpu_resources))
 
     def device_states(self, at: datetime) -> list[DeviceState]:
         return read_states(Reading(self._api), at)

@@ -4,20 +4,22 @@ The series of quotas are there where `metrics.enableClusterQueueResources` is on
 configuration. Versions differ in further labels (`cohort`, `replica_role`): none is kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 
 import msgspec
 
 from apps.clusters.adapters.prometheus_kube_metrics import labels_of
 from apps.clusters.adapters.prometheus_reading import Reading, SlotQuery
-from apps.clusters.adapters.promql import MAX_STEPS, Matcher, by, over
+from apps.clusters.adapters.promql import MAX_STEPS, Matcher, by, literally, over
 from apps.clusters.domain.window import Window
-from apps.clusters.ports import QueueSlot
+from apps.clusters.ports import QueuePendingSlot, QueueSlot
 
 NOMINAL = "kueue_cluster_queue_nominal_quota"  # units, by flavor
 RESERVED = "kueue_cluster_queue_resource_reservation"  # units, by flavor
 PENDING = "kueue_cluster_queue_resource_pending"  # units of Workloads without quota, no flavor
+WORKLOADS = "kueue_pending_workloads"  # Workloads by status: active or inadmissible
+LOCAL_WORKLOADS = "kueue_local_queue_pending_workloads"  # the same; its ClusterQueue is no label
 _GPUS = r"nvidia\.com/(gpu|mig-).*|amd\.com/gpu.*|gpu\.intel\.com/.*"
 
 
@@ -51,3 +53,53 @@ _METRICS = (NOMINAL, RESERVED, PENDING)
 def _query(reading: Reading, metric: str) -> str:
     matchers = (*reading.matchers, Matcher("resource", "=~", _GPUS))
     return by("max", labels_of(_Labels), over("avg_over_time", metric, matchers))
+
+
+class _PendingLabels(msgspec.Struct, frozen=True, gc=False):
+    """`namespace` is the controller's own where Prometheus renamed that of the LocalQueue."""
+
+    cluster_queue: str = ""
+    resource: str = ""
+    status: str = ""
+    name: str = ""
+    namespace: str = ""
+    exported_namespace: str = ""
+
+    @property
+    def queue(self) -> tuple[str, str]:
+        """The namespace, which ClusterQueues have none of, and the name."""
+        if self.cluster_queue:
+            return "", self.cluster_queue
+        return self.exported_namespace or self.namespace, self.name
+
+
+def read_queue_pending(
+    reading: Reading, window: Window, gpu_resources: Sequence[str]
+) -> Iterator[QueuePendingSlot]:
+    """Yield what was pending in every queue and slot; raises as the port says.
+
+    One query a day for the three metrics: their series differ in their labels, and a cluster
+    without Kueue answers it with nothing.
+    """
+    # What has no resource is a number of Workloads.
+    gpus = "|".join(["", _GPUS, *([literally(gpu_resources)] if gpu_resources else [])])
+    matchers = (*reading.matchers, Matcher("resource", "=~", gpus))
+    metric = "|".join((PENDING, WORKLOADS, LOCAL_WORKLOADS))
+    query = by("max", labels_of(_PendingLabels), over("avg_over_time", metric, matchers))
+    slots = window.slots()
+    found: dict[tuple[int, tuple[str, str], str], float] = {}
+    for n in range(0, len(slots), MAX_STEPS):
+        for slot, labels, value in reading.one(
+            SlotQuery(query, _PendingLabels, slots[n : n + MAX_STEPS])
+        ):
+            if not 0.0 <= value < inf:
+                reading.remark("Kueue's pending workloads cannot be below 0: they were left out")
+                continue
+            key = (slot, labels.queue, labels.resource)
+            # Those that may be admitted and those that may not come one by one.
+            found[key] = found.get(key, 0.0) + value if labels.status else value
+    for (slot, queue, resource), value in sorted(found.items()):
+        if resource:
+            yield QueuePendingSlot(slot, *queue, resource, units=value)
+        else:
+            yield QueuePendingSlot(slot, *queue, resource, workloads=value)

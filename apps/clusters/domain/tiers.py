@@ -9,6 +9,8 @@ from apps.clusters.domain.mig import mig_part
 UNMATCHED = "unmatched"
 UNDETERMINED = "undetermined"
 UNASSIGNED = "unassigned"
+NO_TEAM = "no team known"
+"""Whose something is that has no namespace; unlike `unassigned` it is no team."""
 UNKNOWN_MODEL = "unknown"
 BUILTIN_TIERS = (UNMATCHED, UNDETERMINED)
 

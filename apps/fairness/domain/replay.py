@@ -21,7 +21,8 @@ class Work:
     `gpus` are its GPU-equivalents. `runs_seconds` counts from its start; None where its end is
     not known, then it holds its GPUs as long as the replay lasts. `leaves_at` is when who asked
     gave up. `running` was running when the replay begins, and is placed before all others;
-    its `runs_seconds` is what it had left.
+    its `runs_seconds` is what it had left. `of_queue`: what a queue had pending over half an hour,
+    of which it is not known how long each part waited.
     """
 
     team: str
@@ -31,6 +32,7 @@ class Work:
     runs_seconds: float | None = None
     leaves_at: float | None = None
     running: bool = False
+    of_queue: bool = False
 
 
 class Played(NamedTuple):

@@ -155,6 +155,8 @@ def _waits(played: Sequence[Played], teams: Sequence[str], start: float) -> dict
     now = dict.fromkeys(teams, 0)
     gave_up = dict.fromkeys(teams, 0)
     for work, started_at, ended_at in played:
+        if work.of_queue:
+            continue
         if started_at is not None:
             asked_at = start if work.running else work.asked_at
             if not work.running or started_at > start:

@@ -14,6 +14,7 @@ from apps.clusters.models import Namespace
 from apps.clusters.selectors import team_spans
 from apps.pending.domain.causes import Counts, Outcome
 from apps.pending.domain.history import nearest_rank
+from apps.pending.domain.queue_demand import CLUSTER_QUEUE
 from apps.pending.models import CauseSpell, Episode
 from apps.pending.selectors.known import known_until
 from apps.usage.models import TierDay
@@ -148,7 +149,9 @@ def _spells_at(at: datetime) -> QuerySet[CauseSpell]:
     What seemed to wait when its cluster was watched last, long before, may be over since.
     """
     lasts = Q(end__gt=at) | (Q(end__isnull=True) & ~Q(episode__cluster__in=list(_dark(at))))
-    return CauseSpell.objects.filter(lasts, start__lte=at, counts__in=_WAITS).order_by()
+    rows = CauseSpell.objects.filter(lasts, start__lte=at, counts__in=_WAITS).order_by()
+    # How much work a queue's demand is made of is not known.
+    return rows.exclude(episode__kind=CLUSTER_QUEUE)
 
 
 def _dark(at: datetime) -> dict[int, datetime]:

@@ -13,7 +13,7 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window
 from apps.clusters.models import Namespace, Pod
-from apps.clusters.selectors import team_spans
+from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.fairness.domain.layout import Change, Layout, TierPlan
 from apps.fairness.domain.replay import Work
@@ -22,6 +22,7 @@ from apps.fairness.domain.whatif import what_if as replayed
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.fairness.selectors.sums import TierSums, parts_of, tier_sums
+from apps.pending.domain.queue_demand import CLUSTER_QUEUE
 from apps.pending.models import CauseSpell, Episode
 from apps.pending.selectors.demand import counted_causes
 from apps.quotas.models import Entitlement
@@ -36,7 +37,8 @@ _READ_FROM = (
     "those at its end.",
     "A pod is its own work; pods of one job are started one by one.",
     "Work is the demand that fairness counts: pods pending for causes of demand, and before the "
-    "watch all that series show. Work that had no pod yet is left out.",
+    "watch all that series show. Work that had no pod yet is left out, but for what Kueue's series "
+    "show: that is replayed by the half hour, each ClusterQueue's as one.",
     "Work of a cluster that is in the catalog no more ends with the last hour that is known of it.",
 )
 
@@ -181,7 +183,7 @@ def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[Work]:
     asked, since = _asked(window), _demand_since(window)
     names = set(Namespace.objects.order_by("pk").values_list("name", flat=True))
     spans = team_spans(window, names)
-    works = []
+    works = _of_queues(window, tiers, spans)
     for row in rows:
         tier, gpus = row.tier, row.gpus
         if tier is None:
@@ -196,6 +198,26 @@ def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[Work]:
         at = max(window.start_seconds, row.created)
         span = next(s for s in spans[row.namespace] if s.end.timestamp() > at)
         works.append(_work(row, span.team, tiers[tier], gpus, window))
+    return works
+
+
+def _of_queues(
+    window: Window, tiers: Mapping[int, str], spans: Mapping[str, Sequence[TeamSpan]]
+) -> list[Work]:
+    """Return the demand of ClusterQueues that only Kueue's series show, where a team is known."""
+    of_tiers = Q(episode__kind=CLUSTER_QUEUE, episode__tier__in=tiers)
+    in_time = Q(end__gt=window.start, start__lt=window.end)
+    rows = CauseSpell.objects.filter(counted_causes(), of_tiers, in_time)
+    columns = ("episode__workload__namespace__name", "episode__tier_id", "counted", "start", "end")
+    works = []
+    for space, tier, gpus, start, end in rows.order_by("start", "pk").values_list(*columns):
+        at = max(window.start, start)
+        span = next(one for one in spans[space] if one.end > at)
+        if not space or end is None:
+            continue
+        asked, until = at.timestamp(), min(end, window.end).timestamp()
+        work = Work(span.team, tiers[tier], gpus, asked, until - asked, until, of_queue=True)
+        works.append(work)
     return works
 
 

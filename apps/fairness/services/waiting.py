@@ -47,7 +47,7 @@ def read_waited(window: Window, edges: Sequence[float]) -> Waited:
     found: dict[Who, int] = defaultdict(int)
     for cluster, tier, space, counted, start, end in _spells(window):
         over = known.get(cluster, edges[-1]) if end is None else end
-        for first, last, team in spans[space]:
+        for first, last, team in spans.get(space, ()):
             since = max(start, first, edges[0])
             until = min(over, last, edges[-1])
             slot = max(0, bisect_right(edges, since) - 1)
@@ -73,7 +73,8 @@ def _spans(window: Window) -> dict[int, list[tuple[float, float, int]]]:
         name: [(span.start.timestamp(), span.end.timestamp(), span.team_id) for span in spans]
         for name, spans in team_spans(window, set(spaces.values())).items()
     }
-    return {pk: by_name[name] for pk, name in spaces.items()}
+    # What has no namespace is of no team.
+    return {pk: by_name[name] for pk, name in spaces.items() if name}
 
 
 def half_hours(window: Window) -> list[float]:

@@ -13,7 +13,7 @@ from apps.clusters.domain.spans import Span, union
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import WatchSpan
 from apps.clusters.services.coverage import GAP_SECONDS
-from apps.pending.selectors.known import pods_without_history, watched_until
+from apps.pending.selectors.known import watched_until, without_history
 from apps.usage.models import TierHour
 from apps.usage.selectors.untold import clusters_with, of_claims_alone
 
@@ -59,7 +59,7 @@ def demand_sources(hours: Sequence[datetime]) -> list[DemandSources]:
     if not hours:
         return []
     spans = _spans(Window(min(hours), max(hours) + _HOUR))
-    without, until = pods_without_history(), watched_until()
+    without, until = without_history(), watched_until()
     found = []
     for hour in hours:
         start = hour.timestamp()

@@ -144,8 +144,9 @@ class Scenario(ABC):
     other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
     example. `course` is its obstacle course, if it has one: nodes and namespaces among its own of
     which the API shows what happened there. `queues` are those that its pods go through, `flavors`
-    the node labels of what these give out by name. `others` are clusters of which the same server
-    has metrics, each by the name of its `cluster`, and no API answers.
+    the node labels of what these give out by name; `queue_resources` whether Kueue shows their
+    resources and LocalQueues, which is to be switched on. `others` are clusters of which the same
+    server has metrics, each by the name of its `cluster`, and no API answers.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Scenario(ABC):
     course: "Course | None" = None
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}
+    queue_resources: bool = True
     others: Sequence["Scenario"] = ()
 
     @property

@@ -51,6 +51,7 @@ from apps.lab.scenarios.campus_pools import (
 from apps.lab.scenarios.campus_queues import admissions, flavors_of, queue_of
 from apps.lab.scenarios.campus_refused import refused
 from apps.lab.scenarios.campus_room import Room, Verdicts
+from apps.lab.scenarios.campus_suspended import suspended
 from apps.lab.scenarios.day_work import DayWork
 from apps.lab.scenarios.distributions import CLUSTERS, Signal, distributions
 from apps.lab.scenarios.helios import passing
@@ -263,13 +264,14 @@ class Campus(Scenario):
             for key, limit in limits.items()
         }
         turned_down = refused(self.seed, pods, self._limits, start, end)
+        held_back = suspended(self.seed, pods, self.queues, self.flavors, start, end)
         on_course = list(self._course_pods.between(start, end))
         return Lap(
             start,
             end,
             pods=[*pods, *on_course],
             hard={**hard, **limits_of(max(start, self._course.begins), end)},
-            controllers=[*passing(pods), *turned_down, *controllers_of(on_course)],
+            controllers=[*passing(pods), *turned_down, *held_back, *controllers_of(on_course)],
             claims=[*claims, *lasting],
             strays=[self._stray(start, end)],
         )

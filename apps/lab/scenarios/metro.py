@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from apps.lab import identity
-from apps.lab.fleet import AMD_GPU, DAY, Card, Exporter, Node
+from apps.lab.fleet import AMD_GPU, DAY, Card, Controller, Exporter, Node, Suspension
 from apps.lab.laps import Lap, Steps
 from apps.lab.machines import gpu_node
-from apps.lab.scenarios.base import Namespace, Quota, Rate, Scenario, Tier, hard_key
+from apps.lab.scenarios.base import Namespace, Queue, Quota, Rate, Scenario, Tier, hard_key
 from apps.lab.scenarios.day_work import DayWork, Work, office
 from apps.lab.scenarios.helios import passing
 
@@ -39,6 +39,8 @@ _LABELS = {
     "node-pool": "mi300x",
 }
 _HOUR = 3600
+_BATCH = "climate-hpc"
+"""Whose Jobs go through Kueue."""
 _WORK: Sequence[Work] = (
     Work("climate-hpc", "Job", "earth-model", "mi-01", 0, 1, 4, 151_000, ((0, 0.88),)),
     Work("climate-hpc", "CronJob", "ensemble", "mi-02", 0, 2, 2, 96_000,
@@ -57,10 +59,14 @@ _WORK: Sequence[Work] = (
 
 
 class Metro(Scenario):
-    """16 MI300X of three teams; in each week its lasting pods are new."""
+    """16 MI300X of three teams; in each week its lasting pods are new.
+
+    Of Kueue there is only what it shows by its defaults: how many Workloads are pending.
+    """
 
     name = cluster = "metro"
     title = "16 MI300X of three teams, known by metrics alone"
+    queue_resources = False
 
     def __init__(self, *, seed: str, begins: int) -> None:
         self.seed = f"{seed}/{self.name}"
@@ -78,6 +84,7 @@ class Metro(Scenario):
         self.controllers = list(self._work.controllers())
         self.teams = []
         self.tiers = [TIER]
+        self.queues = [Queue("hpc", "hpc", _BATCH, "mi300x", AMD_GPU, _NODES * _CARDS, begins)]
         self._lap = lru_cache(maxsize=12)(self._make_lap)
 
     def laps(self, start: int, end: int) -> Iterator[Lap]:
@@ -94,7 +101,20 @@ class Metro(Scenario):
         hard = {
             hard_key(space, _KEY): Steps((start,), (limit,)) for space, limit in _LIMITS.items()
         }
-        return Lap(start, end, pods=pods, hard=hard, controllers=passing(pods))
+        controllers = [*passing(pods), *self._suspended(start, end)]
+        return Lap(start, end, pods=pods, hard=hard, controllers=controllers)
+
+    def _suspended(self, start: int, end: int) -> Iterator[Controller]:
+        """Yield the Jobs that wait in Kueue on each day, without a pod."""
+        for day in range(-(-start // DAY), end // DAY):
+            for number in range(1 + day % 3):
+                since = day * DAY + (7 + 2 * number) * _HOUR
+                uid = identity.uid(self.seed, "Job", _BATCH, since)
+                name = f"downscaling-{identity.suffix(5, uid)}"
+                held_back = Suspension("hpc", "hpc", 2, 4, AMD_GPU, {}, f"{uid[:-1]}w")
+                yield Controller(
+                    "Job", name, _BATCH, uid, since, since + 9 * _HOUR, suspension=held_back
+                )
 
 
 def _node(seed: str, number: int, begins: int) -> Node:

@@ -24,7 +24,7 @@ from apps.pending.domain.effective import (
 from apps.pending.domain.history import Stretch, Stretches, amount
 from apps.pending.models import CauseSpell
 from apps.pending.selectors.context import Context
-from apps.pending.selectors.known import known_until, pods_without_history
+from apps.pending.selectors.known import known_until, without_history
 from apps.pending.selectors.scope import tier_condition
 from apps.usage.domain.periods import BEGINNING, Periods
 from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
@@ -110,7 +110,7 @@ def _only_models(window: Window, zone: ZoneInfo) -> dict[str, str]:
 
 def _is_known(window: Window) -> bool:
     """Say whether the pending history has all pods of the window. Two queries."""
-    return all(created >= window.end for created in pods_without_history().values())
+    return all(created >= window.end for created in without_history().values())
 
 
 def _start(period: datetime | None) -> datetime:

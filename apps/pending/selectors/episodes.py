@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db.models import Case, Q, Value, When
 
 from apps.accounts.permissions import Visibility
+from apps.pending.domain.queue_demand import CLUSTER_QUEUE
 from apps.pending.models import CauseSpell, Episode
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.now import COLUMNS, pending_row
@@ -55,7 +56,8 @@ def _episodes(
     open_first: bool = False,
 ) -> list[EpisodeRow]:
     scope = Scope(at, EVERYTHING_WAITING, visibility, context)
-    rows = Episode.objects.filter(where, scope.condition()).order_by("-since", "pk")
+    things = Episode.objects.exclude(kind=CLUSTER_QUEUE)
+    rows = things.filter(where, scope.condition()).order_by("-since", "pk")
     if open_first:
         is_open = Q(until__isnull=True) | Q(until__gt=at)
         over = Case(When(is_open, then=Value(0)), default=Value(1))

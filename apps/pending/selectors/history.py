@@ -12,7 +12,7 @@ from django.db.models import Q
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
-from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
+from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Tier
 from apps.clusters.selectors import report
@@ -128,17 +128,23 @@ class _Names:
             return False
         asked = (
             (filters.cause, key.cause),
-            (filters.team, self.teams.get(key.team_id, UNASSIGNED)),
+            (filters.team, self.team(key)),
             (filters.namespace, self.spaces.get(key.namespace_id, _NOWHERE).name),
         )
         return all(not names or name in names for names, name in asked)
+
+    def team(self, key: SumKey) -> str:
+        """Return whose a sum is; what has no namespace is of no team."""
+        if not key.team_id and not self.spaces.get(key.namespace_id, _NOWHERE).name:
+            return NO_TEAM
+        return self.teams.get(key.team_id, UNASSIGNED)
 
     def group(self, key: SumKey, by: By) -> str:
         space = self.spaces.get(key.namespace_id, _NOWHERE)
         names = {
             By.CAUSE: key.cause,
             By.TIER: self.tiers.get(key.tier_id or 0, UNDETERMINED),
-            By.TEAM: self.teams.get(key.team_id, UNASSIGNED),
+            By.TEAM: self.team(key),
             By.CLUSTER: space.cluster,
             By.NAMESPACE: space.name,
         }

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from django.db.models import Max, Min, OuterRef, Q, Subquery
 
 from apps.clusters.models import Cluster, Pod, WatchSpan
-from apps.usage.models import HAS_FACTS, CollectionWindow
+from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour
 
 _HOUR = timedelta(hours=1)
 
@@ -58,15 +58,21 @@ def facts_until(clusters: Collection[int]) -> dict[int, datetime]:
     return {cluster: hour + _HOUR for cluster, hour in newest}
 
 
-def pods_without_history() -> dict[int, datetime]:
-    """Return by cluster when the first pod was created that the pending history does not tell yet.
+def without_history() -> dict[int, datetime]:
+    """Return by cluster from when on the pending history does not have all that is known yet.
 
-    Clusters whose pods are all in it are left out. Two queries.
+    That is when the first pod was created that it does not tell, or the first hour of Kueue's
+    series. Clusters of which it has all are left out. Two queries.
     """
-    rows = Cluster.objects.order_by("pk").values_list("pk", "refreshed__pods_to")
+    due = QueueHour.objects.filter(cluster=OuterRef("pk"), due=True).order_by("hour")
+    rows = Cluster.objects.order_by("pk").annotate(due=Subquery(due.values("hour")[:1]))
     later = Q(pk__in=())
-    for cluster, pods_to in rows:
+    hours: dict[int, datetime] = {}
+    for cluster, pods_to, hour in rows.values_list("pk", "refreshed__pods_to", "due"):
+        if hour is not None:
+            hours[cluster] = hour
         # Each part is a range of the primary key, or of an index that begins with the cluster.
         later |= Q(cluster=cluster) if pods_to is None else Q(cluster=cluster, pk__gt=pods_to)
     pods = Pod.objects.filter(later).order_by().values_list("cluster_id")
-    return dict(pods.annotate(Min("created_at")))
+    found: dict[int, datetime] = dict(pods.annotate(Min("created_at")))
+    return found | {pk: min(hour, found.get(pk, hour)) for pk, hour in hours.items()}

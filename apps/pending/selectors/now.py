@@ -11,6 +11,7 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.pending.domain.causes import Counts
+from apps.pending.domain.queue_demand import CLUSTER_QUEUE
 from apps.pending.domain.wording import listed
 from apps.pending.models import Episode
 from apps.pending.selectors.context import Context
@@ -42,8 +43,9 @@ COLUMNS = (
 
 
 def waiting_at(at: datetime) -> QuerySet[Episode]:
-    """Return the episodes that last at `at`."""
-    return Episode.objects.filter(Q(until__isnull=True) | Q(until__gt=at), since__lte=at)
+    """Return the episodes that last at `at`; a queue's demand of a day is none that waits."""
+    lasting = Episode.objects.filter(Q(until__isnull=True) | Q(until__gt=at), since__lte=at)
+    return lasting.exclude(kind=CLUSTER_QUEUE)
 
 
 def one_line_each(at: datetime, filters: PendingFilters) -> Q:

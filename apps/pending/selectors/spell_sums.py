@@ -13,6 +13,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TeamSpan
 from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.pending.domain.history import COLUMN, Stretch, Stretches, amount
+from apps.pending.domain.queue_demand import CLUSTER_QUEUE
 from apps.pending.models import CauseSpell, Episode
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.known import known_until
@@ -49,7 +50,8 @@ def spell_sums(
     What still waits has waited until `now`, but no longer than is known (`known_until`). Each part
     of a spell within a day and under one team is rounded once. `began` and `ended` count episodes
     whose start or end lies in the window, by their last cause; what counts as nothing is not
-    counted.
+    counted,
+    and of a queue it is not known how much began or ended.
     """
     stretches = _stretches(window, context or Context(window), zone)
     sums: dict[SumKey, WaitSums] = defaultdict(WaitSums)
@@ -107,7 +109,7 @@ def _add_spells(
 def _add_episodes(
     sums: dict[SumKey, WaitSums], window: Window, where: Where, stretches: Mapping[int, Stretches]
 ) -> None:
-    counted = Episode.objects.filter(where(""), counts__in=COLUMN)
+    counted = Episode.objects.filter(where(""), counts__in=COLUMN).exclude(kind=CLUSTER_QUEUE)
     columns = ("cluster_id", _SPACE, "tier_id", "cause")
     for name, column in (("began", "since"), ("ended", "until")):
         given = {f"{column}__gte": window.start, f"{column}__lt": window.end}

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from apps.pending.selectors.known import pods_without_history
+from apps.pending.selectors.known import without_history
 from apps.pending.services.refresh import Look, refresh
 
 
@@ -23,4 +23,4 @@ def take_in_pods(clusters: Collection[int], *, now: datetime, look: Look) -> int
 
 
 def _of(clusters: Collection[int]) -> dict[int, datetime]:
-    return {pk: at for pk, at in pods_without_history().items() if pk in clusters}
+    return {pk: at for pk, at in without_history().items() if pk in clusters}

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from apps.clusters.domain.sightings import Sighting
+from apps.clusters.domain.spans import Span
 from apps.clusters.domain.window import from_seconds
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnosis import Diagnosis
@@ -90,14 +92,14 @@ class Looked:
 class Plan:
     """An episode to be written: its fields and the changes of its spells.
 
-    `owned` names its top controller where the row of that is not known yet. `touched` is the
-    earliest time (Unix seconds) whose sums change; None where none do.
+    `owned` names its top controller where the row of that is not known yet. `changed` is
+    the time whose sums change (Unix seconds); None where none do.
     """
 
     fields: dict[str, Any]
     changes: SpellChanges
     owned: Owned | None
-    touched: float | None
+    changed: Span | None
 
 
 def must_wait(thing: Thing, looked: Looked) -> bool:
@@ -333,12 +335,15 @@ def _plan(
     if row is None or row.tier_id != asked.tier_id:
         touched = course.since
     elif row.until != until:
-        ends = [end.timestamp() for end in (row.until, until) if end is not None]
-        touched = min([*ends, *([] if touched is None else [touched])])
+        moved = [end.timestamp() for end in (row.until, until) if end is not None]
+        touched = min([*moved, *([] if touched is None else [touched])])
     owned = None
     if "workload_id" not in fields and waiting is not None:
         owned = _owner_of(waiting)
-    return Plan(fields, changes, owned, touched)
+    ends = [spell.end for spell in (*known, *course.spells)]
+    last = inf if None in ends else max((end for end in ends if end is not None), default=inf)
+    changed = None if touched is None else (touched, max(touched, last))
+    return Plan(fields, changes, owned, changed)
 
 
 def _identity(thing: Thing, looked: Looked) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from apps.pending.services.planning import (
     must_wait,
     plan,
 )
+from apps.pending.services.queue_demand import take_in_queues
 from apps.pending.services.store import LeaseLost, claim, release, spell_of, store
 
 Look = Callable[[ClusterState], Sequence[Waiting]]
@@ -94,11 +95,20 @@ def _refresh(held: Refreshed, now: datetime, look: Look) -> int:
     _with_revised(cluster.pk, things, held)
     young = _plan_and_store(held, things, looked)
     to = min([to, *(pk - 1 for pk in young)])
+    mark = take_in_queues(held, spans, catalog)
     count = Episode.objects.filter(cluster=cluster, until__isnull=True).count()
     # While nobody watches, the last look stays when it was: what it missed ended since then.
     unwatched = state is None and cluster.kubernetes is not None
     at = held.at or now if unwatched else now
-    release(held, at=at, error="", waiting=count, pods_to=max(held.pods_to, to), revised_to=now)
+    release(
+        held,
+        at=at,
+        error="",
+        waiting=count,
+        pods_to=max(held.pods_to, to),
+        revised_to=now,
+        queue_mark=mark,
+    )
     return count
 
 

@@ -15,6 +15,7 @@ from apps.pending.domain.episodes import Spell
 from apps.pending.models import CauseSpell, Episode, Refreshed
 from apps.pending.services.days import first_summed
 from apps.pending.services.planning import Plan
+from apps.pending.services.queue_due import mark_due
 
 logger = logging.getLogger(__name__)
 
@@ -83,16 +84,20 @@ def _store_alone(held: Refreshed, plan: Plan) -> None:
 
 @transaction.atomic
 def _store(held: Refreshed, plans: Sequence[Plan]) -> None:
-    _keep(held, plans)
+    changed = [plan.changed for plan in plans if plan.changed is not None]
+    keep(held, min((start for start, _ in changed), default=None))
+    mark_due(held.cluster_id, changed)
     _write(held.cluster_id, plans)
 
 
-def _keep(held: Refreshed, plans: Sequence[Plan]) -> None:
-    """Lock the lease, and have the days summed anew whose amounts change."""
+def keep(held: Refreshed, touched: float | None) -> None:
+    """Lock the lease, and have the days summed anew from when amounts change (Unix seconds).
+
+    Within the transaction of what changes them. Raises LeaseLost.
+    """
     row = Refreshed.objects.select_for_update().get(pk=held.pk)
     if row.lease_until != held.lease_until:
         raise LeaseLost
-    touched = min((p.touched for p in plans if p.touched is not None), default=None)
     if row.rolled_to is None or touched is None or from_seconds(touched) >= row.rolled_to:
         return
     changed = from_seconds(touched)

@@ -11,6 +11,7 @@ from django.db.models.functions import Length, Lower, StrIndex
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain import sightings
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace, Pod, Tier, Workload
 from apps.clusters.selectors import TeamSpan, team_spans
@@ -99,14 +100,15 @@ def _active(model: type[_M], wanted: _Wanted, limit: int) -> Sequence[Any]:
 
 
 def _namespaces(wanted: _Wanted, scope: Scope, seen: Q, limit: int) -> Sequence[Any]:
-    rows = wanted.named(Namespace.objects.filter(cluster__active=True))
+    rows = wanted.named(Namespace.objects.filter(cluster__active=True).exclude(name=""))
     if scope.teams is not None:
         rows = rows.filter(Exists(Pod.objects.filter(seen, workload__namespace=OuterRef("pk"))))
     return list(rows.values_list("pk", "name", "cluster__name", named=True)[:limit])
 
 
 def _workloads(wanted: _Wanted, scope: Scope, seen: Q, limit: int) -> Sequence[Any]:
-    rows = Workload.objects.filter(namespace__cluster__active=True)
+    active = Workload.objects.filter(namespace__cluster__active=True)
+    rows = active.exclude(kind=sightings.Kind.CLUSTER_QUEUE.short)
     if wanted.before:
         space = Q(namespace__name__icontains=wanted.before)
         rows = rows.filter(space | Q(kind__iexact=wanted.before))

@@ -18,7 +18,13 @@ from apps.clusters.domain.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
-from apps.clusters.ports import DeviceAnswer, MetricsSource, SourceRejected, SourceUnavailable
+from apps.clusters.ports import (
+    DeviceAnswer,
+    MetricsSource,
+    QueuePendingSlot,
+    SourceRejected,
+    SourceUnavailable,
+)
 from apps.clusters.selectors import report
 from apps.clusters.services.catalog import team_finder_at, tier_rules_at
 from apps.usage.domain.attribution import Interval
@@ -41,6 +47,7 @@ from apps.usage.services.evidence import (
 )
 from apps.usage.services.exporters import set_up_id
 from apps.usage.services.ledger_input import LedgerInput, read_ledger
+from apps.usage.services.queue_hours import write_queue_hour
 from apps.usage.services.write import HourPruned, clear_hour, holds_same, write_hour
 
 logger = logging.getLogger(__name__)
@@ -73,7 +80,8 @@ class _Answers:
     """Everything read for a window, before any of it is written.
 
     The device rows may still be under way: who first asks for them waits. `reference` is the
-    complete hour that the next one is held against.
+    complete hour that the next one is held against. `queues` is what Kueue's series show where
+    nobody watched.
     """
 
     ledger: LedgerInput
@@ -81,6 +89,7 @@ class _Answers:
     first: int
     source: MetricsSource
     reference: Reference | None = None
+    queues: Sequence[QueuePendingSlot] = ()
 
     @property
     def devices(self) -> DeviceAnswer:
@@ -202,8 +211,12 @@ def _read(
     coming = beside.submit(source.devices, window)
     rules = (*tier_rules_at(window.start), *tier_rules_at(window.end - timedelta(seconds=1)))
     ledger = read_ledger(cluster, window, source, rules, now=now)
-    reference = nearest_reference(cluster, window.start, window.end) if ledger.unwatched else None
-    return _Answers(ledger, coming, int(window.start_seconds), source, reference)
+    answers = _Answers(ledger, coming, int(window.start_seconds), source)
+    if ledger.unwatched:
+        answers.reference = nearest_reference(cluster, window.start, window.end)
+        named = sorted({resource for rule in rules for resource in rule.resources})
+        answers.queues = source.queue_pending(window, gpu_resources=named)
+    return answers
 
 
 def _collect_hour(
@@ -317,6 +330,7 @@ def _store(
     exporters = set_up_id(cluster, answers.devices.profile)
     with transaction.atomic():
         write_hour(hour, result, dimensions, zone=zone)
+        write_queue_hour(cluster, hour, answers.queues, answers.ledger.spells)
         CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
             state=verdict.state.value,
             coverage_ratio=verdict.coverage_ratio,

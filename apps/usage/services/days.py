@@ -12,6 +12,8 @@ from apps.usage.models import (
     ExporterSetUp,
     NodeHour,
     PodHour,
+    QueueHour,
+    QueuePending,
     WorkloadActivityDay,
     WorkloadDay,
 )
@@ -75,13 +77,15 @@ def _prune_day(day_id: int) -> bool:
 
 
 def forget(*, now: datetime) -> int:
-    """Delete data health, pods, node spells and devices past the ledger's retention.
+    """Delete data health, queue series, pods, node spells and devices past the ledger's retention.
 
     What was seen to go two days ago goes too, but for the settings of quotas and queues. Returns
     how many rows.
     """
     horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     deleted, _ = CollectionWindow.objects.filter(hour__lt=horizon).delete()
+    for shown in (QueuePending, QueueHour):
+        deleted += shown._default_manager.filter(hour__lt=horizon).delete()[0]
     ExporterSetUp.objects.filter(collectionwindow__isnull=True).delete()
     deleted += forget_sightings(now=now, history_before=horizon)
     return deleted + forget_ledger(before=horizon)

@@ -1,7 +1,9 @@
 """What waits and why: the list with its sums and history, and the page of one waiting thing."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import TypeVar
 
 from django.http import Http404, HttpResponseBase
 
@@ -12,6 +14,7 @@ from apps.pending.selectors.freshness import look_rows
 from apps.pending.selectors.gangs import partial_gangs
 from apps.pending.selectors.in_front import in_front
 from apps.pending.selectors.now import pending_now, pending_sums
+from apps.pending.selectors.queues import queues_unwatched
 from apps.pending.selectors.rows import By, PendingRow
 from apps.pending.selectors.waits import typical_wait
 from apps.usage import selectors as usage
@@ -28,6 +31,7 @@ from apps.web.waiting.causes import badge, of_asker
 from apps.web.waiting.gangs import gangs_table
 from apps.web.waiting.history import history_of
 from apps.web.waiting.lines import waiting_table
+from apps.web.waiting.queues import queues_table
 from apps.web.waiting.sums import Looked
 
 PER_PAGE = 50
@@ -35,6 +39,7 @@ PER_FILE_READ = 1000
 _MOST_PODS = 20
 _RECENT = timedelta(days=7)
 _MINUTE = timedelta(minutes=1)
+_R = TypeVar("_R")
 
 
 @page
@@ -57,12 +62,18 @@ def waiting_list(request: PageRequest) -> HttpResponseBase:
         reading.now, visibility=reading.visibility, filters=filters, context=context
     )
     past = history_of(reading, filters, context)
+    queues = queues_unwatched(reading.window, visibility=reading.visibility, filters=filters)
     table = _table(request, reading, asked, looked, context)
     return respond(
         request,
         reading,
         "pending",
-        tables=[table, *([gangs_table(gangs, reading)] if gangs else []), *past.tables],
+        tables=[
+            table,
+            *_more(gangs_table, gangs, reading),
+            *past.tables,
+            *_more(queues_table, queues, reading),
+        ],
         charts=past.charts,
         asked=asked,
         looked=looked,
@@ -75,6 +86,13 @@ def waiting_list(request: PageRequest) -> HttpResponseBase:
         explain_query=[*reading.query, *asked.query],
         classes=past.classes,
     )
+
+
+def _more(
+    table: Callable[[Sequence[_R], Reading], Table], rows: Sequence[_R], reading: Reading
+) -> list[Table]:
+    """Return the table of some rows; none without any."""
+    return [table(rows, reading)] if rows else []
 
 
 def _table(

@@ -8,7 +8,10 @@ from functools import cached_property
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
+from apps.pending.selectors.queues import QueueRow, queues_unwatched
+from apps.pending.selectors.rows import PendingFilters
 from apps.quotas import selectors as quotas
+from apps.quotas.domain.keys import Source
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.rows import Interval, Page
 from apps.usage.selectors import Untold, untold_tiers
@@ -21,6 +24,7 @@ from apps.web.quota.asked import EFFECTS, SOURCES, TAKES, Asked, asked_of
 from apps.web.quota.keys import Closed, KeyName
 from apps.web.reading import PageRequest, Reading, every_row, on_cluster, reading_of
 from apps.web.tables import Table, with_rows
+from apps.web.waiting.queues import queues_table
 
 PER_PAGE = 50
 PER_FILE_READ = 500
@@ -249,12 +253,14 @@ def quota(
     if row is None and not points:
         raise Http404("There is no such quota, or you may not see it, or not in this window.")
     plot = one_key.saturation_plot(points, reading, row.unit if row else "units")
-    owners = one_key.owners_table(hours, reading)
+    tables = [plot.table, one_key.owners_table(hours, reading)]
+    if source == Source.CLUSTER_QUEUE and (queues := _unwatched(reading, cluster, name)):
+        tables.append(queues_table(queues, reading))
     return respond(
         request,
         reading,
         "quota",
-        tables=[plot.table, owners],
+        tables=tables,
         plot=plot,
         row=row,
         name=name,
@@ -266,6 +272,16 @@ def quota(
         amounts=one_key.amounts_of(row) if row else (),
         team_href=href("team", reading.query, name=row.team) if row and row.team else None,
         ask_href=Asker.of(request.user).ask_href(row, reading.query) if row else "",
+    )
+
+
+def _unwatched(reading: Reading, cluster: str, name: str) -> list[QueueRow]:
+    """Return what Kueue's series show of a ClusterQueue; none where none do."""
+    return queues_unwatched(
+        reading.window,
+        visibility=reading.visibility,
+        filters=PendingFilters(cluster=(cluster,)),
+        queue=name,
     )
 
 
