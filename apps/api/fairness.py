@@ -35,13 +35,10 @@ class FairnessQuery(parameters.WindowQuery):
         return parameters.whole_file(attrs)
 
 
-def _hours(text: str, *, null: bool = False) -> serializers.FloatField:
-    return serializers.FloatField(allow_null=null, help_text=f"{_HOURS} {text}".strip())
-
-
 def _sum(text: str) -> serializers.FloatField:
     """Return a field that is summed over the known hours: without one it is not known."""
-    return _hours(f"{text} {_UNKNOWN}".strip(), null=True)
+    help_text = f"{_HOURS} {text} {_UNKNOWN}" if text else f"{_HOURS} {_UNKNOWN}"
+    return serializers.FloatField(allow_null=True, help_text=help_text)
 
 
 class TeamFairnessSerializer(serializers.Serializer[Any]):

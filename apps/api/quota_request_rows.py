@@ -203,8 +203,8 @@ class EmptyBody(Body):
 # ---------------------------------------------------------------- what is given
 
 
-def _time(help_text: str = "") -> serializers.DateTimeField:
-    return serializers.DateTimeField(allow_null=True, help_text=help_text)
+def _time() -> serializers.DateTimeField:
+    return serializers.DateTimeField(allow_null=True, help_text="")
 
 
 def _names(help_text: str = "") -> serializers.ListField:

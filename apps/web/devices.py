@@ -9,7 +9,7 @@ from apps.clusters.domain.xid import Xid, meaning
 from apps.usage.selectors.devices import DeviceRow, NodeRow
 from apps.usage.selectors.unattributed import UnattributedRow
 from apps.web.formats import Format, Value, duration
-from apps.web.links import Query, href
+from apps.web.links import href
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
@@ -111,13 +111,12 @@ def devices_table(
     rows: Sequence[DeviceRow],
     reading: Reading,
     *,
-    own: Query = (),
     next_href: str | None = None,
     every: Callable[[], Iterable[DeviceRow]] | None = None,
     narrowed: bool = False,
 ) -> Table:
-    """Return a line per device; `own` is what the page's address asks beside window and filters."""
-    lines = [device_line(row, reading, own) for row in rows]
+    """Return a line per device."""
+    lines = [device_line(row, reading) for row in rows]
     return Table(
         id="devices",
         title="Cards and MIG instances",
@@ -135,7 +134,7 @@ def devices_table(
             else "None of your teams' pods is on a device now, as far as its labels tell."
         ),
         next_href=next_href,
-        every=None if every is None else lambda: (device_line(r, reading, own) for r in every()),
+        every=None if every is None else lambda: (device_line(r, reading) for r in every()),
     )
 
 
@@ -143,9 +142,8 @@ def _place(row: DeviceRow) -> tuple[str, str]:
     return row.cluster, row.node
 
 
-def device_line(row: DeviceRow, reading: Reading, own: Query = ()) -> DeviceLine:
+def device_line(row: DeviceRow, reading: Reading) -> DeviceLine:
     """Return the line of a device."""
-    del own
     state = row.state
     xid = meaning(state.xid) if state.xid else None
     values: dict[str, Value] = {

@@ -30,6 +30,5 @@ def unattributed_nodes(reading: Reading) -> Table | None:
     stray = stray_devices(
         ((row.cluster, row.node) for row in rows),
         visibility=reading.visibility,
-        now=reading.now,
     )
     return unattributed_table(rows, stray, reading)

@@ -38,7 +38,6 @@ class Line:
     subject: str
     before: Values | None
     after: Values | None
-    note: str
 
 
 def the_portal(origin: str) -> By:
@@ -63,10 +62,8 @@ def note(
     at: datetime,
     before: Values | None = None,
     after: Values | None = None,
-    note: str = "",
 ) -> None:
     """Tell of a change, unless before and after are the same; to be called in its transaction."""
     if before is not None and before == after:
         return
-    line = Line(by, at, action, subject, before, after, note)
-    noted.send(sender=Line, line=line)
+    noted.send(sender=Line, line=Line(by, at, action, subject, before, after))

@@ -64,9 +64,7 @@ class OtherOwner:
         return f"{name} set this limit last; confirm that the portal may take it over."
 
 
-def other_owners(
-    target: Target, live: Object, *, ours: str = FIELD_MANAGER
-) -> tuple[OtherOwner, ...]:
+def other_owners(target: Target, live: Object) -> tuple[OtherOwner, ...]:
     """Return who else owns exactly the target's field, in the order of the object.
 
     The resource groups of a ClusterQueue are one field to the API server: whoever owns the list
@@ -80,7 +78,7 @@ def other_owners(
             continue
         manager = str(entry.get("manager") or "unknown")
         fields = entry.get("fieldsV1")
-        if manager == ours or not fields or not _owns(fields, path, _atomic_from(target)):
+        if manager == FIELD_MANAGER or not fields or not _owns(fields, path, _atomic_from(target)):
             continue
         tool = _tool(manager)
         applies = entry.get("operation") == "Apply"

@@ -142,12 +142,7 @@ class TimeBox:
 ANNOUNCED_BEFORE: Final = (timedelta(days=7), timedelta(days=1))
 
 
-def time_box(
-    until: datetime | None,
-    *,
-    applied_at: datetime,
-    before: Sequence[timedelta] = ANNOUNCED_BEFORE,
-) -> TimeBox | None:
+def time_box(until: datetime | None, *, applied_at: datetime) -> TimeBox | None:
     """Return when a raise that holds until `until` reverts; None for one without end.
 
     Announcements that would lie before the start are left out, yet there is always one: a raise
@@ -157,7 +152,7 @@ def time_box(
         return None
     if until <= applied_at:
         raise ValueError("the end of a raise must be after its start")
-    times = tuple(sorted(until - ahead for ahead in before if until - ahead > applied_at))
+    times = tuple(sorted(until - ahead for ahead in ANNOUNCED_BEFORE if until - ahead > applied_at))
     return TimeBox(until, times or (applied_at,))
 
 

@@ -103,8 +103,9 @@ def _columns(entry: Entry) -> dict[str, Any]:
 # ---------------------------------------------------------------- reading it back
 
 
-def entries(*, after: int = 0) -> Iterator[Entry]:
-    """Yield the entries with a number over `after`, in order, some thousand at a time."""
+def entries() -> Iterator[Entry]:
+    """Yield the entries in order, some thousand at a time."""
+    after = 0
     while rows := list(AuditEntry.objects.filter(number__gt=after).order_by("number")[:_AT_ONCE]):
         yield from map(entry_of, rows)
         after = rows[-1].number

@@ -41,7 +41,7 @@ def look_for_drift(*, now: datetime) -> int:
     # Nobody mends what a retired cluster shows; it would alert for ever.
     known |= {pk for pk, row in kept.items() if not row.request.cluster.active}
     for pk in sorted({*there, *kept}):
-        _bring_up_to_date(pk, there.get(pk), kept.get(pk), now, known=pk in known)
+        _bring_up_to_date(there.get(pk), kept.get(pk), now, known=pk in known)
     return DriftSpell.objects.filter(ended_at__isnull=True, accepted_by="").count()
 
 
@@ -93,7 +93,7 @@ def _known_requests(changes: Iterable[Applied], shown: dict[Key, Shown]) -> set[
 
 
 def _bring_up_to_date(
-    pk: int, drift: Drift | None, kept: DriftSpell | None, now: datetime, *, known: bool
+    drift: Drift | None, kept: DriftSpell | None, now: datetime, *, known: bool
 ) -> None:
     if kept is not None and (drift is None or not _is_same(drift, kept)):
         if drift is None and not known:

@@ -9,10 +9,4 @@ from apps.changes.services.audit_log import record
 def hear(line: Line) -> None:
     """Add a line in the transaction that it was sent in. Raises RuntimeError outside of one."""
     by = Actor(line.by.name, line.by.origin, None, Visibility(everything=False))
-    record(
-        *(by, line.action, line.subject),
-        at=line.at,
-        before=line.before,
-        after=line.after,
-        note=line.note,
-    )
+    record(by, line.action, line.subject, at=line.at, before=line.before, after=line.after)

@@ -22,11 +22,11 @@ Raw = dict[Holder, list[list[Sample]]]
 """Every series of a device and holder, each in order of time."""
 
 
-def batches(values: Collection[str], size: int = UUIDS_PER_QUERY) -> Iterator[list[str]]:
+def batches(values: Collection[str]) -> Iterator[list[str]]:
     """Yield the values in order, some at a time."""
     ordered = sorted(values)
-    for n in range(0, len(ordered), size):
-        yield ordered[n : n + size]
+    for n in range(0, len(ordered), UUIDS_PER_QUERY):
+        yield ordered[n : n + UUIDS_PER_QUERY]
 
 
 def named_devices(

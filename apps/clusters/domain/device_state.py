@@ -196,10 +196,7 @@ def missing_devices(
 
 
 def judged(
-    states: Sequence[DeviceState],
-    nodes: Mapping[str, NodeNow],
-    *,
-    limits: Limits | None = None,
+    states: Sequence[DeviceState], nodes: Mapping[str, NodeNow]
 ) -> dict[tuple[str, str], Verdict]:
     """Return the health of all devices of a cluster by their keys; `nodes` by name."""
     by_node: dict[str, list[DeviceState]] = {}
@@ -208,16 +205,14 @@ def judged(
     found = {}
     for name, own in by_node.items():
         node = nodes.get(name)
-        alone = {s.key: health_of(s, node=node, limits=limits) for s in own}
+        alone = {s.key: health_of(s, node=node) for s in own}
         sound = [s for s in own if alone[s.key].health is not Health.BROKEN]
         missing = node.missing - (len(own) - len(sound)) if node and node.ready else 0
         suspected = suspects(sound, missing)
         found.update(alone)
         for state in sound:
             if state.key in suspected:
-                found[state.key] = health_of(
-                    state, node=node, suspected=suspected[state.key], limits=limits
-                )
+                found[state.key] = health_of(state, node=node, suspected=suspected[state.key])
     return found
 
 

@@ -272,7 +272,6 @@ def worst_workloads(
     filters: Filters,
     visibility: Visibility,
     limit: int,
-    causes: Sequence[Cause] = _HELD_WASTE,
     zone: ZoneInfo | None = None,
 ) -> dict[Cause, list[WorstWorkload]]:
     """Return for each cause the workloads that wasted most by it, dearest first.
@@ -284,7 +283,7 @@ def worst_workloads(
     reading = Reading(asked, visibility=visibility, zone=zone)
     lines = reading.lines(window)
     found: dict[Cause, list[WorstWorkload]] = {}
-    for cause in causes:
+    for cause in _HELD_WASTE:
         ranked = [
             (key, line)
             for key, line in lines.items()

@@ -45,13 +45,7 @@ def check_length(
     check_row_count(format_, held.order_by().values("day", *columns).distinct().count())
 
 
-def rows_expected(
-    asked: Question,
-    *,
-    visibility: Visibility,
-    zone: ZoneInfo,
-    causes: tuple[Cause, ...] = tuple(Cause),
-) -> int | None:
+def rows_expected(asked: Question, *, visibility: Visibility, zone: ZoneInfo) -> int | None:
     """Return about how many rows a file by day and workload gets; None for other questions.
 
     An estimate: lines of one workload at two prices of a day may become one, and shares of what
@@ -59,14 +53,14 @@ def rows_expected(
     """
     if asked.interval is not Interval.DAY or not _by_workload(asked):
         return None
-    held = _lines(_held(asked, visibility, zone), _counted_causes(asked, causes))
+    held = _lines(_held(asked, visibility, zone), _counted_causes(asked, tuple(Cause)))
     filters = asked.filters
     if filters.namespace or filters.workload or not _platform_pays(asked):
         return held
     free = PoolCostDay.objects.filter(
         condition(_OF_POOLS, filters, visibility), **_days(asked, zone), **_clusters(asked)
     )
-    return held + _lines(free, tuple(cause for cause in FREE if cause in causes))
+    return held + _lines(free, tuple(FREE))
 
 
 def _lines(

@@ -120,7 +120,11 @@ def _send(pk: int, now: datetime) -> int:
     row = MonthlyMail.objects.get(pk=pk)
     if row.recipient not in recipients():
         # Who may see the money of all teams may have changed since the first try.
-        _give_up(row, "This address gets no reports any more.")
+        MonthlyMail.objects.filter(pk=pk).update(
+            state=MailState.FAILED.value,
+            lease_until=None,
+            error="This address gets no reports any more.",
+        )
         return 0
     try:
         _message(row).send()
@@ -148,12 +152,6 @@ def _message(row: MonthlyMail) -> EmailMessage:
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[row.recipient],
         headers={"Message-ID": f"<gpuportal-{row.month:%Y-%m}-{named}@{domain}>"},
-    )
-
-
-def _give_up(row: MonthlyMail, why: str) -> None:
-    MonthlyMail.objects.filter(pk=row.pk).update(
-        state=MailState.FAILED.value, lease_until=None, error=why
     )
 
 

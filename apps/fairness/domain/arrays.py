@@ -16,12 +16,12 @@ def amounts(name: str, values: npt.ArrayLike) -> Array:
     return array
 
 
-def divided(above: npt.ArrayLike, below: npt.ArrayLike, *, without: float = 0.0) -> Array:
-    """Return above ÷ below, and `without` where below is 0."""
+def divided(above: npt.ArrayLike, below: npt.ArrayLike) -> Array:
+    """Return above ÷ below, and 0 where below is 0."""
     above, below = np.broadcast_arrays(
         np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     )
-    out = np.full(above.shape, without)
+    out = np.zeros(above.shape)
     # A quotient past the largest float is as good as without end.
     with np.errstate(over="ignore"):
         np.divide(above, below, out=out, where=below > 0)

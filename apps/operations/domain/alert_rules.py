@@ -37,13 +37,13 @@ class Thresholds:
     gone_for: str = "10m"
 
 
-def prometheus_rule(given: Thresholds | None = None) -> dict[str, Any]:
+def prometheus_rule() -> dict[str, Any]:
     """Return the PrometheusRule object, for clusters with the Prometheus operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": {"name": "gpuportal-gpus", "labels": {"app.kubernetes.io/name": "gpuportal"}},
-        "spec": rule_file(given),
+        "spec": rule_file(),
     }
 
 

@@ -16,7 +16,7 @@ from apps.clusters.domain.sightings import (
 )
 from apps.pending.domain.blocked import Blocked
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.claims import NOT_ALLOCATABLE, Claims, claims_of
+from apps.pending.domain.claims import NOT_ALLOCATABLE, claims_of
 from apps.pending.domain.diagnosis import Diagnosis
 from apps.pending.domain.fits import EPSILON
 from apps.pending.domain.groups import Gang, Gangs
@@ -58,7 +58,7 @@ def look(state: ClusterState) -> list[Waiting]:
     }
     refused = list(_refused(world, stood_for | counted, counted))
     away = turned_away(world, frozenset(w.uid for w in refused))
-    everything = [*found, *workloads, *groups, *refused, *away, *_claims(world, claims, found)]
+    everything = [*found, *workloads, *groups, *refused, *away, *_claims(world, found)]
     return sorted(everything, key=lambda w: (w.namespace, w.kind, w.name, w.uid))
 
 
@@ -224,7 +224,7 @@ def _queued_job(body: SeenController) -> Diagnosis:
     return Diagnosis(Cause.QUEUE, "suspended", text)
 
 
-def _claims(world: World, claims: Claims, pods: list[Waiting]) -> Iterable[Waiting]:
+def _claims(world: World, pods: list[Waiting]) -> Iterable[Waiting]:
     """Yield claims that a pod waits for; they count nothing, their pods do.
 
     A claim is allocated for a pod: one that no pod names waits for nothing.

@@ -133,7 +133,7 @@ class Placer:
         return not wanted or bool(fitting.allowed & fitting.gpu_room) or not fitting.gpu_offering
 
     def _by_text(self, seen: Sighting, pod: SeenPod, verdict: Verdict) -> Diagnosis:
-        cause = _likeliest(verdict, self._world.is_gpu)
+        cause = _likeliest(verdict)
         match cause:
             case Cause.CLAIM:
                 texts = verdict.caused_by(Cause.CLAIM)
@@ -203,7 +203,7 @@ def key_of(requests: Mapping[str, float], placement: Placement) -> Key:
     )
 
 
-def _likeliest(verdict: Verdict, is_gpu: Callable[[str], bool]) -> Cause | None:
+def _likeliest(verdict: Verdict) -> Cause | None:
     """Return the cause of a text when the nodes tell none.
 
     What the late filters turn down had room; then comes what was too small; of the early ones

@@ -63,24 +63,24 @@ class Scope:
             (owned.cluster, owned.name) for pk, owned in self.namespaces.items() if self.seen(pk)
         )
 
-    def condition(self, path: str = "", *, details: bool = True) -> Q:
-        """Return what rows must meet that have the columns of an episode, at `path`.
+    def condition(self, *, details: bool = True) -> Q:
+        """Return what rows must meet that have the columns of an episode.
 
         `details`: only what the reader may see in detail. Asks for namespaces only where the
         reader, or a filter on teams or namespaces, is narrowed to some.
         """
         asked = self.filters
-        where = Q(**{f"{path}cluster__active": True})
+        where = Q(cluster__active=True)
         if asked.cluster:
-            where &= Q(**{f"{path}cluster__name__in": asked.cluster})
+            where &= Q(cluster__name__in=asked.cluster)
         if asked.cause:
-            where &= Q(**{f"{path}cause__in": asked.cause})
+            where &= Q(cause__in=asked.cause)
         if asked.kind:
-            where &= Q(**{f"{path}kind__in": asked.kind})
-        where &= tier_condition(asked.tier, path)
+            where &= Q(kind__in=asked.kind)
+        where &= tier_condition(asked.tier)
         spaces = self._spaces(details=details)
         if spaces is not None:
-            where &= Q(**{f"{path}workload__namespace_id__in": spaces})
+            where &= Q(workload__namespace_id__in=spaces)
         return where
 
     def _spaces(self, *, details: bool) -> list[int] | None:

@@ -89,12 +89,10 @@ def meaning_of(
     return KeyMeaning(key, key, Counting.OBJECTS, of_gpus=False)
 
 
-def meaning_in(
-    source: str, key: str, *, named: Collection[str] = (), scopes: Sequence[Scope] = ()
-) -> KeyMeaning:
+def meaning_in(source: str, key: str, *, named: Collection[str] = ()) -> KeyMeaning:
     """Return what a key limits: of a ResourceQuota, or of a queue (`flavor/resource`)."""
     if source == Source.RESOURCE_QUOTA:
-        return meaning_of(key, named=named, scopes=scopes)
+        return meaning_of(key, named=named)
     resource = key.partition("/")[2]
     return KeyMeaning(key, resource, Counting.REQUESTS, of_gpus=is_gpu(resource, named))
 

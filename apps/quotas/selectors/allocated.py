@@ -60,7 +60,7 @@ class GpuHours:
         Without `days_since`, between the starts of periods; of what is used up the days, for they
         tell when, which is a query more.
         """
-        days = self._by_period(allowances, zone) if days_since is None else self.by_day(days_since)
+        days = self._by_period(allowances, zone) if days_since is None else self._by_day(days_since)
         spending = Spending(days, defaultdict(dict), defaultdict(dict))
         for pk, cluster, week, last_day in self._last_week(end):
             purse = (self.names[pk], GPU_HOURS)
@@ -68,11 +68,10 @@ class GpuHours:
             spending.last_day[purse][self.clusters[cluster]] = last_day / NANO
         return spending
 
-    def by_day(self, first: date, teams: Collection[int] | None = None) -> Days:
-        """Return GPU-hours by local day, of these of the teams or of all. One query."""
+    def _by_day(self, first: date) -> Days:
+        """Return GPU-hours by local day. One query."""
         days: Days = defaultdict(dict)
-        own = self._of(self.own if teams is None else teams)
-        rows = TeamDay.objects.filter(day__gte=first, **own).order_by()
+        rows = TeamDay.objects.filter(day__gte=first, **self._of(self.own)).order_by()
         for pk, day, amount in rows.values_list("team_id", "day").annotate(n=Sum("allocated")):
             days[self.names[pk], GPU_HOURS][day] = amount / NANO
         return days

@@ -39,22 +39,20 @@ class Burning(Protocol):
 _FIELDS = ("team__name", "unit", "period", "period_start", "kind", "threshold")
 
 
-def note_budget_alerts(*, now: datetime, thresholds: Iterable[float] = THRESHOLDS) -> int:
+def note_budget_alerts(*, now: datetime) -> int:
     """Note what GPU-hour budgets have come to since; return how many alerts are new."""
     # Neither burn-downs nor the range of an end is alerted on: no day of what lasts is read.
     rows = budget_rows(now, visibility=EVERYTHING, points=False, ranges=False)
-    return note_alerts(rows, now=now, thresholds=thresholds)
+    return note_alerts(rows, now=now)
 
 
-def note_alerts(
-    rows: Iterable[Burning], *, now: datetime, thresholds: Iterable[float] = THRESHOLDS
-) -> int:
+def note_alerts(rows: Iterable[Burning], *, now: datetime) -> int:
     """Note which budgets reached a threshold (a share of the allowance) or will end too soon.
 
     Each once in a period, also where several do so at once. A budget that is used up is not
     projected to be any more. Budgets in money come here from the room of costs.
     """
-    rows, thresholds = list(rows), tuple(thresholds)
+    rows = list(rows)
     told = _told(rows)
     teams = {name: pk for pk, name in team_names().items()}
     alerts = []
@@ -65,7 +63,7 @@ def note_alerts(
             for threshold in alerts_due(
                 float(row.used),
                 allowance=float(row.allowance),
-                thresholds=thresholds,
+                thresholds=THRESHOLDS,
                 told=[level for kind, level in known if kind == BudgetAlert.USED],
             )
         ]

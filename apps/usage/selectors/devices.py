@@ -176,7 +176,7 @@ def node_rows(
 
 
 def stray_devices(
-    nodes: Iterable[tuple[str, str]], *, visibility: Visibility, now: datetime
+    nodes: Iterable[tuple[str, str]], *, visibility: Visibility
 ) -> dict[tuple[str, str], list[DeviceRow]]:
     """Return by node, (cluster, name), the devices that work and that nobody holds. One query.
 

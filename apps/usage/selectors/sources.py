@@ -102,19 +102,13 @@ def models_named(names: Collection[str]) -> list[int] | object:
     return GpuModel.objects.filter(key__in={model_key(name) for name in names}).values("pk")
 
 
-def workloads_named(names: Collection[str], of: type[Model] = Workload, prefix: str = "") -> Q:
-    """Return the condition on workloads written `Kind/name`; other spellings match nothing.
-
-    It is for rows of `of`, which reach their workload by `prefix`.
-    """
+def workloads_named(names: Collection[str]) -> Q:
+    """Return the condition on workloads written `Kind/name`; other spellings match nothing."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name in names:
         kind, _, own = name.partition("/")
         by_kind[kind].append(own)
-    return any_of(
-        of,
-        [Q(**{f"{prefix}kind": kind, f"{prefix}name__in": own}) for kind, own in by_kind.items()],
-    )
+    return any_of(Workload, [Q(kind=kind, name__in=own) for kind, own in by_kind.items()])
 
 
 def any_of(of: type[Model], parts: Sequence[Q]) -> Q:

@@ -75,7 +75,7 @@ def _together(preview: Frozen) -> Frozen | None:
     rows = preview.get("promised", [])
     if len(rows) != 1:
         return None
-    was_over = _is_over(rows[0], "before_units")
+    was_over = _was_over(rows[0])
     return {**rows[0], "was_over": was_over, "over": bool(rows[0].get("over"))}
 
 
@@ -159,12 +159,12 @@ def _beyond(preview: Frozen, *, first: bool) -> str:
     return ", ".join(
         f"{amount(row['after_units'])} of {amount(row['capacity_units'])} of {row['tier']}"
         for row in preview.get("promised", [])
-        if row.get("over") and _is_over(row, "before_units") is not first
+        if row.get("over") and _was_over(row) is not first
     )
 
 
-def _is_over(row: Frozen, name: str) -> bool:
-    capacity, units = row.get("capacity_units"), row.get(name)
+def _was_over(row: Frozen) -> bool:
+    capacity, units = row.get("capacity_units"), row.get("before_units")
     return capacity is not None and units is not None and float(units) > float(capacity)
 
 

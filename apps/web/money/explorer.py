@@ -246,7 +246,7 @@ def tables_of(costs: Costs, asked: Asked, reading: Reading) -> list[Table]:
 
 
 def _group_table(costs: Costs, currency: str, asked: Asked, reading: Reading) -> Table:
-    sums = _summed(costs, currency, asked)
+    sums = _summed(costs, currency)
     keys = _dearest(sums)
     compares = costs.before.rows is not None
     whole = _whole(sums)
@@ -260,7 +260,7 @@ def _group_table(costs: Costs, currency: str, asked: Asked, reading: Reading) ->
         rows=rows,
         zone=reading.choice.zone,
         empty=NOTHING,
-        total=_total_row(whole, rows, currency, asked) if len(rows) > 1 else None,
+        total=_total_row(whole, currency, asked) if len(rows) > 1 else None,
         page_length=PER_PAGE,
     )
 
@@ -279,7 +279,7 @@ def _group_columns(asked: Asked, currency: str, *, compares: bool, unpriced: boo
     ]
 
 
-def _summed(costs: Costs, currency: str, asked: Asked) -> dict[tuple[str, ...], Sum]:
+def _summed(costs: Costs, currency: str) -> dict[tuple[str, ...], Sum]:
     found: dict[tuple[str, ...], Sum] = defaultdict(Sum)
     for row in costs.by_currency[currency]:
         found[tuple(row.groups.values())].add(row)
@@ -360,7 +360,7 @@ def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) ->
     )
 
 
-def _total_row(whole: Sum, rows: Sequence[MoneyRow], currency: str, asked: Asked) -> Row:
+def _total_row(whole: Sum, currency: str, asked: Asked) -> Row:
     text = printed.texts([whole.cost], currency)[0]
     text_before = printed.texts([whole.before or 0], currency)[0]
     row = _row_of(whole, whole, text, text_before, currency)
@@ -395,7 +395,7 @@ def _lines(costs: Costs, asked: Asked, reading: Reading) -> list[MoneyRow]:
     """Print the lines of a group so that they add up to what its table says."""
     text_of: dict[int, str] = {}
     for currency in costs.by_currency:
-        sums = _summed(costs, currency, asked)
+        sums = _summed(costs, currency)
         keys = _dearest(sums)
         shown = printed.texts([_cost_of(sums[key]) for key in keys], currency)
         lines: dict[tuple[str, ...], list[CostRow]] = defaultdict(list)

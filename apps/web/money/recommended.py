@@ -193,7 +193,6 @@ def line_of(
     row: RecommendationRow,
     reading: Reading,
     led: Collection[int] | None,
-    problem: str = "",
     kept: Kept | None = None,
 ) -> Line:
     """Return a line; `led` are the teams whose recommendations the reader decides on, None: all.
@@ -213,7 +212,6 @@ def line_of(
         evidence=_evidence(row.evidence, row.currency or ""),
         followed=_followed(row),
         decides=may and row.state in DECIDABLE,
-        problem=problem,
         name=_named(row, lowered),
         ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",
         kept=kept_words(kept, reading.choice.zone),

@@ -84,7 +84,7 @@ def sparklines(reading: Reading, *, tier: str = "") -> dict[str, Sparkline | Non
     }
 
 
-def largest_waste(reading: Reading, *, team: str = "", limit: int = TOP) -> Waste:
+def largest_waste(reading: Reading, *, team: str = "") -> Waste:
     """Return the workloads that held most without using it.
 
     In the reading's window, or the last days of one so long that workloads gone for months would
@@ -96,9 +96,9 @@ def largest_waste(reading: Reading, *, team: str = "", limit: int = TOP) -> Wast
     filters, sees = of_page(reading, team=team), reading.visibility
     rows = usage.remembered(
         "largest-waste",
-        (recent, filters, sees.everything, sorted(sees.team_ids), limit, reading.choice.zone.key),
+        (recent, filters, sees.everything, sorted(sees.team_ids), TOP, reading.choice.zone.key),
         lambda: usage.largest_waste(
-            recent, filters=filters, visibility=sees, limit=limit, zone=reading.choice.zone
+            recent, filters=filters, visibility=sees, limit=TOP, zone=reading.choice.zone
         ),
     )
     most = max((row.not_used for row in rows), default=0)
@@ -106,12 +106,12 @@ def largest_waste(reading: Reading, *, team: str = "", limit: int = TOP) -> Wast
     return Waste(lines, _RECENT_WASTE.days if long else 0)
 
 
-def waiting(reading: Reading, *, tier: str = "", team: str = "") -> list[Waiting]:
+def waiting(reading: Reading, *, tier: str = "") -> list[Waiting]:
     """Return what waits now by tier, of the page's clusters, tiers, teams and namespaces.
 
     Like `wait_lines` it does not mind GPU models and capacity types.
     """
-    own = of_page(reading, tier=tier, team=team)
+    own = of_page(reading, tier=tier)
     if own.team or own.namespace:
         return waiting_of(reading.now, filters=own, visibility=reading.visibility)
     rows = usage.waiting_now(reading.now, visibility=reading.visibility, filters=own)

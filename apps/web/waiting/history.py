@@ -226,7 +226,7 @@ def _by_cause(rows: Sequence[HistoryRow], reading: Reading) -> Table:
         ],
         zone=reading.choice.zone,
         empty=NOTHING_WAITED,
-        total=_total("cause", found),
+        total=_total(found),
         note=(
             "Of all teams that the filters leave. An episode begins and ends with the cause it "
             "had last."
@@ -245,13 +245,13 @@ def _class_label(cause: str) -> str:
     return "–" if cause == "starting" else class_of(cause).label.lower()
 
 
-def _total(key: str, found: Mapping[str, WaitSums]) -> Row | None:
+def _total(found: Mapping[str, WaitSums]) -> Row | None:
     if len(found) < 2:
         return None
     whole = WaitSums()
     for sums in found.values():
         whole.add(sums)
-    return Row({key: "Total", **_values(whole)})
+    return Row({"cause": "Total", **_values(whole)})
 
 
 _TIER_COLUMNS = (

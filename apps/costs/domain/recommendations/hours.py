@@ -76,7 +76,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
             "empty_gpu_hours": round(whole, 3),
             "usual_gpu_hours": round(freed, 3),
         },
-        patch=patches.off_hours(one.subject.tier, _mean(usual, weekend=False), _night(usual)),
+        patch=patches.off_hours(one.subject.tier, _day(usual), _night(usual)),
         cells={one.cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
     )
 
@@ -94,8 +94,8 @@ def _usual(amounts: Sequence[float]) -> int:
     return floor(ordered[int(len(ordered) * USUAL)] + _HAIR)
 
 
-def _mean(usual: Mapping[tuple[bool, int], int], *, weekend: bool) -> int:
-    return min(usual[weekend, hour] for hour in range(_HOURS))
+def _day(usual: Mapping[tuple[bool, int], int]) -> int:
+    return min(usual[False, hour] for hour in range(_HOURS))
 
 
 def _night(usual: Mapping[tuple[bool, int], int]) -> int:
