@@ -155,7 +155,6 @@ class SourceHealth:
     """What a source says of itself."""
 
     version: str
-    details: Mapping[str, str] = field(default_factory=dict)
 
 
 class MetricsSource(Protocol):

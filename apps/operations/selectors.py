@@ -37,9 +37,9 @@ class ClusterProgress:
 
     `first_hour` and `last_hour` are the oldest and newest hour ever asked for, None before that;
     `done_hours` of `asked_hours` have facts. `failed_hours` have none, and `error` is that of the
-    newest of them, empty for who may not see how the portal runs. `attempted_at` is when an hour
-    was last tried, `watched_until` up to when the Kubernetes API was followed; `has_api` tells
-    whether the catalog gives it, `collect_from` from when on hours are due where it says so.
+    newest of them, empty for who may not see how the portal runs. `watched_until` is up to when
+    the Kubernetes API was followed; `has_api` tells whether the catalog gives it, `collect_from`
+    from when on hours are due where it says so.
     """
 
     cluster: str
@@ -51,7 +51,6 @@ class ClusterProgress:
     asked_hours: int
     done_hours: int
     failed_hours: int
-    attempted_at: datetime | None
     error: str
 
     @property
@@ -89,7 +88,7 @@ def collection_progress(*, visibility: Visibility) -> list[ClusterProgress]:
 
 
 _NOTHING_ASKED: dict[str, Any] = {
-    **dict.fromkeys(("first_hour", "last_hour", "attempted_at")),
+    **dict.fromkeys(("first_hour", "last_hour")),
     **dict.fromkeys(("asked_hours", "done_hours", "failed_hours"), 0),
 }
 
@@ -108,7 +107,6 @@ def _asked(clusters: list[int]) -> dict[int, dict[str, Any]]:
             asked_hours=Count("pk"),
             done_hours=Count("pk", filter=HAS_FACTS),
             failed_hours=Count("pk", filter=_NO_FACTS),
-            attempted_at=Max("attempted_at"),
         )
     )
     return {

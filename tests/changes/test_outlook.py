@@ -62,7 +62,7 @@ def test_an_outlook_is_what_would_be_frozen_and_keeps_nothing() -> None:
         found = services.outlook(asked(), by=portal.actor("ada"), now=portal.now)
         assert not ChangeRequest.objects.exists()
         assert not AuditEntry.objects.exists()
-        assert (found.live, found.differs, found.tiers) == ("6", False, ("whole",))
+        assert (found.preview["live"], found.tiers) == ("6", ("whole",))
         assert found.preview["dry_run_passed"] is True
         pk = portal.submitted()
         assert portal.of(pk).evidence == found.evidence
@@ -75,7 +75,7 @@ def test_an_outlook_of_a_kept_request_shows_what_moved_on() -> None:
         assert portal.api is not None
         portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "7"}}}
         found = services.outlook_of(pk, by=portal.actor("ben"), now=portal.now)
-        assert (found.live, found.differs) == ("7", True)
+        assert found.preview["live"] == "7"
         with pytest.raises(services.UnknownRequest):
             services.outlook_of(pk, by=portal.actor("dan"), now=portal.now)
 

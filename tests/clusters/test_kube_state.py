@@ -76,7 +76,7 @@ def test_a_pod_that_is_still_there_has_its_exact_times_and_no_end() -> None:
 def test_a_pod_that_nobody_bound_waits() -> None:
     found = record(pod(bound=None, node="", starts={}, running={}, started=None))
     assert (found.bound, found.node, found.runs) == (None, "", ())
-    assert found.waited(END) == (S - 500.0, END)
+    assert found.held(END) is None
 
 
 # ---------------------------------------------------------------- ends

@@ -14,12 +14,12 @@ from apps.costs.domain.recommendations import (
     WorkloadEvidence,
     for_workloads,
 )
-from apps.costs.domain.recommendations.evidence import GpuActivity, Model, SharedTier, SpotPool
+from apps.costs.domain.recommendations.evidence import Model, SharedTier, SpotPool
 from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
 from apps.costs.domain.recommendations.recommendation import Subject
 from tests.costs.evidence import A100, JOB, ONE_GPU_HOURS
 
-WORKS, FLICKERS, NEVER = GpuActivity(0.99, 0.9), GpuActivity(0.02, 0.001), GpuActivity(0.005, 0.0)
+WORKS, FLICKERS, NEVER = 0.99, 0.02, 0.005
 FOUR = replace(JOB, units=4, gpu_hours=4 * ONE_GPU_HOURS, owner_kind="Deployment")
 SERVICE = replace(
     JOB,
@@ -71,7 +71,7 @@ def only(evidence: WorkloadEvidence, offers: Offers, kind: Kind) -> Recommendati
         pytest.param([WORKS, NEVER, NEVER, NEVER], "6701.40", "1 GPU per pod", id="three never"),
     ],
 )
-def test_fewer_gpus(gpus: Sequence[GpuActivity], saving: str | None, change: str) -> None:
+def test_fewer_gpus(gpus: Sequence[float], saving: str | None, change: str) -> None:
     found = only(replace(FOUR, gpus=gpus), Offers(), Kind.FEWER_GPUS)
     assert (found and str(found.saving_per_month)) == saving
     assert found is None or change in found.change

@@ -276,8 +276,9 @@ class _Looks:
 
     def look(self, source: ClusterSource, at: float) -> None:
         """List what there is at `at`, as `watch` does when it starts."""
-        watch = self._watch = self._watch or ClaimWatch(discovered(source))
-        for path in watch.paths:
+        paths = discovered(source)
+        watch = self._watch = self._watch or ClaimWatch(paths)
+        for path in paths:
             watch.listed(path, source.list(path).items, at, self._last)
         watch.settle(frozenset(name for rule in RULES for name in rule.device_classes), at)
         for item in source.list("/api/v1/nodes").items:

@@ -102,14 +102,11 @@ class ExecutionRow:
     started_by: str
     started_at: datetime
     mark: str
-    sent: int
     sentence: str
     detail: str
-    next_at: datetime
     end: str
     ended_at: datetime | None
     written: bool
-    drifted: bool
     cluster_before: str | None
     cluster_after: str | None
     confirmed: tuple[str, ...]
@@ -134,7 +131,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class DriftRow:
-    """A span in which the cluster showed something else than was approved; `live` "": gone."""
+    """A span in which the cluster showed something else than was approved."""
 
     request_id: int
     cluster: str
@@ -144,8 +141,6 @@ class DriftRow:
     name: str
     key: str
     kind: str
-    approved: str
-    live: str
     sentence: str
     found_at: datetime
     ended_at: datetime | None

@@ -46,18 +46,12 @@ class QuotaToAsk:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What would come of a request as it is: as it would be frozen if it were handed in now.
-
-    `live` is what the cluster shows now, None where it could not be read; `differs` says that
-    this is not the amount from which the change is asked for.
-    """
+    """What would come of a request as it is: as it would be frozen if it were handed in now."""
 
     preview: Mapping[str, Any]
     evidence: Mapping[str, Any]
     ruling: Mapping[str, Any]
     tiers: tuple[str, ...]
-    live: str | None
-    differs: bool
 
 
 def quota_to_ask(
@@ -133,12 +127,9 @@ def _of(request: ChangeRequest, by: Actor, now: datetime, doorway: Doorway | Non
     preview = preview_of(request, now=now, doorway=doorway)
     request.tiers = list(preview.tiers)
     evidence = evidence_of(request, now=now)
-    live = None if preview.live is None else preview.live.text
     return Outlook(
         preview=shown_preview(preview.frozen, by),
         evidence=evidence.frozen,
         ruling=ruled(request, preview, evidence, now=now).frozen,
         tiers=preview.tiers,
-        live=live,
-        differs=live is not None and live != request.before,
     )

@@ -116,10 +116,7 @@ class KubernetesApi:
     def health(self) -> SourceHealth:
         """Return the server's version."""
         version = self.get("/version") or {}
-        return SourceHealth(
-            version=str(version.get("gitVersion", "")),
-            details={"platform": str(version.get("platform", ""))},
-        )
+        return SourceHealth(str(version.get("gitVersion", "")))
 
     def may(self, verb: str, group: str, resource: str) -> bool:
         """Say whether the account may do `verb` on a resource in all namespaces.

@@ -36,7 +36,6 @@ from apps.clusters.ports import (
 
 class _BuildInfo(msgspec.Struct):
     version: str = ""
-    application: str = ""
 
 
 class _RuntimeInfo(msgspec.Struct, rename="camel"):
@@ -156,6 +155,4 @@ class PrometheusSource:
                 f"Prometheus at {self._api.config.shown_url} answers /api/v1/status/buildinfo "
                 f"with something else than Prometheus does ({error}); check the URL"
             ) from error
-        info = envelope.data or _BuildInfo()
-        details = {"application": info.application} if info.application else {}
-        return SourceHealth(version=info.version, details=details)
+        return SourceHealth((envelope.data or _BuildInfo()).version)

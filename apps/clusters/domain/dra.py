@@ -164,7 +164,6 @@ def own_name(name: str, driver: str) -> str:
 class Pool:
     """A pool's newest generation; `complete` once all of its slices are there."""
 
-    driver: str
     name: str
     generation: int
     complete: bool
@@ -186,7 +185,6 @@ def pools(slices: Iterable[DeviceSlice]) -> dict[tuple[str, str], Pool]:
         current = [one for one in every if one.generation == newest]
         devices = {d.name: d for one in current for d in one.devices}
         found[key] = Pool(
-            driver=key[0],
             name=key[1],
             generation=newest,
             complete=len(current) >= max(one.slices for one in current),

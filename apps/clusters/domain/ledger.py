@@ -137,12 +137,6 @@ class PodRecord:
         spans = ((start, held[1] if end is None else end) for start, end in self.runs)
         return union((max(a, held[0]), min(b, held[1])) for a, b in spans)
 
-    def waited(self, until: float) -> Span | None:
-        """Return the span in which it was there and not bound, cut at `until`."""
-        ends = [t for t in (self.bound, self.ended, until) if t is not None]
-        end = min(ends)
-        return (self.created, end) if end > self.created else None
-
 
 @dataclass(frozen=True, slots=True)
 class NodeSpell:

@@ -45,7 +45,6 @@ class ClaimWatch:
     """
 
     def __init__(self, paths: Sequence[str], allocated: Iterable[ClaimRecord] = ()) -> None:
-        self.paths = tuple(paths)
         self.devices = DeviceBook(evaluate)
         self.claims = ClaimBook(allocated)
         self.refusals: dict[str, str] = {}

@@ -63,12 +63,6 @@ class MoneyBudgetRow:
     known_hours: float | None = None
     days: tuple[tuple[date, Decimal], ...] = ()
 
-    @property
-    def at_least(self) -> bool:
-        """Whether hours or prices are missing, so that more was used than is told."""
-        missing = self.coverage_ratio is not None and self.coverage_ratio < 1.0
-        return missing or self.unpriced_gpu_hours > 0
-
 
 def money_budget_rows(
     now: datetime, *, visibility: Visibility, team: str | None = None

@@ -65,7 +65,6 @@ class PeriodState:
     """A month; what was frozen is None unless it is closed, `gaps` None once it is."""
 
     month: date
-    window: Window
     state: State
     gaps: Gaps | None
     closed_at: datetime | None = None
@@ -122,7 +121,6 @@ def _state(
     if closed is not None:
         return PeriodState(
             month=month,
-            window=window,
             state=State.CLOSED,
             gaps=None,
             closed_at=closed.closed_at,
@@ -136,10 +134,10 @@ def _state(
             adjustments=closed.lines,  # type: ignore[attr-defined] # annotated
         )
     if window.end > now:
-        return PeriodState(month, window, State.CURRENT, gaps=None)
+        return PeriodState(month, State.CURRENT, gaps=None)
     state = State.REOPENED if closings else State.OPEN
     reason = closings[0].reopen_reason if closings else ""
-    return PeriodState(month, window, state, gaps_of(window), reopen_reason=reason)
+    return PeriodState(month, state, gaps_of(window), reopen_reason=reason)
 
 
 def gaps_of(window: Window) -> Gaps:

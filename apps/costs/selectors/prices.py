@@ -18,7 +18,7 @@ _EVER = datetime.min.replace(tzinfo=UTC)
 class PriceRow:
     """What one GPU-hour of a model costs; `cluster` empty: wherever no other price is set.
 
-    `per_gpu_hour` is after `discount`: it is what costs are made of.
+    `per_gpu_hour` is after any discount: it is what costs are made of.
     """
 
     cluster: str
@@ -27,12 +27,9 @@ class PriceRow:
     per_gpu_hour: Decimal
     currency: str
     tier: str = ""
-    discount: Decimal = Decimal(0)
     kind: str = PriceKind.LIST.value
     source: str = ""
-    example: bool = False
     valid_from: datetime | None = None
-    valid_to: datetime | None = None
 
 
 class PriceList:
@@ -107,10 +104,7 @@ def _row(entry: PriceEntry) -> PriceRow:
         per_gpu_hour=entry.contracted,
         currency=entry.currency,
         tier=entry.tier,
-        discount=entry.discount,
         kind=entry.kind.value,
         source=entry.source,
-        example=entry.example,
         valid_from=entry.valid_from,
-        valid_to=entry.valid_to,
     )

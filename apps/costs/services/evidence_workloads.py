@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 from apps.clusters.domain.families import ONE_OFF, family_of
 from apps.clusters.domain.tiers import Sharing
 from apps.clusters.models import Pod, Tier
-from apps.costs.domain.recommendations.evidence import GpuActivity, WorkloadEvidence
+from apps.costs.domain.recommendations.evidence import WorkloadEvidence
 from apps.costs.domain.recommendations.gpus import RESTARTABLE, card_memory_mib
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
 from apps.costs.domain.recommendations.sharing import LOOKED_BACK_HOURS
@@ -94,7 +94,6 @@ class _Active:
 
 @dataclass(slots=True)
 class _Runs:
-    ended: int = 0
     restarts: int = 0
     finished_after_restart: int = 0
     run_hours: list[float] = field(default_factory=list)
@@ -255,7 +254,6 @@ def _evidence(
         memory_peak_mib=one.amounts.memory_peak_mib,
         card_memory_mib=card_memory_mib(one.gpu_model),
         gpus=_gpus(did) if known else (),
-        runs=ran.ended,
         restarts=ran.restarts,
         finished_after_restart=ran.finished_after_restart,
         mean_run_hours=fsum(ran.run_hours) / len(ran.run_hours) if ran.run_hours else None,
@@ -307,11 +305,11 @@ def _with(known: dict[str, str] | None, more: Mapping[str, str] | None) -> dict[
     return known
 
 
-def _gpus(did: _Active) -> tuple[GpuActivity, ...]:
+def _gpus(did: _Active) -> tuple[float, ...]:
     """Return what is certain of each GPU of a pod; empty where pods differ or it is not known."""
     if not did.gpus or len(did.units) != 1:
         return ()
-    return tuple(GpuActivity(lower_edge(class_)) for class_ in most_active_first(did.gpus))
+    return tuple(lower_edge(class_) for class_ in most_active_first(did.gpus))
 
 
 # ---------------------------------------------------------------- runs
@@ -335,7 +333,6 @@ def _runs(span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]) -> dict[in
     ):
         of = found[leaders.get(workload, workload)]
         again = max(0, len(spans) - 1)
-        of.ended += 1
         of.restarts += again
         of.finished_after_restart += bool(again) and reason == _COMPLETED
         of.run_hours.append((ended - started) / timedelta(hours=1))

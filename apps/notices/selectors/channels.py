@@ -88,7 +88,6 @@ def delivery_page(
 def _row(row: Delivery) -> DeliveryRow:
     return DeliveryRow(
         id=row.pk,
-        notice=row.notice_id,
         title=row.notice.title,
         kind=row.notice.kind,
         subject=row.notice.subject,

@@ -61,7 +61,6 @@ class DeliveryRow:
     """One notice on one channel; `due_at` is when it goes out, or would have."""
 
     id: int
-    notice: int
     title: str
     kind: str
     subject: str

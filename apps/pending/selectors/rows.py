@@ -264,10 +264,6 @@ class PartialGang:
     cause: str
     pods: tuple[str, ...]
 
-    @property
-    def held_gpu_hours(self) -> float:
-        return hours(self.held)
-
 
 @dataclass(frozen=True, slots=True)
 class EvictionSum:
@@ -281,11 +277,3 @@ class EvictionSum:
     preempted: int
     reclaimed: int
     rate: float | None
-
-    @property
-    def preempted_gpu_hours(self) -> float:
-        return hours(self.preempted)
-
-    @property
-    def reclaimed_gpu_hours(self) -> float:
-        return hours(self.reclaimed)

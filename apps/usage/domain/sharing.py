@@ -119,7 +119,7 @@ def divide(group: Group, holdings: Sequence[Holding], seconds: Seconds) -> Divis
         measured.append(covered)
         if samples:
             activity.append(_fraction(total / samples) * covered * _part(rows[0]))
-    used = _Used(group, holdings, len(devices))
+    used = _Used(group, holdings)
     used.add(fsum(activity), fsum(measured) / len(devices), used.weights())
     return Division(used.shares(devices), strays + used.left_over(devices))
 
@@ -132,7 +132,7 @@ def divide_by_instants(
 ) -> Division:
     """Divide each raw sample among the tenants that ran at its instant; nobody's are strays."""
     devices = group.devices()
-    used = _Used(group, holdings, len(devices))
+    used = _Used(group, holdings)
     values: dict[DeviceKey, dict[float, tuple[bool, float]]] = defaultdict(dict)
     for sample in samples:
         key = (sample.uuid, sample.gpu_instance)
@@ -159,10 +159,9 @@ def divide_by_instants(
 class _Used:
     """Adds up what each tenant of a group had."""
 
-    def __init__(self, group: Group, holdings: Sequence[Holding], devices: int) -> None:
+    def __init__(self, group: Group, holdings: Sequence[Holding]) -> None:
         self._group = group
         self._holdings = {number: holdings[number] for number in group.tenants}
-        self._devices = devices
         self._processes = self._by_process()
         self._used: dict[int, list[float]] = defaultdict(list)
         self._measured: dict[int, list[float]] = defaultdict(list)

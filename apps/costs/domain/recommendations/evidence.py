@@ -18,29 +18,18 @@ _NOTEBOOK_WORDS = ("notebook", "jupyter", "rstudio", "code-server", "vscode")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuActivity:
-    """One of the GPUs that every pod of a workload has, in the order of the pod's devices.
-
-    Fractions 0..1 of all measured time of all pods: the highest half-hour, and the mean (None:
-    not known).
-    """
-
-    highest: float
-    mean: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class WorkloadEvidence:
     """What a workload did on one tier and model over `days` days, `measured_days` of them measured.
 
     `gpu_hours` is what it held, `idle_gpu_hours` the idle part (docs/definitions.md#idle). `units`
     is how many GPUs a pod asks for. Activity is of the whole card, 0..1: the mean and the 95th
-    percentile of half-hours. Memory is the peak on any one card (None: not known). `gpus` is empty
-    where devices could not be told apart. `runs` counts pods that ended, `restarts` how often they
-    were started again, `finished_after_restart` those that then succeeded. `idle_hours_now` is how
-    long it has been idle up to now. `resource` is what its pods ask for. `owned`: its price is that
-    of hardware that somebody owns. `over`: it was to run once, and has. `members` is how many
-    workloads are judged together as one. `waste_gpu_hours` is what was not busy of what was
+    percentile of half-hours. Memory is the peak on any one card (None: not known). `gpus` has
+    for each GPU of a pod the activity of its highest half-hour; it is empty where devices could
+    not be told apart. `restarts` counts how often pods that ended were started again,
+    `finished_after_restart` those that then succeeded. `idle_hours_now` is how long it has been
+    idle up to now. `resource` is what its pods ask for. `owned`: its price is that of hardware
+    that somebody owns. `over`: it was to run once, and has. `members` is how many workloads are
+    judged together as one. `waste_gpu_hours` is what was not busy of what was
     measured or did not run; `head_gpu_hours` of it lay before pods were first active,
     `tail_gpu_hours` after they last were.
     """
@@ -65,8 +54,7 @@ class WorkloadEvidence:
     members: int = 1
     memory_peak_mib: float | None = None
     card_memory_mib: float | None = None
-    gpus: Sequence[GpuActivity] = ()
-    runs: int = 0
+    gpus: Sequence[float] = ()
     restarts: int = 0
     finished_after_restart: int = 0
     mean_run_hours: float | None = None

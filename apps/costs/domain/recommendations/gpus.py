@@ -69,7 +69,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     """
     if one.units < 2 or len(one.gpus) != one.units:
         return None
-    never = sum(gpu.highest < NEVER_ACTIVE_BELOW for gpu in one.gpus)
+    never = sum(highest < NEVER_ACTIVE_BELOW for highest in one.gpus)
     if not 0 < never < one.units:
         return None
     left = one.units - never
