@@ -105,8 +105,6 @@ def test_a_pod_tells_all_that_decides_where_it_may_go() -> None:
             "nodeSelector": {"pool": "a"},
             "schedulerName": "volcano",
             "priority": 1000,
-            "priorityClassName": "high",
-            "preemptionPolicy": "Never",
             "schedulingGates": [{"name": "wait.example/for-me"}],
             "tolerations": [{"key": "dedicated", "operator": "Exists"}],
             "affinity": {
@@ -123,11 +121,7 @@ def test_a_pod_tells_all_that_decides_where_it_may_go() -> None:
                         ]
                     }
                 },
-                "podAntiAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "host"}]
-                },
             },
-            "topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}],
             "volumes": [
                 {"name": "data", "persistentVolumeClaim": {"claimName": "corpus"}},
                 {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
@@ -135,7 +129,7 @@ def test_a_pod_tells_all_that_decides_where_it_may_go() -> None:
             ],
         },
         name="train-0",
-        containers=[{**container(units=2), "ports": [{"hostPort": 8080}, {}]}],
+        containers=[container(units=2)],
     )
     item["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "ddp"}
     item["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
@@ -148,14 +142,12 @@ def test_a_pod_tells_all_that_decides_where_it_may_go() -> None:
         [("zone", False)],
         [("metadata.name", True)],
     ]
-    assert (placed.anti_affinity, placed.pod_affinity, placed.spread) == (True, False, False)
     assert placed.tolerations[0].operator == "Exists"
-    assert (placed.host_ports, placed.volumes) == ((8080,), ("corpus", "train-0-scratch"))
+    assert placed.volumes == ("corpus", "train-0-scratch")
     assert (found.owner_kind, found.owner) == ("CronJob", "nightly")
     assert (found.controller_kind, found.controller) == ("Job", "uid-Job-train")
     assert (found.group, found.queue, found.gates) == ("ddp", "main", ("wait.example/for-me",))
-    assert (found.scheduler, found.priority, found.priority_class) == ("volcano", 1000, "high")
-    assert found.preemption_policy == "Never"
+    assert (found.scheduler, found.priority) == ("volcano", 1000)
 
 
 @pytest.mark.parametrize(

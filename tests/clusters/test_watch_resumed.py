@@ -33,7 +33,6 @@ from tests.clusters.kube_factories import (
 )
 
 pytestmark = pytest.mark.django_db
-BOOKMARK = Change("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
 
 
 @pytest.fixture

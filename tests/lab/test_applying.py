@@ -36,7 +36,7 @@ def soon(client: Served, namespace: str, stem: str, least: int) -> Iterator[bool
         yield len(running(client, namespace, stem)) >= least
 
 
-R1, HOSTS = ["a10-01", "a10-02"], "kubernetes.io/hostname"
+R1 = ["a10-01", "a10-02"]
 CASES: list[tuple[str, float, str, dict[str, Any], str, str, str, int]] = [
     ("none free", 16, "free", {"resource": GPU, "amount": 1, "nodes": R1},
      "Pod", "vision-lab", "notebook-ben", 1),

@@ -107,17 +107,6 @@ def test_a_sentence_without_counts_is_kept(message: str, sentence: str, tail: st
     assert (found.sentence, found.tail, dict(found.reasons)) == (sentence, tail, {})
 
 
-def test_the_preemption_tail_is_counted_apart() -> None:
-    found = parse(
-        "0/7 nodes are available: 7 Insufficient cpu." + NO_CLAIMS + "0/7 nodes are available: 1 No"
-        " preemption victims found for incoming pod, 6 Preemption is not helpful for scheduling."
-    )
-    assert dict(found.victims) == {
-        "No preemption victims found for incoming pod": 1,
-        "Preemption is not helpful for scheduling": 6,
-    }
-
-
 def test_taints_that_older_versions_name_are_read() -> None:
     found = parse("0/2 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: }.")
     assert found.taints == (("nvidia.com/gpu", ""),)

@@ -51,7 +51,6 @@ from tests.quotas.worlds import GPU, HOUR, KEY, NOON, NOW, refuse, see, see_quot
 pytestmark = pytest.mark.django_db
 
 ALL = Visibility(everything=True)
-DAY = timedelta(days=1)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from tests.web.notices import SECRET, SLACK, Board, make_board, say_many
 from tests.web.test_accessibility import cookie_of, violations
 
 pytestmark = pytest.mark.browser
-TRAIN = "workload:west/vision/Job/train"
 
 
 @pytest.fixture

@@ -59,9 +59,9 @@ def setting_of(body: Body) -> Body:
     if isinstance(body, SeenQuota):
         return replace(body, used={}, observed_hard={})
     if isinstance(body, SeenClusterQueue):
-        return replace(body, conditions=(), reserved=(), used=(), pending=0, admitted=0)
-    if isinstance(body, SeenLocalQueue):
         return replace(body, conditions=(), reserved=(), used=(), pending=0)
+    if isinstance(body, SeenLocalQueue):
+        return replace(body, used=(), pending=0)
     if isinstance(body, SeenVolcanoQueue):
         return replace(body, allocated={}, pending=0)
     return body
@@ -111,11 +111,6 @@ def _claim(item: Fields, beside: Beside) -> SeenClaim | None:
         requests=tuple(_claim_request(one) for one in state.requests),
         allocated=_allocated(state, created(item)),
         node="" if allocation is None else allocation.node,
-        users=tuple(
-            text(one.get("uid"))
-            for one in items(mapping(item, "status").get("reservedFor"))
-            if text(one.get("resource")) == "pods"
-        ),
         pod=next((text(one.get("name")) for one in owners if one.get("kind") == "Pod"), ""),
         deleting=seconds(metadata.get("deletionTimestamp")),
     )

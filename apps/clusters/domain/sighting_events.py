@@ -66,7 +66,6 @@ def seen_event(event: Fields) -> SeenEvent | None:
         about_uid=text(about.get("uid")),
         reason=text(event.get("reason")),
         message=text(event.get("message")) or text(event.get("note")),
-        type=text(event.get("type")),
         component=_component(event),
         count=max(1, count or number(event.get("deprecatedCount"))),
         first=_first_known(firsts),

@@ -19,7 +19,6 @@ _MOST = 2**53
 """The largest whole number that every reader of JSON takes for what it is."""
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_HARD = "DoNotSchedule"
 
 Fields = Mapping[str, Any]
 
@@ -145,13 +144,6 @@ def placement(spec: object, *, pod: str = "") -> Placement:
         node_selector=words(found.get("nodeSelector")),
         affinity=_terms(mapping(affinity, "nodeAffinity", _REQUIRED)),
         tolerations=tolerations(found.get("tolerations")),
-        pod_affinity=bool(items(mapping(affinity, "podAffinity").get(_REQUIRED))),
-        anti_affinity=bool(items(mapping(affinity, "podAntiAffinity").get(_REQUIRED))),
-        spread=any(
-            one.get("whenUnsatisfiable", _HARD) == _HARD
-            for one in items(found.get("topologySpreadConstraints"))
-        ),
-        host_ports=tuple(sorted(set(_host_ports(found)))),
         volumes=tuple(_volume_claims(found, pod)),
     )
 
@@ -174,13 +166,6 @@ def _wishes(term: Fields) -> tuple[Expression, ...]:
         for one in items(term.get(key))
         if text(one.get("key"))
     )
-
-
-def _host_ports(spec: Fields) -> Iterator[int]:
-    for container in items(spec.get("containers")):
-        for port in items(container.get("ports")):
-            if number(port.get("hostPort")) > 0:
-                yield number(port.get("hostPort"))
 
 
 def _volume_claims(spec: Fields, pod: str) -> Iterator[str]:

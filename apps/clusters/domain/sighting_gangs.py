@@ -32,7 +32,6 @@ def seen_pod_group(item: Fields, beside: Beside) -> SeenPodGroup | None:
         min_member=_min_member(spec),
         requests=amounts(spec.get("minResources")),
         phase=phase,
-        priority_class=text(spec.get("priorityClassName")),
         owner_kind=owner_kind,
         owner=owner,
         conditions=conditions(status),

@@ -92,8 +92,6 @@ def seen_pod(pod: Fields, beside: Beside) -> SeenPod | None:
         gates=tuple(text(gate.get("name")) for gate in items(spec.get("schedulingGates"))),
         scheduler=text(spec.get("schedulerName")) or "default-scheduler",
         priority=number(spec.get("priority")),
-        priority_class=text(spec.get("priorityClassName")),
-        preemption_policy=text(spec.get("preemptionPolicy")),
         nominated_node=text(status.get("nominatedNodeName")),
         claims=claim_uses(pod),
         group=_group(metadata, spec),

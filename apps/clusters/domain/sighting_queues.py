@@ -10,7 +10,6 @@ from apps.clusters.domain.sighting_fields import (
     created,
     number,
     request,
-    taints,
     tolerations,
     words,
 )
@@ -82,7 +81,6 @@ def seen_cluster_queue(item: Fields) -> SeenClusterQueue:
         reserved=tuple(_uses(status.get("flavorsReservation"))),
         used=tuple(_uses(status.get("flavorsUsage"))),
         pending=number(status.get("pendingWorkloads")),
-        admitted=number(status.get("admittedWorkloads")),
     )
 
 
@@ -92,8 +90,6 @@ def seen_local_queue(item: Fields) -> SeenLocalQueue:
     return SeenLocalQueue(
         cluster_queue=text(spec.get("clusterQueue")),
         stop_policy=text(spec.get("stopPolicy")),
-        conditions=conditions(status),
-        reserved=tuple(_uses(status.get("flavorsReservation"))),
         used=tuple(_uses(status.get("flavorsUsage") or status.get("flavorUsage"))),
         pending=number(status.get("pendingWorkloads")),
     )
@@ -114,9 +110,7 @@ def seen_flavor(item: Fields) -> SeenFlavor:
     spec = mapping(item, "spec")
     return SeenFlavor(
         node_labels=words(spec.get("nodeLabels")),
-        taints=taints(spec.get("nodeTaints")),
         tolerations=tolerations(spec.get("tolerations")),
-        topology=text(spec.get("topologyName")),
     )
 
 

@@ -116,16 +116,12 @@ class Placement:
     """Where a pod may go: what scheduling looks at in a pod, or in a controller's template.
 
     `affinity` are the required node selector terms, any of which will do; the expressions of one
-    must all hold. `anti_affinity`, `pod_affinity` and `spread` say that there are hard ones.
+    must all hold.
     """
 
     node_selector: Labels = field(default_factory=dict)
     affinity: tuple[tuple[Expression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    pod_affinity: bool = False
-    anti_affinity: bool = False
-    spread: bool = False
-    host_ports: tuple[int, ...] = ()
     volumes: tuple[str, ...] = ()
 
 
@@ -148,8 +144,6 @@ class SeenPod:
     gates: tuple[str, ...] = ()
     scheduler: str = "default-scheduler"
     priority: int = 0
-    priority_class: str = ""
-    preemption_policy: str = ""
     nominated_node: str = ""
     claims: tuple[ClaimUse, ...] = ()
     group: str = ""
@@ -214,7 +208,6 @@ class SeenEvent:
     about_uid: str
     reason: str
     message: str
-    type: str = ""
     component: str = ""
     count: int = 1
     first: float | None = None
@@ -254,13 +247,12 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class SeenClaim:
-    """A ResourceClaim for GPUs; `users` are the uids of the pods it is reserved for."""
+    """A ResourceClaim for GPUs."""
 
     created: float
     requests: tuple[ClaimRequest, ...] = ()
     allocated: float | None = None
     node: str = ""
-    users: tuple[str, ...] = ()
     pod: str = ""
     deleting: float | None = None
 
@@ -329,15 +321,12 @@ class SeenClusterQueue:
     reserved: tuple[FlavorUse, ...] = ()
     used: tuple[FlavorUse, ...] = ()
     pending: int = 0
-    admitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLocalQueue:
     cluster_queue: str = ""
     stop_policy: str = ""
-    conditions: tuple[Condition, ...] = ()
-    reserved: tuple[FlavorUse, ...] = ()
     used: tuple[FlavorUse, ...] = ()
     pending: int = 0
 
@@ -352,9 +341,7 @@ class SeenCohort:
 @dataclass(frozen=True, slots=True)
 class SeenFlavor:
     node_labels: Labels = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    topology: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +356,6 @@ class SeenPodGroup:
     min_member: int = 0
     requests: Amounts = field(default_factory=dict)
     phase: str = ""
-    priority_class: str = ""
     owner_kind: str = ""
     owner: str = ""
     conditions: tuple[Condition, ...] = ()

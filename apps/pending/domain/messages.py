@@ -63,15 +63,13 @@ class Verdict:
 
     `nodes` is how many it looked at (None: it did not say), `reasons` how many nodes each reason
     turned down (a node may have several), `sentence` what stands there instead of reasons, `tail`
-    what follows them (preemption) and `victims` the counts within that. `taints` are those that
-    older versions name, as key and value.
+    what follows them (preemption). `taints` are those that older versions name, as key and value.
     """
 
     nodes: int | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     sentence: str = ""
     tail: str = ""
-    victims: Mapping[str, int] = field(default_factory=dict)
     taints: tuple[tuple[str, str], ...] = ()
 
     def caused_by(self, cause: Cause) -> list[str]:
@@ -93,7 +91,6 @@ def parse(message: str) -> Verdict:
         reasons=reasons,
         sentence=rest,
         tail=tail,
-        victims=_victims(tail),
         taints=tuple((key.strip(), value.strip()) for key, value in _TAINT.findall(body)),
     )
 
@@ -130,9 +127,3 @@ def _reasons(body: str) -> tuple[dict[str, int], str]:
             continue
         counts[match[2]] = counts.get(match[2], 0) + int(match[1])
     return counts, ", ".join(other).strip()
-
-
-def _victims(tail: str) -> dict[str, int]:
-    _, found, inner = tail.partition("preemption: ")
-    head = _HEAD.match(inner) if found else None
-    return _reasons(inner[head.end() :].removesuffix("."))[0] if head else {}
