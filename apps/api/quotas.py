@@ -16,6 +16,7 @@ from apps.api.documents import documented
 from apps.api.paging import page_of, page_response, walk
 from apps.api.parameters import Names, choices, filters_of
 from apps.api.portal import PortalView, paging, visibility_in
+from apps.api.quota_request_rows import SOURCES
 from apps.costs import selectors as costs
 from apps.costs.selectors import MoneyBudgetRow
 from apps.quotas import selectors as quotas
@@ -23,7 +24,6 @@ from apps.quotas.selectors import BudgetRow, Order, QuotaFilters, QuotaRow
 from apps.usage import selectors as usage
 from apps.usage.domain.columns import utc_text
 
-_SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
 _FORMAT_HELP = "csv streams all rows, without pages."
 
 
@@ -36,7 +36,7 @@ class QuotasQuery(parameters.PageQuery):
     team = Names(help_text="Only these teams.")
     namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
     # The contract's name; a field has an attribute of that name of its own, which this is not.
-    source = Names(child=choices(_SOURCES))  # type: ignore[assignment]
+    source = Names(child=choices(SOURCES))  # type: ignore[assignment]
     effective = serializers.BooleanField(
         required=False,
         allow_null=True,
@@ -68,7 +68,7 @@ class QuotaSerializer(serializers.Serializer[Any]):
 
     cluster = serializers.CharField()
     namespace = serializers.CharField(help_text="Empty for queues of a whole cluster.")
-    source = serializers.ChoiceField(_SOURCES)  # type: ignore[assignment]
+    source = serializers.ChoiceField(SOURCES)  # type: ignore[assignment]
     name = serializers.CharField()
     key = serializers.CharField(help_text="Of queues flavor/resource.")
     tiers = serializers.ListField(

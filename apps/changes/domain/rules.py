@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from apps.changes.domain.preview import HOURS_PER_MONTH
 from apps.changes.domain.quantities import counted
 
 
@@ -40,7 +41,6 @@ class Lately:
 
 
 LATELY_DAYS: Final = 30
-HOURS_PER_MONTH: Final = 730
 GPU_HOURS: Final = "gpu_hours"
 
 
