@@ -53,6 +53,7 @@ def test_keys_that_kubernetes_accepts_and_never_counts(key: str, instead: str) -
     meaning = meaning_of(key)
     assert meaning.of_gpus
     assert not meaning.effective
+    assert meaning.instead == instead
     assert key in meaning.finding
     assert instead in meaning.fix
 

@@ -45,7 +45,7 @@ class KeyMeaning:
 
     `resource` is the resource or device class it names, of GPUs where `of_gpus`. Where it is not
     `effective` Kubernetes accepts it and enforces nothing: `finding` says so and `fix` what to
-    do.
+    do; `instead` is the key to write.
     """
 
     key: str
@@ -53,6 +53,7 @@ class KeyMeaning:
     counting: Counting
     of_gpus: bool
     effective: bool = True
+    instead: str = ""
     finding: str = ""
     fix: str = ""
 
@@ -146,6 +147,7 @@ def _of_claims(key: str, name: str, named: Collection[str], scopes: Sequence[Sco
         Counting.CLAIMS,
         of_gpus,
         effective=False,
+        instead=key,
         finding=f"{key} limits nothing: ResourceClaims match no scope, and this quota has some.",
         fix=f"Write {key} into a ResourceQuota without scopes.",
     )
@@ -158,6 +160,7 @@ def _inert(meaning: KeyMeaning, instead: str) -> KeyMeaning:
         meaning.counting,
         meaning.of_gpus,
         effective=False,
+        instead=instead,
         finding=f"Kubernetes accepts the key {meaning.key} but neither counts nor enforces it.",
         fix=f"Replace it with {instead}.",
     )

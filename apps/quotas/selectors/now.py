@@ -315,6 +315,7 @@ def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
             scopes=tuple(scope_words(scope) for scope in one.scopes),
             finding=one.meaning.finding,
             fix=one.meaning.fix,
+            instead=one.meaning.instead,
             observed_hard=None if observed == one.hard else observed,
             headroom=room.left(one),
             reserved=limit.reserved,

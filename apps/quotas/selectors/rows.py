@@ -42,7 +42,7 @@ class QuotaRow:
     `hard` is the limit (of Kueue the nominal quota), `used` what the quota counts: of a
     ResourceQuota pods and claims from creation on, bound (`held`) or not (`pending`). `suppressed`
     was refused before a pod existed and is beside `used`. A key that is not `effective` limits
-    nothing: `finding` says so, `fix` what to do; its `used` is None.
+    nothing: `finding` says so, `fix` what to do, `instead` the key to write; its `used` is None.
     `observed_hard` is what the status still says where it differs from what is set. `headroom` is
     what all quotas of the namespace leave for a pod that no scope selects or excludes. `ceiling`
     is the most that a queue can hold, None for no limit. `team` is None of a queue that several
@@ -72,6 +72,7 @@ class QuotaRow:
     scopes: tuple[str, ...] = ()
     finding: str = ""
     fix: str = ""
+    instead: str = ""
     observed_hard: float | None = None
     headroom: float | None = None
     reserved: float | None = None
