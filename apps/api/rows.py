@@ -231,7 +231,7 @@ class ClusterSerializer(serializers.Serializer[ClusterRow]):
 
 
 class CollectionSerializer(serializers.Serializer[CollectionRow]):
-    """One hour of one cluster in data health."""
+    """The data quality of one hour of one cluster."""
 
     cluster = _text()
     hour = _time("Start of the hour.")

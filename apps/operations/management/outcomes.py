@@ -41,5 +41,5 @@ def failures(outcomes: Sequence[HourOutcome]) -> str:
         lines.append(f"{len(hours)} of them, the first {first.isoformat()}: {error}")
     more = len(struck) - _SHOWN_ERRORS
     if more > 0:
-        lines.append(f"and {more} other errors; data health shows each hour's own")
+        lines.append(f"and {more} other errors; Data quality shows each hour's own")
     return "\n".join(lines)

@@ -46,7 +46,7 @@ HOURS = (
 )
 NOT_COMPUTED = (
     "No hour of this window was computed yet. Fairness is computed for each hour once its facts "
-    "are in; data health says which hours are."
+    "are in: Data quality shows which hours are."
 )
 
 
