@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.accounts.domain.roles import Role
+from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, WatchSpan
 from apps.clusters.services.watch import snapshot
+from apps.fairness.selectors import what_if
 from apps.fairness.services import compute_hours, roll_days
 from apps.lab.fleet import Admission, Controller, Pod, Suspension
 from apps.lab.scenarios.base import Namespace, Queue
@@ -180,6 +182,11 @@ def test_demand_without_pods_is_the_series_less_what_the_history_has(alone: Worl
     # The gated pod waits for an hour. Of four cards no more than four are demand at a time.
     assert row["demand_gpu_hours"] == pytest.approx(held + 1 + 2 * 2 + 1, abs=0.1)
     held_to_series()
+    replayed = what_if(Window(START, END), (), visibility=EVERYTHING)
+    (vision,) = (one for tier in replayed.before for one in tier.teams if one.team == "vision")
+    # The replay has the demand of the queue, whose waits nobody knows: those of two pods count.
+    assert vision.waits_ended + vision.gave_up + vision.waiting_now == 2
+    assert vision.demand_gpu_hours > held + 2
     before = list(CauseSpell.objects.order_by("pk").values_list("pk", "start", "counted"))
     alone.collect()
     alone.collect(2, 3)
@@ -217,6 +224,8 @@ def test_without_a_link_no_team_is_known_until_a_watch_shows_it(portal: Client) 
         assert world.suppressed("team") == {"vision": pytest.approx(16, abs=0.1)}
         assert world.team("vision")["demand_gpu_hours"] > 13.9
         assert not QueueHour.objects.filter(due=True).exists()
+        key = f"/quotas/lab/ClusterQueue/-/mine/a100/{GPU}/"
+        assert "Pending in Kueue" in portal.get(key, WINDOW).content.decode()
 
 
 def test_hours_that_the_watch_saw_have_what_it_saw_alone(portal: Client) -> None:
