@@ -14,10 +14,14 @@ from apps.web.reading import (
     reading_of,
 )
 
+_TIMES = frozenset({"window", "first", "last", "start", "end"})
+"""What an address says of time; of nonsense in it the page tells."""
+
 
 @page
 def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
-    if any("\0" in name for _, names in request.GET.lists() for name in names):
+    names = (name for key, of in request.GET.lists() if key not in _TIMES for name in of)
+    if any("\0" in name for name in names):
         raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
     reading = reading_of(request, takes=filters_of(figure), keeps=False)
     one = explained(FigureQuery(figure, reading, request.GET))
