@@ -440,11 +440,16 @@ def _line(row: CostRow, text: str, reading: Reading, query: Query) -> MoneyRow:
         amounts={"cost": row.cost, "price_per_gpu_hour": price_units},
         printed={
             "cost": text,
-            "price_per_gpu_hour": UNPRICED
-            if price_units is None
-            else printed.text(price_units, row.currency or ""),
+            "price_per_gpu_hour": _price_text(price_units, row),
         },
     )
+
+
+def _price_text(price: int | None, row: CostRow) -> str:
+    """Return a line's price of a GPU-hour; energy has a cost and no GPU-hours."""
+    if price is None:
+        return UNPRICED if row.cost is None else "–"
+    return printed.text(price, row.currency or "")
 
 
 def compared_words(before: Before) -> str:
