@@ -12,7 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
 LEAST_COVERED = 0.5
@@ -49,7 +49,7 @@ def campus_summary(days: int) -> CampusSummary:
     with served_lab(scenario, now.timestamp()) as url:
         _collect(scenario, url, now, days)
     found = _asked()
-    found.wrong = [*_well_used(found.rows, now, days), *_too_much()]
+    found.wrong = [*_well_used(found), *_too_much()]
     return found
 
 
@@ -96,17 +96,26 @@ def _asked() -> CampusSummary:
     return found
 
 
-def _well_used(rows: list[dict[str, Any]], now: datetime, days: int) -> Iterator[str]:
-    """Yield a line for each workload that is well used and has a recommendation all the same."""
+def _well_used(found: CampusSummary) -> Iterator[str]:
+    """Yield a line for each workload that is well used and has a recommendation all the same.
+
+    Well used over the days that the API names as those of the evidence.
+    """
     from apps.accounts.permissions import EVERYTHING
+    from apps.clusters.domain.calendar import day_window
     from apps.clusters.domain.window import Window
+    from apps.clusters.selectors import report
     from apps.usage.domain.rows import Filters, Grouping, Interval
     from apps.usage.selectors import usage_rows
 
-    end = now.replace(hour=0)
+    zone = report().zone
+    first, last = (
+        day_window(date.fromisoformat(str(found.summary[name])), zone)
+        for name in ("first_day", "last_day")
+    )
     used: dict[tuple[str, str, str], float | None] = {}
     for row in usage_rows(
-        Window(end - timedelta(days=days), end),
+        Window(first.start, last.end),
         interval=Interval.TOTAL,
         group_by=(Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER),
         filters=Filters(),
@@ -114,7 +123,7 @@ def _well_used(rows: list[dict[str, Any]], now: datetime, days: int) -> Iterator
     ):
         key = (row.groups["namespace"], row.groups["workload"], row.groups["tier"])
         used[key] = row.amounts.utilization_ratio
-    for one in rows:
+    for one in found.rows:
         key = (one["namespace"] or "", one["workload"] or "", one["tier"] or "")
         if (used.get(key) or 0.0) >= WELL_USED:
             yield f"{one['kind']} for {key}, which is {used[key]:.0%} busy"

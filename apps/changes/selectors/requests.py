@@ -139,8 +139,8 @@ def drift_rows(
         rows = rows.filter(request=request_id)
     columns = (
         *("request_id", "request__cluster__name", "request__team__name", "request__source"),
-        *("request__namespace", "request__name", "request__key", "kind", "approved", "live"),
-        *("sentence", "found_at", "ended_at", "accepted_by"),
+        *("request__namespace", "request__name", "request__key", "kind", "sentence"),
+        *("found_at", "ended_at", "accepted_by"),
     )
     found = rows.order_by("-found_at", "-pk").values_list(*columns)[:at_most]
     return [DriftRow(*one) for one in found]
