@@ -70,7 +70,6 @@ def test_pitfall_27_what_an_autoscaler_says_is_kept_though_it_is_no_warning() ->
     waits = pod("train", 1, f"0/1 nodes are available: 1 Insufficient {GPU}.")
     text = "pod didn't trigger scale-up: 1 max node group size reached"
     normal = event("NotTriggerScaleUp", waits, text)
-    normal = _told(normal, type="Normal")
     waiting = only(world(waits, normal, node("a", 8, 8)))
     assert any("max node group size reached" in said for said in waiting.diagnosis.context)
 
