@@ -310,7 +310,7 @@ def test_another_owner_has_to_be_confirmed(asked: Portal, signed_in: SignIn) -> 
     assert asked.carry_out(pk) == "applied"
     page = text_of(cleo, f"/requests/{pk}/")
     assert "every 2s" not in page
-    assert "The cluster had 6 before and 8 after" in page
+    assert "Limit in the cluster before: 6; after: 8" in page
 
 
 def test_by_commit_the_file_can_be_downloaded_until_the_cluster_shows_it(

@@ -166,7 +166,7 @@ def carl_approves_and_applies(page: Page) -> None:
 def ada_sees_it_applied(page: Page) -> None:
     open_last(page)
     expect(page.locator("#standing")).to_contain_text("applied")
-    expect(page.locator("#standing")).to_contain_text("The cluster had 2 before and 3 after")
+    expect(page.locator("#standing")).to_contain_text("Limit in the cluster before: 2; after: 3")
     expect(page.locator("#history")).to_contain_text("approved by: cleo")
     expect(page.locator("#history")).not_to_contain_text("version")
     axe(page)
