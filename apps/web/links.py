@@ -1,6 +1,7 @@
 """Addresses that keep what the reader chose: every link carries the window and the filters."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import urlencode
 
@@ -11,6 +12,9 @@ from django.utils.encoding import escape_uri_path
 Query = Sequence[tuple[str, str]]
 SCOPES = ("cluster", "tier", "team", "namespace", "workload", "pod", "gpu_model", "capacity_type")
 """What narrows a figure down; a workload reads `Kind/name`, a pod is named by its UID."""
+
+TIMES = frozenset({"window", "first", "last", "start", "end"})
+"""What an address says of time."""
 
 
 def href(page: str, query: Query = (), /, **parts: str) -> str | None:
@@ -59,6 +63,16 @@ def figure_href(figure: str, query: Query, **names: str) -> str:
     kept = [pair for pair in query if pair[0] not in names]
     named = [(key, name) for key, name in names.items() if name]
     return with_query(href("explain-figure", figure=figure) or "", [*kept, *named])
+
+
+def during(start: datetime, end: datetime, query: Query) -> Query:
+    """Return a query with another stretch of time, in UTC, in place of its own."""
+    times = (("start", _utc(start)), ("end", _utc(end)))
+    return (*times, *(pair for pair in query if pair[0] not in TIMES))
+
+
+def _utc(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def figure_hrefs(figures: Mapping[str, str], query: Query, **names: str) -> dict[str, str]:

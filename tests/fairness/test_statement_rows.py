@@ -8,9 +8,17 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
 from apps.fairness.models import FairTierHour
-from apps.fairness.selectors import Hours, Statement, UnknownTeam, statement
+from apps.fairness.selectors import (
+    FairnessFilters,
+    Hours,
+    Statement,
+    UnknownTeam,
+    explain_fairness,
+    statement,
+)
 from apps.fairness.services import compute_hours, prune, roll_days
 from apps.quotas.models import Entitlement
+from apps.usage.domain.explained import evaluate
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
 from tests.worlds import shared
 
@@ -111,6 +119,37 @@ def test_a_team_of_no_tier_is_known_to_be_of_none_in_hours_that_miss_nothing(
     assert (read("audio").tiers, read("audio").known_hours) == ((), 7)
     FairTierHour.objects.all().delete()
     assert read("audio").known_hours == 0
+
+
+@pytest.mark.parametrize("rolled", [True, False], ids=["from sums of days", "from hours"])
+@pytest.mark.parametrize(
+    ("figure", "team", "other", "value"),
+    [
+        ("loan", "robotics", "speech", 22.0),
+        ("overdrawn", "robotics", "", 8.0),
+        ("small_loans_taken", "robotics", "", 0.0),
+        ("small_loans_given", "speech", "", 0.0),
+        ("mean_allocated", "robotics", "", 3.0),
+        ("mean_idle_beside", "speech", "robotics", 2.0),
+        ("mean_idle_beside", "speech", "nobody", None),
+        ("dominant_share", "vision", "", 0.5),
+    ],
+)
+def test_figures_of_a_week_are_explained(
+    world: World, figure: str, team: str, other: str, value: float | None, *, rolled: bool
+) -> None:
+    if rolled:
+        roll_days(now=NOW)
+    one = explain_fairness(
+        figure,
+        read(team).window,
+        now=NOW,
+        visibility=OUTSIDER,
+        filters=FairnessFilters(tier=(world.gold.name,), team=(team,)),
+        other=other,
+    )
+    assert (None if one is None else one.value) == (None if value is None else pytest.approx(value))
+    assert one is None or evaluate(one) == pytest.approx(one.value)
 
 
 def test_once_hours_are_forgotten_nobody_is_said_to_have_held_idle(world: World) -> None:

@@ -38,7 +38,15 @@ OF = {
         ("usage_factor", "budget_used", "budget_burn", "budget_hours_left"), "team=vision"
     ),
     **dict.fromkeys(("bind_time_p50", "bind_time_p95"), "tier=gold"),
-    **dict.fromkeys(("team_queue_time_p50", "team_queue_time_p95"), "tier=gold&team=vision"),
+    "dominant_share": "team=vision",
+    **dict.fromkeys(
+        (
+            *("team_queue_time_p50", "team_queue_time_p95", "small_loans_taken"),
+            *("small_loans_given", "mean_entitled", "mean_allocated", "mean_borrowed", "mean_lent"),
+        ),
+        "tier=gold&team=vision",
+    ),
+    **dict.fromkeys(("loan", "mean_idle_beside"), "tier=gold&team=vision&other=speech"),
     **dict.fromkeys(("quota_usage", "quota_used", "quota_hours_left"), KEY),
 }
 FIGURES = sorted(PROVIDERS.keys() - {"recommendation_saving"})
@@ -161,8 +169,16 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
 @pytest.mark.parametrize(
     ("address", "figures"),
     [
-        (f"/fairness/?{HOURLY}", {"jain_index", "unmet_fair_share", "overdrawn"}),
-        (f"/fairness/gold/?{HOURLY}", {"demand", "fair_share", "borrowed", "usage_factor"}),
+        (
+            f"/fairness/?{HOURLY}",
+            {"jain_index", "unmet_fair_share", "overdrawn", "dominant_share", "fairness_capacity"},
+        ),
+        (
+            f"/fairness/gold/?{HOURLY}",
+            {"demand", "fair_share", "borrowed", "usage_factor", "mean_entitled", "from_pool"},
+        ),
+        ("/teams/vision/statement/?week=2025-10-22", {"entitled", "borrowed", "from_pool"}),
+        (f"/teams/vision/?{HOURLY}", {"mean_allocated", "mean_borrowed", "usage_factor"}),
         (f"/quotas/?{HOURLY}", {"quota_usage", "budget_used"}),
         (
             f"/pending/?{HOURLY}",

@@ -17,7 +17,7 @@ from apps.fairness.services import compute_hour
 from apps.quotas.models import Entitlement
 from tests.factories import Portal, make_team, make_tier
 from tests.web.conftest import DAILY, HOURLY, LOOKED
-from tests.web.pages import records_of, table_links, text_of
+from tests.web.pages import check_explained, records_of, table_links, text_of
 from tests.web.promises import COMPUTED, HOUR, MORNING, entitle
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
@@ -130,6 +130,13 @@ def test_the_matrix_says_who_borrowed_from_whom(portal: Portal, admin: Client) -
     (matrix,) = re.findall(r'<table class="[^"]*fair-matrix">(.*?)</table>', page, re.DOTALL)
     assert words(f"<p>{matrix}").split() == ["From", "GPU-h", "vision", "speech", "4.0"]
     assert rows_of(page, "loans") == {"speech": ["vision", "4.0"]}
+    assert "loan" in check_explained(admin, GOLD)
+    found = check_explained(admin, "/teams/vision/statement/?week=2025-10-22")
+    assert {"loan", "borrowed", "unmet_fair_share"} <= found
+    loan = f"/explain/loan/?{HOURLY}&tier=gold&team=vision&other=speech&format=csv&table=rows"
+    lines = records_of(admin, loan)
+    assert {(line["lender"], line["borrower"]) for line in lines} == {("speech", "vision")}
+    assert sum(float(line["gpu_hours"]) for line in lines) == 4.0
 
 
 def test_nobody_who_borrows_gives_no_matrix(portal: Portal, admin: Client) -> None:

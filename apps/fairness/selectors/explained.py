@@ -1,59 +1,26 @@
-"""How the figures of fairness come about: indices over teams, amounts over days and hours."""
+"""How the figures of fairness come about: indices, shares and factors; sums are beside."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-
-from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window
-from apps.fairness.models import FairDay, FairHour, FairTierDay, FairTierHour
+from apps.fairness.selectors.explained_sums import ORIGIN, SUMS, explain_sum, tier_parts
 from apps.fairness.selectors.names import tier_names
+from apps.fairness.selectors.overview import fair_overview
 from apps.fairness.selectors.rows import FairnessFilters, TeamFairness, TierFairness
-from apps.fairness.selectors.sums import parts_of
 from apps.fairness.selectors.tiers import EVERYTHING_FAIR, fairness_rows
 from apps.fairness.selectors.usage_factor import usage_parts
 from apps.fairness.selectors.waits import team_waits
 from apps.pending.selectors.explained import queue_time
-from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
-_AMOUNTS: Mapping[str, tuple[str, str, str]] = {
-    "demand": ("demand", "Demand", "Allocated, pending and blocked GPUs, at most the capacity."),
-    "fair_share": (
-        "fair_share",
-        "Fair share",
-        "What a team gets by entitlement, and its weighted part of what others leave.",
-    ),
-    "unmet_fair_share": (
-        "denied",
-        "Unmet fair share",
-        "In each half hour min(pending, max(0, fair share − allocated)).",
-    ),
-    "borrowed": ("borrowed", "Borrowed", "In each half hour max(0, allocated − entitlement)."),
-    "lent": ("lent", "Lent", "What others held of a team's idle entitlement."),
-    "allocated": ("allocated", "Allocated", "GPUs of bound pods × time."),
-    "entitled": ("entitlement", "Entitlement", "Entitlement of the catalog × known time."),
-    "idle_held": ("idle", "Idle", "Allocated GPU-hours of half hours under 10 % activity."),
-    "from_pool": (
-        "from_pool",
-        "From capacity without entitlement",
-        "What was borrowed of GPUs that no team is entitled to.",
-    ),
-    "overdrawn": (
-        "overdrawn",
-        "Over-borrowed",
-        "What was borrowed although its owners asked for it.",
-    ),
-}
 _INDICES = ("jain_index", "jain_allocation_ratio")
 _QUEUE_TIMES = ("team_queue_time_p50", "team_queue_time_p95")
-_BORROWABLE = "idle_entitlement_under_demand"
-FIGURES = (*_AMOUNTS, _BORROWABLE, *_INDICES, "usage_factor", *_QUEUE_TIMES)
+_DOMINANT = "dominant_share"
+FIGURES = (*SUMS, *_INDICES, "usage_factor", _DOMINANT, *_QUEUE_TIMES)
 _NOTHING = 1e-9
-_ORIGIN = "Sums of each half hour, kept by hour and by local day."
 
 
 def explain_fairness(
@@ -63,16 +30,18 @@ def explain_fairness(
     now: datetime,
     visibility: Visibility,
     filters: FairnessFilters = EVERYTHING_FAIR,
+    other: str = "",
 ) -> Explained | None:
     """Explain one of FIGURES over a window; None for any other, or without its tier or team.
 
-    An index is of one tier, a usage factor of one team, a queue time of both. Sums of GPUs at the
-    level of a team, which everybody may see: `visibility` narrows nothing. At most 24 queries.
+    An index is of one tier, shares and factors of one team, a queue time of both. `other` is the
+    team that lent, or was idle. Sums of GPUs at the level of a team, which everybody may see:
+    `visibility` narrows nothing. At most 24 queries.
     """
-    if figure in _AMOUNTS:
-        return _amount(figure, window, filters)
-    if figure == _BORROWABLE:
-        return _borrowable(window, filters)
+    if figure in SUMS:
+        return explain_sum(figure, window, filters, other=other)
+    if figure == _DOMINANT and len(filters.team) == 1:
+        return _dominant_share(window, filters, visibility)
     if figure in _INDICES and len(filters.tier) == 1:
         rows = fairness_rows(
             window, now=now, visibility=visibility, filters=FairnessFilters(tier=filters.tier)
@@ -103,82 +72,40 @@ def _queue_time(
     )
 
 
-def _amount(figure: str, window: Window, filters: FairnessFilters) -> Explained:
-    field, label, meaning = _AMOUNTS[figure]
-    tiers, teams, parts = tier_names(filters.tier), team_names(), parts_of(window)
-    own = [pk for pk, name in teams.items() if not filters.team or name in filters.team]
-    found = [
-        *_rows(FairDay.objects, "day", parts.team_days, field, tiers, own),
-        *_rows(FairHour.objects, "hour", parts.team_hours, field, tiers, own),
-    ]
-    rows = [
-        {"time": str(at), "tier": tiers[tier], "team": teams.get(team, ""), "gpu_hours": n / NANO}
-        for at, tier, team, n in found
-    ]
+def _dominant_share(
+    window: Window, filters: FairnessFilters, visibility: Visibility
+) -> Explained | None:
+    (team,) = filters.team
+    shares = fair_overview(window, visibility=visibility).shares
+    found = next((one for one in shares if one.team == team), None)
+    if found is None:
+        return None
     return Explained(
-        figure=figure,
-        label=label,
-        meaning=meaning,
+        figure=_DOMINANT,
+        label="Dominant share",
+        meaning="The largest part, allocated ÷ capacity, that the team has of any one tier.",
         anchor="fairness",
-        value=sum(n for *_, n in found) / NANO,
-        unit=Unit.GPU_HOURS,
-        formula="sum(gpu_hours)",
+        value=found.share,
+        unit=Unit.RATIO,
+        formula="max(x)",
         columns=(
-            RowColumn("time", "Day or hour"),
             RowColumn("tier", "Tier"),
-            RowColumn("team", "Team"),
-            RowColumn("gpu_hours", label, Unit.GPU_HOURS),
-        ),
-        rows=rows,
-        origin=_ORIGIN,
-        sources=("capacity", "holding"),
-    )
-
-
-def _borrowable(window: Window, filters: FairnessFilters) -> Explained:
-    tiers, parts = tier_names(filters.tier), parts_of(window)
-    found = [
-        *_of_tiers(FairTierDay.objects, "day", parts.days, tiers),
-        *_of_tiers(FairTierHour.objects, "hour", parts.hours, tiers),
-    ]
-    return Explained(
-        figure=_BORROWABLE,
-        label="Idle entitlement under demand",
-        meaning="Entitled GPUs that nobody held while others waited.",
-        anchor="fairness",
-        value=sum(n for *_, n in found) / NANO,
-        unit=Unit.GPU_HOURS,
-        formula="sum(gpu_hours)",
-        columns=(
-            RowColumn("time", "Day or hour"),
-            RowColumn("tier", "Tier"),
-            RowColumn("gpu_hours", "Idle entitlement", Unit.GPU_HOURS),
+            RowColumn("allocated", "Allocated", Unit.GPU_HOURS),
+            RowColumn("capacity", "Capacity", Unit.GPU_HOURS),
+            RowColumn("x", "Allocated ÷ capacity", Unit.RATIO),
         ),
         rows=[
-            {"time": str(at), "tier": tiers[tier], "gpu_hours": n / NANO} for at, tier, n in found
+            {
+                "tier": tier,
+                "allocated": allocated,
+                "capacity": capacity,
+                "x": allocated / capacity if capacity else 0.0,
+            }
+            for tier, allocated, capacity in tier_parts(window, found.team_id)
         ],
-        origin=_ORIGIN,
+        origin=ORIGIN,
         sources=("capacity", "holding"),
     )
-
-
-def _of_tiers(
-    objects: Any, column: str, where: Q | None, tiers: Mapping[int, str]
-) -> list[tuple[Any, int, int]]:
-    if where is None:
-        return []
-    rows = objects.filter(where, tier_id__in=list(tiers)).exclude(borrowable=0)
-    return list(rows.order_by(column, "tier_id").values_list(column, "tier_id", "borrowable"))
-
-
-def _rows(
-    objects: Any, column: str, where: Q | None, field: str, tiers: Mapping[int, str], teams: Any
-) -> list[tuple[Any, int, int, int]]:
-    if where is None:
-        return []
-    rows: QuerySet[Any] = objects.filter(where, tier_id__in=list(tiers), team_id__in=teams)
-    wanted = rows.exclude(**{field: 0}).order_by(column, "tier_id", "team_id")
-    return list(wanted.values_list(column, "tier_id", "team_id", field))
 
 
 def _index(figure: str, tier: TierFairness) -> Explained:
@@ -205,7 +132,7 @@ def _index(figure: str, tier: TierFairness) -> Explained:
         rows=rows,
         grades=_hours(tier),
         grade_unit=Unit.HOURS,
-        origin=_ORIGIN,
+        origin=ORIGIN,
         sources=("capacity", "holding"),
         nothing="" if value is not None else "Demand is not known in this window.",
     )

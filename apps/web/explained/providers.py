@@ -126,6 +126,7 @@ def _fairness(asked: FigureQuery) -> Explained | None:
         now=reading.now,
         visibility=reading.visibility,
         filters=FairnessFilters(tier=reading.filters.tier, team=reading.filters.team),
+        other=asked.names.get("other", ""),
     )
 
 

@@ -109,6 +109,7 @@ _EXPLAINS = {
     "borrowable_gpu_hours": "idle_entitlement_under_demand",
     "overdrawn_gpu_hours": "overdrawn",
     "from_pool_gpu_hours": "from_pool",
+    "capacity_gpu_hours": "fairness_capacity",
 }
 _TIER_COLUMNS = (
     Column("tier", "Tier"),
@@ -163,6 +164,9 @@ def _known(row: TierGlance) -> dict[str, Value]:
     }
 
 
+_SHARE = {"dominant_share_ratio": "dominant_share"}
+
+
 def dominant_table(rows: Sequence[DominantShare], reading: Reading) -> Table:
     """Return each team's largest part of any one tier."""
     teams = reading.filters.team
@@ -184,6 +188,7 @@ def dominant_table(rows: Sequence[DominantShare], reading: Reading) -> Table:
                     if row.tier
                     else None,
                 },
+                explains=figure_hrefs(_SHARE, reading.query, team=row.team),
             )
             for row in own
         ],

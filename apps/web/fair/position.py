@@ -1,11 +1,11 @@
 """Where a team stands, in a few lines: entitlements, fairness of the window, budgets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from apps.fairness.selectors import TierStanding, team_standing
-from apps.quotas.selectors import budget_rows
-from apps.web.links import href
+from apps.quotas.selectors import BudgetRow, budget_rows
+from apps.web.links import figure_href, figure_hrefs, href
 from apps.web.quota.budgets import Pace, pace_of
 from apps.web.reading import Reading
 
@@ -26,11 +26,13 @@ class TierLine:
     denied_gpu_hours: float | None
     estimated_hours: int
     missing_hours: int
+    explains: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
     period: str
+    explain_href: str
     used: float
     allowance: float
     pace: Pace
@@ -49,6 +51,7 @@ class Position:
     usage_known: float | None
     statement_href: str | None
     budgets_href: str | None
+    factor_href: str
 
 
 def position_of(team: str, reading: Reading) -> Position:
@@ -63,19 +66,32 @@ def position_of(team: str, reading: Reading) -> Position:
     budgets = budget_rows(reading.now, visibility=reading.visibility, team=team)
     others = [pair for pair in reading.query if pair[0] != "team"]
     return Position(
-        tiers=[_line(tier, reading) for tier in standing.tiers if tier.hours.known],
-        budgets=[
-            BudgetLine(row.period, row.used, row.allowance, pace_of(row, reading.choice.zone))
-            for row in budgets
-        ],
+        tiers=[_line(team, tier, reading) for tier in standing.tiers if tier.hours.known],
+        budgets=[_budget(row, reading) for row in budgets],
         usage_factor=standing.usage_factor,
         usage_known=standing.usage_known,
         statement_href=href("statement", reading.query, name=team),
         budgets_href=href("quotas", [("team", team), *others]),
+        factor_href=figure_href("usage_factor", reading.query, team=team),
     )
 
 
-def _line(own: TierStanding, reading: Reading) -> TierLine:
+def _budget(row: BudgetRow, reading: Reading) -> BudgetLine:
+    link = figure_href("budget_used", reading.query, team=row.team, period=row.period)
+    pace = pace_of(row, reading.choice.zone)
+    return BudgetLine(row.period, link, row.used, row.allowance, pace)
+
+
+_EXPLAINS = {
+    "entitled": "mean_entitled",
+    "received": "mean_allocated",
+    "borrowed": "mean_borrowed",
+    "lent": "mean_lent",
+    "denied": "unmet_fair_share",
+}
+
+
+def _line(team: str, own: TierStanding, reading: Reading) -> TierLine:
     hours = own.hours.known
     return TierLine(
         tier=own.tier,
@@ -87,4 +103,5 @@ def _line(own: TierStanding, reading: Reading) -> TierLine:
         denied_gpu_hours=own.denied_gpu_hours,
         estimated_hours=own.hours.estimated,
         missing_hours=own.hours.missing,
+        explains=figure_hrefs(_EXPLAINS, reading.query, tier=own.tier, team=team),
     )

@@ -11,8 +11,9 @@ from apps.fairness.domain.statement import Part, TeamFigures
 from apps.fairness.selectors import Statement, TierStatement
 from apps.usage.domain.amounts import nano
 from apps.web.fair.overview import HOURS, hour_values
+from apps.web.fair.tier import EXPLAINS
 from apps.web.formats import Format, Value, clock_text
-from apps.web.links import Query, href
+from apps.web.links import Query, during, figure_href, figure_hrefs, href
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
@@ -101,17 +102,23 @@ def figures_table(found: Statement, coverage: Coverage, reading: Reading) -> Tab
         id="figures",
         title="In numbers",
         columns=(Column("tier", "Tier"), *_AMOUNTS, *HOURS),
-        rows=[_row(tier, reading) for tier in found.tiers],
+        rows=[_row(tier, found, reading) for tier in found.tiers],
         zone=reading.choice.zone,
         empty=nothing_of(coverage),
     )
 
 
-def _row(tier: TierStatement, reading: Reading) -> Row:
+def _row(tier: TierStatement, found: Statement, reading: Reading) -> Row:
+    query = _during_week(found, reading)
     return Row(
         {"tier": tier.tier, **_amounts(tier.figures), **hour_values(tier.hours)},
         {"tier": href("tier-fairness", reading.query, name=tier.tier)},
+        explains=figure_hrefs(EXPLAINS, query, tier=tier.tier, team=found.team),
     )
+
+
+def _during_week(found: Statement, reading: Reading) -> Query:
+    return during(found.window.start, found.window.end, reading.query)
 
 
 def _amounts(figures: TeamFigures | None) -> dict[str, Value]:
@@ -127,9 +134,10 @@ def others_table(found: Statement, coverage: Coverage, reading: Reading) -> Tabl
         if tier.figures is None:
             continue
         own = tier.figures
-        rows += _parts(tier.tier, "borrowed from", own.borrowed_from, gpu_hours=True)
-        rows += _parts(tier.tier, "lent to", own.lent_to, gpu_hours=True)
-        rows += _parts(tier.tier, "held idle while it was denied", own.idle_beside, gpu_hours=False)
+        query = _during_week(found, reading)
+        rows += _loans(own, "borrowed from", own.borrowed_from, query)
+        rows += _loans(own, "lent to", own.lent_to, query)
+        rows += _idle(own, query)
     return Table(
         id="others",
         title="Others",
@@ -173,16 +181,22 @@ def _is_cut(found: Statement) -> bool:
     )
 
 
-def _parts(tier: str, what: str, parts: Sequence[Part], *, gpu_hours: bool) -> list[Row]:
-    return [
-        Row(
-            {
-                "tier": tier,
-                "what": what,
-                "team": part.team,
-                "gpu_hours": nano(part.amount) if gpu_hours else None,
-                "gpus": None if gpu_hours else part.amount,
-            }
-        )
-        for part in parts[:_MOST_PARTS]
-    ]
+def _loans(own: TeamFigures, what: str, parts: Sequence[Part], query: Query) -> list[Row]:
+    found = []
+    for part in parts[:_MOST_PARTS]:
+        lender, borrower = (own.team, part.team) if what == "lent to" else (part.team, own.team)
+        link = figure_href("loan", query, tier=own.tier, team=borrower, other=lender)
+        amount = nano(part.amount)
+        values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}
+        found.append(Row({**values, "gpu_hours": amount}, explains={"gpu_hours": link}))
+    return found
+
+
+def _idle(own: TeamFigures, query: Query) -> list[Row]:
+    found = []
+    for part in own.idle_beside[:_MOST_PARTS]:
+        link = figure_href("mean_idle_beside", query, tier=own.tier, team=own.team, other=part.team)
+        what = "held idle while it was denied"
+        values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}
+        found.append(Row({**values, "gpus": part.amount}, explains={"gpus": link}))
+    return found

@@ -20,7 +20,7 @@ from apps.web.fair.overview import (
     hour_values,
 )
 from apps.web.formats import Format, Value, shown
-from apps.web.links import figure_hrefs, href
+from apps.web.links import during, figure_href, figure_hrefs, href
 from apps.web.plots import Line, Plot, Scale
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
@@ -30,6 +30,8 @@ MOST_IN_MATRIX = 12
 _LOANS = 10
 _UTC = ZoneInfo("UTC")
 _POOL, _OVERDRAWN = "the pool", "overdrawn"
+_NO_TEAMS = {_POOL: "from_pool", _OVERDRAWN: "overdrawn"}
+_OTHERS_TOGETHER = "others, a little each"
 _UNKNOWN = "No data: demand of no hour of this window is known or estimated."
 
 # ---------------------------------------------------------------- bars
@@ -200,6 +202,7 @@ EXPLAINS = {
     "lent_gpu_hours": "lent",
     "allocated_gpu_hours": "allocated",
     "entitlement_gpu_hours": "entitled",
+    "entitlement_gpus": "mean_entitled",
     "idle_gpu_hours": "idle_held",
     "from_pool_gpu_hours": "from_pool",
     "overdrawn_gpu_hours": "overdrawn",
@@ -219,6 +222,7 @@ class MatrixCell:
 
     gpu_hours: int
     share: str
+    explain_href: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,21 +257,43 @@ def matrix_of(found: BorrowMatrix, reading: Reading) -> Matrix | None:
     amounts = [
         (one.team, [loans.get((one.team, other.team), 0.0) for other in shown]) for one in given
     ]
+    names = [team.team for team in shown]
     amounts.append((_POOL, [team.from_pool_gpu_hours for team in shown]))
     amounts.append((_OVERDRAWN, [team.overdrawn_gpu_hours for team in shown]))
     most = max(max(row) for _, row in amounts) or 1.0
     rows = [
-        MatrixRow(lender, [MatrixCell(nano(amount), f"{amount / most:.3f}") for amount in row])
+        MatrixRow(
+            lender,
+            [
+                MatrixCell(
+                    nano(amount),
+                    f"{amount / most:.3f}",
+                    _loan_href(found.tier, lender, borrower, reading),
+                )
+                for borrower, amount in zip(names, row, strict=True)
+            ],
+        )
         for lender, row in amounts
         if any(row)
     ]
-    names = [team.team for team in shown]
     return Matrix(
         table=_matrix_table(rows, names, reading),
         borrowers=names,
         rows=rows,
         hidden=max(0, max(len(taken), len(lending)) - MOST_IN_MATRIX),
     )
+
+
+def _loan_href(tier: str, lender: str, borrower: str, reading: Reading) -> str:
+    """Return where a loan is explained; lender and borrower as the list of loans has them."""
+    query = reading.query
+    if lender == _OTHERS_TOGETHER:
+        return figure_href("small_loans_taken", query, tier=tier, team=borrower)
+    if borrower == _OTHERS_TOGETHER:
+        return figure_href("small_loans_given", query, tier=tier, team=lender)
+    if lender in _NO_TEAMS:
+        return figure_href(_NO_TEAMS[lender], query, tier=tier, team=borrower)
+    return figure_href("loan", query, tier=tier, team=borrower, other=lender)
 
 
 def _matrix_table(rows: Sequence[MatrixRow], borrowers: Sequence[str], reading: Reading) -> Table:
@@ -302,8 +328,8 @@ def loan_table(found: BorrowMatrix, hours: Hours, reading: Reading) -> Table:
         rows += [
             (_POOL, team.team, team.from_pool_gpu_hours),
             (_OVERDRAWN, team.team, team.overdrawn_gpu_hours),
-            ("others, a little each", team.team, team.borrowed_of_others_gpu_hours),
-            (team.team, "others, a little each", team.lent_to_others_gpu_hours),
+            (_OTHERS_TOGETHER, team.team, team.borrowed_of_others_gpu_hours),
+            (team.team, _OTHERS_TOGETHER, team.lent_to_others_gpu_hours),
         ]
     return Table(
         id="loans",
@@ -314,7 +340,10 @@ def loan_table(found: BorrowMatrix, hours: Hours, reading: Reading) -> Table:
             Column("gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h"),
         ),
         rows=[
-            Row({"lender": lender, "borrower": borrower, "gpu_hours": nano(amount)})
+            Row(
+                {"lender": lender, "borrower": borrower, "gpu_hours": nano(amount)},
+                explains={"gpu_hours": _loan_href(found.tier, lender, borrower, reading)},
+            )
             for lender, borrower, amount in sorted(rows, key=lambda row: (-row[2], row[0], row[1]))
             if amount > 0
         ],
@@ -327,7 +356,7 @@ def loan_table(found: BorrowMatrix, hours: Hours, reading: Reading) -> Table:
 # ---------------------------------------------------------------- over time
 
 
-def index_plot(days: Sequence[TierDayIndex], reading: Reading) -> Plot:
+def index_plot(tier: str, days: Sequence[TierDayIndex], reading: Reading) -> Plot:
     """Return the indices of a tier day by day, with gaps where nothing is known."""
     choice = reading.choice
     window = Window(day_start(choice.first, choice.zone), choice.last_day_end)
@@ -352,7 +381,7 @@ def index_plot(days: Sequence[TierDayIndex], reading: Reading) -> Plot:
         id="index",
         title=title,
         caption=f"{title}: Jain's index, 100 % is even. {choice.label}.",
-        table=_day_table(days, reading),
+        table=_day_table(tier, days, reading),
         lines=drawn,
         gaps=_unknown(days, reading, scale) if drawn else (),
         across=scale.across(choice.zone),
@@ -380,7 +409,7 @@ def _unknown(
     ]
 
 
-def _day_table(days: Sequence[TierDayIndex], reading: Reading) -> Table:
+def _day_table(tier: str, days: Sequence[TierDayIndex], reading: Reading) -> Table:
     return Table(
         id="days",
         title="Evenness by day",
@@ -394,14 +423,17 @@ def _day_table(days: Sequence[TierDayIndex], reading: Reading) -> Table:
             Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h"),
             *HOURS,
         ),
-        rows=[_day(day, reading) for day in days],
+        rows=[_day(day, tier, reading) for day in days],
         zone=reading.choice.zone,
         empty=NOT_COMPUTED,
         ordered=True,
     )
 
 
-def _day(day: TierDayIndex, reading: Reading) -> Row:
+def _day(day: TierDayIndex, tier: str, reading: Reading) -> Row:
+    start, end = _span(day, reading)
+    window = reading.window
+    query = during(max(start, window.start), min(end, window.end), reading.query)
     return Row(
         {
             "day": day_start(day.day, reading.choice.zone),
@@ -412,5 +444,16 @@ def _day(day: TierDayIndex, reading: Reading) -> Row:
             "borrowable_gpu_hours": nano(day.borrowable_gpu_hours) if day.hours.known else None,
             "capacity_gpu_hours": nano(day.capacity_gpu_hours) if day.hours.known else None,
             **hour_values(day.hours),
-        }
+        },
+        explains=figure_hrefs(_DAY_EXPLAINS, query, tier=tier),
     )
+
+
+_DAY_EXPLAINS = {
+    "jain_index": "jain_index",
+    "jain_allocation_ratio": "jain_allocation_ratio",
+    "allocated_gpu_hours": "allocated",
+    "denied_gpu_hours": "unmet_fair_share",
+    "borrowable_gpu_hours": "idle_entitlement_under_demand",
+    "capacity_gpu_hours": "fairness_capacity",
+}

@@ -5,6 +5,7 @@ from django.http import Http404, HttpResponseBase
 from apps.web.explain.explanation import instants_of, queries_of
 from apps.web.explained.providers import FigureQuery, explained, filters_of, names_of
 from apps.web.explained.view_parts import page_of, tables_of
+from apps.web.links import TIMES
 from apps.web.pages import page, respond
 from apps.web.reading import (
     PageRequest,
@@ -14,13 +15,11 @@ from apps.web.reading import (
     reading_of,
 )
 
-_TIMES = frozenset({"window", "first", "last", "start", "end"})
-"""What an address says of time; of nonsense in it the page tells."""
-
 
 @page
 def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
-    names = (name for key, of in request.GET.lists() if key not in _TIMES for name in of)
+    # Of nonsense in the times the page tells.
+    names = (name for key, of in request.GET.lists() if key not in TIMES for name in of)
     if any("\0" in name for name in names):
         raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
     reading = reading_of(request, takes=filters_of(figure), keeps=False)

@@ -63,7 +63,7 @@ def tier_fairness(request: PageRequest, name: str) -> HttpResponseBase:
 def _detail(found: TierDetail, reading: Reading) -> dict[str, Any]:
     own = found.fairness
     bars = tier.bars_of(own, reading)
-    plot = tier.index_plot(found.days, reading)
+    plot = tier.index_plot(own.tier, found.days, reading)
     matrix = tier.matrix_of(found.matrix, reading)
     return {
         "tables": [
