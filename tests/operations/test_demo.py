@@ -325,6 +325,22 @@ def test_the_accounts_of_a_real_portal_keep_the_demo_out(tmp_path: Path) -> None
     assert people_in(database) == before
 
 
+def test_a_database_of_another_version_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    database = tmp_path / "old.db"
+    with contextlib.closing(sqlite3.connect(database)) as old:
+        old.execute(
+            "CREATE TABLE django_migrations (id INTEGER, app TEXT, name TEXT, applied TEXT)"
+        )
+        old.execute(
+            "INSERT INTO django_migrations VALUES (1, 'pending', '0002_of_before', '2026-01-01')"
+        )
+        old.commit()
+    assert told_by_demo(tmp_path, DATABASE_URL=f"sqlite:///{database}") == (
+        f"CommandError: another version of the portal made the database {database}: "
+        "move the file away to start with an empty one\n"
+    )
+
+
 def people_in(database: Path) -> list[tuple[object, ...]]:
     with contextlib.closing(sqlite3.connect(database)) as portal:
         return portal.execute("SELECT * FROM accounts_user ORDER BY id").fetchall()

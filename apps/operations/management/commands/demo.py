@@ -22,6 +22,7 @@ from django.db import connection, connections
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.selectors import cluster_rows
+from apps.operations.management.database_version import check_database_version
 from apps.operations.management.demo_place import Place, PlaceTaken
 from apps.operations.management.people import (
     PASSWORD,
@@ -128,9 +129,10 @@ class Demo:
         """Return where in time the trace starts: where it did when the database was begun.
 
         Laid anew at each start, tomorrow's simulated past would not be the one that was
-        collected today. Raises PlaceTaken.
+        collected today. Raises PlaceTaken, and CommandError for another version's database.
         """
         laid = self._place.origin()
+        check_database_version(connection)
         refuse_accounts()
         asked = env.text(_ORIGIN, "")
         if laid is None:
