@@ -9,12 +9,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import OperationalError
 
 from apps.clusters.domain.window import Window
 from apps.operations.management import outcomes
-from apps.operations.management.collectors import Collected, Stretch
+from apps.operations.management.collectors import Collected, Stretch, collect_here
 from apps.operations.management.commands.backfill import collect_all, whole_days
 from apps.operations.management.commands.collect import parts, window_of
+from apps.usage import services
 from apps.usage.domain.collection import CollectionState
 from apps.usage.services import HourOutcome
 
@@ -204,3 +206,20 @@ def test_many_different_errors_are_cut_short() -> None:
 def test_an_unknown_cluster_is_named(words: tuple[str, ...]) -> None:
     with pytest.raises(CommandError, match=r"no cluster 'nowhere' in the catalog.*load_catalog"):
         call_command(*words, stdout=StringIO())
+
+
+def test_a_stretch_is_tried_again_while_the_database_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = iter([True, True, False])
+
+    def collect(cluster: str, window: Window, *, now: datetime) -> list[HourOutcome]:
+        if next(busy, True):
+            raise OperationalError("database is locked")
+        return []
+
+    monkeypatch.setattr(services, "collect_window", collect)
+    stretch = Stretch("gpu-a", Window(at("2026-11-20T10:00:00Z"), at("2026-11-20T12:00:00Z")))
+    assert [done.stretch for done in collect_here([stretch])] == [stretch]
+    with pytest.raises(OperationalError, match="locked"):
+        list(collect_here([stretch]))

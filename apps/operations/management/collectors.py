@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _AHEAD = 2
 """Stretches that a process has in hand: it waits for none while the days before are summed."""
 
+_TRIES = 4
+
 
 class Stretch(NamedTuple):
     """Hours of a cluster that are collected together: a day at most."""
@@ -118,11 +120,24 @@ def _serve(pipe: "Connection[Any, Any]") -> None:
 
 
 def _collect(stretch: Stretch) -> Collected:
+    """Collect a stretch; try again when the database is busy or away for a moment.
+
+    SQLite gives its lock to whichever writer asks first, so one of several may wait in vain.
+    """
     # A process of its own reads this module before Django is set up in it.
+    from django.db import OperationalError, connection
+
     from apps.usage import services
 
     started = time.monotonic()
-    ended = services.collect_window(stretch.cluster, stretch.window, now=datetime.now(UTC))
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            ended = services.collect_window(stretch.cluster, stretch.window, now=datetime.now(UTC))
+            break
+        except OperationalError:
+            if not tries_left:
+                raise
+            connection.close()
     return Collected(stretch, ended, time.monotonic() - started)
 
 
