@@ -356,6 +356,27 @@ def test_what_series_tell_later_of_a_pod_is_taken_over_though_its_wait_is_long_o
     assert Episode.objects.get().gpu_equivalents == 0.5
 
 
+@pytest.mark.parametrize("uid", ["uid-started", "uid-refused"])
+def test_an_episode_of_series_says_the_same_in_whatever_order_hours_come(
+    world: World, uid: str
+) -> None:
+    early = WATCHED_FROM - timedelta(days=9)
+    ends = {"bound_at": early + seconds(60), "started_at": early + seconds(90)}
+    if uid == "uid-refused":
+        ends = {"bound_at": early + seconds(60), "ended_at": early + seconds(62)}
+    reason = "OutOfnvidia.com/gpu" if uid == "uid-refused" else ""
+    given: dict[str, Any] = {"created_at": early, "unschedulable": True, "source": "metrics"}
+    pod = world.pod(uid, **given)
+    world.look()
+    revised = {"end_reason": reason, "revised_at": world.now}
+    Pod.objects.filter(pk=pod.pk).update(**ends, **revised)
+    world.look()
+    world.pod(f"{uid}-at-once", **given, **ends, end_reason=reason)
+    world.look()
+    by_and_by, at_once = Episode.objects.order_by("uid").values_list("cause", "detail", "counts")
+    assert by_and_by == at_once
+
+
 def test_a_pod_that_seemed_to_be_over_goes_on_when_the_ledger_learns_better(world: World) -> None:
     pod = world.pod(ended_at=NOW + seconds(5))
     world.look()

@@ -368,9 +368,11 @@ def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
     """Return how an episode shows itself: as last seen, else as its last spell says."""
     row, waiting = thing.row, thing.waiting
     last = course.spells[-1] if course.spells else None
+    # What a look said has an explanation; what series tell has none, and changes with them.
+    was_seen = row is not None and bool(row.explanation)
     if waiting is not None:
         found = shown(waiting.diagnosis)
-    elif row is not None:
+    elif row is not None and was_seen:
         found = {name: getattr(row, name) for name in SHOWN}
     else:
         found = shown(_unseen(thing, looked, course.since))
@@ -378,14 +380,14 @@ def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
     counted = 0.0 if row is None else row.counted
     if last is not None:
         counts, counted = last.counts.value, last.counted
-    is_other = last is not None and last.cause.value != found["cause"]
-    unseen = waiting is None and (row is None or course.until is None)
-    if last is not None and unseen and is_other:
+    never_seen = waiting is None and not was_seen
+    unseen = waiting is None and (never_seen or course.until is None)
+    if last is not None and unseen and last.cause.value != found["cause"]:
         found = shown(Diagnosis(last.cause, last.detail))
-    elif last is not None and row is None and waiting is None:
+    elif last is not None and never_seen:
         found["detail"] = last.detail
     rejection = _rejection(thing)
-    if rejection is not None and waiting is None and row is None:
+    if rejection is not None and never_seen:
         found = shown(rejection)
     return found | {"counts": counts, "counted": counted}
 
