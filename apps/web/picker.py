@@ -41,7 +41,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A filter of the address; the link leads to the page without it.
+    """A filter of the address; the link leads to the page without it, where there is one.
 
     `applies`: whether it narrows this page. Others are only kept for the pages that take them.
     """
@@ -137,7 +137,9 @@ def _chips(request: HttpRequest, reading: Reading) -> list[Chip]:
         Chip(
             label=_capital(LABELS[pair[0]]),
             value=pair[1],
-            href=with_query(path_of(request), [p for p in every if p != pair]),
+            href=""
+            if pair[0] in reading.subject
+            else with_query(path_of(request), [p for p in every if p != pair]),
             applies=pair in applied,
         )
         for pair in dict.fromkeys(every)
@@ -152,6 +154,8 @@ def _choices(reading: Reading) -> list[Choice]:
     """
     found = []
     for key, names in reading.choices.items():
+        if key in reading.subject:
+            continue
         if names is None or len(names) > _MOST_CHOICES:
             found.append(Choice(key, _capital(LABELS[key]), ()))
             continue

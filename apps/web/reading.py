@@ -47,7 +47,8 @@ class Reading:
     `clusters` are the names that can be filtered by; `problems` say what of the address was not
     understood; `query` reproduces window and filters; `compares` says whether figures are to be
     held against the period before. `choices` are the filters that can be added, and `asides`
-    those of the address that the page does not take: see `apps.web.filtering`.
+    those of the address that the page does not take: see `apps.web.filtering`. `subject` are keys of
+    filters without which there is no such page.
     """
 
     choice: WindowChoice
@@ -60,6 +61,7 @@ class Reading:
     compares: bool = True
     choices: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
     asides: Query = ()
+    subject: Sequence[str] = ()
 
     @property
     def window(self) -> Window:

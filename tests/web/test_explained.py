@@ -265,6 +265,17 @@ def test_an_index_without_a_tier_and_a_strange_figure_are_not_there(admin: Clien
         assert admin.get(address).status_code == 404
 
 
+@pytest.mark.parametrize("figure", ["bind_time_p50", "jain_index", "usage_factor"])
+def test_the_filter_without_which_a_figure_is_not_there_cannot_be_removed(
+    figure: str, admin: Client
+) -> None:
+    picker = admin.get(address_of(figure) + "&cluster=west").context["picker"]
+    assert {chip.label: bool(chip.href) for chip in picker.chips} == {
+        OF[figure].partition("=")[0].capitalize(): False,
+        "Cluster": True,
+    }
+
+
 def test_an_address_keeps_window_and_filters() -> None:
     address = figure_href("cost", [("window", "7d"), ("team", "a")], team="b")
     assert address == "/explain/cost/?window=7d&team=b"

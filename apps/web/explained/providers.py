@@ -39,6 +39,11 @@ _CORRECTIONS = {"yes": True, "no": False}
 _SAVINGS = (SAVING, QUOTA_SAVING, COVERED)
 _LARGEST_PK = 2**63 - 1
 _BIND_TIMES = ("bind_time_p50", "bind_time_p95")
+_SUBJECTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys((*_BIND_TIMES, "jain_index", "jain_allocation_ratio"), ("tier",)),
+    **dict.fromkeys(("team_queue_time_p50", "team_queue_time_p95"), ("tier", "team")),
+    "usage_factor": ("team",),
+}
 _NAMES = ("cluster", "namespace", "source", "name", "key", "team", "period", "currency")
 _KEY = ("cluster", "source", "namespace", "name", "key")
 
@@ -186,6 +191,11 @@ def filters_of(figure: str) -> tuple[str, ...]:
     if figure in COSTS:
         return COST_TAKES
     return ("tier", "team", "namespace") if figure in (*PENDING, *_SAVINGS) else ("tier", "team")
+
+
+def subject_of(figure: str) -> tuple[str, ...]:
+    """Return the filters without which a figure is of nothing."""
+    return _SUBJECTS.get(figure, ())
 
 
 def explained(asked: FigureQuery) -> Explained | None:

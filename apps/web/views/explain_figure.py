@@ -1,9 +1,11 @@
 """Explain a figure of any room: its formula, prices, hours by grade, rows and queries."""
 
+from dataclasses import replace
+
 from django.http import Http404, HttpResponseBase
 
 from apps.web.explain.explanation import instants_of, queries_of
-from apps.web.explained.providers import FigureQuery, explained, filters_of, names_of
+from apps.web.explained.providers import FigureQuery, explained, filters_of, names_of, subject_of
 from apps.web.explained.view_parts import page_of, tables_of
 from apps.web.links import TIMES
 from apps.web.pages import page, respond
@@ -23,6 +25,7 @@ def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
     if any("\0" in name for name in names):
         raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
     reading = reading_of(request, takes=filters_of(figure), keeps=False)
+    reading = replace(reading, subject=subject_of(figure))
     one = explained(FigureQuery(figure, reading, request.GET))
     if one is None:
         raise Http404("There is no such figure, or you may not see it.")
