@@ -47,8 +47,8 @@ class Reading:
     `clusters` are the names that can be filtered by; `problems` say what of the address was not
     understood; `query` reproduces window and filters; `compares` says whether figures are to be
     held against the period before. `choices` are the filters that can be added, and `asides`
-    those of the address that the page does not take: see `apps.web.filtering`. `subject` are keys of
-    filters without which there is no such page.
+    those of the address that the page does not take: see `apps.web.filtering`. `subject` are
+    the keys of filters without which there is no such page.
     """
 
     choice: WindowChoice
