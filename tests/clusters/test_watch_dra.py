@@ -325,6 +325,14 @@ def test_a_pod_that_came_before_its_claim_is_looked_at_again(cluster: Cluster) -
     assert (row.requests, row.claims, row.bound_at) == ({GPUS: 1.0}, ["uid-claim-p-one"], None)
 
 
+def test_a_pod_that_came_in_one_batch_with_the_list_is_looked_at_again(cluster: Cluster) -> None:
+    both = [*listed(), seen(PODS, dra_pod(), 10, "ADDED")]
+    recorder = following(cluster, both)
+    assert not Pod.objects.exists()
+    take(recorder, [seen(CLAIMS, claim("one", result()), 11, "ADDED")])
+    assert Pod.objects.get(uid="p").claims == ["uid-claim-one"]
+
+
 def test_an_extended_resource_becomes_its_claim_also_when_that_comes_late(
     cluster: Cluster,
 ) -> None:

@@ -127,15 +127,20 @@ class ClaimWatch:
 
     def claims_of(self, pod: Object, remembered: PodRecord | None) -> PodClaims:
         """Return what a pod asks for by claims; keeps the pod while it is there."""
+        self.keep(pod)
         if not names_claims(pod):
             return NO_CLAIMS
-        self._pods[str(pod["metadata"]["uid"])] = pod
         namespace = str(pod["metadata"].get("namespace", ""))
 
         def find(name: str) -> Ask | None:
             return self.claims.ask(namespace, name, self.devices.find, self.is_gpu)
 
         return pod_claims(pod, find, remembered=remembered)
+
+    def keep(self, pod: Object) -> None:
+        """Keep a pod that names claims, to look at it again when they change."""
+        if names_claims(pod):
+            self._pods[str(pod["metadata"]["uid"])] = pod
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone."""

@@ -300,6 +300,9 @@ class Recorder:
                 self._pods.seen(look._replace(record=record), seen.at, assumed=runs)
             if deleted:
                 self._dra.forget(str(item["metadata"]["uid"]))
+            else:
+                # A list of the same batch dropped the pods that it did not have.
+                self._dra.keep(item)
             self._tops = {look.record.uid: look.record.owner for look in looks}
             self._see(Kind.POD, item, seen.at, deleted=deleted)
         elif not deleted:
