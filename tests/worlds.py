@@ -28,9 +28,7 @@ def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
         with ExitStack() as outer:
             with django_db_blocker.unblock():
                 assert connection.in_atomic_block == bool(upon), "a module shares one world"
-                block = transaction.atomic()
-                block._from_testcase = True  # type: ignore[attr-defined]  # durable blocks may nest
-                outer.enter_context(block)
+                outer.enter_context(transaction.atomic())
                 world = make(*ground)
             yield world
             with django_db_blocker.unblock():
