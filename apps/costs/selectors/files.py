@@ -151,7 +151,7 @@ def _file_rows(
 
 def _rows(reading: Reading, causes: tuple[Cause, ...]) -> Iterator[CostRow]:
     """Yield rows in order, a part of the window at a time."""
-    for part in _parts(reading):
+    for part in reading.with_data(_parts(reading)):
         yield from (row for row in reading.rows(part) if row.cause in causes)
 
 
@@ -174,7 +174,7 @@ def _charges(
     centers: Mapping[str, str],
     currency: str,
 ) -> Iterator[Charge]:
-    for part in _parts(reading):
+    for part in reading.with_data(_parts(reading)):
         rows = (row for row in reading.rows(part) if row.cause in causes)
         charges = [_charge(row, part, zone, centers, currency) for row in rows]
         yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))

@@ -161,8 +161,9 @@ def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
 
     def rows() -> Iterator[Closed]:
         nonlocal count
-        for day in days_in(window, zone):
-            lines = reading.lines(day_window(day, zone))
+        for part in reading.with_data(day_window(day, zone) for day in days_in(window, zone)):
+            day = day_of(part.start, zone)
+            lines = reading.lines(part)
             write_frozen(closed, day, lines)
             count += len(lines)
             yield from _canonical(day, lines, reading)
