@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, visibility_of
 from apps.clusters.domain.window import Window
@@ -22,6 +23,7 @@ from apps.costs.selectors import (
     State,
     adjustment_rows,
     closed_period,
+    lengths,
     month_window,
     period_states,
 )
@@ -100,10 +102,13 @@ def test_what_is_frozen_is_what_the_page_shows(
     assert sorted(closed.files) == ["csv", "focus-csv", "focus-parquet", "parquet", "xlsx"]
 
 
-def test_the_same_month_has_the_same_hashes(priced: Priced) -> None:
+def test_the_same_month_has_the_same_hashes_however_many_days_are_read_at_once(
+    priced: Priced, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = close()
     reopen_period(OCTOBER, by=priced.portal.cleo, reason="to look again", now=NOW)
     price_hours(now=NOW)
+    monkeypatch.setattr(lengths, "MOST_ROWS_AT_ONCE", 1)
     second = close()
     assert (second.rows_sha256, second.files) == (first.rows_sha256, first.files)
 
@@ -166,8 +171,11 @@ def test_what_is_no_whole_month_is_not_closed(priced: Priced, month: date, said:
         close_period(month, by="finn", now=NOW)
 
 
-def test_a_month_is_closed_once(priced: Priced) -> None:
-    close()
+def test_a_month_is_closed_once_with_few_queries_for_its_days(
+    priced: Priced, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_max_num_queries(134):
+        close()
     with pytest.raises(CloseRefused, match="closed already"):
         close()
 

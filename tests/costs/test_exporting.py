@@ -448,10 +448,10 @@ def test_a_file_that_holds_few_names_has_the_right_ones(
     assert list(period_file(OCTOBER, FileFormat.CSV, visibility=EVERYTHING).rows) == usual
 
 
-def test_a_months_file_needs_no_more_queries_for_more_rows(
+def test_a_months_file_needs_no_more_queries_for_more_days_and_rows(
     priced: Priced, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_max_num_queries(40):
+    with django_assert_max_num_queries(13):
         file = period_file(OCTOBER, FileFormat.CSV, visibility=EVERYTHING)
-    with django_assert_max_num_queries(9 * 31):
+    with django_assert_max_num_queries(9):
         assert len(list(file.rows)) > 30

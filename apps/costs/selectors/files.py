@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.calendar import day_window
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import Basis, Cause, coverage_of
@@ -16,7 +17,7 @@ from apps.costs.domain.money import units
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import ClosedPeriod
 from apps.costs.selectors.few_names import FewNames
-from apps.costs.selectors.lengths import check_length, rows_expected
+from apps.costs.selectors.lengths import check_length, days_at_once, rows_expected
 from apps.costs.selectors.periods import closed_period, month_window
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.reading import Reading
@@ -56,8 +57,8 @@ def period_file(
     """Return a month by day, workload and cause, to be streamed.
 
     A closed month is charged as it was closed, whatever `basis` and `policy` say; so its file is
-    the same for ever. Some queries now, and at most nine for each day while it is read. Raises
-    TooManyRows before anything is read.
+    the same for ever. Some queries now, and at most nine while it is read for all days that are
+    held at once (`days_at_once`). Raises TooManyRows before anything is read.
     """
     closed = closed_period(month)
     asked, zone = _month_question(month, closed, basis, policy)
@@ -151,13 +152,16 @@ def _file_rows(
 
 def _rows(reading: Reading, causes: tuple[Cause, ...]) -> Iterator[CostRow]:
     """Yield rows in order, a part of the window at a time."""
-    for part in reading.with_data(_parts(reading)):
+    for part in _parts(reading):
         yield from (row for row in reading.rows(part) if row.cause in causes)
 
 
 def _parts(reading: Reading) -> Iterator[Window]:
-    """Yield the window by days, or by longer periods where that is the interval."""
+    """Yield the window by some days, or by longer periods where that is the interval."""
     window, periods = reading.asked.window, reading.periods
+    if periods.interval is Interval.DAY:
+        yield from days_at_once(window, periods.zone)
+        return
     if periods.interval is Interval.HOUR:
         periods = replace(periods, interval=Interval.DAY)
     start = window.start
@@ -174,10 +178,18 @@ def _charges(
     centers: Mapping[str, str],
     currency: str,
 ) -> Iterator[Charge]:
-    for part in reading.with_data(_parts(reading)):
+    for part in _parts(reading):
         rows = (row for row in reading.rows(part) if row.cause in causes)
-        charges = [_charge(row, part, zone, centers, currency) for row in rows]
+        charges = [_charge(row, _day_of(row, part, zone), zone, centers, currency) for row in rows]
         yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))
+
+
+def _day_of(row: CostRow, part: Window, zone: ZoneInfo) -> Window:
+    """Return the day of a row, as far as it lies in the part of the window that was read."""
+    if row.period is None:
+        return part
+    day = day_window(row.period.date(), zone)
+    return Window(max(day.start, part.start), min(day.end, part.end))
 
 
 def _charge(

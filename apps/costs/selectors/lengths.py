@@ -1,16 +1,19 @@
 """How many rows a cost file is going to have: as far as is sure, and as far as is likely."""
 
+from collections.abc import Iterator
 from datetime import date, timedelta
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Q, QuerySet
 
 from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.calendar import days_in
+from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import CHARGED, FREE, HELD, Cause
 from apps.costs.domain.files import FileFormat, check_row_count
 from apps.costs.models import PoolCostDay, WorkloadCostDay
 from apps.costs.selectors.rows import PLATFORM_NAME, Question
-from apps.usage.domain.periods import is_day_start
+from apps.usage.domain.periods import day_start, is_day_start
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.selectors.sources import condition, source_of
 
@@ -18,6 +21,8 @@ from apps.usage.selectors.sources import condition, source_of
 _OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), EVERYTHING)
 _OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), EVERYTHING)
 _BY_DAY = (Interval.DAY, Interval.HOUR)
+MOST_ROWS_AT_ONCE = 10_000
+"""Days are read together as long as workloads have fewer rows in them."""
 
 
 def check_length(
@@ -61,6 +66,23 @@ def rows_expected(asked: Question, *, visibility: Visibility, zone: ZoneInfo) ->
         condition(_OF_POOLS, filters, visibility), **_days(asked, zone), **_clusters(asked)
     )
     return held + _lines(free, tuple(FREE))
+
+
+def days_at_once(window: Window, zone: ZoneInfo) -> Iterator[Window]:
+    """Yield a window in spans of local days, each small enough to be held. One query.
+
+    A day with more rows than MOST_ROWS_AT_ONCE is a span of its own; an empty month is one span.
+    """
+    first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
+    rows = WorkloadCostDay.objects.filter(day__gte=first, day__lte=last).order_by()
+    counts = dict(rows.values_list("day").annotate(count=Count("pk")))
+    start, held = window.start, 0
+    for day in days_in(window, zone):
+        held += counts.get(day, 0)
+        if held > MOST_ROWS_AT_ONCE and (begins := day_start(day, zone)) > start:
+            yield Window(start, begins)
+            start, held = begins, counts.get(day, 0)
+    yield Window(start, window.end)
 
 
 def _lines(

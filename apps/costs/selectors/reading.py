@@ -1,6 +1,6 @@
 """The one way from rows of cost to who pays for what, for pages, API, files and closed months."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple, cast
@@ -27,7 +27,6 @@ from apps.costs.selectors.large_sums import AsGiven, AsGivenSum, rows_with_costs
 from apps.costs.selectors.rows import PLATFORM_NAME, CostRow, Question
 from apps.usage.domain.periods import BEGINNING, Periods, day_start, is_day_start
 from apps.usage.domain.rows import Filters, Grouping, Interval
-from apps.usage.models import Day
 from apps.usage.selectors.ledger import HOURLY_DAYS
 from apps.usage.selectors.names import Names
 from apps.usage.selectors.plan import Plan, hours_only, with_days
@@ -169,20 +168,6 @@ class Reading:
         columns = tuple(map(str, self.asked.group_by))
         groups = {ids: dict(zip(columns, named, strict=True)) for ids, named in names.items()}
         return [_row(key, found[key], labels[key.period], groups[key.ids]) for key in ordered]
-
-    def with_data(self, parts: Iterable[Window]) -> Iterator[Window]:
-        """Yield the parts that have a day of facts or a correction. Two queries."""
-        window, zone = self.asked.window, self.periods.zone
-        days = Day.objects.filter(
-            cluster_id__in=self.clusters, start__lt=window.end, end__gt=window.start
-        )
-        spans = set(days.order_by().values_list("start", "end"))
-        booked = Adjustment.objects.filter(cluster_id__in=self.clusters).order_by()
-        for day in booked.values_list("booked_on", flat=True).distinct():
-            spans.add((day_start(day, zone), day_start(day + timedelta(days=1), zone)))
-        for part in parts:
-            if any(start < part.end and end > part.start for start, end in spans):
-                yield part
 
     # ------------------------------------------------------------ parts
 

@@ -41,13 +41,17 @@ _TEXT_FROM = _IDS.index("capacity_type")
 
 
 def reading_of(
-    window: Window, basis: Basis, policy: Policy, *, cluster: str = "", zone: ZoneInfo | None = None
+    window: Window,
+    basis: Basis,
+    policy: Policy,
+    *,
+    interval: Interval = Interval.TOTAL,
+    cluster: str = "",
+    zone: ZoneInfo | None = None,
 ) -> Reading:
-    """Return the reading whose lines are frozen."""
+    """Return the reading whose lines are frozen: by day, or in total of one day."""
     filters = Filters(cluster=(cluster,) if cluster else ())
-    asked = Question(
-        window, Interval.TOTAL, FROZEN_GROUPS, filters, basis, policy, corrections=False
-    )
+    asked = Question(window, interval, FROZEN_GROUPS, filters, basis, policy, corrections=False)
     return Reading(asked, visibility=EVERYTHING, zone=zone)
 
 

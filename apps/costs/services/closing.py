@@ -1,17 +1,19 @@
 """Closing a month and opening it again."""
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import date, datetime
 from tempfile import TemporaryFile
 from typing import BinaryIO
+from zoneinfo import ZoneInfo
 
 from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.calendar import day_of, day_window, days_in
+from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.adapters import write
@@ -22,6 +24,7 @@ from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Adjustment, ClosedPeriod, PricedHour
 from apps.costs.permissions import check_reopen
 from apps.costs.selectors.files import cost_centers, period_file
+from apps.costs.selectors.lengths import days_at_once
 from apps.costs.selectors.periods import closed_period, gaps_of, month_window
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.reading import Line, LineKey, Reading
@@ -33,6 +36,7 @@ from apps.costs.services.adjusting import (
     write_frozen,
 )
 from apps.costs.services.due import due_in
+from apps.usage.domain.rows import Interval
 from apps.usage.models import Day
 from apps.usage.selectors.refusals import GroupingRefused
 
@@ -154,24 +158,30 @@ def _check_whole(month: date, window: Window, forced: str) -> None:
 
 
 def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
-    """Freeze all lines, a day at a time; return their SHA-256 and how many they are."""
+    """Freeze all lines, some days at a time; return their SHA-256 and how many they are."""
     zone = report().zone
-    reading = reading_of(window, Basis(closed.basis), Policy(closed.policy))
+    reading = reading_of(window, Basis(closed.basis), Policy(closed.policy), interval=Interval.DAY)
     count = 0
 
     def rows() -> Iterator[Closed]:
         nonlocal count
-        for part in reading.with_data(day_window(day, zone) for day in days_in(window, zone)):
-            day = day_of(part.start, zone)
-            lines = reading.lines(part)
-            write_frozen(closed, day, lines)
-            count += len(lines)
-            yield from _canonical(day, lines, reading)
+        for span in days_at_once(window, zone):
+            for day, lines in sorted(_by_day(reading.lines(span), zone).items()):
+                write_frozen(closed, day, lines)
+                count += len(lines)
+                yield from _canonical(day, lines, reading)
 
     digest = hashlib.sha256()
     for part in canonical_lines(rows(), header=header_of(closed)):
         digest.update(part)
     return digest.hexdigest(), count
+
+
+def _by_day(lines: dict[LineKey, Line], zone: ZoneInfo) -> dict[date, dict[LineKey, Line]]:
+    found: dict[date, dict[LineKey, Line]] = defaultdict(dict)
+    for key, line in lines.items():
+        found[day_of(key.period, zone)][key] = line
+    return found
 
 
 def header_of(closed: ClosedPeriod) -> dict[str, str]:
