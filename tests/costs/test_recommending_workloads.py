@@ -149,3 +149,42 @@ def test_a_notebook_that_is_a_bare_pod_is_advised_while_it_is_there(
     if ended:
         Pod.objects.update(ended_at=NOW - timedelta(minutes=5))
     assert (found(Kind.STOP_IDLE_NOTEBOOK) is not None) == is_advised
+
+
+# ---------------------------------------------------------------- several kinds of cards
+
+
+def also_held_on_spot(share: float, **amounts: float) -> None:
+    """Let the workload hold a share of it on spot nodes of the tier too, before its last day."""
+    for row in WorkloadDay.objects.filter(day__lt=LAST):
+        row.pk, row.capacity_type = None, "spot"
+        row.allocated = int(row.allocated * share)
+        for name in ("busy", "idle", "underused"):
+            setattr(row, name, int(row.allocated * amounts.get(name, 0.0)))
+        row.save()
+
+
+@pytest.mark.parametrize(("busy", "is_advised"), [(0.9, True), (1.0, False)])
+def test_what_is_well_used_on_all_cards_of_the_tier_together_gets_no_advice(
+    busy: float, is_advised: bool
+) -> None:
+    make_pool(make_one_job(), "spot")
+    make_price(A100, "spot", "1.00")
+    also_held_on_spot(1.0, busy=busy, idle=1.0 - busy)
+    own = WorkloadDay.objects.filter(capacity_type="on-demand")
+    own.update(busy=F("allocated") * 0.65, idle=F("allocated") * 0.35, underused=0)
+    assert (found(Kind.SPOT) is not None) == is_advised
+
+
+def test_idle_time_on_other_cards_than_the_main_ones_is_worth_their_own_price() -> None:
+    make_one_job()
+    make_price(A100, "spot", "1.00")
+    also_held_on_spot(0.5, busy=0.5, idle=0.5)
+    make_activity()
+    idle_hour = [10**9] + [0] * 23
+    WorkloadActivityDay.objects.filter(capacity_type="spot").update(
+        idle_after=idle_hour, idle_pods=1
+    )
+    one = found(Kind.IDLE_TIMEOUT)
+    assert one is not None
+    assert float(one.evidence["saved_per_gpu_hour"]) == 1.0

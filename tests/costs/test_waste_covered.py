@@ -283,9 +283,37 @@ def test_capacity_that_stands_empty_at_night_and_at_weekends() -> None:
     stranded = empty_hours(replace(NIGHTS, stranded_gpu_hours=100.0))
     assert stranded is not None
     assert stranded.cells[NIGHTS.cell]["unallocated"] == pytest.approx(usual / (whole + 100))
-    owned = empty_hours(replace(NIGHTS, owned=True))
-    assert owned is not None
-    assert owned.confidence.value == "low"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"owned": True}, "owned GPUs"),
+        ({"capacity_type": "reserved"}, "until the term ends"),
+        ({"pending_gpu_hours": 200.0}, "was pending in the same hours"),
+    ],
+)
+def test_empty_hours_of_low_confidence(change: dict[str, object], words: str) -> None:
+    found = empty_hours(replace(NIGHTS, **change))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.confidence.value == "low"
+    assert words in found.reason
+    assert ("First let pending work in: up to 200 GPU-hours" in found.change) is (
+        "pending_gpu_hours" in change
+    )
+
+
+def test_of_hours_with_few_days_only_what_no_hour_needed_is_told() -> None:
+    """A week has two days of a weekend: too few to tell what is usual on them."""
+    week = {
+        (weekend, hour): [9.0 if weekend or hour < 6 else 3.5] * (2 if weekend else 5)
+        for weekend, hour in NIGHTS.empty
+    }
+    found = empty_hours(replace(NIGHTS, empty=week, days=7.0))
+    assert found is not None
+    assert "3 to 9 GPUs on weekdays" in found.change
+    assert "3 GPUs on weekends" in found.change
+    assert found.evidence["always_empty_gpus"] == 3
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from apps.costs.domain.recommendations.coverage import cell_name
 from apps.costs.domain.recommendations.hours import HoursEvidence
 from apps.costs.domain.recommendations.recommendation import Subject
 from apps.costs.services.evidence_offers import OfferBook, Pool, PricesInForce
+from apps.costs.services.evidence_pending import PendingHours
 from apps.costs.services.evidence_span import EvidenceSpan
 from apps.usage.domain.amounts import hours
 from apps.usage.models import TierHour
@@ -22,29 +23,36 @@ _SATURDAY = 5
 
 
 def hours_evidence(
-    span: EvidenceSpan, book: OfferBook, prices: PricesInForce
+    span: EvidenceSpan,
+    book: OfferBook,
+    prices: PricesInForce,
+    pending: Mapping[str, PendingHours],
 ) -> Iterator[HoursEvidence]:
     """Yield how many GPUs of each pool stood empty by hour of the day. One query.
 
-    What a MIG layout strands is not among it: no one can have it, nor give it up alone.
+    What a MIG layout strands is not among it: no one can have it, nor give it up alone. `pending`
+    is what waited for each tier.
     """
     empty: dict[Pool, dict[datetime, float]] = defaultdict(dict)
-    lost: dict[Pool, float] = defaultdict(float)
+    stranded: dict[Pool, float] = defaultdict(float)
+    wanted: dict[Pool, float] = defaultdict(float)
     rows = TierHour.objects.filter(
         cluster=span.cluster, hour__gte=span.window.start, hour__lt=span.window.end
     ).order_by("hour")
     names = ("tier__name", "gpu_model__name", "capacity_type")
     sums = rows.values_list("hour", *names).annotate(
-        free=Sum("unallocated"), stranded=Sum("stranded"), first=Min("pk")
+        free=Sum("unallocated"), lost=Sum("stranded"), first=Min("pk")
     )
-    for hour, tier, model, kind, free, stranded, _ in sums.iterator(_ROWS_AT_A_TIME):
+    for hour, tier, model, kind, free, lost, _ in sums.iterator(_ROWS_AT_A_TIME):
         of = Pool(tier, model, kind)
-        empty[of][hour] = max(0.0, hours(int(free) - int(stranded)))
-        lost[of] += hours(int(stranded))
+        empty[of][hour] = max(0.0, hours(int(free) - int(lost)))
+        stranded[of] += hours(int(lost))
+        if tier in pending:
+            wanted[of] += min(empty[of][hour], pending[tier].of_all(int(hour.timestamp())))
     for pool in book.pools:
         if pool in empty:
             found = _evidence(span, pool, empty[pool], prices)
-            yield replace(found, stranded_gpu_hours=lost[pool])
+            yield replace(found, stranded_gpu_hours=stranded[pool], pending_gpu_hours=wanted[pool])
 
 
 def _evidence(

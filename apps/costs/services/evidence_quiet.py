@@ -9,7 +9,7 @@ from math import fsum
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.models import Tier
 from apps.costs.domain.recommendations.quiet import TEAM, TimeoutEvidence
-from apps.costs.domain.recommendations.recommendation import WELL_USED_FROM, Subject
+from apps.costs.domain.recommendations.recommendation import Subject
 from apps.costs.services.evidence_pending import PendingHours
 from apps.costs.services.evidence_span import EvidenceSpan
 from apps.costs.services.evidence_workloads import OfTeam
@@ -20,6 +20,8 @@ _ROWS_AT_A_TIME = 2000
 _HOUR = 3600
 _Hours = dict[int, float]
 """GPU-hours by hour, in Unix seconds."""
+_Holder = tuple[int, str, str]
+"""A workload's id, and the GPU model and capacity type that it held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class _Freed:
     """What would have been freed of a team's work, in GPU-hours."""
 
     by_hour: _Hours = field(default_factory=lambda: defaultdict(float))
-    by_workload: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    pods: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    by_holder: dict[_Holder, float] = field(default_factory=lambda: defaultdict(float))
+    pods: dict[_Holder, int] = field(default_factory=lambda: defaultdict(int))
 
 
 def timeout_evidence(
@@ -45,36 +47,43 @@ def timeout_evidence(
     `found` is the evidence of the tier's workloads: one that is well used, or of which too little
     was measured, is left alone. `pending` is what waited for the tier. One query.
     """
-    known = {pk: one for one in found for pk in one.members}
+    known = {
+        (pk, one.evidence.gpu_model, one.evidence.capacity_type): one
+        for one in found
+        for pk in one.members
+    }
     freed: dict[int, _Freed] = defaultdict(_Freed)
-    for team, workload, day_at, after, pods in _days(span, tier):
-        one = known.get(workload)
-        if one is None or (one.evidence.mean_activity or 0.0) >= WELL_USED_FROM:
+    for team, held, day_at, after, pods in _days(span, tier):
+        one = known.get(held)
+        if one is None or one.evidence.is_well_used:
             continue
         of = freed[team]
-        of.pods[workload] += pods
+        of.pods[held] += pods
         for place, nano in enumerate(after):
             if nano:
                 of.by_hour[day_at + place * _HOUR] += nano / NANO
-                of.by_workload[workload] += nano / NANO
+                of.by_holder[held] += nano / NANO
     for team, of in sorted(freed.items()):
         yield TimeoutOfTeam(_evidence(span, tier, known, of, pending), team)
 
 
-def _days(span: EvidenceSpan, tier: Tier) -> Iterator[tuple[int, int, int, Sequence[int], int]]:
-    """Yield (team, workload, start of the day, freed by hour of the day, pods)."""
+def _days(span: EvidenceSpan, tier: Tier) -> Iterator[tuple[int, _Holder, int, Sequence[int], int]]:
+    """Yield (team, holder, start of the day, freed by hour of the day, pods)."""
     rows = WorkloadActivityDay.objects.filter(
         cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last, idle_pods__gt=0
     ).order_by("day", "pk")
-    columns = ("team_id", "workload_id", "day", "idle_after", "idle_pods")
-    for team, workload, day, after, pods in rows.values_list(*columns).iterator(_ROWS_AT_A_TIME):
-        yield team, workload, int(day_start(day, span.zone).timestamp()), after or (), pods
+    columns = ("day", "idle_after", "idle_pods", "team_id")
+    holder = ("workload_id", "gpu_model__name", "capacity_type")
+    for row in rows.values_list(*columns, *holder).iterator(_ROWS_AT_A_TIME):
+        day, after, pods, team, *held = row
+        at = int(day_start(day, span.zone).timestamp())
+        yield team, (held[0], held[1], held[2]), at, after or (), pods
 
 
 def _evidence(
     span: EvidenceSpan,
     tier: Tier,
-    known: Mapping[int, OfTeam],
+    known: Mapping[_Holder, OfTeam],
     of: _Freed,
     pending: PendingHours | None,
 ) -> TimeoutEvidence:
@@ -83,12 +92,12 @@ def _evidence(
     hit: dict[str, int] = defaultdict(int)
     worth, currencies, whole = Decimal(0), set(), True
     team = ""
-    for workload, gpu_hours in sorted(of.by_workload.items()):
-        one = known[workload].evidence
-        team = known[workload].team
+    for holder, gpu_hours in sorted(of.by_holder.items()):
+        one = known[holder].evidence
+        team = known[holder].team
         freed[one.cell] += gpu_hours
         waste[one.cell] = one.idle_gpu_hours + one.underused_gpu_hours
-        hit[one.subject.workload] += of.pods[workload]
+        hit[one.subject.workload] += of.pods[holder]
         currencies.add(one.currency)
         whole = whole and one.price_per_gpu_hour is not None
         worth += Decimal(repr(gpu_hours)) * (one.price_per_gpu_hour or 0)

@@ -26,7 +26,8 @@ def service_evidence(
     services = [
         one
         for one in found
-        if one.evidence.owner_kind in SERVICES
+        if one.main
+        and one.evidence.owner_kind in SERVICES
         and one.evidence.is_enough
         and one.evidence.waste_gpu_hours > 0
     ]

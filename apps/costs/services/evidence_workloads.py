@@ -48,13 +48,17 @@ _Key = tuple[int, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class OfTeam:
-    """Evidence, whose it is, the workload's id, and the ids of all that are judged with it."""
+    """Evidence, whose it is, the workload's id, and the ids of all that are judged with it.
+
+    `main`: of the pool that rules look at; of each workload there is one.
+    """
 
     evidence: WorkloadEvidence
     team_id: int
     team: str
     workload_id: int
     members: frozenset[int] = frozenset()
+    main: bool = True
 
 
 @dataclass(slots=True)
@@ -99,22 +103,37 @@ class _Runs:
     run_hours: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read of all workloads of a tier; `activity` is of the whole tier."""
+
+    active: Mapping[_Key, _Active]
+    runs: Mapping[int, _Runs]
+    there: set[int]
+    main: Mapping[int, _Held]
+    activity: Mapping[int, float | None]
+
+
 def workload_evidence(
     span: EvidenceSpan, tier: Tier, sharing: Sharing, prices: PricesInForce
 ) -> Iterator[OfTeam]:
-    """Yield what each workload did that held something of a tier and is still there.
+    """Yield what each workload did that held something of a tier, by pool.
 
-    One that held cards of several models or capacity types is looked at for the kind that it
-    held last, then for that of which it held most. Work that runs once is judged with all of its
-    family: same namespace, kind and stem of the name. Six queries, and one for every thousand
-    notebooks.
+    One that held cards of several models or capacity types has its main evidence for the kind
+    that it held last, then for that of which it held most. Work that runs once is judged with all
+    of its family: same namespace, kind and stem of the name. Six queries, and one for every
+    thousand notebooks.
     """
     held, families = _held(span, tier)
-    active = _activity(span, tier, families)
-    runs = _runs(span, tier, families)
-    there = _still_there(span)
-    found = [_evidence(span, tier, sharing, one, active, runs, prices, there) for one in held]
-    notebooks = [one.workload_id for one in found if one.evidence.is_notebook]
+    known = _Known(
+        active=_activity(span, tier, families),
+        runs=_runs(span, tier, families),
+        there=_still_there(span),
+        main=_main(held),
+        activity=_tier_activity(held),
+    )
+    found = [_evidence(span, tier, sharing, one, known, prices) for one in held]
+    notebooks = sorted({one.workload_id for one in found if one.evidence.is_notebook})
     idle = _idle_now(span, tier, notebooks)
     for one in found:
         since = idle.get(one.workload_id, 0.0)
@@ -151,12 +170,25 @@ def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
             one.name = family_of(one.kind, one.name)
         found.append(one)
     found += [_held_of(row, row[11]) for row in _lasting(rows)]
-    most: dict[int, _Held] = {}
-    for one in found:
-        known = most.get(one.key[0])
+    return sorted(found, key=lambda one: one.key), leaders
+
+
+def _main(held: Iterable[_Held]) -> dict[int, _Held]:
+    """Return by workload what it held of its main pool."""
+    main: dict[int, _Held] = {}
+    for one in held:
+        known = main.get(one.key[0])
         if known is None or _rank(one) > _rank(known):
-            most[one.key[0]] = one
-    return [one for _, one in sorted(most.items())], leaders
+            main[one.key[0]] = one
+    return main
+
+
+def _tier_activity(held: Iterable[_Held]) -> dict[int, float | None]:
+    """Return the mean activity of each workload on the whole tier."""
+    sums: dict[int, Amounts] = defaultdict(Amounts)
+    for one in held:
+        sums[one.key[0]].add(one.amounts)
+    return {workload: amounts.utilization_ratio for workload, amounts in sums.items()}
 
 
 _NAMES = (
@@ -222,16 +254,14 @@ def _evidence(
     tier: Tier,
     sharing: Sharing,
     one: _Held,
-    active: Mapping[_Key, _Active],
-    runs: Mapping[int, _Runs],
+    known: _Known,
     prices: PricesInForce,
-    there: set[int],
 ) -> OfTeam:
     pool = Pool(tier.name, one.gpu_model, one.key[3])
-    did, ran = active.get(one.key, _Active()), runs.get(one.key[0], _Runs())
+    did, ran = known.active.get(one.key, _Active()), known.runs.get(one.key[0], _Runs())
     price, currency = prices.of(span.cluster.name, *pool)
-    known = len(did.days) >= LEAST_DAYS
-    lately = one.last > span.last - timedelta(days=STILL_THERE_DAYS)
+    long = len(did.days) >= LEAST_DAYS
+    main = known.main[one.key[0]]
     evidence = WorkloadEvidence(
         subject=Subject(span.cluster.name, one.namespace, f"{one.kind}/{one.name}", tier.name),
         sharing=sharing,
@@ -244,7 +274,8 @@ def _evidence(
         units=int(max(did.units, default=0)),
         coverage=one.amounts.coverage_ratio,
         mean_activity=one.amounts.utilization_ratio,
-        p95_activity=percentile(did.slots, P95) if known else None,
+        tier_activity=known.activity[one.key[0]],
+        p95_activity=percentile(did.slots, P95) if long else None,
         idle_gpu_hours=hours(one.amounts.idle),
         waste_gpu_hours=hours(one.amounts.idle + one.amounts.underused + one.amounts.not_running),
         underused_gpu_hours=hours(one.amounts.underused),
@@ -253,7 +284,7 @@ def _evidence(
         members=len(one.members),
         memory_peak_mib=one.amounts.memory_peak_mib,
         card_memory_mib=card_memory_mib(one.gpu_model),
-        gpus=_gpus(did) if known else (),
+        gpus=_gpus(did) if long else (),
         restarts=ran.restarts,
         finished_after_restart=ran.finished_after_restart,
         mean_run_hours=fsum(ran.run_hours) / len(ran.run_hours) if ran.run_hours else None,
@@ -261,10 +292,16 @@ def _evidence(
         price_per_gpu_hour=price,
         currency=currency,
         owned=prices.is_owned(span.cluster.name, pool),
-        over=not lately
-        or (one.kind in ONE_OFF and not one.members & there and len(one.begun) < COMES_AGAIN),
+        over=_is_over(span, main, known.there),
     )
-    return OfTeam(evidence, one.key[1], one.team, one.key[0], frozenset(one.members))
+    return OfTeam(evidence, one.key[1], one.team, one.key[0], frozenset(one.members), one is main)
+
+
+def _is_over(span: EvidenceSpan, main: _Held, there: set[int]) -> bool:
+    """Say whether nothing of a workload is left to be changed, going by its main pool."""
+    lately = main.last > span.last - timedelta(days=STILL_THERE_DAYS)
+    returns = bool(main.members & there) or len(main.begun) >= COMES_AGAIN
+    return not lately or (main.kind in ONE_OFF and not returns)
 
 
 # ---------------------------------------------------------------- activity

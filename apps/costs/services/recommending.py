@@ -178,6 +178,7 @@ def _of_tier(
     found = [
         one_found
         for one in evidence
+        if one.main
         for each in for_workloads([one.evidence], offers(one.team))
         for one_found in _worth_it(each, one.team_id)
     ]
@@ -202,7 +203,7 @@ def _of_capacity(
             yield from _worth_it(lend_quota(quota.lending), quota.team_id)
     for pool in pool_evidence(span, book):
         yield from _worth_it(empty_nodes(pool), None)
-    for hours in hours_evidence(span, book, prices):
+    for hours in hours_evidence(span, book, prices, pending):
         yield from _worth_it(empty_hours(hours), None)
     for layout in layout_evidence(span, book, rules):
         yield from _worth_it(mig_layout(layout), None)

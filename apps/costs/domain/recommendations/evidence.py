@@ -23,7 +23,8 @@ class WorkloadEvidence:
 
     `gpu_hours` is what it held, `idle_gpu_hours` the idle part (docs/definitions.md#idle). `units`
     is how many GPUs a pod asks for. Activity is of the whole card, 0..1: the mean and the 95th
-    percentile of half-hours. Memory is the peak on any one card (None: not known). `gpus` has
+    percentile of half-hours; `tier_activity` is the mean over all kinds of cards of the tier.
+    Memory is the peak on any one card (None: not known). `gpus` has
     for each GPU of a pod the activity of its highest half-hour; it is empty where devices could
     not be told apart. `restarts` counts how often pods that ended were started again,
     `finished_after_restart` those that then succeeded. `idle_hours_now` is how long it has been
@@ -46,6 +47,7 @@ class WorkloadEvidence:
     coverage: float | None
     mean_activity: float | None
     p95_activity: float | None
+    tier_activity: float | None = None
     idle_gpu_hours: float = 0.0
     underused_gpu_hours: float = 0.0
     waste_gpu_hours: float = 0.0
@@ -80,9 +82,13 @@ class WorkloadEvidence:
             return Gap.TOO_SHORT
         if self.coverage is None or self.coverage < LEAST_COVERAGE:
             return Gap.NO_METRICS
-        if self.mean_activity is not None and self.mean_activity >= WELL_USED_FROM:
-            return Gap.WELL_USED
-        return None
+        return Gap.WELL_USED if self.is_well_used else None
+
+    @property
+    def is_well_used(self) -> bool:
+        """Whether it is left alone: it is active here, or on all cards of the tier together."""
+        means = (self.mean_activity or 0.0, self.tier_activity or 0.0)
+        return max(means) >= WELL_USED_FROM
 
     def share_of_waste(self, gpu_hours: float) -> dict[str, float]:
         """Return GPU-hours that a change frees as a part of the waste, the same of each cause."""

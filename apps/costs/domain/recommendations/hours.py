@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from math import floor
 
+from apps.clusters.domain.tiers import CapacityType
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.gpus import HEADROOM
 from apps.costs.domain.recommendations.recommendation import (
     HOURS_PER_MONTH,
+    LEAST_COVERAGE,
+    LEAST_DAYS,
     Confidence,
     Kind,
     Recommendation,
@@ -24,6 +27,10 @@ USUAL = 0.2
 """What is empty in four of five alike hours is usual."""
 LEAST_ALIKE = 4
 """An hour of the day is told from this many days, weekdays and weekends apart."""
+WANTED_FROM = 0.1
+"""From this part on it is doubtful that what stands empty is not needed."""
+LEAST_HOURS = 24 * LEAST_DAYS * LEAST_COVERAGE
+"""From so many hours on it is told what stood empty in all of them."""
 _HOURS = 24
 _HAIR = 1e-9
 
@@ -33,7 +40,8 @@ class HoursEvidence:
     """How many GPUs of a pool stood empty, by (weekend, local hour): one number for each day.
 
     `owned`: it is hardware that is paid for whether it runs or not. `stranded_gpu_hours` are
-    unallocated too, and in none of `empty`.
+    unallocated too, and in none of `empty`. `pending_gpu_hours` waited for the tier in the same
+    hours, at most what stood empty.
     """
 
     subject: Subject
@@ -47,18 +55,20 @@ class HoursEvidence:
     price_per_gpu_hour: Decimal | None = None
     currency: str = ""
     stranded_gpu_hours: float = 0.0
+    pending_gpu_hours: float = 0.0
 
 
 def empty_hours(one: HoursEvidence) -> Recommendation | None:
-    """Whole GPUs of a pool stand empty at the same hours of nearly every day."""
+    """Whole GPUs of a pool stand empty at the same hours of nearly every day, or at all hours."""
     if not enough(days=one.days, coverage=one.coverage) or len(one.empty) < 2 * _HOURS:
         return None
-    if min(map(len, one.empty.values())) < LEAST_ALIKE:
+    hours = sum(len(amounts) for amounts in one.empty.values())
+    if hours < LEAST_HOURS:
         return None
-    usual = {at: _usual(amounts) for at, amounts in one.empty.items()}
+    always = floor(min(map(min, one.empty.values())) + _HAIR)
+    usual = {at: _usual(amounts, always) for at, amounts in one.empty.items()}
     freed = sum(min(each, usual[at]) for at, amounts in one.empty.items() for each in amounts)
     whole = sum(sum(amounts) for amounts in one.empty.values())
-    hours = sum(len(amounts) for amounts in one.empty.values())
     if freed <= 0 or whole <= 0:
         return None
     confidence, reason = _confidence(one)
@@ -66,7 +76,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
         kind=Kind.EMPTY_HOURS,
         subject=one.subject,
         change=f"Scale down or lend {one.gpu_model} ({one.capacity_type}) that stands empty: "
-        f"{_listed(usual)}.",
+        f"{_listed(usual)}.{_wanted(one)}",
         saved=Saving(freed / hours * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
@@ -75,6 +85,8 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
             "days": round(one.days, 1),
             "empty_gpu_hours": round(whole, 3),
             "usual_gpu_hours": round(freed, 3),
+            "always_empty_gpus": always,
+            "pending_gpu_hours_at_most": round(one.pending_gpu_hours, 3),
         },
         patch=patches.off_hours(one.subject.tier, _day(usual), _night(usual)),
         cells={one.cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
@@ -83,13 +95,32 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
 
 def _confidence(one: HoursEvidence) -> tuple[Confidence, str]:
     found = by_evidence(days=one.days, coverage=one.coverage)
+    if one.pending_gpu_hours >= WANTED_FROM * sum(map(sum, one.empty.values())):
+        return at_most(Confidence.LOW, "work of the tier was pending in the same hours", found)
     if one.owned:
         return at_most(Confidence.LOW, "owned GPUs save money only when lent or sold", found)
+    if one.capacity_type == CapacityType.RESERVED:
+        return at_most(Confidence.LOW, "reserved GPUs are paid for until the term ends", found)
     return at_most(Confidence.MEDIUM, "in one of five such hours more is needed", found)
 
 
-def _usual(amounts: Sequence[float]) -> int:
-    """Return how many whole GPUs are empty in four of five alike hours."""
+def _wanted(one: HoursEvidence) -> str:
+    """Return what is to be done first where work waited beside empty GPUs."""
+    if not one.pending_gpu_hours:
+        return ""
+    return (
+        f" First let pending work in: up to {one.pending_gpu_hours:.0f} GPU-hours of it were "
+        "pending in hours with empty GPUs."
+    )
+
+
+def _usual(amounts: Sequence[float], always: int) -> int:
+    """Return how many whole GPUs are empty in four of five alike hours.
+
+    `always` is how many were empty in every hour of the evidence: all that few days tell.
+    """
+    if len(amounts) < LEAST_ALIKE:
+        return always
     ordered = sorted(amounts)
     return floor(ordered[int(len(ordered) * USUAL)] + _HAIR)
 
