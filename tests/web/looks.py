@@ -24,6 +24,9 @@ WAYS = (
 
 def share_of(paths: Sequence[str], *, dark: bool) -> Sequence[str]:
     """Return the pages that a look shows: every other one of `make check`, all in check-full."""
-    if hypothesis.settings.get_current_profile_name() == "exhaustive":
-        return paths
-    return paths[dark::2]
+    return paths if is_exhaustive() else paths[dark::2]
+
+
+def is_exhaustive() -> bool:
+    """Say whether this is check-full."""
+    return hypothesis.settings.get_current_profile_name() == "exhaustive"

@@ -8,19 +8,9 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from apps.clusters.models import Pod
 from tests.factories import make_team
-from tests.web.conftest import DAILY, HOURLY, Screen
+from tests.web.conftest import HOURLY, Screen
 
 pytestmark = pytest.mark.browser
-
-PATHS = (
-    "/",
-    "/tiers/gold/",
-    "/teams/",
-    "/teams/vision/",
-    "/workloads/west/vision/Job/train/",
-    "/pods/west/uid-train-0/",
-    "/health/data/",
-)
 
 
 def sign_in(page: Page, username: str = "ada", target: str = f"/?{HOURLY}") -> None:
@@ -75,19 +65,6 @@ def test_a_lead_clicks_from_the_sign_in_to_a_pod(served: str, screen: Screen) ->
         expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
 
     screen.visit(served, steps)
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_no_page_scrolls_sideways_on_a_phone(served: str, screen: Screen, dark: bool) -> None:
-    def steps(page: Page) -> None:
-        sign_in(page)
-        for path in PATHS:
-            page.goto(f"{path}?{DAILY}")
-            draw_all(page)
-            wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-            assert wide[0] <= wide[1], (path, wide)
-
-    screen.visit(served, steps, width=390, dark=dark)
 
 
 def test_a_window_is_changed_without_loading_the_page_anew(served: str, screen: Screen) -> None:

@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests.web.axe import cookie_of
 from tests.web.conftest import HOURLY, Screen
-from tests.web.test_accessibility import cookie_of
 
 pytestmark = pytest.mark.browser
 

@@ -5,9 +5,9 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from tests.costs.portal import PRICES, make_priced
+from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
 from tests.web.looks import LOOKS
-from tests.web.test_accessibility import cookie_of, violations
 from tests.web.test_browser import draw_all
 
 pytestmark = pytest.mark.browser

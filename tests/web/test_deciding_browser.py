@@ -10,9 +10,9 @@ from pytest_django.live_server_helper import LiveServer
 
 from apps.changes import services
 from tests.changes.portal import Portal, served_portal
+from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
 from tests.web.looks import DESK, LOOKS
-from tests.web.test_accessibility import cookie_of, violations
 from tests.web.test_requests_page import as_of_now
 
 pytestmark = pytest.mark.browser

@@ -8,10 +8,10 @@ from pytest_django.live_server_helper import LiveServer
 
 from apps.notices.models import Delivery, IdleAnswer
 from tests.factories import make_portal
+from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
 from tests.web.looks import LOOKS
 from tests.web.notices import SECRET, SLACK, Board, make_board, say_many
-from tests.web.test_accessibility import cookie_of, violations
 
 pytestmark = pytest.mark.browser
 

@@ -7,8 +7,8 @@ from playwright.sync_api import Page, expect
 
 from apps.costs.models import Recommendation
 from tests.costs.recommendation_rows import make
+from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
-from tests.web.test_accessibility import cookie_of, violations
 
 WIDTHS = pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)])
 

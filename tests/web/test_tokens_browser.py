@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
-from tests.web.test_accessibility import cookie_of, violations
 
 
 @pytest.mark.browser

@@ -21,8 +21,8 @@ from tests.lab.applying import Kube
 from tests.lab.on_course import OnCourse
 from tests.lab.test_applying import running, soon
 from tests.pending.watched_lab import WatchedLab, watched_lab
+from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
-from tests.web.test_accessibility import cookie_of, violations
 
 pytestmark = pytest.mark.browser
 KEY = "requests.nvidia.com/gpu"
