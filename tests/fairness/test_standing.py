@@ -1,5 +1,6 @@
 """Where one team stands, against what is told of all teams."""
 
+from copy import deepcopy
 from datetime import date
 from zoneinfo import ZoneInfo
 
@@ -16,25 +17,33 @@ from apps.fairness.selectors.sums import parts_of, team_sums
 from apps.fairness.services import compute_hours, roll_days
 from tests.factories import make_tier
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
+from tests.worlds import shared
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)
 OUTSIDER = Visibility(everything=False)
 
 
-@pytest.fixture(params=["days are summed", "all is read from hours"])
-def world(request: pytest.FixtureRequest, db: None) -> World:
-    """Return 32 hours in which vision borrowed 2 of speech, which wanted them for ten hours."""
+def make_hours() -> World:
+    """Make 32 hours in which vision borrowed 2 of speech, which wanted them for ten hours."""
     world = make_world()
     make_tier("silver", position=1)
     for number in range(20, 52):
         world.hour(START + number * HOUR, held={"vision": 6.0, "speech": 1.0})
     world.waits("speech", 1.0, START + 40 * HOUR, START + 50 * HOUR)
     compute_hours(now=NOW, at_most=100)
+    return world
+
+
+_hours = shared(make_hours)
+
+
+@pytest.fixture(params=["days are summed", "all is read from hours"])
+def world(request: pytest.FixtureRequest, _hours: World, db: None) -> World:
     if request.param == "days are summed":
         assert roll_days(now=NOW)
         FairHour.objects.filter(hour__gte=START + DAY, hour__lt=START + 2 * DAY).delete()
-    return world
+    return deepcopy(_hours)
 
 
 @pytest.mark.parametrize("team", ["vision", "speech"])

@@ -1,5 +1,6 @@
 """What would have been if: the ledger's work of a window replayed."""
 
+from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
@@ -33,15 +34,15 @@ from tests.factories import (
     note_collection,
 )
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
+from tests.worlds import shared
 
 NOW = START + 52 * HOUR
 WINDOW = Window(START + 20 * HOUR, START + 52 * HOUR)
 OUTSIDER = Visibility(everything=False)
 
 
-@pytest.fixture
-def pods(db: None) -> World:
-    """Return a world of 32 hours and the pods behind them: speech's second waits for a ninth GPU.
+def make_pods() -> World:
+    """Make a world of 32 hours and the pods behind them: speech's second waits for a ninth GPU.
 
     Vision holds 7 of 8, speech 1; it wants 1 more for 10 hours, and 1 from the last hour on.
     """
@@ -70,6 +71,14 @@ def pods(db: None) -> World:
     open_one = Episode.objects.get(until__isnull=True)
     make_pod(notes, "asks", uid=open_one.uid, created_at=open_one.since)
     return world
+
+
+_pods = shared(make_pods)
+
+
+@pytest.fixture
+def pods(_pods: World, db: None) -> World:
+    return deepcopy(_pods)
 
 
 def of_team(tier: TierOutcomeRow, name: str) -> OutcomeRow:
