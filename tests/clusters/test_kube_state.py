@@ -1,6 +1,7 @@
 """The pod ledger from kube-state-metrics series: exact times kept, the rest estimated."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -219,9 +220,14 @@ def test_a_pod_refused_by_the_kubelet_held_from_binding_to_its_failure() -> None
     assert (found.finished, found.runs, found.end_reason) == (S + 75.0, (), "Failed")
 
 
-def test_a_pod_that_failed_without_running_before_the_window_is_left_out() -> None:
-    old = pod(terminal="Failed", terminal_samples={S: 60.0, S + 1800: 60.0}, starts={}, running={})
-    assert pod_record(old, coverage(), known=Known()) is None
+@pytest.mark.parametrize("starts", [{}, {S: 30.0}])
+def test_a_pod_that_failed_before_the_window_was_over_by_then_if_it_never_ran(
+    starts: dict[int, float],
+) -> None:
+    failed: dict[str, Any] = {"terminal": "Failed", "starts": starts, "running": {}}
+    old = pod(terminal_samples={S: 60.0, S + 1800: 60.0}, **failed)
+    found = pod_record(old, coverage(), known=Known())
+    assert (found and found.finished) == (None if starts else S)
 
 
 def test_an_end_is_never_before_the_beginning() -> None:

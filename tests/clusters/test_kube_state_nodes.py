@@ -27,7 +27,10 @@ def node(**more: object) -> NodeSeries:
         "cordoned": dict.fromkeys(SLOTS, 0.0),
         "labels": dict.fromkeys(SLOTS, LABELS),
     }
-    return NodeSeries(**{**fields, **more})  # type: ignore[arg-type]
+    fields |= more
+    if not isinstance(fields["created"], dict):
+        fields["created"] = {slot: fields["created"] for slot in SLOTS if fields["created"]}
+    return NodeSeries(**fields)  # type: ignore[arg-type]
 
 
 def spans(spells: list[NodeSpell]) -> list[tuple[float, float, bool, bool]]:
@@ -109,6 +112,33 @@ def test_a_node_that_went_ends_where_its_samples_do() -> None:
         after=False,
     )
     assert spans(node_spells(gone, SEEN)) == [(0, 2400, True, True)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "made", "expected"),
+    [
+        pytest.param(
+            {S: 60.0, S + 1800: 10.0 + 30.0, S + 3600: 60.0},
+            S + 2700.0,
+            [(0, 2100), (2700, 5400)],
+            id="within a slot",
+        ),
+        pytest.param(
+            {S: 20.0, S + 3600: 40.0}, S + 4200.0, [(0, 600), (4200, 5400)], id="some slots later"
+        ),
+    ],
+)
+def test_a_name_that_is_given_to_a_new_node_is_that_of_the_old_one_before(
+    samples: dict[int, float], made: float, expected: list[tuple[int, int]]
+) -> None:
+    both = node(
+        samples=samples,
+        capacity_samples=samples,
+        created={s: made if made < s + 1800 else S - 9000.0 for s in samples},
+        capacity={s: {"nvidia_com_gpu": 8.0} for s in samples},
+    )
+    found = [(s.start - S, s.end - S) for s in node_spells(both, SEEN)]
+    assert found == expected
 
 
 def test_a_node_that_offered_nothing_before_it_went_has_no_spell() -> None:

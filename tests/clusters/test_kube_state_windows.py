@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import reduce
+from math import inf
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -25,13 +26,17 @@ Hole = tuple[float, float]
 
 @dataclass(frozen=True)
 class Life:
-    """What really happened to a pod, in seconds since S; `removed` from the API server."""
+    """What really happened to a pod, in seconds since S; `removed` from the API server.
+
+    A kubelet may have `refused` it: then it never started.
+    """
 
     created: float
     bound: float
     started: float
     completed: float | None
     removed: float
+    refused: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,11 @@ def _read(life: Life, scrapes: Scrapes, first: int, hours: int) -> PodRecord | N
     if not any(shown.values()):
         return None
     done = life.completed is not None and shows[-1] >= life.completed
+    failed = {
+        slot: float(sum(at - S >= life.refused for at in seen)) if life.refused else 0.0
+        for slot, seen in shown.items()
+    }
+    refused = life.refused is not None and shows[-1] >= life.refused
     started = {
         slot: S + life.started
         for slot, at in [*shown.items(), (end, later)]
@@ -89,7 +99,8 @@ def _read(life: Life, scrapes: Scrapes, first: int, hours: int) -> PodRecord | N
         created=S + life.created,
         bound=S + life.bound if shows[-1] >= life.bound else None,
         completed=S + life.completed if done and life.completed is not None else None,
-        terminal="Succeeded" if done else "",
+        terminal="Failed" if refused else "Succeeded" if done else "",
+        terminal_samples=failed if refused else {},
         samples={slot: float(len(seen)) for slot, seen in shown.items() if seen},
         after=bool(later),
         starts=started,
@@ -126,6 +137,8 @@ def lives(draw: st.DrawFn) -> Life:
     started = bound + steps[1] % 300
     completed = float(started + steps[2] + 1) if draw(st.booleans()) else None
     removed = (completed if completed is not None else started) + 1 + steps[3]
+    if completed is None and draw(st.booleans()):
+        return Life(float(born), float(bound), inf, None, float(removed), refused=float(started))
     return Life(float(born), float(bound), float(started), completed, float(removed))
 
 
@@ -137,6 +150,11 @@ def lives(draw: st.DrawFn) -> Life:
 @example(  # It lasts, and is left out where an hour ends.
     life=Life(100.0, 110.0, 120.0, None, 4 * HOUR + 10.0),
     scrapes=Scrapes(0.0, (), ((3000.0, 600.0),)),
+    order=list(range(HOURS)),
+)
+@example(  # A kubelet refused it after the last scrape of an hour.
+    life=Life(3500.0, 3580.0, inf, None, 2 * HOUR + 10.0, refused=3595.0),
+    scrapes=Scrapes(7.0, (), ()),
     order=list(range(HOURS)),
 )
 @example(  # It completed while kube-state-metrics was away.

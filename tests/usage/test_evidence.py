@@ -71,6 +71,12 @@ def series(evidence: Evidence, reference: Reference | None = None) -> list[str]:
         ),
         pytest.param(replace(EMPTY, nodes=0, claims=True), None, [], id="devices of claims"),
         pytest.param(
+            replace(USUAL, busy_samples=900, stopped_samples=100),
+            None,
+            ["kube_pod_container_state_started and kube_pod_container_status_running"],
+            id="active devices of pods that do not run",
+        ),
+        pytest.param(
             replace(USUAL, shares={"kube_node_labels": 0.6}),
             BEFORE,
             ["kube_node_labels"],

@@ -80,6 +80,11 @@ FAULTS = [
     pytest.param(half_away(), REQUESTS, id="half of all series"),
     pytest.param(half_away(KSM), REQUESTS, id="one shard of kube-state-metrics"),
     pytest.param(half_away(KSM, "node"), REQUESTS, id="half of the nodes"),
+    pytest.param(
+        half_away("kube_pod_container_state_started"),
+        "kube_pod_container_state_started",
+        id="half of the starts",
+    ),
     pytest.param(stripped, "kube_node_created", id="no labels"),
     pytest.param(absurd, CAPACITY, id="every value 1e300"),
 ]

@@ -74,9 +74,7 @@ class NodeReader:
     def _add_slots(self, answers: Iterator[Points]) -> None:
         for slot, labels, count in next(answers):
             self._node(labels.node).samples[slot] = count
-        for _, labels, value in next(answers):
-            node, at = self._node(labels.node), self._plausible.time(NODE_CREATED, value)
-            node.created = node.created if at is None else at
+        self._add_created(next(answers))
         for slot, labels, value in next(answers):
             self._add_units(self._node(labels.node).capacity, slot, labels, NODE_CAPACITY, value)
         for slot, labels, count in next(answers):
@@ -95,6 +93,12 @@ class NodeReader:
             if fraction is not None:
                 self._node(labels.node).cordoned[slot] = fraction
         self._add_labels(next(answers))
+
+    def _add_created(self, points: Points) -> None:
+        for slot, labels, value in points:
+            node, at = self._node(labels.node), self._plausible.time(NODE_CREATED, value)
+            if at is not None:
+                node.created[slot] = at
 
     def _add_units(
         self,

@@ -61,15 +61,16 @@ def read_ledger(
         ],
         covered={slot: coverage.complete(slot) for slot in coverage.slots},
         warnings=reading.warnings,
-        shown=_shown(pods, nodes, records, window.end_seconds),
+        shown=_shown(pods, nodes, records, window),
         incomplete=reading.incomplete,
     )
 
 
 def _shown(
-    pods: PodReader, nodes: NodeReader, records: Mapping[str, PodRecord], end: float
+    pods: PodReader, nodes: NodeReader, records: Mapping[str, PodRecord], window: Window
 ) -> ShownSeries:
     """Return what the series themselves were like."""
+    start, end = window.start_seconds, window.end_seconds
     return ShownSeries(
         shares={**node_shares(nodes.nodes.values(), end), **pod_shares(pods.pods.values())},
         nameless=(*nodes.nameless, *pods.nameless),
@@ -77,9 +78,15 @@ def _shown(
             name for name, node in nodes.nodes.items() if not any(node.capacity.values())
         ),
         past_pods=frozenset(
-            (pod.namespace, pod.name) for uid, pod in pods.pods.items() if uid not in records
+            (pod.namespace, pod.name)
+            for uid, pod in pods.pods.items()
+            if uid not in records or _over_by(records[uid], start)
         ),
     )
+
+
+def _over_by(record: PodRecord, at: float) -> bool:
+    return record.ended is not None and record.ended <= at
 
 
 def _full(pods: PodReader, nodes: NodeReader) -> dict[int, float]:

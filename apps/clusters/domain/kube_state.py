@@ -205,8 +205,8 @@ def pod_record(
     bound = _bound(pod, created)
     deleted = coverage.vanished(pod.samples, pod.created, after=pod.after)
     finished = _finished(pod, coverage, bound, known)
-    if finished is not None and finished <= start and pod.completed is None:
-        return None  # Refused by the kubelet: an earlier window shows when.
+    if _estimated_before(pod, finished, start) and _ran(pod, known):
+        return None  # It may have run: an earlier window shows until when.
     if deleted is not None:
         deleted = max(deleted, finished or 0.0, bound or 0.0, created)
     ended = finished if finished is not None else deleted
@@ -283,6 +283,15 @@ def _finished(
         if pod.terminal:
             return _seen_to_end(pod, coverage, bound)
     return None
+
+
+def _estimated_before(pod: PodSeries, finished: float | None, start: float) -> bool:
+    """Say whether a pod was over when the window began, and nothing tells since when."""
+    return finished is not None and finished <= start and pod.completed is None
+
+
+def _ran(pod: PodSeries, known: Known) -> bool:
+    return bool(pod.starts) or (not known.starts and pod.started is not None)
 
 
 def _seen_to_end(pod: PodSeries, coverage: Coverage, bound: float | None) -> float | None:

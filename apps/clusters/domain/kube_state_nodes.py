@@ -14,12 +14,15 @@ from apps.clusters.domain.resources import desanitise
 from apps.clusters.domain.window import SLOT_SECONDS
 
 _MONITORING = "_monitoring"
+_OF_SLOT = 0.05
+"""A node that was there for a smaller part of a slot, before another got its name, is left out."""
 
 
 @dataclass(slots=True)
 class NodeSeries:
     """What the series of one node say, by slot.
 
+    `created` is when it was made: another time once its name is given to another node.
     `samples` counts its presence, `after` says whether it was seen shortly after the window.
     `capacity` and `allocatable` hold units by resource as kube-state-metrics writes it, their
     largest and their mean; `capacity_samples` counts how long it offered GPUs at all. `ready`
@@ -27,7 +30,7 @@ class NodeSeries:
     """
 
     name: str
-    created: float | None = None
+    created: dict[int, float] = field(default_factory=dict)
     samples: dict[int, float] = field(default_factory=dict)
     after: bool = False
     capacity: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -46,14 +49,29 @@ def node_spells(
     `named` are resources that tiers name. A slot in which kube-state-metrics was away has none.
     """
     samples = node.samples or node.capacity_samples
-    gone = coverage.vanished(samples, node.created, after=node.after)
     spells: list[NodeSpell] = []
     for slot in coverage.slots:
         if not coverage.covers(slot) or not any(node.capacity.get(slot, {}).values()):
             continue
-        for spell in _slot_spells(node, coverage, slot, samples, gone, named):
+        for spell in _slot_spells(node, coverage, slot, samples, named):
             _append(spells, spell)
     return spells
+
+
+def _gone(node: NodeSeries, coverage: Coverage, slot: int, samples: Samples) -> float | None:
+    """Return when a node went that a slot shows and the next one does not; None if it stayed."""
+    created, following = node.created.get(slot), slot + SLOT_SECONDS
+    last = max(
+        (at for at, count in samples.items() if count > 0 and coverage.covers(at)), default=0
+    )
+    if slot > last > 0:
+        return float(slot)
+    if slot == last or not last:
+        return coverage.vanished({slot: samples.get(slot, 0.0)}, created, after=node.after)
+    if samples.get(following) or not coverage.covers(following):
+        return None
+    # Its name comes back later: what bears it then was made anew.
+    return coverage.reached(slot, samples[slot], max(float(slot), created or 0.0))
 
 
 def _append(spells: list[NodeSpell], spell: NodeSpell) -> None:
@@ -66,22 +84,21 @@ def _append(spells: list[NodeSpell], spell: NodeSpell) -> None:
 
 
 def _slot_spells(
-    node: NodeSeries,
-    coverage: Coverage,
-    slot: int,
-    samples: Samples,
-    gone: float | None,
-    named: Collection[str],
+    node: NodeSeries, coverage: Coverage, slot: int, samples: Samples, named: Collection[str]
 ) -> Iterator[NodeSpell]:
-    first = node.created is not None and slot <= node.created < slot + SLOT_SECONDS
-    start = max(float(slot), node.created or 0.0)
+    created = node.created.get(slot)
+    first = created is not None and slot <= created < slot + SLOT_SECONDS
+    start = max(float(slot), created or 0.0)
+    gone = _gone(node, coverage, slot, samples)
     end = min(float(slot + SLOT_SECONDS), gone if gone is not None else float("inf"))
     offered, there = node.capacity_samples.get(slot), samples.get(slot, 0.0)
+    # More samples than since it was made: another node of that name was there before.
+    before = there - (slot + SLOT_SECONDS - start) / coverage.interval(slot)
+    tolerated = max(TOLERATED_SAMPLES, _OF_SLOT * coverage.full[slot])
+    before = before if first and before > tolerated else 0.0
     if offered is not None and offered < there - TOLERATED_SAMPLES:
         # The device plugin registered late: GPUs that nobody could ask for were not there.
-        start = max(start, end - offered * coverage.interval(slot))
-    if end <= start:
-        return
+        start = max(start, end - (offered - before) * coverage.interval(slot))
     capacity = {r: units for r, units in _units(node.capacity[slot], named).items() if units > 0}
     spell = NodeSpell(
         node=node.name,
@@ -96,10 +113,17 @@ def _slot_spells(
         labels=dict(node.labels.get(slot, {})),
         source=Source.METRICS,
     )
+    if before:
+        earlier = min(float(slot) + before * coverage.interval(slot), created or 0.0)
+        yield replace(spell, start=float(slot), end=earlier)
+    if end <= start:
+        return
     slack = TOLERATED_SAMPLES / 3 / max(there, 1.0)
     ready = _fraction(node.ready.get(slot, 1.0), slack)
+    # The samples of both nodes are in its mean; what was not ready is the new one.
+    unready = min(1.0, (1.0 - ready) * there / max(there - before, 1.0))
     cordoned = _fraction(node.cordoned.get(slot, 0.0), slack)
-    yield from _cut(spell, 1.0 - ready, cordoned, starts_unready=first)
+    yield from _cut(spell, unready, cordoned, starts_unready=first)
 
 
 def _fraction(value: float, slack: float) -> float:

@@ -116,11 +116,12 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
     """Join what two hours of kube-state-metrics series say of one pod, in any order.
 
     Commutative, associative and idempotent, so hours may be collected in any order and again.
-    Created, bound and started are exact values, and a completion time is kept. The deletion is an
+    Created, bound and started are exact values, and so is a completion time. A pod that has none
+    and failed was over no later than any hour shows it. The deletion is an
     estimate: the hour that saw the pod last decides, also when it says that the pod is still
     there. `runs` is one span from the first start to the end, for the series do not show restarts.
     """
-    finished = latest(one.finished, other.finished)
+    finished = finished_inferred(one, other)
     bound = _earliest(one.bound, other.bound)
     created = min(one.created, other.created)
     seen = max(last_seen(one), last_seen(other))
@@ -149,6 +150,16 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
         node_selector=max(one.node_selector, other.node_selector, key=lambda s: sorted(s.items())),
         last_seen=seen,
     )
+
+
+def finished_inferred(one: PodRecord, other: PodRecord) -> float | None:
+    """Return when a pod's containers had all finished, as two hours of series tell.
+
+    A phase (`end_reason`) proves that a pod was over by then. Without phases the last completion
+    of a container is all that is known.
+    """
+    proven = [pod.finished for pod in (one, other) if pod.finished is not None and pod.end_reason]
+    return min(proven) if proven else latest(one.finished, other.finished)
 
 
 def last_seen(pod: PodRecord) -> LastSeen:

@@ -59,7 +59,8 @@ def node_shares(nodes: Collection[NodeSeries], end: float) -> dict[str, float]:
     gpu = [
         node
         for node in nodes
-        if any(node.capacity.values()) and (node.created or 0.0) < end - _LABELLED_AFTER_SECONDS
+        if any(node.capacity.values())
+        and max(node.created.values(), default=0.0) < end - _LABELLED_AFTER_SECONDS
     ]
     shares = _shares(_OF_NODES, gpu)
     offered = any(any(node.capacity.values()) for node in nodes)

@@ -12,6 +12,7 @@ from apps.clusters.domain.places import Place, Places
 from apps.clusters.domain.pod_changes import changed_span, hull
 from apps.clusters.domain.pod_history import (
     closed_runs,
+    finished_inferred,
     last_seen,
     latest,
     merged_inferred,
@@ -190,7 +191,7 @@ def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
     """
     record = known.record
     deleted = latest(record.deleted, found.deleted, last_seen(found).at)
-    finished = latest(record.finished, found.finished)
+    finished = finished_inferred(record, found)
     joined = replace(
         record,
         deleted=deleted,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 REQUESTS = "kube_pod_container_resource_requests"
 CAPACITY = "kube_node_status_capacity"
+RUNNING = "kube_pod_container_state_started and kube_pod_container_status_running"
 NODE_LABELS = "kube_node_labels"
 _QUOTA = "kube_resourcequota"
 
@@ -35,7 +36,9 @@ class Evidence:
 
     `nodes` offer GPUs, `pods` ask for them. `held_seconds` are those of pods that are bound, and
     `nowhere_seconds` the part on nodes that offer nothing. `named_samples` are samples of devices
-    that name a pod, `unknown_samples` those whose pod nobody knows. `cards` have samples, and
+    that name a pod, `unknown_samples` those whose pod nobody knows. `busy_samples` are those of
+    active devices that name one, `stopped_samples` the part whose pod held GPUs and did not run.
+    `cards` have samples, and
     `active_cards` of them are active on nodes that offer GPUs; `unheld_cards` of these are more
     than what pods hold on their node. `claims` says whether tiers give
     devices by ResourceClaims, which are in no series. `unlabelled_gpus` are the GPU-equivalents of
@@ -53,6 +56,8 @@ class Evidence:
     nowhere_seconds: float = 0.0
     named_samples: int = 0
     unknown_samples: int = 0
+    busy_samples: int = 0
+    stopped_samples: int = 0
     cards: int = 0
     active_cards: int = 0
     unheld_cards: int = 0
@@ -151,6 +156,15 @@ def _unknown_pods(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator
         )
 
 
+def _stopped(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
+    """A pod whose containers do not run makes no device busy."""
+    if one.stopped_samples > t.tolerated * one.busy_samples:
+        share = one.stopped_samples / one.busy_samples
+        yield Contradiction(
+            RUNNING, f"{share:.0%} of the samples of active devices name a pod that does not run"
+        )
+
+
 def _pods_without_nodes(
     one: Evidence, _: Reference | None, t: Thresholds
 ) -> Iterator[Contradiction]:
@@ -228,6 +242,7 @@ _RULES: tuple[_Rule, ...] = (
     _nobody,
     _too_few,
     _quota,
+    _stopped,
     _pods_without_nodes,
     _no_capacity,
     _fewer_series,

@@ -88,6 +88,18 @@ def _held(
     return held, nowhere, count
 
 
+def _still(pods: Iterable[PodRecord], hour: Window) -> set[tuple[str, str]]:
+    """Return the pods, by namespace and name, that held GPUs in the hour and did not run in it."""
+    held, ran = set(), set()
+    for pod in pods:
+        name, span = (pod.namespace, pod.name), pod.held(hour.end_seconds)
+        if span is not None and span[1] > hour.start_seconds:
+            held.add(name)
+        if any(end > hour.start_seconds for _, end in pod.ran(hour.end_seconds)):
+            ran.add(name)
+    return held - ran
+
+
 def _units_held(pods: Iterable[PodRecord], hour: Window) -> dict[str, float]:
     """Return the units that pods held on each node at any time of the hour."""
     found: dict[str, float] = defaultdict(float)
@@ -109,7 +121,8 @@ def _with_devices(
     """Add what devices say. A pod on a node that offers no resource may hold them by claims."""
     known = {(pod.namespace, pod.name) for pod in ledger.pods} | ledger.shown.past_pods
     plain = ledger.shown.plain_nodes
-    named = unknown = 0
+    still = _still(ledger.pods, hour)
+    named = unknown = busy = stopped = 0
     active: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.pod and row.node not in plain:
@@ -118,12 +131,16 @@ def _with_devices(
                 unknown += row.samples
         if (row.activity_sum or 0.0) > settings.IDLE_BELOW * row.samples and row.node in offering:
             active[row.node].add(row.uuid)
+            busy += row.samples if row.pod else 0
+            stopped += row.samples if (row.namespace, row.pod) in still else 0
     held = _units_held(ledger.pods, hour)
     unlabelled, cards = _unlabelled(evidence, rows, ledger, facts)
     return replace(
         evidence,
         named_samples=named,
         unknown_samples=unknown,
+        busy_samples=busy,
+        stopped_samples=stopped,
         cards=len({row.uuid for row in rows}),
         active_cards=len(set().union(*active.values())),
         unheld_cards=sum(max(0, len(of) - ceil(held[node])) for node, of in active.items()),
