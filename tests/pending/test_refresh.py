@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from apps.pending import tasks
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.state import ClusterState, Waiting
 from apps.pending.models import CauseSpell, Episode, Refreshed
-from apps.pending.services import refresh, store
+from apps.pending.services import refresh, store, take_in_pods
 from tests.factories import A100, ensure_builtin, make_cluster, make_pod, make_tier, make_workload
 from tests.pending.rows import GPU, Script, see, waits
 
@@ -300,6 +301,20 @@ def test_what_has_no_pods_from_before_anybody_watched_says_so_too(world: World) 
     assert (first.cause, first.counts) == ("unrecorded", "suppressed")
     assert first.detail == "before recording"
     assert (first.start, first.end, second.cause) == (early, WATCHED_FROM, "quota")
+
+
+def test_all_pods_of_a_backfill_are_taken_in_though_the_oldest_came_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Days are collected newest first: the oldest pod has the highest id, until the end."""
+    module = import_module("apps.pending.services.refresh")
+    monkeypatch.setattr(module, "_LATE_ROWS", 1)
+    monkeypatch.setattr(module, "_MOST_NEW", 1)
+    for back in range(1, 8):
+        at = NOW - back * HOUR
+        world.pod(f"uid-{back}", created_at=at, bound_at=at + seconds(60), source="metrics")
+    take_in_pods([world.cluster.pk], now=NOW, look=world.script)
+    assert Episode.objects.count() == 7
 
 
 def test_pods_of_a_cluster_without_api_access_are_not_watched(db: None) -> None:

@@ -3,8 +3,11 @@
 from collections.abc import Collection
 from datetime import datetime
 
+from apps.pending.models import Refreshed
 from apps.pending.selectors.known import without_history
 from apps.pending.services.refresh import Look, refresh
+
+_Left = tuple[datetime, int]
 
 
 def take_in_pods(clusters: Collection[int], *, now: datetime, look: Look) -> int:
@@ -22,5 +25,11 @@ def take_in_pods(clusters: Collection[int], *, now: datetime, look: Look) -> int
     return count
 
 
-def _of(clusters: Collection[int]) -> dict[int, datetime]:
-    return {pk: at for pk, at in without_history().items() if pk in clusters}
+def _of(clusters: Collection[int]) -> dict[int, _Left]:
+    """Return what is left of each cluster: the oldest of it, and how far the ledger was read.
+
+    Hours are collected in any order: the oldest pod may be the last to be taken in.
+    """
+    found = {pk: at for pk, at in without_history().items() if pk in clusters}
+    read = dict(Refreshed.objects.filter(cluster__in=found).values_list("cluster_id", "pods_to"))
+    return {pk: (at, read.get(pk, 0)) for pk, at in found.items()}
