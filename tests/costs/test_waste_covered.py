@@ -1,5 +1,6 @@
 """Waste covered: each GPU-hour once, never more than there is, and why not the rest."""
 
+from collections import defaultdict
 from dataclasses import replace
 from decimal import Decimal
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.families import family_of, stem_of
+from apps.clusters.models import Tier
 from apps.costs.domain.recommendations import Kind, Offers, for_workloads
 from apps.costs.domain.recommendations.coverage import (
     Cell,
@@ -26,8 +28,16 @@ from apps.costs.domain.recommendations.hours import (
     lend_quota,
 )
 from apps.costs.domain.recommendations.quiet import TimeoutEvidence, idle_timeout
-from apps.costs.domain.recommendations.recommendation import RISKS, Subject
+from apps.costs.domain.recommendations.recommendation import (
+    RISKS,
+    Confidence,
+    Recommendation,
+    Saving,
+    Subject,
+)
 from apps.costs.domain.recommendations.scaling import ServiceEvidence, scale_to_demand
+from apps.costs.models import WasteSum
+from apps.costs.services.covering import Of, Waste
 from tests.costs.evidence import A100, JOB, PRICE
 
 NAMES = st.sampled_from(["ml|Job/a|A100|spot", "ml|Job/b|A100|spot", "||A100|spot"])
@@ -50,6 +60,40 @@ def test_what_is_covered_is_never_more_than_the_waste_of_any_cause(
         assert of_cause <= sum(units for cell, units in waste.items() if cell.cause == cause)
     assert together([*claims, *claims]) == covered, "the same twice covers no more"
     assert together(reversed(claims)) == covered
+
+
+OWNERS = st.builds(Of, st.sampled_from([None, 1, 2]), st.sampled_from([1, 2]), st.just("USD"))
+FOUND = st.builds(
+    replace,
+    st.sampled_from(
+        [
+            Recommendation(
+                kind, Subject("west"), "", Saving(1.0, PRICE), "USD", Confidence.LOW, "", {}
+            )
+            for kind in Kind
+        ]
+    ),
+    cells=FRACTIONS,
+)
+
+
+@given(st.dictionaries(OWNERS, WASTE), st.lists(st.tuples(OWNERS, FOUND), max_size=8))
+def test_no_kind_covers_more_than_the_waste_of_a_team_tier_and_cause(
+    wasted: dict[Of, dict[Cell, int]], found: list[tuple[Of, Recommendation]]
+) -> None:
+    of_tiers = {tier: Waste(Tier(pk=tier)) for tier in (1, 2)}
+    for of, cells in wasted.items():
+        of_tiers[of.tier].cells[of] = cells
+    for tier, waste in of_tiers.items():
+        claims = [(of, waste.covers(one, of.team)) for of, one in found if of.tier == tier]
+        sums: dict[tuple[Of, str], dict[str, int]] = defaultdict(dict)
+        for of, cause, reason, units in waste.sums(claims):
+            sums[of, cause][reason] = units
+        for of, cells in waste.cells.items():
+            for cause in {cell.cause for cell in cells}:
+                whole = sum(units for cell, units in cells.items() if cell.cause == cause)
+                assert sum(sums[of, cause].values()) == whole
+                assert 0 <= sums[of, cause].get(WasteSum.COVERED, 0) <= whole
 
 
 def test_of_two_that_avoid_the_same_the_larger_part_counts() -> None:
