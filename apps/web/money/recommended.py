@@ -103,6 +103,7 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "most_replicas_needed": ("most replicas needed", Format.COUNT, ""),
     "empty_gpu_hours": ("empty", Format.NUMBER, "GPU-hours"),
     "usual_gpu_hours": ("usually empty", Format.NUMBER, "GPU-hours"),
+    "always_empty_gpus": ("always empty", Format.COUNT, "GPUs"),
     "usual_used": ("used in nine of ten hours", Format.NUMBER, ""),
     "free_unit_hours": ("free while others waited", Format.NUMBER, "unit-hours"),
     "waited_unit_hours": ("others waited for", Format.NUMBER, "unit-hours"),
