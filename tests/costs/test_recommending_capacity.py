@@ -304,6 +304,6 @@ def test_a_service_without_metrics_for_a_while_is_not_scaled_down_for_it() -> No
     sharing = book.sharing("gold")
     assert sharing is not None
     (one,) = workload_evidence(span, gold, sharing, PricesInForce(NOW))
-    half_used = replace(one, evidence=replace(one.evidence, mean_activity=0.5))
+    half_used = replace(one, evidence=replace(one.evidence, mean_activity=0.5, tier_activity=0.5))
     ((service, _),) = service_evidence(span, gold, [half_used])
     assert {active for hour in service.active.values() for active in hour} == {3.25}
