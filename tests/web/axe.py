@@ -20,6 +20,12 @@ def cookie_of(username: str, url: str) -> Any:
     return {"name": name, "value": client.cookies[name].value, "url": url}
 
 
+def settle(page: Page) -> None:
+    """Wait for what is loaded once the page is there. To be idle takes half a second."""
+    if page.locator("[hx-trigger*=load]").count():
+        page.wait_for_load_state("networkidle")
+
+
 def violations(page: Page) -> list[str]:
     """Return what axe-core holds against the page: the rule, then the element.
 

@@ -5,7 +5,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from tests.costs.portal import PRICES, make_priced
-from tests.web.axe import cookie_of, violations
+from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import Screen
 from tests.web.looks import LOOKS
 from tests.web.test_browser import draw_all
@@ -33,7 +33,7 @@ def test_axe_finds_nothing_and_nothing_is_too_wide(
         page.context.add_cookies([cookie])
         for path in paths:
             page.goto(path)
-            page.wait_for_load_state("networkidle")
+            settle(page)
             assert violations(page) == [], path
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 

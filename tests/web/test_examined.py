@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.accounts.services import save_view
-from tests.web.axe import cookie_of, violations
+from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import DAILY, Screen
 from tests.web.looks import LOOKS, PHONE, is_exhaustive, share_of
 from tests.web.pages import PAGES, STANDING
@@ -70,9 +70,7 @@ class Examiner:
 
     def examine(self, page: Page, path: str, *, axe: bool = True) -> None:
         page.goto(ADDRESSES.get(path, path))
-        # To be idle takes half a second: only where more is loaded once the page is there.
-        if page.locator("[hx-trigger*=load]").count():
-            page.wait_for_load_state("networkidle")
+        settle(page)
         for violation in violations(page) if axe else ():
             self.violations.setdefault(violation, []).append(path)
         draw_all(page)

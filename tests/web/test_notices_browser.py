@@ -8,7 +8,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from apps.notices.models import Delivery, IdleAnswer
 from tests.factories import make_portal
-from tests.web.axe import cookie_of, violations
+from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import Screen
 from tests.web.looks import LOOKS
 from tests.web.notices import SECRET, SLACK, Board, make_board, say_many
@@ -44,7 +44,7 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
             f"/notices/sent/?channel={board.bens.pk}",
         ):
             page.goto(path)
-            page.wait_for_load_state("networkidle")
+            settle(page)
             for closed in page.locator("main details").all()[:2]:
                 closed.locator("summary").click()
             found.extend(f"{path}: {each}" for each in violations(page))
