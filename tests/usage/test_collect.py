@@ -193,7 +193,9 @@ def test_collecting_again_and_hour_by_hour_gives_the_same_facts(
 
 
 @pytest.mark.prometheus
-@pytest.mark.parametrize("name", ["reference", "helios"])
+@pytest.mark.parametrize(
+    "name", ["reference", pytest.param("helios", marks=pytest.mark.exhaustive)]
+)
 def test_a_real_prometheus_gives_the_facts_that_the_lab_gives(name: str, tmp_path: Path) -> None:
     scenario = load(name, now=int(NOW.timestamp()))
     start = datetime(2026, 11, 20, 9, tzinfo=UTC)
