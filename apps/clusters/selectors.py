@@ -50,6 +50,7 @@ class TierRow:
     promise: str
     allowed_teams: tuple[str, ...]
     builtin: bool
+    active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class TeamRow:
     leads: tuple[str, ...]
     namespaces: tuple[str, ...] | None
     builtin: bool
+    active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +100,21 @@ def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
     ]
 
 
-def tier_rows(*, visibility: Visibility) -> list[TierRow]:
+def tier_rows(*, visibility: Visibility, former: bool = False) -> list[TierRow]:
     """Return active tiers in catalog order, built-in ones last. Two queries.
 
-    Everybody may see them: `visibility` narrows nothing.
+    With `former` also those that left the catalog: their hours stay. Everybody may see them:
+    `visibility` narrows nothing.
     """
     newest: dict[int, TierRule] = {}
     for rule in TierRule.objects.order_by("tier_id", "valid_from", "pk"):
         newest[rule.tier_id] = rule
-    tiers = Tier.objects.filter(active=True).order_by("builtin", "position", "name")
+    tiers = Tier.objects.filter(_listed(former=former)).order_by("builtin", "position", "name")
     return [_tier_row(tier, newest.get(tier.pk)) for tier in tiers]
+
+
+def _listed(*, former: bool) -> Q:
+    return Q() if former else Q(active=True)
 
 
 def _tier_row(tier: Tier, rule: TierRule | None) -> TierRow:
@@ -121,13 +128,15 @@ def _tier_row(tier: Tier, rule: TierRule | None) -> TierRow:
         promise=tier.promise,
         allowed_teams=tuple(given.get("allowed_teams", ())),
         builtin=tier.builtin,
+        active=tier.active,
     )
 
 
-def team_rows(*, visibility: Visibility) -> list[TeamRow]:
+def team_rows(*, visibility: Visibility, former: bool = False) -> list[TeamRow]:
     """Return active teams by name, with the namespace patterns they claim. Three queries.
 
-    Of a team that the reader does not see in detail only the name is told.
+    With `former` also those that left the catalog. Of a team that the reader does not see in
+    detail only the name is told.
     """
     leads = leads_by_team()
     patterns: dict[int, list[str]] = defaultdict(list)
@@ -141,8 +150,9 @@ def team_rows(*, visibility: Visibility) -> list[TeamRow]:
             leads=leads.get(team.pk, ()) if visibility.sees(team.pk) else (),
             namespaces=tuple(patterns[team.pk]) if visibility.sees(team.pk) else None,
             builtin=team.builtin,
+            active=team.active,
         )
-        for team in Team.objects.filter(active=True).order_by("name")
+        for team in Team.objects.filter(_listed(former=former)).order_by("name")
     ]
 
 

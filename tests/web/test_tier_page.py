@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
-from apps.accounts.models import User
+from apps.accounts.models import Team, User
+from apps.clusters.models import Tier
 from tests.factories import Portal
 from tests.web.conftest import HOURLY
 from tests.web.pages import text_of
@@ -47,3 +48,13 @@ def test_a_tier_that_nobody_waits_for_says_so(admin: Client) -> None:
     page = text_of(admin, f"/tiers/silver/?{HOURLY}")
     assert "nobody waits" in page
     assert 'id="waits"' not in page
+
+
+def test_pages_of_what_left_the_catalog_keep_its_hours(admin: Client) -> None:
+    Tier.objects.filter(name="gold").update(active=False)
+    Team.objects.filter(name="vision").update(active=False)
+    overview = text_of(admin, f"/?{HOURLY}")
+    assert 'href="/tiers/gold/' in overview
+    for address in ("/tiers/gold/", "/fairness/gold/", "/teams/vision/"):
+        page = text_of(admin, f"{address}?{HOURLY}")
+        assert ("No longer in the catalog." in page) is ("fairness" not in address)

@@ -376,11 +376,12 @@ def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
         found = {name: getattr(row, name) for name in SHOWN}
     else:
         found = shown(_unseen(thing, looked, course.since))
-    counts = Counts.PENDING.value if row is None else row.counts
-    counted = 0.0 if row is None else row.counted
+    never_seen = waiting is None and not was_seen
+    counts, counted = Counts.PENDING.value, 0.0
+    if row is not None and not never_seen:
+        counts, counted = row.counts, row.counted
     if last is not None:
         counts, counted = last.counts.value, last.counted
-    never_seen = waiting is None and not was_seen
     unseen = waiting is None and (never_seen or course.until is None)
     if last is not None and unseen and last.cause.value != found["cause"]:
         found = shown(Diagnosis(last.cause, last.detail))

@@ -84,10 +84,10 @@ def _detail(found: TierDetail, reading: Reading) -> dict[str, Any]:
 
 def _known_tier(name: str, reading: Reading) -> list[str]:
     """Return the names of all tiers; there must be one of this name."""
-    names = [row.name for row in clusters.tier_rows(visibility=reading.visibility)]
-    if name not in names:
+    rows = clusters.tier_rows(visibility=reading.visibility, former=True)
+    if name not in {row.name for row in rows}:
         raise Http404(f"There is no tier “{name}”.")
-    return names
+    return [row.name for row in rows if row.active or row.name == name]
 
 
 # ---------------------------------------------------------------- statement

@@ -108,7 +108,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _team(name: str, reading: Reading) -> clusters.TeamRow:
-    for row in clusters.team_rows(visibility=reading.visibility):
+    for row in clusters.team_rows(visibility=reading.visibility, former=True):
         if row.name == name:
             return row
     raise Http404(f"There is no team “{name}”.")

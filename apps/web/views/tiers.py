@@ -104,7 +104,7 @@ def _no_data(name: str, comparison: Comparison) -> str:
 
 
 def _tier(name: str, reading: Reading) -> clusters.TierRow:
-    for row in clusters.tier_rows(visibility=reading.visibility):
+    for row in clusters.tier_rows(visibility=reading.visibility, former=True):
         if row.name == name:
             return row
     raise Http404(f"There is no tier “{name}”.")
