@@ -18,6 +18,7 @@ from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_
 from apps.pending.selectors import By, explain_pending, pending_history, time_to_start
 from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explained import BUDGETS
+from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit, evaluate
 from apps.usage.domain.rows import Filters, Interval
 from apps.web.explained.providers import PROVIDERS
@@ -47,7 +48,8 @@ OF = {
         "tier=gold&team=vision",
     ),
     **dict.fromkeys(("loan", "mean_idle_beside"), "tier=gold&team=vision&other=speech"),
-    **dict.fromkeys(("quota_usage", "quota_used", "quota_hours_left"), KEY),
+    **dict.fromkeys(QUOTAS, KEY),
+    **dict.fromkeys(TEAM_QUOTAS, "team=vision&resource=nvidia.com/gpu&unit=GPUs"),
 }
 FIGURES = sorted(PROVIDERS.keys() - {"recommendation_saving"})
 MOST_QUERIES = 60
@@ -179,7 +181,13 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
         ),
         ("/teams/vision/statement/?week=2025-10-22", {"entitled", "borrowed", "from_pool"}),
         (f"/teams/vision/?{HOURLY}", {"mean_allocated", "mean_borrowed", "usage_factor"}),
-        (f"/quotas/?{HOURLY}", {"quota_usage", "budget_used"}),
+        (
+            f"/quotas/?{HOURLY}",
+            {
+                *("quota_usage", "budget_used", "unused_quota_hours", "quota_limit_hours"),
+                *("quota_used", "quota_allocated", "quota_pending", *TEAM_QUOTAS),
+            },
+        ),
         (
             f"/pending/?{HOURLY}",
             {"pending_gpu_hours", "unscheduled_gpus", "blocked_gpus", "pending_gpus"},
@@ -187,7 +195,7 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
         ("/pending/?cause=quota&kind=Pod", {"blocked_gpus"}),
         (
             "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
-            {"quota_used", "quota_usage"},
+            {"quota_used", "quota_usage", "quota_allocated", "quota_pending", "quota_headroom"},
         ),
     ],
 )
@@ -256,8 +264,17 @@ def test_a_quota_of_others_looks_like_one_that_is_not_there(
     portal: Portal, signed_in: SignIn
 ) -> None:
     client = signed_in(portal.dan)
-    assert client.get(address_of("quota_usage")).status_code == 404
-    assert client.get(address_of("quota_usage").replace("vision", "nowhere")).status_code == 404
+    for figure in QUOTAS:
+        assert client.get(address_of(figure)).status_code == 404
+        assert client.get(address_of(figure).replace("vision", "nowhere")).status_code == 404
+
+
+def test_quotas_of_others_are_explained_as_their_sum(portal: Portal, signed_in: SignIn) -> None:
+    own, others = (shown(signed_in(user), "team_quota_used") for user in (portal.ada, portal.dan))
+    assert own.one.value == others.one.value
+    assert [row["namespace"] for row in own.one.rows] == ["vision"]
+    (row,) = others.one.rows
+    assert (row["name"], "namespace" in row) == ("all quotas", False)
 
 
 def test_an_index_without_a_tier_and_a_strange_figure_are_not_there(admin: Client) -> None:

@@ -7,7 +7,8 @@ from apps.quotas.selectors.budgets import (
     in_full,
 )
 from apps.quotas.selectors.entitled import Entitled, entitled_teams
-from apps.quotas.selectors.explained import explain_budget, explain_quota
+from apps.quotas.selectors.explained import explain_budget
+from apps.quotas.selectors.explained_keys import explain_quota, explain_team_quota
 from apps.quotas.selectors.history import held_but_unused, quota_history
 from apps.quotas.selectors.now import quota_rows, quotas_now
 from apps.quotas.selectors.rows import (
@@ -42,6 +43,7 @@ __all__ = [
     "entitled_teams",
     "explain_budget",
     "explain_quota",
+    "explain_team_quota",
     "held_but_unused",
     "in_full",
     "queue_namespaces",

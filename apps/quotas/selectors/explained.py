@@ -1,4 +1,4 @@
-"""How the figures of quotas and budgets come about."""
+"""How the figures of budgets come about."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,20 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from apps.accounts.permissions import Visibility
-from apps.quotas.domain.saturation import KeyId
 from apps.quotas.selectors.budgets import budget_rows
-from apps.quotas.selectors.now import quota_rows
-from apps.quotas.selectors.rows import QuotaFilters, QuotaRow
-from apps.quotas.selectors.trends import trend_hours
 from apps.usage.domain.explained import Explained, Input, Number, RowColumn, Unit
 
-_LEFT = "quota_hours_left"
-_QUOTAS = ("quota_usage", "quota_used", _LEFT)
 _HOUR = timedelta(hours=1)
-_AT_LIMIT = "max(0, hard - used)"
-_ALONG_THE_TREND = (
-    "(hard - used) * (hours * squares(x) - sum(x) ** 2) / (hours * dot(x, y) - sum(x) * sum(y))"
-)
 
 
 class Burning(Protocol):
@@ -42,7 +32,7 @@ class Burning(Protocol):
     @property
     def as_of(self) -> datetime | None: ...
     @property
-    def known_hours(self) -> float | None: ...
+    def knownhours_between(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,86 +60,7 @@ _BUDGET: Mapping[str, _Budget] = {
         "(budget - used) / (rate * budget / period)",
     ),
 }
-QUOTAS, BUDGETS = _QUOTAS, tuple(_BUDGET)
-
-
-def explain_quota(
-    figure: str, at: datetime, *, key: Sequence[str], visibility: Visibility
-) -> Explained | None:
-    """Explain the usage of one quota key at `at`: `key` is cluster, source, namespace, name, key.
-
-    None for other figures, for a key that is not there, and for one that the reader does not see.
-    Queries as those of `quota_rows`.
-    """
-    if figure not in _QUOTAS or len(key) != 5:
-        return None
-    cluster, source, namespace, name, of = key
-    filters = QuotaFilters(cluster=(cluster,), namespace=(namespace,) if namespace else ())
-    rows = quota_rows(at, filters=filters, visibility=visibility, page_size=500).rows
-    found = (row for row in rows if (row.source, row.name, row.key) == (source, name, of))
-    row = next(found, None)
-    if row is None:
-        return None
-    if figure == _LEFT:
-        return _hours_left(row, trend_hours(at, cluster, KeyId(source, namespace, name, of)), at)
-    return _quota(figure, row)
-
-
-def _hours_left(
-    row: QuotaRow, hours: Sequence[tuple[datetime, float, float]], at: datetime
-) -> Explained:
-    late = row.as_of if row.stale or row.from_series else None
-    value = _hours(late or at, row.exhausted_at)
-    return Explained(
-        figure=_LEFT,
-        label="Hours left",
-        meaning="Until used reaches the limit along the line of least squares of 7 days.",
-        anchor="quota-burn",
-        value=value,
-        unit=Unit.HOURS,
-        formula=_AT_LIMIT if value == 0 else _ALONG_THE_TREND,
-        inputs=(
-            Input("used", "used", row.used, Unit.COUNT, "quota_used"),
-            Input("hard", "limit", row.hard, Unit.COUNT),
-            *(() if value == 0 else (Input("hours", "hours", len(hours), Unit.COUNT),)),
-        ),
-        columns=(
-            RowColumn("hour", "Hour", Unit.TIME),
-            RowColumn("x", "Hours from now", Unit.HOURS),
-            RowColumn("y", "Used, mean", Unit.GPUS),
-        ),
-        rows=[{"hour": hour, "x": x, "y": y} for hour, x, y in hours],
-        origin=f"{row.source} {row.name}, key `{row.key}`, of {row.cluster}.",
-        nothing="" if value is not None else "Use does not grow to the limit within 30 days.",
-    )
-
-
-def _quota(figure: str, row: QuotaRow) -> Explained:
-    used = Input("used", "used", row.used, Unit.COUNT)
-    by_usage = figure == "quota_usage"
-    value = row.saturation_ratio if by_usage else row.used
-    return Explained(
-        figure=figure,
-        label="Quota usage" if by_usage else "Used",
-        meaning="What the quota counts as used ÷ its limit; pending pods are counted.",
-        anchor="quota-burn",
-        value=value,
-        unit=Unit.RATIO if by_usage else Unit.COUNT,
-        formula="used / hard" if by_usage else "used",
-        inputs=(used, Input("hard", "limit", row.hard, Unit.COUNT)) if by_usage else (used,),
-        columns=(
-            RowColumn("part", "Part"),
-            RowColumn("units", f"Units of {row.unit}", Unit.COUNT),
-        ),
-        rows=[
-            {"part": "Allocated", "units": row.held},
-            {"part": "Pending, counted", "units": row.pending},
-            {"part": "Blocked at admission, not counted", "units": row.suppressed},
-            {"part": "Limit", "units": row.hard},
-        ],
-        origin=f"{row.source} {row.name}, key `{row.key}`, of {row.cluster}.",
-        nothing="" if value is not None else row.finding or "What is used is not known.",
-    )
+BUDGETS = tuple(_BUDGET)
 
 
 def explain_budget(
@@ -190,7 +101,10 @@ def explain_burn(figure: str, row: Burning, *, currency: str = "") -> Explained:
         used,
         Input("budget", "budget", row.allowance, unit),
         Input(
-            "period", "hours of the period", _hours(row.period_start, row.period_end), Unit.HOURS
+            "period",
+            "hours of the period",
+            hours_between(row.period_start, row.period_end),
+            Unit.HOURS,
         ),
     )
     value: Number | None = row.used
@@ -201,7 +115,7 @@ def explain_burn(figure: str, row: Burning, *, currency: str = "") -> Explained:
     elif figure == "budget_hours_left":
         inputs = (*inputs, Input("rate", "burn rate of 7 days", row.burn_rate_7d, Unit.RATIO))
         used_up = row.used >= row.allowance
-        value = 0.0 if used_up else _hours(row.as_of, row.exhausted_at)
+        value = 0.0 if used_up else hours_between(row.as_of, row.exhausted_at)
         formula = "max(0, budget - used)" if used_up else formula
     return Explained(
         figure=figure,
@@ -220,7 +134,7 @@ def explain_burn(figure: str, row: Burning, *, currency: str = "") -> Explained:
     )
 
 
-def _hours(start: datetime | None, end: datetime | None) -> float | None:
+def hours_between(start: datetime | None, end: datetime | None) -> float | None:
     """Return the hours between two times; local ones would leave out the change of clocks."""
     if start is None or end is None:
         return None
@@ -228,7 +142,7 @@ def _hours(start: datetime | None, end: datetime | None) -> float | None:
 
 
 def _known(row: Burning) -> dict[str, float]:
-    elapsed = _hours(row.period_start, row.as_of)
+    elapsed = hours_between(row.period_start, row.as_of)
     if row.known_hours is None or elapsed is None:
         return {}
     return {"with data": row.known_hours, "no data": max(0.0, elapsed - row.known_hours)}

@@ -1,14 +1,15 @@
 """What is asked for and held at a moment, of each resource, by namespace."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
-from django.db.models import Case, Count, Q, TextField, Value, When
+from django.db.models import Case, Count, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Cast
 
 from apps.clusters.domain.resource_claims import CLAIM_KIND
@@ -52,26 +53,62 @@ def open_pods(at: datetime, namespaces: Collection[str]) -> OpenPods:
     found = OpenPods()
     if not namespaces:
         return found
-    rows = Pod.objects.filter(there(at))
+    pods = _annotated(at)
     if len(namespaces) <= _NAMED:
-        rows = rows.filter(workload__namespace__name__in=list(namespaces))
-    pods = rows.annotate(
-        requests_text=Cast("requests", TextField()),
-        is_claim=Case(When(workload__kind=CLAIM_KIND, then=Value(1)), default=Value(0)),
-        by_claim=Case(When(claims=[], then=Value(0)), default=Value(1)),
-    )
+        pods = pods.filter(workload__namespace__name__in=list(namespaces))
     grouped = pods.order_by().values_list(*_COLUMNS, "is_claim", "by_claim")
     sums = grouped.annotate(pods=Count("pk"), bound=Count("pk", filter=Q(bound_at__lte=at)))
     for cluster, namespace, priority, text, is_claim, by_claim, count, bound in sums:
-        counting = Counting.CLAIMS if is_claim else Counting.REQUESTS
-        for resource, units in amounts(text).items():
-            if by_claim and not is_claim and "/" not in resource:
-                continue
-            name = resource.removeprefix(IMPLICIT)
+        for name, counting, units in _counted(text, is_claim, by_claim):
             asked = found.asked[cluster, namespace, name, counting][priority]
             asked.held += units * bound
             asked.pending += units * (count - bound)
     return found
+
+
+class OpenPod(NamedTuple):
+    """A pod or an allocated claim that a quota counts; `since` is when it was bound, or made."""
+
+    name: str
+    priority_class: str
+    units: float
+    bound: bool
+    since: datetime
+
+
+def pods_counted(
+    at: datetime, cluster: int, namespace: str, resource: str, counting: Counting
+) -> list[OpenPod]:
+    """Return what `open_pods` sums of one resource of a namespace, pod by pod. One query."""
+    pods = _annotated(at).filter(cluster_id=cluster, workload__namespace__name=namespace)
+    columns = ("name", "priority_class", "bound_at", "created_at")
+    rows = pods.order_by("created_at", "pk").values_list(
+        *columns, "requests_text", "is_claim", "by_claim"
+    )
+    return [
+        OpenPod(name, priority, units, bound=bound, since=bound_at if bound else created)
+        for name, priority, bound_at, created, text, is_claim, by_claim in rows
+        for own, counts, units in _counted(text, is_claim, by_claim)
+        if (own, counts) == (resource, counting)
+        for bound in (bound_at is not None and bound_at <= at,)
+    ]
+
+
+def _annotated(at: datetime) -> QuerySet[Any]:
+    return Pod.objects.filter(there(at)).annotate(
+        requests_text=Cast("requests", TextField()),
+        is_claim=Case(When(workload__kind=CLAIM_KIND, then=Value(1)), default=Value(0)),
+        by_claim=Case(When(claims=[], then=Value(0)), default=Value(1)),
+    )
+
+
+def _counted(text: str, is_claim: int, by_claim: int) -> Iterator[tuple[str, Counting, float]]:
+    """Yield resource, how it is counted, and units of what a pod or a claim asks for."""
+    counting = Counting.CLAIMS if is_claim else Counting.REQUESTS
+    for resource, units in amounts(text).items():
+        if by_claim and not is_claim and "/" not in resource:
+            continue
+        yield resource.removeprefix(IMPLICIT), counting, units
 
 
 def pod_lives(at: datetime, clusters: Collection[int]) -> dict[int, PodLives]:

@@ -1,7 +1,7 @@
 """Quotas as they are: how much they allow, what is used of it, and when they will be full."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -14,16 +14,25 @@ from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services.sighting_reader import sightings
 from apps.clusters.services.tier_history import TierHistory
-from apps.quotas.domain.asked import QueueUse, kueue_use, volcano_use
+from apps.quotas.domain.asked import QueueUse, Taken, kueue_use, volcano_use
 from apps.quotas.domain.headroom import Asking, Limit, counts, headroom, scope_words
 from apps.quotas.domain.keys import Counting, Source, reachable_tiers
 from apps.quotas.domain.limits import QueueLimit
 from apps.quotas.domain.saturation import KeyId, sum_known
 from apps.quotas.domain.trend import full_at
-from apps.quotas.selectors.held import OpenPods, open_pods, pod_lives
+from apps.quotas.selectors.held import OpenPods, open_pods, pod_lives, pods_counted
 from apps.quotas.selectors.observed import Observed, Present, present
 from apps.quotas.selectors.paging import part_of
-from apps.quotas.selectors.rows import Order, QuotaFilters, QuotaRow, QuotasNow, QuotaSum
+from apps.quotas.selectors.rows import (
+    Order,
+    QuotaDetail,
+    QuotaFilters,
+    QuotaRow,
+    QuotaShare,
+    QuotasNow,
+    QuotaSum,
+    QuotaUnits,
+)
 from apps.quotas.selectors.settings import named_by_tiers, queue_users
 from apps.quotas.selectors.trends import trends
 from apps.quotas.selectors.waits import Waits, waits_in
@@ -137,6 +146,88 @@ def _suppressed(world: "_World", one: Observed) -> float | None:
     return one.amounts[3] if one.amounts else world.suppressed(one)
 
 
+def quota_shares(
+    at: datetime, *, team: str, resource: str, unit: str, visibility: Visibility
+) -> tuple[QuotaSum, list[QuotaShare]] | None:
+    """Return a sum of `quotas_now` and what each quota adds; None where there is no such sum.
+
+    The shares are for who sees the team; others see the sum alone. Queries as of `quota_rows`.
+    """
+    world = _world(at, ALL_QUOTAS, visibility, every_cluster=True)
+    wanted = (resource, unit)
+    least = _least(
+        one for one in world.there.keys if (one.meaning.resource, one.meaning.unit) == wanted
+    )
+    world.find_teams(least)
+    own = [one for one in least if (world.team(one) or UNASSIGNED) == team]
+    if not own:
+        return None
+    world.look_closer(own)
+    total = _sum(world, team, resource, own)
+    if not all(visibility.sees(span.team_id) for one in own for span in world.teams(one)):
+        return total, []
+    return total, [
+        QuotaShare(
+            *(one.cluster, one.namespace, one.name, one.key, one.hard, one.used),
+            held=_held(world, one),
+            suppressed=_suppressed(world, one),
+        )
+        for one in own
+    ]
+
+
+def quota_detail(
+    at: datetime, *, cluster: str, key: KeyId, visibility: Visibility
+) -> QuotaDetail | None:
+    """Return one key with what its amounts are made of; None where there is none to be seen.
+
+    Queries as of `quota_rows`, and three.
+    """
+    filters = QuotaFilters(cluster=(cluster,), key=key)
+    world = _world(at, filters, visibility)
+    if not world.shown:
+        return None
+    world.look_closer(world.shown)
+    (row,) = _rows(world, world.shown)
+    one = world.shown[0]
+    if one.amounts:
+        return QuotaDetail(row, is_mean=True)
+    allocated, pending = _pods_of(world, one) if one.namespace else (_spans_of(world, one), ())
+    left = _Room(world, [one]).each(one) if one.quota is not None else ()
+    return QuotaDetail(
+        row=row,
+        allocated=tuple(allocated),
+        pending=tuple(pending),
+        blocked=tuple(
+            QuotaUnits("", units, from_seconds(since)) for units, since in world.blocked(one)
+        ),
+        left=tuple(left),
+        claims=one.meaning.counting is Counting.CLAIMS,
+    )
+
+
+def _pods_of(world: "_World", one: Observed) -> tuple[list[QuotaUnits], list[QuotaUnits]]:
+    """Return the pods that a ResourceQuota counts, bound ones and others."""
+    if not one.meaning.effective:
+        return [], []
+    pods = pods_counted(
+        world.at, one.cluster_id, one.namespace, one.meaning.resource, one.meaning.counting
+    )
+    matching = [
+        pod
+        for pod in pods
+        if counts(one.scopes, Asking(priority_class=pod.priority_class)) is not False
+    ]
+    found = [(pod.bound, QuotaUnits(pod.name, pod.units, pod.since)) for pod in matching]
+    return [pod for bound, pod in found if bound], [pod for bound, pod in found if not bound]
+
+
+def _spans_of(world: "_World", one: Observed) -> list[QuotaUnits]:
+    """Return what pods hold of a queue."""
+    spans = _held_of_queue(one, _queue_use(world, [one]))
+    return [QuotaUnits("", units, from_seconds(since)) for units, since, _ in spans]
+
+
 # ---------------------------------------------------------------- what is there
 
 
@@ -213,16 +304,20 @@ class _World:
         return held, _at_most(left, fsum(asked.pending for asked in matching))
 
     def suppressed(self, one: Observed) -> float:
+        return fsum(units for units, _ in self.blocked(one))
+
+    def blocked(self, one: Observed) -> list[tuple[float, float]]:
+        """Return units that are refused, and since when; of a queue those that pend in it."""
         waits = self.waits.get(one.cluster_id, _NO_WAITS)
         if not one.namespace:
             spans = waits.queued.get((one.name, one.meaning.resource), ())
-            return fsum(units for units, _, _ in spans)
-        return fsum(
-            refused.units
+            return [(units, since) for units, since, _ in spans]
+        return [
+            (refused.units, refused.start)
             for refused in waits.refused.get(one.namespace, ())
             if refused.resource == one.meaning.resource
             and (not refused.quotas or one.name in refused.quotas)
-        )
+        ]
 
 
 def _at_most(used: float | None, units: float) -> float:
@@ -258,12 +353,18 @@ def _queue_users(there: Present) -> dict[int, dict[tuple[str, str], set[str]]]:
     }
 
 
-def _is_shown(world: _World, one: Observed, filters: QuotaFilters, visibility: Visibility) -> bool:
+def _is_named(one: Observed, filters: QuotaFilters) -> bool:
+    if filters.key is not None and _id(one) != filters.key:
+        return False
     if filters.cluster and one.cluster not in filters.cluster:
         return False
     if filters.source and one.source not in filters.source:
         return False
-    if filters.namespace and one.namespace not in filters.namespace:
+    return not filters.namespace or one.namespace in filters.namespace
+
+
+def _is_shown(world: _World, one: Observed, filters: QuotaFilters, visibility: Visibility) -> bool:
+    if not _is_named(one, filters):
         return False
     if filters.effective is not None and one.meaning.effective is not filters.effective:
         return False
@@ -348,11 +449,14 @@ def _amounts(
         return held, pending, suppressed
     if one.namespace:
         return (*world.asked(one), world.suppressed(one))
-    flavor = one.key.partition("/")[0] if one.source == Source.CLUSTER_QUEUE else ""
-    spans = use[one.cluster_id].held.get((one.name, flavor, one.meaning.resource), ())
-    held = _at_most(one.used, fsum(units for units, _, _ in spans))
+    held = _at_most(one.used, fsum(units for units, _, _ in _held_of_queue(one, use)))
     pending = None if one.used is None else max(0.0, one.used - held)
     return held, pending, world.suppressed(one)
+
+
+def _held_of_queue(one: Observed, use: dict[int, QueueUse]) -> Sequence[Taken]:
+    flavor = one.key.partition("/")[0] if one.source == Source.CLUSTER_QUEUE else ""
+    return use[one.cluster_id].held.get((one.name, flavor, one.meaning.resource), ())
 
 
 def _queue_use(world: _World, page: Sequence[Observed]) -> dict[int, QueueUse]:
@@ -392,6 +496,7 @@ class _Room:
             return None if found is None else found.units
 
         self._left = left
+        self._quotas, self._named = quotas, named
 
     def left(self, one: Observed) -> float | None:
         if one.quota is None:
@@ -399,6 +504,16 @@ class _Room:
         return self._left(
             (one.cluster_id, one.namespace), one.meaning.resource, one.meaning.counting
         )
+
+    def each(self, one: Observed) -> Iterator[QuotaUnits]:
+        """Yield what each quota of the namespace leaves of a key's resource."""
+        meaning = one.meaning
+        for limit in self._quotas[one.cluster_id, one.namespace].values():
+            found = headroom(
+                meaning.resource, Asking(), [limit], named=self._named, counting=meaning.counting
+            )
+            if found is not None:
+                yield QuotaUnits(f"{found.quota} {found.key}", found.units)
 
 
 def _id(one: Observed) -> KeyId:

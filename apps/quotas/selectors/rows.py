@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from apps.quotas.domain.saturation import KeyId
 from apps.usage.domain.rows import Page
 
 
@@ -18,7 +19,7 @@ class Order(StrEnum):
 class QuotaFilters:
     """Narrow rows to these names; empty means all. `effective` None means both.
 
-    `text` is a part of namespace, name or key, whatever its case.
+    `text` is a part of namespace, name or key, whatever its case; `key` is one key alone.
     """
 
     cluster: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class QuotaFilters:
     source: tuple[str, ...] = ()
     effective: bool | None = None
     text: str = ""
+    key: KeyId | None = None
 
     def matches(self, *names: str) -> bool:
         """Say whether one of the names holds the text that is looked for."""
@@ -116,6 +118,47 @@ class QuotaSum:
         if self.used is None or self.hard <= 0:
             return None
         return self.used / self.hard
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaShare:
+    """What one quota adds to the sum of its team; units of the resource."""
+
+    cluster: str
+    namespace: str
+    name: str
+    key: str
+    hard: float
+    used: float | None
+    held: float | None
+    suppressed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUnits:
+    """Units that a key counts, and of what: a pod, a refused workload, or another quota's room."""
+
+    name: str
+    units: float
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaDetail:
+    """A key with what its amounts are made of; nothing of amounts that are means of an hour.
+
+    `allocated` and `pending` are the pods that it counts (of a queue what its pods hold, and
+    nothing pending), `blocked` what was refused, `left` the room of each quota of the namespace.
+    `claims`: it counts ResourceClaims.
+    """
+
+    row: QuotaRow
+    allocated: tuple[QuotaUnits, ...] = ()
+    pending: tuple[QuotaUnits, ...] = ()
+    blocked: tuple[QuotaUnits, ...] = ()
+    left: tuple[QuotaUnits, ...] = ()
+    is_mean: bool = False
+    claims: bool = False
 
 
 @dataclass(frozen=True, slots=True)

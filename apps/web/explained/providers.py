@@ -25,8 +25,9 @@ from apps.fairness.selectors.explained import FIGURES as FAIRNESS
 from apps.pending.selectors import PendingFilters, explain_pending
 from apps.pending.selectors.explained import FIGURES as PENDING
 from apps.pending.selectors.explained import queue_time
-from apps.quotas.selectors import explain_budget, explain_quota
-from apps.quotas.selectors.explained import BUDGETS, QUOTAS
+from apps.quotas.selectors import explain_budget, explain_quota, explain_team_quota
+from apps.quotas.selectors.explained import BUDGETS
+from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained
 from apps.usage.selectors.wait_times import WAIT_DAYS, bound_waits, recent_waits
 from apps.web.money.asked import TAKES as COST_TAKES
@@ -138,9 +139,18 @@ def _fairness(asked: FigureQuery) -> Explained | None:
 def _quota(asked: FigureQuery) -> Explained | None:
     return explain_quota(
         asked.figure,
+        asked.reading.window,
         asked.reading.now,
         key=[asked.names.get(part, "") for part in _KEY],
         visibility=asked.reading.visibility,
+        team=asked.names.get("team", ""),
+    )
+
+
+def _team_quota(asked: FigureQuery) -> Explained | None:
+    names: Any = {name: asked.names.get(name, "") for name in ("team", "resource", "unit")}
+    return explain_team_quota(
+        asked.figure, asked.reading.now, **names, visibility=asked.reading.visibility
     )
 
 
@@ -177,6 +187,7 @@ PROVIDERS: Mapping[str, Provider] = {
     RECOMMENDED: _recommendation,
     **dict.fromkeys(FAIRNESS, _fairness),
     **dict.fromkeys(QUOTAS, _quota),
+    **dict.fromkeys(TEAM_QUOTAS, _team_quota),
     **dict.fromkeys(BUDGETS, _budget),
 }
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from apps.quotas.selectors import QuotaRow, QuotaSum, UnusedRow
 from apps.web.formats import Format, Value, duration
-from apps.web.links import Query, href
+from apps.web.links import Query, explain_href, figure_hrefs, href
 from apps.web.reading import Reading
 from apps.web.tables import Column, LaterRows, Row, Table
 
@@ -97,6 +97,26 @@ def key_href(row: QuotaRow | UnusedRow, query: Query) -> str | None:
     )
 
 
+_EXPLAINS = {
+    "saturation_ratio": "quota_usage",
+    "full": "quota_hours_left",
+    "used": "quota_used",
+    "held": "quota_allocated",
+    "pending": "quota_pending",
+    "suppressed": "quota_blocked",
+    "headroom": "quota_headroom",
+    "unused": "unused_quota_hours",
+}
+
+
+def _explains(
+    figures: Mapping[str, str], row: QuotaRow | UnusedRow, query: Query, **names: str
+) -> dict[str, str]:
+    """Return where figures of a key are explained, by column."""
+    own = {name: getattr(row, name) for name in ("cluster", "source", "namespace", "name", "key")}
+    return figure_hrefs(figures, query, **own, **names)
+
+
 def saturation(row: QuotaRow) -> Saturation | None:
     """Return the bar of a key; None of one that limits nothing, or of which nothing is known."""
     if not row.effective or row.used is None:
@@ -134,6 +154,7 @@ def key_line(row: QuotaRow, reading: Reading, unused: Mapping[KeyName, float]) -
         full=_full(row, reading.now),
         unused=left,
         whose=_whose(row),
+        explains=_explains(_EXPLAINS, row, reading.query),
     )
 
 
@@ -271,8 +292,19 @@ def _sum(row: QuotaSum, reading: Reading) -> Row:
             "as_of": row.as_of,
         },
         {"team": href("team", reading.query, name=row.team)},
+        explains=figure_hrefs(
+            _SUM_EXPLAINS, reading.query, team=row.team, resource=row.resource, unit=row.unit
+        ),
     )
 
+
+_SUM_EXPLAINS = {
+    "saturation_ratio": "team_quota_usage",
+    "hard": "team_quota_limit",
+    "used": "team_quota_used",
+    "held": "team_quota_allocated",
+    "suppressed": "team_quota_blocked",
+}
 
 # ---------------------------------------------------------------- held but unused
 
@@ -339,4 +371,21 @@ def _unused(row: UnusedRow, reading: Reading) -> Row:
             "name": key_href(row, reading.query),
             "team": href("team", reading.query, name=row.team) if row.team else None,
         },
+        explains=_unused_explains(row, reading.query),
     )
+
+
+_UNUSED_EXPLAINS = {
+    "unused_ratio": "unused_quota_ratio",
+    "unused_hours": "unused_quota_hours",
+    "hard_hours": "quota_limit_hours",
+    "used_hours": "quota_used_hours",
+}
+
+
+def _unused_explains(row: UnusedRow, query: Query) -> dict[str, str]:
+    found = _explains(_UNUSED_EXPLAINS, row, query, team=row.team or "")
+    if len(row.tiers) == 1 and row.team:
+        scope = {"cluster": row.cluster, "namespace": row.namespace, "team": row.team}
+        found["idle_gpu_hours"] = explain_href("idle_gpu_hours", query, tier=row.tiers[0], **scope)
+    return found

@@ -1,8 +1,9 @@
 """One quota key: what it is, how full it was over the window, and who had how much of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from apps.clusters.domain.window import Window
 from apps.quotas.selectors import QuotaPoint, QuotaRow
@@ -166,8 +167,11 @@ _OWNER_COLUMNS = (
 )
 
 
-def amounts_of(row: QuotaRow) -> list[tuple[str, float | None, str]]:
-    """Return (label, amount, what it means) of a key's amounts; those of queues where it is one."""
+def amounts_of(row: QuotaRow, explains: Mapping[str, str]) -> list[tuple[str, Any, str, str]]:
+    """Return (label, amount, meaning, address that explains it) of a key's amounts.
+
+    Those of queues where it is one.
+    """
     told: list[tuple[str, float | None, str]] = [
         ("Hard", row.hard, "the limit as it is set"),
         ("Used", row.used, "what the quota counts: held and pending"),
@@ -184,4 +188,8 @@ def amounts_of(row: QuotaRow) -> list[tuple[str, float | None, str]]:
         ("Guarantee", row.guarantee, "what is kept for the queue"),
         ("Weight", row.weight, "of fair sharing in its cohort"),
     ]
-    return [one for one in told if one[1] is not None or one[0] == "Used"]
+    return [
+        (label, amount, meaning, explains.get(label.lower(), ""))
+        for label, amount, meaning in told
+        if amount is not None or label == "Used"
+    ]

@@ -12,6 +12,7 @@ from apps.pending.selectors.queues import QueueRow, queues_unwatched
 from apps.pending.selectors.rows import PendingFilters
 from apps.quotas import selectors as quotas
 from apps.quotas.domain.keys import Source
+from apps.quotas.domain.saturation import KeyId
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.rows import Interval, Page
 from apps.usage.selectors import Untold, untold_tiers
@@ -256,6 +257,7 @@ def quota(
     tables = [plot.table, one_key.owners_table(hours, reading)]
     if source == Source.CLUSTER_QUEUE and (queues := _unwatched(reading, cluster, name)):
         tables.append(queues_table(queues, reading))
+    line = keys.key_line(row, reading, {}) if row else None
     return respond(
         request,
         reading,
@@ -268,8 +270,8 @@ def quota(
         source=source,
         namespace=space,
         cluster=cluster,
-        line=keys.key_line(row, reading, {}) if row else None,
-        amounts=one_key.amounts_of(row) if row else (),
+        line=line,
+        amounts=one_key.amounts_of(row, line.explains) if row and line else (),
         team_href=href("team", reading.query, name=row.team) if row and row.team else None,
         ask_href=Asker.of(request.user).ask_href(row, reading.query) if row else "",
     )
@@ -286,21 +288,10 @@ def _unwatched(reading: Reading, cluster: str, name: str) -> list[QueueRow]:
 
 
 def _row(reading: Reading, place: KeyName) -> QuotaRow | None:
-    cluster, source, namespace, name, key = place
-    filters = QuotaFilters(
-        cluster=(cluster,), source=(source,), namespace=(namespace,) if namespace else ()
-    )
-    rows = every_row(
-        lambda at: quotas.quota_rows(
-            reading.now,
-            filters=filters,
-            visibility=reading.visibility,
-            cursor=at,
-            page_size=PER_FILE_READ,
-        )
-    )
-    wanted = (namespace, name, key)
-    return next((row for row in rows if (row.namespace, row.name, row.key) == wanted), None)
+    cluster, *names = place
+    filters = QuotaFilters(cluster=(cluster,), key=KeyId(*names))
+    found = quotas.quota_rows(reading.now, filters=filters, visibility=reading.visibility)
+    return next(iter(found.rows), None)
 
 
 def _history(reading: Reading, place: KeyName, interval: Interval) -> list[QuotaPoint]:
