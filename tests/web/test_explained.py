@@ -15,6 +15,7 @@ from apps.costs.domain.recommendations.recommendation import Kind
 from apps.costs.models import Recommendation
 from apps.costs.selectors import explain_cost, waste_rows
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
+from apps.fairness.selectors.explained_what_if import WHAT_IF
 from apps.pending.selectors import By, explain_pending, pending_history, time_to_start
 from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explained import BUDGETS
@@ -48,6 +49,7 @@ OF = {
         "tier=gold&team=vision",
     ),
     **dict.fromkeys(("loan", "mean_idle_beside"), "tier=gold&team=vision&other=speech"),
+    **dict.fromkeys(WHAT_IF, "simulated=gold&gpus=4&after=yes&tier=gold&team=vision"),
     **dict.fromkeys(QUOTAS, KEY),
     **dict.fromkeys(TEAM_QUOTAS, "team=vision&resource=nvidia.com/gpu&unit=GPUs"),
 }

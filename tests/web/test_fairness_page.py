@@ -224,6 +224,13 @@ def test_more_gpus_are_told_before_and_after_with_what_is_assumed(admin: Client)
     assert "Nothing is preempted." in page
 
 
+def test_figures_of_a_replay_are_explained(admin: Client) -> None:
+    found = check_explained(admin, f"{WHAT_IF}&gpus=4")
+    assert found >= {"what_if_capacity", "what_if_allocated", "what_if_jain_index", "what_if_unmet"}
+    for names in ("", "&gpus=4", "&gpus=4&simulated=gold&tier=silver", "&gpus=-99&simulated=gold"):
+        assert admin.get(f"/explain/what_if_capacity/?{HOURLY}{names}").status_code == 404
+
+
 def test_cards_that_move_concern_two_tiers(admin: Client) -> None:
     address = f"{WHAT_IF}&cards=2&to=silver&usable=0.5"
     rows = records_of(admin, f"{address}&format=csv&table=sums")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from apps.fairness.domain.integrate import Sums, TierSlots, integrate, measure
+from apps.fairness.domain.integrate import Measured, Sums, TierSlots, integrate, measure
 from apps.fairness.domain.layout import (
     AddGpus,
     Change,
@@ -47,6 +47,15 @@ class TierOutcome:
 
 
 @dataclass(frozen=True)
+class TierReplay:
+    """A tier replayed: its measures slot by slot, and the queue times (s) of each team's work."""
+
+    teams: tuple[str, ...]
+    measured: Measured
+    started: Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
 class WhatIf:
     """The tiers before and after the changes, and what the comparison takes for granted."""
 
@@ -71,6 +80,22 @@ def what_if(
         changes=tuple(str(change) for change in changes),
         assumptions=ASSUMPTIONS + tuple(_assumed(changes)),
     )
+
+
+def replay_tier(
+    works: Sequence[Work],
+    layout: Layout,
+    changes: Sequence[Change],
+    tier: str,
+    *,
+    edges: Sequence[float],
+) -> TierReplay:
+    """Return what `what_if` sums of one tier after the changes; without any, as it is before."""
+    plan = changed(layout, changes)[tier]
+    own = [work for work in moved(works, changes) if work.tier == tier]
+    played, teams = _played(own, plan, edges)
+    started, _, _ = _ended(played, teams, edges[0])
+    return TierReplay(teams, measure(_slots(played, plan, teams, edges)), started)
 
 
 def tiers_of(changes: Iterable[Change]) -> set[str]:
@@ -116,11 +141,16 @@ def _assumed(changes: Sequence[Change]) -> Iterable[str]:
 
 
 def _outcome(works: Sequence[Work], plan: TierPlan, edges: Sequence[float]) -> TierOutcome:
-    start, end = edges[0], edges[-1]
-    played = replay(works, plan, start=start, end=end)
-    teams = tuple(sorted({*plan.entitlements, *(work.team for work in works)}))
+    played, teams = _played(works, plan, edges)
     slots = _slots(played, plan, teams, edges)
-    return TierOutcome(teams, integrate(measure(slots)), _waits(played, teams, start))
+    return TierOutcome(teams, integrate(measure(slots)), _waits(played, teams, edges[0]))
+
+
+def _played(
+    works: Sequence[Work], plan: TierPlan, edges: Sequence[float]
+) -> tuple[list[Played], tuple[str, ...]]:
+    played = replay(works, plan, start=edges[0], end=edges[-1])
+    return played, tuple(sorted({*plan.entitlements, *(work.team for work in works)}))
 
 
 def _slots(
@@ -150,7 +180,19 @@ def _slots(
 
 
 def _waits(played: Sequence[Played], teams: Sequence[str], start: float) -> dict[str, Waits]:
-    """Return each team's waits; what ran before the window and was placed at its start had none."""
+    ended, now, gave_up = _ended(played, teams, start)
+    return {
+        team: waits(ended[team], waiting_now=now[team], gave_up=gave_up[team]) for team in teams
+    }
+
+
+def _ended(
+    played: Sequence[Played], teams: Sequence[str], start: float
+) -> tuple[dict[str, list[float]], dict[str, int], dict[str, int]]:
+    """Return each team's waits that ended, and how many last and gave up.
+
+    What ran before the window and was placed at its start had none.
+    """
     ended: dict[str, list[float]] = {team: [] for team in teams}
     now = dict.fromkeys(teams, 0)
     gave_up = dict.fromkeys(teams, 0)
@@ -165,6 +207,4 @@ def _waits(played: Sequence[Played], teams: Sequence[str], start: float) -> dict
             now[work.team] += 1
         else:
             gave_up[work.team] += 1
-    return {
-        team: waits(ended[team], waiting_now=now[team], gave_up=gave_up[team]) for team in teams
-    }
+    return ended, now, gave_up

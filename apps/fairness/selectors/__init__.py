@@ -5,6 +5,7 @@ All of it is sums of GPUs of teams, which everybody may see; money and namespace
 
 from apps.fairness.selectors.detail import tier_detail
 from apps.fairness.selectors.explained import explain_fairness
+from apps.fairness.selectors.explained_what_if import explain_what_if
 from apps.fairness.selectors.overview import fair_overview
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
@@ -55,6 +56,7 @@ __all__ = [
     "UnknownTeam",
     "WhatIfReport",
     "explain_fairness",
+    "explain_what_if",
     "fair_overview",
     "fairness_rows",
     "statement",

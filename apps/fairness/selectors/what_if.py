@@ -17,7 +17,7 @@ from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.fairness.domain.layout import Change, Layout, TierPlan
 from apps.fairness.domain.replay import Work
-from apps.fairness.domain.whatif import TierOutcome, tiers_of
+from apps.fairness.domain.whatif import TierOutcome, TierReplay, replay_tier, tiers_of
 from apps.fairness.domain.whatif import what_if as replayed
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
@@ -81,15 +81,7 @@ def what_if(
     CapacityUnknown, and ChangeImpossible where a change names what there is not. At most 15
     queries.
     """
-    if window.end - window.start > LONGEST:
-        raise TooMuchToReplay(f"At most {LONGEST.days} days are replayed: choose a shorter window.")
-    tiers, names = tier_names(), team_names()
-    asked = tiers_of(changes)
-    layout = _layout(window, tiers, names, asked)
-    chosen = {pk: name for pk, name in tiers.items() if name in layout}
-    works = _works(window, chosen, limits.pods)
-    edges = _edges(window)
-    _check_size(works, layout, slots=len(edges) - 1, cells=limits.cells)
+    chosen, layout, works, edges = _prepared(window, changes, limits)
     found = replayed(works, layout, changes, edges=edges)
     return WhatIfReport(
         window=window,
@@ -99,6 +91,39 @@ def what_if(
         after=tuple(_tier_row(name, found.after[name]) for name in chosen.values()),
         assumptions=(*_READ_FROM, *found.assumptions),
     )
+
+
+def replayed_tier(
+    window: Window,
+    changes: Sequence[Change],
+    tier: str,
+    *,
+    after: bool,
+    visibility: Visibility,
+) -> TierReplay | None:
+    """Return one tier of `what_if` slot by slot, before or after the changes.
+
+    None for a tier that they do not concern. Raises and reads as `what_if`.
+    """
+    _, layout, works, edges = _prepared(window, changes, _LIMITS)
+    if tier not in layout:
+        return None
+    return replay_tier(works, layout, changes if after else (), tier, edges=edges)
+
+
+def _prepared(
+    window: Window, changes: Sequence[Change], limits: ReplayLimits
+) -> tuple[dict[int, str], Layout, list[Work], list[float]]:
+    """Return the tiers that changes concern, with plans and work, and the edges of the slots."""
+    if window.end - window.start > LONGEST:
+        raise TooMuchToReplay(f"At most {LONGEST.days} days are replayed: choose a shorter window.")
+    tiers, names = tier_names(), team_names()
+    layout = _layout(window, tiers, names, tiers_of(changes))
+    chosen = {pk: name for pk, name in tiers.items() if name in layout}
+    works = _works(window, chosen, limits.pods)
+    edges = _edges(window)
+    _check_size(works, layout, slots=len(edges) - 1, cells=limits.cells)
+    return chosen, layout, works, edges
 
 
 def _check_size(works: Sequence[Work], layout: Layout, *, slots: int, cells: int) -> None:

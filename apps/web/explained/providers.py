@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import QueryDict
 
-from apps.clusters.selectors import report
+from apps.clusters.selectors import report, team_rows, tier_rows
 from apps.costs.domain.costing import Cause
 from apps.costs.selectors import PLATFORM_NAME, explain_cost
 from apps.costs.selectors.explained import FIGURES as COSTS
@@ -20,8 +20,16 @@ from apps.costs.selectors.explained_savings import (
     explain_saving,
     explain_waste_covered,
 )
-from apps.fairness.selectors import FairnessFilters, explain_fairness
+from apps.fairness.domain.layout import ChangeImpossible
+from apps.fairness.selectors import (
+    CapacityUnknown,
+    FairnessFilters,
+    TooMuchToReplay,
+    explain_fairness,
+    explain_what_if,
+)
 from apps.fairness.selectors.explained import FIGURES as FAIRNESS
+from apps.fairness.selectors.explained_what_if import WHAT_IF
 from apps.pending.selectors import PendingFilters, explain_pending
 from apps.pending.selectors.explained import FIGURES as PENDING
 from apps.pending.selectors.explained import queue_time
@@ -30,6 +38,7 @@ from apps.quotas.selectors.explained import BUDGETS
 from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained
 from apps.usage.selectors.wait_times import WAIT_DAYS, bound_waits, recent_waits
+from apps.web.fair.what_if import capped, wish_of
 from apps.web.money.asked import TAKES as COST_TAKES
 from apps.web.money.asked import asked_of
 from apps.web.money.groups import PLATFORM_PAYS
@@ -136,6 +145,27 @@ def _fairness(asked: FigureQuery) -> Explained | None:
     )
 
 
+def _what_if(asked: FigureQuery) -> Explained | None:
+    reading, names = asked.reading, asked.names
+    tiers = [row.name for row in tier_rows(visibility=reading.visibility)]
+    teams = [row.name for row in team_rows(visibility=reading.visibility)]
+    wish = wish_of(names, names.get("simulated", ""), teams=teams, tiers=tiers)
+    if wish.problems or not wish.changes:
+        return None
+    try:
+        return explain_what_if(
+            asked.figure,
+            capped(reading.choice),
+            wish.changes,
+            tier=names.get("tier", ""),
+            team=names.get("team", ""),
+            after=names.get("after", "") == "yes",
+            visibility=reading.visibility,
+        )
+    except (ChangeImpossible, CapacityUnknown, TooMuchToReplay):
+        return None
+
+
 def _quota(asked: FigureQuery) -> Explained | None:
     return explain_quota(
         asked.figure,
@@ -186,6 +216,7 @@ PROVIDERS: Mapping[str, Provider] = {
     **dict.fromkeys(_SAVINGS, _saving),
     RECOMMENDED: _recommendation,
     **dict.fromkeys(FAIRNESS, _fairness),
+    **dict.fromkeys(WHAT_IF, _what_if),
     **dict.fromkeys(QUOTAS, _quota),
     **dict.fromkeys(TEAM_QUOTAS, _team_quota),
     **dict.fromkeys(BUDGETS, _budget),

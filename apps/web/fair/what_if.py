@@ -1,6 +1,6 @@
 """What would be if: what an address asks to change, and the same work before and after."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -14,6 +14,7 @@ from apps.usage.domain.amounts import nano
 from apps.web.fair.overview import JAIN, PER_PAGE
 from apps.web.formats import Format, Value
 from apps.web.forms import DAY, WindowChoice
+from apps.web.links import Query, figure_hrefs
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
@@ -155,14 +156,45 @@ _TEAMS = (
 _TEAM_AMOUNTS = ("entitlement", "fair_share", "allocated", "denied")
 
 
-def tables_of(found: WhatIfReport, reading: Reading) -> list[Table]:
-    """Return the tiers that a change concerns, and their teams, before and after."""
+_SUM_EXPLAINS = {
+    "capacity_{}gpu_hours": "what_if_capacity",
+    "allocated_{}gpu_hours": "what_if_allocated",
+    "denied_{}gpu_hours": "what_if_unmet",
+    "jain_{}index": "what_if_jain_index",
+}
+_TEAM_EXPLAINS = {
+    "entitlement_{}gpu_hours": "what_if_entitled",
+    "fair_share_{}gpu_hours": "what_if_fair_share",
+    "allocated_{}gpu_hours": "what_if_allocated",
+    "denied_{}gpu_hours": "what_if_unmet",
+    "wait_p50_{}seconds": "what_if_queue_time_p50",
+    "wait_p95_{}seconds": "what_if_queue_time_p95",
+}
+
+
+def _explains(figures: Mapping[str, str], query: Query, **names: str) -> dict[str, str]:
+    found = {}
+    for mark, after in (("", "no"), ("after_", "yes")):
+        columns = {column.format(mark): figure for column, figure in figures.items()}
+        found.update(figure_hrefs(columns, query, after=after, **names))
+    return found
+
+
+def tables_of(found: WhatIfReport, wish: Wish, name: str, reading: Reading) -> list[Table]:
+    """Return the tiers that a change concerns, and their teams, before and after.
+
+    `name` is the tier of the form.
+    """
+    own = ((key, text) for key, text in wish.fields.items() if text)
+    query = [*reading.query, ("simulated", name), *own]
     pairs = list(zip(found.before, found.after, strict=True))
     zone = reading.choice.zone
     empty = "No pod of the window asked for any of this."
-    teams = [_team(*pair) for before, after in pairs for pair in _teams_of(before, after)]
+    teams = [_team(*pair, query) for before, after in pairs for pair in _teams_of(before, after)]
     return [
-        Table("sums", "Tiers, before and after", _SUMS, [_sum(*p) for p in pairs], zone, empty),
+        Table(
+            "sums", "Tiers, before and after", _SUMS, [_sum(*p, query) for p in pairs], zone, empty
+        ),
         Table("teams", "Teams, before and after", _TEAMS, teams, zone, empty, page_length=PER_PAGE),
     ]
 
@@ -175,7 +207,7 @@ def _teams_of(
     return [(first.get(name), second.get(name)) for name in sorted({*first, *second})]
 
 
-def _sum(before: TierOutcomeRow, after: TierOutcomeRow) -> Row:
+def _sum(before: TierOutcomeRow, after: TierOutcomeRow, query: Query) -> Row:
     values: dict[str, Value] = {
         "tier": before.tier,
         "jain_index": before.jain_index,
@@ -184,10 +216,10 @@ def _sum(before: TierOutcomeRow, after: TierOutcomeRow) -> Row:
     for key in ("capacity", "allocated", "denied"):
         values[f"{key}_gpu_hours"] = nano(getattr(before, f"{key}_gpu_hours"))
         values[f"{key}_after_gpu_hours"] = nano(getattr(after, f"{key}_gpu_hours"))
-    return Row(values)
+    return Row(values, explains=_explains(_SUM_EXPLAINS, query, tier=before.tier))
 
 
-def _team(before: OutcomeRow | None, after: OutcomeRow | None) -> Row:
+def _team(before: OutcomeRow | None, after: OutcomeRow | None, query: Query) -> Row:
     known = before or after
     values: dict[str, Value] = {}
     if known is not None:
@@ -200,4 +232,5 @@ def _team(before: OutcomeRow | None, after: OutcomeRow | None) -> Row:
         values[f"wait_p50_{mark}seconds"] = row.wait_p50_seconds
         values[f"wait_p95_{mark}seconds"] = row.wait_p95_seconds
         values[f"waiting_{mark}now"] = row.waiting_now
-    return Row(values)
+    place = {} if known is None else {"tier": known.tier, "team": known.team}
+    return Row(values, explains=_explains(_TEAM_EXPLAINS, query, **place))

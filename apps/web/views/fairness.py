@@ -149,7 +149,7 @@ def what_if_page(request: PageRequest, name: str) -> HttpResponseBase:
         request,
         reading,
         "what_if",
-        tables=what_if.tables_of(found, reading) if found else (),
+        tables=what_if.tables_of(found, wish, name, reading) if found else (),
         name=name,
         tier_href=href("tier-fairness", reading.query, name=name),
         fields=wish.fields,
