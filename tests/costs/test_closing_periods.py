@@ -13,13 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
-from apps.accounts.permissions import EVERYTHING, visibility_of
+from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ReportSettings
 from apps.costs.domain.costing import Basis
+from apps.costs.domain.money import money
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, Price, PricedHour
 from apps.costs.selectors import (
+    AdjustmentRow,
     State,
     adjustment_rows,
     closed_period,
@@ -27,7 +29,9 @@ from apps.costs.selectors import (
     month_window,
     period_states,
 )
+from apps.costs.selectors.explained_ratios import explain_adjustment
 from apps.costs.services import CloseRefused, close_period, price_hours, reopen_period
+from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.models import CollectionWindow, PodHour, TierHour
 from tests.costs.portal import (
@@ -270,6 +274,15 @@ def test_a_month_closed_in_another_time_zone_is_corrected_by_its_own_days(priced
     assert rows(priced.window) == before
 
 
+def explain_booked(booked: AdjustmentRow, visibility: Visibility = EVERYTHING) -> Explained | None:
+    return explain_adjustment(
+        month=f"{booked.month:%Y-%m}",
+        booked_on=booked.booked_on.isoformat(),
+        currency=booked.currency or "",
+        visibility=visibility,
+    )
+
+
 def test_late_facts_after_the_close_become_lines_of_the_open_month(priced: Priced) -> None:
     close()
     recollect(priced)
@@ -280,6 +293,11 @@ def test_late_facts_after_the_close_become_lines_of_the_open_month(priced: Price
     assert sum(cost or 0 for cost in moved.values()) == 0, "the same hours, of other causes"
     assert {row.period.date() for row in found if row.period} == {date(2026, 11, 2)}
     (booked, *_) = adjustment_rows(visibility=EVERYTHING)
+    explained = explain_booked(booked)
+    assert explained is not None
+    assert explained.value == evaluate(explained) == money(booked.cost)
+    assert len(explained.rows) == booked.lines
+    assert explain_booked(booked, Visibility(everything=False)) is None
     assert (booked.month, booked.booked_on, booked.currency) == (
         OCTOBER,
         date(2026, 11, 2),

@@ -45,8 +45,10 @@ from apps.pending.selectors import (
     time_to_start,
     typical_wait,
 )
+from apps.pending.selectors.explained_losses import explain_partial
 from apps.pending.selectors.scope import Scope
 from apps.usage.domain.amounts import NANO
+from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.models import PodHour
 from apps.usage.selectors import CursorRefused
 from tests.factories import Portal, make_pod, make_portal, make_workload
@@ -487,6 +489,16 @@ def test_partially_admitted_jobs_are_shown_to_their_team(portal: Portal) -> None
     assert (one.holding, one.waiting, one.held, one.cause) == (1, 1, 4 * NANO, "capacity")
     assert (one.pods, one.holding_gpu_equivalents) == (("gang-0",), 2.0)
     assert partial_gangs(NOW, visibility=of(portal.speech)) == []
+    for figure, value in {"partial_gpu_hours": 4.0, "partial_gpus": 2.0}.items():
+        explained = explain_job(figure, of(portal.vision))
+        assert explained is not None
+        assert explained.value == evaluate(explained) == value
+        assert explain_job(figure, of(portal.speech)) is None
+
+
+def explain_job(figure: str, visibility: Visibility) -> Explained | None:
+    names = {"cluster": "west", "namespace": "vision", "workload": "PyTorchJob/gang"}
+    return explain_partial(figure, NOW, **names, visibility=visibility)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from apps.clusters.domain.sightings import (
     SeenVolcanoQueue,
     SeenWorkload,
 )
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchSpan
 from apps.clusters.models.ledger import WatchNote
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
@@ -33,8 +34,8 @@ from apps.quotas.selectors import (
     quota_rows,
     quotas_now,
 )
-from apps.quotas.selectors.explained import explain_quota
-from apps.usage.domain.explained import evaluate
+from apps.quotas.selectors.explained_keys import explain_quota
+from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.selectors import CursorRefused
 from tests.factories import (
     A100,
@@ -74,6 +75,26 @@ def read(**values: Any) -> list[QuotaRow]:
     return list(quota_rows(NOW, **{"visibility": ALL, **values}).rows)
 
 
+def explained(figure: str, row: QuotaRow) -> Explained | None:
+    key = (row.cluster, row.source, row.namespace, row.name, row.key)
+    return explain_quota(figure, Window(NOON, NOW), NOW, key=key, visibility=ALL)
+
+
+def check_explained(rows: list[QuotaRow]) -> None:
+    """Hold what explains the amounts of keys against what their rows say."""
+    for row in rows:
+        for figure, value in {
+            "quota_allocated": row.held,
+            "quota_pending": row.pending,
+            "quota_blocked": row.suppressed,
+            "quota_headroom": row.headroom,
+        }.items():
+            one = explained(figure, row)
+            assert one is not None
+            assert one.value == value, figure
+            assert value is None or evaluate(one) == pytest.approx(value), figure
+
+
 def run(cluster: Cluster, units: float, namespace: str = "vision", **values: Any) -> None:
     given: dict[str, Any] = {"created_at": NOON, "bound_at": NOON, "units": units}
     given |= {"requests": {GPU: units}}
@@ -96,6 +117,7 @@ def test_a_row_says_what_is_allowed_used_held_waited_for_and_refused(cluster: Cl
     assert (row.hard, row.used, row.held, row.pending, row.suppressed) == (8, 6, 4, 2, 3)
     assert (row.saturation_ratio, row.effective, row.headroom) == (0.75, True, 2)
     assert row.exhausted_at is None
+    check_explained(read())
 
 
 def test_no_part_of_what_is_used_is_more_than_all_of_it(cluster: Cluster) -> None:
@@ -107,6 +129,7 @@ def test_no_part_of_what_is_used_is_more_than_all_of_it(cluster: Cluster) -> Non
     assert (row.used, row.held, row.pending) == (31, 31, 0)
     (total,) = quotas_now(NOW, visibility=ALL).sums
     assert (total.used, total.held) == (31, 31)
+    check_explained(read())
 
 
 def test_a_key_that_limits_nothing_comes_with_its_fix(cluster: Cluster) -> None:
@@ -116,6 +139,7 @@ def test_a_key_that_limits_nothing_comes_with_its_fix(cluster: Cluster) -> None:
     assert "neither counts nor enforces" in row.finding
     assert row.headroom is None
     assert read(filters=QuotaFilters(effective=True)) == []
+    check_explained(read())
 
 
 def test_all_matching_quotas_are_listed_and_the_least_of_them_is_the_headroom(
@@ -131,6 +155,7 @@ def test_all_matching_quotas_are_listed_and_the_least_of_them_is_the_headroom(
     assert {name: row.headroom for name, row in rows.items()} == {"all": 1, "less": 1, "high": 1}
     assert {name: row.held for name, row in rows.items()} == {"all": 6, "less": 6, "high": 1}
     assert rows["high"].scopes == ("PriorityClass In high",)
+    check_explained(read())
 
 
 def test_a_status_that_lags_behind_is_told(cluster: Cluster) -> None:
@@ -171,6 +196,7 @@ def test_a_cluster_queue_reaches_the_tiers_of_its_flavor(cluster: Cluster) -> No
     assert (row.used, row.reserved, row.borrowed) == (9, 10, 1)
     assert (row.held, row.pending, row.suppressed) == (5, 4, 6)
     assert (row.namespace, row.team, row.cohort) == ("", "vision", "lab")
+    check_explained(read())
 
 
 def test_a_volcano_queue_has_its_three_amounts(cluster: Cluster) -> None:
@@ -186,6 +212,7 @@ def test_a_volcano_queue_has_its_three_amounts(cluster: Cluster) -> None:
     assert (deserved.key, deserved.hard, deserved.ceiling) == (f"deserved/{GPU}", 4, 8)
     assert (deserved.saturation_ratio, deserved.guarantee, deserved.held) == (1.25, 1, 5)
     assert deserved.team == "speech"
+    check_explained(read())
 
 
 def test_readers_see_the_quotas_of_their_teams_alone(cluster: Cluster) -> None:
@@ -275,8 +302,7 @@ def test_the_trend_of_a_week_tells_when_a_quota_is_full(cluster: Cluster) -> Non
     assert abs(vision.exhausted_at - (NOW + 200 * HOUR)) < timedelta(seconds=5)
     assert speech.exhausted_at == NOW
     for row, hours in ((vision, 200), (speech, 0)):
-        place = (row.cluster, row.source, row.namespace, row.name, row.key)
-        one = explain_quota("quota_hours_left", NOW, key=place, visibility=ALL)
+        one = explained("quota_hours_left", row)
         assert one is not None
         assert one.value == pytest.approx(hours, abs=1e-3)
         assert evaluate(one) == pytest.approx(one.value, abs=1e-6)
@@ -296,6 +322,7 @@ def test_a_cluster_that_nobody_watches_shows_its_last_summed_hour(cluster: Clust
     (row,) = read()
     assert (row.hard, row.used, row.held, row.as_of) == (8, 4, 2, NOON + HOUR)
     assert row.team == "vision"
+    check_explained(read())
 
 
 def summed(cluster: Cluster, hour: datetime, used: float | None, *, hard: float = 4.0) -> None:

@@ -18,7 +18,7 @@ from apps.web.offers import entries as catalog
 from apps.web.offers import guide
 from apps.web.offers.sharing import KINDS
 from tests.factories import A100, H100, Portal
-from tests.web.pages import text_of
+from tests.web.pages import check_explained, text_of
 
 SHAPE = "Change the shape of your work"
 STEADY_PART = {
@@ -163,6 +163,7 @@ def test_a_gpu_hour_has_the_price_of_its_cluster_before_the_general_one(
             valid_to=valid_to,
         )
     page = text_of(admin, "/tiers/")
+    assert "tier_price" in check_explained(admin, "/tiers/")
     told = [
         re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).strip()
         for found in re.findall(r"Price of a GPU-hour</dt><dd>(.*?)</dd>", page, re.DOTALL)

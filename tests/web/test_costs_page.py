@@ -70,7 +70,9 @@ def test_every_grouping_and_charging_adds_up_to_the_capacity_to_the_cent(
 
 @pytest.mark.parametrize("query", ["by=team", "by=tier&basis=used", "by=workload&policy=use"])
 def test_every_cost_is_explained_by_its_gpu_hours_and_prices(query: str, finance: Client) -> None:
-    assert check_explained(finance, f"/costs/?{DAYS}&{query}") == {"cost"}
+    assert check_explained(finance, f"/costs/?{DAYS}&{query}") == {
+        *("cost", "cost_share", "cost_per_gpu_hour")
+    }
 
 
 def test_costs_are_sorted_as_asked_and_add_up_all_the_same(finance: Client) -> None:
@@ -141,6 +143,7 @@ def test_the_period_before_is_held_beside(signed_in: SignIn) -> None:
     assert "“Before” is the 2 days before." in page
     before = [number(text) for text in column(page, "costs", "Before")]
     assert sum(before[:-1]) == before[-1] > 0
+    assert "cost" in check_explained(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier")
     alone = text_of(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier&compare=no")
     assert "“Before”" not in alone
     gone = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier")

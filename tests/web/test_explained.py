@@ -17,6 +17,7 @@ from apps.costs.selectors import explain_cost, waste_rows
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
 from apps.fairness.selectors.explained_what_if import WHAT_IF
 from apps.pending.selectors import By, explain_pending, pending_history, time_to_start
+from apps.pending.selectors.explained_losses import PARTIAL
 from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explained import BUDGETS
 from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
@@ -53,7 +54,9 @@ OF = {
     **dict.fromkeys(QUOTAS, KEY),
     **dict.fromkeys(TEAM_QUOTAS, "team=vision&resource=nvidia.com/gpu&unit=GPUs"),
 }
-FIGURES = sorted(PROVIDERS.keys() - {"recommendation_saving"})
+ELSEWHERE = {"recommendation_saving", "tier_price", "closed_month_adjustment", *PARTIAL}
+"""What needs a world of its own."""
+FIGURES = sorted(PROVIDERS.keys() - ELSEWHERE)
 MOST_QUERIES = 60
 
 

@@ -16,7 +16,7 @@ from apps.clusters.models import Pod
 from apps.pending.models import Episode, Eviction, Refreshed
 from tests.factories import Portal, make_workload
 from tests.web.conftest import LOOKED
-from tests.web.pages import records_of, text_of
+from tests.web.pages import check_explained, records_of, text_of
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 from tests.web.waiting import HOUR, look_now, make_episode, make_waiting
@@ -324,6 +324,8 @@ def test_evicted_hours_stand_beside_with_their_rate(portal: Portal, admin: Clien
     (gold,) = [row for row in rows if row["tier"] == "gold"]
     assert (gold["evicted_pods"], gold["preempted_gpu_hours"]) == ("1", "36")
     assert 0 < float(gold["eviction_rate_ratio"]) < 1
+    found = check_explained(admin, f"{LIST}?first=2025-10-26&last=2025-10-26")
+    assert found >= {"evicted_pods", "preempted_gpu_hours", "reclaimed_gpu_hours", "eviction_rate"}
 
 
 def test_a_window_in_which_nothing_waited_says_so(now: datetime, admin: Client) -> None:

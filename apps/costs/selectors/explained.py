@@ -20,6 +20,7 @@ from apps.usage.domain.rows import Filters, Grouping, Interval
 from apps.usage.selectors import usage_rows
 
 COST, WASTE_COST = "cost", "waste_cost"
+_MWH_PER_KWH = 10**6
 _CAUSES: Mapping[str, Cause] = {f"{cause.value}_cost": cause for cause in Cause}
 FIGURES = (COST, WASTE_COST, *_CAUSES)
 _GROUPS = (Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
@@ -29,6 +30,8 @@ _COLUMNS = (
     RowColumn("gpu_model", "GPU model"),
     RowColumn("capacity_type", "Capacity type"),
     RowColumn("gpu_hours", "GPU-hours", Unit.GPU_HOURS),
+    RowColumn("priced", "With price", Unit.GPU_HOURS),
+    RowColumn("energy", "Energy", Unit.KWH),
     RowColumn("price", "Price", Unit.MONEY),
     RowColumn("cost", "Cost", Unit.MONEY),
 )
@@ -108,6 +111,8 @@ def _row(row: CostRow) -> dict[str, Any]:
         "cause": row.cause.value,
         **row.groups,
         "gpu_hours": row.gpu_hours / NANO,
+        "priced": 0.0 if row.lacks_price else row.gpu_hours / NANO,
+        "energy": None if row.energy_mwh is None else row.energy_mwh / _MWH_PER_KWH,
         "price": row.price_per_gpu_hour,
         "cost": row.amount,
     }
@@ -153,7 +158,7 @@ def price_lines(window: Window, pools: Iterable[tuple[str, str]]) -> list[PriceL
     `pools` are GPU models with their capacity type.
     """
     asked = {(model_key(model), capacity_type) for model, capacity_type in pools}
-    return [_line(one) for one in price_book().entries if _holds(one, window, asked)]
+    return [price_line(one) for one in price_book().entries if _holds(one, window, asked)]
 
 
 def _holds(one: PriceEntry, window: Window, asked: set[tuple[str, str]]) -> bool:
@@ -162,7 +167,8 @@ def _holds(one: PriceEntry, window: Window, asked: set[tuple[str, str]]) -> bool
     return ends and one.valid_from < window.end and model in asked
 
 
-def _line(one: PriceEntry) -> PriceLine:
+def price_line(one: PriceEntry) -> PriceLine:
+    """Return a line of the price book as an explanation shows it."""
     return PriceLine(
         gpu_model=one.gpu_model,
         capacity_type=one.capacity_type,
@@ -173,4 +179,6 @@ def _line(one: PriceEntry) -> PriceLine:
         source=one.source,
         valid_from=one.valid_from,
         valid_to=one.valid_to,
+        per_kwh=one.per_kwh,
+        pue=one.pue if one.per_kwh is not None else None,
     )

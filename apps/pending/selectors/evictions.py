@@ -44,8 +44,9 @@ def eviction_sums(
         sums[name][2 if reclaimed else 1] += held
     allocated = _allocated(window, by, filters)
     return [
-        EvictionSum(name, pods, lost, back, _rate(lost + back, allocated.get(name, 0)))
+        EvictionSum(name, pods, lost, back, _rate(lost + back, whole), whole)
         for name, (pods, lost, back) in sorted(sums.items())
+        for whole in (allocated.get(name, 0),)
     ]
 
 

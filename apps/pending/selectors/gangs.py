@@ -178,4 +178,5 @@ def _gang(one: Partial, job: Any, rest: _Rest, cause: str, scope: Scope) -> Part
         utilization=one.utilization,
         cause=cause,
         pods=tuple(member.name for member in one.holding),
+        holders=one.holding,
     )

@@ -6,6 +6,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from typing import Any
 
+from apps.pending.domain.gangs import Holder
 from apps.usage.domain.amounts import hours
 
 
@@ -263,6 +264,7 @@ class PartialGang:
     utilization: float | None
     cause: str
     pods: tuple[str, ...]
+    holders: tuple[Holder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,3 +279,4 @@ class EvictionSum:
     preempted: int
     reclaimed: int
     rate: float | None
+    allocated: int = 0

@@ -158,7 +158,7 @@ def quota_hours(
         rows = rows.filter(team__name=team)
     teams = team_names()
     found = rows.order_by("hour", "pk").values_list("hour", "team_id", "hard", "used")
-    return [(hour, teams.get(pk, ""), hard, used) for hour, pk, hard, used in found]
+    return [(hour, teams.get(pk, ""), hard, used or 0.0) for hour, pk, hard, used in found]
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ class Unit(StrEnum):
     TEXT = "text"
     TIME = "time"
     MONEY = "money"
+    KWH = "kWh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,10 @@ class RowColumn:
 
 @dataclass(frozen=True, slots=True)
 class PriceLine:
-    """A line of the price book that a figure rests on, and from when until when it holds."""
+    """A line of the price book that a figure rests on, and from when until when it holds.
+
+    Measured energy costs `per_kwh` × `pue` on top, None where it is not billed.
+    """
 
     gpu_model: str
     capacity_type: str
@@ -63,6 +67,8 @@ class PriceLine:
     source: str = ""
     valid_from: datetime | None = None
     valid_to: datetime | None = None
+    per_kwh: Decimal | None = None
+    pue: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,18 @@ from apps.costs.domain.costing import Cause
 from apps.costs.selectors import PLATFORM_NAME, explain_cost
 from apps.costs.selectors.explained import FIGURES as COSTS
 from apps.costs.selectors.explained_budgets import explain_money_budget
+from apps.costs.selectors.explained_ratios import (
+    ADJUSTMENT,
+    ENERGY,
+    PER_GPU_HOUR,
+    SHARE,
+    TIER_PRICE,
+    explain_adjustment,
+    explain_cost_per_gpu_hour,
+    explain_cost_share,
+    explain_energy,
+    explain_price,
+)
 from apps.costs.selectors.explained_savings import (
     COVERED,
     QUOTA_SAVING,
@@ -33,6 +45,12 @@ from apps.fairness.selectors.explained_what_if import WHAT_IF
 from apps.pending.selectors import PendingFilters, explain_pending
 from apps.pending.selectors.explained import FIGURES as PENDING
 from apps.pending.selectors.explained import queue_time
+from apps.pending.selectors.explained_losses import (
+    EVICTIONS,
+    PARTIAL,
+    explain_eviction,
+    explain_partial,
+)
 from apps.quotas.selectors import explain_budget, explain_quota, explain_team_quota
 from apps.quotas.selectors.explained import BUDGETS
 from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
@@ -55,6 +73,7 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "usage_factor": ("team",),
 }
 _NAMES = ("cluster", "namespace", "source", "name", "key", "team", "period", "currency")
+_PLACE = ("tier", "cluster", "gpu_model", "capacity_type")
 _KEY = ("cluster", "source", "namespace", "name", "key")
 
 
@@ -70,9 +89,9 @@ class FigureQuery:
 Provider = Callable[[FigureQuery], Explained | None]
 
 
-def _pending(asked: FigureQuery) -> Explained | None:
-    reading, own = asked.reading, asked.reading.filters
-    filters = PendingFilters(
+def _pending_filters(asked: FigureQuery) -> PendingFilters:
+    own = asked.reading.filters
+    return PendingFilters(
         cluster=own.cluster,
         team=own.team,
         tier=own.tier,
@@ -80,36 +99,78 @@ def _pending(asked: FigureQuery) -> Explained | None:
         cause=tuple(asked.names.getlist("cause")),
         kind=tuple(asked.names.getlist("kind")),
     )
+
+
+def _pending(asked: FigureQuery) -> Explained | None:
+    reading = asked.reading
     return explain_pending(
         asked.figure,
         reading.window,
         now=reading.now,
         visibility=reading.visibility,
-        filters=filters,
+        filters=_pending_filters(asked),
+    )
+
+
+def _eviction(asked: FigureQuery) -> Explained | None:
+    return explain_eviction(
+        asked.figure,
+        asked.reading.window,
+        visibility=asked.reading.visibility,
+        filters=_pending_filters(asked),
+    )
+
+
+def _partial(asked: FigureQuery) -> Explained | None:
+    place = {key: asked.names.get(key, "") for key in ("cluster", "namespace", "workload")}
+    return explain_partial(
+        asked.figure, asked.reading.now, visibility=asked.reading.visibility, **place
     )
 
 
 def _cost(asked: FigureQuery) -> Explained | None:
-    reading = asked.reading
-    charged, names = asked_of(asked.names), asked.names
-    filters = reading.filters
+    names = _of_costs(asked)
+    if asked.figure == PER_GPU_HOUR:
+        return explain_cost_per_gpu_hour(asked.reading.window, **names)
+    if asked.figure == SHARE:
+        return explain_cost_share(asked.reading.window, whole=asked.reading.filters, **names)
+    return explain_cost(asked.figure, asked.reading.window, **names)
+
+
+def _of_costs(asked: FigureQuery) -> dict[str, Any]:
+    """Return what an address says of costs; `in_…` names what a share is of."""
+    reading, names = asked.reading, asked.names
+    charged, filters = asked_of(names), reading.filters
+    keys = ("cluster", *COST_TAKES, "workload")
+    of: dict[str, Any] = {key: (names["in_" + key],) for key in keys if names.get("in_" + key)}
     if names.get("payer") == PLATFORM_PAYS:
-        filters = replace(filters, team=(PLATFORM_NAME,))
-    workload = names.get("workload", "")
-    if workload:
-        filters = replace(filters, workload=(workload,))
-    causes = [cause for cause in Cause if cause.value in names.getlist("cause")]
-    return explain_cost(
-        asked.figure,
-        reading.window,
-        filters=filters,
-        visibility=reading.visibility,
-        basis=charged.basis,
-        policy=charged.policy,
-        currency=names.get("currency", ""),
-        causes=causes,
-        corrections=_CORRECTIONS.get(names.get("corrections", "")),
-    )
+        of["team"] = (PLATFORM_NAME,)
+    if names.get("workload"):
+        of["workload"] = (names["workload"],)
+    return {
+        "filters": replace(filters, **of),
+        "visibility": reading.visibility,
+        "basis": charged.basis,
+        "policy": charged.policy,
+        "currency": names.get("currency", ""),
+        "causes": [cause for cause in Cause if cause.value in names.getlist("cause")],
+        "corrections": _CORRECTIONS.get(names.get("corrections", "")),
+    }
+
+
+def _price(asked: FigureQuery) -> Explained | None:
+    place = {key: asked.names.get(key, "") for key in _PLACE}
+    return explain_price(asked.reading.now, **place)
+
+
+def _energy(asked: FigureQuery) -> Explained:
+    reading = asked.reading
+    return explain_energy(reading.window, filters=reading.filters, visibility=reading.visibility)
+
+
+def _adjustment(asked: FigureQuery) -> Explained | None:
+    names = {key: asked.names.get(key, "") for key in ("month", "booked_on", "currency")}
+    return explain_adjustment(visibility=asked.reading.visibility, **names)
 
 
 def _saving(asked: FigureQuery) -> Explained | None:
@@ -211,7 +272,12 @@ def _bind_time(asked: FigureQuery) -> Explained | None:
 
 PROVIDERS: Mapping[str, Provider] = {
     **dict.fromkeys(PENDING, _pending),
-    **dict.fromkeys(COSTS, _cost),
+    **dict.fromkeys(EVICTIONS, _eviction),
+    **dict.fromkeys(PARTIAL, _partial),
+    **dict.fromkeys((*COSTS, SHARE, PER_GPU_HOUR), _cost),
+    TIER_PRICE: _price,
+    ENERGY: _energy,
+    ADJUSTMENT: _adjustment,
     **dict.fromkeys(_BIND_TIMES, _bind_time),
     **dict.fromkeys(_SAVINGS, _saving),
     RECOMMENDED: _recommendation,
@@ -230,9 +296,13 @@ def names_of(params: QueryDict) -> dict[str, str]:
 
 def filters_of(figure: str) -> tuple[str, ...]:
     """Return the filters that a figure is narrowed by, beside the cluster."""
-    if figure in COSTS:
+    if figure in (*COSTS, SHARE, PER_GPU_HOUR, ENERGY):
         return COST_TAKES
-    return ("tier", "team", "namespace") if figure in (*PENDING, *_SAVINGS) else ("tier", "team")
+    return (
+        ("tier", "team", "namespace")
+        if figure in (*PENDING, *EVICTIONS, *_SAVINGS)
+        else ("tier", "team")
+    )
 
 
 def subject_of(figure: str) -> tuple[str, ...]:

@@ -152,7 +152,7 @@ def _column(key: str, label: str, unit: Unit, currency: str) -> Column:
     )
 
 
-_NAMED = frozenset({Unit.GPUS, Unit.HOURS})
+_NAMED = frozenset({Unit.GPUS, Unit.HOURS, Unit.KWH})
 
 
 def _values(one: Explained, row: Mapping[str, Any]) -> dict[str, Value]:
@@ -174,6 +174,8 @@ _PRICE_COLUMNS = (
     Column("tier", "Tier"),
     Column("per_gpu_hour", "Price", Format.DECIMAL, "a GPU-hour"),
     Column("currency", "Currency"),
+    Column("per_kwh", "Energy price", Format.DECIMAL, "a kWh"),
+    Column("pue", "PUE", Format.DECIMAL),
     Column("valid_from", "Valid from", Format.TIME),
     Column("valid_to", "Valid to", Format.TIME),
     Column("source", "Source"),
@@ -186,12 +188,7 @@ def _prices(lines: Sequence[PriceLine], reading: Reading) -> Table:
         title="Price book",
         columns=_PRICE_COLUMNS,
         rows=[
-            Row(
-                {
-                    **{c.key: getattr(line, c.key) for c in _PRICE_COLUMNS},
-                    "per_gpu_hour": float(line.per_gpu_hour),
-                }
-            )
+            Row({c.key: _value(getattr(line, c.key), Unit.TEXT) for c in _PRICE_COLUMNS})
             for line in lines
         ],
         zone=reading.choice.zone,

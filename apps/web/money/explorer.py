@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import Cause
-from apps.costs.selectors import CostRow, cost_rows, not_priced
+from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows, not_priced
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, Interval
 from apps.web import steps
 from apps.web.formats import Format, Value
 from apps.web.forms import HOUR
-from apps.web.links import Query, figure_href
+from apps.web.links import Query, during, figure_href
 from apps.web.listings import GROUP_LABELS
 from apps.web.money import printed
 from apps.web.money.asked import Asked
-from apps.web.money.groups import CAUSES, cost_href, links_of, shown_groups
+from apps.web.money.groups import CAUSES, PLATFORM_PAYS, cost_href, links_of, shown_groups
 from apps.web.money.printed import UNPRICED, MoneyRow, MoneyTable, money_column, number_of
 from apps.web.reading import Reading
 from apps.web.summaries.averages import Change, amount_change
@@ -60,6 +60,7 @@ class Before:
     words: str = ""
     problem: str = ""
     rows: Sequence[CostRow] | None = None
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _before(reading: Reading, asked: Asked) -> Before:
     window, before = window_before(reading)
     if window is None:
         return before
-    return replace(before, rows=_rows(reading, asked, window))
+    return replace(before, rows=_rows(reading, asked, window), window=window)
 
 
 def window_before(reading: Reading) -> tuple[Window | None, Before]:
@@ -250,7 +251,8 @@ def _group_table(costs: Costs, currency: str, asked: Asked, reading: Reading) ->
     keys = _dearest(sums)
     compares = costs.before.rows is not None
     whole = _whole(sums)
-    rows = _group_rows([(key, sums[key]) for key in keys], whole, currency, asked, reading)
+    found = [(key, sums[key]) for key in keys]
+    rows = _group_rows(found, whole, currency, asked, reading, costs.before.window)
     first = currency == costs.currency
     names = " and ".join(GROUP_LABELS[group].lower() for group in asked.by)
     return MoneyTable(
@@ -310,6 +312,7 @@ def _group_rows(
     currency: str,
     asked: Asked,
     reading: Reading,
+    before: Window | None,
 ) -> list[MoneyRow]:
     now = printed.texts([_cost_of(own) for _, own in found], currency)
     then = printed.texts([own.before or 0 for _, own in found], currency)
@@ -318,7 +321,7 @@ def _group_rows(
         groups = dict(zip(map(str, asked.groups), key, strict=True))
         row = _row_of(own, whole, text, text_before, currency)
         named = shown_groups(groups) or {"what": "Everything"}
-        explains = {"cost": cost_href("cost", groups, _query(asked, reading), currency=currency)}
+        explains = _group_explains(groups, _query(asked, reading), currency, before)
         rows.append(
             replace(
                 row,
@@ -328,6 +331,26 @@ def _group_rows(
             )
         )
     return rows
+
+
+def _group_explains(
+    groups: Mapping[str, str], query: Query, currency: str, before: Window | None
+) -> dict[str, str]:
+    """Return where the figures of a group are explained; of a share all else stays as it is."""
+    found = {
+        "cost": cost_href("cost", groups, query, currency=currency),
+        "price_per_gpu_hour": cost_href("cost_per_gpu_hour", groups, query, currency=currency),
+    }
+    if found["cost"]:
+        names = {f"in_{key}": name for key, name in groups.items()}
+        payer = PLATFORM_PAYS if groups.get("team") == PLATFORM_NAME else ""
+        found["share_ratio"] = figure_href(
+            "cost_share", query, currency=currency, payer=payer, **names
+        )
+    if before is not None:
+        then = during(before.start, before.end, query)
+        found["cost_before"] = cost_href("cost", groups, then, currency=currency)
+    return found
 
 
 def _query(asked: Asked, reading: Reading) -> Query:
@@ -416,14 +439,15 @@ def _dearest(sums: Mapping[tuple[str, ...], Sum]) -> list[tuple[str, ...]]:
 def _line(row: CostRow, text: str, reading: Reading, query: Query) -> MoneyRow:
     price = row.price_per_gpu_hour
     price_units = None if price is None else int(price.scaleb(8))
-    explained = cost_href(
-        "cost",
-        row.groups,
-        query,
-        currency=row.currency or "",
-        cause=row.cause.value,
-        corrections="yes" if row.correction else "no",
-    )
+    names = {
+        "currency": row.currency or "",
+        "cause": row.cause.value,
+        "corrections": "yes" if row.correction else "no",
+    }
+    explains = {
+        "cost": cost_href("cost", row.groups, query, **names),
+        "price_per_gpu_hour": cost_href("cost_per_gpu_hour", row.groups, query, **names),
+    }
     notes = ["correction of a closed month"] if row.correction else []
     return MoneyRow(
         {
@@ -436,7 +460,7 @@ def _line(row: CostRow, text: str, reading: Reading, query: Query) -> MoneyRow:
             "note": ", ".join([*notes, *([UNPRICED] if row.cost is None else [])]),
         },
         links_of(row.groups, reading),
-        explains={"cost": explained},
+        explains=explains,
         amounts={"cost": row.cost, "price_per_gpu_hour": price_units},
         printed={
             "cost": text,

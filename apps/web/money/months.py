@@ -8,7 +8,7 @@ from django.urls import reverse
 from apps.costs.domain.files import FileFormat
 from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, PeriodState, State
 from apps.web.formats import Format
-from apps.web.links import figure_hrefs, with_query
+from apps.web.links import figure_href, figure_hrefs, with_query
 from apps.web.money import printed
 from apps.web.money.asked import BASES, POLICIES, Asked
 from apps.web.money.files import LABELS
@@ -115,6 +115,15 @@ def adjustments_table(found: Sequence[AdjustmentRow], reading: Reading) -> Table
                     "cost": printed.text(row.cost, row.currency)
                     if row.currency
                     else printed.UNPRICED
+                },
+                explains={
+                    "cost": figure_href(
+                        "closed_month_adjustment",
+                        reading.query,
+                        month=f"{row.month:%Y-%m}",
+                        booked_on=row.booked_on.isoformat(),
+                        currency=row.currency or "",
+                    )
                 },
             )
             for row in found

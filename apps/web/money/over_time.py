@@ -2,21 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from apps.costs.domain.costing import Cause
-from apps.costs.selectors import CostRow, cost_rows
+from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows
 from apps.usage.domain.rows import Grouping
 from apps.web import charts
 from apps.web.charts import Axis, Chart
 from apps.web.ledger import CAPACITY_CLASSES, LedgerClass
+from apps.web.links import Query, during, figure_href
 from apps.web.listings import GROUP_LABELS
 from apps.web.money import printed
 from apps.web.money.asked import Asked
 from apps.web.money.explorer import NOTHING, Costs, stack_group
-from apps.web.money.groups import CAUSES, ENERGY, PLATFORM
+from apps.web.money.groups import CAUSES, ENERGY, PLATFORM, cost_href
 from apps.web.money.printed import MoneyRow, MoneyTable, money_column, number_of
 from apps.web.reading import Reading
 from apps.web.tables import Column
@@ -41,7 +42,13 @@ def charts_of(
     classes = _classes(_of(rows, drawn[0] if drawn else costs.currency), group)
     if len(drawn) > 1:
         classes, group = _causes(rows), None
-    there = [_chart(_of(rows, c), c, classes, group, axis) for c in drawn or [costs.currency]]
+    query = [*reading.query, *(pair for pair in asked.query if pair[0] != "by")]
+    there = [
+        _chart(
+            _of(rows, c), c, classes, group, axis, _Links(query, group, axis, reading.window.end)
+        )
+        for c in drawn or [costs.currency]
+    ]
     keys = {key for row in rows for key in (_key_of(row, classes, group),)}
     return there, [cls for cls in classes if cls.key in keys]
 
@@ -101,6 +108,7 @@ def _chart(
     classes: Sequence[LedgerClass],
     group: Grouping | None,
     axis: Axis,
+    links: "_Links",
 ) -> Chart:
     sums: _Sums = defaultdict(lambda: dict.fromkeys((cls.key for cls in classes), 0))
     for row in rows:
@@ -117,13 +125,47 @@ def _chart(
         title=f"Costs by {by}",
         axis=replace(axis, measure=currency),
         classes=classes,
-        table=_table(sums, currency, classes, axis, f"Costs by {by}"),
+        table=_table(sums, currency, classes, axis, f"Costs by {by}", links),
         empty=NOTHING,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """Where the amounts of a period are explained; those of other groups together are not."""
+
+    query: Query
+    group: Grouping | None
+    axis: Axis
+    end: datetime
+
+    def of(self, period: datetime, classes: Sequence[LedgerClass], currency: str) -> dict[str, str]:
+        end = next((at for at in self.axis.periods if at > period), self.end)
+        query = during(period, min(end, self.end), self.query)
+        found = {"cost": figure_href("cost", query, currency=currency)}
+        for cls in classes:
+            if self.group is None:
+                groups, names = {}, {"cause": _CAUSE_OF[cls.key]}
+            else:
+                name = PLATFORM_NAME if cls.label == PLATFORM else cls.label
+                groups, names = {self.group.value: name}, {}
+            if cls.key != _OTHER or self.group is None:
+                found[f"{cls.key}_cost"] = cost_href(
+                    "cost", groups, query, currency=currency, **names
+                )
+        return found
+
+
+_CAUSE_OF = {cls.key: cause.value for cause, cls in CAUSES.items()}
+
+
 def _table(
-    sums: _Sums, currency: str, classes: Sequence[LedgerClass], axis: Axis, title: str
+    sums: _Sums,
+    currency: str,
+    classes: Sequence[LedgerClass],
+    axis: Axis,
+    title: str,
+    links: "_Links",
 ) -> MoneyTable:
     periods = [period for period in axis.periods if period in sums]
     there = [cls for cls in classes if any(own[cls.key] for own in sums.values())]
@@ -139,6 +181,7 @@ def _table(
                 {**{key: number_of(amount) for key, amount in exact.items()}, "period": period},
                 amounts=exact,
                 printed={**dict(zip(keys, texts, strict=True)), "cost": whole},
+                explains=links.of(period, there, currency),
             )
         )
     return MoneyTable(

@@ -1,7 +1,7 @@
 """The tiers as a catalog for those who ask for GPUs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +16,7 @@ from apps.usage.domain.rows import Grouping, UsageRow
 from apps.usage.selectors import Waiting
 from apps.usage.selectors.wait_times import WaitTimes
 from apps.web.formats import NOTHING, duration, plain
-from apps.web.links import Query, href
+from apps.web.links import Query, figure_href, href
 from apps.web.offers.sharing import KINDS, SharingKind
 
 _IMAGE = "registry.example.org/my-image:1"
@@ -29,6 +29,7 @@ class Cost:
     text: str
     currency: str
     of: str
+    explain_href: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ PRICED = (Grouping.TIER, Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY
 """What an hour's rows are grouped by for their prices."""
 
 
-def prices(rows: Sequence[UsageRow], known: PriceList) -> dict[str, list[Cost]]:
+def prices(rows: Sequence[UsageRow], known: PriceList, query: Query = ()) -> dict[str, list[Cost]]:
     """Return by tier what its GPUs cost, each price once; what has no price is left out."""
     found: dict[str, list[Cost]] = {}
     for row in rows:
@@ -116,7 +117,8 @@ def prices(rows: Sequence[UsageRow], known: PriceList) -> dict[str, list[Cost]]:
         price = known.of(cluster, model, paid, tier=tier)
         if price is None or not row.amounts.capacity:
             continue
-        cost = Cost(_price(price.per_gpu_hour), price.currency, f"{model}, {paid}")
+        link = figure_href("tier_price", query, **row.groups)
+        cost = Cost(_price(price.per_gpu_hour), price.currency, f"{model}, {paid}", link)
         of_tier = found.setdefault(tier, [])
         if cost not in of_tier:
             of_tier.append(cost)

@@ -52,12 +52,13 @@ def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
     # A cluster that lags has no newest hour, and its cards a price all the same.
     priced = _newest(reading, freshness, _DAY, catalog.PRICED)
     since = recent_waits(reading.now)
+    known = price_list(reading.now, visibility=reading.visibility)
     waiting = usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters)
     return catalog.entries(
         clusters.tier_rows(visibility=reading.visibility),
         entitled=entitled_teams(reading.now, visibility=reading.visibility),
         amounts={row.groups[Grouping.TIER]: row.amounts for row in newest},
-        prices=catalog.prices(priced, price_list(reading.now, visibility=reading.visibility)),
+        prices=catalog.prices(priced, known, reading.query),
         waits=usage.remembered(
             "waits",
             (since, reading.filters),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from apps.pending.selectors.rows import PartialGang
 from apps.web.formats import Format
-from apps.web.links import href
+from apps.web.links import figure_hrefs, href
 from apps.web.reading import Reading
 from apps.web.tables import Column, Row, Table
 
@@ -67,4 +67,18 @@ def _line(one: PartialGang, reading: Reading) -> Row:
             "team": href("team", reading.query, name=one.team),
             "tier": href("tier", reading.query, name=one.tier),
         },
+        explains=figure_hrefs(
+            _EXPLAINS,
+            reading.query,
+            cluster=one.cluster,
+            namespace=one.namespace,
+            workload=one.workload,
+        ),
     )
+
+
+_EXPLAINS = {
+    "held_gpu_hours": "partial_gpu_hours",
+    "holding_gpu_equivalents": "partial_gpus",
+    "utilization_ratio": "partial_utilization",
+}

@@ -183,7 +183,14 @@ _EXPLAINS = {
     "suppressed_gpu_hours": "blocked_gpu_hours",
     "starting_gpu_hours": "starting_gpu_hours",
 }
-_TIMES = {"start_p50_seconds": "queue_time_p50", "start_p95_seconds": "queue_time_p95"}
+_OF_TIERS = {
+    "start_p50_seconds": "queue_time_p50",
+    "start_p95_seconds": "queue_time_p95",
+    "evicted_pods": "evicted_pods",
+    "preempted_gpu_hours": "preempted_gpu_hours",
+    "reclaimed_gpu_hours": "reclaimed_gpu_hours",
+    "eviction_rate_ratio": "eviction_rate",
+}
 """Which figure explains a column."""
 
 
@@ -300,7 +307,7 @@ def _by_tier(
                     **_loss_values(by_loss.get(name)),
                 },
                 {"tier": href("tier", reading.query, name=name)},
-                explains=figure_hrefs({**_EXPLAINS, **_TIMES}, reading.query, tier=name),
+                explains=figure_hrefs({**_EXPLAINS, **_OF_TIERS}, reading.query, tier=name),
             )
             for name in names
         ],
