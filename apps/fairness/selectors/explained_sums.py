@@ -92,7 +92,8 @@ _SMALL_LOANS: Mapping[str, str] = {
     "small_loans_taken": "(borrowed - from_pool - overdrawn) - sum(gpu_hours)",
     "small_loans_given": "lent - sum(gpu_hours)",
 }
-SUMS = (*_SUMS, *_MEANS, *_SMALL_LOANS, _MEAN_IDLE)
+OF_TIER_AND_TEAM = (*_MEANS, *_SMALL_LOANS, _MEAN_IDLE)
+SUMS = (*_SUMS, *OF_TIER_AND_TEAM)
 
 
 def explain_sum(

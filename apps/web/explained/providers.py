@@ -41,6 +41,7 @@ from apps.fairness.selectors import (
     explain_what_if,
 )
 from apps.fairness.selectors.explained import FIGURES as FAIRNESS
+from apps.fairness.selectors.explained_sums import OF_TIER_AND_TEAM
 from apps.fairness.selectors.explained_what_if import WHAT_IF
 from apps.pending.selectors import PendingFilters, explain_pending
 from apps.pending.selectors.explained import FIGURES as PENDING
@@ -70,7 +71,10 @@ _BIND_TIMES = ("bind_time_p50", "bind_time_p95")
 _SUBJECTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*_BIND_TIMES, "jain_index", "jain_allocation_ratio"), ("tier",)),
     **dict.fromkeys(("team_queue_time_p50", "team_queue_time_p95"), ("tier", "team")),
-    "usage_factor": ("team",),
+    **dict.fromkeys(OF_TIER_AND_TEAM, ("tier", "team")),
+    **dict.fromkeys(("usage_factor", "dominant_share", *TEAM_QUOTAS), ("team",)),
+    **dict.fromkeys((*WHAT_IF, TIER_PRICE), ("cluster", "tier", "team")),
+    **dict.fromkeys((*QUOTAS, *PARTIAL), ("cluster", "namespace")),
 }
 _NAMES = ("cluster", "namespace", "source", "name", "key", "team", "period", "currency")
 _PLACE = ("tier", "cluster", "gpu_model", "capacity_type")
