@@ -4,16 +4,20 @@ Nothing of it is shared with the test's own Django: it is driven by commands and
 through SQL, as an operator would.
 """
 
+import atexit
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -23,6 +27,8 @@ from django.db import connections
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_SECONDS = 60.0
 _STOP_SECONDS = 20.0
+_until_exit = ExitStack()
+atexit.register(_until_exit.close)
 
 
 @dataclass
@@ -122,14 +128,12 @@ def portal(folder: Path, *, broker_url: str = "filesystem://", **extra: str) -> 
             "GPUPORTAL_VAR_DIR": str(folder),
             "CELERY_BROKER_URL": broker_url,
             "CACHE_URL": "locmem://",
-            # A dozen processes start: let them share what the first one compiled.
-            "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
             **extra,
         }
+        # A dozen processes start: let them share what the first one compiled.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         made = Portal(folder, url, environment)
         try:
-            made.manage("migrate", "--verbosity", "0")
             yield made
         finally:
             made.close()
@@ -137,22 +141,54 @@ def portal(folder: Path, *, broker_url: str = "filesystem://", **extra: str) -> 
 
 @contextmanager
 def _database(folder: Path) -> Iterator[str]:
-    settings = connections["default"].settings_dict
+    """Yield the URL of a copy of a database that is migrated once for all tests of a process."""
     if connections["default"].vendor != "postgresql":
+        shutil.copy(_migrated_file(), folder / "portal.db")
         yield f"sqlite:///{folder / 'portal.db'}"
         return
+    server, template = _migrated_database()
+    with _made(server, template) as name:
+        yield f"{server}/{name}"
+
+
+@contextmanager
+def _made(server: str, template: str = "template1") -> Iterator[str]:
+    """Yield the name of a PostgreSQL database that is made here, and drop it at the end."""
     name = f"portal_{uuid4().hex[:12]}"
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
+        session.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
+    try:
+        yield name
+    finally:
+        with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
+            session.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+@cache
+def _migrated_file() -> Path:
+    folder = Path(_until_exit.enter_context(TemporaryDirectory(prefix="gpuportal-migrated-")))
+    _migrate(f"sqlite:///{folder / 'portal.db'}")
+    return folder / "portal.db"
+
+
+@cache
+def _migrated_database() -> tuple[str, str]:
+    settings = connections["default"].settings_dict
     server = (
         f"postgresql://{settings['USER']}:{settings['PASSWORD']}"
         f"@{settings['HOST'] or '127.0.0.1'}:{settings['PORT'] or 5432}"
     )
-    with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
-        session.execute(f'CREATE DATABASE "{name}"'.encode())
-    try:
-        yield f"{server}/{name}"
-    finally:
-        with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
-            session.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+    name = _until_exit.enter_context(_made(server))
+    _migrate(f"{server}/{name}")
+    return server, name
+
+
+def _migrate(url: str) -> None:
+    subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, str(ROOT / "manage.py"), "migrate", "--verbosity", "0"],
+        env=os.environ | {"DATABASE_URL": url},
+        check=True,
+    )
 
 
 def counted(rows: Sequence[tuple[object, ...]]) -> int:
