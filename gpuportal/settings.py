@@ -137,7 +137,7 @@ elif _CACHE_URL == "locmem://":
 else:
     raise ImproperlyConfigured("CACHE_URL must be redis://HOST:PORT/DB or locmem://")
 
-CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", "filesystem://")
+CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", "filesystem://localhost")
 if CELERY_BROKER_URL.startswith("filesystem://"):
     _QUEUE_DIR = VAR_DIR / "queue"
     for _folder in ("messages", "processed", "control"):

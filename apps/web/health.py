@@ -211,7 +211,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What data health leads with: `troubled`, else `unchecked`, else all is well."""
+    """What data quality leads with: the issues in numbers; none, or not checked yet."""
 
     title: str
     troubled: bool
@@ -223,9 +223,20 @@ def summary(lines: Sequence[RunLine], verdicts: Sequence[Verdict]) -> Summary:
     times = [one.checked_at for one in verdicts]
     known = [at for at in times if at is not None]
     oldest = min(known) if known and len(known) == len(times) else None
-    found = any(one.errors or one.warnings for one in verdicts)
-    if lines or found:
-        return Summary("What is wrong", troubled=True, checked_at=oldest)
+    # The findings of a cluster have those of its tiers among them.
+    clusters = [one for one in verdicts if one.scope == "cluster"]
+    counts = (
+        ("hour", "incomplete", sum(line.hours for line in lines)),
+        ("error", "", sum(one.errors for one in clusters)),
+        ("warning", "", sum(one.warnings for one in clusters)),
+    )
+    said = [
+        f"{number:,} {noun}{'' if number == 1 else 's'} {state}".strip()
+        for noun, state, number in counts
+        if number
+    ]
+    if said:
+        return Summary(", ".join(said), troubled=True, checked_at=oldest)
     return Summary(
         "Not checked yet" if oldest is None else "No issues", troubled=False, checked_at=oldest
     )

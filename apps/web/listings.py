@@ -75,9 +75,10 @@ def tiers(cards: Sequence[TierCard], reading: Reading) -> Table:
 
 def _tier_line(card: TierCard, query: Query) -> Row:
     values = tables.ledger_values(card.amounts) if card.amounts else {}
+    now = card.now if card.now and card.now.is_known else None
     waiting: dict[str, Value] = {
-        "waiting_now_pods": card.waiting.pods if card.waiting else 0,
-        "waiting_now_gpu_equivalents": card.waiting.gpu_equivalents if card.waiting else 0,
+        "waiting_now_pods": now.pods if now else None,
+        "waiting_now_gpu_equivalents": now.gpu_equivalents if now else None,
     }
     return Row(
         {**values, **waiting, "tier": card.name},

@@ -137,3 +137,14 @@ def test_what_it_cost_before_is_not_known_where_something_was_not_priced_so(curr
     if currency:
         make_price(A100, "on-demand", "3.06", valid_to=start, currency=currency)
     assert cost_before(accepted(job), now=NOW) is None
+
+
+@pytest.mark.parametrize("name", ["train-x7k2p", "train-big-x7k2p", "train"])
+def test_a_family_is_followed_by_its_own_identity_not_by_how_names_begin(name: str) -> None:
+    job = make_one_job()
+    job.pod.workload.name = name
+    job.pod.workload.save()
+    row = accepted(job)
+    row.workload = "Job/train-*"
+    found = cost_before(row, now=NOW)
+    assert found == ((Decimal("5875.20"), 20.0) if name == "train-x7k2p" else None)

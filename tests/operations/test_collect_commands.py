@@ -1,12 +1,17 @@
 """`collect` and `backfill`: what they accept, what they say, and how they end."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import pairwise
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError
@@ -23,6 +28,27 @@ from apps.usage.services import HourOutcome
 BERLIN = ZoneInfo("Europe/Berlin")
 KOLKATA = ZoneInfo("Asia/Kolkata")
 NOW = datetime(2026, 11, 20, 12, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "command", ["backfill --days 1", "collect --start 2026-11-01 --end 2026-11-02"]
+)
+def test_a_database_that_is_away_is_one_sentence(command: str, tmp_path: Path) -> None:
+    away = {
+        "DATABASE_URL": "postgres://portal@127.0.0.1:1/portal",
+        "GPUPORTAL_VAR_DIR": str(tmp_path),
+    }
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "manage.py", *command.split(), "--cluster", "west"],
+        capture_output=True,
+        check=False,
+        cwd=settings.BASE_DIR,
+        env={**os.environ, **away},
+        text=True,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("The database does not answer: ")
 
 
 def at(text: str) -> datetime:

@@ -137,6 +137,7 @@ def test_one_command_serves_the_portal_and_ctrl_c_leaves_nothing_behind(
     demo = start()
     demo.wait_for(lambda: "The history of 2 days is there" in demo.said(), "the history")
     assert f"http://127.0.0.1:{demo.port}/" in demo.said()
+    assert not re.search(r" (INFO|WARNING) \w", demo.said()), "its words, and no line of a log"
     assert demo.get("/readyz").status_code == 200
     check_processes(demo)
     check_sign_ins(demo)

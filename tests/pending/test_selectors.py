@@ -49,9 +49,9 @@ from apps.pending.selectors.explained_losses import explain_partial
 from apps.pending.selectors.scope import Scope
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, evaluate
-from apps.usage.models import PodHour
+from apps.usage.models import CollectionWindow, PodHour
 from apps.usage.selectors import CursorRefused
-from tests.factories import Portal, make_pod, make_portal, make_workload
+from tests.factories import Portal, make_pod, make_portal, make_workload, note_collection
 from tests.pending.rows import (
     make_episode,
     make_eviction,
@@ -73,6 +73,7 @@ def make_waiting_portal() -> Portal:
     west, east = portal.clusters
     for cluster in portal.clusters:
         make_looked(cluster, NOW)
+    note_collection(east, NOW - HOUR)
     train = make_workload(west, "vision", "train")
     make_episode(
         train,
@@ -335,6 +336,16 @@ def test_what_nobody_watches_is_stale(portal: Portal) -> None:
         ("east", False, ""),
         ("west", False, ""),
     ]
+
+
+def test_a_cluster_of_metrics_alone_is_known_until_its_last_collected_hour(portal: Portal) -> None:
+    at = NOW + 2 * HOUR
+    make_looked(portal.clusters[1], at)
+    east, _ = look_rows(freshness(at), visibility=EVERYTHING)
+    assert (east.cluster, east.as_of, east.stale) == ("east", NOW, False)
+    CollectionWindow.objects.all().delete()
+    east, _ = look_rows(freshness(at), visibility=EVERYTHING)
+    assert (east.as_of, east.stale) == (None, True)
 
 
 def test_a_failed_look_shows_and_its_text_to_who_runs_the_portal(portal: Portal) -> None:

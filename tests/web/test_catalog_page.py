@@ -148,7 +148,7 @@ def test_a_gpu_hour_has_the_price_of_its_cluster_before_the_general_one(
     since = datetime(2025, 1, 1, tzinfo=UTC)
     until = datetime(2025, 6, 1, tzinfo=UTC)
     for cluster, model, cost, valid_to in (
-        (None, H100.lower(), "2.50", None),
+        (None, H100.lower(), "2.50424658", None),
         (west, H100, "9", until),
         (None, A100, "3", None),
         (east, A100.replace("-", " "), "4", None),  # as somebody may spell it
@@ -169,3 +169,4 @@ def test_a_gpu_hour_has_the_price_of_its_cluster_before_the_general_one(
         for found in re.findall(r"Price of a GPU-hour</dt><dd>(.*?)</dd>", page, re.DOTALL)
     ]
     assert told == ["2.50 EUR", "4.00 EUR"]
+    assert 'title="2.50424658 EUR"' in page

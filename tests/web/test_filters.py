@@ -167,16 +167,16 @@ def test_a_workload_is_narrowed_to_a_tier_and_still_there_without_anything_on_it
 
 
 def waiting_words(page: str) -> list[str]:
-    return re.findall(r"in \d+ pods?, the oldest|nobody waits", page)
+    return re.findall(r"in \d+ pods?, the oldest|none pending", page)
 
 
 @pytest.mark.parametrize(
     ("query", "words"),
     [
         ("team=vision&tier=gold", ["in 1 pod, the oldest"]),
-        ("team=speech&tier=gold", ["nobody waits"]),
+        ("team=speech&tier=gold", ["none pending"]),
         ("namespace=vision&tier=gold", ["in 1 pod, the oldest"]),
-        ("namespace=vision-prod&tier=gold", ["nobody waits"]),
+        ("namespace=vision-prod&tier=gold", ["none pending"]),
         ("cluster=east&team=vision", []),
         ("capacity_type=on-demand&tier=gold", ["in 1 pod, the oldest"]),
     ],
@@ -190,7 +190,7 @@ def test_the_minutes_news_keep_the_filters(admin: Client) -> None:
     (address,) = re.findall(r'hx-get="([^"]*part=now[^"]*)"', page)
     part = text_of_part(admin, html.unescape(address))
     assert "train-2" not in part
-    assert set(waiting_words(part)) == {"nobody waits"}
+    assert set(waiting_words(part)) == {"none pending"}
 
 
 def text_of_part(client: Client, address: str) -> str:

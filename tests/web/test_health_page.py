@@ -57,8 +57,8 @@ def test_hours_that_are_alike_are_one_line(admin: Client) -> None:
 
 def test_data_health_leads_with_what_is_wrong(admin: Client) -> None:
     page = text_of(admin, f"/health/data/?{HOURLY}")
-    lead = page[page.index("What is wrong") :][:2500]
-    assert page.index("What is wrong") < page.index("hours-of-days")
+    lead = page[page.index('<h2 id="verdict-title">4 hours incomplete') :][:2500]
+    assert page.index("4 hours incomplete") < page.index("hours-of-days")
     assert lead.count('<li class="run">') == 4
     assert "hours complete" not in lead[: lead.index("</ul>")]
     sound = text_of(admin, "/health/data/?first=2025-10-27&last=2025-10-27")
@@ -110,7 +110,8 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
     )  # fmt: skip
     page = text_of(admin, SOUND)
     own = verdicts_of(page)
-    assert '<h2 id="verdict-title">What is wrong, checked' in page
+    assert '<h2 id="verdict-title">1 warning, checked' in page
+    assert "hours that are due are complete" in page, "the hours are no issue of it"
     assert (own[portal.clusters[0].name], own[tier]) == ("warnings", "warnings")
     assert own[portal.clusters[1].name] == "no issues"
 

@@ -208,7 +208,7 @@ def test_the_minutes_news_need_few_queries_however_many_wait(
     work = make_workload(portal.clusters[0], "vision", "more")
     for n in range(30):
         make_pod(work, f"more-{n}", created_at=datetime(2025, 10, 21, tzinfo=UTC))
-    with django_assert_max_num_queries(11):
+    with django_assert_max_num_queries(12):
         now_part(admin)
 
 

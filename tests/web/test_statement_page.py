@@ -121,8 +121,9 @@ def test_it_says_when_it_was_made_of_when_and_how_much_is_known(admin: Client) -
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
     assert "of Mon 20 Oct 2025 00:00 to Mon 27 Oct 2025 00:00, local to Europe/Berlin." in page
     # The clocks went back in that week.
-    assert "Of the 169 hours of the week 4 are known" in page
-    assert "the others are in no figure" in page
+    said = "Of the 169 hours of the week 0 are known, 4 estimated from series, 165 missing"
+    assert said in page
+    assert "Missing hours are in no figure." in page
     assert "Made " in page
 
 
@@ -137,6 +138,10 @@ def test_a_week_that_is_known_whole_says_so(portal: Portal, admin: Client) -> No
         )
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
     assert "All 169 hours of the week are known." in page
+    FairTierHour.objects.filter(hour__lt=start + 100 * HOUR).update(watched=False)
+    page = words(text_of(admin, f"{VISION}?{WEEK}"))
+    assert "Of the 169 hours of the week 69 are known, 100 estimated from series" in page
+    assert "missing" not in page
     make_team("audio")
     page = words(text_of(admin, f"/teams/audio/statement/?{WEEK}"))
     assert "This team was entitled to nothing in this week, asked for nothing and held" in page

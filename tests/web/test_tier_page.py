@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from apps.accounts.models import Team, User
-from apps.clusters.models import Tier
-from tests.factories import Portal
+from apps.clusters.models import Tier, WatchSpan
+from apps.usage.models import CollectionWindow, TierDay
+from tests.factories import Portal, make_model
 from tests.web.conftest import HOURLY
-from tests.web.pages import text_of
+from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
 
 
@@ -46,8 +48,39 @@ def test_who_waits_for_a_tier_is_counted_for_all_and_named_to_their_own(
 
 def test_a_tier_that_nobody_waits_for_says_so(admin: Client) -> None:
     page = text_of(admin, f"/tiers/silver/?{HOURLY}")
-    assert "nobody waits" in page
     assert 'id="waits"' not in page
+    # One cluster is not watched now, the other is known by metrics alone: the earlier time counts.
+    assert "none pending</small> <small>as of 2025-10-27 23:55:00" in page
+    row = next(
+        row for row in records_of(admin, "/?format=csv&table=tiers") if row["tier"] == "silver"
+    )
+    assert row["waiting_now_pods"] == "0"
+
+
+@pytest.mark.parametrize("path", ["/", "/tiers/silver/", "/tiers/"])
+def test_a_tier_of_which_no_hour_is_known_has_no_zero_pending(admin: Client, path: str) -> None:
+    CollectionWindow.objects.filter(cluster__name="east").delete()
+    page = text_of(admin, f"{path}?{HOURLY}")
+    assert "<small>no data</small>" in page
+    assert "none pending" not in page
+    row = next(
+        row for row in records_of(admin, "/?format=csv&table=tiers") if row["tier"] == "silver"
+    )
+    assert row["waiting_now_pods"] == ""
+
+
+def test_a_tier_of_watched_clusters_alone_is_known_now(portal: Portal, admin: Client) -> None:
+    now = timezone.now()
+    west, _ = portal.clusters
+    WatchSpan.objects.filter(cluster=west).update(end=now)
+    TierDay.objects.create(
+        tier=portal.tiers[1], cluster=west, day=now.date(), gpu_model=make_model(),
+        capacity_type="on-demand",
+    )  # fmt: skip
+    page = text_of(admin, f"/tiers/silver/?{HOURLY}")
+    assert "none pending</small>" in page
+    assert "none pending</small> <small>as of" not in page
+    assert "; east: as of 2025-10-28 00:00:00" in text_of(admin, f"/?{HOURLY}")
 
 
 def test_pages_of_what_left_the_catalog_keep_its_hours(admin: Client) -> None:

@@ -124,8 +124,8 @@ def test_a_page_says_that_its_sums_lack_it(path: str, admin: Client) -> None:
     _tier()
     WatchSpan.objects.all().delete()
     said = words(text_of(admin, f"{path}?{DAILY}"))
-    assert "claimed is given out by claims, which only an API server tells of" in said
-    assert ("in no sum and no cost of it" in said) is (path in {"/costs/", "/waste/"})
+    assert "Incomplete data: Totals of claimed exclude " in said
+    assert ("and so do their costs" in said) is (path in {"/costs/", "/waste/"})
     if path == "/tiers/claimed/":
         assert "No data: no API server was watched in this window." in said
         assert "No team held" not in said
@@ -136,10 +136,9 @@ def test_budgets_say_what_their_periods_lack_of_claims(admin: Client) -> None:
     WatchSpan.objects.all().delete()
     note_collection(make_cluster("claims"), timezone.now().replace(minute=0, second=0))
     said = words(text_of(admin, "/quotas/"))
-    assert "of the budgets' periods" in said
-    assert "in no sum of it" in said
+    assert "Totals of claimed exclude 1 h of the budgets' periods" in said
 
 
 @pytest.mark.parametrize("path", PAGES[:1] + PAGES[2:])
 def test_a_page_says_nothing_where_no_tier_is_of_claims(path: str, admin: Client) -> None:
-    assert "given out by claims" not in text_of(admin, f"{path}?{DAILY}")
+    assert "Totals of claimed" not in text_of(admin, f"{path}?{DAILY}")

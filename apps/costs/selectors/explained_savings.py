@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.families import ANY
+from apps.clusters.domain.families import ANY, family_of
 from apps.clusters.domain.window import Window
 from apps.costs.domain.money import money
 from apps.costs.domain.recommendations.quiet import TEAM
@@ -184,9 +184,14 @@ def _held(row: RecommendationRow, visibility: Visibility) -> Sequence[UsageRow]:
         window, interval=Interval.DAY, group_by=groups, filters=filters, visibility=visibility
     )
     if name.endswith(ANY):
-        start = row.workload.removesuffix(ANY)
-        return [one for one in found if one.groups["workload"].startswith(start)]
+        return [one for one in found if _family(one.groups["workload"]) == row.workload]
     return found
+
+
+def _family(workload: str) -> str:
+    """Return the family of a workload, both as `Kind/name`."""
+    kind, _, name = workload.partition("/")
+    return f"{kind}/{family_of(kind, name)}"
 
 
 def explain_waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> Explained:

@@ -13,7 +13,8 @@ from django.db import models, transaction
 from django.db.models import F, Sum
 
 from apps.clusters.domain.calendar import day_of
-from apps.clusters.domain.families import ANY
+from apps.clusters.domain.families import ANY, family_of
+from apps.clusters.models import Workload
 from apps.clusters.selectors import report
 from apps.costs.domain.money import money, units
 from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
@@ -203,7 +204,20 @@ def _own(
         return rows.filter(tier=row.tier_id, capacity_type=capacity_type, gpu_model__name=model)
     if not row.workload:
         return rows.filter(tier=row.tier_id)
-    rows = rows.filter(workload__namespace__name=row.namespace, workload__kind=kind)
     if name.endswith(ANY):
-        return rows.filter(workload__name__startswith=name.removesuffix(ANY))
-    return rows.filter(workload__name=name)
+        return rows.filter(workload__in=_family(row, kind, name))
+    return rows.filter(
+        workload__namespace__name=row.namespace, workload__kind=kind, workload__name=name
+    )
+
+
+def _family(row: Recommendation, kind: str, family: str) -> list[int]:
+    """Return the ids of a family's workloads: `eval-big-x7k2p` begins like `eval-*`, but is not."""
+    named = Workload.objects.filter(
+        namespace__cluster=row.cluster_id,
+        namespace__name=row.namespace,
+        kind=kind,
+        name__startswith=family.removesuffix(f"-{ANY}"),
+    )
+    found = named.order_by("pk").values_list("pk", "name")
+    return [pk for pk, name in found if family_of(kind, name) == family]

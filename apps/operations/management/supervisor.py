@@ -18,6 +18,7 @@ from typing import IO, Self
 
 _POLL_SECONDS = 0.1
 _TAIL_BYTES = 3000
+LOG_LEVEL = "GPUPORTAL_LOG_LEVEL"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -92,15 +93,17 @@ class Supervisor:
         """Start a process that is to run until the end, its output in `NAME.log`."""
         log = self._logs / f"{name}.log"
         with log.open("wb") as output:
-            process = self._spawn(command, output)
+            process = self._spawn(command, output, self._environment)
         self._children.append(_Child(name, process, log))
 
     def run(self, name: str, command: Sequence[str]) -> int:
         """Run a process to its end on this terminal and return its exit code.
 
+        It logs warnings alone, unless a level is asked for: the terminal is for its own words.
         Raises ProcessEnded when one of the others ends meanwhile, Stopped after a signal.
         """
-        child = _Child(name, self._spawn(command, None), None)
+        quiet = {LOG_LEVEL: "WARNING", **self._environment}
+        child = _Child(name, self._spawn(command, None, quiet), None)
         self._children.append(child)
         while child.process.poll() is None:
             self._look(besides=child)
@@ -123,11 +126,13 @@ class Supervisor:
             self._look()
             time.sleep(_POLL_SECONDS)
 
-    def _spawn(self, command: Sequence[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, command: Sequence[str], output: IO[bytes] | None, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - the demo's own commands
             list(command),
             cwd=self._folder,
-            env=self._environment,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT if output is not None else None,

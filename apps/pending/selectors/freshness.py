@@ -8,10 +8,12 @@ from django.db.models import Max
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster
+from apps.pending.selectors.known import STALE, newest_hour
 from apps.pending.selectors.rows import LookRow
 
-STALE = timedelta(seconds=90)
-"""Nobody watches a cluster of which nothing was proven for so long."""
+_HOUR = timedelta(hours=1)
+_COLLECTED_LATE = 3 * _HOUR
+"""After an hour ends its series are collected within the next: so long is too long."""
 _LATE = timedelta(minutes=2)
 """A refresh comes every 15 seconds: so long without one is too long."""
 
@@ -56,10 +58,13 @@ class Freshness:
 def freshness(at: datetime) -> dict[int, Freshness]:
     """Return how fresh waiting is at `at`, by id of active clusters in order of name. One query.
 
-    What is known of a cluster without API access comes from its metrics: as of the last refresh.
+    What is known of a cluster without API access comes from its metrics: as of the end of its
+    last collected hour.
     """
-    rows = Cluster.objects.filter(active=True).annotate(watched=Max("watchspan__end"))
-    columns = ("name", "kubernetes", "watched", "refreshed__pk")
+    rows = Cluster.objects.filter(active=True).annotate(
+        watched=Max("watchspan__end"), collected=newest_hour()
+    )
+    columns = ("name", "kubernetes", "watched", "collected", "refreshed__pk")
     own = ("refreshed__at", "refreshed__waiting", "refreshed__error")
     note = ("watchnote__subject", "watchnote__since")
     told = rows.order_by("name", "pk", "watchnote__subject")
@@ -78,15 +83,18 @@ def _freshness(
     cluster: str,
     kubernetes: object,
     watched: datetime | None,
+    collected: datetime | None,
     noted: int | None,
     looked: datetime | None,
     waiting: int | None,
     error: str | None,
 ) -> Freshness:
-    times = [looked] if kubernetes is None else [looked, watched]
+    closed = None if collected is None else collected + _HOUR
+    proven, most = (closed, _COLLECTED_LATE) if kubernetes is None else (watched, STALE)
+    times = [looked, proven]
     known = [time for time in times if time is not None]
     late = looked is None or at - looked > _LATE
-    unwatched = kubernetes is not None and (watched is None or at - watched > STALE)
+    unwatched = proven is None or at - proven > most
     return Freshness(
         as_of=min(known) if len(known) == len(times) else None,
         stale=late or unwatched,

@@ -1,14 +1,19 @@
 """Until when it is known what waits in each cluster."""
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Max, Min, OuterRef, Q, Subquery
+from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
 
 from apps.clusters.models import Cluster, Pod, WatchSpan
-from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour
+from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour, TierDay
 
 _HOUR = timedelta(hours=1)
+_LATELY = timedelta(days=7)
+STALE = timedelta(seconds=90)
+"""Nobody watches a cluster of which nothing was proven for so long."""
 
 
 def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
@@ -21,23 +26,68 @@ def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
     clusters = Cluster.objects.order_by("pk")
     if cluster_id is not None:
         clusters = clusters.filter(pk=cluster_id)
+    return {pk: until for pk, _, until in _known_until(clusters) if until is not None}
+
+
+def _known_until(
+    clusters: QuerySet[Cluster],
+) -> Iterator[tuple[int, str, datetime | None]]:
+    """Yield id, name and until when it is known what waits. One query."""
     spans = WatchSpan.objects.filter(cluster=OuterRef("pk")).order_by("-end", "-pk")
-    hours = CollectionWindow.objects.filter(HAS_FACTS, cluster=OuterRef("pk"))
-    rows = clusters.annotate(
-        watched=Subquery(spans.values("end")[:1]),
-        collected=Subquery(hours.order_by("-hour", "-pk").values("hour")[:1]),
-    )
-    found = {}
-    for pk, kubernetes, watched, collected in rows.values_list(
-        "pk", "kubernetes", "watched", "collected"
-    ):
-        closed = None if collected is None else collected + _HOUR
-        both = [at for at in (watched, closed) if at is not None]
+    rows = clusters.annotate(watched=Subquery(spans.values("end")[:1]), collected=newest_hour())
+    columns = ("pk", "name", "kubernetes", "watched", "collected")
+    for pk, name, kubernetes, watched, collected in rows.values_list(*columns):
         if watched is not None and kubernetes is not None:
-            found[pk] = watched
-        elif both:
-            found[pk] = max(both)
-    return found
+            yield pk, name, watched
+            continue
+        closed = None if collected is None else collected + _HOUR
+        yield pk, name, max((at for at in (watched, closed) if at is not None), default=None)
+
+
+def newest_hour() -> Subquery:
+    """Return the newest hour with facts of each cluster of a query."""
+    hours = CollectionWindow.objects.filter(HAS_FACTS, cluster=OuterRef("pk"))
+    return Subquery(hours.order_by("-hour", "-pk").values("hour")[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class PendingKnown:
+    """Until when it is known what pends: by active cluster; None where it never was.
+
+    That is `at` itself for clusters that are watched. `offered` are the clusters that lately had
+    GPUs of a tier, by its name.
+    """
+
+    until: Mapping[str, datetime | None]
+    offered: Mapping[str, Collection[str]]
+
+    def of_tier(self, tier: str) -> datetime | None:
+        """Return until when it is known what pends for a tier, on each of its clusters.
+
+        None: not known of one of them. A tier of which no hour is known may be on any cluster.
+        """
+        own = self.offered.get(tier, ())
+        times = [at for name, at in self.until.items() if name in own or not own]
+        known = [at for at in times if at is not None]
+        return min(known) if known and len(known) == len(times) else None
+
+
+def pending_known(at: datetime, *, clusters: Collection[str] = ()) -> PendingKnown:
+    """Return until when it is known what pends at `at`, of active clusters or these. Two queries.
+
+    A cluster known by metrics alone is known until the end of its last collected hour.
+    """
+    rows = Cluster.objects.filter(active=True).order_by("name")
+    rows = rows.filter(name__in=clusters) if clusters else rows
+    until = {
+        name: at if end is not None and at - end <= STALE else end
+        for _, name, end in _known_until(rows)
+    }
+    lately = TierDay.objects.filter(day__gte=(at - _LATELY).date(), cluster__name__in=list(until))
+    offered: dict[str, set[str]] = defaultdict(set)
+    for tier, cluster in lately.order_by().values_list("tier__name", "cluster__name").distinct():
+        offered[tier].add(cluster)
+    return PendingKnown(until, offered)
 
 
 def watched_until() -> dict[int, datetime]:

@@ -15,7 +15,7 @@ from apps.pending.domain.causes import Outcome
 from apps.pending.domain.episodes import Recording, Spell
 from apps.pending.domain.state import ClusterState, Waiting
 from apps.pending.models import CauseSpell, Episode, Refreshed
-from apps.pending.selectors.freshness import STALE
+from apps.pending.selectors.known import STALE
 from apps.pending.services.appearance import named
 from apps.pending.services.asking import Weights
 from apps.pending.services.evictions import lately_evicted, note_evictions

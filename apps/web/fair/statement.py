@@ -59,7 +59,8 @@ def week_href(team: str, week: date | None, query: Query) -> str | None:
 class Coverage:
     """Of when a statement is, and how many of its hours are in every figure.
 
-    `passed` hours are over; `known` are those of the tier of which least is known.
+    `passed` hours are over; `known` are those of the tier of which least is known. In `estimated`
+    of them demand is estimated from series.
     """
 
     made: str
@@ -67,21 +68,33 @@ class Coverage:
     end: str
     passed: int
     known: int
+    estimated: int
 
     @property
     def whole(self) -> bool:
         return 0 < self.passed <= self.known
 
+    @property
+    def watched(self) -> int:
+        return self.known - self.estimated
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.passed - self.known)
+
 
 def coverage_of(found: Statement, now: datetime, zone: ZoneInfo) -> Coverage:
     """Return how much of a week is known at `now`; hours that run are not over."""
     passed = min(now, found.window.end) - found.window.start
+    hours = (tier.hours for tier in found.tiers)
+    least = min(hours, key=lambda own: (own.known, own.watched), default=None)
     return Coverage(
         made=clock_text(now, zone),
         start=clock_text(found.window.start, zone),
         end=clock_text(found.window.end, zone),
         passed=max(0, passed // _HOUR),
         known=found.known_hours,
+        estimated=least.estimated if least else 0,
     )
 
 

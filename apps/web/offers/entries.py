@@ -1,6 +1,6 @@
 """The tiers as a catalog for those who ask for GPUs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -9,24 +9,30 @@ import yaml
 
 from apps.clusters.domain.tiers import Sharing
 from apps.clusters.selectors import TierRow
+from apps.costs.domain.money import units
 from apps.costs.selectors import PriceList
 from apps.quotas.selectors import Entitled
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
-from apps.usage.selectors import Waiting
 from apps.usage.selectors.wait_times import WaitTimes
 from apps.web.formats import NOTHING, duration, plain
 from apps.web.links import Query, figure_href, href
+from apps.web.money import printed
 from apps.web.offers.sharing import KINDS, SharingKind
+from apps.web.summaries.cards import TierWaiting
 
 _IMAGE = "registry.example.org/my-image:1"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one GPU-hour of a tier costs, and of what: a capacity type, a model where several."""
+    """What one GPU-hour of a tier costs, and of what: a capacity type, a model where several.
+
+    `exact` is the price in full, with its currency.
+    """
 
     text: str
+    exact: str
     currency: str
     of: str
     explain_href: str = field(default="", compare=False)
@@ -52,7 +58,7 @@ class Entry:
     node_selector: Mapping[str, str]
     amounts: Amounts | None
     waits: WaitTimes | None
-    waiting: Waiting | None
+    now: TierWaiting
     manifest: str
     prices: Sequence[Cost] = ()
 
@@ -73,7 +79,7 @@ def entries(
     entitled: Sequence[Entitled],
     amounts: Mapping[str, Amounts],
     waits: Mapping[str, WaitTimes],
-    waiting: Mapping[str, Waiting],
+    waiting: Callable[[str], TierWaiting],
     prices: Mapping[str, Sequence[Cost]],
     query: Query,
 ) -> list[Entry]:
@@ -97,7 +103,7 @@ def entries(
                 node_selector=tier.node_selector,
                 amounts=amounts.get(tier.name),
                 waits=waits.get(tier.name),
-                waiting=waiting.get(tier.name),
+                now=waiting(tier.name),
                 manifest=manifest(tier),
                 prices=prices.get(tier.name, ()),
             )
@@ -118,18 +124,16 @@ def prices(rows: Sequence[UsageRow], known: PriceList, query: Query = ()) -> dic
         if price is None or not row.amounts.capacity:
             continue
         link = figure_href("tier_price", query, **row.groups)
-        cost = Cost(_price(price.per_gpu_hour), price.currency, f"{model}, {paid}", link)
+        cost = _cost(price.per_gpu_hour, price.currency, f"{model}, {paid}", link)
         of_tier = found.setdefault(tier, [])
         if cost not in of_tier:
             of_tier.append(cost)
     return found
 
 
-def _price(amount: Decimal) -> str:
-    """Write a price in full, with two decimals at least."""
-    text = plain(amount)
-    whole, _, fraction = text.partition(".")
-    return f"{whole}.{fraction.ljust(2, '0')}"
+def _cost(amount: Decimal, currency: str, of: str, link: str) -> Cost:
+    exact = f"{plain(amount)} {currency}"
+    return Cost(printed.text(units(amount), currency), exact, currency, of, link)
 
 
 def manifest(tier: TierRow) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from zlib import crc32
 
 from apps.clusters.selectors import TierRow
+from apps.pending.selectors.known import PendingKnown
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
 from apps.usage.selectors import Waiting
@@ -21,7 +22,10 @@ from apps.web.summaries.sparkline import Sparkline
 
 @dataclass(frozen=True, slots=True)
 class TierWaiting:
-    """What waits for a tier now: `age` of the oldest in words; the link leads to the pods."""
+    """What pends for a tier: `age` of the oldest in words; the link leads to the pods.
+
+    `as_of` is set where that is not known up to now, but until then; `is_known`: it ever was.
+    """
 
     id: str
     tier: str
@@ -29,6 +33,8 @@ class TierWaiting:
     gpu_equivalents: float
     age: str
     href: str | None
+    is_known: bool
+    as_of: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class TierCard:
     """One tier in a window, or what somebody held on it; `amounts` is None without any facts.
 
     `sums` are those of the hours known to be collected, and None without any; `changes` are None
-    where nothing is compared, `now` where nothing is told of what waits. `scope` and `query` are
+    where nothing is compared, `now` where nothing is told of what pends. `scope` and `query` are
     what its figures are explained with.
     """
 
@@ -46,7 +52,6 @@ class TierCard:
     rows: Sequence[UsageRow]
     amounts: Amounts | None
     strip: Sequence[StripPart]
-    waiting: Waiting | None
     now: TierWaiting | None
     query: Query = ()
     scope: Mapping[str, str] = field(default_factory=dict)
@@ -113,12 +118,13 @@ class TierCard:
 class Known:
     """What is known of the tiers of a page: ledger rows, comparison, waits, and their last month.
 
-    `sparklines` are by tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
+    `pending` says until when it is known what waits; it is told of with it alone. `sparklines` are by tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
     """
 
     rows: Sequence[UsageRow]
     waiting: Sequence[Waiting]
     comparison: Comparison
+    pending: PendingKnown | None = None
     sparklines: Mapping[str, Sparkline | None] = field(default_factory=dict)
     scope: Mapping[str, str] = field(default_factory=dict)
 
@@ -182,7 +188,6 @@ def _held_card(name: str, rows: Sequence[UsageRow], known: Known, query: Query) 
         rows=rows,
         amounts=amounts,
         strip=strip(amounts, ALLOCATED_CLASSES),
-        waiting=None,
         now=None,
         query=query,
         scope={**known.scope, "tier": name},
@@ -191,18 +196,27 @@ def _held_card(name: str, rows: Sequence[UsageRow], known: Known, query: Query) 
     )
 
 
-def tier_waiting(name: str, waiting: Waiting | None, query: Query, *, now: datetime) -> TierWaiting:
-    """Return what waits for a tier, also when nothing does."""
+def tier_waiting(
+    name: str, waiting: Waiting | None, pending: PendingKnown, query: Query, *, now: datetime
+) -> TierWaiting:
+    """Return what pends for a tier, also when nothing does, and until when that is known."""
     page = href("tier", query, name=name)
+    known = pending.of_tier(name)
     return TierWaiting(
         # Names of tiers may hold anything; an id must not.
         id=f"waiting-{crc32(name.encode()):08x}",
         tier=name,
         pods=waiting.pods if waiting else 0,
         gpu_equivalents=waiting.gpu_equivalents if waiting else 0.0,
-        age=duration((now - waiting.oldest_at).total_seconds()) if waiting else "",
+        age=_age(waiting, known or now) if waiting else "",
         href=f"{page}#waits" if page else None,
+        is_known=known is not None,
+        as_of=None if known == now else known,
     )
+
+
+def _age(waiting: Waiting, until: datetime) -> str:
+    return duration(max(0.0, (until - waiting.oldest_at).total_seconds()))
 
 
 def _card(name: str, tier: TierRow | None, known: Known, query: Query, now: datetime) -> TierCard:
@@ -218,8 +232,7 @@ def _card(name: str, tier: TierRow | None, known: Known, query: Query, now: date
         rows=rows,
         amounts=amounts,
         strip=(strip(amounts, CAPACITY_CLASSES if whole else ALLOCATED_CLASSES) if amounts else ()),
-        waiting=waiting,
-        now=tier_waiting(name, waiting, query, now=now),
+        now=tier_waiting(name, waiting, known.pending, query, now=now) if known.pending else None,
         query=query,
         scope={**known.scope, "tier": name},
         sums=known.comparison.sums(name),

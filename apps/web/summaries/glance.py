@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from apps.clusters.domain.window import Window
+from apps.pending.selectors.known import PendingKnown, pending_known
 from apps.pending.selectors.pod_causes import causes_of
 from apps.pending.selectors.rows import PodCause
 from apps.usage import selectors as usage
@@ -116,6 +118,16 @@ def waiting(reading: Reading, *, tier: str = "") -> list[Waiting]:
         return waiting_of(reading.now, filters=own, visibility=reading.visibility)
     rows = usage.waiting_now(reading.now, visibility=reading.visibility, filters=own)
     return [row for row in rows if not own.tier or row.tier in own.tier]
+
+
+def known_until(reading: Reading) -> PendingKnown:
+    """Return until when it is known what pends on the page's clusters."""
+    return pending_known(reading.now, clusters=reading.filters.cluster)
+
+
+def known_earlier(pending: PendingKnown, now: datetime) -> list[tuple[str, datetime | None]]:
+    """Return the clusters of which it is not known what pends now, with until when it was."""
+    return [(name, until) for name, until in pending.until.items() if until != now]
 
 
 def wait_lines(

@@ -19,6 +19,8 @@ from apps.web.offers import guide
 from apps.web.offers.entries import Entry
 from apps.web.pages import page, respond
 from apps.web.reading import PageRequest, Reading, freshness_of, reading_of
+from apps.web.summaries import glance
+from apps.web.summaries.cards import TierWaiting, tier_waiting
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
@@ -53,7 +55,12 @@ def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
     priced = _newest(reading, freshness, _DAY, catalog.PRICED)
     since = recent_waits(reading.now)
     known = price_list(reading.now, visibility=reading.visibility)
-    waiting = usage.waiting_now(reading.now, visibility=reading.visibility, filters=reading.filters)
+    waiting = {row.tier: row for row in glance.waiting(reading)}
+    pending = glance.known_until(reading)
+
+    def now(tier: str) -> TierWaiting:
+        return tier_waiting(tier, waiting.get(tier), pending, reading.query, now=reading.now)
+
     return catalog.entries(
         clusters.tier_rows(visibility=reading.visibility),
         entitled=entitled_teams(reading.now, visibility=reading.visibility),
@@ -64,7 +71,7 @@ def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
             (since, reading.filters),
             lambda: tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
         ),
-        waiting={row.tier: row for row in waiting},
+        waiting=now,
         query=reading.query,
     )
 

@@ -43,10 +43,12 @@ def overview(request: PageRequest) -> HttpResponseBase:
         return first_run
     freshness = freshness_of(reading)
     comparison = compared(reading)
+    pending = glance.known_until(reading)
     known = Known(
         rows=usage_of(reading, by=[Grouping.TIER]),
         waiting=glance.waiting(reading),
         comparison=comparison,
+        pending=pending,
         sparklines=glance.sparklines(reading),
     )
     cards = tier_cards(_tiers(reading, known), known, reading.query, now=reading.now)
@@ -75,6 +77,7 @@ def overview(request: PageRequest) -> HttpResponseBase:
         headline=headline(cards, comparison, quality),
         waste=glance.largest_waste(reading),
         waits=glance.wait_lines(reading),
+        known_earlier=glance.known_earlier(pending, reading.now),
         untold=_untold(reading) if comparison.untold else [],
         entitlements=_entitlements(reading),
         now_href=_now_href(request, reading, [card.name for card in cards]),
@@ -92,13 +95,16 @@ def _now(request: PageRequest, reading: Reading) -> HttpResponse:
     """Answer with what changes by the minute: what waits, for the tiers that the page shows."""
     names = list(dict.fromkeys(request.GET.getlist("card")))[:_MOST_TIERS]
     waiting = {row.tier: row for row in glance.waiting(reading)}
+    pending = glance.known_until(reading)
     context = {
         "reading": reading,
         "waits": glance.wait_lines(reading),
+        "known_earlier": glance.known_earlier(pending, reading.now),
         "entitlements": _entitlements(reading),
         "now_href": _now_href(request, reading, names),
         "tiers_now": [
-            tier_waiting(name, waiting.get(name), reading.query, now=reading.now) for name in names
+            tier_waiting(name, waiting.get(name), pending, reading.query, now=reading.now)
+            for name in names
         ],
     }
     return render(request, "overview/_now.html", context)

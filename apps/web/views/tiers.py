@@ -41,6 +41,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         rows=rows,
         waiting=glance.waiting(reading, tier=name),
         comparison=comparison,
+        pending=glance.known_until(reading),
         sparklines=glance.sparklines(reading, tier=name),
     )
     card = tier_card(row, known, reading.query, now=reading.now)

@@ -1,13 +1,15 @@
 """`demo`: the whole portal on a simulated cluster, one command to start and to stop it."""
 
 import http.client
+import logging
 import os
 import re
 import socket
 import subprocess
 import sys
 from argparse import ArgumentParser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -31,7 +33,13 @@ from apps.operations.management.people import (
     check_accounts,
     ensure_people,
 )
-from apps.operations.management.supervisor import NotReady, ProcessEnded, Stopped, Supervisor
+from apps.operations.management.supervisor import (
+    LOG_LEVEL,
+    NotReady,
+    ProcessEnded,
+    Stopped,
+    Supervisor,
+)
 from gpuportal import env
 
 CLUSTERS = ("lab", "metro")
@@ -75,10 +83,25 @@ class Command(BaseCommand):
         if not (os.environ.get("DATABASE_URL") or os.environ.get("DATABASE_URL_FILE")):
             start_again(place)
         try:
-            with place.locked():
+            with place.locked(), only_warnings():
                 Demo(self, place, port, lab_port, options["verbosity"]).run(options["days"])
         except PlaceTaken as error:
             raise CommandError(str(error)) from error
+
+
+@contextmanager
+def only_warnings() -> Iterator[None]:
+    """Keep the terminal to the demo's own words and to warnings, unless a log level is asked for.
+
+    Its processes log to files, with all there is.
+    """
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(before if LOG_LEVEL in os.environ else logging.WARNING)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
 
 
 class Demo:
