@@ -16,7 +16,10 @@ _LONG_TEXT = 24  # characters; longer ones take half of a phone
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`key` heads the column in files and carries its unit; `label` and `unit` on the page."""
+    """`key` heads the column in files and carries its unit; `label` and `unit` on the page.
+
+    A column `in_files` is not on the page.
+    """
 
     key: str
     label: str
@@ -24,6 +27,7 @@ class Column:
     unit: str = ""
     hint: str = ""
     wraps: bool = False
+    in_files: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -157,8 +161,12 @@ class Table:
         """Return the heads of the columns."""
         return [
             Heading(column, self.sort_links.get(column.key, ""), self._direction(column))
-            for column in self.columns
+            for column in self.shown_columns
         ]
+
+    @property
+    def shown_columns(self) -> list[Column]:
+        return [column for column in self.columns if not column.in_files]
 
     def _direction(self, column: Column) -> str:
         """Return what `aria-sort` says of a column; empty for those it is not sorted by."""
@@ -184,7 +192,7 @@ class Table:
         return [exact(row.values.get(c.key), c.kind, self.zone) for c in self.columns]
 
     def _cells(self, row: Row) -> list[Cell]:
-        return [self._cell(row, column) for column in self.columns]
+        return [self._cell(row, column) for column in self.shown_columns]
 
     def _cell(self, row: Row, column: Column) -> Cell:
         value = row.values.get(column.key)

@@ -158,6 +158,14 @@ def test_all_matching_quotas_are_listed_and_the_least_of_them_is_the_headroom(
     check_explained(read())
 
 
+def test_a_limit_that_was_lowered_below_its_use_is_told(cluster: Cluster) -> None:
+    see_quota(cluster, "vision", 2, used=3, name="below")
+    see_quota(cluster, "vision", 3, used=3, name="full")
+    rows = {row.name: row.finding for row in read()}
+    assert rows["below"].startswith("Limit lowered below use")
+    assert rows["full"] == ""
+
+
 def test_a_status_that_lags_behind_is_told(cluster: Cluster) -> None:
     body = SeenQuota(hard={KEY: 8}, observed_hard={KEY: 4}, used={KEY: 2})
     see(cluster, Kind.RESOURCE_QUOTA, body, namespace="vision")

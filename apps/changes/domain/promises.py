@@ -7,6 +7,7 @@ from math import fsum
 from typing import Final
 
 from apps.changes.domain.quantities import Quantity
+from apps.clusters.domain.quantities import quantity
 
 EPSILON: Final = 1e-9
 
@@ -120,18 +121,14 @@ def told_together(found: Promised, *, tiers: int, things: str) -> str:
     """Return the sentence on what all tiers together promise; `things` are what units count."""
     of = "that this key reaches" if tiers == 1 else f"of all {tiers} tiers that this key reaches"
     if found.capacity_units is None:
-        after, before = _amount(found.after_units), _amount(found.before_units)
+        after, before = quantity(found.after_units), quantity(found.before_units)
         known = "How many there are is not known."
         return f"{after} {things} {of} would be promised; before {before}. {known}"
     return (
-        f"{_amount(found.after_units)} of {_amount(found.capacity_units)} {things} {of} would be "
+        f"{quantity(found.after_units)} of {quantity(found.capacity_units)} {things} {of} would be "
         f"promised{_percent(found.promised_ratio)}; "
-        f"before {_amount(found.before_units)}{_percent(found.before_ratio)}."
+        f"before {quantity(found.before_units)}{_percent(found.before_ratio)}."
     )
-
-
-def _amount(units: float) -> str:
-    return f"{units:,.2f}".rstrip("0").rstrip(".")
 
 
 def _percent(ratio: float | None) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 from apps.changes.domain.preview import HOURS_PER_MONTH
 from apps.changes.domain.quantities import counted
+from apps.clusters.domain.quantities import quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def _small(facts: Facts, rules: Rules) -> Check:
         text = "How much rules let the team have lately is not known."
         return Check("small", holds=None, sentence=text)
     holds = total <= rules.most_gpus_by_rule
-    most = f"{_figure(rules.most_gpus_by_rule)} at most"
+    most = f"{quantity(rules.most_gpus_by_rule)} at most"
     is_small = f"small ({most})" if holds else f"not a small one ({most})"
     return Check("small", holds, f"A raise of {_size(facts.gpus, total)}: {is_small}.")
 
@@ -206,9 +207,9 @@ def _with(own: float | None, before: float | None) -> float | None:
 def _size(gpus: float, total: float) -> str:
     """Say how large a raise is, and how large with those before it where that is more."""
     if total <= gpus:
-        return counted(_figure(gpus), "GPU")
+        return counted(quantity(gpus), "GPU")
     days = f"with the team's raises of the {LATELY_DAYS} days before"
-    return f"{counted(_figure(gpus), 'GPU')}, {_figure(total)} {days}"
+    return f"{counted(quantity(gpus), 'GPU')}, {quantity(total)} {days}"
 
 
 def _within_share(facts: Facts) -> Check:
@@ -220,9 +221,9 @@ def _within_share(facts: Facts) -> Check:
         return Check("fair share", holds=None, sentence=text)
     holds = after <= share
     text = (
-        f"All quotas of {facts.team} together would promise {counted(_figure(after), 'GPU')} "
+        f"All quotas of {facts.team} together would promise {counted(quantity(after), 'GPU')} "
         f"{_in(facts.tiers)}: {'within' if holds else 'above'} its fair share there, "
-        f"{counted(_figure(share), 'GPU')} on average of {LATELY_DAYS} days."
+        f"{counted(quantity(share), 'GPU')} on average of {LATELY_DAYS} days."
     )
     return Check("fair share", holds, text)
 
@@ -293,7 +294,7 @@ def _two_people(facts: Facts, rules: Rules) -> Check | None:
             return Check("two people", holds=True, sentence="Its size is not known: two decide.")
         if total >= rules.two_from_gpus:
             size = _size(facts.gpus, total)
-            text = f"A raise of {size}: from {_figure(rules.two_from_gpus)} on two decide."
+            text = f"A raise of {size}: from {quantity(rules.two_from_gpus)} on two decide."
             return Check("two people", holds=True, sentence=text)
     if rules.two_from_cost is not None:
         return _two_for_cost(facts, rules, rules.two_from_cost)
@@ -312,7 +313,3 @@ def _two_for_cost(facts: Facts, rules: Rules, least: Decimal) -> Check | None:
         size += f", {total:,.2f} with the team's raises of the {LATELY_DAYS} days before"
     text = f"A raise of up to {size}: from {least:,.2f} on two decide."
     return Check("two people", holds=True, sentence=text)
-
-
-def _figure(gpus: float) -> str:
-    return f"{gpus:.2f}".rstrip("0").rstrip(".")

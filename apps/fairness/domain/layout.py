@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from apps.clusters.domain import quantities
+from apps.clusters.domain.quantities import quantity
+
 
 class ChangeImpossible(ValueError):
     """A change that the layout does not admit; the text says why."""
@@ -32,7 +35,8 @@ class AddGpus:
     gpus: float
 
     def __str__(self) -> str:
-        return f"{self.gpus:+g} GPUs in {self.tier}"
+        sign = "+" if self.gpus >= 0 else ""
+        return f"{sign}{quantities.gpus(self.gpus)} in {self.tier}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Entitle:
     gpus: float
 
     def __str__(self) -> str:
-        return f"{self.team} entitled to {self.gpus:g} in {self.tier}"
+        return f"{self.team} entitled to {quantity(self.gpus)} in {self.tier}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class MoveWork:
     def __str__(self) -> str:
         return (
             f"{self.team}'s work of {self.from_tier} asks in {self.to_tier}, "
-            f"{self.gpus:g} GPUs for each it asked for"
+            f"{quantities.gpus(self.gpus)} for each it asked for"
         )
 
 
@@ -111,7 +115,9 @@ def _plan(plans: Mapping[str, TierPlan], tier: str) -> TierPlan:
 def _grow(plans: dict[str, TierPlan], tier: str, gpus: float) -> None:
     plan = _plan(plans, tier)
     if plan.capacity + gpus < 0:
-        raise ChangeImpossible(f"{tier} has {plan.capacity:g} GPUs, {-gpus:g} cannot leave it")
+        raise ChangeImpossible(
+            f"{tier} has {quantities.gpus(plan.capacity)}, {quantity(-gpus)} cannot leave it"
+        )
     plans[tier] = replace(plan, capacity=plan.capacity + gpus)
 
 

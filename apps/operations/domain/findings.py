@@ -203,8 +203,3 @@ def some(names: Iterable[str]) -> tuple[str, ...]:
     each = sorted(set(names))
     more = len(each) - MOST_PLACES
     return (*each[:MOST_PLACES], f"and {more} more") if more > 0 else tuple(each)
-
-
-def counted(number: float, one: str, many: str = "") -> str:
-    """Return `1 pod`, `3 pods`, `2.5 GPUs`."""
-    return f"{number:g} {one if number == 1 else many or one + 's'}"

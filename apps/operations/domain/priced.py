@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+from apps.clusters.domain.quantities import gpus
 from apps.costs.domain.prices import PriceKind, amortised
 from apps.operations.domain.schema import Price
 
@@ -35,6 +36,6 @@ def written_off(price: Price) -> str:
         return ""
     residual = "" if Decimal(owned.residual) == 0 else f" less {owned.residual}"
     return (
-        f"{owned.price} {price.currency}{residual} for {owned.gpus} GPUs over "
+        f"{owned.price} {price.currency}{residual} for {gpus(owned.gpus)} over "
         f"{owned.years:g} years of 8,760 hours"
     )

@@ -7,7 +7,8 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from apps.operations.domain.findings import SEVERITIES, Finding, Severity, counted
+from apps.clusters.domain.quantities import counted
+from apps.operations.domain.findings import SEVERITIES, Finding, Severity
 from apps.operations.services import Diagnosis, Examined
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}

@@ -6,6 +6,7 @@ from textwrap import wrap
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.durations import duration
+from apps.clusters.domain.quantities import gpus
 from apps.pending.selectors import EpisodeRow, InFrontTeam, PendingRow, SpellRow, TypicalWait
 
 WIDTH = 100
@@ -45,7 +46,7 @@ def _head(row: PendingRow, zone: ZoneInfo) -> str:
     what = _printable(f"{row.kind} {row.cluster}/{row.namespace}/{row.name}")
     since = f"{_clock(row.since, zone)} ({duration(row.wait_seconds)})"
     resource = _printable(row.resource) or "no GPU"
-    asks = f"asks for {row.units:g} × {resource}, {_gpus(row.gpu_equivalents)}"
+    asks = f"asks for {row.units:g} × {resource}, {gpus(row.gpu_equivalents)}"
     if row.until is not None:
         return f"{what} {_ENDED.get(row.outcome, 'ended')} after {duration(row.wait_seconds)}."
     again = " again" if row.again else ""
@@ -74,10 +75,10 @@ def _said(row: PendingRow) -> list[str]:
 
 def _in_front(teams: Sequence[InFrontTeam]) -> Iterator[str]:
     for team in teams[:_MOST_TEAMS]:
-        yield f"{team.team}: {_gpus(team.gpu_equivalents)} in {team.pods} pods{_used(team)}"
+        yield f"{team.team}: {gpus(team.gpu_equivalents)} in {team.pods} pods{_used(team)}"
         for pod in team.listed[:_MOST_PODS]:
             used = _share(pod.utilization)
-            yield f"  {pod.namespace}/{pod.pod}: {_gpus(pod.gpu_equivalents)}, {used}"
+            yield f"  {pod.namespace}/{pod.pod}: {gpus(pod.gpu_equivalents)}, {used}"
     if len(teams) > _MOST_TEAMS:
         yield f"and {len(teams) - _MOST_TEAMS} teams more"
 
@@ -122,10 +123,6 @@ def _filled(text: str, indent: str = "") -> str:
 def _printable(text: str) -> str:
     """Return a text without what would steer a terminal: much of it is written by users."""
     return "".join(char if char.isprintable() else " " for char in text)
-
-
-def _gpus(amount: float) -> str:
-    return f"{amount:g} GPU{'' if amount == 1 else 's'}"
 
 
 def _clock(at: datetime, zone: ZoneInfo) -> str:

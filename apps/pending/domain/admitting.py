@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from apps.clusters.domain.quantities import quantity
 from apps.pending.domain.diagnosis import Action, Suggestion
 from apps.pending.domain.fits import EPSILON
 from apps.pending.domain.flavor_nodes import FlavorNodes, Shape, Workload
 from apps.pending.domain.queue_room import Queues, Room
 from apps.pending.domain.queued import NEAR, Queued, total
 from apps.pending.domain.steps import together
-from apps.pending.domain.wording import amount, number
+from apps.pending.domain.wording import amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +239,10 @@ def _give_back(queue: str, room: Room, units: float, where: str) -> Suggestion:
 
 def _raise_nominal(queue: str, need: Need) -> Suggestion:
     room, to = need.room, need.room.nominal + need.short
-    every = f": +{number(need.short)} admits all {need.of} pending" if need.of > 1 else ""
+    every = f": +{quantity(need.short)} admits all {need.of} pending" if need.of > 1 else ""
     text = (
         f"Raise the nominal quota of {queue} for {room.resource} in flavor {room.flavor}"
-        f" from {number(room.nominal)} to {number(to)}{every}."
+        f" from {quantity(room.nominal)} to {quantity(to)}{every}."
     )
     change = {
         "cluster_queue": queue,

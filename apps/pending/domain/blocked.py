@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from apps.clusters.domain.quantities import quantity
 from apps.clusters.domain.sightings import (
     Kind,
     Scope,
@@ -17,7 +18,7 @@ from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
 from apps.pending.domain.fits import EPSILON
 from apps.pending.domain.refusals import EXCEEDED, SPEC_KEYS, Refusal, refusal
 from apps.pending.domain.steps import together
-from apps.pending.domain.wording import amount, amounts, count, listed, number
+from apps.pending.domain.wording import amount, amounts, count, listed
 from apps.pending.domain.world import World, bodies, plain
 
 SUSPENDED = "suspended"
@@ -145,7 +146,9 @@ class Blocked:
         message: str,
     ) -> Diagnosis:
         each = amounts(sorted(self._world.gpus(body.requests).items()))
-        full = [f"{s.quota} ({s.key}: {number(s.used)} of {number(s.limit)} used)" for s in short]
+        full = [
+            f"{s.quota} ({s.key}: {quantity(s.used)} of {quantity(s.limit)} used)" for s in short
+        ]
         limits = f"quota {listed(full)}" if full else "a quota"
         text = f"{count(missing, 'pod')} of {each} refused of {body.wanted} wanted: {limits}."
         return Diagnosis(
@@ -237,10 +240,10 @@ def _told(why: Refusal, missing: int, quota: SeenQuota | None) -> list[Shortfall
 def _raise(namespace: str, one: Shortfall) -> Suggestion:
     more = f"{amount(one.key, one.to - one.limit)} more"
     if one.others > 0:
-        more += f", {number(one.others)} of it for others that it refused"
+        more += f", {quantity(one.others)} of it for others that it refused"
     return Suggestion(
         Action.RAISE_QUOTA,
-        f"Raise {one.key} of quota {one.quota} from {number(one.limit)} to {number(one.to)}"
+        f"Raise {one.key} of quota {one.quota} from {quantity(one.limit)} to {quantity(one.to)}"
         f" ({more}).",
         {
             "namespace": namespace,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from apps.clusters.domain.quantities import quantity
 from apps.clusters.domain.sightings import (
     Kind,
     Placement,
@@ -16,7 +17,7 @@ from apps.pending.domain.diagnosis import Action, Suggestion
 from apps.pending.domain.fits import EPSILON, bits, free, offered
 from apps.pending.domain.steps import ALSO, free_some
 from apps.pending.domain.unplaced import Placer, key_of
-from apps.pending.domain.wording import amount, count, listed, number
+from apps.pending.domain.wording import amount, count, listed
 from apps.pending.domain.world import Owner, World, bodies
 
 Workload = tuple[Sighting, SeenWorkload]
@@ -254,7 +255,7 @@ class FlavorNodes:
             change |= {"amount": units * left, "resource": resource}
             text = (
                 f"Make room for {count(left, 'more pod')} on nodes of its flavor:"
-                f" {amount(resource, units * left)} more, {number(units)} on one node each."
+                f" {amount(resource, units * left)} more, {quantity(units)} on one node each."
             )
             return [Suggestion(Action.COMPLETE_GANG, text, change)]
         names = self._world.nodes.names

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from apps.clusters.domain.quantities import quantity
 from apps.clusters.domain.sightings import (
     POD_GROUPS,
     Condition,
@@ -17,7 +18,7 @@ from apps.pending.domain.fits import EPSILON, bits, free
 from apps.pending.domain.state import Holder
 from apps.pending.domain.steps import together
 from apps.pending.domain.unplaced import Placer
-from apps.pending.domain.wording import amount, amounts, count, number
+from apps.pending.domain.wording import amount, amounts, count
 from apps.pending.domain.world import World, bodies, plain
 
 CLOSED = "queue-closed"
@@ -182,7 +183,7 @@ class Gangs:
                 }
                 text = (
                     f"Raise the capability of queue {name} for {resource}"
-                    f" from {number(limit)} to {number(to)}."
+                    f" from {quantity(limit)} to {quantity(to)}."
                 )
                 steps.append(Suggestion(Action.RAISE_QUEUE_QUOTA, text, change))
         return steps
@@ -229,7 +230,9 @@ class Gangs:
         if requests:
             resource, units = next(iter(requests.items()))
             change |= {"amount": units * missing, "resource": resource}
-            text += f": {amount(resource, units * missing)} more, {number(units)} on one node each"
+            text += (
+                f": {amount(resource, units * missing)} more, {quantity(units)} on one node each"
+            )
         return Suggestion(Action.COMPLETE_GANG, f"{text}.", change)
 
     def _one(self, gang: Gang) -> dict[str, float]:

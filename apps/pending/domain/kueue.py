@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from apps.clusters.domain.quantities import quantity
 from apps.clusters.domain.sightings import (
     Condition,
     Kind,
@@ -22,7 +23,7 @@ from apps.pending.domain.queue_room import Queues, queues_of
 from apps.pending.domain.queued import Queued, condition, lined_up, total, waits, was_evicted
 from apps.pending.domain.steps import together
 from apps.pending.domain.unplaced import Placer
-from apps.pending.domain.wording import amount, amounts, number
+from apps.pending.domain.wording import amount, amounts
 from apps.pending.domain.world import World, bodies
 
 WAITING = "waiting-for-quota"
@@ -175,7 +176,7 @@ class Kueue:
     def _figures(self, one: Queued) -> str:
         said = [
             f"{room.flavor}: {amount(resource, max(0.0, room.free))} to be had,"
-            f" at most {number(room.most)} ever"
+            f" at most {quantity(room.most)} ever"
             for resource in self._gpus(one.body)
             for room in self.queues.rooms(one.cluster_queue, resource)
         ]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from apps.clusters.domain.quantities import quantity
 from apps.pending.domain.alike import alike
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
@@ -27,7 +28,7 @@ from apps.pending.domain.steps import (
     tolerate,
     uncordon,
 )
-from apps.pending.domain.wording import amount, amounts, count, number
+from apps.pending.domain.wording import amount, amounts, count
 
 NONE_OFFERED = "none offered"
 NONE_FREE = "none free"
@@ -134,7 +135,7 @@ def _explanation(found: Fit, cause: Cause, detail: str) -> str:
     if detail == NONE_OFFERED:
         largest = nodes.most_offered(found.allowed or nodes.every, resource)
         size = offered(nodes.seen[largest], resource) if largest is not None else 0.0
-        has = f"the most that one has is {number(size)}" if size else "none has any"
+        has = f"the most that one has is {quantity(size)}" if size else "none has any"
         return f"{asks} No node that it may go to offers as much: {has}."
     could = found.could
     if detail.endswith(" short"):
@@ -147,8 +148,8 @@ def _explanation(found: Fit, cause: Cause, detail: str) -> str:
     where = f"{count(could.bit_count(), 'node')} ({nodes.listed(could)})"
     could_hold = "could hold it" if found.could else "could hold its GPUs"
     unit = "" if resource == _asked(wish)[0][0] else f" of the {amount(resource, wanted)}"
-    most_free = number(at_most) if not unit else amount(resource, at_most)
-    in_all = number(total) if not unit else amount(resource, total)
+    most_free = quantity(at_most) if not unit else amount(resource, at_most)
+    in_all = quantity(total) if not unit else amount(resource, total)
     return (
         f"{asks} {where} {could_hold}; the most free on one is {most_free}{unit},"
         f" {in_all} in all: {detail}."

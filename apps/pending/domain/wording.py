@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 
+from apps.clusters.domain.quantities import quantity
+
 _BYTES = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 _IN_BYTES = ("memory", "ephemeral-storage", "hugepages-", "storage")
-
-
-def number(value: float) -> str:
-    """Return a number without needless digits, as `8` or `1.5`."""
-    return f"{round(value, 3):g}" if abs(value) < 1e6 else f"{value:.0f}"
 
 
 def amount(resource: str, value: float) -> str:
@@ -17,9 +14,9 @@ def amount(resource: str, value: float) -> str:
     if name.startswith(_IN_BYTES):
         for unit, size in _BYTES:
             if value >= size:
-                return f"{number(value / size)} {unit} {name}"
-        return f"{number(value)} bytes of {name}"
-    return f"{number(value)} {'CPU' if name == 'cpu' else name}"
+                return f"{quantity(value / size)} {unit} {name}"
+        return f"{quantity(value)} bytes of {name}"
+    return f"{quantity(value)} {'CPU' if name == 'cpu' else name}"
 
 
 def amounts(requests: Sequence[tuple[str, float]]) -> str:

@@ -414,7 +414,7 @@ def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
             if one.used is None
             else full_at(_known_at(world, one), hard=one.hard, used=one.used, sums=trend),
             scopes=tuple(scope_words(scope) for scope in one.scopes),
-            finding=one.meaning.finding,
+            finding=one.meaning.finding or (_BELOW_USE if _is_below_use(one) else ""),
             fix=one.meaning.fix,
             instead=one.meaning.instead,
             observed_hard=None if observed == one.hard else observed,
@@ -433,6 +433,19 @@ def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
             from_series=one.from_series,
             team_count=len(world.teams(one)),
         )
+
+
+_BELOW_USE = "Limit lowered below use: running pods stay, new pods are blocked by quota."
+
+
+def _is_below_use(one: Observed) -> bool:
+    """Say whether a ResourceQuota allows less than is used: no admission lets use come to that."""
+    return (
+        one.source == Source.RESOURCE_QUOTA
+        and one.meaning.effective
+        and one.used is not None
+        and one.used > one.hard
+    )
 
 
 def _known_at(world: _World, one: Observed) -> datetime:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from apps.clusters.domain.quantities import counted, gpus
+
 REQUESTS = "kube_pod_container_resource_requests"
 CAPACITY = "kube_node_status_capacity"
 RUNNING = "kube_pod_container_state_started and kube_pod_container_status_running"
@@ -231,8 +233,8 @@ def _unlabelled(one: Evidence, _: Reference | None, __: Thresholds) -> Iterator[
     if one.unlabelled_cards:
         yield Contradiction(
             NODE_LABELS,
-            f"nodes without labels offer {one.unlabelled_gpus:.0f} GPUs on {one.unlabelled_cards} "
-            "cards: which units share a card is not known",
+            f"nodes without labels offer {gpus(one.unlabelled_gpus)} on "
+            f"{counted(one.unlabelled_cards, 'card')}: which units share a card is not known",
         )
 
 

@@ -148,18 +148,16 @@ _COLUMNS = (
     Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
     Column("allowance_gpu_hours", "Allowance", Format.NUMBER, "GPU-h"),
     Column("burn_rate", "Burn rate", Format.DECIMAL, "", f"over the period so far: {_RATE}"),
-    Column("burn_rate_1d", "Last day", Format.DECIMAL, "", f"of the last 24 hours: {_RATE}"),
-    Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", f"of the last 7 days: {_RATE}"),
+    Column("burn_rate_1d", "Last day", Format.DECIMAL, in_files=True),
+    Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, in_files=True),
     Column("outlook", "Outlook", wraps=True),
     Column("exhausted_at", "Used up", Format.HOUR, "", "at the mean of the last 7 days"),
-    Column(
-        "exhausted_at_early", "Earliest", Format.HOUR, "", "if days are as high as their weekday"
-    ),
-    Column("exhausted_at_late", "Latest", Format.HOUR, "", "if days are as low as their weekday"),
-    Column("period_start", "From", Format.DAY),
-    Column("period_end", "Ends before", Format.DAY),
-    Column("as_of", "As of", Format.HOUR, "", "the end of the last closed hour"),
-    Column("known_until", "All known until", Format.HOUR, "", "that of the cluster that lags most"),
+    Column("exhausted_at_early", "Earliest", Format.HOUR, in_files=True),
+    Column("exhausted_at_late", "Latest", Format.HOUR, in_files=True),
+    Column("period_start", "From", Format.DAY, in_files=True),
+    Column("period_end", "Ends before", Format.DAY, in_files=True),
+    Column("as_of", "As of", Format.HOUR, in_files=True),
+    Column("known_until", "All known until", Format.HOUR, in_files=True),
     Column(
         "coverage_ratio",
         "Known",
@@ -167,8 +165,9 @@ _COLUMNS = (
         "%",
         "known hours ÷ hours so far, of all clusters while they were there",
     ),
-    Column("data_start", "Data starts", Format.HOUR, "", "where that is within the period"),
+    Column("data_start", "Data starts", Format.HOUR, in_files=True),
 )
+"""The outlook tells in words what those say that are in files alone."""
 
 
 class LaterBudgets(Sequence[BudgetRow]):

@@ -118,7 +118,8 @@ class TierCard:
 class Known:
     """What is known of the tiers of a page: ledger rows, comparison, waits, and their last month.
 
-    `pending` says until when it is known what waits; it is told of with it alone. `sparklines` are by tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
+    `pending` says until when it is known what waits; it is told of with it alone. `sparklines`
+    are by tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
     """
 
     rows: Sequence[UsageRow]

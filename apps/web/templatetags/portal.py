@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from apps.clusters.domain import quantities
 from apps.web import cell_html, links
 from apps.web.formats import NOTHING, Format, exact, shown
 from apps.web.tables import Table
@@ -38,6 +39,12 @@ def ratio(value: float | None) -> str:
 def number(value: float | None) -> str:
     """Write a number with two decimals at most."""
     return shown(value, Format.NUMBER, _UTC)
+
+
+@register.filter
+def gpus(value: float | None) -> str:
+    """Write a number of GPUs with its noun."""
+    return NOTHING if value is None else quantities.gpus(value)
 
 
 @register.filter

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from apps.clusters.domain.quantities import gpus
 from apps.pending.domain.causes import Outcome
 from apps.pending.domain.messages import parse
 from apps.pending.selectors.rows import (
@@ -32,7 +33,7 @@ FEWEST = 5
 
 def headline(row: PendingRow, reading: Reading) -> str:
     """Return what waits, since when and for what, in one sentence."""
-    asks = f"for {_gpus(row.gpu_equivalents)} on {row.tier}"
+    asks = f"for {gpus(row.gpu_equivalents)} on {row.tier}"
     whole = f"{row.kind} {row.name}"
     age = duration(row.wait_seconds)
     if row.until is not None:
@@ -46,11 +47,6 @@ def headline(row: PendingRow, reading: Reading) -> str:
         return f"{whole} is held back {asks}, before any pod of it exists, for {age} now."
     again = "has lost its GPUs and waits again" if row.again else "waits"
     return f"{whole} {again} {asks}, for {age} now."
-
-
-def _gpus(amount: float) -> str:
-    text = f"{amount:.2f}".rstrip("0").rstrip(".")
-    return f"{text} GPU{'' if text == '1' else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

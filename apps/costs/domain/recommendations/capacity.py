@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import ceil, fsum
 
 from apps.clusters.domain.mig import Geometry, Part, part_of
+from apps.clusters.domain.quantities import quantity
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.coverage import Fractions, cell_name
@@ -57,8 +58,8 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
     return Recommendation(
         kind=Kind.UNUSED_QUOTA,
         subject=one.subject,
-        change=f"Lower {one.key} from {one.hard:g} to {wanted:g}: at most {one.peak_used:g} were "
-        "ever used at once.",
+        change=f"Lower {one.key} from {quantity(one.hard)} to {quantity(wanted)}: "
+        f"at most {quantity(one.peak_used)} were ever used at once.",
         saved=Saving(freed * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,

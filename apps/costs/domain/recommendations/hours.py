@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from math import floor
 
+from apps.clusters.domain.quantities import gpus, quantity
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
@@ -139,10 +140,10 @@ def _listed(usual: Mapping[tuple[bool, int], int]) -> str:
         counts = [usual[weekend, hour] for hour in range(_HOURS)]
         low, high = min(counts), max(counts)
         if low == high:
-            parts.append(f"{low} GPUs on {days}")
+            parts.append(f"{gpus(low)} on {days}")
         else:
             hours = [hour for hour in range(_HOURS) if counts[hour] == high]
-            parts.append(f"{low} to {high} GPUs on {days}, most at {hours[0]:02d}:00")
+            parts.append(f"{low} to {gpus(high)} on {days}, most at {hours[0]:02d}:00")
     return "; ".join(parts)
 
 
@@ -187,8 +188,8 @@ def lend_quota(one: LendingEvidence) -> Recommendation | None:
     return Recommendation(
         kind=Kind.LEND_QUOTA,
         subject=one.subject,
-        change=f"Lend {lent} of {one.hard:g} {one.key}: nine of ten hours used at most "
-        f"{one.usual_used:g}, while others waited.",
+        change=f"Lend {lent} of {quantity(one.hard)} {one.key}: nine of ten hours used at most "
+        f"{quantity(one.usual_used)}, while others waited.",
         saved=Saving(monthly, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,

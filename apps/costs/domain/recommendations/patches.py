@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
+from apps.clusters.domain.quantities import gpus
 from apps.costs.domain.recommendations.recommendation import Subject
 
 _SCALED = {"Deployment": "deployment", "StatefulSet": "statefulset", "ReplicaSet": "replicaset"}
@@ -180,7 +181,7 @@ def off_hours(tier: str, always: int, most: int) -> str:
             "  disruption:  # merge into what is there",
             "    consolidationPolicy: WhenEmpty",
             "    consolidateAfter: 30m",
-            f"# usually empty on weekdays: {always} GPUs at all hours, up to {most} at night",
+            f"# usually empty on weekdays: {gpus(always)} at all hours, up to {most} at night",
         ]
     )
 

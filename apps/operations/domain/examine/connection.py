@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from apps.operations.domain.findings import Finding, counted
+from apps.clusters.domain.quantities import counted
+from apps.operations.domain.findings import Finding
 from apps.operations.domain.looks import ApiLook, ClusterLook, Right, WriterLook
 from apps.operations.domain.rights import ANYTHING, DRA_GROUP, LEDGER
 

@@ -7,9 +7,10 @@ from apps.clusters.domain.exporter_profile import (
     Generation,
     WorkloadLabels,
 )
+from apps.clusters.domain.quantities import counted
 from apps.clusters.domain.tiers import same_model
 from apps.operations.domain.examine import attribution
-from apps.operations.domain.findings import Finding, counted, some
+from apps.operations.domain.findings import Finding, some
 from apps.operations.domain.looks import Card, ClusterLook
 
 PROFILING = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"

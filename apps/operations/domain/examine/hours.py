@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from apps.operations.domain.findings import Finding, counted, some
+from apps.clusters.domain.quantities import counted
+from apps.operations.domain.findings import Finding, some
 from apps.operations.domain.looks import ClusterLook
 
 MAY_LAG = timedelta(hours=3)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from apps.operations.domain.findings import Finding, counted, some
+from apps.clusters.domain.quantities import counted
+from apps.operations.domain.findings import Finding, some
 from apps.operations.domain.looks import ClusterLook
 
 NODE_LABELS = (

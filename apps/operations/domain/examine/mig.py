@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
+from apps.clusters.domain.quantities import counted
 from apps.clusters.domain.tiers import UNMATCHED, Sharing, gpu_model, mig_profile
 from apps.operations.domain.examine.offers import offers
-from apps.operations.domain.findings import Finding, counted, some
+from apps.operations.domain.findings import Finding, some
 from apps.operations.domain.looks import ClusterLook
 
 CONFIG = "nvidia.com/mig.config"

@@ -3,9 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from apps.clusters.domain.quantities import counted
 from apps.clusters.domain.tiers import Sharing
 from apps.operations.domain.examine.offers import REPLICAS, STRATEGY, Offer, offers
-from apps.operations.domain.findings import Finding, counted, some
+from apps.operations.domain.findings import Finding, some
 from apps.operations.domain.looks import ClusterLook
 
 GANGS = frozenset(

@@ -4,9 +4,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from apps.clusters.domain.quantities import counted
 from apps.clusters.domain.tiers import PRODUCT_LABEL, UNMATCHED
 from apps.operations.domain.examine.offers import offers
-from apps.operations.domain.findings import Finding, counted, some
+from apps.operations.domain.findings import Finding, some
 from apps.operations.domain.looks import ClusterLook, NodeDay
 
 LEAST_CPUS = 1.0
@@ -129,8 +130,9 @@ def _unreachable(look: ClusterLook) -> Iterator[Finding]:
         "free-unreachable",
         look.cluster,
         "",
-        f"{sum(short.values()):g} GPUs are free on {counted(len(short), 'node')} with less than "
-        f"{LEAST_CPUS:g} CPU or {LEAST_MEMORY_BYTES / 2**30:g} GiB of memory left for a pod: "
+        f"{counted(sum(short.values()), 'GPU is', 'GPUs are')} free on "
+        f"{counted(len(short), 'node')} with less than {LEAST_CPUS:g} CPU or "
+        f"{LEAST_MEMORY_BYTES / 2**30:g} GiB of memory left for a pod: "
         "nothing can be placed there.",
         "kubectl describe node NODE    # Allocated resources: who took them?\n"
         "# keep pods without GPUs off these nodes:\n"

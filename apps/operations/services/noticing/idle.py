@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 
 from apps.accounts.selectors import team_names
+from apps.clusters.domain.quantities import gpus
 from apps.notices.domain.idle import is_due
 from apps.notices.domain.thresholds import Kind, Threshold
 from apps.notices.selectors import answers_to
@@ -53,7 +54,7 @@ def _said(one: IdleWorkload, hours: float, names: dict[int, str]) -> Said:
         kind=Kind.IDLE,
         subject=_subject(one),
         team_id=one.team_id if one.team_id in names else None,
-        title=f"{one.namespace}/{one.name} holds {_gpus(one.gpus)} idle for {hours:.0f} hours",
+        title=f"{one.namespace}/{one.name} holds {gpus(one.gpus)} idle for {hours:.0f} hours",
         text=(
             f"{one.kind} {one.namespace}/{one.name} on {one.cluster} has done nothing with its "
             f"GPUs for {hours:.0f} hours{more}. Stop it, or answer in the portal until when it "
@@ -61,8 +62,3 @@ def _said(one: IdleWorkload, hours: float, names: dict[int, str]) -> Said:
         ),
         path=f"/workloads/{'/'.join(quote(part, safe='') for part in parts)}/",
     )
-
-
-def _gpus(amount: float) -> str:
-    text = f"{amount:.3g}"
-    return f"{text} GPU" if text == "1" else f"{text} GPUs"

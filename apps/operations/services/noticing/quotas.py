@@ -9,6 +9,7 @@ from django.conf import settings
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
+from apps.clusters.domain.quantities import quantity
 from apps.notices.domain.thresholds import Kind, Threshold
 from apps.notices.services import Measured, Said, hold
 from apps.quotas.selectors import QuotaRow, quota_rows
@@ -38,7 +39,7 @@ def _measured(row: QuotaRow, ids: dict[str, int]) -> Measured:
     name = "/".join(part for part in (row.cluster, row.namespace, row.name, row.key) if part)
     refused = ""
     if row.suppressed:
-        refused = f" {row.suppressed:g} more were refused before a pod existed."
+        refused = f" {quantity(row.suppressed)} more were refused before a pod existed."
     how_full = "full" if (row.used or 0.0) >= row.hard else "nearly full"
     said = Said(
         kind=Kind.QUOTA,
@@ -46,7 +47,8 @@ def _measured(row: QuotaRow, ids: dict[str, int]) -> Measured:
         team_id=None if row.team is None else ids.get(row.team),
         title=f"{row.namespace or row.name} ({row.cluster}): the quota of {row.key} is {how_full}",
         text=(
-            f"{row.used or 0:g} of {row.hard:g} {row.unit} are used, of which {row.held or 0:g} "
+            f"{quantity(row.used or 0)} of {quantity(row.hard)} {row.unit} are used, of which "
+            f"{quantity(row.held or 0)} "
             f"are held by pods that are bound.{refused}"
         ),
         path=f"/quotas/?{urlencode({'cluster': row.cluster, 'namespace': row.namespace})}",
