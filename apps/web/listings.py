@@ -274,6 +274,9 @@ def pod_values(row: PodRow, reading: Reading) -> dict[str, Value]:
     own: Mapping[str, Value] = {
         column.key: getattr(row, column.key) for column in POD_COLUMNS if hasattr(row, column.key)
     }
+    if not row.gpu_equivalents:
+        # Every pod here asks for GPUs: of this one the ResourceClaims are not known.
+        own = {**own, "units": None, "gpu_equivalents": None}
     waited = max(0.0, (until - row.created_at).total_seconds())
     return {**ledger, **own, "wait_seconds": waited}
 

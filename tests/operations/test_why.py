@@ -62,7 +62,7 @@ def test_it_says_why_what_would_help_and_since_when(portal: Portal) -> None:
     text = why("vision/train-9")
     for words in (
         "Pod west/vision/train-9 waits since",
-        "asks for 4 × nvidia.com/gpu, 4 GPUs, tier gold, team vision.",
+        "requests 4 × nvidia.com/gpu, 4 GPUs, tier gold, team vision.",
         "capacity (fragmented): Asks for 4 nvidia.com/gpu; the most free on one node is 3.",
         "1. Free 1 on node a.",
         "0/7 nodes are available: 5 Insufficient nvidia.com/gpu.",

@@ -6,7 +6,7 @@ from apps.clusters.domain.sightings import Expression, Placement, SeenNode, Tain
 from apps.pending.domain.fits import Nodes, bears, bits, free, offered
 from apps.pending.domain.placing import NONE_OFFERED
 from apps.pending.domain.steps import steps_on, wish_for
-from apps.pending.domain.wording import amount, listed, number
+from apps.pending.domain.wording import amount, listed
 from tests.pending.worlds import GIB, GPU, is_gpu_name, node, only, pod, world
 
 NODES = Nodes(
@@ -127,4 +127,3 @@ def test_lists_are_cut_with_what_is_left_out() -> None:
         "a and b",
         "a, b, c and 2 more",
     ]
-    assert number(2.50) == "2.5"

@@ -170,6 +170,17 @@ def test_the_file_says_what_the_list_says(now: datetime, admin: Client) -> None:
     assert row["counts"] == "pending"
 
 
+def test_what_has_claims_that_nobody_saw_has_no_size(now: datetime, admin: Client) -> None:
+    Episode.objects.filter(name="train-2").update(resource="", units=0.0, gpu_equivalents=0.0)
+    assert "vision gold no data" in lines(text_of(admin, LIST))["train-2"]
+    rows = records_of(admin, f"{LIST}?format=csv&table=waiting")
+    (row,) = [row for row in rows if row["name"] == "train-2"]
+    assert (row["units"], row["gpu_equivalents"]) == ("", "")
+    page = words(text_of(admin, "/pending/west/uid-train-2/"))
+    assert "waits for GPUs (no data on their size) on gold" in page
+    assert "0 GPUs" not in page
+
+
 # ---------------------------------------------------------------- how fresh it is
 
 

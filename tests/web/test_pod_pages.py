@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.clusters.models import Node, NodeSpell
+from apps.clusters.models import Node, NodeSpell, Pod
 from tests.factories import Portal, make_pod, make_workload
 from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, text_of
@@ -40,7 +40,12 @@ def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(
     ]
     address = f"/workloads/west/vision/Job/gave-up/?{HOURLY}&format=csv&table=pods"
     (row,) = records_of(admin, address)
-    assert row["wait_seconds"] == "300"
+    assert (row["wait_seconds"], row["gpu_equivalents"]) == ("300", "1")
+    # As a pod is whose ResourceClaims nobody saw.
+    Pod.objects.filter(uid="uid-gave-up").update(resource="", units=0.0, gpu_equivalents=0.0)
+    (row,) = records_of(admin, address)
+    assert (row["units"], row["gpu_equivalents"]) == ("", "")
+    assert "<dt>Asks for</dt><dd>no data</dd>" in text_of(admin, "/pods/west/uid-gave-up/")
 
 
 def test_a_pod_whose_hours_are_not_known_is_not_said_to_have_held_nothing(admin: Client) -> None:

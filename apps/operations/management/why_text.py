@@ -6,7 +6,7 @@ from textwrap import wrap
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.durations import duration
-from apps.clusters.domain.quantities import gpus
+from apps.clusters.domain.quantities import gpus, quantity
 from apps.pending.selectors import EpisodeRow, InFrontTeam, PendingRow, SpellRow, TypicalWait
 
 WIDTH = 100
@@ -45,8 +45,10 @@ def answer(
 def _head(row: PendingRow, zone: ZoneInfo) -> str:
     what = _printable(f"{row.kind} {row.cluster}/{row.namespace}/{row.name}")
     since = f"{_clock(row.since, zone)} ({duration(row.wait_seconds)})"
-    resource = _printable(row.resource) or "no GPU"
-    asks = f"asks for {row.units:g} × {resource}, {gpus(row.gpu_equivalents)}"
+    asks = "no data on its requests"
+    if row.gpu_equivalents:
+        resource = _printable(row.resource)
+        asks = f"requests {quantity(row.units)} × {resource}, {gpus(row.gpu_equivalents)}"
     if row.until is not None:
         return f"{what} {_ENDED.get(row.outcome, 'ended')} after {duration(row.wait_seconds)}."
     again = " again" if row.again else ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from zlib import crc32
 
+from apps.clusters.domain.quantities import quantity
 from apps.clusters.selectors import TierRow
 from apps.pending.selectors.known import PendingKnown
 from apps.usage.domain.amounts import Amounts
@@ -12,7 +13,7 @@ from apps.usage.domain.rows import Grouping, UsageRow
 from apps.usage.selectors import Waiting
 from apps.web import tables
 from apps.web.filtering import EVERY
-from apps.web.formats import duration
+from apps.web.formats import NOTHING, duration
 from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, StripPart, strip
 from apps.web.links import Query, explain_href, href
 from apps.web.summaries.averages import Sums, gpu_hours_text, gpus_text
@@ -35,6 +36,11 @@ class TierWaiting:
     href: str | None
     is_known: bool
     as_of: datetime | None
+
+    @property
+    def size(self) -> str:
+        """The GPUs asked for; a dash where no claim of the pods is known, which ask for some."""
+        return quantity(self.gpu_equivalents) if self.gpu_equivalents else NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,8 @@ def _values(row: PendingRow) -> dict[str, Value]:
     own: dict[str, Value] = {
         column.key: getattr(row, column.key) for column in _COLUMNS if column.key != "stale"
     }
+    if not row.gpu_equivalents:
+        own |= {"units": None, "gpu_equivalents": None}
     return own | {"suggestion": row.suggestion or "", "stale": int(row.stale)}
 
 

@@ -33,7 +33,9 @@ FEWEST = 5
 
 def headline(row: PendingRow, reading: Reading) -> str:
     """Return what waits, since when and for what, in one sentence."""
-    asks = f"for {gpus(row.gpu_equivalents)} on {row.tier}"
+    # Nothing pends for no GPUs: of this one the ResourceClaims are not known.
+    size = gpus(row.gpu_equivalents) if row.gpu_equivalents else "GPUs (no data on their size)"
+    asks = f"for {size} on {row.tier}"
     whole = f"{row.kind} {row.name}"
     age = duration(row.wait_seconds)
     if row.until is not None:
