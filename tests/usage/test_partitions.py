@@ -234,6 +234,18 @@ def test_pitfall_30_a_claim_shared_by_three_pods_counts_once() -> None:
     assert facts.total().unattributed == 0
 
 
+def test_claims_that_a_watch_lists_before_the_slices_are_not_scaled() -> None:
+    """In the hour in which a watch begins claims of yesterday are known, and devices from now on."""
+    untold = replace(dra_node(), end=START + 1200.0)
+    told = replace(dra_node(offered(1)), start=START + 1200.0)
+    rows = [device(slot, 0.9, pod_name="") for slot in (0, 1)]
+    facts = hour_facts([untold, told], [user("a")], rows, rules=RULES, claims=[claim()])
+    total = facts.total()
+    assert hours(total.capacity or 0) == hours(total.allocated) == pytest.approx(2 / 3)
+    assert total.grades.get("inferred", 0) == 0
+    assert "overcommitted" not in facts.findings
+
+
 def test_pitfall_31_a_partitionable_card_is_one_card() -> None:
     parts = [offered(9, profile="1g.10gb", card="GPU-1") for _ in range(7)]
     facts = hour_facts([dra_node(offered(1), *parts)], [], rules=RULES)

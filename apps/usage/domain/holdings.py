@@ -111,7 +111,8 @@ def hold_node(
     A pod holds no longer than its node exists, and only within its `limits`, where it has some.
     `bound` gives by pod uid what is already known of its binding; other pods are classified by
     the node's labels when they first held in the hour. Where holdings exceed the cards they are
-    scaled to fit (`overcommitted`).
+    scaled to fit (`overcommitted`). Devices of claims are held from when they are told of: a watch
+    may list claims of yesterday before it knows what the node offers.
     """
     spells = sorted((s for s in spells if s.start < end and s.end > start), key=lambda s: s.start)
     ledger = NodeLedger(node=spells[0].node if spells else "")
@@ -122,7 +123,7 @@ def hold_node(
         if held:
             here.append(pod)
             ledger.holdings.extend(_pod_holdings(pod, held, spells, classifier, bound or {}))
-    for hold in claim_holds(claims, here, exists, end):
+    for hold in claim_holds(claims, here, _told(spells, exists, end), end):
         offer = classifier.of(hold.device_class, _first(spells, hold.held))[0]
         card = Card(offer.card.tier, hold.model or offer.card.model, offer.card.capacity_type)
         ledger.holdings.append(
@@ -142,6 +143,12 @@ def hold_node(
     ledger.shared = frozenset(o.profile for s in spells for o in classifier.offers(s) if o.shared)
     _sweep(ledger, spells, start, end, classifier)
     return ledger
+
+
+def _told(spells: Sequence[NodeSpell], exists: Sequence[Span], end: float) -> Sequence[Span]:
+    """Return when a node exists and its devices are told of, where they ever are in the hour."""
+    first = next((spell.start for spell in spells if spell.devices), None)
+    return exists if first is None else clip(exists, first, end)
 
 
 def _held(
