@@ -10,7 +10,7 @@ from django.test import Client
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, WatchSpan
 from apps.lab.catalog import catalog_yaml
 from apps.lab.scenarios.registry import load
 from apps.operations.services import load_catalog
@@ -145,3 +145,8 @@ def test_the_worked_example_is_as_the_definitions_say(reader: User) -> None:
     assert ratio(workload="StatefulSet/notebook-ada", group_by="workload") == [pytest.approx(0.05)]
     for asked in ("node", "capacity_type"):
         assert set(ratio(group_by=asked)) == {None}
+    # The watch went away: of the hours with facts since, series tell what pended once it is back.
+    away = END - timedelta(hours=2)
+    WatchSpan.objects.update(end=away)
+    assert ratio() == [None]
+    assert ratio(end=away.isoformat()) == [pytest.approx(whole)]

@@ -235,7 +235,7 @@ def test_pitfall_30_a_claim_shared_by_three_pods_counts_once() -> None:
 
 
 def test_claims_that_a_watch_lists_before_the_slices_are_not_scaled() -> None:
-    """In the hour in which a watch begins claims of yesterday are known, and devices from now on."""
+    """In the hour in which a watch begins old claims are known, devices are from now on."""
     untold = replace(dra_node(), end=START + 1200.0)
     told = replace(dra_node(offered(1)), start=START + 1200.0)
     rows = [device(slot, 0.9, pod_name="") for slot in (0, 1)]

@@ -76,7 +76,7 @@ def other_owners(target: Target, live: Object) -> tuple[OtherOwner, ...]:
     for entry in entries if isinstance(entries, list) else ():
         if not isinstance(entry, Mapping) or entry.get("subresource"):
             continue
-        manager = str(entry.get("manager") or "unknown")
+        manager = str(entry.get("manager") or "unnamed field manager")
         fields = entry.get("fieldsV1")
         if manager == FIELD_MANAGER or not fields or not _owns(fields, path, _atomic_from(target)):
             continue

@@ -24,7 +24,7 @@ from apps.pending.domain.effective import (
 from apps.pending.domain.history import Stretch, Stretches, amount
 from apps.pending.models import CauseSpell
 from apps.pending.selectors.context import Context
-from apps.pending.selectors.known import known_until, without_history
+from apps.pending.selectors.known import known_until, watches_away, without_history
 from apps.pending.selectors.scope import tier_condition
 from apps.usage.domain.periods import BEGINNING, Periods
 from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
@@ -57,7 +57,7 @@ def effective_ratios(
 
     None where the grouping cannot have it: pending work has no node and no capacity type, and no
     GPU model where its tier has several. None, too, where the pending history does not reach yet,
-    and where no work of the kind was measured. `rows` are those that the reader may see. At most 29
+    and where no work of the kind was measured. `rows` are those that the reader may see. At most 30
     queries.
     """
     unknown: list[float | None] = [None] * len(rows)
@@ -109,8 +109,13 @@ def _only_models(window: Window, zone: ZoneInfo) -> dict[str, str]:
 
 
 def _is_known(window: Window) -> bool:
-    """Say whether the pending history has all pods of the window. Two queries."""
-    return all(created >= window.end for created in without_history().values())
+    """Say whether the pending history has all pods of the window. Three queries.
+
+    Of hours with facts after a watch went away it does not: series tell of them once it is back.
+    """
+    if any(created < window.end for created in without_history().values()):
+        return False
+    return all(window.end <= watched for watched in watches_away())
 
 
 def _start(period: datetime | None) -> datetime:

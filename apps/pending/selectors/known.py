@@ -101,6 +101,17 @@ def watched_until() -> dict[int, datetime]:
     return {pk: end for pk, kubernetes, end in ends if kubernetes is not None}
 
 
+def watches_away() -> list[datetime]:
+    """Return when the watches went away after which active clusters have facts. One query."""
+    rows = Cluster.objects.filter(active=True, watchspan__isnull=False).order_by("pk")
+    ends = rows.annotate(end=Max("watchspan__end"), newest=newest_hour())
+    return [
+        end
+        for kubernetes, end, hour in ends.values_list("kubernetes", "end", "newest")
+        if kubernetes is not None and hour is not None and hour + _HOUR > end
+    ]
+
+
 def facts_until(clusters: Collection[int]) -> dict[int, datetime]:
     """Return when the last facts of some clusters end; of those that have any. One query."""
     rows = CollectionWindow.objects.filter(HAS_FACTS, cluster__in=clusters)

@@ -12,7 +12,7 @@ from apps.web.reading import Reading
 
 @dataclass(frozen=True, slots=True)
 class TierLine:
-    """A team on one tier: means in GPUs over the known hours.
+    """A team on one tier: means in GPUs over the `hours` that are known or estimated.
 
     In the `estimated_hours` demand is estimated from series; the `missing_hours` are in nothing.
     """
@@ -24,6 +24,7 @@ class TierLine:
     borrowed: float
     lent: float
     denied_gpu_hours: float | None
+    hours: int
     estimated_hours: int
     missing_hours: int
     explains: Mapping[str, str]
@@ -101,6 +102,7 @@ def _line(team: str, own: TierStanding, reading: Reading) -> TierLine:
         borrowed=own.borrowed_gpu_hours / hours,
         lent=own.lent_gpu_hours / hours,
         denied_gpu_hours=own.denied_gpu_hours,
+        hours=hours,
         estimated_hours=own.hours.estimated,
         missing_hours=own.hours.missing,
         explains=figure_hrefs(_EXPLAINS, reading.query, tier=own.tier, team=team),

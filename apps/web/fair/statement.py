@@ -159,7 +159,7 @@ def others_table(found: Statement, coverage: Coverage, reading: Reading) -> Tabl
             Column("what", "What"),
             Column("team", "Team"),
             Column("gpu_hours", "Amount", Format.GPU_HOURS, "GPU-h"),
-            Column("gpus", "Mean", Format.NUMBER, "GPUs"),
+            Column("gpus", "Mean", Format.NUMBER, "GPUs", "over the hours with unmet fair share"),
         ),
         rows=rows,
         zone=reading.choice.zone,
