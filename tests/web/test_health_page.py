@@ -114,6 +114,8 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
     assert "hours that are due are complete" in page, "the hours are no issue of it"
     assert (own[portal.clusters[0].name], own[tier]) == ("warnings", "warnings")
     assert own[portal.clusters[1].name] == "no issues"
+    DoctorFinding.objects.update(subject="unknown")
+    assert "GPU model unknown" in text_of(admin, SOUND)
 
 
 def test_a_cell_of_the_calendar_leads_to_its_hour(admin: Client) -> None:

@@ -54,6 +54,12 @@ def test_an_unpriced_one_is_never_zero(portal: Portal, admin: Client) -> None:
     assert "0.00" not in page
 
 
+def test_what_is_about_capacity_names_its_tier_and_cluster(portal: Portal, admin: Client) -> None:
+    make(kind=Kind.EMPTY_NODES.value, workload="Pool/unknown/NVIDIA-A10", namespace="", team=None)
+    page = text_of(admin, "/recommendations/")
+    assert "<h3>gold on west: GPU model NVIDIA-A10, capacity type unknown</h3>" in page
+
+
 def test_names_of_a_cluster_are_text(portal: Portal, admin: Client) -> None:
     make(workload="Pod/<script>alert(1)</script>")
     assert "<script>alert" not in text_of(admin, "/recommendations/")

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster, Tier, WatchSpan, Workload
 from apps.pending.models import CauseSpell, Episode, Refreshed
-from tests.factories import Portal, make_workload
+from tests.factories import Portal, make_workload, note_collection
 
 MESSAGE = (
     "0/12 nodes are available: 3 node(s) had untolerated taint {dedicated: vision}, "
@@ -63,6 +63,9 @@ def look_now(portal: Portal) -> datetime:
     """Keep that all clusters were looked at just now; return when that was."""
     now = timezone.now().replace(microsecond=0)  # as pages read the clock
     look(portal.clusters, now)
+    for cluster in portal.clusters:
+        if cluster.kubernetes is None:
+            note_collection(cluster, now.replace(minute=0, second=0) - HOUR)
     return now
 
 

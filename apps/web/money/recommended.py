@@ -236,9 +236,7 @@ def _named(row: RecommendationRow, lowered: Lowered | None) -> str:
     """Return what a card is headed by: its subject; of a quota whose it is, and the change."""
     if row.kind in (Kind.EMPTY_NODES, Kind.EMPTY_HOURS) and row.workload:
         _, paid, model = row.workload.split("/", 2)
-        parts = (("GPU model", model), ("capacity type", paid))
-        of = (f"{word} {name}" if name == "unknown" else name for word, name in parts)
-        return f"{row.tier} on {row.cluster}: {', '.join(of)}"
+        return f"{row.tier} on {row.cluster}: GPU model {model}, capacity type {paid}"
     if lowered is None:
         return row.workload or row.node or row.tier or ""
     key, before, after = lowered
