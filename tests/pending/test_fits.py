@@ -113,7 +113,7 @@ def test_a_request_of_several_gpu_resources_has_no_single_smaller_one() -> None:
         ("requests.cpu", 1.5, "1.5 CPU"),
         ("memory", 4 * 1024 * GIB, "4 Ti memory"),
         ("memory", 100.0, "100 bytes of memory"),
-        (GPU, 12345678.0, "12345678 nvidia.com/gpu"),
+        (GPU, 12345678.0, "12,345,678 nvidia.com/gpu"),
     ],
 )
 def test_amounts_are_worded_with_their_unit(resource: str, units: float, text: str) -> None:
