@@ -309,7 +309,7 @@ def test_a_team_sees_where_it_stands(portal: Portal, admin: Client) -> None:
     page = text_of(admin, f"/teams/vision/?{HOURLY}")
     (block,) = re.findall(r'id="position"(.*?)</section>', page, re.DOTALL)
     told = words(f"<p{block}")
-    assert "gold 5 of 4 GPUs, mean over 4 h" in told
+    assert "gold 5 of 4 GPUs , mean over 4 h" in told
     assert "borrowed 1 GPU" in told
     assert "Budget of the month" in told
     assert f'href="/teams/vision/statement/?{HOURLY.replace("&", "&amp;")}"' in block
