@@ -24,6 +24,7 @@ from tests.factories import A100, make_portal
 from tests.web.pages import check_explained, file_of, text_of
 from tests.web.shown import tables_of
 from tests.web.test_costs_page import DAYS, column, number
+from tests.web.test_devices_page import words
 from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
@@ -174,7 +175,8 @@ def test_energy_is_told_on_top_of_the_capacity(signed_in: SignIn) -> None:
     finance = signed_in(priced.portal.finn)
     page = text_of(finance, f"/waste/?{DAYS}")
     (fall,) = waterfall(priced.window, visibility=EVERYTHING)
-    assert "Measured energy costs 2.88 USD on top" in page
+    assert "Measured energy costs 2.88 USD on top" in words(page)
+    assert "energy_cost" in check_explained(finance, f"/waste/?{DAYS}")
     assert f"{cents([fall.total + fall.energy])[0]} USD in all" in page
     explorer = text_of(finance, f"/costs/?{DAYS}&by=none")
     assert "Energy" in column(explorer, "lines", "Cause")
