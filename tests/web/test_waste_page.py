@@ -2,10 +2,12 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
 from decimal import Decimal
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -176,7 +178,8 @@ def test_energy_is_told_on_top_of_the_capacity(signed_in: SignIn) -> None:
     page = text_of(finance, f"/waste/?{DAYS}")
     (fall,) = waterfall(priced.window, visibility=EVERYTHING)
     assert "Measured energy costs 2.88 USD on top" in words(page)
-    assert "energy_cost" in check_explained(finance, f"/waste/?{DAYS}")
+    (link,) = re.findall(r'href="(/explain/energy_cost/[^"]+)">2.88</a>', page)
+    assert "2.88 USD" in text_of(finance, unescape(link))
     assert f"{cents([fall.total + fall.energy])[0]} USD in all" in page
     explorer = text_of(finance, f"/costs/?{DAYS}&by=none")
     assert "Energy" in column(explorer, "lines", "Cause")
