@@ -9,7 +9,7 @@ ARGS ?=
 UPGRADE ?=
 # How many days of a trace `make truths` takes through the portal; all of them where it is empty.
 DAYS ?=
-CODE := manage.py gpuportal apps tests scripts
+CODE := manage.py gpuportal apps simulator tests scripts
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --require-servers
 POSTGRESQL := $(BIN)/python -m tests.servers --
 SQLITE := $(BIN)/python -m tests.servers --sqlite --
@@ -58,7 +58,7 @@ test: programs ## Run the tests on PostgreSQL (ARGS= for pytest)
 	$(POSTGRESQL) $(PYTEST) -m "not exhaustive" $(ARGS)
 
 # Selectors and services are where SQL is; what is built on them runs whole in check-full.
-ON_SQLITE ?= tests/accounts tests/changes tests/clusters tests/costs tests/fairness tests/pending \
+ON_SQLITE ?= tests/accounts tests/quota_requests tests/clusters tests/costs tests/fairness tests/pending \
 	tests/quotas tests/usage
 
 test-sqlite: programs ## Run the tests of what asks the database on SQLite
@@ -94,7 +94,7 @@ fix: setup ## Format, and mend what tools can mend
 	$(BIN)/djlint --reformat --quiet templates
 
 truths: programs ## Hold whole traces against their published sums, some minutes (DAYS=)
-	$(BIN)/python -m tests.lab.truths
+	$(BIN)/python -m tests.simulator.truths
 	$(POSTGRESQL) $(BIN)/python -m tests.truths $(DAYS)
 	$(POSTGRESQL) $(BIN)/python -m tests.openb_truths $(DAYS)
 	$(POSTGRESQL) $(BIN)/python -m tests.campus_truths $(DAYS)

@@ -66,12 +66,11 @@ INSTALLED_APPS = [
     "apps.quotas",
     "apps.fairness",
     "apps.costs",
-    "apps.changes",
-    "apps.notices",
+    "apps.quota_requests",
+    "apps.alerts",
     "apps.operations",
     "apps.web",
     "apps.api",
-    "apps.lab",
 ]
 
 MIDDLEWARE = [
@@ -195,16 +194,16 @@ CELERY_BEAT_SCHEDULE = {
     "tend-exports": _every("costs.tend_exports", minutes=1),
     "keep-closed-files": _every("costs.keep_closed_files", hours=1),
     "send-monthly-reports": _every("costs.send_monthly_reports", minutes=30),
-    "carry-out-changes": _every("changes.schedule_executions", seconds=15),
-    "watch-gitops": _every("changes.watch_gitops", seconds=30),
-    "revert-due-changes": _every("changes.revert_due", minutes=1),
-    "look-for-drift": _every("changes.look_for_drift", minutes=1),
-    "expire-changes": _every("changes.expire", hours=1),
-    "check-audit": _every("changes.check_audit", minutes=10),
+    "carry-out-changes": _every("quota_requests.schedule_executions", seconds=15),
+    "watch-gitops": _every("quota_requests.watch_gitops", seconds=30),
+    "revert-due-changes": _every("quota_requests.revert_due", minutes=1),
+    "look-for-drift": _every("quota_requests.look_for_drift", minutes=1),
+    "expire-changes": _every("quota_requests.expire", hours=1),
+    "check-audit": _every("quota_requests.check_audit", minutes=10),
     "gather-notices": _every("operations.gather_notices", minutes=5),
-    "deliver-notices": _every("notices.deliver", minutes=1),
-    "prune-notices": _every("notices.prune", hours=24),
-    "renew-seals": _every("notices.renew_seals", hours=24),
+    "deliver-notices": _every("alerts.deliver", minutes=1),
+    "prune-notices": _every("alerts.prune", hours=24),
+    "renew-seals": _every("alerts.renew_seals", hours=24),
     "clear-sessions": _every("operations.clear_sessions", hours=24),
     "doctor": _every("operations.run_doctor", minutes=15),
 }
@@ -224,7 +223,7 @@ AUTHENTICATION_BACKENDS = [
 # bits), both together are kept out for a while; after many more for a name from everywhere, or
 # from an address for all names, the name or the address is. In the database, so that all web
 # processes count together and none needs a cache.
-AXES_HANDLER = "apps.web.sign_in_brake.Brake"
+AXES_HANDLER = "apps.web.accounts.login_throttling.Brake"
 AXES_FAILURE_LIMIT = 5
 SIGN_IN_FAILURES_PER_NAME = 25
 SIGN_IN_FAILURES_PER_PLACE = 50
@@ -232,8 +231,8 @@ AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "apps.web.sign_in_brake.client_place"
-AXES_LOCKOUT_CALLABLE = "apps.web.sign_in_brake.locked_out"
+AXES_CLIENT_IP_CALLABLE = "apps.web.accounts.login_throttling.client_place"
+AXES_LOCKOUT_CALLABLE = "apps.web.accounts.login_throttling.locked_out"
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "next"]
 AXES_DISABLE_ACCESS_LOG = True
 AXES_ENABLE_ADMIN = False
@@ -246,9 +245,9 @@ if not LOCAL_SIGN_IN and SINGLE_SIGN_ON is None:
     raise ImproperlyConfigured(
         "GPUPORTAL_LOCAL_SIGN_IN=no without GPUPORTAL_OIDC_ISSUER would let nobody sign in"
     )
-ACCOUNT_ADAPTER = "apps.web.single_sign_on.QuietAccounts"
+ACCOUNT_ADAPTER = "apps.web.accounts.single_sign_on.QuietAccounts"
 ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
-SOCIALACCOUNT_ADAPTER = "apps.web.single_sign_on.PortalSignIn"
+SOCIALACCOUNT_ADAPTER = "apps.web.accounts.single_sign_on.PortalSignIn"
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 5
 LOGIN_URL = "web:sign-in"
 LOGIN_REDIRECT_URL = "web:overview"
@@ -323,18 +322,18 @@ STORAGES = {
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "apps.api.authentication.BearerAuthentication",
+        "apps.api.base.authentication.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
-        "apps.api.authentication.WithinScope",
+        "apps.api.base.authentication.WithinScope",
     ],
-    "DEFAULT_RENDERER_CLASSES": ["apps.api.renderers.ProblemOrJSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["apps.api.parsers.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["apps.api.base.renderers.ProblemOrJSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["apps.api.base.parsers.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "apps.api.problems.handle",
-    "DEFAULT_THROTTLE_CLASSES": ["apps.api.throttling.ForgivingUserRateThrottle"],
+    "EXCEPTION_HANDLER": "apps.api.base.problems.handle",
+    "DEFAULT_THROTTLE_CLASSES": ["apps.api.base.throttling.ForgivingUserRateThrottle"],
     "DEFAULT_THROTTLE_RATES": {"user": env.rate("GPUPORTAL_API_RATE", "600/min")},
     "UNAUTHENTICATED_USER": None,
 }

@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from apps.accounts.domain.groups import GroupRule, GroupsRefused, read_rules
 from gpuportal import env
 
-# As long as the column that keeps who vouched for an account.
+# As long as the column that keeps who observed for an account.
 _LONGEST_ISSUER = 200
 
 

@@ -41,7 +41,7 @@ class CampusSummary:
 
 def campus_summary(days: int) -> CampusSummary:
     """Run the whole chain over `days` days of campus and return what the API says then."""
-    from apps.lab.scenarios.registry import load
+    from simulator.scenarios.registry import load
     from tests.served_lab import served_lab
 
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
@@ -55,10 +55,10 @@ def campus_summary(days: int) -> CampusSummary:
 
 def _collect(scenario: Any, url: str, now: datetime, days: int) -> None:
     from apps.costs.services import price_hours
-    from apps.costs.services.recommending import recommend
-    from apps.lab.catalog import catalog_yaml
+    from apps.costs.services.recommendations.daily_run import recommend
     from apps.quotas.services import roll_hours
     from apps.usage.services import roll_days
+    from simulator.catalog import catalog_yaml
     from tests.truths import collect_days
 
     for line in collect_days(
@@ -105,7 +105,7 @@ def _well_used(found: CampusSummary) -> Iterator[str]:
     from apps.clusters.domain.calendar import day_window
     from apps.clusters.domain.window import Window
     from apps.clusters.selectors import report
-    from apps.usage.domain.rows import Filters, Grouping, Interval
+    from apps.usage.domain.rows import Filters, Grouping, TimeStep
     from apps.usage.selectors import usage_rows
 
     zone = report().zone
@@ -116,7 +116,7 @@ def _well_used(found: CampusSummary) -> Iterator[str]:
     used: dict[tuple[str, str, str], float | None] = {}
     for row in usage_rows(
         Window(first.start, last.end),
-        interval=Interval.TOTAL,
+        interval=TimeStep.TOTAL,
         group_by=(Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER),
         filters=Filters(),
         visibility=EVERYTHING,

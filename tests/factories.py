@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from django.utils import timezone
 
 from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import Scope
+from apps.accounts.domain.scopes import TokenScope
 from apps.accounts.models import ApiToken, Membership, Team, User
 from apps.accounts.permissions import can_administer
 from apps.accounts.services import digest_of, issue_token
@@ -74,7 +74,9 @@ def make_user(
 
 def token_of(user: User) -> str:
     """Return a new API token of a person, with every scope that their role allows."""
-    scopes = [scope for scope in Scope if scope is not Scope.DECIDE or can_administer(user)]
+    scopes = [
+        scope for scope in TokenScope if scope is not TokenScope.DECIDE or can_administer(user)
+    ]
     now = timezone.now()
     key = issue_token(user, name="test", scopes=scopes, now=now).key
     # As if it had been used in this minute: noting that is tested where tokens are.

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from math import fsum
 
-from apps.lab.fleet import DAY
-from apps.lab.scenarios.openb import DAYS, FOLDER, WINDOW
-from tests.lab.truths import NOW
+from simulator.fleet import DAY
+from simulator.scenarios.openb import DAYS, FOLDER, WINDOW
+from tests.simulator.truths import NOW
 from tests.truths import collect_days
 
 TOLERANCE = 0.001
@@ -88,8 +88,8 @@ def main(days: int) -> int:
     django.setup()
     from django.core.management import call_command
 
-    from apps.lab.catalog import catalog_yaml
-    from apps.lab.scenarios.registry import load
+    from simulator.catalog import catalog_yaml
+    from simulator.scenarios.registry import load
     from tests.served_lab import served_lab
 
     call_command("migrate", verbosity=0)

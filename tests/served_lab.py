@@ -4,9 +4,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from apps.lab.clock import PinnedClock
-from apps.lab.scenarios.base import Scenario
-from apps.lab.server import LabServer
+from simulator.clock import PinnedClock
+from simulator.scenarios.base import Scenario
+from simulator.server import LabServer
 
 _DEADLINE_SECONDS = 20.0
 

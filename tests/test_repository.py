@@ -15,17 +15,17 @@ import pytest
 import yaml
 from django.core.management import get_commands
 
-from apps.clusters.domain.owners import PLURALS
+from apps.clusters.domain.pods.owners import PLURALS
 from apps.clusters.ports import Listing, SourceHealth
-from apps.clusters.services.owner_lookup import LIST_FROM, OwnerLookup
-from apps.clusters.services.recorder import COLLECTIONS
-from apps.clusters.services.sighting_sources import _GROUPS, EVERYWHERE, TEMPLATES
+from apps.clusters.services.objects.collections import _GROUPS, EVERYWHERE, TEMPLATES
+from apps.clusters.services.watch.informer import COLLECTIONS
+from apps.clusters.services.watch.owner_lookup import LIST_FROM, OwnerLookup
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_BYTES = 1_000_000
 # Published traces, kept as they came, packed.
 MOST_BYTES_OF_DATA = 2_000_000
-DATA = ROOT / "apps" / "lab" / "data"
+DATA = ROOT / "simulator" / "data"
 # Homes of developers' machines, put together here so that this file does not hold them itself.
 MACHINE_PATH = re.compile(r"(?<![\w.])/(" + "|".join(("root", "home", "Users", "work")) + r")/\w")
 SERVICES = ["web", "worker", "beat", "watch", "postgres", "redis", "prometheus"]
@@ -526,7 +526,7 @@ def test_make_truths_takes_traces_through_the_lab_and_through_the_portal() -> No
         text=True,
         check=True,
     )
-    assert "-m tests.lab.truths" in told.stdout
+    assert "-m tests.simulator.truths" in told.stdout
     for trace in ("truths", "openb_truths"):
         assert re.search(rf"-m tests\.servers -- \S+ -m tests\.{trace}\b", told.stdout)
 

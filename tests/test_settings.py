@@ -290,4 +290,4 @@ def test_nothing_that_nobody_uses_is_installed() -> None:
 
 def test_the_api_goes_on_without_its_cache() -> None:
     throttles = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_CLASSES"]
-    assert throttles == ["apps.api.throttling.ForgivingUserRateThrottle"]
+    assert throttles == ["apps.api.base.throttling.ForgivingUserRateThrottle"]

@@ -32,7 +32,7 @@ Figures = Mapping[str, Mapping[str, float]]
 
 def trace_figures(first_minute: int, minutes: int) -> Figures:
     """Return allocated and pending GPU-hours, and the mean quota, of a part of the trace."""
-    from tests.lab.truths import trace_columns
+    from tests.simulator.truths import trace_columns
 
     columns = trace_columns()
     part = slice(first_minute, first_minute + minutes)
@@ -98,9 +98,9 @@ def derive(now: datetime) -> None:
     from apps.clusters.models import Cluster
     from apps.fairness import services as fairness
     from apps.pending import services as pending
-    from apps.pending.domain.look import look
+    from apps.pending.domain.diagnose import diagnose_cluster
 
-    pending.take_in_pods([Cluster.objects.get().pk], now=now, look=look)
+    pending.take_in_pods([Cluster.objects.get().pk], now=now, look=diagnose_cluster)
     fairness.compute_hours(now=now, at_most=24 * 31)
     fairness.roll_days(now=now)
 
@@ -174,10 +174,10 @@ def main(days: int) -> int:
     django.setup()
     from django.core.management import call_command
 
-    from apps.lab.catalog import catalog_yaml
-    from apps.lab.scenarios.registry import load
-    from tests.lab import truths as lab_truths
+    from simulator.catalog import catalog_yaml
+    from simulator.scenarios.registry import load
     from tests.served_lab import served_lab
+    from tests.simulator import truths as lab_truths
 
     call_command("migrate", verbosity=0)
     scenario = load("helios", now=lab_truths.NOW)

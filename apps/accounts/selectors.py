@@ -13,7 +13,7 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import Scope, unpacked
+from apps.accounts.domain.scopes import TokenScope, unpacked
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
 from apps.accounts.permissions import can_administer
 
@@ -27,7 +27,7 @@ _BEARER = """
              WHEN EXISTS (
                  SELECT 1 FROM socialaccount_socialaccount known
                  WHERE known.user_id = person.id AND known.provider = %s AND known.last_login < %s
-             ) THEN 'unvouched' ELSE '' END AS token_refused,
+             ) THEN 'unobserved' ELSE '' END AS token_refused,
         CASE WHEN token.last_used_at >= %s THEN 0 ELSE 1 END AS token_use_unnoted
     FROM accounts_apitoken token JOIN accounts_user person ON person.id = token.user_id
     WHERE token.digest = %s
@@ -38,10 +38,10 @@ _BEARER = """
 class Bearer:
     """Who sends an API token, and what the token may be used for.
 
-    `refused` is `revoked`, `expired`, `unvouched` or `reserved` for one that is not good, else
+    `refused` is `revoked`, `expired`, `unobserved` or `reserved` for one that is not good, else
     empty; whether the person's account is active is for the caller to see. `reserved`: the person
-    has a name of the portal itself, and would be taken for it in the audit. `unvouched`: the
-    sign-in provider has not vouched for the person for so long that they may have left, which
+    has a name of the portal itself, and would be taken for it in the audit. `unobserved`: the
+    sign-in provider has not observed for the person for so long that they may have left, which
     nobody tells the portal.
     `scopes` never has what the person may no longer do, whatever the token was made for.
     `unnoted`: its use in this minute is not kept yet.
@@ -49,7 +49,7 @@ class Bearer:
 
     person: User
     token_id: int
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     refused: str
     unnoted: bool
 
@@ -78,10 +78,10 @@ def bearer_of(key: str, *, now: datetime) -> Bearer | None:
     What else the person's row holds is read when it is asked for. One query.
     """
     minute = now.replace(second=0, microsecond=0)
-    issuer, vouched_since = _vouching(now)
+    issuer, observed_since = _vouching(now)
     adapt = connection.ops.adapt_datetimefield_value
     digest = hashlib.sha256(key.encode()).hexdigest()
-    given = [adapt(now), issuer, adapt(vouched_since), adapt(minute), digest]
+    given = [adapt(now), issuer, adapt(observed_since), adapt(minute), digest]
     row: Any = next(iter(User.objects.raw(_BEARER, given)), None)
     if row is None:
         return None
@@ -89,14 +89,14 @@ def bearer_of(key: str, *, now: datetime) -> Bearer | None:
     return Bearer(
         person=row,
         token_id=row.token_id,
-        scopes=scopes if can_administer(row) else scopes - {Scope.DECIDE},
+        scopes=scopes if can_administer(row) else scopes - {TokenScope.DECIDE},
         refused=row.token_refused or ("reserved" if is_reserved(row.username) else ""),
         unnoted=bool(row.token_use_unnoted),
     )
 
 
 def _vouching(now: datetime) -> tuple[str, datetime]:
-    """Return the sign-in provider, and since when it must have vouched for who comes by it."""
+    """Return the sign-in provider, and since when it must have observed for who comes by it."""
     known = settings.SINGLE_SIGN_ON
     if known is None:
         return "", now
@@ -142,7 +142,7 @@ def _state(token: ApiToken, now: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MembershipRow:
     """A place on a team and who gave it: `catalog`, `groups`, or `portal` for an administrator."""
 
     team: str
@@ -169,7 +169,7 @@ class PersonRow:
     email: str
     role: str
     role_from: str
-    places: tuple[Place, ...]
+    places: tuple[MembershipRow, ...]
     signs_in: str
     last_sign_in_at: datetime | None
     tokens: int
@@ -211,17 +211,17 @@ def _with_signs(now: datetime) -> QuerySet[Any]:
     )
 
 
-def _places(of: QuerySet[Membership]) -> dict[str, tuple[Place, ...]]:
-    found: dict[str, list[Place]] = defaultdict(list)
+def _places(of: QuerySet[Membership]) -> dict[str, tuple[MembershipRow, ...]]:
+    found: dict[str, list[MembershipRow]] = defaultdict(list)
     rows = of.order_by("team__name", "source", "pk")
     for username, team, lead, source in rows.values_list(
         "username", "team__name", "lead", "source"
     ):
-        found[username].append(Place(team, lead, source))
+        found[username].append(MembershipRow(team, lead, source))
     return {username: tuple(given) for username, given in found.items()}
 
 
-def _person_row(user: Any, places: tuple[Place, ...]) -> PersonRow:
+def _person_row(user: Any, places: tuple[MembershipRow, ...]) -> PersonRow:
     ways = {"password": user.has_usable_password(), "provider": user.by_provider}
     given_by = "groups" if user.role_from_groups else "administrator"
     return PersonRow(

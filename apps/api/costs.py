@@ -14,12 +14,12 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api import parameters
-from apps.api.documents import documented, problems
-from apps.api.paging import page_response
-from apps.api.parameters import Names, choices, filters_of
-from apps.api.portal import PortalView, paging, visibility_in, window_in
-from apps.api.problems import InvalidParameters
+from apps.api.base import parameters
+from apps.api.base.documents import documented, problems
+from apps.api.base.paging import page_response
+from apps.api.base.parameters import NamesField, choices, filters_of
+from apps.api.base.portal import PortalView, paging, visibility_in, window_in
+from apps.api.base.problems import InvalidParameters
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
@@ -27,11 +27,11 @@ from apps.costs.adapters import csv_parts, write_beside
 from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.domain.unallocated import Policy
-from apps.costs.selectors import CostRow, Question, Terms
+from apps.costs.selectors import CostQuery, CostRow, Terms
 from apps.costs.services.exporting_closed import copy_of_month
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.domain.rows import Grouping, TimeStep
 
 FORMATS = ("json", "csv", "xlsx", "parquet")
 FOCUS_FORMATS = ("csv", "parquet")
@@ -40,7 +40,7 @@ _MWH_PER_KWH = 1_000_000  # milliwatt-hours
 _MONTH = re.compile(r"^20\d\d-(0[1-9]|1[0-2])$")
 
 
-class WasteQuery(parameters.WindowQuery):
+class WasteParams(parameters.WindowParams):
     """Parameters of `waste`."""
 
     format = choices(
@@ -49,21 +49,23 @@ class WasteQuery(parameters.WindowQuery):
         help_text="csv, xlsx and parquet give all rows of the window as a file, without pages.",
     )
     interval = choices(
-        [interval.value for interval in Interval],
+        [interval.value for interval in TimeStep],
         required=False,
         help_text="Length of a period; day unless told.",
     )
-    group_by = Names(
+    group_by = NamesField(
         child=choices(_GROUPS),
         help_text="Columns to group by, in this order; without it, a row for each cause.",
     )
-    cluster = Names(help_text="Only these clusters.")
-    tier = Names(help_text="Only these service tiers.")
-    team = Names(help_text="Only what these teams pay for.")
-    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
-    workload = Names(help_text="Only these workloads, written Kind/name.")
-    gpu_model = Names(help_text="Only these GPU models; case, blanks and dashes do not matter.")
-    capacity_type = Names(child=choices([kind.value for kind in CapacityType]))
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    team = NamesField(help_text="Only what these teams pay for.")
+    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
+    workload = NamesField(help_text="Only these workloads, written Kind/name.")
+    gpu_model = NamesField(
+        help_text="Only these GPU models; case, blanks and dashes do not matter."
+    )
+    capacity_type = NamesField(child=choices([kind.value for kind in CapacityType]))
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         paged = {name for name in ("cursor", "page_size") if name in attrs}
@@ -91,14 +93,14 @@ def _policy() -> serializers.ChoiceField:
     )
 
 
-class CostsQuery(WasteQuery):
+class CostsParams(WasteParams):
     """Parameters of `costs`."""
 
     basis = _basis()
     policy = _policy()
 
 
-class FocusQuery(parameters.Query):
+class FocusParams(parameters.Params):
     """Parameters of `costs/focus`."""
 
     period = serializers.RegexField(
@@ -191,7 +193,7 @@ class CostsView(PortalView):
 
     @documented(
         "costs",
-        CostsQuery,
+        CostsParams,
         CostSerializer,
         summary="Costs by period, group and cause, of teams you see in detail.",
         file=True,
@@ -199,7 +201,7 @@ class CostsView(PortalView):
         beside={"terms": TermsSerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = CostsQuery.read(request.query_params)
+        query = CostsParams.read(request.query_params)
         basis, policy = _charging(query)
         return _answer(request, query, basis=basis, policy=policy)
 
@@ -209,7 +211,7 @@ class WasteView(PortalView):
 
     @documented(
         "waste",
-        WasteQuery,
+        WasteParams,
         CostSerializer,
         summary="Waste in GPU-hours and money by period, group and cause, by who held it.",
         file=True,
@@ -217,7 +219,7 @@ class WasteView(PortalView):
         beside={"terms": TermsSerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = WasteQuery.read(request.query_params)
+        query = WasteParams.read(request.query_params)
         return _answer(request, query, waste=True)
 
 
@@ -227,7 +229,7 @@ class FocusView(PortalView):
     @extend_schema(
         operation_id="get_costs_focus",
         summary="A month as a file of FOCUS 1.0, of teams you see in detail.",
-        parameters=[FocusQuery],
+        parameters=[FocusParams],
         responses={
             (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, description="CSV."),
             (200, FileFormat.FOCUS_PARQUET.content_type): OpenApiResponse(
@@ -238,7 +240,7 @@ class FocusView(PortalView):
         tags=["costs"],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = FocusQuery.read(request.query_params)
+        query = FocusParams.read(request.query_params)
         basis, policy = _charging(query)
         format_ = FileFormat(f"focus-{query.get('format', 'csv')}")
         month, visibility = _month(query), visibility_in(request)
@@ -277,9 +279,9 @@ def _answer(
     window = window_in(query, zone)
     filters = filters_of(query)
     usage.check_names(filters)
-    interval = Interval(query.get("interval", "day"))
+    interval = TimeStep(query.get("interval", "day"))
     group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
-    asked = Question(window, interval, group_by, filters, basis, policy, waste=waste)
+    asked = CostQuery(window, interval, group_by, filters, basis, policy, waste=waste)
     if query.get("format", "json") != "json":
         return _file(request, asked, FileFormat(query["format"]), waste=waste)
     page_at = partial(
@@ -328,7 +330,7 @@ def terms_record(terms: Terms) -> dict[str, Any]:
 
 
 def _file(
-    request: Request, asked: Question, format_: FileFormat, *, waste: bool
+    request: Request, asked: CostQuery, format_: FileFormat, *, waste: bool
 ) -> HttpResponseBase:
     causes = WASTE if waste else tuple(Cause)
     try:

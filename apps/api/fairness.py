@@ -8,11 +8,11 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api import files, parameters
-from apps.api.documents import documented
-from apps.api.paging import page_of, page_response
-from apps.api.parameters import Names, choices, filters_of
-from apps.api.portal import PortalView, paging, visibility_in, window_in
+from apps.api.base import files, parameters
+from apps.api.base.documents import documented
+from apps.api.base.paging import page_of, page_response
+from apps.api.base.parameters import NamesField, choices, filters_of
+from apps.api.base.portal import PortalView, paging, visibility_in, window_in
 from apps.clusters import selectors as clusters
 from apps.fairness import selectors as fairness
 from apps.fairness.selectors import FairnessFilters, TeamFairness, TierFairness
@@ -22,14 +22,14 @@ _HOURS = "GPU-hours."
 _UNKNOWN = "Null where known_hours is 0."
 
 
-class FairnessQuery(parameters.WindowQuery):
+class FairnessParams(parameters.WindowParams):
     """Parameters of `fairness`."""
 
     format = choices(
         parameters.FORMATS, required=False, help_text="csv: a row for each tier and team."
     )
-    tier = Names(help_text="Only these service tiers.")
-    team = Names(help_text="Only rows of these teams; indices are of all teams always.")
+    tier = NamesField(help_text="Only these service tiers.")
+    team = NamesField(help_text="Only rows of these teams; indices are of all teams always.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return parameters.whole_file(attrs)
@@ -113,13 +113,13 @@ class FairnessView(PortalView):
 
     @documented(
         "fairness",
-        FairnessQuery,
+        FairnessParams,
         FairnessSerializer,
         summary="Shares, loans and denials by tier and team over the window.",
         file=True,
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = FairnessQuery.read(request.query_params)
+        query = FairnessParams.read(request.query_params)
         zone = clusters.report().zone
         window = window_in(query, zone)
         usage.check_names(filters_of(query))

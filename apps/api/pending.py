@@ -12,40 +12,46 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.api import files, parameters
-from apps.api.documents import documented
-from apps.api.paging import page_of, page_response, walk
-from apps.api.parameters import Names, choices, filters_of
-from apps.api.portal import PortalView, paging, visibility_in, window_in
+from apps.api.base import files, parameters
+from apps.api.base.documents import documented
+from apps.api.base.paging import page_of, page_response, walk
+from apps.api.base.parameters import NamesField, choices, filters_of
+from apps.api.base.portal import PortalView, paging, visibility_in, window_in
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from apps.pending import selectors as pending
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.selectors import By, HistoryRow, Order, PendingFilters, PendingRow
+from apps.pending.selectors import (
+    HistoryRow,
+    PendingFilters,
+    PendingGrouping,
+    PendingOrder,
+    PendingRow,
+)
 from apps.usage import selectors as usage
 from apps.usage.domain.columns import utc_text
 
 _CAUSES = [cause.value for cause in Cause]
 _COUNTS = [counts.value for counts in Counts]
-_GROUPS = [by.value for by in By]
-_DEFAULT = (By.DAY, By.CAUSE)
+_GROUPS = [by.value for by in PendingGrouping]
+_DEFAULT = (PendingGrouping.DAY, PendingGrouping.CAUSE)
 
 
-class PendingQuery(parameters.PageQuery):
+class PendingParams(parameters.PageParams):
     """Parameters of `pending`: what waits now."""
 
     format = choices(
         parameters.FORMATS, required=False, help_text="csv streams all rows, without pages."
     )
-    cluster = Names(help_text="Only these clusters.")
-    tier = Names(help_text="Only these service tiers.")
-    team = Names(help_text="Only these teams.")
-    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
-    cause = Names(child=choices(_CAUSES))
-    kind = Names(help_text="Only these kinds, as Kubernetes names them: Pod, Job, Workload.")
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    team = NamesField(help_text="Only these teams.")
+    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
+    cause = NamesField(child=choices(_CAUSES))
+    kind = NamesField(help_text="Only these kinds, as Kubernetes names them: Pod, Job, Workload.")
     order = choices(
-        [order.value for order in Order],
+        [order.value for order in PendingOrder],
         required=False,
         help_text="longest: what has waited longest first (unless told); most: what asks for most.",
     )
@@ -54,21 +60,21 @@ class PendingQuery(parameters.PageQuery):
         return parameters.whole_file(attrs)
 
 
-class PendingHistoryQuery(parameters.WindowQuery):
+class PendingHistoryParams(parameters.WindowParams):
     """Parameters of `pending/history`."""
 
     format = choices(
         parameters.FORMATS, required=False, help_text="csv streams all rows, without pages."
     )
-    group_by = Names(
+    group_by = NamesField(
         child=choices(_GROUPS),
         help_text="Columns to group by, in this order; day,cause unless told.",
     )
-    cluster = Names(help_text="Only these clusters.")
-    tier = Names(help_text="Only these service tiers.")
-    team = Names(help_text="Only these teams.")
-    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
-    cause = Names(child=choices(_CAUSES))
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    team = NamesField(help_text="Only these teams.")
+    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
+    cause = NamesField(child=choices(_CAUSES))
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return parameters.whole_file(attrs)
@@ -159,13 +165,13 @@ class PendingView(PortalView):
 
     @documented(
         "pending",
-        PendingQuery,
+        PendingParams,
         PendingSerializer,
         summary="What waits now and why, of teams you see in detail.",
         file=True,
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = PendingQuery.read(request.query_params)
+        query = PendingParams.read(request.query_params)
         now = timezone.now()
         usage.check_names(filters_of(query))
         page_at = partial(
@@ -173,7 +179,7 @@ class PendingView(PortalView):
             now,
             filters=_filters(query),
             visibility=visibility_in(request),
-            order=Order(query.get("order", Order.LONGEST.value)),
+            order=PendingOrder(query.get("order", PendingOrder.LONGEST.value)),
         )
         if query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
@@ -188,17 +194,17 @@ class PendingHistoryView(PortalView):
 
     @documented(
         "pending-history",
-        PendingHistoryQuery,
+        PendingHistoryParams,
         PendingHistorySerializer,
         summary="GPU-hours that waited, by day and cause or other groups.",
         file=True,
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = PendingHistoryQuery.read(request.query_params)
+        query = PendingHistoryParams.read(request.query_params)
         zone = clusters.report().zone
         window = window_in(query, zone)
         usage.check_names(filters_of(query))
-        by = tuple(By(name) for name in query.get("group_by", ())) or _DEFAULT
+        by = tuple(PendingGrouping(name) for name in query.get("group_by", ())) or _DEFAULT
         rows = pending.pending_history(
             window,
             now=timezone.now(),
@@ -208,7 +214,10 @@ class PendingHistoryView(PortalView):
         )
         records = [history_record(row, zone) for row in rows]
         if query.get("format") == "csv":
-            columns = (*("period" if one is By.DAY else one.value for one in by), *_SUMS)
+            columns = (
+                *("period" if one is PendingGrouping.DAY else one.value for one in by),
+                *_SUMS,
+            )
             return files.csv_response(
                 [records], columns=columns, name="pending-history", window=window, zone=zone
             )

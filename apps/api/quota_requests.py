@@ -17,16 +17,16 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from apps.accounts.adapters.addresses import client_address
-from apps.accounts.domain.scopes import Scope
-from apps.api import quota_request_rows as rows
-from apps.api.documents import documented, problems
-from apps.api.paging import page_response
-from apps.api.portal import PortalView, paging
-from apps.changes import selectors, services
-from apps.changes.domain.states import TransitionDenied
-from apps.changes.domain.targets import TargetRefused
-from apps.changes.permissions import Actor, actor_of
-from apps.changes.selectors import RequestFilters, Which
+from apps.accounts.domain.scopes import TokenScope
+from apps.api import quota_request_records as rows
+from apps.api.base.documents import documented, problems
+from apps.api.base.paging import page_response
+from apps.api.base.portal import PortalView, paging
+from apps.quota_requests import selectors, services
+from apps.quota_requests.domain.states import TransitionDenied
+from apps.quota_requests.domain.targets import TargetRefused
+from apps.quota_requests.permissions import Actor, actor_of
+from apps.quota_requests.selectors import RequestFilters, Which
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
@@ -50,7 +50,7 @@ _REFUSALS = {
 }
 
 
-class Refused(exceptions.APIException):
+class RequestRefusal(exceptions.APIException):
     """A refusal of the services, with the status that says of which kind it is."""
 
     def __init__(self, status: HTTPStatus, detail: str) -> None:
@@ -64,12 +64,12 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except services.UnknownRequest as error:
-        raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
+        raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from error
     except (services.Conflict, TransitionDenied) as error:
-        raise Refused(HTTPStatus.CONFLICT, str(error)) from error
+        raise RequestRefusal(HTTPStatus.CONFLICT, str(error)) from error
     except (services.RequestRefused, TargetRefused) as error:
         text = " ".join(_sentence(part) for part in (str(error), error.fix) if part)
-        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, text) from error
+        raise RequestRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, text) from error
 
 
 def _sentence(text: str) -> str:
@@ -81,7 +81,7 @@ class ChangesView(PortalView):
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> NoReturn:
         allowed = ", ".join(self.allowed_methods)
-        raise Refused(
+        raise RequestRefusal(
             HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method} is not for this address: {allowed}."
         )
 
@@ -94,7 +94,7 @@ class ChangesView(PortalView):
         """Answer with a request as it is, its version as the ETag."""
         detail = selectors.request_detail(pk, self.actor(request))
         if detail is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"There is no quota request {pk}.")
+            raise RequestRefusal(HTTPStatus.NOT_FOUND, f"There is no quota request {pk}.")
         etag = {"ETag": f'"{detail.row.version}"'}
         return Response(rows.detail_record(detail), status=int(status), headers=etag)
 
@@ -107,9 +107,11 @@ def version_in(request: Request, body: Mapping[str, Any]) -> int:
     if match:
         versions.add(int(match[1]))
     if given and not match:
-        raise Refused(HTTPStatus.BAD_REQUEST, 'If-Match takes a version as it was read, as "3".')
+        raise RequestRefusal(
+            HTTPStatus.BAD_REQUEST, 'If-Match takes a version as it was read, as "3".'
+        )
     if len(versions) != 1:
-        raise Refused(
+        raise RequestRefusal(
             HTTPStatus.PRECONDITION_REQUIRED,
             "Send the version that you have read, in If-Match or as `version`, and one only: so "
             "that nobody's change is lost.",
@@ -120,16 +122,16 @@ def version_in(request: Request, body: Mapping[str, Any]) -> int:
 class QuotaRequestsView(ChangesView):
     """All requests, and asking for another."""
 
-    scopes = {"POST": Scope.REQUEST}
+    scopes = {"POST": TokenScope.REQUEST}
 
     @documented(
         "quota-requests",
-        rows.QuotaRequestsQuery,
+        rows.QuotaRequestsParams,
         rows.QuotaRequestSerializer,
         summary="Quota requests of teams you see in detail, the last changed first.",
     )
     def get(self, request: Request) -> Response:
-        query = rows.QuotaRequestsQuery.read(request.query_params)
+        query = rows.QuotaRequestsParams.read(request.query_params)
         page = selectors.request_rows(
             self.actor(request),
             which=Which(query.get("which", Which.ALL.value)),
@@ -142,14 +144,14 @@ class QuotaRequestsView(ChangesView):
     @extend_schema(
         operation_id="create_quota_request",
         summary="Write a request; it is a draft until it is handed in with `submit`.",
-        request=rows.AskedBody,
+        request=rows.RequestBody,
         responses={201: rows.QuotaRequestDetailSerializer} | problems(_REFUSALS),
         tags=["quota"],
     )
     def post(self, request: Request) -> Response:
-        body = rows.AskedBody.read(request.data)
+        body = rows.RequestBody.read(request.data)
         before, after = body.pop("from"), body.pop("to")
-        asked = services.Asked(**{"namespace": "", **body}, before=before, after=after)
+        asked = services.RequestInput(**{"namespace": "", **body}, before=before, after=after)
         with refusals():
             pk = services.create(asked, by=self.actor(request), now=timezone.now())
         response = self.one(request, pk, status=HTTPStatus.CREATED)
@@ -160,7 +162,7 @@ class QuotaRequestsView(ChangesView):
 class QuotaRequestView(ChangesView):
     """One request with everything."""
 
-    scopes = {"PATCH": Scope.REQUEST}
+    scopes = {"PATCH": TokenScope.REQUEST}
 
     @extend_schema(
         operation_id="read_quota_request",
@@ -202,7 +204,7 @@ class QuotaRequestView(ChangesView):
 def _check_seen(pk: int, actor: Actor) -> None:
     """Raise Refused for what the caller may not know of, before the version is asked for."""
     if selectors.request_detail(pk, actor, history=0) is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"There is no quota request {pk}.")
+        raise RequestRefusal(HTTPStatus.NOT_FOUND, f"There is no quota request {pk}.")
 
 
 # ---------------------------------------------------------------- actions
@@ -211,11 +213,11 @@ Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RequestActionSpec:
     """What is done at an address: with which body, for which tokens, and whether of a version."""
 
     summary: str
-    scope: Scope
+    scope: TokenScope
     body: type[rows.Body]
     does: Callable[[int, Given, dict[str, Any]], object]
 
@@ -230,90 +232,90 @@ def _apply(pk: int, given: Given, how: dict[str, Any]) -> object:
     )
 
 
-_ACTIONS: Mapping[str, Action] = {
-    "submit": Action(
+_ACTIONS: Mapping[str, RequestActionSpec] = {
+    "submit": RequestActionSpec(
         "Hand a request in: evidence and preview are frozen with it.",
-        Scope.REQUEST,
+        TokenScope.REQUEST,
         rows.VersionBody,
         lambda pk, given, how: services.submit(pk, **how),
     ),
-    "accept-offer": Action(
+    "accept-offer": RequestActionSpec(
         "Ask for what the reviewer offered instead, and hand it in anew.",
-        Scope.REQUEST,
+        TokenScope.REQUEST,
         rows.VersionBody,
         lambda pk, given, how: services.accept_offer(pk, **how),
     ),
-    "withdraw": Action(
+    "withdraw": RequestActionSpec(
         "Take a request back.",
-        Scope.REQUEST,
+        TokenScope.REQUEST,
         rows.VersionBody,
         lambda pk, given, how: services.withdraw(pk, **how),
     ),
-    "comment": Action(
+    "comment": RequestActionSpec(
         "Say something of a request; its version stays.",
-        Scope.REQUEST,
+        TokenScope.REQUEST,
         rows.CommentBody,
         lambda pk, given, how: services.comment(pk, given["text"], **how),
     ),
-    "take": Action(
+    "take": RequestActionSpec(
         "Take a request for review: it cannot be edited from then on.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.VersionBody,
         lambda pk, given, how: services.take(pk, **how),
     ),
-    "release": Action(
+    "release": RequestActionSpec(
         "Give a request back to the queue.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.VersionBody,
         lambda pk, given, how: services.release(pk, **how),
     ),
-    "approve": Action(
+    "approve": RequestActionSpec(
         "Approve a request as it was read; above the threshold the first of two approvals.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.NoteBody,
         lambda pk, given, how: services.approve(pk, note=given.get("text", ""), **how),
     ),
-    "reject": Action(
+    "reject": RequestActionSpec(
         "Turn a request down, with the reason.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.ReasonBody,
         lambda pk, given, how: services.reject(pk, given["text"], **how),
     ),
-    "ask-changes": Action(
+    "ask-changes": RequestActionSpec(
         "Send a request back with a question, or with an amount that would be approved.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.OfferBody,
         lambda pk, given, how: services.ask_changes(
             pk, given["text"], offer=given.get("offer", ""), **how
         ),
     ),
-    "apply": Action(
+    "apply": RequestActionSpec(
         "Begin to apply an approved request; a worker carries it out.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.ApplyBody,
         _apply,
     ),
-    "reopen": Action(
+    "reopen": RequestActionSpec(
         "Decide anew on a request that could not be carried out.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.VersionBody,
         lambda pk, given, how: services.reopen(pk, **how),
     ),
-    "revert": Action(
+    "revert": RequestActionSpec(
         "Begin to take an applied change back.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.RevertBody,
         lambda pk, given, how: services.revert(pk, gitops=given.get("gitops"), **how),
     ),
-    "give-up": Action(
+    "give-up": RequestActionSpec(
         "Stop waiting for a commit; the cluster stays as it is.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.EmptyBody,
         lambda pk, given, how: services.give_up(pk, **how),
     ),
-    "accept-drift": Action(
+    "accept-drift": RequestActionSpec(
         "Take what the cluster shows for right.",
-        Scope.DECIDE,
+        TokenScope.DECIDE,
         rows.EmptyBody,
         lambda pk, given, how: services.accept_drift(pk, **how),
     ),
@@ -323,7 +325,7 @@ _ACTIONS: Mapping[str, Action] = {
 class ActionView(ChangesView):
     """One action of one request."""
 
-    doing: Action
+    doing: RequestActionSpec
 
     def done(self, request: Request, pk: int) -> Response:
         """Do it, and answer with the request as it is then."""
@@ -338,7 +340,7 @@ class ActionView(ChangesView):
         return self.one(request, pk)
 
 
-def _view(name: str, action: Action) -> type[ActionView]:
+def _view(name: str, action: RequestActionSpec) -> type[ActionView]:
     """Return the view of an action, which the OpenAPI document tells apart from the others."""
 
     def post(self: ActionView, request: Request, pk: int) -> Response:

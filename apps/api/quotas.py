@@ -11,32 +11,32 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api import files, parameters
-from apps.api.documents import documented
-from apps.api.paging import page_of, page_response, walk
-from apps.api.parameters import Names, choices, filters_of
-from apps.api.portal import PortalView, paging, visibility_in
-from apps.api.quota_request_rows import SOURCES
+from apps.api.base import files, parameters
+from apps.api.base.documents import documented
+from apps.api.base.paging import page_of, page_response, walk
+from apps.api.base.parameters import NamesField, choices, filters_of
+from apps.api.base.portal import PortalView, paging, visibility_in
+from apps.api.quota_request_records import SOURCES
 from apps.costs import selectors as costs
 from apps.costs.selectors import MoneyBudgetRow
 from apps.quotas import selectors as quotas
-from apps.quotas.selectors import BudgetRow, Order, QuotaFilters, QuotaRow
+from apps.quotas.selectors import BudgetRow, QuotaFilters, QuotaOrder, QuotaRow
 from apps.usage import selectors as usage
 from apps.usage.domain.columns import utc_text
 
 _FORMAT_HELP = "csv streams all rows, without pages."
 
 
-class QuotasQuery(parameters.PageQuery):
+class QuotasParams(parameters.PageParams):
     """Parameters of `quotas`."""
 
     format = choices(parameters.FORMATS, required=False, help_text=_FORMAT_HELP)
-    cluster = Names(help_text="Only these clusters.")
-    tier = Names(help_text="Only keys that can reach these service tiers.")
-    team = Names(help_text="Only these teams.")
-    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only keys that can reach these service tiers.")
+    team = NamesField(help_text="Only these teams.")
+    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
     # The contract's name; a field has an attribute of that name of its own, which this is not.
-    source = Names(child=choices(SOURCES))  # type: ignore[assignment]
+    source = NamesField(child=choices(SOURCES))  # type: ignore[assignment]
     effective = serializers.BooleanField(
         required=False,
         allow_null=True,
@@ -44,7 +44,7 @@ class QuotasQuery(parameters.PageQuery):
         help_text="true: only keys that limit something; false: only those that limit nothing.",
     )
     order = choices(
-        [order.value for order in Order],
+        [order.value for order in QuotaOrder],
         required=False,
         help_text="name (unless told), or fullest: the most saturated first.",
     )
@@ -53,10 +53,10 @@ class QuotasQuery(parameters.PageQuery):
         return parameters.whole_file(attrs)
 
 
-class BudgetsQuery(parameters.PageQuery):
+class BudgetsParams(parameters.PageParams):
     """Parameters of `budgets`."""
 
-    team = Names(help_text="Only these teams.")
+    team = NamesField(help_text="Only these teams.")
 
 
 def _amount(help_text: str = "") -> serializers.FloatField:
@@ -149,13 +149,13 @@ class QuotasView(PortalView):
 
     @documented(
         "quotas",
-        QuotasQuery,
+        QuotasParams,
         QuotaSerializer,
         summary="GPU keys of quotas and queues, of teams you see in detail.",
         file=True,
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = QuotasQuery.read(request.query_params)
+        query = QuotasParams.read(request.query_params)
         now = timezone.now()
         usage.check_names(filters_of(query))
         page_at = partial(
@@ -163,7 +163,7 @@ class QuotasView(PortalView):
             now,
             filters=_filters(query),
             visibility=visibility_in(request),
-            order=Order(query.get("order", Order.NAME.value)),
+            order=QuotaOrder(query.get("order", QuotaOrder.NAME.value)),
         )
         if query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
@@ -178,12 +178,12 @@ class BudgetsView(PortalView):
 
     @documented(
         "budgets",
-        BudgetsQuery,
+        BudgetsParams,
         BudgetSerializer,
         summary="Budgets in the period that runs; those in money of teams you see.",
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = BudgetsQuery.read(request.query_params)
+        query = BudgetsParams.read(request.query_params)
         usage.check_names(filters_of(query))
         now, visibility = timezone.now(), visibility_in(request)
         teams = query.get("team", ())

@@ -7,34 +7,39 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api import parameters
-from apps.api.documents import documented
-from apps.api.paging import page_response
-from apps.api.parameters import Names, choices, filters_of
-from apps.api.portal import PortalView, paging, visibility_in
+from apps.api.base import parameters
+from apps.api.base.documents import documented
+from apps.api.base.paging import page_response
+from apps.api.base.parameters import NamesField, choices, filters_of
+from apps.api.base.portal import PortalView, paging, visibility_in
 from apps.costs.domain.money import money
-from apps.costs.domain.recommendations.follow_up import Verdict
-from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RISKS, Confidence, Kind
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.follow_up import FollowUpOutcome
+from apps.costs.domain.recommendations.recommendation import (
+    OF_QUOTA,
+    RISKS,
+    Confidence,
+    RecommendationKind,
+)
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.selectors import recommendations as costs
-from apps.costs.selectors.kept_idle import Kept
+from apps.costs.selectors.kept_workloads import Kept
 from apps.costs.selectors.recommendations import RecommendationFilters, RecommendationRow
 from apps.costs.selectors.waste_covered import WasteCovered, waste_covered
 from apps.usage import selectors as usage
 
-_KINDS = [kind.value for kind in Kind]
-_STATES = [state.value for state in State]
+_KINDS = [kind.value for kind in RecommendationKind]
+_STATES = [state.value for state in RecommendationState]
 
 
-class RecommendationsQuery(parameters.PageQuery):
+class RecommendationsParams(parameters.PageParams):
     """Parameters of `recommendations`."""
 
-    cluster = Names(help_text="Only these clusters.")
-    tier = Names(help_text="Only these service tiers.")
-    team = Names(help_text="Only these teams.")
-    namespace = Names(help_text="Only namespaces of these names, of teams you see in detail.")
-    kind = Names(child=choices(_KINDS))
-    state = Names(child=choices(_STATES), help_text="open unless told.")
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    team = NamesField(help_text="Only these teams.")
+    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
+    kind = NamesField(child=choices(_KINDS))
+    state = NamesField(child=choices(_STATES), help_text="open unless told.")
 
 
 class RecommendationSerializer(serializers.Serializer[Any]):
@@ -75,7 +80,7 @@ class RecommendationSerializer(serializers.Serializer[Any]):
     last_seen = serializers.DateTimeField()
     dismiss_reason = serializers.CharField(allow_null=True)
     verdict = serializers.ChoiceField(
-        [verdict.value for verdict in Verdict],
+        [verdict.value for verdict in FollowUpOutcome],
         allow_null=True,
         help_text="Of an accepted one, whether the saving came; null where that is not known.",
     )
@@ -128,13 +133,13 @@ class RecommendationsView(PortalView):
 
     @documented(
         "recommendations",
-        RecommendationsQuery,
+        RecommendationsParams,
         RecommendationSerializer,
         summary="Changes that would save money, of teams you see in detail.",
         beside={"summary": SummarySerializer()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = RecommendationsQuery.read(request.query_params)
+        query = RecommendationsParams.read(request.query_params)
         usage.check_names(filters_of(query))
         page = costs.recommendation_page(
             filters=_filters(query), visibility=visibility_in(request), **paging(query)
@@ -169,7 +174,7 @@ def recommendation_record(row: RecommendationRow, kept: Kept | None) -> dict[str
         "id": row.pk,
         **{name: getattr(row, name) for name in plain},
         **{name: getattr(row, name) or None for name in named},
-        "risk": RISKS[Kind(row.kind)],
+        "risk": RISKS[RecommendationKind(row.kind)],
         "cash": row.kind not in OF_QUOTA,
         "saving_per_month": None if saving is None else float(saving),
         "kept_until": None if kept is None else kept.until,

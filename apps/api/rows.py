@@ -9,7 +9,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from apps.clusters.domain.tiers import CapacityType, Sharing
+from apps.clusters.domain.tiers import CapacityType, GpuSharing
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import ClusterRow, TeamRow, TierRow
 from apps.usage.domain.collection import CollectionState
@@ -176,7 +176,7 @@ class TierSerializer(serializers.Serializer[TierRow]):
 
     name = _text()
     sharing = serializers.ChoiceField(
-        [s.value for s in Sharing], allow_null=True, help_text="Null for built-in tiers."
+        [s.value for s in GpuSharing], allow_null=True, help_text="Null for built-in tiers."
     )
     resources = serializers.ListField(child=serializers.CharField())
     device_classes = serializers.ListField(child=serializers.CharField())

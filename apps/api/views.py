@@ -16,19 +16,20 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import Serializer
 
-from apps.api import files, parameters, rows
-from apps.api.documents import documented
-from apps.api.paging import page_of, page_response, walk
-from apps.api.parameters import filters_of
-from apps.api.portal import PortalView, paging, visibility_in, window_in
-from apps.api.renderers import ProblemOrJSONRenderer
-from apps.api.windows import open_window
+from apps.api import rows
+from apps.api.base import files, parameters
+from apps.api.base.documents import documented
+from apps.api.base.paging import page_of, page_response, walk
+from apps.api.base.parameters import filters_of
+from apps.api.base.portal import PortalView, paging, visibility_in, window_in
+from apps.api.base.renderers import ProblemOrJSONRenderer
+from apps.api.base.windows import open_window
 from apps.clusters import selectors as clusters
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import Record, flat, ledger_record
-from apps.usage.domain.rows import Grouping, Interval, UsageRow
+from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
@@ -42,18 +43,18 @@ class UsageView(PortalView):
 
     @documented(
         "usage",
-        parameters.UsageQuery,
+        parameters.UsageParams,
         rows.UsageSerializer,
         summary="The ledger by period and group.",
         file=True,
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = parameters.UsageQuery.read(request.query_params)
+        query = parameters.UsageParams.read(request.query_params)
         zone = clusters.report().zone
         window = window_in(query, zone)
         group_by = [Grouping(name) for name in query.get("group_by", ())]
         asked: dict[str, Any] = {
-            "interval": Interval(query.get("interval", "day")),
+            "interval": TimeStep(query.get("interval", "day")),
             "group_by": group_by,
             "filters": filters_of(query),
             "zone": zone,
@@ -84,13 +85,13 @@ class PodsView(PortalView):
 
     @documented(
         "pods",
-        parameters.PodsQuery,
+        parameters.PodsParams,
         rows.PodSerializer,
         summary="Pods that lived in the window, newest first, of teams you see in detail.",
         file=True,
     )
     def get(self, request: Request) -> HttpResponseBase:
-        query = parameters.PodsQuery.read(request.query_params)
+        query = parameters.PodsParams.read(request.query_params)
         zone = clusters.report().zone
         window = window_in(query, zone)
         filters = filters_of(query)
@@ -112,7 +113,7 @@ class TiersView(PortalView):
     """Service tiers in catalog order."""
 
     @documented(
-        "tiers", parameters.PageQuery, rows.TierSerializer, summary="Service tiers, catalog order."
+        "tiers", parameters.PageParams, rows.TierSerializer, summary="Service tiers, catalog order."
     )
     def get(self, request: Request) -> Response:
         found = clusters.tier_rows(visibility=visibility_in(request))
@@ -122,7 +123,7 @@ class TiersView(PortalView):
 class TeamsView(PortalView):
     """Teams by name."""
 
-    @documented("teams", parameters.PageQuery, rows.TeamSerializer, summary="Teams by name.")
+    @documented("teams", parameters.PageParams, rows.TeamSerializer, summary="Teams by name.")
     def get(self, request: Request) -> Response:
         found = clusters.team_rows(visibility=visibility_in(request))
         return _catalog_page(request, found, "teams", rows.TeamSerializer)
@@ -132,7 +133,7 @@ class ClustersView(PortalView):
     """Clusters by name."""
 
     @documented(
-        "clusters", parameters.PageQuery, rows.ClusterSerializer, summary="Clusters by name."
+        "clusters", parameters.PageParams, rows.ClusterSerializer, summary="Clusters by name."
     )
     def get(self, request: Request) -> Response:
         visibility = visibility_in(request)
@@ -151,12 +152,12 @@ class CollectionsView(PortalView):
 
     @documented(
         "collections",
-        parameters.CollectionsQuery,
+        parameters.CollectionsParams,
         rows.CollectionSerializer,
         summary="Data quality: hours and how they were collected, newest first.",
     )
     def get(self, request: Request) -> Response:
-        query = parameters.CollectionsQuery.read(request.query_params)
+        query = parameters.CollectionsParams.read(request.query_params)
         window = open_window(query.get("start"), query.get("end"), zone=clusters.report().zone)
         filters = filters_of(query)
         usage.check_names(filters)
@@ -219,6 +220,6 @@ def _catalog_page(
     serializer: type[Serializer[Any]],
     **context: Any,
 ) -> Response:
-    query = parameters.PageQuery.read(request.query_params)
+    query = parameters.PageParams.read(request.query_params)
     page = page_of(found, kind=kind, name_of=lambda row: str(row.name), **paging(query))
     return page_response(request, _records(serializer, page.rows, **context), page.next_cursor)

@@ -7,15 +7,15 @@ from functools import lru_cache
 
 from django.conf import settings
 
-from apps.clusters.adapters.kubernetes import KubernetesApi
-from apps.clusters.adapters.kubernetes_writer import KubernetesWriter
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.adapters.prometheus_shown import (
+from apps.clusters.adapters.kubernetes.api import KubernetesApi
+from apps.clusters.adapters.kubernetes.writer import KubernetesWriter
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.explain_queries import (
     activity_queries,
     capacity_queries,
     holding_queries,
 )
+from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.models import Cluster
 from apps.clusters.ports import (
     ClusterSource,
@@ -93,7 +93,7 @@ def series_matchers() -> dict[str, dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Doorway:
+class ClusterClients:
     """How sources are chosen; services take one as argument, tests pass their own."""
 
     metrics: Callable[[Cluster], MetricsSource] = metrics_source

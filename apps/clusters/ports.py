@@ -7,22 +7,22 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from apps.clusters.domain.device_state import DeviceState
-from apps.clusters.domain.exporter_profile import ExporterProfile
-from apps.clusters.domain.ledger import NodeSpell, PodRecord
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
-from apps.clusters.domain.shown_series import ShownSeries
+from apps.clusters.domain.devices.exporter_profile import ExporterProfile
+from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.state import DeviceState
+from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
+from apps.clusters.domain.pods.series import ShownSeries
 from apps.clusters.domain.window import Window
 
 __all__ = [
     "ActivitySample",
-    "Change",
     "ClusterSource",
     "DeviceAnswer",
     "DeviceSlot",
     "LedgerAnswer",
     "Listing",
     "MetricsSource",
+    "ObjectChange",
     "QueuePendingSlot",
     "QueueSlot",
     "QuotaSlot",
@@ -136,14 +136,14 @@ class DeviceAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LedgerAnswer:
-    """Pods and node spells read from kube-state-metrics series, graded `inferred`.
+    """Pods and node intervals read from kube-state-metrics series, graded `inferred`.
 
     `covered` says for each slot whether kube-state-metrics was there throughout, without a hole
     of more than 90 seconds. `shown` describes the series themselves.
     """
 
     pods: Sequence[PodRecord]
-    nodes: Sequence[NodeSpell]
+    nodes: Sequence[NodeInterval]
     covered: Mapping[int, bool]
     warnings: tuple[str, ...] = ()
     shown: ShownSeries = field(default_factory=ShownSeries)
@@ -212,7 +212,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """One line of a watch: type ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
@@ -233,7 +233,7 @@ class ClusterSource(Protocol):
     def list(self, path: str) -> Listing:
         """Return all objects of a collection, read in chunks, as of one version."""
 
-    def watch(self, path: str, *, resource_version: str) -> Iterator[Change]:
+    def watch(self, path: str, *, resource_version: str) -> Iterator[ObjectChange]:
         """Yield changes from that version on until the server ends the stream.
 
         Raises WatchExpired on 410, SourceUnavailable when the stream breaks.

@@ -12,17 +12,10 @@ from django.db.models import Max, Q
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import leads_by_team, team_names
-from apps.clusters.domain.claims import Claim, claimant
+from apps.clusters.domain.namespaces import NamespacePattern, namespace_team
 from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import (
-    Cluster,
-    NamespaceClaim,
-    ReportSettings,
-    Tier,
-    TierRule,
-    WatchNote,
-)
+from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier, TierRule, WatchIssue
 
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 
@@ -85,7 +78,7 @@ def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
 
     `prometheus_url` is empty for who may not see how the portal runs.
     """
-    clusters = Cluster.objects.filter(active=True).annotate(until=Max("watchspan__end"))
+    clusters = Cluster.objects.filter(active=True).annotate(until=Max("watchcoverage__end"))
     return [
         ClusterRow(
             name=row.name,
@@ -185,7 +178,10 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
     times = {t for claim in claims for t in (claim.valid_from, claim.valid_to) if t is not None}
     edges = [window.start, *sorted(t for t in times if window.start < t < window.end), window.end]
     finders = [
-        claimant([Claim(c.team_id, c.pattern) for c in claims if _holds(c, at)], unclaimed=_NOBODY)
+        namespace_team(
+            [NamespacePattern(c.team_id, c.pattern) for c in claims if _holds(c, at)],
+            unclaimed=_NOBODY,
+        )
         for at in edges[:-1]
     ]
     spans: dict[str, list[TeamSpan]] = {}
@@ -222,7 +218,7 @@ def _holds(claim: NamespaceClaim, at: datetime) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchNoteRow:
+class WatchIssueRow:
     """What keeps `watch` from seeing all of a cluster; `subject` is what it is about."""
 
     cluster: str
@@ -231,14 +227,14 @@ class WatchNoteRow:
     since: datetime
 
 
-def watch_notes(*, visibility: Visibility) -> list[WatchNoteRow]:
+def watch_issues(*, visibility: Visibility) -> list[WatchIssueRow]:
     """Return what `watch` cannot see of active clusters; for who sees how the portal runs.
 
     One query; for others none, and nothing.
     """
     if not visibility.operations:
         return []
-    rows = WatchNote.objects.filter(cluster__active=True).order_by("cluster__name", "subject")
+    rows = WatchIssue.objects.filter(cluster__active=True).order_by("cluster__name", "subject")
     return [
-        WatchNoteRow(*row) for row in rows.values_list("cluster__name", "subject", "text", "since")
+        WatchIssueRow(*row) for row in rows.values_list("cluster__name", "subject", "text", "since")
     ]

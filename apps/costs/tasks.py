@@ -5,15 +5,9 @@ from datetime import UTC, datetime
 from celery import shared_task
 
 from apps.costs import services
-from apps.costs.services import (
-    exporting,
-    exporting_closed,
-    folding,
-    following_up,
-    monthly_mail,
-    recommending,
-)
+from apps.costs.services import exporting, exporting_closed, folding, monthly_mail
 from apps.costs.services.money_alerts import note_money_alerts as note_alerts_of_money
+from apps.costs.services.recommendations import daily_run, follow_up
 
 
 @shared_task(name="costs.price_hours")
@@ -49,8 +43,8 @@ def send_monthly_reports(**_: object) -> int:
 @shared_task(name="costs.recommend")
 def recommend(**_: object) -> int:
     now = datetime.now(UTC)
-    found = recommending.recommend(now=now)
-    return found + following_up.follow_up_accepted(now=now)
+    found = daily_run.recommend(now=now)
+    return found + follow_up.follow_up_accepted(now=now)
 
 
 @shared_task(name="costs.note_money_alerts")

@@ -68,7 +68,7 @@ class Loan(models.Model):
         abstract = True
 
 
-class FairHour(OfTeam):
+class TeamFairnessHour(OfTeam):
     """Kept for the hourly retention."""
 
     hour = models.DateTimeField()
@@ -83,7 +83,7 @@ class FairHour(OfTeam):
         return f"{self.team_id} in {self.tier_id} {self.hour}"
 
 
-class FairTierHour(OfTier):
+class TierFairnessHour(OfTier):
     """A tier in an hour; where its state is `missing` all else is 0, and no team has a row.
 
     `watched`: all clusters of the tier were watched all the hour; else demand is estimated from
@@ -102,7 +102,7 @@ class FairTierHour(OfTier):
         return f"{self.tier_id} {self.hour}"
 
 
-class FairLoan(Loan):
+class LoanHour(Loan):
     """Kept for the hourly retention."""
 
     hour = models.DateTimeField()
@@ -119,7 +119,7 @@ class FairLoan(Loan):
         return f"{self.lender_id} to {self.borrower_id} {self.hour}"
 
 
-class FairDay(OfTeam):
+class TeamFairnessDay(OfTeam):
     """The sum of a local day's hours; kept for good."""
 
     day = models.DateField()
@@ -134,7 +134,7 @@ class FairDay(OfTeam):
         return f"{self.team_id} in {self.tier_id} {self.day}"
 
 
-class FairTierDay(OfTier):
+class TierFairnessDay(OfTier):
     """The sum of a local day's hours; kept for good.
 
     `hours` are those that are summed; beside them those `missing`.
@@ -154,7 +154,7 @@ class FairTierDay(OfTier):
         return f"{self.tier_id} {self.day}"
 
 
-class FairLoanDay(Loan):
+class LoanDay(Loan):
     """The sum of a local day's loans; kept for good."""
 
     day = models.DateField()
@@ -171,7 +171,7 @@ class FairLoanDay(Loan):
         return f"{self.lender_id} to {self.borrower_id} {self.day}"
 
 
-class FairWindow(models.Model):
+class FairnessWindow(models.Model):
     """An hour that was computed, and from what: it is computed again where that has changed.
 
     `facts` tells the state of the collections that were used, `waits` what had waited, `promises`
@@ -193,7 +193,7 @@ class FairWindow(models.Model):
         return f"{self.hour}"
 
 
-class FairLook(models.Model):
+class RecomputeCursor(models.Model):
     """How far it was looked for hours that are to be computed; one row.
 
     All that changed before `at` was seen. `wait_rows` is the newest row of `WaitDay` by then,
@@ -209,7 +209,7 @@ class FairLook(models.Model):
         return f"{self.at}"
 
 
-class FairDate(models.Model):
+class FairnessDay(models.Model):
     """A local day and its UTC span.
 
     `rolled`: the sums of the day are those of its hours. `pruned`: its hours are gone. `waits`
@@ -238,7 +238,7 @@ class FairDate(models.Model):
         return f"{self.day}"
 
 
-class FairPack(models.Model):
+class TierTeamBlob(models.Model):
     """What all teams of a tier come to in one hour, local day, or week from Monday to Monday.
 
     The same as FairHour and FairDay tell by rows, as one value (`fairness.domain.packed`): a page

@@ -13,10 +13,10 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
 from apps.costs.models import PricedHour, RecommendationRun
-from apps.fairness.models import FairWindow
+from apps.fairness.models import FairnessWindow
 from apps.operations.domain.findings import KINDS, SEVERITIES, Severity
 from apps.operations.models import DoctorFinding
-from apps.pending.models import Refreshed
+from apps.pending.models import RefreshState
 from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import HAS_FACTS, CollectionWindow
@@ -71,7 +71,7 @@ def loaded_catalog() -> LoadedCatalog:
 def collection_progress(*, visibility: Visibility) -> list[ClusterProgress]:
     """Return the progress of each active cluster, by name. Four queries."""
     clusters = Cluster.objects.filter(active=True).order_by("name")
-    watched = dict(clusters.annotate(until=Max("watchspan__end")).values_list("pk", "until"))
+    watched = dict(clusters.annotate(until=Max("watchcoverage__end")).values_list("pk", "until"))
     asked = _asked(list(watched))
     errors = _newest_errors(list(watched)) if visibility.operations else {}
     return [
@@ -189,7 +189,7 @@ def _finding(row: DoctorFinding, visibility: Visibility) -> FindingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DoctorVerdict:
     """The doctor's verdict on a cluster or tier: its open findings by severity.
 
     `checked_at` is the last check, of a tier the oldest of all clusters; None: not checked yet.
@@ -204,7 +204,7 @@ class Verdict:
     unread: tuple[str, ...] = ()
 
 
-def verdicts(*, clusters: Collection[str] = ()) -> list[Verdict]:
+def verdicts(*, clusters: Collection[str] = ()) -> list[DoctorVerdict]:
     """Return the verdict on each active cluster, or these, then on each tier. Three queries.
 
     Everybody may read the counts; what each finding says is for `open_findings` to decide.
@@ -240,10 +240,10 @@ def _verdict(
     at: datetime | None,
     counts: Mapping[tuple[str, str], Mapping[str, int]],
     unread: Sequence[str] | None,
-) -> Verdict:
+) -> DoctorVerdict:
     own = counts.get((scope, name), {})
     errors, warnings = (own.get(s.value, 0) for s in (Severity.ERROR, Severity.WARNING))
-    return Verdict(scope, name, at, errors, warnings, tuple(unread or ()))
+    return DoctorVerdict(scope, name, at, errors, warnings, tuple(unread or ()))
 
 
 _SEVERITY_ORDER = [severity.value for severity in SEVERITIES]
@@ -258,7 +258,7 @@ def _worst_first(row: FindingRow) -> tuple[Any, ...]:
 # ---------------------------------------------------------------- what is still being computed
 
 
-class Figure(StrEnum):
+class DerivedFigure(StrEnum):
     """What is computed from hours after they are collected; `HOURS` are these themselves."""
 
     HOURS = "hours"
@@ -272,7 +272,7 @@ class Figure(StrEnum):
 class Computing(NamedTuple):
     """A figure that is still being computed: `done` of its `due` hours have it."""
 
-    figure: Figure
+    figure: DerivedFigure
     done: int
     due: int
 
@@ -282,15 +282,15 @@ _LATELY = timedelta(minutes=15)
 _SAME_HOUR = Q(hour=OuterRef("hour"))
 _SAME = _SAME_HOUR & Q(cluster=OuterRef("cluster"))
 _BY_HOUR = {
-    Figure.COSTS: Exists(PricedHour.objects.filter(_SAME)),
-    Figure.FAIRNESS: Exists(FairWindow.objects.filter(_SAME_HOUR)),
-    Figure.QUOTAS: Exists(QuotaHour.objects.filter(_SAME)),
+    DerivedFigure.COSTS: Exists(PricedHour.objects.filter(_SAME)),
+    DerivedFigure.FAIRNESS: Exists(FairnessWindow.objects.filter(_SAME_HOUR)),
+    DerivedFigure.QUOTAS: Exists(QuotaHour.objects.filter(_SAME)),
 }
 
 
 def computing(
     window: Window,
-    figures: Collection[Figure],
+    figures: Collection[DerivedFigure],
     *,
     clusters: Collection[str],
     visibility: Visibility,
@@ -309,20 +309,25 @@ def computing(
     runs = state["tried"] is not None and state["tried"] >= now - _LATELY
     found: list[Computing] = []
     if runs and state["waiting"]:
-        found.append(Computing(Figure.HOURS, state["asked"] - state["waiting"], state["asked"]))
+        found.append(
+            Computing(DerivedFigure.HOURS, state["asked"] - state["waiting"], state["asked"])
+        )
     for figure in figures:
         if state.get(figure.name):
             left = state[figure.name]
             found.append(Computing(figure, state["collected"] - left, state["collected"]))
-    if Figure.PENDING in figures and Refreshed.objects.filter(of, rolled_to=None).exists():
-        found.append(Computing(Figure.PENDING, 0, state["collected"]))
-    if Figure.RECOMMENDATIONS in figures and runs:
+    if (
+        DerivedFigure.PENDING in figures
+        and RefreshState.objects.filter(of, rolled_to=None).exists()
+    ):
+        found.append(Computing(DerivedFigure.PENDING, 0, state["collected"]))
+    if DerivedFigure.RECOMMENDATIONS in figures and runs:
         found += _recommendations(of)
     return found
 
 
 def _hour_counts(
-    window: Window, figures: Collection[Figure], of: Q, now: datetime
+    window: Window, figures: Collection[DerivedFigure], of: Q, now: datetime
 ) -> dict[str, Any]:
     with_facts = Q(collected_at__isnull=False)
     lately = with_facts & Q(collected_at__gte=now - _LATELY)
@@ -346,4 +351,4 @@ def _recommendations(of: Q) -> list[Computing]:
     hours = CollectionWindow.objects.filter(of).aggregate(
         asked=Count("pk"), collected=Count("pk", filter=Q(collected_at__isnull=False))
     )
-    return [Computing(Figure.RECOMMENDATIONS, hours["collected"], hours["asked"])]
+    return [Computing(DerivedFigure.RECOMMENDATIONS, hours["collected"], hours["asked"])]

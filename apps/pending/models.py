@@ -15,7 +15,7 @@ class Episode(models.Model):
     `uid` the object's; of pods that a kubelet turned away, and of refused pods, that of their
     controller. `workload` is its top controller. `gpu_equivalents` is what it asks for in all,
     `counted` what of that counts as waiting (a gang and its pods count once). The fields from
-    `cause` to `suggestions` are as last seen; `CauseSpell` has every change. `since` is when it
+    `cause` to `suggestions` are as last seen; `CauseInterval` has every change. `since` is when it
     began to wait, `bound_at` when (of a pod) it was bound, `until` when it ended.
     """
 
@@ -68,10 +68,10 @@ class Episode(models.Model):
         return f"{self.kind} {self.name} since {self.since}"
 
 
-class CauseSpell(models.Model):
+class CauseInterval(models.Model):
     """A span in which an episode had one cause and counted one amount of GPU-equivalents."""
 
-    episode = models.ForeignKey(Episode, on_delete=models.CASCADE, related_name="spells")
+    episode = models.ForeignKey(Episode, on_delete=models.CASCADE, related_name="intervals")
     start = models.DateTimeField()
     end = models.DateTimeField(null=True, blank=True)
     cause = models.CharField(max_length=16, choices=CAUSES)
@@ -83,18 +83,19 @@ class CauseSpell(models.Model):
     class Meta:
         ordering = ["episode", "start"]
         constraints = [
-            models.UniqueConstraint(fields=["episode", "start"], name="cause_spell_once"),
+            models.UniqueConstraint(fields=["episode", "start"], name="cause_interval_once"),
             models.CheckConstraint(
-                condition=Q(end__isnull=True) | Q(end__gte=F("start")), name="cause_spell_forward"
+                condition=Q(end__isnull=True) | Q(end__gte=F("start")),
+                name="cause_interval_forward",
             ),
         ]
-        indexes = [models.Index(fields=["end", "start"], name="cause_spell_lifetime")]
+        indexes = [models.Index(fields=["end", "start"], name="cause_interval_lifetime")]
 
     def __str__(self) -> str:
         return f"{self.cause} from {self.start}"
 
 
-class WaitDay(models.Model):
+class PendingDay(models.Model):
     """What waited within one day of the report zone; nano-GPU-hours, by the day's namespaces.
 
     `waited` and `suppressed` are split by cause; `starting` is bound time before the first start
@@ -147,7 +148,7 @@ class Eviction(models.Model):
         return f"{self.pod_uid} at {self.at}"
 
 
-class Refreshed(models.Model):
+class RefreshState(models.Model):
     """When what waits in a cluster was last looked at, and whether that worked.
 
     `at` is the last refresh that worked and saw (it stays while nobody watches), `error` what the

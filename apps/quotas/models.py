@@ -4,9 +4,9 @@ from django.db import models
 from django.db.models import F, Q
 
 from apps.clusters.models import Valid
-from apps.quotas.domain.keys import Source
+from apps.quotas.domain.keys import QuotaSource
 
-SOURCES = [(s.value, s.value) for s in Source]
+SOURCES = [(s.value, s.value) for s in QuotaSource]
 
 
 class Entitlement(Valid):

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 from django.http import QueryDict
 
-from apps.changes.selectors import AuditFilters, AuditRow
-from apps.web.formats import Format, shown
-from apps.web.links import Query
+from apps.quota_requests.selectors import AuditFilters, AuditRow
+from apps.web.components.formats import Format, shown
+from apps.web.components.links import Query
 
 PER_PAGE = 50
 _LONGEST = 200

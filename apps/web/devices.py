@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from apps.clusters.domain.device_state import Health
-from apps.clusters.domain.xid import Xid, meaning
-from apps.usage.selectors.devices import DeviceRow, NodeRow
-from apps.usage.selectors.unattributed import UnattributedRow
-from apps.web.formats import Format, Value, duration
-from apps.web.links import href
-from apps.web.reading import Reading
-from apps.web.tables import Column, Row, Table
+from apps.clusters.domain.devices.state import Health
+from apps.clusters.domain.devices.xid import Xid, meaning
+from apps.usage.selectors.current.devices import DeviceRow, NodeRow
+from apps.usage.selectors.current.unattributed import UnattributedRow
+from apps.web.components.formats import Format, Value, duration
+from apps.web.components.links import href
+from apps.web.components.tables import Column, Row, Table
+from apps.web.query_session import QuerySession
 
 STALE = timedelta(minutes=15)
 """Looks come every five minutes: after three that failed, a page says how old it is."""
@@ -109,7 +109,7 @@ def stale(looks: Mapping[str, datetime | None], now: datetime) -> list[Staleness
 
 def devices_table(
     rows: Sequence[DeviceRow],
-    reading: Reading,
+    reading: QuerySession,
     *,
     next_href: str | None = None,
     every: Callable[[], Iterable[DeviceRow]] | None = None,
@@ -142,7 +142,7 @@ def _place(row: DeviceRow) -> tuple[str, str]:
     return row.cluster, row.node
 
 
-def device_line(row: DeviceRow, reading: Reading) -> DeviceLine:
+def device_line(row: DeviceRow, reading: QuerySession) -> DeviceLine:
     """Return the line of a device."""
     state = row.state
     xid = meaning(state.xid) if state.xid else None
@@ -235,7 +235,9 @@ _WORST = (Health.BROKEN, Health.WATCH, Health.UNSEEN, Health.OK)
 BADGES = {Health.BROKEN: "failed", Health.WATCH: "partial", Health.UNSEEN: "partial"}
 
 
-def nodes_table(nodes: Sequence[NodeRow], devices: Sequence[DeviceRow], reading: Reading) -> Table:
+def nodes_table(
+    nodes: Sequence[NodeRow], devices: Sequence[DeviceRow], reading: QuerySession
+) -> Table:
     """Return a line per node of the devices shown: its readiness and the GPU software on it."""
     by_node: dict[tuple[str, str], list[DeviceRow]] = {}
     for row in devices:
@@ -254,7 +256,7 @@ def nodes_table(nodes: Sequence[NodeRow], devices: Sequence[DeviceRow], reading:
     )
 
 
-def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: Reading) -> Row:
+def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: QuerySession) -> Row:
     worst = min((row.health for row in devices), key=_WORST.index)
     drivers = {row.state.driver_version for row in devices if row.state.driver_version}
     ready, ready_badge = _readiness(node)
@@ -323,7 +325,7 @@ def _mig(labels: Mapping[str, str]) -> tuple[str, str]:
 def unattributed_table(
     rows: Sequence[UnattributedRow],
     stray: Mapping[tuple[str, str], Sequence[DeviceRow]],
-    reading: Reading,
+    reading: QuerySession,
 ) -> Table:
     """Return the nodes whose devices were busy without a pod, the largest first."""
     return Table(
@@ -349,7 +351,9 @@ def unattributed_table(
 
 
 def _unattributed_line(
-    row: UnattributedRow, stray: Mapping[tuple[str, str], Sequence[DeviceRow]], reading: Reading
+    row: UnattributedRow,
+    stray: Mapping[tuple[str, str], Sequence[DeviceRow]],
+    reading: QuerySession,
 ) -> Row:
     devices = stray.get((row.cluster, row.node), ())
     return Row(

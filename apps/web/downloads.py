@@ -10,8 +10,8 @@ from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from apps.usage.domain.csv_rows import guarded
+from apps.web.components.tables import Table
 from apps.web.forms import WindowChoice
-from apps.web.tables import Table
 
 _ROWS_AT_A_TIME = 500
 

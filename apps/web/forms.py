@@ -15,8 +15,8 @@ from django.http import QueryDict
 
 from apps.clusters.domain.calendar import day_start, days_in, hour_floor
 from apps.clusters.domain.window import Window
-from apps.usage.domain.rows import Interval
-from apps.web.links import Query
+from apps.usage.domain.rows import TimeStep
+from apps.web.components.links import Query
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -56,10 +56,10 @@ class WindowChoice:
     problem: str = ""
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> TimeStep:
         """Hours up to three days, else days."""
         short = self.window.end - self.window.start <= HOURLY_UP_TO
-        return Interval.HOUR if short else Interval.DAY
+        return TimeStep.HOUR if short else TimeStep.DAY
 
     @property
     def first(self) -> date:
@@ -106,7 +106,7 @@ class WindowChoice:
     @property
     def periods(self) -> list[datetime]:
         """The starts in UTC of the hours or local days in it, oldest first."""
-        if self.interval is Interval.HOUR:
+        if self.interval is TimeStep.HOUR:
             hours = int((self.window.end - self.window.start) / HOUR)
             return [self.window.start + i * HOUR for i in range(hours)]
         starts = (day_start(day, self.zone) for day in days_in(self.window, self.zone))

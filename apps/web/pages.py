@@ -17,15 +17,15 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from apps.accounts.selectors import saved_views
 from apps.usage.selectors import CursorRefused, GroupingRefused
-from apps.web.charts import Chart
-from apps.web.computing import computing_of
+from apps.web.accounts.signed_out import given_back, page_of
+from apps.web.components.charts import Chart
+from apps.web.components.links import path_of
+from apps.web.components.ordering import arranged
+from apps.web.components.picker import PLACE_KEYS, kept, picker_of
+from apps.web.components.tables import Table
+from apps.web.data_quality.computing import computing_of
 from apps.web.downloads import csv_response
-from apps.web.links import path_of
-from apps.web.ordering import arranged
-from apps.web.picker import PLACE_KEYS, kept, picker_of
-from apps.web.reading import PageRequest, Reading, reading_of
-from apps.web.signed_out import given_back, page_of
-from apps.web.tables import Table
+from apps.web.query_session import PageRequest, QuerySession, query_session
 
 Parts = ParamSpec("Parts")
 _PLAIN_TEXT = "text/plain; charset=utf-8"
@@ -84,7 +84,7 @@ def change(
 
 def respond(
     request: PageRequest,
-    reading: Reading,
+    reading: QuerySession,
     room: str,
     *,
     status: int = HTTPStatus.OK,
@@ -129,7 +129,7 @@ def _wants_file(request: HttpRequest) -> bool:
 
 
 def _file(
-    request: PageRequest, reading: Reading, room: str, by_id: dict[str, Table]
+    request: PageRequest, reading: QuerySession, room: str, by_id: dict[str, Table]
 ) -> HttpResponseBase:
     if reading.problems:
         return _no_file(" ".join(reading.problems))
@@ -158,4 +158,4 @@ def _no_file(reason: str) -> HttpResponse:
 def _refused(request: PageRequest, reason: str) -> HttpResponseBase:
     if _wants_file(request):
         return _no_file(reason)
-    return respond(request, reading_of(request), "refused", reason=reason)
+    return respond(request, query_session(request), "refused", reason=reason)

@@ -3,36 +3,25 @@
 from django.urls import URLPattern, path
 
 from apps.web.views import (
-    account,
-    audit,
     catalog,
-    channels,
-    costs,
     devices,
     explain,
     explain_figure,
-    exports,
     fairness,
-    first_run,
-    health,
-    notices,
     overview,
     pending,
-    people,
     pods,
-    probes,
     quotas,
-    recommendations,
-    request_forms,
-    requests,
-    saved,
     search,
-    styleguide,
     teams,
     tiers,
-    tokens,
     workloads,
 )
+from apps.web.views.accounts import account, audit, people, saved, tokens
+from apps.web.views.alerts import alerts, channels
+from apps.web.views.costs import costs, exports, recommendations
+from apps.web.views.operations import first_run, health, probes, styleguide
+from apps.web.views.requests import forms, requests
 
 app_name = "web"
 urlpatterns: list[URLPattern] = [
@@ -57,12 +46,12 @@ urlpatterns: list[URLPattern] = [
         name="quota",
     ),
     path("requests/", requests.requests, name="requests"),
-    path("requests/new/", request_forms.new, name="new-request"),
-    path("requests/create", request_forms.create, name="create-request"),
+    path("requests/new/", forms.new, name="new-request"),
+    path("requests/create", forms.create, name="create-request"),
     path("requests/<int:pk>/", requests.request_page, name="request"),
     path("requests/<int:pk>/outlook/", requests.live_outlook, name="request-outlook"),
-    path("requests/<int:pk>/edit/", request_forms.edit, name="edit-request"),
-    path("requests/<int:pk>/save", request_forms.save, name="save-request"),
+    path("requests/<int:pk>/edit/", forms.edit, name="edit-request"),
+    path("requests/<int:pk>/save", forms.save, name="save-request"),
     path("requests/<int:pk>/file", requests.gitops_file, name="request-file"),
     path("requests/<int:pk>/do/<str:action>", requests.act, name="act-on-request"),
     path("review/", requests.review, name="review"),
@@ -106,8 +95,8 @@ urlpatterns: list[URLPattern] = [
     path("tokens/", tokens.tokens, name="tokens"),
     path("tokens/make", tokens.make, name="make-token"),
     path("tokens/<int:pk>/revoke", tokens.revoke, name="revoke-token"),
-    path("notices/", notices.notices, name="notices"),
-    path("notices/<int:pk>/answer", notices.answer, name="answer-notice"),
+    path("notices/", alerts.notices, name="notices"),
+    path("notices/<int:pk>/answer", alerts.answer, name="answer-notice"),
     path("notices/channels/", channels.channels, name="channels"),
     path("notices/channels/make", channels.make, name="make-channel"),
     path("notices/channels/<int:pk>/", channels.channel, name="channel"),
@@ -117,8 +106,8 @@ urlpatterns: list[URLPattern] = [
     path("notices/channels/<int:pk>/mute", channels.mute_one, name="mute-channel"),
     path("notices/channels/<int:pk>/remove", channels.remove, name="remove-channel"),
     path("notices/silences/<int:pk>/end", channels.end_mute, name="end-mute"),
-    path("notices/sent/", notices.deliveries, name="deliveries"),
-    path("notices/sent/<int:pk>/again", notices.again, name="send-again"),
+    path("notices/sent/", alerts.deliveries, name="deliveries"),
+    path("notices/sent/<int:pk>/again", alerts.again, name="send-again"),
     path("people/", people.people, name="people"),
     path("people/make", people.make, name="make-person"),
     path("people/<int:pk>/", people.person, name="person"),

@@ -12,14 +12,14 @@ from apps.accounts.domain.groups import granted, read_rules
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import ApiToken, Membership, User
 from apps.accounts.permissions import NotAllowed
-from apps.accounts.services import By, Identity, Manager, PersonChanges
-from apps.changes.models import AuditEntry
-from apps.changes.services import verify
-from tests.changes.portal import NOW
+from apps.accounts.services import ActingParty, Identity, Manager, PersonChanges
+from apps.quota_requests.models import AuditEntry
+from apps.quota_requests.services import verify
 from tests.factories import make_team, make_user
+from tests.quota_requests.portal import NOW
 
 pytestmark = pytest.mark.django_db
-BY = By("cleo", "192.0.2.7")
+BY = ActingParty("cleo", "192.0.2.7")
 ADA = Identity("https://login.example.org", "subject-1", "ada", email="ada@example.org")
 RULES = read_rules("gpu-admins=admin,vision=member:vision")
 

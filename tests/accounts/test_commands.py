@@ -8,8 +8,8 @@ from django.core.management import CommandError, call_command, get_commands
 
 from apps.accounts.management.commands import changepassword
 from apps.accounts.models import User
-from apps.changes.models import AuditEntry
-from apps.changes.services import verify
+from apps.quota_requests.models import AuditEntry
+from apps.quota_requests.services import verify
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db

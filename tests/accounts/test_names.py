@@ -6,13 +6,13 @@ from django.core.exceptions import ValidationError
 from apps.accounts.domain.names import PORTAL, is_reserved, reads_as
 from apps.accounts.domain.roles import Role
 from apps.accounts.services import PersonChanges, TokenRefused, check_new_person, issue_token
-from apps.changes.domain.states import Who
-from tests.changes.portal import NOW
+from apps.quota_requests.domain.states import ActorRole
 from tests.factories import make_user
+from tests.quota_requests.portal import NOW
 
 
 def test_the_reserved_name_is_what_the_portal_acts_under() -> None:
-    assert Who.SYSTEM == PORTAL
+    assert ActorRole.SYSTEM == PORTAL
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from itertools import combinations
 
 import pytest
 
-from apps.accounts.domain.scopes import SETS, Scope, packed, unpacked
+from apps.accounts.domain.scopes import SETS, TokenScope, packed, unpacked
 
 
 @pytest.mark.parametrize("count", range(4))
 def test_every_set_of_scopes_is_stored_with_reading(count: int) -> None:
-    for chosen in combinations(Scope, count):
+    for chosen in combinations(TokenScope, count):
         assert packed(chosen) in SETS
-        assert unpacked(packed(chosen)) == {Scope.READ, *chosen}
+        assert unpacked(packed(chosen)) == {TokenScope.READ, *chosen}
 
 
 def test_what_was_never_stored_is_no_scope() -> None:

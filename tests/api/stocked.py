@@ -9,20 +9,17 @@ from typing import Any
 from django.utils import timezone
 
 from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import Scope
+from apps.accounts.domain.scopes import TokenScope
 from apps.accounts.services import issue_token
-from apps.changes.domain.kube_requests import object_path
-from apps.changes.domain.states import State
-from apps.changes.models import Author, ChangeRequest, Comment, Execution
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import Window
 from apps.costs.services import price_hours
 from apps.fairness.services import compute_hours
+from apps.quota_requests.domain.execution.kube_requests import object_path
+from apps.quota_requests.domain.states import RequestState
+from apps.quota_requests.models import Author, ChangeRequest, Comment, Execution
 from apps.quotas.models import Budget, Entitlement
 from apps.usage.models import CollectionWindow
-from tests.changes import portal as changing
-from tests.changes import recorded
-from tests.changes.quota_api import serving
 from tests.costs.portal import PRICES, make_price
 from tests.costs.recommendation_rows import make as make_recommendation
 from tests.factories import (
@@ -35,6 +32,9 @@ from tests.factories import (
     token_of,
 )
 from tests.pending.rows import make_episode, make_looked
+from tests.quota_requests import portal as changing
+from tests.quota_requests import recorded
+from tests.quota_requests.quota_api import serving
 from tests.quotas.worlds import see_quota
 
 DAY = timedelta(days=1)
@@ -134,23 +134,28 @@ def _requests(quota: changing.Portal) -> Iterator[int]:
     yield quota.draft()
     first = quota.approved()
     yield first
-    for state in State:
+    for state in RequestState:
         copy = quota.of(first)
         copy.pk, copy.name, copy.state = None, f"gpu-{state.name.lower().replace('_', '-')}", state
-        copy.reviewer = "cleo" if state is State.IN_REVIEW else ""
+        copy.reviewer = "cleo" if state is RequestState.IN_REVIEW else ""
         copy.save(force_insert=True)
         Author.objects.create(request=copy, username="ada")
         Comment.objects.create(request=copy, at=quota.now, author="cleo", text="Seven?", offer="7")
-        if state in {State.APPLYING, State.REVERTING, State.APPLIED, State.FAILED}:
+        if state in {
+            RequestState.APPLYING,
+            RequestState.REVERTING,
+            RequestState.APPLIED,
+            RequestState.FAILED,
+        }:
             _execution(copy, quota)
         yield copy.pk
 
 
 def _execution(request: ChangeRequest, quota: changing.Portal) -> None:
-    ended = request.state in {State.APPLIED, State.FAILED}
+    ended = request.state in {RequestState.APPLIED, RequestState.FAILED}
     Execution.objects.create(
         request=request,
-        order=Execution.REVERT if request.state == State.REVERTING else Execution.APPLY,
+        order=Execution.REVERT if request.state == RequestState.REVERTING else Execution.APPLY,
         mode=Execution.GITOPS,
         reviewed="6",
         wanted="8",
@@ -174,5 +179,5 @@ def _tokens(portal: Portal) -> dict[str, str]:
         "outsider": token_of(portal.dan),
         "nobody": "0" * 40,
     }
-    key = issue_token(portal.cleo, name="r", scopes=[Scope.READ], now=timezone.now()).key
+    key = issue_token(portal.cleo, name="r", scopes=[TokenScope.READ], now=timezone.now()).key
     return tokens | {"reader": key}

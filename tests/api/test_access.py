@@ -10,8 +10,8 @@ from django.urls.resolvers import URLResolver
 
 from apps.api import urls
 from tests.api.conftest import client_of
-from tests.changes.requests import make_request
 from tests.factories import Portal
+from tests.quota_requests.requests import make_request
 
 VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
 ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")

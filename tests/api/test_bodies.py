@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from django.test import Client, override_settings
 
-from apps.changes.models import AuditEntry, ChangeRequest
+from apps.quota_requests.models import AuditEntry, ChangeRequest
 from tests.api.conftest import client_of
 from tests.api.test_quota_requests import BODY, ROOT, as_of_now, problem
-from tests.changes.portal import Portal, make_portal
+from tests.quota_requests.portal import Portal, make_portal
 
 pytestmark = pytest.mark.django_db
 JSON = "application/json"

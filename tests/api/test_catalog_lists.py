@@ -7,7 +7,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.api.views import LISTS
-from apps.clusters.models import WatchSpan
+from apps.clusters.models import WatchCoverage
 from tests.api.conftest import Read, client_of
 from tests.factories import A100, Portal, make_tier, note_collection
 
@@ -60,7 +60,7 @@ def test_teams_show_their_namespaces_to_their_people(
 
 def test_connections_of_clusters_are_for_admins(portal: Portal, read: Read) -> None:
     watched = datetime(2026, 3, 28, 12, tzinfo=UTC)
-    WatchSpan.objects.create(cluster=portal.clusters[0], start=watched, end=watched)
+    WatchCoverage.objects.create(cluster=portal.clusters[0], start=watched, end=watched)
     east, west = read("clusters")["results"]
     assert west == {
         "name": "west",

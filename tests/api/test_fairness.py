@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apps.accounts.models import User
-from apps.clusters.models import WatchSpan
+from apps.clusters.models import WatchCoverage
 from apps.fairness.services import compute_hour
 from apps.usage.models import CollectionWindow
 from tests.api.conftest import client_of
@@ -88,7 +88,7 @@ def test_an_unknown_tier_is_named(reader: User) -> None:
 
 def test_hours_before_the_watch_are_estimated_and_judged(db: None) -> None:
     world = make_world()
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     world.hour(START, {"vision": 6.0})
     world.waits("speech", 2.0, START, START + HOUR, cause="unschedulable")
     compute_hour(START, now=START + 4 * HOUR)
@@ -100,7 +100,7 @@ def test_hours_before_the_watch_are_estimated_and_judged(db: None) -> None:
 
 def test_hours_without_facts_or_demand_are_unknown(db: None) -> None:
     world = make_world()
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     world.hour(START, {"vision": 6.0})
     CollectionWindow.objects.update(slots_without_pods=1)
     compute_hour(START, now=START + 4 * HOUR)
@@ -111,11 +111,11 @@ def test_hours_without_facts_or_demand_are_unknown(db: None) -> None:
 
 
 def test_who_waits_is_null_where_a_cluster_is_not_watched_any_more(reader: User) -> None:
-    WatchSpan.objects.update(end=START + HOUR)
+    WatchCoverage.objects.update(end=START + HOUR)
     window = {"end": (START + 8 * HOUR).isoformat()}
     (tier,) = get(reader, **window).json()["results"]
     assert {team["waiting_now"] for team in tier["teams"]} == {None}
-    WatchSpan.objects.update(end=START + 8 * HOUR)
+    WatchCoverage.objects.update(end=START + 8 * HOUR)
     (tier,) = get(reader, **window).json()["results"]
     assert {team["waiting_now"] for team in tier["teams"]} == {0}
 

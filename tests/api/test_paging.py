@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.api.paging import page_of, walk
+from apps.api.base.paging import page_of, walk
 from apps.usage.domain.rows import Page
 from apps.usage.selectors import CursorRefused
 

@@ -9,12 +9,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from apps.accounts.domain.scopes import Scope
+from apps.accounts.domain.scopes import TokenScope
 from apps.accounts.services import issue_token
-from apps.changes.models import ChangeRequest
+from apps.quota_requests.models import ChangeRequest
 from tests.api.conftest import client_of
 from tests.api.test_schema import document, validate
-from tests.changes.portal import KEY, OWNER, Portal, make_portal, served_portal
+from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
 
 __all__ = ["document"]
 pytestmark = pytest.mark.django_db
@@ -295,14 +295,18 @@ def test_one_request_of_a_key_is_open_at_a_time(quota: Portal) -> None:
 @pytest.mark.parametrize(
     ("scopes", "verb", "action", "refused"),
     [
-        pytest.param({Scope.READ}, "patch", "", "request", id="a reader's token does not edit"),
-        pytest.param({Scope.READ}, "post", "withdraw", "request", id="nor withdraw"),
-        pytest.param({Scope.REQUEST}, "post", "take", "decide", id="who asks does not decide"),
-        pytest.param({Scope.DECIDE}, "post", "submit", "request", id="who decides does not ask"),
+        pytest.param(
+            {TokenScope.READ}, "patch", "", "request", id="a reader's token does not edit"
+        ),
+        pytest.param({TokenScope.READ}, "post", "withdraw", "request", id="nor withdraw"),
+        pytest.param({TokenScope.REQUEST}, "post", "take", "decide", id="who asks does not decide"),
+        pytest.param(
+            {TokenScope.DECIDE}, "post", "submit", "request", id="who decides does not ask"
+        ),
     ],
 )
 def test_a_token_is_used_only_for_what_it_was_made_for(
-    scopes: set[Scope], verb: str, action: str, refused: str, quota: Portal
+    scopes: set[TokenScope], verb: str, action: str, refused: str, quota: Portal
 ) -> None:
     pk = quota.submitted()
     user = quota.people["cleo"]

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from apps.clusters.models import Sighting, WatchSpan
+from apps.clusters.models import ObservedObject, WatchCoverage
 from apps.quotas.models import Budget
 from apps.usage.domain.columns import utc_text
 from tests.api.conftest import Read, client_of
@@ -61,9 +61,9 @@ def test_a_row_that_nobody_vouches_for_now_says_as_of_when_it_is(
 ) -> None:
     west, _ = limited.clusters
     rows = read("quotas")["results"]
-    seen = Sighting.objects.order_by("-changed_at")[0].changed_at
+    seen = ObservedObject.objects.order_by("-changed_at")[0].changed_at
     assert {(row["as_of"], row["stale"]) for row in rows} == {(utc_text(seen), True)}
-    WatchSpan.objects.create(cluster=west, start=BEGINNING, end=timezone.now())
+    WatchCoverage.objects.create(cluster=west, start=BEGINNING, end=timezone.now())
     assert {row["stale"] for row in read("quotas")["results"]} == {False}
 
 

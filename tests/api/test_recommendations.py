@@ -7,11 +7,11 @@ import pytest
 from django.utils import timezone
 
 from apps.accounts.models import Team, User
+from apps.alerts.models import IdleAnswer
 from apps.clusters.models import Tier
-from apps.costs.domain.recommendations.recommendation import Kind
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import WasteSum
-from apps.notices.models import IdleAnswer
 from tests.api.conftest import client_of
 from tests.costs.recommendation_rows import make
 from tests.factories import Portal
@@ -104,7 +104,7 @@ def test_pages_give_every_row_once(portal: Portal) -> None:
 
 def test_filters_narrow_and_unknown_ones_are_refused(portal: Portal) -> None:
     make(0)
-    make(1, state=State.GONE.value, kind=Kind.SPOT.value)
+    make(1, state=RecommendationState.GONE.value, kind=RecommendationKind.SPOT.value)
     assert len(get(portal.cleo, state="gone")["results"]) == 1
     assert len(get(portal.cleo, state="open,gone")["results"]) == 2
     assert get(portal.cleo, kind="spot")["results"] == []

@@ -26,7 +26,7 @@ from schemathesis.schemas import APIOperation, BaseSchema
 from schemathesis.specs.openapi import checks
 
 from apps.api import urls
-from apps.changes.models import ChangeRequest
+from apps.quota_requests.models import ChangeRequest
 from tests.api.stocked import Stocked, stocked_portal
 from tests.api.test_schema import COMMITTED
 

@@ -13,7 +13,7 @@ from rest_framework.test import APIRequestFactory, force_authenticate
 from rest_framework.views import APIView
 
 from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import Scope
+from apps.accounts.domain.scopes import TokenScope
 from apps.accounts.models import ApiToken, User
 from apps.accounts.selectors import bearer_of, tokens_of
 from apps.accounts.services import TokenRefused, issue_token, revoke_all, revoke_token
@@ -99,18 +99,20 @@ def test_the_use_of_a_token_is_kept_to_the_minute_and_written_once_in_it(
 
 def test_a_token_does_what_its_person_may_now_and_no_more() -> None:
     cleo = make_user("cleo", Role.ADMIN)
-    key = issue_token(cleo, name="export", scopes=list(Scope), now=timezone.now()).key
+    key = issue_token(cleo, name="export", scopes=list(TokenScope), now=timezone.now()).key
     User.objects.update(role=Role.VIEWER.value)
     bearer = bearer_of(key, now=timezone.now())
     assert bearer is not None
     assert bearer.person.role == Role.VIEWER
-    assert bearer.scopes == {Scope.READ, Scope.REQUEST}, "what it was made for is no right to it"
+    assert bearer.scopes == {TokenScope.READ, TokenScope.REQUEST}, (
+        "what it was made for is no right to it"
+    )
 
 
 class Writing(APIView):
     """A view that is written to in two ways; one is for no token."""
 
-    scopes: ClassVar = {"POST": Scope.REQUEST}
+    scopes: ClassVar = {"POST": TokenScope.REQUEST}
 
     def get(self, request: Request) -> Response:
         return Response()
@@ -125,19 +127,19 @@ class Writing(APIView):
 @pytest.mark.parametrize(
     ("verb", "scopes", "status"),
     [
-        ("get", {Scope.READ}, 200),
-        ("post", {Scope.READ}, 403),
-        ("post", {Scope.READ, Scope.DECIDE}, 403),
-        ("post", {Scope.READ, Scope.REQUEST}, 201),
-        ("patch", set(Scope), 403),
-        ("delete", {Scope.READ}, 405),
+        ("get", {TokenScope.READ}, 200),
+        ("post", {TokenScope.READ}, 403),
+        ("post", {TokenScope.READ, TokenScope.DECIDE}, 403),
+        ("post", {TokenScope.READ, TokenScope.REQUEST}, 201),
+        ("patch", set(TokenScope), 403),
+        ("delete", {TokenScope.READ}, 405),
         ("get", None, 200),
         ("post", None, 201),
         ("patch", None, 200),
     ],
 )
 def test_a_token_is_used_for_its_scopes_alone_and_a_session_for_all(
-    verb: str, scopes: set[Scope] | None, status: int, ada: User
+    verb: str, scopes: set[TokenScope] | None, status: int, ada: User
 ) -> None:
     request = getattr(APIRequestFactory(), verb)("/api/v1/thing")
     bearer = None
@@ -153,7 +155,7 @@ def test_a_token_is_used_for_its_scopes_alone_and_a_session_for_all(
 
 def test_who_reviews_nothing_makes_no_token_that_decides(ada: User) -> None:
     with pytest.raises(TokenRefused, match="Only administrators"):
-        issue_token(ada, name="export", scopes=[Scope.DECIDE], now=NOW)
+        issue_token(ada, name="export", scopes=[TokenScope.DECIDE], now=NOW)
 
 
 def test_a_person_has_so_many_tokens_at_a_time(ada: User) -> None:

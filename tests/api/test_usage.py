@@ -15,7 +15,7 @@ from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.columns import LEVEL_COLUMNS, flat
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from tests.api.conftest import AFTER, FIRST, Read, client_of
 from tests.factories import Portal, make_cards, make_model
 
@@ -55,7 +55,7 @@ def test_amounts_are_gpu_hours_and_equal_the_selector(portal: Portal, read: Read
     window = Window(day_start(FIRST, portal.zone), day_start(AFTER, portal.zone))
     rows = selectors.usage_rows(
         window,
-        interval=Interval.DAY,
+        interval=TimeStep.DAY,
         group_by=[Grouping.TIER],
         filters=Filters(),
         visibility=EVERYTHING,

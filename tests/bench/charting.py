@@ -16,10 +16,10 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
 from apps.usage import selectors
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
-from apps.web import charts
-from apps.web.charts import Axis, Chart
-from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.web.components import charts
+from apps.web.components.charts import Axis, Chart
+from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
 from tests.bench.history import History
 from tests.bench.measuring import alternated, wall
 
@@ -88,13 +88,13 @@ def _ratio(some: list[Any], others: list[Any]) -> float:
 def _axis(window: Window) -> Axis:
     days = round((window.end - window.start) / timedelta(days=1))
     starts = [window.start + timedelta(days=n) for n in range(days)]
-    return Axis(starts, Interval.DAY, _UTC, "thirteen months", missing={})
+    return Axis(starts, TimeStep.DAY, _UTC, "thirteen months", missing={})
 
 
 def _rows(window: Window, filters: Filters) -> list[UsageRow]:
     return selectors.usage_rows(
         window,
-        interval=Interval.DAY,
+        interval=TimeStep.DAY,
         group_by=[Grouping.TIER],
         filters=filters,
         visibility=EVERYTHING,

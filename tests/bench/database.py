@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from django.db import connection
 
-from apps.clusters.domain.kube_objects import NodeState
-from apps.clusters.domain.ledger import Owner, PodRecord
+from apps.clusters.domain.pods.kube_objects import NodeState
+from apps.clusters.domain.pods.ledger import Owner, PodRecord
 from apps.clusters.models import Cluster
-from apps.clusters.services.ledger_writer import write_pods, write_spans, write_spells
-from apps.clusters.services.names import Names
-from apps.clusters.services.node_book import Spell
-from apps.clusters.services.pod_book import TrackedPod
+from apps.clusters.services.names import NameRegistry
+from apps.clusters.services.pods.ledger_writer import write_intervals, write_pods, write_spans
+from apps.clusters.services.pods.node_store import NodeStateInterval
+from apps.clusters.services.pods.pod_store import TrackedPod
 from apps.clusters.services.tier_history import TierHistory
 from apps.operations.services import load_catalog
 from tests.bench.fleet import (
@@ -104,8 +104,8 @@ def fill_shared(gpus: int, url: str, shared: str) -> int:
 
 def _write(name: str, fleet: Fleet) -> int:
     cluster = Cluster.objects.get(name=name)
-    names = Names(cluster.pk)
-    write_spells(spells(fleet.nodes), names)
+    names = NameRegistry(cluster.pk)
+    write_intervals(intervals(fleet.nodes), names)
     pods = tracked(fleet)
     write_pods(cluster.pk, pods, names)
     write_spans(cluster.pk, [(FIRST - AROUND_SECONDS, LAST)])
@@ -115,14 +115,14 @@ def _write(name: str, fleet: Fleet) -> int:
     return len(pods)
 
 
-def spells(nodes: Sequence[FleetNode]) -> dict[tuple[str, float], Spell]:
-    """Return a spell for each node, of before the data and lasting."""
+def intervals(nodes: Sequence[FleetNode]) -> dict[tuple[str, float], NodeStateInterval]:
+    """Return an interval for each node, of before the data and lasting."""
     start = FIRST - 40 * 86400
     found = {}
     for node in nodes:
         units = {node.kind.resource: float(node.kind.per_card * GPUS_PER_NODE)}
         state = NodeState(node.name, units, units, node.labels, True, True)
-        found[node.name, float(start)] = Spell(start=start, state=state)
+        found[node.name, float(start)] = NodeStateInterval(start=start, state=state)
     return found
 
 

@@ -31,7 +31,7 @@ Means = Mapping[tuple[str, int], float]
 
 def rows(url: str) -> Means:
     """Read all device rows by the portal's adapter; return the means they hold."""
-    source = import_module("apps.clusters.adapters.prometheus").PrometheusSource
+    source = import_module("apps.clusters.adapters.prometheus.source").PrometheusSource
     found = source(_config(url)).devices(HOUR).rows
     return _means(
         ((r.uuid, r.slot), r.activity_sum, r.samples) for r in found if r.activity_sum is not None
@@ -40,10 +40,12 @@ def rows(url: str) -> Means:
 
 def means(url: str) -> Means:
     """Return the means by the adapter's queries, transport and decoding, and nothing else."""
-    forms = import_module("apps.clusters.adapters.prometheus_forms")
-    reads = import_module("apps.clusters.adapters.prometheus_reading")
-    promql = import_module("apps.clusters.adapters.promql")
-    api = import_module("apps.clusters.adapters.prometheus_transport").PrometheusApi(_config(url))
+    forms = import_module("apps.clusters.adapters.prometheus.dcgm.label_schemes")
+    reads = import_module("apps.clusters.adapters.prometheus.transport.window_reader")
+    promql = import_module("apps.clusters.adapters.prometheus.promql")
+    api = import_module("apps.clusters.adapters.prometheus.transport.api").PrometheusApi(
+        _config(url)
+    )
     reading = reads.Reading(api)
     queries = [
         reads.SlotQuery(
@@ -113,13 +115,13 @@ def _means(found: Any) -> Means:
 
 
 def _config(url: str) -> Any:
-    config = import_module("apps.clusters.adapters.prometheus_config").PrometheusConfig
+    config = import_module("apps.clusters.adapters.prometheus.config").PrometheusConfig
     return config(url=url, matchers={"cluster": CLUSTER}, scrape_interval_seconds=INTERVAL_SECONDS)
 
 
 _WAYS: dict[str, tuple[Callable[[str], Means], tuple[str, ...]]] = {
-    "means": (means, ("apps.clusters.adapters.prometheus",)),
-    "rows": (rows, ("apps.clusters.adapters.prometheus",)),
+    "means": (means, ("apps.clusters.adapters.prometheus.source",)),
+    "rows": (rows, ("apps.clusters.adapters.prometheus.source",)),
     "means-frames": (means_frames, ("pandas", "prometheus_api_client")),
     "rows-frames": (rows_frames, ("pandas", "prometheus_api_client")),
 }

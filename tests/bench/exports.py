@@ -25,9 +25,9 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.adapters import write
 from apps.costs.domain.costing import Basis, Cause
-from apps.costs.domain.files import Column, CostFile, FileFormat, FileRow, Kind, Notes
+from apps.costs.domain.files import CellType, Column, CostFile, FileFormat, FileRow, Notes
 from apps.costs.domain.unallocated import Policy
-from apps.costs.selectors.files import cost_file, days_question
+from apps.costs.selectors.files.cost_files import cost_file, days_question
 from tests.bench.exports_world import DAYS, FIRST
 from tests.bench.measuring import peak_mib, timed
 
@@ -35,17 +35,17 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 _CAUSES = [cause.value for cause in Cause]
 _GROUP = 100_000
 COLUMNS = (
-    Column("period", Kind.INSTANT),
+    Column("period", CellType.INSTANT),
     *(Column(name) for name in ("cluster", "team", "namespace", "workload", "tier", "gpu_model")),
     Column("capacity_type"),
     Column("cost_center"),
     Column("cause"),
-    Column("gpu_hours", Kind.SCALED, 9),
-    Column("cost", Kind.SCALED, 8),
+    Column("gpu_hours", CellType.SCALED, 9),
+    Column("cost", CellType.SCALED, 8),
     Column("currency"),
-    Column("price_per_gpu_hour", Kind.SCALED, 8),
-    Column("unpriced", Kind.FLAG),
-    Column("correction", Kind.FLAG),
+    Column("price_per_gpu_hour", CellType.SCALED, 8),
+    Column("unpriced", CellType.FLAG),
+    Column("correction", CellType.FLAG),
 )
 _NOTES = Notes(
     window_start=_START,
@@ -143,9 +143,9 @@ def _bare_parquet(rows: Iterable[list[Any]], out: BinaryIO) -> None:
 
 def _type(column: Column) -> Any:
     return {
-        Kind.INSTANT: pa.timestamp("us", tz="UTC"),
-        Kind.FLAG: pa.bool_(),
-        Kind.SCALED: pa.decimal128(28, column.digits),
+        CellType.INSTANT: pa.timestamp("us", tz="UTC"),
+        CellType.FLAG: pa.bool_(),
+        CellType.SCALED: pa.decimal128(28, column.digits),
     }.get(column.kind, pa.string())
 
 

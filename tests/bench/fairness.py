@@ -12,8 +12,8 @@ from django.db import connection
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.fairness.models import FairDate
-from apps.fairness.selectors import fair_overview, tier_detail
+from apps.fairness.models import FairnessDay
+from apps.fairness.selectors import fairness_overview, tier_detail
 from apps.fairness.services import compute_hour, roll_days
 from tests.bench import fairness_pages, fairness_world
 from tests.bench.fairness_hour import tiers_of_an_hour, whole_hour
@@ -31,13 +31,13 @@ def measure(teams: str, tiers: str, days: str) -> dict[str, Any]:
     fairness_world.repeat(world, int(days))
     window = Window(world.today - (int(days) - 1) * _DAY, now)
     reads: dict[str, Callable[[], object]] = {
-        "overview": partial(fair_overview, window, visibility=EVERYTHING),
+        "overview": partial(fairness_overview, window, visibility=EVERYTHING),
         "tier": partial(tier_detail, window, world.tier, now=now, visibility=EVERYTHING),
     }
     alone = tiers_of_an_hour(int(teams), int(tiers))
     return {
         "database": connection.vendor,
-        "days": FairDate.objects.filter(rolled=True).count(),
+        "days": FairnessDay.objects.filter(rolled=True).count(),
         "measures_seconds": _median(partial(whole_hour, alone)),
         "compute_seconds": wall(computed),
         "roll_seconds": rolled,

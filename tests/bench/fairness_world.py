@@ -20,30 +20,30 @@ from apps.clusters.models import (
     NamespaceClaim,
     ReportSettings,
     Tier,
-    WatchSpan,
+    WatchCoverage,
     Workload,
 )
 from apps.fairness.models import (
-    FairDate,
-    FairDay,
-    FairHour,
-    FairLoan,
-    FairLoanDay,
-    FairPack,
-    FairTierDay,
-    FairTierHour,
+    FairnessDay,
+    LoanDay,
+    LoanHour,
+    TeamFairnessDay,
+    TeamFairnessHour,
+    TierFairnessDay,
+    TierFairnessHour,
+    TierTeamBlob,
 )
 from apps.fairness.services.packs import lock_week, write_week
 from apps.operations.services import ensure_builtin
-from apps.pending.models import CauseSpell, Episode
+from apps.pending.models import CauseInterval, Episode
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
 
 TODAY = datetime(2026, 11, 21, tzinfo=UTC)
 HOURS = 12
-_OF_DAYS: tuple[type[models.Model], ...] = (FairDay, FairTierDay, FairLoanDay)
-_OF_HOURS: tuple[type[models.Model], ...] = (FairHour, FairTierHour, FairLoan)
+_OF_DAYS: tuple[type[models.Model], ...] = (TeamFairnessDay, TierFairnessDay, LoanDay)
+_OF_HOURS: tuple[type[models.Model], ...] = (TeamFairnessHour, TierFairnessHour, LoanHour)
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 
@@ -95,7 +95,7 @@ def _facts(cluster: Cluster, tiers: Sequence[Tier], teams: Sequence[Team], hour:
         TierDay.objects.create(tier=tier, day=hour.date(), **of)
     TeamHour.objects.bulk_create(held, batch_size=1000)
     Entitlement.objects.bulk_create(entitled, batch_size=1000)
-    WatchSpan.objects.create(cluster=cluster, start=since, end=TODAY + _DAY)
+    WatchCoverage.objects.create(cluster=cluster, start=since, end=TODAY + _DAY)
     CollectionWindow.objects.create(
         cluster=cluster, hour=hour, state="complete", coverage_ratio=1.0, samples=1, attempts=1,
         attempted_at=hour + _HOUR, collected_at=hour + _HOUR,
@@ -123,8 +123,8 @@ def _waits(cluster: Cluster, tiers: Sequence[Tier], teams: Sequence[Team], hour:
         )
         for n, one in enumerate(work)
     )  # fmt: skip
-    CauseSpell.objects.bulk_create(
-        CauseSpell(episode=episode, start=hour, **waiting) for episode in episodes
+    CauseInterval.objects.bulk_create(
+        CauseInterval(episode=episode, start=hour, **waiting) for episode in episodes
     )
 
 
@@ -136,16 +136,16 @@ def repeat(world: FairWorld, days: int) -> None:
     first = world.today - _DAY
     before = [first - number * _DAY for number in range(1, days - 1)]
     today = [world.today + number * _HOUR for number in range(HOURS)]
-    held = FairDate.objects.get(day=first.date()).held
+    held = FairnessDay.objects.get(day=first.date()).held
     with transaction.atomic():
         for model in _OF_DAYS:
             _copy(model, "day", first.date(), [at.date() for at in before])
         for model in _OF_HOURS:
             _copy(model, "hour", first, today)
-        _copy(FairPack, "start", first, before, "AND span = 'day'")
-        _copy(FairPack, "start", first, today, "AND span = 'hour'")
-        FairDate.objects.bulk_create(
-            FairDate(day=at.date(), start=at, end=at + _DAY, rolled=True, held=held)
+        _copy(TierTeamBlob, "start", first, before, "AND span = 'day'")
+        _copy(TierTeamBlob, "start", first, today, "AND span = 'hour'")
+        FairnessDay.objects.bulk_create(
+            FairnessDay(day=at.date(), start=at, end=at + _DAY, rolled=True, held=held)
             for at in before
         )
         for at in {at - at.weekday() * _DAY for at in [first, *before]}:

@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 from kubernetes.client import ApiClient
 
-from apps.clusters.domain.kube_objects import pod_record
-from apps.clusters.domain.owners import nearest_owner
+from apps.clusters.domain.pods.kube_objects import pod_record
+from apps.clusters.domain.pods.owners import nearest_owner
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource
-from apps.clusters.services.watch import snapshot
+from apps.clusters.services.watch.follow import snapshot
 from tests.bench.api_server import PODS, pages
 from tests.bench.database import NOW
 from tests.bench.measuring import alternated, peak_mib, timed, wall

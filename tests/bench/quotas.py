@@ -15,23 +15,23 @@ from django.test import Client
 
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.sightings import Kind, SeenQuota
+from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
 from apps.clusters.domain.window import Window
 from apps.clusters.models import (
     Cluster,
     GpuModel,
     Namespace,
     NamespaceClaim,
+    ObservedObject,
     Pod,
     ReportSettings,
-    Sighting,
     Tier,
-    WatchSpan,
+    WatchCoverage,
     Workload,
 )
 from apps.operations.services import ensure_builtin
 from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
-from apps.quotas.selectors import Order, quota_rows, quotas_now
+from apps.quotas.selectors import QuotaOrder, quota_rows, quotas_now
 from apps.quotas.services import roll_window
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
@@ -64,7 +64,7 @@ def measure(namespaces: str) -> dict[str, Any]:
         "rows": len(page().rows),
         "roll_seconds": wall(rolls),
         "page_seconds": _median(page),
-        "fullest_seconds": _median(partial(page, order=Order.FULLEST)),
+        "fullest_seconds": _median(partial(page, order=QuotaOrder.FULLEST)),
         "sums_seconds": _median(partial(quotas_now, now, visibility=EVERYTHING)),
         **_rendered(cluster),
     }
@@ -136,7 +136,7 @@ def fill(namespaces: int) -> Cluster:
         NamespaceClaim(team=team, pattern=team.name, position=number, valid_from=_SINCE)
         for number, team in enumerate(teams)
     )
-    Sighting.objects.bulk_create(
+    ObservedObject.objects.bulk_create(
         _quota(cluster, number, names[number]) for number in range(len(names))
     )
     work = Workload.objects.bulk_create(
@@ -144,7 +144,7 @@ def fill(namespaces: int) -> Cluster:
     )
     pods = [_pod(cluster, one, number) for one in work for number in range(_PODS)]
     Pod.objects.bulk_create(pods, batch_size=1000)
-    WatchSpan.objects.create(cluster=cluster, start=_SINCE, end=HOUR + timedelta(hours=2))
+    WatchCoverage.objects.create(cluster=cluster, start=_SINCE, end=HOUR + timedelta(hours=2))
     CollectionWindow.objects.create(
         cluster=cluster, hour=HOUR, state="complete", coverage_ratio=1.0, samples=1, attempts=1,
         attempted_at=HOUR, collected_at=HOUR + timedelta(hours=1),
@@ -152,13 +152,13 @@ def fill(namespaces: int) -> Cluster:
     return cluster
 
 
-def _quota(cluster: Cluster, number: int, namespace: str) -> Sighting:
+def _quota(cluster: Cluster, number: int, namespace: str) -> ObservedObject:
     hard = {key: float(4 + number % 13) for key in KEYS}
     used = {key: float(number % 5) for key in KEYS}
-    body = SeenQuota(hard=hard, observed_hard=hard, used=used)
-    return Sighting(
+    body = QuotaSnapshot(hard=hard, observed_hard=hard, used=used)
+    return ObservedObject(
         cluster=cluster,
-        kind=Kind.RESOURCE_QUOTA.value,
+        kind=ObservedKind.RESOURCE_QUOTA.value,
         uid=f"quota-{number}",
         namespace=namespace,
         name="gpus",

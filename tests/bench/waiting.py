@@ -14,21 +14,21 @@ from django.test import Client
 
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.models import Cluster, Pod, WatchSpan
-from apps.clusters.services.watch import snapshot
-from apps.pending.domain.look import look
-from apps.pending.domain.state import ClusterState, Waiting
+from apps.clusters.models import Cluster, Pod, WatchCoverage
+from apps.clusters.services.watch.follow import snapshot
+from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.state import ClusterState, PendingItem
 from apps.pending.models import Episode
 from apps.pending.services import refresh
 from tests.bench.measuring import REPETITIONS, timed, wall
 from tests.bench.pages import percentile95, seconds
 from tests.bench.waiting_fleet import NOW, waiting_fleet
+from tests.clusters.fakes.fake_cluster import FakeCluster
 
 _STEP = timedelta(seconds=15)
 _STARTED = 500
 _ROUNDS = 4 * REPETITIONS
-# Days that no night has summed yet: all of it is read from spells.
+# Days that no night has summed yet: all of it is read from intervals.
 _WEEK = f"first={NOW - timedelta(days=6):%Y-%m-%d}&last={NOW:%Y-%m-%d}"
 
 
@@ -38,9 +38,9 @@ class Watched:
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def __call__(self, state: ClusterState) -> Sequence[Waiting]:
+    def __call__(self, state: ClusterState) -> Sequence[PendingItem]:
         began = time.perf_counter()
-        found = look(state)
+        found = diagnose_cluster(state)
         self.seconds.append(time.perf_counter() - began)
         return found
 
@@ -55,7 +55,7 @@ def fill(nodes: int, waiting: int) -> Cluster:
     cluster = Cluster.objects.create(name="bench-waiting", kubernetes=address)
     snapshot(cluster, source, NOW)
     span = {"end": NOW + timedelta(hours=1)}
-    WatchSpan.objects.update_or_create(cluster=cluster, start=NOW - _STEP, defaults=span)
+    WatchCoverage.objects.update_or_create(cluster=cluster, start=NOW - _STEP, defaults=span)
     return cluster
 
 

@@ -13,12 +13,12 @@ from django.db import connection, models, transaction
 
 from apps.clusters.models import Cluster
 from apps.usage.domain.amounts import NANO, Amounts
-from apps.usage.domain.cards import Card
-from apps.usage.domain.hour import HourFacts, NodeFact, PodFact
+from apps.usage.domain.attribution.gpu_classes import GpuClass
+from apps.usage.domain.attribution.hour import HourFacts, NodeFact, PodFact
 from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
 from apps.usage.services import write
-from apps.usage.services.cycle_search import paused_cycle_search
 from apps.usage.services.dimensions import Dimensions, PodIds
+from apps.usage.services.gc_paused import gc_paused
 from tests.bench.fleet import GPUS_PER_NODE, HOUR
 from tests.bench.measuring import REPETITIONS, Timed, timed, wall
 
@@ -37,7 +37,7 @@ def made(pods: int) -> tuple[HourFacts, Dimensions]:
     for first in range(0, pods, GPUS_PER_NODE):
         node = f"node-{first // GPUS_PER_NODE:05d}"
         tier = f"tier-{random.randrange(TIERS)}"
-        card = Card(tier, _MODEL[0], random.choice(("spot", "on-demand")))
+        card = GpuClass(tier, _MODEL[0], random.choice(("spot", "on-demand")))
         whole = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0, unattributed=0)
         for number in range(first, min(first + GPUS_PER_NODE, pods)):
             amounts = _amounts(random)
@@ -78,7 +78,7 @@ def _dimensions(pods: int, nodes: list[str]) -> Dimensions:
 
 def write_again(facts: HourFacts, dimensions: Dimensions) -> None:
     """Write the hour as collecting does, in its transaction."""
-    with paused_cycle_search(), transaction.atomic():
+    with gc_paused(), transaction.atomic():
         write.write_hour(HOUR, facts, dimensions, zone=_ZONE)
 
 

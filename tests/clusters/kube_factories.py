@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from apps.clusters.domain.kube_objects import pod_record
-from apps.clusters.domain.ledger import PodRecord
-from apps.clusters.domain.owners import nearest_owner
+from apps.clusters.domain.pods.kube_objects import pod_record
+from apps.clusters.domain.pods.ledger import PodRecord
+from apps.clusters.domain.pods.owners import nearest_owner
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Pod
 

@@ -4,23 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.device_state import (
+from apps.clusters.domain.devices.state import (
+    DeviceHolder,
     DeviceState,
     Health,
-    Holder,
+    HealthVerdict,
     Limits,
     NodeNow,
-    Verdict,
     health_of,
     judged,
     missing_devices,
     of_models,
     with_claims,
 )
-from apps.clusters.domain.xid import XIDS, XidKind, meaning
+from apps.clusters.domain.devices.xid import XIDS, XidKind, meaning
 
 CARD = DeviceState(uuid="GPU-a", node="n1")
-HELD = (Holder("vision", "train-0"),)
+HELD = (DeviceHolder("vision", "train-0"),)
 READY = NodeNow()
 
 
@@ -82,7 +82,7 @@ def test_limits_of_temperature_can_be_given() -> None:
     assert health_of(state, limits=Limits(temperature_celsius=75.0)).health is Health.WATCH
 
 
-def cards(*tenants: tuple[Holder, ...], **values: object) -> list[DeviceState]:
+def cards(*tenants: tuple[DeviceHolder, ...], **values: object) -> list[DeviceState]:
     return [
         DeviceState(uuid=f"GPU-{n}", node="n1", tenants=held, **values)  # type: ignore[arg-type]
         for n, held in enumerate(tenants)
@@ -112,7 +112,7 @@ def test_a_card_that_is_broken_by_its_own_word_accounts_for_the_missing_one() ->
 
 def test_a_node_that_is_not_known_takes_nothing_from_its_devices() -> None:
     states = cards((), HELD)
-    assert set(judged(states, {}).values()) == {Verdict(Health.OK)}
+    assert set(judged(states, {}).values()) == {HealthVerdict(Health.OK)}
 
 
 GPU = "nvidia.com/gpu"
@@ -149,9 +149,9 @@ def test_models_compare_without_regard_to_blanks_and_dashes() -> None:
 
 
 def test_who_claimed_a_card_is_on_it_where_no_label_says_otherwise() -> None:
-    claimed = {("GPU-a", ""): [Holder("dra", "p"), Holder("dra", "p")]}
+    claimed = {("GPU-a", ""): [DeviceHolder("dra", "p"), DeviceHolder("dra", "p")]}
     labelled = replace(CARD, tenants=HELD)
-    assert with_claims([CARD], claimed) == [replace(CARD, tenants=(Holder("dra", "p"),))]
+    assert with_claims([CARD], claimed) == [replace(CARD, tenants=(DeviceHolder("dra", "p"),))]
     assert with_claims([labelled], claimed) == [labelled]
     assert with_claims([CARD], {}) == [CARD]
 
@@ -159,7 +159,7 @@ def test_who_claimed_a_card_is_on_it_where_no_label_says_otherwise() -> None:
 def test_of_several_instances_of_one_profile_it_is_not_told_which_was_claimed() -> None:
     small = [replace(CARD, gpu_instance=n, profile="1g.10gb") for n in ("7", "8")]
     large = replace(CARD, gpu_instance="1", profile="3g.40gb")
-    claimed = {("GPU-a", p): [Holder("dra", "p")] for p in ("1g.10gb", "3g.40gb")}
+    claimed = {("GPU-a", p): [DeviceHolder("dra", "p")] for p in ("1g.10gb", "3g.40gb")}
     found = with_claims([*small, large], claimed)
     assert [len(state.tenants) for state in found] == [0, 0, 1]
 

@@ -7,16 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.kube_objects import assumed_runs, lacks_finish, pod_record
-from apps.clusters.domain.ledger import ClaimedDevice, NodeSpell, PodRecord
-from apps.clusters.domain.merge import merge_pods, merge_spells
-from apps.clusters.domain.owners import nearest_owner
-from apps.clusters.domain.pod_claims import Ask, PodClaims, claim_names, names_claims, pod_claims
-from apps.clusters.domain.pod_history import merged_inferred, updated
-from apps.clusters.domain.resource_claims import asked, claim_state, claimed_devices, holder
-from apps.clusters.services.claim_book import ClaimBook
-from apps.clusters.services.device_book import DeviceBook
-from apps.clusters.services.device_selectors import evaluate
+from apps.clusters.domain.devices.pod_claims import (
+    Ask,
+    PodClaims,
+    claim_names,
+    names_claims,
+    pod_claims,
+)
+from apps.clusters.domain.devices.resource_claims import asked, claim_state, claimed_devices, holder
+from apps.clusters.domain.pods.history import merged_inferred, updated
+from apps.clusters.domain.pods.kube_objects import assumed_runs, lacks_finish, pod_record
+from apps.clusters.domain.pods.ledger import ClaimedDevice, NodeInterval, PodRecord
+from apps.clusters.domain.pods.merge import merge_intervals, merge_pods
+from apps.clusters.domain.pods.owners import nearest_owner
+from apps.clusters.services.claims.claim_store import ClaimStore
+from apps.clusters.services.claims.device_selectors import evaluate
+from apps.clusters.services.claims.device_store import DeviceStore
 from tests.clusters.dra_factories import (
     CARD,
     GPUS,
@@ -39,22 +45,22 @@ WHOLE = ClaimedDevice(GPUS, CARD.format(0), "", MODEL, 1.0)
 
 
 @pytest.fixture
-def devices() -> DeviceBook:
+def devices() -> DeviceStore:
     """Two cards, one cut in two, and a network card, on node-a."""
-    found = DeviceBook(evaluate)
+    found = DeviceStore(evaluate)
     found.classes_listed([class_of(), class_of(MIG, kind="mig")])
     nic = slice_of(device("nic-0", {"type": "nic"}), driver="nic.acme.com")
     found.slices_listed([slice_of(gpu(0), mig(1, 0), mig(1, 1, profile="3g.93gb")), nic])
     return found
 
 
-def held(item: dict[str, Any], devices: DeviceBook) -> tuple[ClaimedDevice, ...]:
+def held(item: dict[str, Any], devices: DeviceStore) -> tuple[ClaimedDevice, ...]:
     found = claim_state(item)
     assert found is not None
     return claimed_devices(found, devices.find, lambda name: devices.is_gpu_class(name, ()))
 
 
-def wanted(item: dict[str, Any], devices: DeviceBook) -> dict[str, float]:
+def wanted(item: dict[str, Any], devices: DeviceStore) -> dict[str, float]:
     found = claim_state(item)
     assert found is not None
     return asked(found, devices.find, lambda name: devices.is_gpu_class(name, ()))
@@ -64,7 +70,7 @@ def wanted(item: dict[str, Any], devices: DeviceBook) -> dict[str, float]:
 
 
 def test_the_recorded_claims_hold_one_card_and_ask_for_three() -> None:
-    book = DeviceBook(evaluate)
+    book = DeviceStore(evaluate)
     lists = {
         name: orjson.loads(recorded(f"lists/{name}.json"))["items"]
         for name in ("resourceslices", "deviceclasses", "resourceclaims")
@@ -85,18 +91,18 @@ def test_the_recorded_claims_hold_one_card_and_ask_for_three() -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-def test_every_served_version_asks_for_the_same(version: str, devices: DeviceBook) -> None:
+def test_every_served_version_asks_for_the_same(version: str, devices: DeviceStore) -> None:
     requests = [request(count=2, version=version), request("part", device_class=MIG)]
     assert wanted(claim(requests=requests), devices) == {GPUS: 2.0, MIG: 1.0}
 
 
-def test_a_mig_device_is_a_part_of_its_parent(devices: DeviceBook) -> None:
+def test_a_mig_device_is_a_part_of_its_parent(devices: DeviceStore) -> None:
     requests = [request(device_class=MIG)]
     item = claim("m", result("gpu-1-mig-3g.93gb-1"), requests=requests)
     assert held(item, devices) == (ClaimedDevice(MIG, CARD.format(1), "3g.93gb", MODEL),)
 
 
-def test_pitfall_30_admin_access_holds_nothing(devices: DeviceBook) -> None:
+def test_pitfall_30_admin_access_holds_nothing(devices: DeviceStore) -> None:
     requests = [request(count=None, adminAccess=True)]
     item = claim("admin", result(adminAccess=True), requests=requests)
     assert (held(item, devices), wanted(item, devices)) == ((), {})
@@ -114,7 +120,7 @@ FIRST = {
 
 
 def test_of_alternatives_the_first_is_asked_for_and_the_allocated_one_counts(
-    devices: DeviceBook,
+    devices: DeviceStore,
 ) -> None:
     assert wanted(claim(requests=[FIRST]), devices) == {GPUS: 1.0}
     given_parts = [result(f"gpu-1-mig-{name}", "gpu/part") for name in ("1g.23gb-0", "3g.93gb-1")]
@@ -136,7 +142,7 @@ SHARES: dict[str, tuple[dict[str, Any], float]] = {
 
 @pytest.mark.parametrize(("more", "share"), SHARES.values(), ids=SHARES)
 def test_a_share_is_what_is_consumed_of_the_capacity(more: dict[str, Any], share: float) -> None:
-    book = DeviceBook(evaluate)
+    book = DeviceStore(evaluate)
     attributes = {"type": "gpu", "uuid": "GPU-1", "productName": MODEL}
     capacity = {"memory": "80Gi", "sms": "100"}
     book.slices_listed([slice_of(device("gpu-0", attributes, capacity=capacity))])
@@ -144,21 +150,21 @@ def test_a_share_is_what_is_consumed_of_the_capacity(more: dict[str, Any], share
     assert one.share == pytest.approx(share)
 
 
-def test_who_asks_for_all_there_are_asks_for_what_was_given(devices: DeviceBook) -> None:
+def test_who_asks_for_all_there_are_asks_for_what_was_given(devices: DeviceStore) -> None:
     requests = [request(device_class=MIG, count=None)]
     assert wanted(claim(requests=requests), devices) == {MIG: 1.0}
     both = [result("gpu-1-mig-1g.23gb-0"), result("gpu-1-mig-3g.93gb-1")]
     assert wanted(claim("all", *both, requests=requests), devices) == {MIG: 2.0}
 
 
-def test_what_is_no_gpu_is_neither_asked_for_nor_held(devices: DeviceBook) -> None:
+def test_what_is_no_gpu_is_neither_asked_for_nor_held(devices: DeviceStore) -> None:
     nic = {**result("nic-0", "nic"), "driver": "nic.acme.com"}
     requests = [request(), request("nic", device_class="nics")]
     item = claim("both", result(), nic, requests=requests)
     assert (wanted(item, devices), held(item, devices)) == ({GPUS: 1.0}, (WHOLE,))
 
 
-def test_a_device_that_nothing_publishes_is_known_by_its_driver(devices: DeviceBook) -> None:
+def test_a_device_that_nothing_publishes_is_known_by_its_driver(devices: DeviceStore) -> None:
     item = claim("gone", result("gpu-7"), requests=[request(device_class="fast")])
     assert held(item, devices) == (ClaimedDevice("fast", "node-a/gpu-7", "", ""),)
     other = claim("gone", {**result("x"), "driver": "acme.com"}, requests=[request("gpu")])
@@ -170,21 +176,21 @@ def test_a_device_that_nothing_publishes_is_known_by_its_driver(devices: DeviceB
 # ---------------------------------------------------------------- over time
 
 
-def see(book: ClaimBook, item: dict[str, Any], at: float, devices: DeviceBook) -> None:
+def see(book: ClaimStore, item: dict[str, Any], at: float, devices: DeviceStore) -> None:
     found = claim_state(item)
     assert found is not None
     book.seen(found, T0 + at, devices.find, lambda name: devices.is_gpu_class(name, ()))
 
 
-def spans(book: ClaimBook) -> list[tuple[float, float | None]]:
+def spans(book: ClaimStore) -> list[tuple[float, float | None]]:
     return [
         (r.allocated - T0, None if r.released is None else r.released - T0)
         for _, r in sorted(book.changed.items())
     ]
 
 
-def test_a_claim_freed_and_allocated_again_has_two_records(devices: DeviceBook) -> None:
-    book = ClaimBook()
+def test_a_claim_freed_and_allocated_again_has_two_records(devices: DeviceStore) -> None:
+    book = ClaimStore()
     see(book, claim("c", result(), at=5), 6, devices)
     see(book, claim("c"), 20, devices)
     see(book, claim("c", result(), at=30), 31, devices)
@@ -192,8 +198,8 @@ def test_a_claim_freed_and_allocated_again_has_two_records(devices: DeviceBook) 
     assert spans(book) == [(5, 20), (30, None)]
 
 
-def test_an_allocation_that_follows_unseen_ends_the_one_before(devices: DeviceBook) -> None:
-    book = ClaimBook()
+def test_an_allocation_that_follows_unseen_ends_the_one_before(devices: DeviceStore) -> None:
+    book = ClaimStore()
     see(book, claim("c", result(), at=5), 6, devices)
     see(book, claim("c", result(), at=30), 90, devices)
     assert spans(book) == [(5, 30), (30, None)]
@@ -210,16 +216,16 @@ TOLD: dict[str, tuple[dict[str, Any], float]] = {
 
 @pytest.mark.parametrize(("fields", "expected"), TOLD.values(), ids=TOLD)
 def test_when_a_claim_was_allocated(
-    fields: dict[str, Any], expected: float, devices: DeviceBook
+    fields: dict[str, Any], expected: float, devices: DeviceStore
 ) -> None:
-    book = ClaimBook()
+    book = ClaimStore()
     for when in (40, 43):
         see(book, claim("c", result(), **fields), when, devices)
     assert spans(book) == [(expected, None)]
 
 
-def test_without_times_other_devices_are_another_allocation(devices: DeviceBook) -> None:
-    book = ClaimBook()
+def test_without_times_other_devices_are_another_allocation(devices: DeviceStore) -> None:
+    book = ClaimStore()
     see(book, claim("c", result(), at=None, written=5), 6, devices)
     see(book, claim("c", result(), at=None, written=50), 51, devices)
     assert spans(book) == [(5, None)]
@@ -228,16 +234,16 @@ def test_without_times_other_devices_are_another_allocation(devices: DeviceBook)
 
 
 def test_a_list_after_a_gap_ends_what_is_missing_when_it_was_last_seen(
-    devices: DeviceBook,
+    devices: DeviceStore,
 ) -> None:
-    book = ClaimBook()
+    book = ClaimStore()
     see(book, claim("c", result(), at=5), 6, devices)
     book.listed([], T0 + 200, T0 + 60, devices.find, lambda _: True)
     assert (spans(book), book.open) == ([(5, 60)], {})
 
 
 def test_devices_are_named_when_their_slice_comes() -> None:
-    book, devices = ClaimBook(), DeviceBook(evaluate)
+    book, devices = ClaimStore(), DeviceStore(evaluate)
     see(book, claim("c", result(), node=""), 6, devices)
     assert book.open["uid-claim-c"].devices[0].model == ""
     devices.slices_listed([slice_of(gpu(0))])
@@ -250,8 +256,8 @@ def test_devices_are_named_when_their_slice_comes() -> None:
     assert book.open["uid-claim-c"].devices == (WHOLE,)
 
 
-def test_without_times_and_slices_an_allocation_goes_on(devices: DeviceBook) -> None:
-    book, nothing = ClaimBook(), DeviceBook(evaluate)
+def test_without_times_and_slices_an_allocation_goes_on(devices: DeviceStore) -> None:
+    book, nothing = ClaimStore(), DeviceStore(evaluate)
     see(book, claim("c", result(), at=None, written=5), 6, nothing)
     see(book, claim("c", result(), at=None, written=50), 51, devices)
     assert (spans(book), book.open["uid-claim-c"].devices) == ([(5, None)], (WHOLE,))
@@ -278,15 +284,15 @@ def test_the_node_of_an_allocation(kind: str, wishes: list[dict[str, Any]], expe
     assert found.allocation.node == expected
 
 
-def test_a_claim_of_other_devices_is_none_of_ours(devices: DeviceBook) -> None:
-    book = ClaimBook()
+def test_a_claim_of_other_devices_is_none_of_ours(devices: DeviceStore) -> None:
+    book = ClaimStore()
     nic = {**result("nic-0"), "driver": "nic.acme.com"}
     see(book, claim("c", nic, requests=[request(device_class="nics")]), 6, devices)
     assert (book.open, book.changed) == ({}, {})
 
 
-def test_a_claim_stands_for_itself_from_its_first_allocation(devices: DeviceBook) -> None:
-    book = ClaimBook()
+def test_a_claim_stands_for_itself_from_its_first_allocation(devices: DeviceStore) -> None:
+    book = ClaimStore()
     see(book, claim("c", result(), at=30), 31, devices)
     row = holder(book.open["uid-claim-c"], since=T0 + 5)
     assert (row.uid, row.owner.kind, row.owner.name) == ("uid-claim-c", "ResourceClaim", "c")
@@ -429,12 +435,12 @@ def test_what_series_show_of_a_pod_leaves_its_claims() -> None:
     assert plain.requests == {GPU: 1.0}
 
 
-def test_a_gap_filled_from_series_keeps_the_devices_of_slices(devices: DeviceBook) -> None:
+def test_a_gap_filled_from_series_keeps_the_devices_of_slices(devices: DeviceStore) -> None:
     offered = devices.of_node("node-a")
-    spell = NodeSpell("node-a", 0.0, 300.0, {}, {}, {}, devices=offered)
-    series = NodeSpell("node-a", 0.0, 300.0, {}, {}, {}, ready=False)
-    spells = merge_spells([spell], [series], [(100.0, 200.0)], tolerance=1.0)
-    assert [(s.start, s.end, s.devices == offered) for s in spells] == [
+    interval = NodeInterval("node-a", 0.0, 300.0, {}, {}, {}, devices=offered)
+    series = NodeInterval("node-a", 0.0, 300.0, {}, {}, {}, ready=False)
+    intervals = merge_intervals([interval], [series], [(100.0, 200.0)], tolerance=1.0)
+    assert [(s.start, s.end, s.devices == offered) for s in intervals] == [
         (0.0, 100.0, True),
         (100.0, 200.0, True),
         (200.0, 300.0, True),

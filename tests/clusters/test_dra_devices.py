@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.dra import (
+from apps.clusters.domain.devices.dra import (
     DeviceClass,
     PublishedDevice,
     device_class,
@@ -18,9 +18,9 @@ from apps.clusters.domain.dra import (
     selects,
     served_version,
 )
-from apps.clusters.domain.ledger import OfferedDevice
-from apps.clusters.services.device_book import DeviceBook
-from apps.clusters.services.device_selectors import LONGEST, _Answers, evaluate
+from apps.clusters.domain.pods.ledger import OfferedDevice
+from apps.clusters.services.claims.device_selectors import LONGEST, _Answers, evaluate
+from apps.clusters.services.claims.device_store import DeviceStore
 from tests.clusters.dra_factories import (
     CARD,
     GPUS,
@@ -35,8 +35,8 @@ from tests.clusters.dra_factories import (
 from tests.recorded_api import recorded
 
 
-def book(*slices: dict[str, Any], classes: list[dict[str, Any]] | None = None) -> DeviceBook:
-    found = DeviceBook(evaluate)
+def book(*slices: dict[str, Any], classes: list[dict[str, Any]] | None = None) -> DeviceStore:
+    found = DeviceStore(evaluate)
     found.classes_listed(
         [class_of(), class_of("mig.nvidia.com", kind="mig")] if classes is None else classes
     )

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.domain.sightings import Kind, SeenController
-from apps.clusters.services.event_book import KEEP_SECONDS, EventBook
-from apps.clusters.services.sighting_book import SightingBook
+from apps.clusters.domain.observed.objects import ControllerSnapshot, ObservedKind
+from apps.clusters.services.objects.event_store import KEEP_SECONDS, EventStore
+from apps.clusters.services.objects.object_store import ObjectStore
 from tests.clusters.kube_factories import T0, rfc3339
 
-SUBJECT, EVENT = "u-serve", (Kind.EVENT, "e")
+SUBJECT, EVENT = "u-serve", (ObservedKind.EVENT, "e")
 TOLD = T0
 
 
@@ -25,12 +25,12 @@ def told(reason: str, at: float = TOLD) -> dict[str, Any]:
     }
 
 
-def books() -> tuple[SightingBook, EventBook]:
+def books() -> tuple[ObjectStore, EventStore]:
     """Return a book in which the subject is, and that of its events."""
-    book = SightingBook()
-    body = SeenController(created=TOLD - 60, wanted=3, pods=3)
-    book.seen(Kind.STATEFUL_SET, SUBJECT, ("team", "serve"), body, TOLD - 60)
-    return book, EventBook(book, lambda uid: False)
+    book = ObjectStore()
+    body = ControllerSnapshot(created=TOLD - 60, wanted=3, pods=3)
+    book.seen(ObservedKind.STATEFUL_SET, SUBJECT, ("team", "serve"), body, TOLD - 60)
+    return book, EventStore(book, lambda uid: False)
 
 
 @pytest.mark.parametrize(

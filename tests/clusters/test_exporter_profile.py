@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.exporter_profile import (
+from apps.clusters.domain.devices.exporter_profile import (
     VENDOR_LIMITS,
     ExporterProfile,
     Family,

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from apps.clusters.domain.kube_objects import (
+from apps.clusters.domain.pods.kube_objects import (
     assumed_runs,
     deletion_time,
     lacks_finish,
@@ -17,8 +17,8 @@ from apps.clusters.domain.kube_objects import (
     pod_record,
     seconds,
 )
-from apps.clusters.domain.ledger import Owner, PodRecord
-from apps.clusters.domain.owners import controller_of, nearest_owner
+from apps.clusters.domain.pods.ledger import Owner, PodRecord
+from apps.clusters.domain.pods.owners import controller_of, nearest_owner
 from tests.clusters.kube_factories import (
     A100,
     GPU,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.ledger import Owner, PodRecord, Source
-from apps.clusters.domain.pod_history import extended_runs, merged_inferred, reopened, updated
+from apps.clusters.domain.pods.history import extended_runs, merged_inferred, reopened, updated
+from apps.clusters.domain.pods.ledger import Owner, PodRecord, PodSource
 from tests.clusters.kube_factories import (
     T0,
     container,
@@ -160,7 +160,7 @@ def hours(draw: st.DrawFn) -> PodRecord:
         finished=finished,
         deleted=deleted,
         runs=() if start is None else ((start, end),),
-        source=Source.METRICS,
+        source=PodSource.METRICS,
     )
 
 

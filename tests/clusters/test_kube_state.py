@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.kube_state import (
-    Coverage,
-    Known,
+from apps.clusters.domain.pods.kube_state import (
+    OptionalSeries,
     PodSeries,
+    SeriesCoverage,
     effective_units,
     pod_record,
     presence,
 )
-from apps.clusters.domain.ledger import LastSeen, Owner, PodRecord, Source
+from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
 
 S = 1_772_409_600
 SLOTS = [S, S + 1800]
@@ -25,10 +25,12 @@ GPU = {"main": {"nvidia_com_gpu": 1.0}}
 
 def coverage(
     full: Mapping[int, float] | None = None, *, after: bool = True, phase: float | None = 0.0
-) -> Coverage:
+) -> SeriesCoverage:
     """Return an hour that was scraped every 30 s, at that phase where it is known."""
     scrapes = {} if phase is None else {s: [s + phase + 30 * n for n in range(60)] for s in SLOTS}
-    return Coverage(SLOTS, dict.fromkeys(SLOTS, 60.0) if full is None else full, after, scrapes)
+    return SeriesCoverage(
+        SLOTS, dict.fromkeys(SLOTS, 60.0) if full is None else full, after, scrapes
+    )
 
 
 def pod(**more: object) -> PodSeries:
@@ -50,8 +52,8 @@ def pod(**more: object) -> PodSeries:
     return PodSeries(**{**fields, **more})  # type: ignore[arg-type]
 
 
-def record(series: PodSeries, seen: Coverage | None = None, **more: object) -> PodRecord:
-    found = pod_record(series, seen or coverage(), **{"known": Known(), **more})  # type: ignore[arg-type]
+def record(series: PodSeries, seen: SeriesCoverage | None = None, **more: object) -> PodRecord:
+    found = pod_record(series, seen or coverage(), **{"known": OptionalSeries(), **more})  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -69,7 +71,7 @@ def test_a_pod_that_is_still_there_has_its_exact_times_and_no_end() -> None:
         started=S - 380.0,
         runs=((S - 380.0, None),),
         priority_class="high",
-        source=Source.METRICS,
+        source=PodSource.METRICS,
         last_seen=LastSeen(float(END), gone=False),
     )
 
@@ -98,7 +100,9 @@ def test_a_pod_that_was_over_before_the_window_still_tells_when() -> None:
 
 
 def test_a_pod_created_after_the_window_is_left_out() -> None:
-    assert pod_record(pod(created=float(END), samples={}), coverage(), known=Known()) is None
+    assert (
+        pod_record(pod(created=float(END), samples={}), coverage(), known=OptionalSeries()) is None
+    )
 
 
 def test_one_container_that_completed_does_not_end_a_pod() -> None:
@@ -110,7 +114,7 @@ def test_a_failed_pod_whose_failure_no_slot_shows_is_still_there() -> None:
 
 
 def test_without_phases_a_running_pod_runs() -> None:
-    assert record(pod(), known=Known(phases=False)).ended is None
+    assert record(pod(), known=OptionalSeries(phases=False)).ended is None
 
 
 def test_a_failure_in_a_slot_nobody_covered_ends_where_it_begins() -> None:
@@ -135,7 +139,9 @@ def test_a_sample_shared_by_copies_is_less_than_one() -> None:
 
 
 def test_without_phases_a_completion_time_is_believed() -> None:
-    assert record(pod(completed=S + 1000.0), known=Known(phases=False)).finished == S + 1000.0
+    assert (
+        record(pod(completed=S + 1000.0), known=OptionalSeries(phases=False)).finished == S + 1000.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +232,7 @@ def test_a_pod_that_failed_before_the_window_was_over_by_then_if_it_never_ran(
 ) -> None:
     failed: dict[str, Any] = {"terminal": "Failed", "starts": starts, "running": {}}
     old = pod(terminal_samples={S: 60.0, S + 1800: 60.0}, **failed)
-    found = pod_record(old, coverage(), known=Known())
+    found = pod_record(old, coverage(), known=OptionalSeries())
     assert (found and found.finished) == (None if starts else S)
 
 
@@ -266,7 +272,7 @@ def test_a_pod_that_restarted_and_went_on_runs_from_its_new_start() -> None:
 
 def test_runs_go_on_through_an_outage_in_which_nothing_changed() -> None:
     slots = [S, S + 1800, S + 3600]
-    seen = Coverage(slots, {S: 60.0, S + 3600: 60.0}, after=True)
+    seen = SeriesCoverage(slots, {S: 60.0, S + 3600: 60.0}, after=True)
     there = pod(
         samples={S: 60.0, S + 3600: 60.0},
         starts={S: S - 380.0, S + 3600: S - 380.0},
@@ -276,13 +282,13 @@ def test_runs_go_on_through_an_outage_in_which_nothing_changed() -> None:
 
 
 def test_without_container_starts_the_pods_start_stands_in() -> None:
-    known = Known(starts=False, running=False)
+    known = OptionalSeries(starts=False, running=False)
     assert record(pod(starts={}, running={}), known=known).runs == ((S - 390.0, None),)
     assert record(pod(started=None, starts={}), known=known).runs == ()
 
 
 def test_without_running_states_a_started_container_runs() -> None:
-    assert record(pod(running={}), known=Known(running=False)).runs == ((S - 380.0, None),)
+    assert record(pod(running={}), known=OptionalSeries(running=False)).runs == ((S - 380.0, None),)
 
 
 # ---------------------------------------------------------------- requests and owners
@@ -330,7 +336,7 @@ def test_effective_requests(more: dict[str, object], units: dict[str, float]) ->
 
 def test_a_pod_that_asks_for_none_is_left_out() -> None:
     none = pod(requests={"a": {"nvidia_com_gpu": 0.0}})
-    assert pod_record(none, coverage(), known=Known()) is None
+    assert pod_record(none, coverage(), known=OptionalSeries()) is None
 
 
 @pytest.mark.parametrize(
@@ -391,10 +397,10 @@ def test_missing_times_are_replaced_by_the_next_best(
 )
 def test_a_slot_is_complete_without_holes(times: list[int], complete: bool) -> None:
     full = float(len(times) or 60)
-    seen = Coverage([S], {S: full}, scrapes={S: [S + float(t) for t in times]})
+    seen = SeriesCoverage([S], {S: full}, scrapes={S: [S + float(t) for t in times]})
     assert seen.complete(S) is complete
     assert seen.covers(S)
-    assert not Coverage([S], {}, scrapes={}).complete(S)
+    assert not SeriesCoverage([S], {}, scrapes={}).complete(S)
 
 
 def test_presence_is_the_largest_count() -> None:

@@ -1,16 +1,16 @@
-"""Node spells from kube-state-metrics series."""
+"""Node intervals from kube-state-metrics series."""
 
 import pytest
 
-from apps.clusters.domain.kube_state import Coverage
-from apps.clusters.domain.kube_state_nodes import NodeSeries, node_spells
-from apps.clusters.domain.ledger import NodeSpell, Source
+from apps.clusters.domain.pods.kube_state import SeriesCoverage
+from apps.clusters.domain.pods.kube_state_nodes import NodeSeries, node_intervals
+from apps.clusters.domain.pods.ledger import NodeInterval, PodSource
 
 S = 1_772_409_600
 SLOTS = [S, S + 1800, S + 3600]
 END = S + 5400
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-L4"}
-SEEN = Coverage(SLOTS, dict.fromkeys(SLOTS, 60.0), after=True)
+SEEN = SeriesCoverage(SLOTS, dict.fromkeys(SLOTS, 60.0), after=True)
 
 
 def node(**more: object) -> NodeSeries:
@@ -33,31 +33,31 @@ def node(**more: object) -> NodeSeries:
     return NodeSeries(**fields)  # type: ignore[arg-type]
 
 
-def spans(spells: list[NodeSpell]) -> list[tuple[float, float, bool, bool]]:
-    return [(s.start - S, s.end - S, s.ready, s.schedulable) for s in spells]
+def spans(intervals: list[NodeInterval]) -> list[tuple[float, float, bool, bool]]:
+    return [(s.start - S, s.end - S, s.ready, s.schedulable) for s in intervals]
 
 
-def test_a_steady_node_is_one_spell() -> None:
-    assert node_spells(node(), SEEN) == [
-        NodeSpell(
+def test_a_steady_node_is_one_interval() -> None:
+    assert node_intervals(node(), SEEN) == [
+        NodeInterval(
             node="n1",
             start=S,
             end=END,
             capacity={"nvidia.com/gpu": 8.0},
             allocatable={"nvidia.com/gpu": 8.0},
             labels=LABELS,
-            source=Source.METRICS,
+            source=PodSource.METRICS,
         )
     ]
 
 
-def test_a_node_without_gpus_has_no_spell() -> None:
-    assert node_spells(node(capacity={}), SEEN) == []
-    assert node_spells(node(capacity={s: {"nvidia_com_gpu": 0.0} for s in SLOTS}), SEEN) == []
+def test_a_node_without_gpus_has_no_interval() -> None:
+    assert node_intervals(node(capacity={}), SEEN) == []
+    assert node_intervals(node(capacity={s: {"nvidia_com_gpu": 0.0} for s in SLOTS}), SEEN) == []
 
 
 def test_what_was_not_ready_lies_at_the_end_of_its_slot() -> None:
-    found = node_spells(node(ready={S: 1.0, S + 1800: 0.75, S + 3600: 1.0}), SEEN)
+    found = node_intervals(node(ready={S: 1.0, S + 1800: 0.75, S + 3600: 1.0}), SEEN)
     assert spans(found) == [
         (0, 3150, True, True),
         (3150, 3600, False, True),
@@ -66,7 +66,7 @@ def test_what_was_not_ready_lies_at_the_end_of_its_slot() -> None:
 
 
 def test_cordoned_and_not_ready_parts_are_cut_apart() -> None:
-    found = node_spells(
+    found = node_intervals(
         node(
             ready={S: 1.0, S + 1800: 0.75, S + 3600: 0.0}, cordoned={S + 1800: 0.5, S + 3600: 1.0}
         ),
@@ -80,7 +80,7 @@ def test_cordoned_and_not_ready_parts_are_cut_apart() -> None:
 
 
 def test_half_a_sample_is_no_outage() -> None:
-    assert spans(node_spells(node(ready=dict.fromkeys(SLOTS, 0.995)), SEEN)) == [
+    assert spans(node_intervals(node(ready=dict.fromkeys(SLOTS, 0.995)), SEEN)) == [
         (0, 5400, True, True)
     ]
 
@@ -92,7 +92,7 @@ def test_a_new_node_begins_when_it_was_created_and_not_ready() -> None:
         capacity_samples={S: 40.0, S + 1800: 60.0, S + 3600: 60.0},
         ready={S: 0.9, S + 1800: 1.0, S + 3600: 1.0},
     )
-    assert spans(node_spells(new, SEEN)) == [(600, 720, False, True), (720, 5400, True, True)]
+    assert spans(node_intervals(new, SEEN)) == [(600, 720, False, True), (720, 5400, True, True)]
 
 
 def test_gpus_count_from_when_the_device_plugin_offers_them() -> None:
@@ -101,7 +101,7 @@ def test_gpus_count_from_when_the_device_plugin_offers_them() -> None:
         samples={S: 40.0, S + 1800: 60.0, S + 3600: 60.0},
         capacity_samples={S: 30.0, S + 1800: 60.0, S + 3600: 60.0},
     )
-    assert spans(node_spells(new, SEEN)) == [(900, 5400, True, True)]
+    assert spans(node_intervals(new, SEEN)) == [(900, 5400, True, True)]
 
 
 def test_a_node_that_went_ends_where_its_samples_do() -> None:
@@ -111,7 +111,7 @@ def test_a_node_that_went_ends_where_its_samples_do() -> None:
         capacity={s: {"nvidia_com_gpu": 8.0} for s in SLOTS[:2]},
         after=False,
     )
-    assert spans(node_spells(gone, SEEN)) == [(0, 2400, True, True)]
+    assert spans(node_intervals(gone, SEEN)) == [(0, 2400, True, True)]
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_a_name_that_is_given_to_a_new_node_is_that_of_the_old_one_before(
         created={s: made if made < s + 1800 else S - 9000.0 for s in samples},
         capacity={s: {"nvidia_com_gpu": 8.0} for s in samples},
     )
-    found = [(s.start - S, s.end - S) for s in node_spells(both, SEEN)]
+    found = [(s.start - S, s.end - S) for s in node_intervals(both, SEEN)]
     assert found == expected
 
 
-def test_a_node_that_offered_nothing_before_it_went_has_no_spell() -> None:
+def test_a_node_that_offered_nothing_before_it_went_has_no_interval() -> None:
     gone = node(
         created=S + 1000.0,
         samples={S: 1.0},
@@ -149,19 +149,19 @@ def test_a_node_that_offered_nothing_before_it_went_has_no_spell() -> None:
         capacity_samples={S: 0.0},
         after=False,
     )
-    assert [s.start - S for s in node_spells(gone, SEEN)] == [1000.0]
+    assert [s.start - S for s in node_intervals(gone, SEEN)] == [1000.0]
     late = node(created=END - 1.0, samples={}, capacity_samples={S: 60.0}, after=False)
-    assert node_spells(late, SEEN) == []
+    assert node_intervals(late, SEEN) == []
 
 
 def test_an_outage_of_kube_state_metrics_leaves_a_gap() -> None:
-    away = Coverage(SLOTS, {S: 60.0, S + 3600: 60.0}, after=True)
+    away = SeriesCoverage(SLOTS, {S: 60.0, S + 3600: 60.0}, after=True)
     there = node(samples={S: 60.0, S + 3600: 60.0}, capacity_samples={S: 60.0, S + 3600: 60.0})
-    assert spans(node_spells(there, away)) == [(0, 1800, True, True), (3600, 5400, True, True)]
+    assert spans(node_intervals(there, away)) == [(0, 1800, True, True), (3600, 5400, True, True)]
 
 
 def test_a_broken_card_leaves_allocatable_for_its_part_of_the_slot() -> None:
-    found = node_spells(node(allocatable={s: {"nvidia_com_gpu": 7.5} for s in SLOTS}), SEEN)
+    found = node_intervals(node(allocatable={s: {"nvidia_com_gpu": 7.5} for s in SLOTS}), SEEN)
     assert [(s.capacity, s.allocatable) for s in found] == [
         ({"nvidia.com/gpu": 8.0}, {"nvidia.com/gpu": 7.5})
     ]
@@ -191,16 +191,16 @@ def test_a_broken_card_leaves_allocatable_for_its_part_of_the_slot() -> None:
 def test_resources_have_their_real_names(
     capacity: dict[str, float], expected: dict[str, float]
 ) -> None:
-    (spell,) = node_spells(
+    (interval,) = node_intervals(
         node(capacity=dict.fromkeys(SLOTS, capacity), allocatable=dict.fromkeys(SLOTS, capacity)),
         SEEN,
         named=["example.com/npu"],
     )
-    assert spell.capacity == spell.allocatable == expected
+    assert interval.capacity == interval.allocatable == expected
 
 
-def test_new_labels_begin_a_new_spell() -> None:
-    found = node_spells(node(labels={S: LABELS, S + 1800: {}, S + 3600: {}}), SEEN)
+def test_new_labels_begin_a_new_interval() -> None:
+    found = node_intervals(node(labels={S: LABELS, S + 1800: {}, S + 3600: {}}), SEEN)
     assert [(s.start, s.end, s.labels) for s in found] == [
         (S, S + 1800, LABELS),
         (S + 1800, END, {}),
@@ -208,4 +208,4 @@ def test_new_labels_begin_a_new_spell() -> None:
 
 
 def test_without_node_presence_the_capacity_tells() -> None:
-    assert spans(node_spells(node(samples={}, created=None), SEEN)) == [(0, 5400, True, True)]
+    assert spans(node_intervals(node(samples={}, created=None), SEEN)) == [(0, 5400, True, True)]

@@ -7,15 +7,15 @@ from math import inf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.kube_state import (
+from apps.clusters.domain.pods.history import merged_inferred
+from apps.clusters.domain.pods.kube_state import (
     LOOK_AHEAD_SECONDS,
-    Coverage,
-    Known,
+    OptionalSeries,
     PodSeries,
+    SeriesCoverage,
     pod_record,
 )
-from apps.clusters.domain.ledger import PodRecord
-from apps.clusters.domain.pod_history import merged_inferred
+from apps.clusters.domain.pods.ledger import PodRecord
 
 S = 1_772_409_600
 HOURS = 5
@@ -106,13 +106,13 @@ def _read(life: Life, scrapes: Scrapes, first: int, hours: int) -> PodRecord | N
         starts=started,
         running={slot: count for slot, count in running.items() if count},
     )
-    coverage = Coverage(
+    coverage = SeriesCoverage(
         slots=slots,
         full={slot: float(len(at)) for slot, at in times.items() if at},
         after=bool(scrapes.between(end, end + LOOK_AHEAD_SECONDS)),
         scrapes={slot: at for slot, at in times.items() if at},
     )
-    return pod_record(series, coverage, known=Known())
+    return pod_record(series, coverage, known=OptionalSeries())
 
 
 def _runs(life: Life, at: float) -> bool:

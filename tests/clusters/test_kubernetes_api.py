@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from apps.clusters.adapters.kubernetes import KubernetesApi
-from apps.clusters.adapters.kubernetes_config import api_client
+from apps.clusters.adapters.kubernetes.api import KubernetesApi
+from apps.clusters.adapters.kubernetes.config import api_client
 from apps.clusters.ports import SourceRejected, SourceUnavailable, WatchExpired
-from apps.clusters.services.streams import asked_to_wait
+from apps.clusters.services.watch.streams import asked_to_wait
 from tests.recorded_api import JSON, Answer, Request, recorded, serving
 
 PODS = "/api/v1/pods"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import orjson
 import pytest
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.adapters.kubernetes import KubernetesApi
+from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable, WatchExpired
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import controller, node, pod
 from tests.recorded_api import Answer, Request, serving
 

@@ -1,4 +1,4 @@
-"""The doorway through which quotas are changed: each request once, and its fate told exactly."""
+"""The clients through which quotas are changed: each request once, and its fate told exactly."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from apps.clusters.adapters.kubernetes_writer import KubernetesWriter
+from apps.clusters.adapters.kubernetes.writer import KubernetesWriter
 from apps.clusters.gateways import quota_writer
 from apps.clusters.models import Cluster
 from apps.clusters.ports import Reply, SourceRejected, Unanswered

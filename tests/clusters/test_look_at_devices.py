@@ -10,13 +10,13 @@ from celery import current_app
 from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters import tasks
-from apps.clusters.adapters.fake_metrics import FakeMetrics
-from apps.clusters.domain.device_state import DeviceState, Holder
-from apps.clusters.gateways import Doorway
-from apps.clusters.models import Cluster, Device, Node, NodeSpell
-from apps.clusters.models.claims import ClaimSpell
+from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
+from apps.clusters.gateways import ClusterClients
+from apps.clusters.models import Cluster, Device, Node, NodeInterval
+from apps.clusters.models.claims import ClaimInterval
 from apps.clusters.ports import SourceUnavailable
 from apps.clusters.services.devices import active_clusters, keep_states, look_at_devices
+from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.factories import make_cluster, make_pod, make_workload
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
 STEP = timedelta(minutes=5)
 A = DeviceState(
-    uuid="GPU-a", node="n1", index="0", model="NVIDIA H100", tenants=(Holder("n", "p", "c"),)
+    uuid="GPU-a", node="n1", index="0", model="NVIDIA H100", tenants=(DeviceHolder("n", "p", "c"),)
 )
 B = DeviceState(uuid="GPU-b", gpu_instance="7", profile="1g.10gb", node="n1", index="1")
 
@@ -46,8 +46,8 @@ def snapshot() -> list[tuple[Any, ...]]:
 
 def test_a_look_keeps_one_row_for_each_device(west: Cluster) -> None:
     fake = FakeMetrics(states=[A, B])
-    doorway = Doorway(metrics=lambda _cluster: fake)
-    assert look_at_devices(west.pk, T0, doorway=doorway) == 2
+    clients = ClusterClients(metrics=lambda _cluster: fake)
+    assert look_at_devices(west.pk, T0, clients=clients) == 2
     assert fake.calls == ["device_states"]
     assert (row("GPU-b").profile, row("GPU-b").gpu_instance, row("GPU-b").health) == (
         "1g.10gb",
@@ -126,7 +126,7 @@ def test_an_outage_leaves_the_rows_as_old_as_they_are(west: Cluster) -> None:
     before = snapshot()
     fake = FakeMetrics(failure=SourceUnavailable("away"))
     with pytest.raises(SourceUnavailable):
-        look_at_devices(west.pk, T0 + STEP, doorway=Doorway(metrics=lambda _cluster: fake))
+        look_at_devices(west.pk, T0 + STEP, clients=ClusterClients(metrics=lambda _cluster: fake))
     assert snapshot() == before
 
 
@@ -137,10 +137,10 @@ def test_devices_of_other_clusters_are_left_alone(west: Cluster) -> None:
     assert (row("GPU-a").health, row("GPU-a").looked_at) == ("ok", T0)
 
 
-def make_spell(west: Cluster, **values: Any) -> None:
+def make_interval(west: Cluster, **values: Any) -> None:
     node = Node.objects.create(cluster=west, name="n1")
     given = {"start": T0 - STEP, "ready": True, "schedulable": True, **values}
-    NodeSpell.objects.create(node=node, **given)
+    NodeInterval.objects.create(node=node, **given)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def make_spell(west: Cluster, **values: Any) -> None:
     ids=["ready", "not ready", "was not ready", "cordoned", "withheld", "offered"],
 )
 def test_the_node_has_its_say(west: Cluster, values: dict[str, Any], health: str) -> None:
-    make_spell(west, **values)
+    make_interval(west, **values)
     keep_states(west, [A], T0)
     assert row("GPU-a").health == health
 
@@ -178,7 +178,7 @@ def test_a_claimed_device_has_the_claims_pods_as_tenants(
 ) -> None:
     devices = [{"card": "GPU-c", "profile": "", "device_class": "gpu.nvidia.com", "model": ""}]
     given = {"allocated_at": T0 - STEP, "devices": devices, **claim}
-    ClaimSpell.objects.create(cluster=west, uid="c1", namespace="dra", name="c", **given)
+    ClaimInterval.objects.create(cluster=west, uid="c1", namespace="dra", name="c", **given)
     work = make_workload(west, "dra", "user")
     held = {"bound_at": T0 - STEP, "node_name": "n1", "claims": ["c1"], **pod}
     make_pod(work, "user", created_at=T0 - STEP, **held)

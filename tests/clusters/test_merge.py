@@ -3,9 +3,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord, Source
-from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
-from apps.clusters.domain.spans import seconds, union
+from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord, PodSource
+from apps.clusters.domain.pods.merge import gaps, merge_intervals, merge_pods
+from apps.clusters.domain.time_spans import seconds, union
 
 API_POD = PodRecord(
     uid="a",
@@ -21,7 +21,7 @@ API_POD = PodRecord(
 
 
 def inferred(**changes: object) -> PodRecord:
-    return replace(API_POD, source=Source.METRICS, **changes)  # type: ignore[arg-type]
+    return replace(API_POD, source=PodSource.METRICS, **changes)  # type: ignore[arg-type]
 
 
 def test_what_the_api_said_of_a_pod_wins() -> None:
@@ -31,7 +31,7 @@ def test_what_the_api_said_of_a_pod_wins() -> None:
 def test_a_pod_whose_end_nobody_watched_takes_the_end_of_the_series() -> None:
     (pod,) = merge_pods([API_POD], [inferred(finished=90.0)])
     assert pod.ended == 90.0
-    assert pod.source is Source.API
+    assert pod.source is PodSource.API
 
 
 def test_a_pod_bound_while_nobody_watched_is_bound_as_the_series_say() -> None:
@@ -53,34 +53,34 @@ def test_gaps_are_what_nobody_watched() -> None:
     assert gaps([], 0.0, 100.0, tolerance=1.0) == [(0.0, 100.0)]
 
 
-def spell(start: float, end: float, source: Source = Source.API) -> NodeSpell:
-    return NodeSpell("n1", start, end, {}, {}, {}, source=source)
+def interval(start: float, end: float, source: PodSource = PodSource.API) -> NodeInterval:
+    return NodeInterval("n1", start, end, {}, {}, {}, source=source)
 
 
 POINTS = st.lists(st.integers(0, 100), min_size=2, max_size=8, unique=True).map(sorted)
 
 
 @given(POINTS)
-def test_spells_of_both_sides_cover_the_time_once(points: list[int]) -> None:
+def test_intervals_of_both_sides_cover_the_time_once(points: list[int]) -> None:
     holes = union((float(a), float(b)) for a, b in zip(points[::2], points[1::2], strict=False))
-    merged = merge_spells(
-        [spell(0.0, 100.0)], [spell(0.0, 100.0, Source.METRICS)], holes, tolerance=0.0
+    merged = merge_intervals(
+        [interval(0.0, 100.0)], [interval(0.0, 100.0, PodSource.METRICS)], holes, tolerance=0.0
     )
     assert sum(s.end - s.start for s in merged) == 100.0
     assert seconds(union((s.start, s.end) for s in merged)) == 100.0
-    from_series = [(s.start, s.end) for s in merged if s.source is Source.METRICS]
+    from_series = [(s.start, s.end) for s in merged if s.source is PodSource.METRICS]
     assert union(from_series) == holes
 
 
-def test_a_short_hole_between_two_spells_belongs_to_the_first() -> None:
-    pieces = [spell(0.0, 10.0), spell(70.0, 100.0)]
-    bridged = merge_spells(pieces, [], [], tolerance=60.0)
+def test_a_short_hole_between_two_intervals_belongs_to_the_first() -> None:
+    pieces = [interval(0.0, 10.0), interval(70.0, 100.0)]
+    bridged = merge_intervals(pieces, [], [], tolerance=60.0)
     assert [(s.start, s.end) for s in bridged] == [(0.0, 70.0), (70.0, 100.0)]
-    assert merge_spells(pieces, [], [], tolerance=59.0) == pieces
+    assert merge_intervals(pieces, [], [], tolerance=59.0) == pieces
 
 
 def test_series_without_labels_borrow_those_of_the_api() -> None:
-    shown = replace(spell(0.0, 10.0), labels={"zone": "a", "model": "x"})
-    bare = replace(spell(10.0, 20.0, Source.METRICS), labels={"model": "y"})
-    merged = merge_spells([shown], [bare], [(10.0, 20.0)], tolerance=0.0)
+    shown = replace(interval(0.0, 10.0), labels={"zone": "a", "model": "x"})
+    bare = replace(interval(10.0, 20.0, PodSource.METRICS), labels={"model": "y"})
+    merged = merge_intervals([shown], [bare], [(10.0, 20.0)], tolerance=0.0)
     assert merged[1].labels == {"zone": "a", "model": "y"}

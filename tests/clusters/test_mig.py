@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.domain.mig import Geometry, fewest_cards, geometry, mig_part, part_of
+from apps.clusters.domain.devices.mig import Geometry, fewest_cards, geometry, mig_part, part_of
 
 _FACTS = Path(__file__).parent / "facts" / "mig-profiles.csv"
 _MODELS = {

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.fake_metrics import FakeMetrics
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.domain.exporter_profile import (
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.devices.exporter_profile import (
     ExporterProfile,
     Family,
     Generation,
     JobProfile,
     WorkloadLabels,
 )
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord
+from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import (
     ActivitySample,
@@ -26,6 +25,7 @@ from apps.clusters.ports import (
     SourceRejected,
     SourceUnavailable,
 )
+from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.clusters.kube_worlds import PRODUCT
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, write
 from tests.clusters.record_answers import CLUSTER, small
@@ -93,7 +93,7 @@ def fake() -> FakeMetrics:
             ),
         ],
         nodes=[
-            NodeSpell(
+            NodeInterval(
                 "n1", ORIGIN - 3600, ORIGIN + 7200, {"nvidia.com/gpu": 2.0},
                 {"nvidia.com/gpu": 2.0},
                 {

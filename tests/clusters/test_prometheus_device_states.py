@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.domain.device_state import DeviceState, Holder
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from tests.clusters.openmetrics import ORIGIN, SLOT, Series, scrapes, series, write
@@ -139,7 +139,7 @@ def test_a_card_tells_everything_that_its_exporter_shows(url: str) -> None:
         index="3",
         pci_bus_id="00000000:1B:00.0",
         driver_version="580.95.05",
-        tenants=(Holder("vision", "train-0", "main"),),
+        tenants=(DeviceHolder("vision", "train-0", "main"),),
         activity_mean=0.5,
         activity_now=0.5,
         sm_active=0.3,
@@ -162,7 +162,7 @@ def test_a_card_tells_everything_that_its_exporter_shows(url: str) -> None:
 
 def test_renamed_labels_name_the_workload_and_the_exporters_own_pod_is_no_tenant(url: str) -> None:
     first, second = states(url, "renamed")
-    assert first.tenants == (Holder("vision", "train-0", "main"),)
+    assert first.tenants == (DeviceHolder("vision", "train-0", "main"),)
     assert (second.tenants, second.node) == ((), "n2")
     assert (first.xid, first.xid_message) == (0, "")
 
@@ -203,7 +203,7 @@ def test_what_is_not_exported_is_absent_and_never_zero(url: str) -> None:
 def test_the_first_generation_of_names_is_read(url: str) -> None:
     (card,) = states(url, "old")
     assert card.uuid == "GPU-old"
-    assert card.tenants == (Holder("n", "p", "c"),)
+    assert card.tenants == (DeviceHolder("n", "p", "c"),)
     assert [card.activity_mean, card.activity_now] == pytest.approx([0.4, 0.4])
     assert (card.memory_used_mib, card.memory_total_mib, card.temperature_celsius) == (30, 100, 50)
 
@@ -234,7 +234,7 @@ def test_of_an_amd_card_activity_and_memory_are_read(url: str) -> None:
         uuid="amd-1",
         model="MI300X",
         node="n9",
-        tenants=(Holder("vision", "train-0", "main"),),
+        tenants=(DeviceHolder("vision", "train-0", "main"),),
         activity_mean=0.5,
     )
 
@@ -242,7 +242,7 @@ def test_of_an_amd_card_activity_and_memory_are_read(url: str) -> None:
 def test_two_exporters_of_one_card_fill_each_others_gaps(url: str) -> None:
     (card,) = states(url, "two")
     assert (card.temperature_celsius, card.activity_mean, card.node) == (44, 0.3, "n1")
-    assert card.tenants == (Holder("vision", "train-0", "main"),)
+    assert card.tenants == (DeviceHolder("vision", "train-0", "main"),)
 
 
 def test_memory_of_a_card_that_changed_hands_is_that_of_its_newest_scrape(url: str) -> None:

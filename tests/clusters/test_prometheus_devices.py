@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import DeviceAnswer, DeviceSlot, SourceRejected
 from tests.clusters import device_worlds

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus_dialects import (
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
     AMD,
     AMD_OLD,
     AMD_PREFIXED,
@@ -15,12 +15,12 @@ from apps.clusters.adapters.prometheus_dialects import (
     DIALECTS,
     INTEL,
     INTEL_GROUPS,
-    Dialect,
+    ExporterMetrics,
     spoken,
 )
-from apps.clusters.adapters.prometheus_forms import ExportedHolder, Holder
-from apps.clusters.adapters.prometheus_vendors import AmdLabels, IntelLabels, device_matchers
-from apps.clusters.adapters.promql import Matcher, over
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import ExportedHolder, HolderLabels
+from apps.clusters.adapters.prometheus.dcgm.vendors import AmdLabels, IntelLabels, device_matchers
+from apps.clusters.adapters.prometheus.promql import Matcher, over
 
 FACTS = Path(__file__).parent / "facts"
 _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
@@ -41,7 +41,7 @@ def metrics_of(file: str) -> dict[str, tuple[str, str]]:
     ],
     ids=["today", "1.x"],
 )
-def test_metrics_are_on_by_default_and_in_these_units(dialect: Dialect, file: str) -> None:
+def test_metrics_are_on_by_default_and_in_these_units(dialect: ExporterMetrics, file: str) -> None:
     known = metrics_of(file)
     assert "MiB" in known[dialect.memory][1]
     assert "mJ" in known[dialect.energy][1]
@@ -70,7 +70,7 @@ def test_the_older_exposition_of_amd_is_understood() -> None:
     labels, value = sample[AMD_OLD.activity]
     assert value == 0.0
     known = AmdLabels(old_uuid=labels["GPU_UUID"], old_serial=labels["SERIAL_NUMBER"])
-    assert known.key(exported=False) == Holder("6699c0a8-4200-4242-037f-f97e6cae0f09")
+    assert known.key(exported=False) == HolderLabels("6699c0a8-4200-4242-037f-f97e6cae0f09")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_older_exposition_of_amd_is_understood() -> None:
     ids=["dcgm", "amd", "intel"],
 )
 def test_units_become_mib_and_watt_hours(
-    dialect: Dialect, memory: tuple[float, float], energy: tuple[float, float]
+    dialect: ExporterMetrics, memory: tuple[float, float], energy: tuple[float, float]
 ) -> None:
     assert memory[0] * dialect.mib == pytest.approx(memory[1])
     assert energy[0] * dialect.wh == pytest.approx(energy[1])
@@ -101,7 +101,9 @@ def test_units_become_mib_and_watt_hours(
         ({"node_load1"}, []),
     ],
 )
-def test_a_job_speaks_one_dialect_of_each_family(signs: set[str], expected: list[Dialect]) -> None:
+def test_a_job_speaks_one_dialect_of_each_family(
+    signs: set[str], expected: list[ExporterMetrics]
+) -> None:
     assert spoken(signs) == expected
 
 
@@ -141,7 +143,7 @@ def test_renamed_labels_of_amd_leave_the_exporters_own_aside() -> None:
 
 
 @pytest.mark.parametrize("dialect", [d for d in DIALECTS if not d.native])
-def test_devices_are_asked_for_by_every_label_that_may_name_them(dialect: Dialect) -> None:
+def test_devices_are_asked_for_by_every_label_that_may_name_them(dialect: ExporterMetrics) -> None:
     labels = [matcher.label for matcher in device_matchers(dialect, ["u", "a1/gpu3"])]
     if dialect in {INTEL, INTEL_GROUPS}:
         assert labels == ["uuid"]

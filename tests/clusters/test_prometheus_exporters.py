@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.domain.exporter_profile import (
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.devices.exporter_profile import (
     Family,
     Generation,
     JobProfile,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from apps.clusters.adapters.fake_metrics import FakeMetrics
-from apps.clusters.gateways import Doorway, cluster_source, metrics_source
+from apps.clusters.gateways import ClusterClients, cluster_source, metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import SourceRejected
+from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.clusters.scripted_prometheus import Answer, in_turn, scripted
 
 VERSION = b'{"status":"success","data":{"version":"3.0.0"}}'
@@ -64,7 +64,7 @@ def test_a_cluster_with_an_api_server_has_one() -> None:
 
 def test_a_doorway_may_lead_elsewhere() -> None:
     fake = FakeMetrics()
-    doorway = Doorway(metrics=lambda _cluster: fake, kubernetes=lambda _cluster: None)
-    assert doorway.metrics(cluster()) is fake
-    assert doorway.kubernetes(cluster()) is None
-    assert Doorway().metrics is metrics_source
+    clients = ClusterClients(metrics=lambda _cluster: fake, kubernetes=lambda _cluster: None)
+    assert clients.metrics(cluster()) is fake
+    assert clients.kubernetes(cluster()) is None
+    assert ClusterClients().metrics is metrics_source

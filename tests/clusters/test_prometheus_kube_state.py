@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import LedgerAnswer, QuotaSlot
 from tests.clusters.kube_worlds import END, LATER, PRODUCT, TrueNode, TruePod, churn, owners, world
@@ -294,15 +294,20 @@ def test_a_waiting_pod_has_its_priority_once_it_is_shown(kinds: LedgerAnswer) ->
 # ---------------------------------------------------------------- nodes
 
 
-def spells_of(answer: LedgerAnswer, node: str) -> list[NodeSpell]:
-    return [spell for spell in answer.nodes if spell.node == node]
+def intervals_of(answer: LedgerAnswer, node: str) -> list[NodeInterval]:
+    return [interval for interval in answer.nodes if interval.node == node]
 
 
-def test_a_steady_node_is_one_spell_with_its_labels(kinds: LedgerAnswer) -> None:
-    (spell,) = spells_of(kinds, "n1")
-    assert (spell.start, spell.end, spell.ready, spell.schedulable) == (ORIGIN, END, True, True)
-    assert spell.capacity == spell.allocatable == {"nvidia.com/gpu": 8.0}
-    assert spell.labels == {
+def test_a_steady_node_is_one_interval_with_its_labels(kinds: LedgerAnswer) -> None:
+    (interval,) = intervals_of(kinds, "n1")
+    assert (interval.start, interval.end, interval.ready, interval.schedulable) == (
+        ORIGIN,
+        END,
+        True,
+        True,
+    )
+    assert interval.capacity == interval.allocatable == {"nvidia.com/gpu": 8.0}
+    assert interval.labels == {
         "nvidia.com/gpu.product": PRODUCT,
         "karpenter.sh/capacity-type": "on-demand",
         "eks.amazonaws.com/capacityType": "ON_DEMAND",
@@ -316,27 +321,27 @@ def test_labels_that_tiers_select_on_are_read(sources: dict[str, PrometheusSourc
 
 
 def test_nodes_without_gpus_are_left_out(kinds: LedgerAnswer) -> None:
-    assert spells_of(kinds, "cpu") == []
+    assert intervals_of(kinds, "cpu") == []
 
 
 def test_nodes_come_and_go(kinds: LedgerAnswer) -> None:
-    assert spells_of(kinds, "late")[0].start == pytest.approx(ORIGIN + 900, abs=30)
-    assert spells_of(kinds, "leaves")[-1].end == pytest.approx(ORIGIN + 4000, abs=15)
+    assert intervals_of(kinds, "late")[0].start == pytest.approx(ORIGIN + 900, abs=30)
+    assert intervals_of(kinds, "leaves")[-1].end == pytest.approx(ORIGIN + 4000, abs=15)
 
 
 def test_unready_and_cordoned_time_adds_up(kinds: LedgerAnswer) -> None:
-    spells = spells_of(kinds, "sick")
-    unready = sum(s.end - s.start for s in spells if not s.ready)
-    cordoned = sum(s.end - s.start for s in spells if not s.schedulable)
+    intervals = intervals_of(kinds, "sick")
+    unready = sum(s.end - s.start for s in intervals if not s.ready)
+    cordoned = sum(s.end - s.start for s in intervals if not s.schedulable)
     assert unready == pytest.approx(2700, abs=30)
     assert cordoned == END - ORIGIN - 7200
-    assert sum(s.end - s.start for s in spells) == END - ORIGIN
+    assert sum(s.end - s.start for s in intervals) == END - ORIGIN
 
 
 def test_a_broken_card_is_missing_from_allocatable_for_its_time(kinds: LedgerAnswer) -> None:
     missing = sum(
         (s.capacity["nvidia.com/gpu"] - s.allocatable["nvidia.com/gpu"]) * (s.end - s.start)
-        for s in spells_of(kinds, "worn")
+        for s in intervals_of(kinds, "worn")
     )
     assert missing == pytest.approx(900.0)
 
@@ -358,7 +363,7 @@ def test_what_kube_state_metrics_does_not_show_is_said_and_replaced(
     # The pod's own start stands in for its scheduling and for its containers' start.
     assert (found["runs"].bound, found["runs"].runs) == (ORIGIN - 3499, ((ORIGIN - 3499, None),))
     assert found["done"].finished == AT
-    assert spells_of(answer, "n1")[0].labels == {}
+    assert intervals_of(answer, "n1")[0].labels == {}
     assert any("--metric-labels-allowlist" in warning for warning in answer.warnings)
     assert any("kube_pod_status_scheduled_time" in warning for warning in answer.warnings)
 
@@ -524,8 +529,8 @@ def test_amounts_that_cannot_be_are_left_out_and_said(
     answer = sources["absurd"].ledger(ALL)
     found = pods_of(answer)
     assert not {"all", "inf", "nan", "less", "most"} & set(found)
-    assert {spell.node for spell in answer.nodes} == {"n1", "unsaid"}
-    assert all(spell.capacity["nvidia.com/gpu"] in {4.0, 8.0} for spell in answer.nodes)
+    assert {interval.node for interval in answer.nodes} == {"n1", "unsaid"}
+    assert all(interval.capacity["nvidia.com/gpu"] in {4.0, 8.0} for interval in answer.nodes)
     for metric in ("kube_pod_container_resource_requests", "kube_node_status_capacity"):
         assert any(metric in warning and "left out" in warning for warning in answer.warnings)
 
@@ -543,8 +548,13 @@ def test_times_that_cannot_be_are_left_out_and_said(
 
 
 def test_a_node_whose_health_cannot_be_is_healthy(sources: dict[str, PrometheusSource]) -> None:
-    (spell,) = spells_of(sources["absurd"].ledger(ALL), "unsaid")
-    assert (spell.start, spell.end, spell.ready, spell.schedulable) == (ORIGIN, END, True, True)
+    (interval,) = intervals_of(sources["absurd"].ledger(ALL), "unsaid")
+    assert (interval.start, interval.end, interval.ready, interval.schedulable) == (
+        ORIGIN,
+        END,
+        True,
+        True,
+    )
 
 
 def test_quotas_that_cannot_be_are_left_out(sources: dict[str, PrometheusSource]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.adapters.promql import (
+from apps.clusters.adapters.prometheus.promql import (
     Matcher,
     by,
     duration,

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.domain.ledger import LastSeen, NodeSpell, Owner, PodRecord, Source
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import DeviceSlot, QuotaSlot
 from tests.clusters.kube_worlds import PRODUCT
@@ -114,7 +114,7 @@ def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
             bound=ORIGIN - 690,
             started=ORIGIN - 650,
             runs=((ORIGIN - 650, None),),
-            source=Source.METRICS,
+            source=PodSource.METRICS,
             last_seen=LastSeen(float(ORIGIN + 2 * SLOT), gone=False),
         ),
         PodRecord(
@@ -124,7 +124,7 @@ def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
             owner=Owner("CronJob", "nightly"),
             requests=gpu,
             created=ORIGIN + 40,
-            source=Source.METRICS,
+            source=PodSource.METRICS,
             last_seen=LastSeen(float(ORIGIN + 2 * SLOT), gone=False),
         ),
         PodRecord(
@@ -140,12 +140,12 @@ def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
             finished=CHANGE,
             runs=((ORIGIN - 60, CHANGE),),
             end_reason="Completed",
-            source=Source.METRICS,
+            source=PodSource.METRICS,
             last_seen=LastSeen(float(ORIGIN + 2 * SLOT), gone=False),
         ),
     ]
     assert answer.nodes == [
-        NodeSpell(
+        NodeInterval(
             node="n1",
             start=ORIGIN,
             end=ORIGIN + HOUR,
@@ -156,7 +156,7 @@ def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
                 "karpenter.sh/capacity-type": "on-demand",
                 "eks.amazonaws.com/capacityType": "ON_DEMAND",
             },
-            source=Source.METRICS,
+            source=PodSource.METRICS,
         )
     ]
     assert answer.covered == {ORIGIN: True, ORIGIN + SLOT: True}

@@ -2,17 +2,23 @@
 
 import pytest
 
-from apps.clusters.adapters.prometheus_copies import Crowd, crowd_of
-from apps.clusters.adapters.prometheus_forms import EXPORTED, PLAIN, Device, Holder, workload
-from apps.clusters.adapters.prometheus_intervals import (
+from apps.clusters.adapters.prometheus.dcgm.deduplication import DuplicateSeries, crowd_of
+from apps.clusters.adapters.prometheus.dcgm.intervals import (
     AnswerIntervals,
     SlotIntervals,
     classes_of,
     samples_by_device,
 )
-from apps.clusters.adapters.prometheus_rows import (
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+    EXPORTED,
+    PLAIN,
+    DeviceLabels,
+    HolderLabels,
+    workload,
+)
+from apps.clusters.adapters.prometheus.dcgm.rows import (
     DeviceKey,
-    Row,
+    DeviceRow,
     device_slots,
     joined,
     share_energy,
@@ -20,14 +26,14 @@ from apps.clusters.adapters.prometheus_rows import (
 )
 
 
-def row(uuid: str, pod: str, samples: int, **more: object) -> Row:
-    device = Device(
+def row(uuid: str, pod: str, samples: int, **more: object) -> DeviceRow:
+    device = DeviceLabels(
         uuid=uuid,
         gpu_instance=str(more.get("instance", "")),
         old_hostname=str(more.get("node", "n1")),
     )
     energy = more.get("energy")
-    return Row(
+    return DeviceRow(
         device,
         "vision" if pod else "",
         pod,
@@ -71,12 +77,12 @@ def test_a_sample_more_than_the_grid_holds_is_no_copy(samples: int) -> None:
 
 def test_copies_are_noticed_whatever_names_they_have() -> None:
     rows = [row("GPU-1", "a", 60), row("GPU-1", "", 60), row("GPU-2", "b", 60, node="n2")]
-    assert crowd(rows) == Crowd(0, {"n1": [("GPU-1", "")]})
+    assert crowd(rows) == DuplicateSeries(0, {"n1": [("GPU-1", "")]})
 
 
 def test_devices_of_unnamed_nodes_stand_for_themselves() -> None:
     rows = [row("GPU-1", "a", 120, node=""), row("GPU-2", "b", 60, node="")]
-    assert crowd(rows) == Crowd(0, {"GPU-1": [("GPU-1", "")]})
+    assert crowd(rows) == DuplicateSeries(0, {"GPU-1": [("GPU-1", "")]})
 
 
 def test_a_faster_device_is_no_copy() -> None:
@@ -89,7 +95,7 @@ def every_half_minute(_key: DeviceKey) -> float:
     return 30.0
 
 
-def crowd(rows: list[Row]) -> Crowd | None:
+def crowd(rows: list[DeviceRow]) -> DuplicateSeries | None:
     return crowd_of(0, rows, samples_by_device(rows), every_half_minute)
 
 
@@ -164,7 +170,7 @@ def test_energy_without_samples_is_shared_evenly() -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_exporters_own_pod_is_no_workload(holder: Holder, names: tuple[str, ...]) -> None:
+def test_the_exporters_own_pod_is_no_workload(holder: HolderLabels, names: tuple[str, ...]) -> None:
     assert workload(holder) == names
 
 
@@ -189,5 +195,5 @@ def test_targets_decide_before_names_do() -> None:
     ],
 )
 def test_a_node_is_named_by_the_best_label_there_is(labels: dict[str, str], node: str) -> None:
-    (slot,) = device_slots(0, [Row(Device(**labels), "", "", "", 1.0, 2, None, None)])
+    (slot,) = device_slots(0, [DeviceRow(DeviceLabels(**labels), "", "", "", 1.0, 2, None, None)])
     assert slot.node == node

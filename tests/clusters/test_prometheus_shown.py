@@ -3,7 +3,7 @@
 import pytest
 
 from apps.clusters.gateways import series_matchers, shown_queries
-from apps.lab.promql import parse
+from simulator.prometheus.promql import parse
 from tests.factories import make_cluster
 
 ABOUT = ("activity", "holding", "capacity")

@@ -7,29 +7,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.domain.ledger import ClaimedDevice, OfferedDevice, Owner
-from apps.clusters.domain.node_devices import devices_of
-from apps.clusters.domain.pod_claims import PodClaims
-from apps.clusters.domain.resources import quantity, whole_request
-from apps.clusters.domain.sighting import (
-    Beside,
+from apps.clusters.domain.devices.node_devices import devices_of
+from apps.clusters.domain.devices.pod_claims import PodClaims
+from apps.clusters.domain.observed.events import tells_of_waiting
+from apps.clusters.domain.observed.extract import (
+    ExtractionContext,
     is_settled,
+    observed_object,
     setting_of,
-    sighting_of,
     template_classes,
 )
-from apps.clusters.domain.sighting_events import tells_of_waiting
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     BODIES,
-    Kind,
-    SeenController,
-    SeenEvent,
-    SeenPod,
-    SeenPodGroup,
-    SeenQuota,
-    SeenVolcanoQueue,
+    ControllerSnapshot,
+    EventSnapshot,
+    ObservedKind,
+    PodGroupSnapshot,
+    PodSnapshot,
+    QuotaSnapshot,
+    VolcanoQueueSnapshot,
 )
-from apps.clusters.services.node_use import NodeUse
+from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner
+from apps.clusters.domain.resources import quantity, whole_request
+from apps.clusters.services.pods.node_use import NodeUse
 from tests.clusters.kube_factories import (
     GPU,
     T0,
@@ -93,7 +93,7 @@ WAITS = {"waiting": {"reason": "ContainerCreating"}}
     ],
 )
 def test_pods_that_wait_or_were_turned_away_are_seen(item: dict[str, Any], seen: bool) -> None:
-    found = sighting_of(Kind.POD, item)
+    found = observed_object(ObservedKind.POD, item)
     assert (found is not None) is seen
     if is_settled(item):
         assert found is None
@@ -134,8 +134,10 @@ def test_a_pod_tells_all_that_decides_where_it_may_go() -> None:
     item["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "ddp"}
     item["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
     item["metadata"]["ownerReferences"] = [owner("Job", "train")]
-    found = sighting_of(Kind.POD, item, Beside(owner=Owner("CronJob", "nightly")))
-    assert isinstance(found, SeenPod)
+    found = observed_object(
+        ObservedKind.POD, item, ExtractionContext(owner=Owner("CronJob", "nightly"))
+    )
+    assert isinstance(found, PodSnapshot)
     placed = found.placement
     assert placed.node_selector == {"pool": "a"}
     assert [[(e.key, e.field) for e in term] for term in placed.affinity] == [
@@ -172,8 +174,10 @@ def test_a_pod_whose_claim_is_not_there_waits_for_it(
     asked: dict[str, float] | None,
 ) -> None:
     item = pod(containers=[container(units=0)], spec={"resourceClaims": [{"name": "gpu", **spec}]})
-    beside = Beside(template_classes=classes, claims=PodClaims(unknown=frozenset(unknown)))
-    found = sighting_of(Kind.POD, item, beside)
+    beside = ExtractionContext(
+        template_classes=classes, claims=PodClaims(unknown=frozenset(unknown))
+    )
+    found = observed_object(ObservedKind.POD, item, beside)
     assert (None if found is None else found.requests) == asked  # type: ignore[union-attr]
 
 
@@ -201,45 +205,54 @@ def test_a_claim_that_serves_a_resource_stands_in_for_it() -> None:
     claims = PodClaims(
         {"gpu.nvidia.com": 1.0}, ("u",), frozenset({"main"}), frozenset({("main", GPU)})
     )
-    found = sighting_of(Kind.POD, item, Beside(claims=claims))
-    assert isinstance(found, SeenPod)
+    found = observed_object(ObservedKind.POD, item, ExtractionContext(claims=claims))
+    assert isinstance(found, PodSnapshot)
     assert found.requests == {"gpu.nvidia.com": 1}
     assert [use.claim for use in found.claims] == ["made"]
 
 
 def test_what_cannot_be_read_of_an_amount_counts_as_absent() -> None:
     item = {"metadata": {}, "spec": {"hard": {"pods": "many", "cpu": "2"}}}
-    found = sighting_of(Kind.RESOURCE_QUOTA, item)
-    assert isinstance(found, SeenQuota)
+    found = observed_object(ObservedKind.RESOURCE_QUOTA, item)
+    assert isinstance(found, QuotaSnapshot)
     assert found.hard == {"cpu": 2}
-    queue = sighting_of(Kind.VOLCANO_QUEUE, {"metadata": {}, "spec": {"weight": "heavy"}})
-    assert isinstance(queue, SeenVolcanoQueue)
+    queue = observed_object(
+        ObservedKind.VOLCANO_QUEUE, {"metadata": {}, "spec": {"weight": "heavy"}}
+    )
+    assert isinstance(queue, VolcanoQueueSnapshot)
     assert queue.weight is None
 
 
 # ---------------------------------------------------------------- controllers
 
 
-def _controller(kind: Kind, spec: dict[str, Any], state: dict[str, Any]) -> SeenController | None:
+def _controller(
+    kind: ObservedKind, spec: dict[str, Any], state: dict[str, Any]
+) -> ControllerSnapshot | None:
     template = {"spec": {"containers": [container()]}}
     item = {"metadata": {"uid": "u", "name": "c"}, "spec": {**spec, "template": template}}
-    found = sighting_of(kind, {**item, "status": state})
-    assert found is None or isinstance(found, SeenController)
+    found = observed_object(kind, {**item, "status": state})
+    assert found is None or isinstance(found, ControllerSnapshot)
     return found
 
 
 @pytest.mark.parametrize(
     ("kind", "spec", "state", "counts"),
     [
-        (Kind.REPLICA_SET, {"replicas": 3}, {"replicas": 1}, (3, 1)),
-        (Kind.REPLICA_SET, {}, {}, (1, 0)),
-        (Kind.REPLICA_SET, {"replicas": 0}, {"replicas": 0}, None),
-        (Kind.STATEFUL_SET, {"replicas": 2}, {"replicas": 2}, (2, 2)),
-        (Kind.JOB, {"parallelism": 4, "completions": 10}, {"active": 2, "succeeded": 8}, (2, 2)),
-        (Kind.JOB, {"parallelism": 4}, {"active": 1}, (4, 1)),
-        (Kind.JOB, {"parallelism": 4}, {"active": 1, "succeeded": 1}, (1, 1)),
-        (Kind.JOB, {"completions": 1}, {"succeeded": 1}, None),
-        (Kind.JOB, {}, {"conditions": [{"type": "Failed", "status": "True"}]}, None),
+        (ObservedKind.REPLICA_SET, {"replicas": 3}, {"replicas": 1}, (3, 1)),
+        (ObservedKind.REPLICA_SET, {}, {}, (1, 0)),
+        (ObservedKind.REPLICA_SET, {"replicas": 0}, {"replicas": 0}, None),
+        (ObservedKind.STATEFUL_SET, {"replicas": 2}, {"replicas": 2}, (2, 2)),
+        (
+            ObservedKind.JOB,
+            {"parallelism": 4, "completions": 10},
+            {"active": 2, "succeeded": 8},
+            (2, 2),
+        ),
+        (ObservedKind.JOB, {"parallelism": 4}, {"active": 1}, (4, 1)),
+        (ObservedKind.JOB, {"parallelism": 4}, {"active": 1, "succeeded": 1}, (1, 1)),
+        (ObservedKind.JOB, {"completions": 1}, {"succeeded": 1}, None),
+        (ObservedKind.JOB, {}, {"conditions": [{"type": "Failed", "status": "True"}]}, None),
     ],
     ids=[
         "lacks pods",
@@ -254,7 +267,7 @@ def _controller(kind: Kind, spec: dict[str, Any], state: dict[str, Any]) -> Seen
     ],
 )
 def test_controllers_want_what_they_would_make_now(
-    kind: Kind, spec: dict[str, Any], state: dict[str, Any], counts: tuple[int, int] | None
+    kind: ObservedKind, spec: dict[str, Any], state: dict[str, Any], counts: tuple[int, int] | None
 ) -> None:
     found = _controller(kind, spec, state)
     assert (None if found is None else (found.wanted, found.pods)) == counts
@@ -276,8 +289,8 @@ def test_controllers_tell_who_made_them(
     template = {"spec": {"containers": [container()]}}
     metadata = {"uid": "u", "name": "c", "ownerReferences": owners}
     item = {"metadata": metadata, "spec": {"template": template}}
-    found = sighting_of(Kind.JOB, item, Beside(owner=known))
-    assert isinstance(found, SeenController)
+    found = observed_object(ObservedKind.JOB, item, ExtractionContext(owner=known))
+    assert isinstance(found, ControllerSnapshot)
     assert (found.owner_kind, found.owner) == expected
 
 
@@ -308,8 +321,8 @@ def test_events_of_all_recorders_tell_when_and_how_often(
         "reason": "FailedScheduling",
         **{k: v if k == "count" else stamped(v) for k, v in times.items()},
     }
-    found = sighting_of(Kind.EVENT, item)
-    assert isinstance(found, SeenEvent)
+    found = observed_object(ObservedKind.EVENT, item)
+    assert isinstance(found, EventSnapshot)
     assert (found.first, found.last, found.count) == (T0 + first, T0 + last, count)
 
 
@@ -338,11 +351,11 @@ def test_only_reasons_that_explain_waiting_are_kept(reason: object, kept: bool) 
     ids=["Volcano and the plug-ins", "Kubernetes", "a Workload of 1.35"],
 )
 def test_gangs_of_all_schedulers_tell_how_many_must_start(spec: dict[str, Any], least: int) -> None:
-    found = sighting_of(Kind.GANG_POD_GROUP, {"metadata": {}, "spec": spec})
-    assert isinstance(found, SeenPodGroup)
+    found = observed_object(ObservedKind.GANG_POD_GROUP, {"metadata": {}, "spec": spec})
+    assert isinstance(found, PodGroupSnapshot)
     assert found.min_member == least
     over = {"metadata": {}, "spec": spec, "status": {"phase": "Completed"}}
-    assert sighting_of(Kind.VOLCANO_POD_GROUP, over) is None
+    assert observed_object(ObservedKind.VOLCANO_POD_GROUP, over) is None
 
 
 # ---------------------------------------------------------------- amounts
@@ -484,13 +497,13 @@ OBJECTS = st.fixed_dictionaries({"metadata": JUNK, "spec": JUNK, "status": JUNK}
 )
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(ObservedKind))
 @settings(max_examples=60, deadline=None)
 @given(item=OBJECTS)
 def test_a_strange_object_raises_nothing_and_can_be_stored(
-    kind: Kind, item: dict[str, Any]
+    kind: ObservedKind, item: dict[str, Any]
 ) -> None:
-    found = sighting_of(kind, item)
+    found = observed_object(kind, item)
     if found is None:
         return
     stored = msgspec.json.encode(msgspec.to_builtins(found))

@@ -5,7 +5,7 @@ import pytest
 from apps.clusters.domain.tiers import (
     UNKNOWN_MODEL,
     CapacityType,
-    Sharing,
+    GpuSharing,
     TierRule,
     capacity_type,
     gpu_model,
@@ -24,10 +24,10 @@ L4_SHARED = {
     "nvidia.com/gpu.sharing-strategy": "time-slicing",
 }
 RULES = (
-    TierRule("gold", Sharing.EXCLUSIVE, ("nvidia.com/gpu",), node_selector=A100),
+    TierRule("gold", GpuSharing.EXCLUSIVE, ("nvidia.com/gpu",), node_selector=A100),
     TierRule(
         "shared",
-        Sharing.TIME_SLICED,
+        GpuSharing.TIME_SLICED,
         ("nvidia.com/gpu", "nvidia.com/gpu.shared"),
         node_selector={"nvidia.com/gpu.sharing-strategy": "time-slicing"},
     ),
@@ -74,7 +74,7 @@ def test_a_request_waits_in_a_tier_only_when_that_is_certain(
 
 
 def test_a_tier_behind_a_wider_one_can_never_match() -> None:
-    wide = TierRule("any", Sharing.EXCLUSIVE, ("nvidia.com/gpu",))
+    wide = TierRule("any", GpuSharing.EXCLUSIVE, ("nvidia.com/gpu",))
     assert unreachable([wide, RULES[0]]) == [("gold", "any")]
     assert unreachable([RULES[0], wide]) == []
     assert unreachable([wide, RULES[1]]) == [], "its second resource is still its own"

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apps.clusters.models import Cluster, WatchSpan
-from apps.clusters.services.unix_seconds import UnixSeconds
+from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.services.pods.unix_seconds import UnixSeconds
 
 pytestmark = pytest.mark.django_db
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.django_db
 )
 def test_a_time_is_read_as_unix_seconds(at: datetime) -> None:
     cluster = Cluster.objects.create(name="c")
-    WatchSpan.objects.create(cluster=cluster, start=at, end=at)
-    (found,) = WatchSpan.objects.values_list(UnixSeconds("start"), flat=True)
+    WatchCoverage.objects.create(cluster=cluster, start=at, end=at)
+    (found,) = WatchCoverage.objects.values_list(UnixSeconds("start"), flat=True)
     assert found == pytest.approx(at.timestamp(), abs=1e-6)
 
 
 def test_no_time_is_no_number() -> None:
     Cluster.objects.create(name="c")
-    found = Cluster.objects.values_list(UnixSeconds("watchspan__start"), flat=True)
+    found = Cluster.objects.values_list(UnixSeconds("watchcoverage__start"), flat=True)
     assert list(found) == [None]

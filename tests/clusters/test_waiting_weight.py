@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.domain.ledger import Owner, PodRecord, Source
-from apps.clusters.domain.places import Place, Places
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
+from apps.clusters.domain.pods.ledger import Owner, PodRecord, PodSource
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.clusters.models import Cluster, Pod, Tier
 from apps.clusters.models import TierRule as TierRuleRow
-from apps.clusters.ports import Change
-from apps.clusters.services.inbox import Item, Listed, Seen
-from apps.clusters.services.inferred_pods import store_inferred_pods
-from apps.clusters.services.recorder import NODES, PODS, Recorder
+from apps.clusters.ports import ObjectChange
+from apps.clusters.services.pods.inferred_pods import store_inferred_pods
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.watch_events import Item, Relisted, WatchEvent
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import A100, GPU, PRODUCT, T0, at, node, pod
 
 REPLICAS = "nvidia.com/gpu.replicas"
@@ -22,9 +22,9 @@ L40S = {PRODUCT: "NVIDIA-L40S", "nvidia.com/gpu.sharing-strategy": "mps", REPLIC
 SINGLE = {PRODUCT: "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}
 WHOLE = {PRODUCT: A100}
 RULES = [
-    TierRule("whole", Sharing.EXCLUSIVE, (GPU,), (), WHOLE),
-    TierRule("mps", Sharing.MPS, (GPU,), (), {PRODUCT: "NVIDIA-L40S"}),
-    TierRule("single", Sharing.MIG, (GPU,), (), SINGLE),
+    TierRule("whole", GpuSharing.EXCLUSIVE, (GPU,), (), WHOLE),
+    TierRule("mps", GpuSharing.MPS, (GPU,), (), {PRODUCT: "NVIDIA-L40S"}),
+    TierRule("single", GpuSharing.MIG, (GPU,), (), SINGLE),
 ]
 
 
@@ -60,18 +60,18 @@ RULES = [
 def test_a_unit_weighs_what_it_would_on_the_nodes_of_its_tier(
     tier: str, selector: Mapping[str, str], places: list[Mapping[str, str]], weight: float
 ) -> None:
-    found = Places([Place(labels) for labels in places])
+    found = NodeOffers([NodeOffer(labels) for labels in places])
     assert found.weight(GPU, selector, tier, RULES) == pytest.approx(weight)
     assert found.weight(GPU, selector, tier, RULES) == pytest.approx(weight)
 
 
 def test_nodes_that_do_not_offer_the_resource_do_not_count() -> None:
-    found = Places([Place(L40S, {"nvidia.com/gpu.shared"})])
+    found = NodeOffers([NodeOffer(L40S, {"nvidia.com/gpu.shared"})])
     assert found.weight(GPU, {}, "mps", RULES) == 1
 
 
 def test_other_rules_are_looked_at_anew() -> None:
-    found = Places([Place(L40S)])
+    found = NodeOffers([NodeOffer(L40S)])
     assert found.weight(GPU, {}, "mps", RULES) == 0.25
     assert found.weight(GPU, {}, "mps", RULES[:1]) == 1
 
@@ -99,7 +99,7 @@ def _waiting() -> dict[str, object]:
     return pod(spec={"nodeSelector": {PRODUCT: "NVIDIA-L40S"}})
 
 
-def _take(recorder: Recorder, *items: Item) -> tuple[str | None, float]:
+def _take(recorder: Informer, *items: Item) -> tuple[str | None, float]:
     recorder.take(items)
     recorder.write()
     row = Pod.objects.select_related("tier").get()
@@ -109,19 +109,22 @@ def _take(recorder: Recorder, *items: Item) -> tuple[str | None, float]:
 @pytest.mark.django_db
 def test_a_waiting_pod_of_a_shared_tier_does_not_wait_for_whole_cards(cluster: Cluster) -> None:
     shared = node(labels=L40S, gpus=8)
-    lists = (Listed(NODES, [shared], T0), Listed(PODS, [_waiting()], T0))
-    assert _take(Recorder(cluster.pk, FakeCluster()), *lists) == ("mps", 0.25)
+    lists = (Relisted(NODES, [shared], T0), Relisted(PODS, [_waiting()], T0))
+    assert _take(Informer(cluster.pk, FakeCluster()), *lists) == ("mps", 0.25)
     # The pods' list may also be the first to come.
     Pod.objects.all().delete()
-    assert _take(Recorder(cluster.pk, FakeCluster()), *reversed(lists)) == ("mps", 0.25)
+    assert _take(Informer(cluster.pk, FakeCluster()), *reversed(lists)) == ("mps", 0.25)
 
 
 @pytest.mark.django_db
 def test_a_waiting_pod_is_weighed_again_when_nodes_come(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    assert _take(recorder, Listed(NODES, [], T0), Listed(PODS, [_waiting()], T0)) == ("mps", 1)
+    recorder = Informer(cluster.pk, FakeCluster())
+    assert _take(recorder, Relisted(NODES, [], T0), Relisted(PODS, [_waiting()], T0)) == ("mps", 1)
     shared = node(labels=L40S, gpus=8)
-    assert _take(recorder, Seen(NODES, Change("ADDED", shared), T0 + 9)) == ("mps", 0.25)
+    assert _take(recorder, WatchEvent(NODES, ObjectChange("ADDED", shared), T0 + 9)) == (
+        "mps",
+        0.25,
+    )
 
 
 @pytest.mark.django_db
@@ -134,7 +137,7 @@ def test_a_waiting_pod_of_series_weighs_what_it_would_on_its_tiers_nodes(cluster
         requests={GPU: 8.0},
         created=T0,
         node_selector={PRODUCT: "NVIDIA-L40S"},
-        source=Source.METRICS,
+        source=PodSource.METRICS,
     )
     store_inferred_pods(cluster, [record], RULES, {"n1": WHOLE, "n2": L40S}, now=at(0))
     assert Pod.objects.get().gpu_equivalents == 2

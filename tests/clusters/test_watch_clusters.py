@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource, SourceRejected
-from apps.clusters.services.watch_clusters import WatchedCluster, Watchers, watch_cluster
+from apps.clusters.services.watch.clusters import WatchedCluster, Watchers, watch_cluster
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0
 
 DEADLINE_SECONDS = 30

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.clusters.models import Cluster, NodeSpell, Pod
-from apps.clusters.services.recorder import NAMESPACES, NODES, PODS
+from apps.clusters.models import Cluster, NodeInterval, Pod
+from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS
 from tests.recorded_api import Answer, Request, recorded, serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def test_one_look_says_what_it_found(capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().out
     assert "east: no kubernetes entry in the catalog, nothing to watch" in said
     assert "west: 5 GPU nodes, 46 pods that ask for GPU" in said
-    assert NodeSpell.objects.count() == 5
+    assert NodeInterval.objects.count() == 5
     assert Pod.objects.count() == 46
 
 

@@ -7,24 +7,29 @@ from typing import Any
 import orjson
 import pytest
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.adapters.kubernetes import KubernetesApi
-from apps.clusters.domain.ledger import OfferedDevice
+from apps.clusters.adapters.kubernetes.api import KubernetesApi
+from apps.clusters.domain.pods.ledger import OfferedDevice
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NodeSpell, Pod, Tier, TierRule, WatchSpan
-from apps.clusters.models.claims import ClaimSpell
-from apps.clusters.models.ledger import WatchNote
-from apps.clusters.ports import Change, Listing, SourceRejected, SourceUnavailable
-from apps.clusters.services.claim_watch import GROUP, collections_of
-from apps.clusters.services.inbox import Followed, Item, Listed, Refused, Seen
-from apps.clusters.services.ledger_reader import (
+from apps.clusters.models import Cluster, NodeInterval, Pod, Tier, TierRule, WatchCoverage
+from apps.clusters.models.claims import ClaimInterval
+from apps.clusters.models.ledger import WatchIssue
+from apps.clusters.ports import Listing, ObjectChange, SourceRejected, SourceUnavailable
+from apps.clusters.services.claims.claim_watch import GROUP, collections_of
+from apps.clusters.services.pods.ledger_reader import (
     recorded_claims,
+    recorded_intervals,
     recorded_pod_rows,
-    recorded_spells,
 )
-from apps.clusters.services.recorder import NODES, PODS, Recorder
 from apps.clusters.services.retention import forget_ledger
-from apps.clusters.services.watch import DISCOVER_SECONDS, snapshot
+from apps.clusters.services.watch.follow import DISCOVER_SECONDS, snapshot
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.watch_events import (
+    Item,
+    Relisted,
+    WatchClosed,
+    WatchEvent,
+    WatchForbidden,
+)
 from tests.clusters.dra_factories import (
     CARD,
     GPUS,
@@ -39,6 +44,7 @@ from tests.clusters.dra_factories import (
     slice_of,
     using,
 )
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     GPU,
     PRODUCT,
@@ -109,23 +115,23 @@ def listed(when: float = 0, **kinds: list[dict[str, Any]]) -> list[Item]:
         NODES: kinds.get("nodes", [bare()]),
         PODS: kinds.get("pods", []),
     }
-    return [Listed(path, items, T0 + when) for path, items in there.items()]
+    return [Relisted(path, items, T0 + when) for path, items in there.items()]
 
 
-def following(cluster: Cluster, *batches: list[Item]) -> Recorder:
-    recorder = Recorder(cluster.pk, FakeCluster(), PATHS)
+def following(cluster: Cluster, *batches: list[Item]) -> Informer:
+    recorder = Informer(cluster.pk, FakeCluster(), PATHS)
     for batch in batches:
         take(recorder, batch)
     return recorder
 
 
-def take(recorder: Recorder, batch: list[Item]) -> None:
+def take(recorder: Informer, batch: list[Item]) -> None:
     recorder.take(batch)
     recorder.write()
 
 
 def seen(path: str, item: dict[str, Any], when: float, kind: str = "MODIFIED") -> Item:
-    return Seen(path, Change(kind, item), T0 + when, T0 + 1)
+    return WatchEvent(path, ObjectChange(kind, item), T0 + when, T0 + 1)
 
 
 def claims() -> list[tuple[str, float | None, float | None, list[str]]]:
@@ -136,12 +142,12 @@ def claims() -> list[tuple[str, float | None, float | None, list[str]]]:
             offset(row.released_at),
             [device["card"] for device in row.devices],
         )
-        for row in ClaimSpell.objects.order_by("allocated_at", "name")
+        for row in ClaimInterval.objects.order_by("allocated_at", "name")
     ]
 
 
-def spells() -> list[tuple[float | None, float | None, int]]:
-    rows = NodeSpell.objects.order_by("node__name", "start")
+def intervals() -> list[tuple[float | None, float | None, int]]:
+    rows = NodeInterval.objects.order_by("node__name", "start")
     return [(offset(row.start), offset(row.end), len(row.devices)) for row in rows]
 
 
@@ -155,8 +161,8 @@ def test_one_look_writes_devices_claims_and_their_pods(version: str, cluster: Cl
     found = snapshot(cluster, world(version, (path, item), (PODS, dra_pod())), at(100))
     assert (found.nodes, found.pods) == (1, 1)
     assert claims() == [("one", 5, None, [CARD.format(0)])]
-    (spell,) = recorded_spells(cluster, WINDOW)
-    assert spell.devices == tuple(
+    (interval,) = recorded_intervals(cluster, WINDOW)
+    assert interval.devices == tuple(
         OfferedDevice(GPUS, "node-a", f"gpu-{n}", CARD.format(n), "", MODEL, (GPUS,))
         for n in range(2)
     )
@@ -180,7 +186,7 @@ def test_the_same_look_twice_changes_nothing(cluster: Cluster) -> None:
     source = world("v1", (CLAIMS, claim("one", result())), (PODS, dra_pod()))
 
     def everything() -> list[list[dict[str, Any]]]:
-        models: tuple[Any, ...] = (Pod, NodeSpell, ClaimSpell, WatchNote)
+        models: tuple[Any, ...] = (Pod, NodeInterval, ClaimInterval, WatchIssue)
         return [list(model._default_manager.order_by("pk").values()) for model in models]
 
     snapshot(cluster, source, at(100))
@@ -209,8 +215,8 @@ def test_a_server_without_dra_is_looked_at_as_ever(cluster: Cluster) -> None:
     found = snapshot(cluster, source, at(100))
     assert (found.nodes, found.pods) == (1, 0)
     assert not any("resource.k8s.io/" in path for _, path in source.calls)
-    assert WatchSpan.objects.count() == 1
-    assert not WatchNote.objects.exists()
+    assert WatchCoverage.objects.count() == 1
+    assert not WatchIssue.objects.exists()
 
 
 class _Forbidding(FakeCluster):
@@ -234,26 +240,26 @@ def test_what_may_not_be_read_is_noted_and_the_rest_is_written(cluster: Cluster)
     source.put(PODS, pod(bound=5))
     found = snapshot(cluster, source, at(100))
     assert (found.nodes, found.pods) == (1, 1)
-    assert WatchSpan.objects.count() == 1
-    notes = dict(WatchNote.objects.values_list("subject", "text"))
+    assert WatchCoverage.objects.count() == 1
+    notes = dict(WatchIssue.objects.values_list("subject", "text"))
     assert set(notes) == {"resourceslices", "deviceclasses", "resourceclaims"}
     assert "HTTP 403" in notes["resourceclaims"]
-    first = WatchNote.objects.get(subject="resourceclaims").since
+    first = WatchIssue.objects.get(subject="resourceclaims").since
     source.forbidden = {CLAIMS}
     snapshot(cluster, source, at(200))
-    assert [(n.subject, n.since) for n in WatchNote.objects.all()] == [("resourceclaims", first)]
+    assert [(n.subject, n.since) for n in WatchIssue.objects.all()] == [("resourceclaims", first)]
     source.forbidden.clear()
     snapshot(cluster, source, at(300))
-    assert not WatchNote.objects.exists()
+    assert not WatchIssue.objects.exists()
 
 
 def test_a_refused_discovery_is_noted_too(cluster: Cluster) -> None:
     source = world()
     source.fail("get", SourceRejected("get /apis/resource.k8s.io: HTTP 403: forbidden."))
     snapshot(cluster, source, at(100))
-    assert WatchNote.objects.get().subject == "resource.k8s.io"
+    assert WatchIssue.objects.get().subject == "resource.k8s.io"
     snapshot(cluster, source, at(200))
-    assert not WatchNote.objects.exists()
+    assert not WatchIssue.objects.exists()
 
 
 def test_an_outage_of_discovery_writes_nothing(cluster: Cluster) -> None:
@@ -261,7 +267,7 @@ def test_an_outage_of_discovery_writes_nothing(cluster: Cluster) -> None:
     source.fail("get", SourceUnavailable("refused"))
     with pytest.raises(SourceUnavailable):
         snapshot(cluster, source, at(100))
-    assert not WatchSpan.objects.exists()
+    assert not WatchCoverage.objects.exists()
 
 
 # ---------------------------------------------------------------- in whatever order
@@ -281,7 +287,7 @@ def test_the_order_in_which_streams_begin_does_not_matter(
     row = Pod.objects.get(uid="p")
     assert (row.requests, row.claims) == ({GPUS: 1.0}, ["uid-claim-one"])
     assert (row.gpu_model and row.gpu_model.name, row.gpu_equivalents) == (MODEL, 1.0)
-    last = NodeSpell.objects.get(end__isnull=True)
+    last = NodeInterval.objects.get(end__isnull=True)
     assert len(last.devices) == 2
 
 
@@ -361,7 +367,7 @@ def test_a_class_that_comes_late_makes_its_pods_ask_for_gpus(cluster: Cluster) -
 # ---------------------------------------------------------------- over time
 
 
-def test_a_claim_freed_and_allocated_again_has_two_spells_and_one_row(cluster: Cluster) -> None:
+def test_a_claim_freed_and_allocated_again_has_two_intervals_and_one_row(cluster: Cluster) -> None:
     recorder = following(cluster, listed(claims=[claim("one", result())]))
     take(recorder, [seen(CLAIMS, claim("one"), 40)])
     assert claims() == [("one", 5, 40, [CARD.format(0)])]
@@ -415,12 +421,12 @@ def test_after_a_restart_a_pod_whose_claim_has_gone_is_known(cluster: Cluster) -
 def test_a_relist_neither_loses_nor_doubles_a_claim(cluster: Cluster) -> None:
     one = claim("one", result())
     recorder = following(cluster, listed(claims=[one], pods=[dra_pod()]))
-    ends: list[Item] = [Followed(path, T0 + 60, T0 + 1) for path in (*PATHS, NODES, PODS)]
+    ends: list[Item] = [WatchClosed(path, T0 + 60, T0 + 1) for path in (*PATHS, NODES, PODS)]
     take(recorder, ends)
     take(recorder, listed(200, claims=[one], pods=[dra_pod()]))
     assert claims() == [("one", 5, None, [CARD.format(0)])]
     take(recorder, ends)
-    take(recorder, [Listed(CLAIMS, [], T0 + 400)])
+    take(recorder, [Relisted(CLAIMS, [], T0 + 400)])
     assert claims() == [("one", 5, 200, [CARD.format(0)])]
     assert Pod.objects.get(uid="p").ended_at is None
 
@@ -453,65 +459,65 @@ def test_a_process_that_is_behind_does_not_reach_into_the_next_allocation(
     assert Pod.objects.get().ended_at is None
 
 
-def test_a_change_of_slices_begins_a_new_spell(cluster: Cluster) -> None:
+def test_a_change_of_slices_begins_a_new_interval(cluster: Cluster) -> None:
     recorder = following(cluster, listed())
     cut = slice_of(gpu(0), mig(1, 0), mig(1, 1), generation=2)
     take(recorder, [seen(SLICES, cut, 60)])
     take(recorder, [seen(SLICES, cut, 70)])
     take(recorder, [seen(SLICES, cut, 80, "DELETED")])
-    assert spells() == [(0, 60, 2), (60, 80, 3)]
+    assert intervals() == [(0, 60, 2), (60, 80, 3)]
 
 
 def test_a_node_keeps_its_devices_while_no_slice_was_seen(cluster: Cluster) -> None:
     following(cluster, listed())
-    recorder = Recorder(cluster.pk, FakeCluster(), PATHS)
-    take(recorder, [Listed(NODES, [bare()], T0 + 30)])
-    take(recorder, [Refused(SLICES, T0 + 31, "forbidden")])
+    recorder = Informer(cluster.pk, FakeCluster(), PATHS)
+    take(recorder, [Relisted(NODES, [bare()], T0 + 30)])
+    take(recorder, [WatchForbidden(SLICES, T0 + 31, "forbidden")])
     take(recorder, [seen(NODES, bare(cordoned=True), 40)])
-    assert spells() == [(0, 40, 2), (40, None, 2)]
-    take(recorder, [Listed(SLICES, [slice_of(gpu(0))], T0 + 50)])
-    assert spells()[1:] == [(40, 50, 2), (50, None, 1)]
+    assert intervals() == [(0, 40, 2), (40, None, 2)]
+    take(recorder, [Relisted(SLICES, [slice_of(gpu(0))], T0 + 50)])
+    assert intervals()[1:] == [(40, 50, 2), (50, None, 1)]
 
 
 def test_a_node_that_goes_takes_its_devices_along(cluster: Cluster) -> None:
     recorder = following(cluster, listed())
     take(recorder, [seen(NODES, bare(), 30, "DELETED"), seen(SLICES, slice_of(gpu(0)), 31)])
-    assert spells() == [(0, 30, 2)]
+    assert intervals() == [(0, 30, 2)]
 
 
-# ---------------------------------------------------------------- what can be vouched for
+# ---------------------------------------------------------------- what can be observed for
 
 
 def _spans() -> list[tuple[float | None, float | None]]:
-    return [(offset(s.start), offset(s.end)) for s in WatchSpan.objects.order_by("start")]
+    return [(offset(s.start), offset(s.end)) for s in WatchCoverage.objects.order_by("start")]
 
 
-def test_claims_that_are_not_followed_are_not_vouched_for(cluster: Cluster) -> None:
+def test_claims_that_are_not_followed_are_not_observed_for(cluster: Cluster) -> None:
     recorder = following(cluster, listed())
-    take(recorder, [Followed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
+    take(recorder, [WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
     assert _spans() == [(0, 0)]
-    take(recorder, [Followed(path, T0 + 60, T0 + 1) for path in PATHS])
+    take(recorder, [WatchClosed(path, T0 + 60, T0 + 1) for path in PATHS])
     assert _spans() == [(0, 60)]
 
 
 def test_claims_that_may_not_be_read_are_not_waited_for(cluster: Cluster) -> None:
     recorder = following(cluster, [item for item in listed() if item.path in {NODES, PODS}])
     assert _spans() == []
-    take(recorder, [Refused(path, T0 + 1, "forbidden") for path in PATHS])
-    take(recorder, [Followed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
+    take(recorder, [WatchForbidden(path, T0 + 1, "forbidden") for path in PATHS])
+    take(recorder, [WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
     assert _spans() == [(0, 60)]
     # Allowed meanwhile: from now on they vouch too.
     take(recorder, listed(70))
-    take(recorder, [Followed(path, T0 + 90, T0 + 71) for path in (NODES, PODS)])
+    take(recorder, [WatchClosed(path, T0 + 90, T0 + 71) for path in (NODES, PODS)])
     assert _spans() == [(0, 60), (70, 70)]
 
 
 def test_a_change_of_claims_after_a_pause_is_late(cluster: Cluster) -> None:
     recorder = following(cluster, listed(claims=[claim("one", result())]))
-    take(recorder, [Followed(path, T0 + 60, T0 + 11) for path in PATHS])
+    take(recorder, [WatchClosed(path, T0 + 60, T0 + 11) for path in PATHS])
     last = claim("one", result())
     last["metadata"]["deletionTimestamp"] = rfc3339(T0 + 100)
-    take(recorder, [Seen(CLAIMS, Change("DELETED", last), T0 + 661, T0 + 660)])
+    take(recorder, [WatchEvent(CLAIMS, ObjectChange("DELETED", last), T0 + 661, T0 + 660)])
     assert claims() == [("one", 5, 100, [CARD.format(0)])]
 
 
@@ -534,16 +540,16 @@ def test_odd_objects_are_passed_over(cluster: Cluster) -> None:
     recorder = following(cluster, listed(slices=[odd], classes=[odd], claims=[odd]))
     take(recorder, [seen(path, odd, 20) for path in PATHS])
     take(recorder, [seen(path, odd, 21, "DELETED") for path in PATHS])
-    assert (claims(), spells()) == ([], [])
+    assert (claims(), intervals()) == ([], [])
 
 
 def test_old_claims_are_forgotten(cluster: Cluster) -> None:
     recorder = following(cluster, listed(claims=[claim("one", result())]))
     take(recorder, [seen(CLAIMS, claim("one"), 40)])
     forget_ledger(before=at(30))
-    assert ClaimSpell.objects.count() == 1
+    assert ClaimInterval.objects.count() == 1
     forget_ledger(before=at(50))
-    assert not ClaimSpell.objects.exists()
+    assert not ClaimInterval.objects.exists()
 
 
 # ---------------------------------------------------------------- streams
@@ -566,7 +572,7 @@ def test_streams_of_claims_are_followed(cluster: Cluster) -> None:
     Driver(source).follow(cluster, play)
     assert claims() == [("one", 5, None, [CARD.format(0)])]
     assert Pod.objects.get(uid="p").claims == ["uid-claim-one"]
-    assert WatchSpan.objects.count() == 1
+    assert WatchCoverage.objects.count() == 1
 
 
 def test_a_refusal_of_claims_is_logged_once_and_stops_nothing(
@@ -586,8 +592,8 @@ def test_a_refusal_of_claims_is_logged_once_and_stops_nothing(
         Driver(source).follow(cluster, play)
     assert caplog.text.count(f"list {CLAIMS}: HTTP 403") == 1
     assert Pod.objects.count() == 1
-    assert WatchSpan.objects.count() == 1
-    assert WatchNote.objects.count() == 3
+    assert WatchCoverage.objects.count() == 1
+    assert WatchIssue.objects.count() == 3
 
 
 def test_a_refusal_that_ends_is_forgotten(cluster: Cluster) -> None:
@@ -601,8 +607,8 @@ def test_a_refusal_that_ends_is_forgotten(cluster: Cluster) -> None:
         driver.delivered(CLAIMS)
 
     Driver(source).follow(cluster, play)
-    assert ClaimSpell.objects.count() == 1
-    assert not WatchNote.objects.exists()
+    assert ClaimInterval.objects.count() == 1
+    assert not WatchIssue.objects.exists()
 
 
 def test_a_watch_ends_when_the_server_serves_another_version(cluster: Cluster) -> None:
@@ -642,7 +648,7 @@ def test_an_api_that_is_down_is_asked_again_what_it_serves(cluster: Cluster) -> 
         source.fail("get", SourceUnavailable("connection refused"))
     driver = Driver(source)
     driver.follow(cluster, lambda d: d.delivered(CLAIMS))
-    assert ClaimSpell.objects.count() == 1
+    assert ClaimInterval.objects.count() == 1
     assert {1.0, 2.0, 4.0} <= set(driver.waits)
 
 
@@ -666,9 +672,9 @@ def test_recorded_claims_become_the_ledger(cluster: Cluster) -> None:
         source = KubernetesApi.from_config({"api_server": server.url})
         snapshot(cluster, source, at(30_000_000))
         source.close()
-    spell = NodeSpell.objects.get(node__name="gb200-dra")
-    assert [device["card"] for device in spell.devices] == [CARD.format(n) for n in range(4)]
-    (record,) = ClaimSpell.objects.all()
+    interval = NodeInterval.objects.get(node__name="gb200-dra")
+    assert [device["card"] for device in interval.devices] == [CARD.format(n) for n in range(4)]
+    (record,) = ClaimInterval.objects.all()
     assert (record.name, record.node_name) == ("dra-one", "gb200-dra")
     holds = Pod.objects.get(name="dra-ok")
     assert (holds.requests, holds.claims, holds.node_name) == (

@@ -10,14 +10,14 @@ import orjson
 import pytest
 from django.db import OperationalError
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.adapters.kubernetes import KubernetesApi
+from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster, Namespace, NodeSpell, Pod, WatchSpan
+from apps.clusters.models import Cluster, Namespace, NodeInterval, Pod, WatchCoverage
 from apps.clusters.ports import Listing, SourceRejected, SourceUnavailable
-from apps.clusters.services.recorder import NAMESPACES, NODES, PODS
-from apps.clusters.services.streams import LONGEST_DELAY_SECONDS
-from apps.clusters.services.watch import _persist, follow
+from apps.clusters.services.watch.follow import _persist, follow
+from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS
+from apps.clusters.services.watch.streams import LONGEST_DELAY_SECONDS
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import GPU, T0, node, pod, running, status, terminated
 from tests.recorded_api import Answer, RecordedApi, Request, recorded, serving
 
@@ -113,7 +113,7 @@ def test_changes_are_written_as_they_come_and_the_end_is_clean(cluster: Cluster)
     row = Pod.objects.get()
     assert row.deleted_at is not None
     assert row.runs == [[T0 + 9, row.deleted_at.timestamp()]]
-    assert WatchSpan.objects.count() == 1
+    assert WatchCoverage.objects.count() == 1
     assert not _watches()
 
 
@@ -133,7 +133,7 @@ def test_a_broken_stream_is_taken_up_where_it_broke_without_a_gap(cluster: Clust
     driver = Driver(source)
     driver.follow(cluster, play)
     assert Pod.objects.get().uid == "blink"
-    assert WatchSpan.objects.count() == 1
+    assert WatchCoverage.objects.count() == 1
     assert source.calls.count(("list", PODS)) == 1
     assert 1.0 in driver.waits
 
@@ -152,7 +152,7 @@ def test_a_version_too_old_is_listed_anew_and_leaves_a_gap(cluster: Cluster) -> 
 
     Driver(source).follow(cluster, play)
     assert source.calls.count(("list", PODS)) == 2
-    assert WatchSpan.objects.count() >= 2
+    assert WatchCoverage.objects.count() >= 2
     assert Pod.objects.get(uid="stays").ended_at is None
     assert Pod.objects.get(uid="goes").ended_at is not None
 
@@ -197,7 +197,7 @@ def test_a_second_process_goes_on_where_the_first_one_died(cluster: Cluster) -> 
     assert row.finished_at == from_seconds(T0 + 30)
     assert row.runs == [[T0 + 2, T0 + 30]]
     # Nobody can vouch for the time between the two.
-    assert WatchSpan.objects.count() == 2
+    assert WatchCoverage.objects.count() == 2
 
 
 class _Broken(FakeCluster):
@@ -213,7 +213,7 @@ class _Broken(FakeCluster):
 def test_half_a_watch_does_not_pass_for_one(cluster: Cluster) -> None:
     with pytest.raises(RuntimeError, match="ended unexpectedly"):
         Driver(_Broken()).follow(cluster, lambda driver: driver.until(driver.stop.is_set))
-    assert not WatchSpan.objects.exists()
+    assert not WatchCoverage.objects.exists()
 
 
 def test_a_database_that_is_away_is_waited_for() -> None:
@@ -273,7 +273,7 @@ def test_recorded_lists_and_watches_become_the_ledger(cluster: Cluster) -> None:
         driver = Driver(KubernetesApi.from_config({"api_server": server.url}))
         driver.follow(cluster, lambda d: d.until(lambda: _both_streams_are_read(server)))
         held.set()
-    l4 = NodeSpell.objects.filter(node__name="l4-shared").order_by("start")
+    l4 = NodeInterval.objects.filter(node__name="l4-shared").order_by("start")
     assert [(s.schedulable, s.allocatable["nvidia.com/gpu.shared"]) for s in l4] == [
         (True, 16),
         (False, 16),
@@ -293,5 +293,5 @@ def test_recorded_lists_and_watches_become_the_ledger(cluster: Cluster) -> None:
     }
     there = Pod.objects.filter(deleted_at__isnull=True).values_list("uid", flat=True)
     assert set(there) == asking
-    assert WatchSpan.objects.count() == 1
+    assert WatchCoverage.objects.count() == 1
     assert not _watches()

@@ -8,21 +8,21 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.domain.ledger import LastSeen, Owner, PodRecord, Source
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, GpuModel, Pod, Tier
-from apps.clusters.ports import Change
-from apps.clusters.services.inbox import Followed, Listed, Seen
-from apps.clusters.services.inferred_pods import store_inferred_pods
-from apps.clusters.services.ledger_reader import (
+from apps.clusters.ports import ObjectChange
+from apps.clusters.services.pods.inferred_pods import store_inferred_pods
+from apps.clusters.services.pods.ledger_reader import (
+    recorded_intervals,
     recorded_pod_rows,
-    recorded_spells,
     watched_spans,
 )
-from apps.clusters.services.recorder import NODES, PODS, Recorder
-from apps.usage.selectors.waits import there
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.watch_events import Relisted, WatchClosed, WatchEvent
+from apps.usage.selectors.current.pending import there
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     A100,
     GPU,
@@ -40,7 +40,7 @@ from tests.clusters.kube_factories import (
 
 pytestmark = pytest.mark.django_db
 
-RULES = [TierRule("whole", Sharing.EXCLUSIVE, (GPU,), (), {PRODUCT: A100})]
+RULES = [TierRule("whole", GpuSharing.EXCLUSIVE, (GPU,), (), {PRODUCT: A100})]
 LABELS = {"node-a": {PRODUCT: A100}}
 
 
@@ -65,7 +65,7 @@ def _record(uid: str = "uid-1", end: float | None = None, **fields: Any) -> PodR
         started=T0 + 9,
         deleted=None if end is None else T0 + end,
         runs=((T0 + 9, None if end is None else T0 + end),),
-        source=Source.METRICS,
+        source=PodSource.METRICS,
     )
     return replace(base, **fields)
 
@@ -178,10 +178,10 @@ def test_many_pods_cost_few_queries_and_none_is_written_twice(cluster: Cluster) 
 # ---------------------------------------------------------------- beside the API's rows
 
 
-def _watched(cluster: Cluster, item: dict[str, Any]) -> Recorder:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [item], T0 + 10)])
-    recorder.take([Followed(NODES, T0 + 60), Followed(PODS, T0 + 60)])
+def _watched(cluster: Cluster, item: dict[str, Any]) -> Informer:
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [item], T0 + 10)])
+    recorder.take([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
     recorder.write()
     return recorder
 
@@ -196,8 +196,8 @@ def test_what_the_api_said_stays(cluster: Cluster) -> None:
 
 def _lost(cluster: Cluster) -> None:
     _watched(cluster, run_pod())
-    later = Recorder(cluster.pk, FakeCluster())
-    later.take([Listed(NODES, [node()], T0 + 900), Listed(PODS, [], T0 + 900)])
+    later = Informer(cluster.pk, FakeCluster())
+    later.take([Relisted(NODES, [node()], T0 + 900), Relisted(PODS, [], T0 + 900)])
     later.write()
     assert Pod.objects.get().lost
 
@@ -280,9 +280,9 @@ def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
     recorder = _watched(cluster, run_pod())
     recorder.take(
         [
-            Seen(NODES, Change("MODIFIED", node(allocatable=7)), T0 + 1000),
-            Seen(PODS, Change("MODIFIED", done_pod(end=1500)), T0 + 1500),
-            Seen(PODS, Change("ADDED", pod("next", created=1600)), T0 + 1600),
+            WatchEvent(NODES, ObjectChange("MODIFIED", node(allocatable=7)), T0 + 1000),
+            WatchEvent(PODS, ObjectChange("MODIFIED", done_pod(end=1500)), T0 + 1500),
+            WatchEvent(PODS, ObjectChange("ADDED", pod("next", created=1600)), T0 + 1600),
         ]
     )
     recorder.write()
@@ -298,15 +298,15 @@ def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
     assert [row.record.uid for row in rows] == ["metrics-only", "next", "uid-1"]
     assert rows[2].id == Pod.objects.get(uid="uid-1").pk
     found = [
-        (s.start - T0, s.end - T0, s.allocatable[GPU]) for s in recorded_spells(cluster, window)
+        (s.start - T0, s.end - T0, s.allocatable[GPU]) for s in recorded_intervals(cluster, window)
     ]
     assert found == [(0, 1000, 8), (1000, 1800, 7)]
 
 
 def test_what_was_watched_is_what_spans_cover(cluster: Cluster) -> None:
     recorder = _watched(cluster, pod(statuses=[status(state=running(1))]))
-    recorder.take([Listed(NODES, [node()], T0 + 100), Listed(PODS, [], T0 + 100)])
-    recorder.take([Followed(NODES, T0 + 150), Followed(PODS, T0 + 150)])
+    recorder.take([Relisted(NODES, [node()], T0 + 100), Relisted(PODS, [], T0 + 100)])
+    recorder.take([WatchClosed(NODES, T0 + 150), WatchClosed(PODS, T0 + 150)])
     recorder.write()
     window = Window(at(0), at(200))
     assert watched_spans(cluster, window) == ((T0 + 10, T0 + 60), (T0 + 100, T0 + 150))

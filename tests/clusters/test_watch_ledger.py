@@ -1,4 +1,4 @@
-"""What `watch` writes: pods to the second, spells of nodes, and the spans it can vouch for."""
+"""What `watch` writes: pods to the second, intervals of nodes, and the spans it can vouch for."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,12 +11,20 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.models import Cluster, Namespace, NodeSpell, Pod, Tier, TierRule, WatchSpan
-from apps.clusters.ports import Change, SourceRejected
-from apps.clusters.services.inbox import Followed, Item, Listed, Seen
-from apps.clusters.services.recorder import NAMESPACES, NODES, PODS, Recorder
-from apps.clusters.services.watch import snapshot
+from apps.clusters.models import (
+    Cluster,
+    Namespace,
+    NodeInterval,
+    Pod,
+    Tier,
+    TierRule,
+    WatchCoverage,
+)
+from apps.clusters.ports import ObjectChange, SourceRejected
+from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS, Informer
+from apps.clusters.services.watch.watch_events import Item, Relisted, WatchClosed, WatchEvent
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     A100,
     GPU,
@@ -67,13 +75,13 @@ def cluster() -> Cluster:
 
 
 def spans() -> list[tuple[float | None, float | None]]:
-    return [(offset(s.start), offset(s.end)) for s in WatchSpan.objects.order_by("start")]
+    return [(offset(s.start), offset(s.end)) for s in WatchCoverage.objects.order_by("start")]
 
 
-def spells() -> list[tuple[str, float | None, float | None, float, bool, bool]]:
+def intervals() -> list[tuple[str, float | None, float | None, float, bool, bool]]:
     return [
         (s.node.name, offset(s.start), offset(s.end), s.allocatable[GPU], s.ready, s.schedulable)
-        for s in NodeSpell.objects.select_related("node").order_by("node__name", "start")
+        for s in NodeInterval.objects.select_related("node").order_by("node__name", "start")
     ]
 
 
@@ -89,7 +97,7 @@ def test_one_look_writes_nodes_namespaces_and_gpu_pods(cluster: Cluster) -> None
     source.put(PODS, pod("uid-2", containers=[container(units=0)]))
     found = snapshot(cluster, source, at(100))
     assert (found.nodes, found.pods) == (1, 1)
-    assert spells() == [("node-a", 100, None, 8, True, True)]
+    assert intervals() == [("node-a", 100, None, 8, True, True)]
     assert set(Namespace.objects.values_list("name", flat=True)) == {"empty", "vision"}
     row = Pod.objects.get()
     assert times(row) == [0, 5, 9, None, None, None]
@@ -109,10 +117,10 @@ def test_the_same_look_twice_changes_nothing(
     source.put(NODES, node(labels=labels))
     source.put(PODS, run_pod())
     snapshot(cluster, source, at(100))
-    before = list(Pod.objects.values()), list(NodeSpell.objects.values())
+    before = list(Pod.objects.values()), list(NodeInterval.objects.values())
     again = snapshot(cluster, source, at(100))
     assert again.rows == 0
-    assert (list(Pod.objects.values()), list(NodeSpell.objects.values())) == before
+    assert (list(Pod.objects.values()), list(NodeInterval.objects.values())) == before
 
 
 def test_a_refused_look_writes_nothing(cluster: Cluster) -> None:
@@ -121,8 +129,8 @@ def test_a_refused_look_writes_nothing(cluster: Cluster) -> None:
     source.fail("list", SourceRejected("the account lacks the verb list on nodes"))
     with pytest.raises(SourceRejected):
         snapshot(cluster, source, at(100))
-    assert not NodeSpell.objects.exists()
-    assert not WatchSpan.objects.exists()
+    assert not NodeInterval.objects.exists()
+    assert not WatchCoverage.objects.exists()
 
 
 def test_a_pod_that_vanished_between_two_looks_is_lost_at_the_first(cluster: Cluster) -> None:
@@ -190,9 +198,9 @@ def test_looks_cost_few_queries_however_many_pods_there_are(cluster: Cluster) ->
 
 
 def test_a_waiting_pod_is_undetermined_until_its_node_settles_it(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder = Informer(cluster.pk, FakeCluster())
     t4 = node(labels={PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"})
-    recorder.take([Listed(NODES, [t4], T0), Listed(PODS, [pod()], T0)])
+    recorder.take([Relisted(NODES, [t4], T0), Relisted(PODS, [pod()], T0)])
     recorder.write()
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_model, row.gpu_equivalents) == (
@@ -200,21 +208,21 @@ def test_a_waiting_pod_is_undetermined_until_its_node_settles_it(cluster: Cluste
         None,
         1,
     )
-    recorder.take([Seen(PODS, Change("MODIFIED", run_pod()), T0 + 9)])
+    recorder.take([WatchEvent(PODS, ObjectChange("MODIFIED", run_pod()), T0 + 9)])
     recorder.write()
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_equivalents) == ("shared", 0.25)
 
 
 def test_a_pod_keeps_what_it_counts_as_whatever_its_node_becomes(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [run_pod()], T0 + 10)])
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0 + 10)])
     recorder.write()
     relabelled = node(labels={PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"})
     recorder.take(
         [
-            Seen(NODES, Change("MODIFIED", relabelled), T0 + 20),
-            Seen(PODS, Change("MODIFIED", done_pod()), T0 + 90),
+            WatchEvent(NODES, ObjectChange("MODIFIED", relabelled), T0 + 20),
+            WatchEvent(PODS, ObjectChange("MODIFIED", done_pod()), T0 + 90),
         ]
     )
     recorder.write()
@@ -223,11 +231,11 @@ def test_a_pod_keeps_what_it_counts_as_whatever_its_node_becomes(cluster: Cluste
 
 
 def test_a_pod_bound_before_its_node_is_labelled_is_settled_by_the_labels(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [node(labels={})], T0), Listed(PODS, [run_pod()], T0 + 10)])
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [node(labels={})], T0), Relisted(PODS, [run_pod()], T0 + 10)])
     recorder.write()
     assert Pod.objects.get(tier__name="unmatched")
-    recorder.take([Seen(NODES, Change("MODIFIED", node()), T0 + 20)])
+    recorder.take([WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0 + 20)])
     recorder.write()
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_model and row.gpu_model.name) == ("whole", A100)
@@ -239,9 +247,9 @@ def test_a_pod_is_matched_by_the_rules_valid_when_it_was_bound(cluster: Cluster)
     TierRule.objects.create(
         tier=newer, position=0, sharing="exclusive", resources=[GPU], valid_from=at(50)
     )
-    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder = Informer(cluster.pk, FakeCluster())
     pods = [run_pod("uid-1"), run_pod("uid-2", bound=60)]
-    recorder.take([Listed(NODES, [node()], T0 + 100), Listed(PODS, pods, T0 + 100)])
+    recorder.take([Relisted(NODES, [node()], T0 + 100), Relisted(PODS, pods, T0 + 100)])
     recorder.write()
     tiers = Pod.objects.order_by("uid").values_list("tier__name", flat=True)
     assert list(tiers) == ["whole", "newer"]
@@ -250,28 +258,28 @@ def test_a_pod_is_matched_by_the_rules_valid_when_it_was_bound(cluster: Cluster)
 def test_pods_that_no_tier_matched_are_matched_when_the_catalog_has_one(cluster: Cluster) -> None:
     rules = TierRule.objects.filter(tier__name="whole")
     rules.update(resources=[])
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [node()], T0 + 10), Listed(PODS, [run_pod()], T0 + 10)])
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [node()], T0 + 10), Relisted(PODS, [run_pod()], T0 + 10)])
     recorder.write()
     assert Pod.objects.get(tier__name="unmatched")
     rules.update(resources=[GPU])
-    recorder.take([Followed(PODS, T0 + 60)])
+    recorder.take([WatchClosed(PODS, T0 + 60)])
     recorder.write()
     assert Pod.objects.get(tier__name="whole")
 
 
 def test_new_names_in_the_catalog_ask_for_everything_anew(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder = Informer(cluster.pk, FakeCluster())
     npu = pod(containers=[{"name": "main", "resources": {"requests": {"acme.com/npu": "2"}}}])
-    assert not recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [npu], T0)])
+    assert not recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [npu], T0)])
     recorder.write()
     assert not Pod.objects.exists()
     tier = Tier.objects.create(name="npu")
     TierRule.objects.create(
         tier=tier, position=9, sharing="exclusive", resources=["acme.com/npu"], valid_from=at(-9)
     )
-    assert recorder.take([Followed(PODS, T0 + 60)])
-    recorder.take([Listed(PODS, [npu], T0 + 61)])
+    assert recorder.take([WatchClosed(PODS, T0 + 60)])
+    recorder.take([Relisted(PODS, [npu], T0 + 61)])
     recorder.write()
     assert Pod.objects.get().resource == "acme.com/npu"
 
@@ -281,15 +289,19 @@ def test_new_names_in_the_catalog_ask_for_everything_anew(cluster: Cluster) -> N
 
 def _ten_seconds() -> list[Item]:
     return [
-        Seen(PODS, Change("ADDED", pod("ten", created=100)), T0 + 100.2),
-        Seen(PODS, Change("MODIFIED", run_pod("ten", created=100, bound=101)), T0 + 101.2),
-        Seen(PODS, Change("DELETED", done_pod("ten", 110, created=100, bound=101)), T0 + 111.3),
+        WatchEvent(PODS, ObjectChange("ADDED", pod("ten", created=100)), T0 + 100.2),
+        WatchEvent(
+            PODS, ObjectChange("MODIFIED", run_pod("ten", created=100, bound=101)), T0 + 101.2
+        ),
+        WatchEvent(
+            PODS, ObjectChange("DELETED", done_pod("ten", 110, created=100, bound=101)), T0 + 111.3
+        ),
     ]
 
 
 def test_a_pod_that_lived_ten_seconds_is_in_the_ledger(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [], T0), *_ten_seconds()])
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0), *_ten_seconds()])
     recorder.write()
     row = Pod.objects.get()
     assert times(row) == [100, 101, 9, 110, 111.3, 110]
@@ -297,12 +309,12 @@ def test_a_pod_that_lived_ten_seconds_is_in_the_ledger(cluster: Cluster) -> None
 
 
 def test_a_forced_deletion_is_taken_as_observed(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder = Informer(cluster.pk, FakeCluster())
     recorder.take(
         [
-            Listed(NODES, [node()], T0),
-            Listed(PODS, [run_pod()], T0 + 10),
-            Seen(PODS, Change("DELETED", run_pod()), T0 + 70.5),
+            Relisted(NODES, [node()], T0),
+            Relisted(PODS, [run_pod()], T0 + 10),
+            WatchEvent(PODS, ObjectChange("DELETED", run_pod()), T0 + 70.5),
         ]
     )
     recorder.write()
@@ -315,24 +327,24 @@ def test_an_older_version_after_a_newer_one_is_ignored(cluster: Cluster) -> None
     old, new, gone = run_pod(), done_pod(), done_pod()
     for item, version in ((old, "7"), (new, "10"), (gone, "11")):
         item["metadata"]["resourceVersion"] = version
-    recorder = Recorder(cluster.pk, FakeCluster())
+    recorder = Informer(cluster.pk, FakeCluster())
     recorder.take(
         [
-            Listed(PODS, [], T0),
-            Seen(PODS, Change("ADDED", new), T0 + 90),
-            Seen(PODS, Change("MODIFIED", old), T0 + 91),
-            Seen(PODS, Change("DELETED", gone), T0 + 95),
-            Seen(PODS, Change("MODIFIED", old), T0 + 96),
+            Relisted(PODS, [], T0),
+            WatchEvent(PODS, ObjectChange("ADDED", new), T0 + 90),
+            WatchEvent(PODS, ObjectChange("MODIFIED", old), T0 + 91),
+            WatchEvent(PODS, ObjectChange("DELETED", gone), T0 + 95),
+            WatchEvent(PODS, ObjectChange("MODIFIED", old), T0 + 96),
         ]
     )
     recorder.write()
-    recorder.take([Seen(PODS, Change("MODIFIED", old), T0 + 97)])
+    recorder.take([WatchEvent(PODS, ObjectChange("MODIFIED", old), T0 + 97)])
     recorder.write()
     assert times(Pod.objects.get()) == [0, 5, 9, 90, 95, 90]
 
 
-def test_a_change_of_a_node_closes_its_spell_and_opens_another(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
+def test_a_change_of_a_node_closes_its_interval_and_opens_another(cluster: Cluster) -> None:
+    recorder = Informer(cluster.pk, FakeCluster())
     states = [
         node(cordoned=True),
         node(cordoned=True, ready=False),
@@ -340,13 +352,13 @@ def test_a_change_of_a_node_closes_its_spell_and_opens_another(cluster: Cluster)
         node(allocatable=7),
         node(allocatable=7),
     ]
-    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [], T0)])
+    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0)])
     for n, state in enumerate(states):
-        recorder.take([Seen(NODES, Change("MODIFIED", state), T0 + 10 * (n + 1))])
+        recorder.take([WatchEvent(NODES, ObjectChange("MODIFIED", state), T0 + 10 * (n + 1))])
         recorder.write()
-    recorder.take([Seen(NODES, Change("DELETED", states[-1]), T0 + 60)])
+    recorder.take([WatchEvent(NODES, ObjectChange("DELETED", states[-1]), T0 + 60)])
     recorder.write()
-    assert spells() == [
+    assert intervals() == [
         ("node-a", 0, 10, 8, True, True),
         ("node-a", 10, 20, 8, True, False),
         ("node-a", 20, 30, 8, False, False),
@@ -355,72 +367,74 @@ def test_a_change_of_a_node_closes_its_spell_and_opens_another(cluster: Cluster)
     ]
 
 
-def test_two_changes_of_a_node_in_one_instant_are_one_spell(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
+def test_two_changes_of_a_node_in_one_instant_are_one_interval(cluster: Cluster) -> None:
+    recorder = Informer(cluster.pk, FakeCluster())
     recorder.take(
         [
-            Listed(NODES, [node()], T0),
-            Seen(NODES, Change("MODIFIED", node(cordoned=True)), T0 + 5),
-            Seen(NODES, Change("MODIFIED", node(allocatable=6)), T0 + 5),
+            Relisted(NODES, [node()], T0),
+            WatchEvent(NODES, ObjectChange("MODIFIED", node(cordoned=True)), T0 + 5),
+            WatchEvent(NODES, ObjectChange("MODIFIED", node(allocatable=6)), T0 + 5),
         ]
     )
     recorder.write()
-    assert spells() == [("node-a", 0, 5, 8, True, True), ("node-a", 5, None, 6, True, True)]
+    assert intervals() == [("node-a", 0, 5, 8, True, True), ("node-a", 5, None, 6, True, True)]
 
 
-def test_a_node_that_loses_its_gpus_ends_its_spell(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
+def test_a_node_that_loses_its_gpus_ends_its_interval(cluster: Cluster) -> None:
+    recorder = Informer(cluster.pk, FakeCluster())
     recorder.take(
         [
-            Listed(NODES, [node()], T0),
-            Seen(NODES, Change("MODIFIED", node(gpus=None)), T0 + 5),
+            Relisted(NODES, [node()], T0),
+            WatchEvent(NODES, ObjectChange("MODIFIED", node(gpus=None)), T0 + 5),
         ]
     )
     recorder.write()
-    assert spells() == [("node-a", 0, 5, 8, True, True)]
+    assert intervals() == [("node-a", 0, 5, 8, True, True)]
 
 
 # ---------------------------------------------------------------- spans and gaps
 
 
 def test_any_line_of_both_streams_extends_the_span(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    bookmark = Change("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
-    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [], T0 + 2)])
+    recorder = Informer(cluster.pk, FakeCluster())
+    bookmark = ObjectChange("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0 + 2)])
     recorder.write()
-    recorder.take([Seen(PODS, bookmark, T0 + 60)])
+    recorder.take([WatchEvent(PODS, bookmark, T0 + 60)])
     recorder.write()
     assert spans() == [(2, 2)]
-    recorder.take([Seen(NODES, bookmark, T0 + 61), Followed(PODS, T0 + 65)])
+    recorder.take([WatchEvent(NODES, bookmark, T0 + 61), WatchClosed(PODS, T0 + 65)])
     recorder.write()
     assert spans() == [(2, 61)]
 
 
 def test_a_list_anew_begins_a_span_and_leaves_a_gap(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [run_pod()], T0)])
-    recorder.take([Followed(NODES, T0 + 60), Followed(PODS, T0 + 60)])
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0)])
+    recorder.take([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
     recorder.write()
-    recorder.take([Followed(NODES, T0 + end) for end in (120, 180, 240, 300)])
+    recorder.take([WatchClosed(NODES, T0 + end) for end in (120, 180, 240, 300)])
     # The pods' version had expired when the server came back.
-    recorder.take([Listed(PODS, [], T0 + 301), Followed(NODES, T0 + 360), Followed(PODS, T0 + 360)])
+    recorder.take(
+        [Relisted(PODS, [], T0 + 301), WatchClosed(NODES, T0 + 360), WatchClosed(PODS, T0 + 360)]
+    )
     recorder.write()
     assert spans() == [(0, 60), (301, 360)]
     row = Pod.objects.get()
     assert (times(row), row.lost) == ([0, 5, 9, None, 60, 60], True)
 
 
-def test_an_outage_leaves_the_spells_of_nodes_that_changed_in_it_open(cluster: Cluster) -> None:
-    first = Recorder(cluster.pk, FakeCluster())
+def test_an_outage_leaves_the_intervals_of_nodes_that_changed_in_it_open(cluster: Cluster) -> None:
+    first = Informer(cluster.pk, FakeCluster())
     nodes = [node("same"), node("changed"), node("gone")]
-    first.take([Listed(NODES, nodes, T0), Listed(PODS, [], T0)])
-    first.take([Followed(NODES, T0 + 60), Followed(PODS, T0 + 60)])
+    first.take([Relisted(NODES, nodes, T0), Relisted(PODS, [], T0)])
+    first.take([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
     first.write()
-    second = Recorder(cluster.pk, FakeCluster())
+    second = Informer(cluster.pk, FakeCluster())
     later = [node("same"), node("changed", allocatable=5), node("new")]
-    second.take([Listed(NODES, later, T0 + 500), Listed(PODS, [], T0 + 500)])
+    second.take([Relisted(NODES, later, T0 + 500), Relisted(PODS, [], T0 + 500)])
     second.write()
-    assert spells() == [
+    assert intervals() == [
         ("changed", 0, 60, 8, True, True),
         ("changed", 500, None, 5, True, True),
         ("gone", 0, 60, 8, True, True),
@@ -430,13 +444,13 @@ def test_an_outage_leaves_the_spells_of_nodes_that_changed_in_it_open(cluster: C
 
 
 def test_nothing_new_costs_no_query(cluster: Cluster) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [node()], T0), Listed(PODS, [run_pod()], T0)])
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0)])
     recorder.write()
     with CaptureQueriesContext(connection) as queries:
         recorder.take([])
         recorder.write()
-        recorder.take([Seen(NODES, Change("MODIFIED", node()), T0)])
+        recorder.take([WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0)])
         recorder.write()
     assert len(queries) == 0
 
@@ -462,38 +476,42 @@ def test_pods_belong_to_the_top_of_their_chain(cluster: Cluster) -> None:
 # ---------------------------------------------------------------- any order, any doubling
 
 STORY: list[Item] = [
-    Seen(PODS, Change("ADDED", pod("a")), T0 + 1),
-    Seen(NODES, Change("MODIFIED", node(cordoned=True)), T0 + 3),
-    Seen(PODS, Change("MODIFIED", pod("a", bound=5, statuses=[status()])), T0 + 5),
-    Seen(PODS, Change("MODIFIED", run_pod("a")), T0 + 9),
-    Seen(NODES, Change("MODIFIED", node()), T0 + 12),
-    Seen(PODS, Change("ADDED", run_pod("b", created=14, bound=14, node="node-a")), T0 + 15),
-    Seen(PODS, Change("DELETED", run_pod("b", created=14, bound=14)), T0 + 24),
-    Seen(
+    WatchEvent(PODS, ObjectChange("ADDED", pod("a")), T0 + 1),
+    WatchEvent(NODES, ObjectChange("MODIFIED", node(cordoned=True)), T0 + 3),
+    WatchEvent(PODS, ObjectChange("MODIFIED", pod("a", bound=5, statuses=[status()])), T0 + 5),
+    WatchEvent(PODS, ObjectChange("MODIFIED", run_pod("a")), T0 + 9),
+    WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0 + 12),
+    WatchEvent(
+        PODS, ObjectChange("ADDED", run_pod("b", created=14, bound=14, node="node-a")), T0 + 15
+    ),
+    WatchEvent(PODS, ObjectChange("DELETED", run_pod("b", created=14, bound=14)), T0 + 24),
+    WatchEvent(
         PODS,
-        Change("MODIFIED", run_pod("a", statuses=[status(last=terminated(9, 40, "Error", 1))])),
+        ObjectChange(
+            "MODIFIED", run_pod("a", statuses=[status(last=terminated(9, 40, "Error", 1))])
+        ),
         T0 + 41,
     ),
-    Seen(
+    WatchEvent(
         PODS,
-        Change(
+        ObjectChange(
             "MODIFIED",
             run_pod("a", statuses=[status(state=running(60), last=terminated(9, 40, "Error", 1))]),
         ),
         T0 + 60,
     ),
-    Seen(NODES, Change("MODIFIED", node(allocatable=7)), T0 + 70),
-    Seen(
+    WatchEvent(NODES, ObjectChange("MODIFIED", node(allocatable=7)), T0 + 70),
+    WatchEvent(
         PODS,
-        Change(
+        ObjectChange(
             "MODIFIED",
             done_pod("a", statuses=[status(state=terminated(60, 90), last=terminated(9, 40))]),
         ),
         T0 + 90,
     ),
-    Seen(
+    WatchEvent(
         PODS,
-        Change(
+        ObjectChange(
             "DELETED",
             done_pod("a", statuses=[status(state=terminated(60, 90), last=terminated(9, 40))]),
         ),
@@ -501,34 +519,34 @@ STORY: list[Item] = [
     ),
 ]
 for _version, _item in enumerate(STORY, start=11):
-    assert isinstance(_item, Seen)
+    assert isinstance(_item, WatchEvent)
     _item.change.object["metadata"]["resourceVersion"] = str(_version)
 
-START: list[Item] = [Listed(NODES, [node()], T0), Listed(PODS, [], T0)]
+START: list[Item] = [Relisted(NODES, [node()], T0), Relisted(PODS, [], T0)]
 
 
 def _listed_after(items: Sequence[Item], now: float) -> list[Item]:
     """Return the lists that a new process would get after these changes, however they came."""
     there: dict[str, dict[str, Any]] = {NODES: {"uid-node-a": node()}, PODS: {}}
-    seen = [item for item in items if isinstance(item, Seen)]
+    seen = [item for item in items if isinstance(item, WatchEvent)]
     for item in sorted(seen, key=lambda item: int(item.change.resource_version)):
         uid = item.change.object["metadata"]["uid"]
         there[item.path][uid] = item.change.object
         if item.change.type == "DELETED":
             there[item.path].pop(uid, None)
-    return [Listed(path, list(objects.values()), now) for path, objects in there.items()]
+    return [Relisted(path, list(objects.values()), now) for path, objects in there.items()]
 
 
 def _rows(cluster: Cluster, batches: Sequence[Sequence[Item]], crashes: set[int]) -> list[Any]:
     """Return the ledger after these batches, each written; crash before some and list anew."""
     with transaction.atomic():
-        recorder = Recorder(cluster.pk, FakeCluster())
+        recorder = Informer(cluster.pk, FakeCluster())
         recorder.take(START)
         done: list[Item] = []
         for n, batch in enumerate(batches):
             if n in crashes:
                 now = max((item.at for item in done), default=T0)
-                recorder = Recorder(cluster.pk, FakeCluster())
+                recorder = Informer(cluster.pk, FakeCluster())
                 recorder.take(_listed_after(done, now))
             recorder.take(batch)
             recorder.write()
@@ -537,7 +555,7 @@ def _rows(cluster: Cluster, batches: Sequence[Sequence[Item]], crashes: set[int]
             (row.uid, times(row), row.runs, row.end_reason, row.lost)
             for row in Pod.objects.order_by("uid")
         ]
-        found = [pods, spells()]
+        found = [pods, intervals()]
         transaction.set_rollback(True)
     return found
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.domain.ledger import Owner
+from apps.clusters.domain.pods.ledger import Owner
 from apps.clusters.ports import SourceRejected, SourceUnavailable
-from apps.clusters.services.owner_lookup import LIST_FROM, OwnerLookup
+from apps.clusters.services.watch.owner_lookup import LIST_FROM, OwnerLookup
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import controller, owner, pod
 
 RS, JOBS = "/apis/apps/v1/replicasets", "/apis/batch/v1/jobs"

@@ -1,4 +1,4 @@
-"""Streams taken up again: times of what happened meanwhile, and what can be vouched for."""
+"""Streams taken up again: times of what happened meanwhile, and what can be observed for."""
 
 import queue
 import threading
@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster, NodeSpell, Pod, Tier, TierRule, WatchSpan
-from apps.clusters.ports import Change, Listing, SourceUnavailable
-from apps.clusters.services.coverage import Coverage
-from apps.clusters.services.inbox import Followed, Item, Listed, Seen, Unanswered
-from apps.clusters.services.recorder import NODES, PODS, Recorder
-from apps.clusters.services.streams import SILENT_SECONDS, Stream
-from apps.clusters.services.versions import Versions
+from apps.clusters.models import Cluster, NodeInterval, Pod, Tier, TierRule, WatchCoverage
+from apps.clusters.ports import Listing, ObjectChange, SourceUnavailable
+from apps.clusters.services.watch.coverage import StreamCoverage
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.streams import SILENT_SECONDS, Stream
+from apps.clusters.services.watch.versions import Versions
+from apps.clusters.services.watch.watch_events import (
+    Item,
+    Relisted,
+    WatchClosed,
+    WatchEvent,
+    WatchSilent,
+)
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     GPU,
     T0,
@@ -41,14 +47,14 @@ def cluster() -> Cluster:
 
 
 def spans() -> list[tuple[float | None, float | None]]:
-    return [(offset(s.start), offset(s.end)) for s in WatchSpan.objects.order_by("start")]
+    return [(offset(s.start), offset(s.end)) for s in WatchCoverage.objects.order_by("start")]
 
 
-def _followed(cluster: Cluster, *pods: dict[str, Any], nodes: Any = None) -> Recorder:
+def _followed(cluster: Cluster, *pods: dict[str, Any], nodes: Any = None) -> Informer:
     """Return a recorder that listed at 0 and followed both streams until 60."""
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, nodes or [node()], T0), Listed(PODS, pods, T0)])
-    recorder.take([Followed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, nodes or [node()], T0), Relisted(PODS, pods, T0)])
+    recorder.take([WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
     recorder.write()
     return recorder
 
@@ -72,7 +78,7 @@ def test_a_deletion_during_a_pause_has_the_pods_own_time(
     cluster: Cluster, last: dict[str, Any], expected: list[float | None]
 ) -> None:
     recorder = _followed(cluster, run_pod())
-    recorder.take([Seen(PODS, Change("DELETED", last), T0 + 661, T0 + 660)])
+    recorder.take([WatchEvent(PODS, ObjectChange("DELETED", last), T0 + 661, T0 + 660)])
     recorder.write()
     row = Pod.objects.get()
     assert (times(row), row.lost) == (expected, False)
@@ -83,7 +89,7 @@ def test_a_deletion_seen_as_it_happens_has_the_time_it_was_seen(cluster: Cluster
     recorder = _followed(cluster, run_pod())
     # Asked to go at 40 with a grace of 30 s, it hung for 15 s more.
     last = run_pod(grace_ends=70)
-    recorder.take([Seen(PODS, Change("DELETED", last), T0 + 85, T0 + 60)])
+    recorder.take([WatchEvent(PODS, ObjectChange("DELETED", last), T0 + 85, T0 + 60)])
     recorder.write()
     assert times(Pod.objects.get()) == [0, 5, 9, None, 85, 85]
 
@@ -101,10 +107,10 @@ def test_a_node_is_unready_since_it_says_so(
     cluster: Cluster, told: float | None, expected: float
 ) -> None:
     recorder = _followed(cluster)
-    change = Change("MODIFIED", node(ready=False, ready_since=told))
-    recorder.take([Seen(NODES, change, T0 + 661, T0 + 660)])
+    change = ObjectChange("MODIFIED", node(ready=False, ready_since=told))
+    recorder.take([WatchEvent(NODES, change, T0 + 661, T0 + 660)])
     recorder.write()
-    rows = NodeSpell.objects.order_by("start")
+    rows = NodeInterval.objects.order_by("start")
     assert [(offset(row.start), offset(row.end), row.ready) for row in rows] == [
         (0, expected, True),
         (expected, None, False),
@@ -123,7 +129,7 @@ def test_a_container_out_of_sight_ran_until_that_was_seen(cluster: Cluster) -> N
         statuses=[status("a", terminated(9, 30)), status("b", lost)],
     )
     for seen in (70, 80):
-        recorder.take([Seen(PODS, Change("MODIFIED", last), T0 + seen, T0 + 60)])
+        recorder.take([WatchEvent(PODS, ObjectChange("MODIFIED", last), T0 + seen, T0 + 60)])
         recorder.write()
     row = Pod.objects.get()
     assert times(row) == [0, 5, 9, 70, None, 70]
@@ -134,7 +140,7 @@ def running_since(start: float) -> dict[str, Any]:
     return {"running": {"startedAt": at(start).isoformat()}}
 
 
-# ---------------------------------------------------------------- what can be vouched for
+# ---------------------------------------------------------------- what can be observed for
 
 
 def test_a_pause_of_more_than_90_seconds_leaves_a_gap_from_the_last_proof(
@@ -142,7 +148,7 @@ def test_a_pause_of_more_than_90_seconds_leaves_a_gap_from_the_last_proof(
 ) -> None:
     recorder = _followed(cluster)
     for path in (NODES, PODS):
-        recorder.take([Followed(path, T0 + 720, T0 + 660)])
+        recorder.take([WatchClosed(path, T0 + 720, T0 + 660)])
     recorder.write()
     assert spans() == [(0, 60), (660, 720)]
 
@@ -150,13 +156,13 @@ def test_a_pause_of_more_than_90_seconds_leaves_a_gap_from_the_last_proof(
 def test_a_shorter_pause_leaves_none(cluster: Cluster) -> None:
     recorder = _followed(cluster)
     for path in (NODES, PODS):
-        recorder.take([Followed(path, T0 + 200, T0 + 145)])
+        recorder.take([WatchClosed(path, T0 + 200, T0 + 145)])
     recorder.write()
     assert spans() == [(0, 200)]
 
 
 def _proofs(*steps: tuple[str, float, float | None]) -> list[tuple[bool | None, float | None]]:
-    coverage = Coverage(("p",))
+    coverage = StreamCoverage(("p",))
     told: list[tuple[bool | None, float | None]] = []
     for kind, when, asked in steps:
         late = None
@@ -190,8 +196,8 @@ def test_a_stream_that_ends_in_order_was_followed_to_its_end() -> None:
 def test_a_list_amid_a_backlog_last_saw_what_was_proven_before(cluster: Cluster) -> None:
     recorder = _followed(cluster, run_pod())
     other = run_pod("other", created=600, bound=600)
-    recorder.take([Seen(PODS, Change("ADDED", other), T0 + 661, T0 + 660)])
-    recorder.take([Listed(PODS, [], T0 + 700)])
+    recorder.take([WatchEvent(PODS, ObjectChange("ADDED", other), T0 + 661, T0 + 660)])
+    recorder.take([Relisted(PODS, [], T0 + 700)])
     recorder.write()
     row = Pod.objects.get(uid="uid-1")
     assert (times(row), row.lost) == ([0, 5, 9, None, 60, 60], True)
@@ -249,7 +255,7 @@ def test_a_stream_that_could_not_hand_on_its_lines_is_taken_up_again() -> None:
     finally:
         stop.set()
         thread.join(30)
-    lines = [item for item in items if isinstance(item, Seen)]
+    lines = [item for item in items if isinstance(item, WatchEvent)]
     assert [line.change.object["metadata"]["uid"] for line in lines] == ["uid-0", "uid-1", "uid-2"]
     first, waited, later = [line.asked for line in lines]
     assert first == waited != later
@@ -276,13 +282,13 @@ def test_a_stream_tells_when_nothing_was_heard_for_long(*, optional: bool, told:
     inbox: queue.Queue[Item] = queue.Queue()
     stream = Stream(
         *("west", PODS, _Mute(failures=4), inbox, lambda: from_seconds(next(clock))),
-        stopped=lambda: any(isinstance(item, Listed) for item in inbox.queue),
+        stopped=lambda: any(isinstance(item, Relisted) for item in inbox.queue),
         wait=lambda _: None,
         relist=threading.Event(),
         optional=optional,
     )
     stream.run()
-    assert sum(isinstance(item, Unanswered) for item in inbox.queue) == told
+    assert sum(isinstance(item, WatchSilent) for item in inbox.queue) == told
 
 
 # ---------------------------------------------------------------- the catalog, and memory
@@ -291,8 +297,8 @@ def test_a_stream_tells_when_nothing_was_heard_for_long(*, optional: bool, told:
 def test_a_change_of_the_catalog_is_not_forgotten_while_the_database_is_away(
     cluster: Cluster,
 ) -> None:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [], T0), Listed(PODS, [], T0)])
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [], T0), Relisted(PODS, [], T0)])
     TierRule.objects.create(
         tier=Tier.objects.create(name="npu"),
         position=9,
@@ -300,7 +306,7 @@ def test_a_change_of_the_catalog_is_not_forgotten_while_the_database_is_away(
         resources=["acme.com/npu"],
         valid_from=at(-9),
     )
-    batch = [Seen(PODS, Change("ADDED", run_pod()), T0 + 60)]
+    batch = [WatchEvent(PODS, ObjectChange("ADDED", run_pod()), T0 + 60)]
 
     def away(execute: Callable[..., object], sql: str, *more: object) -> object:
         if '"clusters_pod"' in sql:
@@ -310,7 +316,7 @@ def test_a_change_of_the_catalog_is_not_forgotten_while_the_database_is_away(
     with connection.execute_wrapper(away), pytest.raises(OperationalError, match="away"):
         recorder.take(batch)
     assert recorder.take(batch)
-    assert not recorder.take([Followed(PODS, T0 + 120)])
+    assert not recorder.take([WatchClosed(PODS, T0 + 120)])
 
 
 def test_memory_does_not_grow_with_pods_that_came_and_went() -> None:
@@ -329,9 +335,9 @@ def test_memory_does_not_grow_with_pods_that_came_and_went() -> None:
 
 def test_a_late_look_at_a_pod_that_is_gone_is_not_kept(cluster: Cluster) -> None:
     recorder = _followed(cluster, run_pod())
-    recorder.take([Seen(PODS, Change("DELETED", run_pod()), T0 + 61, T0 + 60)])
+    recorder.take([WatchEvent(PODS, ObjectChange("DELETED", run_pod()), T0 + 61, T0 + 60)])
     recorder.write()
-    recorder.take([Seen(PODS, Change("MODIFIED", run_pod()), T0 + 62, T0 + 60)])
+    recorder.take([WatchEvent(PODS, ObjectChange("MODIFIED", run_pod()), T0 + 62, T0 + 60)])
     recorder.write()
     assert recorder.counts == (1, 0)
     assert times(Pod.objects.get())[-1] == 61

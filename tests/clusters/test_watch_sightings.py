@@ -6,26 +6,32 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.domain.sightings import (
-    Kind,
-    SeenController,
-    SeenEvent,
-    SeenNode,
-    SeenPod,
-    Sighting,
+from apps.clusters.domain.observed.objects import (
+    ControllerSnapshot,
+    EventSnapshot,
+    NodeSnapshot,
+    ObservedKind,
+    ObservedObject,
+    PodSnapshot,
 )
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster, Pod, WatchSpan
-from apps.clusters.models import Sighting as SightingRow
-from apps.clusters.models.ledger import WatchNote
-from apps.clusters.ports import Change, Listing, SourceRejected, SourceUnavailable
-from apps.clusters.services.inbox import Followed, Item, Listed, Seen, Unanswered
-from apps.clusters.services.recorder import NODES, PODS, Recorder
-from apps.clusters.services.retention import forget_sightings
-from apps.clusters.services.sighting_reader import sightings
-from apps.clusters.services.sighting_sources import EVENTS, EVERYWHERE, Sources
-from apps.clusters.services.watch import snapshot
+from apps.clusters.models import Cluster, Pod, WatchCoverage
+from apps.clusters.models import ObservedObject as SightingRow
+from apps.clusters.models.ledger import WatchIssue
+from apps.clusters.ports import Listing, ObjectChange, SourceRejected, SourceUnavailable
+from apps.clusters.services.objects.collections import EVENTS, EVERYWHERE, Sources
+from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services.retention import forget_objects
+from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.watch_events import (
+    Item,
+    Relisted,
+    WatchClosed,
+    WatchEvent,
+    WatchSilent,
+)
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     GPU,
     T0,
@@ -47,7 +53,7 @@ pytestmark = pytest.mark.django_db
 QUOTAS, JOBS = "/api/v1/resourcequotas", "/apis/batch/v1/jobs"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 QUEUES = f"{KUEUE}/clusterqueues"
-SOURCES = Sources({**EVERYWHERE, QUEUES: Kind.CLUSTER_QUEUE})
+SOURCES = Sources({**EVERYWHERE, QUEUES: ObservedKind.CLUSTER_QUEUE})
 
 
 @pytest.fixture
@@ -94,7 +100,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.recorder = Recorder(cluster.pk, FakeCluster(), sources=SOURCES)
+        self.recorder = Informer(cluster.pk, FakeCluster(), sources=SOURCES)
 
     def take(self, *items: Item) -> None:
         self.recorder.take(items)
@@ -104,15 +110,15 @@ class World:
         there = {NODES: kinds.get("nodes", [node()]), PODS: kinds.get("pods", [])}
         there |= {QUOTAS: kinds.get("quotas", []), JOBS: kinds.get("jobs", [])}
         there |= {EVENTS: kinds.get("events", [])}
-        self.take(*(Listed(path, items, T0 + when) for path, items in there.items()))
+        self.take(*(Relisted(path, items, T0 + when) for path, items in there.items()))
 
     def see(self, path: str, item: dict[str, Any], when: float, kind: str = "MODIFIED") -> None:
-        self.take(Seen(path, Change(kind, item), T0 + when, T0 + 1))
+        self.take(WatchEvent(path, ObjectChange(kind, item), T0 + when, T0 + 1))
 
-    def there(self, *kinds: Kind) -> list[Sighting]:
-        return sightings(self.cluster.pk, kinds or list(Kind))
+    def there(self, *kinds: ObservedKind) -> list[ObservedObject]:
+        return observed_objects(self.cluster.pk, kinds or list(ObservedKind))
 
-    def only(self, kind: Kind) -> Any:
+    def only(self, kind: ObservedKind) -> Any:
         (one,) = self.there(kind)
         return one.body
 
@@ -131,15 +137,15 @@ def world(cluster: Cluster) -> World:
 
 def test_a_pod_is_seen_while_it_waits_and_gone_when_it_runs(world: World) -> None:
     world.lists(pods=[pod()])
-    seen = world.only(Kind.POD)
-    assert isinstance(seen, SeenPod)
+    seen = world.only(ObservedKind.POD)
+    assert isinstance(seen, PodSnapshot)
     assert (seen.requests, seen.node, seen.created) == ({GPU: 1}, "", T0)
     world.see(PODS, pod(bound=5, statuses=[status(state={"waiting": {"reason": "Pull"}})]), 6)
-    bound = world.only(Kind.POD)
-    assert isinstance(bound, SeenPod)
+    bound = world.only(ObservedKind.POD)
+    assert isinstance(bound, PodSnapshot)
     assert (bound.bound, bound.waiting[0].reason) == (T0 + 5, "Pull")
     world.see(PODS, run_pod(), 10)
-    assert world.there(Kind.POD) == []
+    assert world.there(ObservedKind.POD) == []
     row = SightingRow.objects.get(kind="Pod")
     assert (offset(row.first_at), offset(row.changed_at), offset(row.gone_at)) == (0, 6, 10)
 
@@ -149,7 +155,7 @@ def test_a_pod_that_waits_again_is_the_same_sighting(world: World) -> None:
     world.see(PODS, run_pod(), 10)
     crashed = status(state={"waiting": {"reason": "CrashLoopBackOff"}}, last=running(9))
     world.see(PODS, run_pod(statuses=[crashed]), 30)
-    (again,) = world.there(Kind.POD)
+    (again,) = world.there(ObservedKind.POD)
     assert (again.first - T0, again.changed - T0) == (0, 30)
     assert SightingRow.objects.filter(kind="Pod").count() == 1
 
@@ -157,21 +163,21 @@ def test_a_pod_that_waits_again_is_the_same_sighting(world: World) -> None:
 def test_a_pod_that_goes_is_gone(world: World) -> None:
     world.lists(pods=[pod()])
     world.see(PODS, pod(), 20, "DELETED")
-    assert world.there(Kind.POD) == []
-    (gone,) = sightings(world.cluster.pk, [Kind.POD], gone_since=at(0))
+    assert world.there(ObservedKind.POD) == []
+    (gone,) = observed_objects(world.cluster.pk, [ObservedKind.POD], gone_since=at(0))
     assert gone.gone == T0 + 20
 
 
 def test_pods_without_gpu_are_not_seen_but_use_the_node(world: World) -> None:
     plain = pod("cpu", bound=1, containers=[container(units=0)])
     world.lists(pods=[plain, run_pod()])
-    assert world.there(Kind.POD) == []
-    seen = world.only(Kind.NODE)
-    assert isinstance(seen, SeenNode)
+    assert world.there(ObservedKind.POD) == []
+    seen = world.only(ObservedKind.NODE)
+    assert isinstance(seen, NodeSnapshot)
     assert seen.used == {"cpu": 1, GPU: 1, "pods": 2}
     world.see(PODS, plain, 20, "DELETED")
-    used = world.only(Kind.NODE)
-    assert isinstance(used, SeenNode)
+    used = world.only(ObservedKind.NODE)
+    assert isinstance(used, NodeSnapshot)
     assert used.used == {GPU: 1, "pods": 1}
 
 
@@ -179,10 +185,10 @@ def test_a_node_made_anew_is_another_one(world: World) -> None:
     world.lists()
     anew = {**node(), "metadata": {**node()["metadata"], "uid": "uid-other"}}
     world.see(NODES, anew, 10, "ADDED")
-    (one,) = world.there(Kind.NODE)
+    (one,) = world.there(ObservedKind.NODE)
     assert one.uid == "uid-other"
     world.see(NODES, anew, 20, "DELETED")
-    assert world.there(Kind.NODE) == []
+    assert world.there(ObservedKind.NODE) == []
 
 
 # ---------------------------------------------------------------- controllers
@@ -190,12 +196,12 @@ def test_a_node_made_anew_is_another_one(world: World) -> None:
 
 def test_a_job_is_seen_as_long_as_it_wants_pods(world: World) -> None:
     world.lists(jobs=[job()])
-    seen = world.only(Kind.JOB)
-    assert isinstance(seen, SeenController)
+    seen = world.only(ObservedKind.JOB)
+    assert isinstance(seen, ControllerSnapshot)
     assert (seen.wanted, seen.pods, seen.requests) == (2, 0, {GPU: 1})
     over = {**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     world.see(JOBS, over, 10)
-    assert world.there(Kind.JOB) == []
+    assert world.there(ObservedKind.JOB) == []
 
 
 def test_a_controller_belongs_to_the_top_of_its_chain(cluster: Cluster) -> None:
@@ -210,8 +216,8 @@ def test_a_controller_belongs_to_the_top_of_its_chain(cluster: Cluster) -> None:
     mine["metadata"]["ownerReferences"] = [above]
     source.put(JOBS, mine)
     snapshot(cluster, source, at(0))
-    (found,) = sightings(cluster.pk, [Kind.JOB])
-    assert isinstance(found.body, SeenController)
+    (found,) = observed_objects(cluster.pk, [ObservedKind.JOB])
+    assert isinstance(found.body, ControllerSnapshot)
     assert (found.body.owner_kind, found.body.owner) == ("JobSet", "big")
 
 
@@ -247,40 +253,40 @@ def test_a_setting_that_comes_back_is_a_setting_of_its_own(world: World) -> None
 
 def test_an_event_may_come_before_what_it_is_about(world: World) -> None:
     world.lists(events=[event()])
-    assert world.there(Kind.EVENT) == []
+    assert world.there(ObservedKind.EVENT) == []
     world.see(PODS, pod(), 10, "ADDED")
-    seen = world.only(Kind.EVENT)
-    assert isinstance(seen, SeenEvent)
+    seen = world.only(ObservedKind.EVENT)
+    assert isinstance(seen, EventSnapshot)
     assert (seen.about_uid, seen.count, seen.last) == ("uid-1", 3, T0)
 
 
 def test_events_about_what_nobody_waits_for_are_not_kept(world: World) -> None:
     world.lists(pods=[pod()], events=[event(about="other"), event("e2", reason="Scheduled")])
-    assert world.there(Kind.EVENT) == []
+    assert world.there(ObservedKind.EVENT) == []
 
 
 def test_an_event_about_a_pod_that_runs_is_kept(world: World) -> None:
     world.lists(pods=[run_pod()], events=[event(reason="Preempted")])
-    assert len(world.there(Kind.EVENT)) == 1
+    assert len(world.there(ObservedKind.EVENT)) == 1
 
 
 def test_an_event_outlives_the_server_s_hour_while_its_pod_waits(world: World) -> None:
     world.lists(pods=[pod()], events=[event()])
     world.see(EVENTS, event(), 3600, "DELETED")
     world.lists(7300, pods=[pod()])
-    assert len(world.there(Kind.EVENT)) == 1
+    assert len(world.there(ObservedKind.EVENT)) == 1
 
 
 def test_an_event_goes_an_hour_after_what_it_is_about(world: World) -> None:
     world.lists(pods=[pod()], events=[event()])
     world.see(PODS, pod(), 5000, "DELETED")
     world.lists(5000 + 3500)
-    assert len(world.there(Kind.EVENT)) == 1
+    assert len(world.there(ObservedKind.EVENT)) == 1
     world.lists(5000 + 3700)
-    assert world.there(Kind.EVENT) == []
+    assert world.there(ObservedKind.EVENT) == []
     # The server may still have it: it is not taken up again.
     world.lists(5000 + 3800, events=[event()])
-    assert world.there(Kind.EVENT) == []
+    assert world.there(ObservedKind.EVENT) == []
 
 
 # ---------------------------------------------------------------- restarts, writers, queries
@@ -302,17 +308,20 @@ def test_a_process_started_anew_goes_on_with_the_same_rows(world: World) -> None
 def test_what_went_while_nobody_watched_is_gone(world: World) -> None:
     world.lists(pods=[pod("a"), pod("b")], quotas=[quota()], jobs=[job()])
     world.again().lists(100, pods=[pod("b")])
-    assert [one.uid for one in world.there(Kind.POD, Kind.JOB, Kind.RESOURCE_QUOTA)] == ["b"]
+    assert [
+        one.uid
+        for one in world.there(ObservedKind.POD, ObservedKind.JOB, ObservedKind.RESOURCE_QUOTA)
+    ] == ["b"]
 
 
 def test_kinds_that_the_server_no_longer_has_are_gone(world: World) -> None:
     queue = {"metadata": {"uid": "q", "name": "cq"}, "spec": {"cohortName": "all"}}
-    world.take(Listed(QUEUES, [queue], T0))
-    assert len(world.there(Kind.CLUSTER_QUEUE)) == 1
-    recorder = Recorder(world.cluster.pk, FakeCluster(), sources=Sources(EVERYWHERE))
-    recorder.take([Listed(NODES, [node()], T0 + 50)])
+    world.take(Relisted(QUEUES, [queue], T0))
+    assert len(world.there(ObservedKind.CLUSTER_QUEUE)) == 1
+    recorder = Informer(world.cluster.pk, FakeCluster(), sources=Sources(EVERYWHERE))
+    recorder.take([Relisted(NODES, [node()], T0 + 50)])
     recorder.write()
-    assert world.there(Kind.CLUSTER_QUEUE) == []
+    assert world.there(ObservedKind.CLUSTER_QUEUE) == []
 
 
 @pytest.mark.parametrize("late", [0.0, 0.4, 30.0], ids=["at once", "a little", "much"])
@@ -332,7 +341,7 @@ def test_two_processes_write_one_row_for_each_thing(world: World, late: float) -
 
 def test_nothing_new_costs_no_query(world: World) -> None:
     world.lists(pods=[pod()], quotas=[quota()])
-    world.recorder.take([Seen(QUOTAS, Change("MODIFIED", quota()), T0 + 5, T0 + 1)])
+    world.recorder.take([WatchEvent(QUOTAS, ObjectChange("MODIFIED", quota()), T0 + 5, T0 + 1)])
     with CaptureQueriesContext(connection) as queries:
         world.recorder.write()
     assert len(queries) == 0
@@ -342,7 +351,7 @@ def test_many_things_cost_few_queries(world: World) -> None:
     pods = [pod(f"uid-{n}") for n in range(900)]
     events = [event(f"e-{n}", f"uid-{n}") for n in range(900)]
     world.recorder.take(
-        [Listed(PODS, pods, T0), Listed(NODES, [node()], T0), Listed(EVENTS, events, T0)]
+        [Relisted(PODS, pods, T0), Relisted(NODES, [node()], T0), Relisted(EVENTS, events, T0)]
     )
     with CaptureQueriesContext(connection) as queries:
         world.recorder._write_sightings()
@@ -356,12 +365,14 @@ def test_what_no_database_takes_does_not_stop_the_ledger(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The database lets nothing be gone before it was first seen.
-    strange = Sighting(Kind.JOB, "u", "", "j", SeenController(0.0), T0, T0, T0 - 10)
-    world.recorder._seen.book.changed[Kind.JOB, "u", None] = strange
-    world.take(Listed(PODS, [pod()], T0), Listed(NODES, [node()], T0))
+    strange = ObservedObject(
+        ObservedKind.JOB, "u", "", "j", ControllerSnapshot(0.0), T0, T0, T0 - 10
+    )
+    world.recorder._seen.book.changed[ObservedKind.JOB, "u", None] = strange
+    world.take(Relisted(PODS, [pod()], T0), Relisted(NODES, [node()], T0))
     assert "Job u is not written" in caplog.text
     assert Pod.objects.count() == 1
-    assert [one.uid for one in world.there(Kind.POD)] == ["uid-1"]
+    assert [one.uid for one in world.there(ObservedKind.POD)] == ["uid-1"]
 
 
 # ---------------------------------------------------------------- the whole watch
@@ -391,16 +402,18 @@ def test_a_right_that_is_missing_is_noted_and_the_watch_goes_on(cluster: Cluster
         driver.until(lambda: ("list", "/apis/batch/v1/jobs") in source.calls)
 
     Driver(source).follow(cluster, play)
-    assert [one.kind for one in sightings(cluster.pk, [Kind.POD])] == [Kind.POD]
-    assert "autoscalers" in WatchNote.objects.get(subject="waiting:events").text
-    assert WatchSpan.objects.count() == 1
+    assert [one.kind for one in observed_objects(cluster.pk, [ObservedKind.POD])] == [
+        ObservedKind.POD
+    ]
+    assert "autoscalers" in WatchIssue.objects.get(subject="waiting:events").text
+    assert WatchCoverage.objects.count() == 1
 
 
 def test_a_collection_that_breaks_does_not_hold_up_the_span(cluster: Cluster) -> None:
     source = _Refusing(SourceUnavailable("connection reset"), EVENTS, QUOTAS)
     source.put(NODES, node())
     Driver(source).follow(cluster, lambda driver: driver.delivered(PODS))
-    assert WatchSpan.objects.count() == 1
+    assert WatchCoverage.objects.count() == 1
     found = snapshot(cluster, source, at(500))
     assert found.nodes == 1
 
@@ -426,8 +439,14 @@ def test_streams_bring_what_explains_waiting(cluster: Cluster) -> None:
             driver.delivered(path)
 
     Driver(source).follow(cluster, play)
-    kinds = {one.kind for one in sightings(cluster.pk, list(Kind))}
-    assert kinds == {Kind.NODE, Kind.POD, Kind.CLUSTER_QUEUE, Kind.RESOURCE_QUOTA, Kind.EVENT}
+    kinds = {one.kind for one in observed_objects(cluster.pk, list(ObservedKind))}
+    assert kinds == {
+        ObservedKind.NODE,
+        ObservedKind.POD,
+        ObservedKind.CLUSTER_QUEUE,
+        ObservedKind.RESOURCE_QUOTA,
+        ObservedKind.EVENT,
+    }
     assert SightingRow.objects.filter(kind="Event").count() == 1
 
 
@@ -440,28 +459,28 @@ def test_what_went_is_forgotten_after_two_days_but_settings_are_kept(world: Worl
     world.see(PODS, pod("old"), 20, "DELETED")
     world.see(PODS, pod("new"), 90_000, "DELETED")
     now = from_seconds(T0 + 20 + 48 * 3600 + 1)
-    assert forget_sightings(now=now, history_before=at(-1)) == 1
+    assert forget_objects(now=now, history_before=at(-1)) == 1
     assert [row.uid for row in SightingRow.objects.filter(kind="Pod")] == ["new"]
     assert SightingRow.objects.filter(kind="ResourceQuota").count() == 2
-    assert forget_sightings(now=now, history_before=at(11)) == 1
+    assert forget_objects(now=now, history_before=at(11)) == 1
 
 
 def test_a_collection_that_is_not_answered_is_told_of_until_it_is(cluster: Cluster) -> None:
     world = World(cluster)
     world.lists(quotas=[quota(8)])
-    world.take(Unanswered(QUOTAS, T0 + 100, "list of resourcequotas: HTTP 503."))
-    (note,) = WatchNote.objects.filter(cluster=cluster)
+    world.take(WatchSilent(QUOTAS, T0 + 100, "list of resourcequotas: HTTP 503."))
+    (note,) = WatchIssue.objects.filter(cluster=cluster)
     assert note.subject == "waiting:resourcequotas"
     assert note.text.startswith("list of resourcequotas: HTTP 503. Until the API server answers")
-    assert SightingRow.objects.filter(kind=Kind.RESOURCE_QUOTA).count() == 1
+    assert SightingRow.objects.filter(kind=ObservedKind.RESOURCE_QUOTA).count() == 1
 
-    world.take(Followed(QUOTAS, T0 + 130, T0 + 101))
-    assert not WatchNote.objects.filter(cluster=cluster).exists()
+    world.take(WatchClosed(QUOTAS, T0 + 130, T0 + 101))
+    assert not WatchIssue.objects.filter(cluster=cluster).exists()
 
 
 def test_what_is_not_answered_does_not_move_the_span_watched(cluster: Cluster) -> None:
     world = World(cluster)
     world.lists()
-    before = list(WatchSpan.objects.values_list("start", "end"))
-    world.take(Unanswered(PODS, T0 + 100, "list of pods: HTTP 503."))
-    assert list(WatchSpan.objects.values_list("start", "end")) == before
+    before = list(WatchCoverage.objects.values_list("start", "end"))
+    world.take(WatchSilent(PODS, T0 + 100, "list of pods: HTTP 503."))
+    assert list(WatchCoverage.objects.values_list("start", "end")) == before

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.domain.kube_objects import node_state
-from apps.clusters.models import Cluster, NodeSpell, Pod
-from apps.clusters.ports import Change, Listing
-from apps.clusters.services.inbox import Listed, Seen
-from apps.clusters.services.names import Names
-from apps.clusters.services.node_book import NodeBook, Spell
-from apps.clusters.services.recorder import NODES, PODS, Recorder
-from apps.clusters.services.spell_writer import open_spells, write_spells
-from apps.clusters.services.watch import snapshot
+from apps.clusters.domain.pods.kube_objects import node_state
+from apps.clusters.models import Cluster, NodeInterval, Pod
+from apps.clusters.ports import Listing, ObjectChange
+from apps.clusters.services.names import NameRegistry
+from apps.clusters.services.pods.node_store import NodeStateInterval, NodeStore
+from apps.clusters.services.pods.node_writer import open_intervals, write_intervals
+from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.watch_events import Relisted, WatchEvent
+from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, at, done_pod, node, offset, pod, run_pod, times
 
 pytestmark = pytest.mark.django_db
@@ -30,27 +30,27 @@ def cluster() -> Cluster:
 Told = list[tuple[float | None, float | None, bool]]
 
 
-def spells() -> Told:
-    rows = NodeSpell.objects.order_by("start")
+def intervals() -> Told:
+    rows = NodeInterval.objects.order_by("start")
     return [(offset(row.start), offset(row.end), row.ready) for row in rows]
 
 
-def _watcher(cluster: Cluster, when: float) -> Recorder:
-    recorder = Recorder(cluster.pk, FakeCluster())
-    recorder.take([Listed(NODES, [node()], T0 + when), Listed(PODS, [], T0 + when)])
+def _watcher(cluster: Cluster, when: float) -> Informer:
+    recorder = Informer(cluster.pk, FakeCluster())
+    recorder.take([Relisted(NODES, [node()], T0 + when), Relisted(PODS, [], T0 + when)])
     recorder.write()
     return recorder
 
 
-def _node(recorder: Recorder, when: float, *, ready: bool, kind: str = "MODIFIED") -> None:
-    recorder.take([Seen(NODES, Change(kind, node(ready=ready)), T0 + when)])
+def _node(recorder: Informer, when: float, *, ready: bool, kind: str = "MODIFIED") -> None:
+    recorder.take([WatchEvent(NODES, ObjectChange(kind, node(ready=ready)), T0 + when)])
 
 
 ORDERS = list(itertools.permutations(("old", "new")))
 
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
-def test_an_overlap_leaves_no_spell_open_but_the_newest(
+def test_an_overlap_leaves_no_interval_open_but_the_newest(
     cluster: Cluster, order: tuple[str, str]
 ) -> None:
     watchers = {"old": _watcher(cluster, 0), "new": _watcher(cluster, 100)}
@@ -58,26 +58,26 @@ def test_an_overlap_leaves_no_spell_open_but_the_newest(
     _node(watchers["new"], 110.003, ready=False)
     for name in order:
         watchers[name].write()
-    assert spells() == [(0, 110.001, True), (110.001, 110.003, False), (110.003, None, False)]
+    assert intervals() == [(0, 110.001, True), (110.001, 110.003, False), (110.003, None, False)]
     # The old one is gone.
     _node(watchers["new"], 300, ready=True)
     watchers["new"].write()
-    assert spells()[2:] == [(110.003, 300, False), (300, None, True)]
+    assert intervals()[2:] == [(110.003, 300, False), (300, None, True)]
     _node(watchers["new"], 3600, ready=True, kind="DELETED")
     watchers["new"].write()
-    assert not NodeSpell.objects.filter(end__isnull=True).exists()
+    assert not NodeInterval.objects.filter(end__isnull=True).exists()
 
 
 def test_a_node_that_goes_ends_what_the_other_process_opened(cluster: Cluster) -> None:
     old, new = _watcher(cluster, 0), _watcher(cluster, 100)
     _node(new, 110.001, ready=False)
     new.write()
-    # The last word of the old one is the newest spell there is.
+    # The last word of the old one is the newest interval there is.
     _node(old, 110.003, ready=False)
     old.write()
     _node(new, 3600, ready=False, kind="DELETED")
     new.write()
-    assert spells() == [(0, 110.001, True), (110.001, 110.003, False), (110.003, 3600, False)]
+    assert intervals() == [(0, 110.001, True), (110.001, 110.003, False), (110.003, 3600, False)]
 
 
 @pytest.mark.parametrize("order", [("watch", "look"), ("look", "watch")], ids="-".join)
@@ -85,19 +85,19 @@ def test_one_look_beside_the_watch_does_not_shorten_what_it_saw(
     cluster: Cluster, order: tuple[str, str]
 ) -> None:
     watch = _watcher(cluster, 0)
-    look = Recorder(cluster.pk, FakeCluster())
+    look = Informer(cluster.pk, FakeCluster())
     _node(watch, 99.5, ready=False)
-    look.take([Listed(NODES, [node(ready=False)], T0 + 100), Listed(PODS, [], T0 + 100)])
+    look.take([Relisted(NODES, [node(ready=False)], T0 + 100), Relisted(PODS, [], T0 + 100)])
     for name in order:
         {"watch": watch, "look": look}[name].write()
-    assert spells() == [(0, 99.5, True), (99.5, 100, False), (100, None, False)]
+    assert intervals() == [(0, 99.5, True), (99.5, 100, False), (100, None, False)]
 
 
 def test_a_restart_heals_what_two_processes_once_left(cluster: Cluster) -> None:
     state = node_state(node())
-    pk = Names(cluster.pk).nodes(["node-a"])["node-a"]
+    pk = NameRegistry(cluster.pk).nodes(["node-a"])["node-a"]
     for start, end, ready in [(0, 110, True), (110, None, False), (111, 300, False)]:
-        NodeSpell.objects.create(
+        NodeInterval.objects.create(
             node_id=pk,
             start=at(start),
             end=None if end is None else at(end),
@@ -107,12 +107,12 @@ def test_a_restart_heals_what_two_processes_once_left(cluster: Cluster) -> None:
             allocatable=state.allocatable,
             labels=state.labels,
         )
-    assert open_spells(cluster.pk) == []
-    assert spells() == [(0, 110, True), (110, 111, False), (111, 300, False)]
+    assert open_intervals(cluster.pk) == []
+    assert intervals() == [(0, 110, True), (110, 111, False), (111, 300, False)]
     again = _watcher(cluster, 4000)
     _node(again, 5000, ready=True, kind="DELETED")
     again.write()
-    assert spells()[3:] == [(4000, 5000, True)]
+    assert intervals()[3:] == [(4000, 5000, True)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -126,10 +126,10 @@ def test_the_order_of_two_writers_does_not_matter(
 ) -> None:
     """Four changes, each seen by both with a lag of its own, written in any interleaving."""
     cluster = Cluster.objects.create(name=f"c-{Cluster.objects.count()}")
-    names = Names(cluster.pk)
+    names = NameRegistry(cluster.pk)
     books = (
-        NodeBook([Spell(T0, node_state(node("n")))]),
-        NodeBook([Spell(T0, node_state(node("n")))]),
+        NodeStore([NodeStateInterval(T0, node_state(node("n")))]),
+        NodeStore([NodeStateInterval(T0, node_state(node("n")))]),
     )
     steps: tuple[list[Callable[[], None]], list[Callable[[], None]]] = ([], [])
     for who in (0, 1):
@@ -142,14 +142,14 @@ def test_the_order_of_two_writers_does_not_matter(
                     books[who].gone("n", when)
                 else:
                     books[who].seen(state, when)
-                write_spells(dict(books[who].changed), names)
+                write_intervals(dict(books[who].changed), names)
                 books[who].changed.clear()
 
             steps[who].append(step)
     queues = [iter(steps[0]), iter(steps[1])]
     for who in order:
         next(queues[who])()
-    rows = list(NodeSpell.objects.filter(node__cluster=cluster).order_by("start"))
+    rows = list(NodeInterval.objects.filter(node__cluster=cluster).order_by("start"))
     ends = [100 * (n + 1) for n in range(4)]
     for row, following in itertools.pairwise(rows):
         assert row.end is not None
@@ -164,8 +164,8 @@ def test_the_order_of_two_writers_does_not_matter(
 # ---------------------------------------------------------------- pods
 
 
-def _pod(recorder: Recorder, kind: str, item: dict[str, object], when: float) -> None:
-    recorder.take([Seen(PODS, Change(kind, item), T0 + when)])
+def _pod(recorder: Informer, kind: str, item: dict[str, object], when: float) -> None:
+    recorder.take([WatchEvent(PODS, ObjectChange(kind, item), T0 + when)])
 
 
 def test_an_end_that_one_process_wrote_is_not_undone_by_one_behind(cluster: Cluster) -> None:
@@ -189,9 +189,9 @@ def test_a_pod_that_was_seen_to_go_is_not_lost(cluster: Cluster, order: tuple[st
     watch = _watcher(cluster, 0)
     _pod(watch, "ADDED", run_pod(), 10)
     watch.write()
-    look = Recorder(cluster.pk, FakeCluster())
+    look = Informer(cluster.pk, FakeCluster())
     _pod(watch, "DELETED", run_pod(), 70)
-    look.take([Listed(NODES, [node()], T0 + 75), Listed(PODS, [], T0 + 75)])
+    look.take([Relisted(NODES, [node()], T0 + 75), Relisted(PODS, [], T0 + 75)])
     for name in order:
         {"watch": watch, "look": look}[name].write()
     row = Pod.objects.get()
@@ -205,10 +205,10 @@ def test_a_pod_missing_from_a_list_after_it_was_seen_to_end_is_gone_and_not_lost
     watch = _watcher(cluster, 0)
     _pod(watch, "ADDED", run_pod(), 10)
     watch.write()
-    look = Recorder(cluster.pk, FakeCluster())
+    look = Informer(cluster.pk, FakeCluster())
     _pod(watch, "MODIFIED", done_pod(), 90)
     watch.write()
-    look.take([Listed(NODES, [node()], T0 + 95), Listed(PODS, [], T0 + 95)])
+    look.take([Relisted(NODES, [node()], T0 + 95), Relisted(PODS, [], T0 + 95)])
     look.write()
     row = Pod.objects.get()
     assert (times(row)[3], row.deleted_at is None, row.lost) == (90, False, False)
@@ -240,6 +240,6 @@ def test_what_the_watch_wrote_after_the_list_of_one_look_stays(cluster: Cluster)
     source = _Meanwhile(meanwhile)
     source.put(NODES, node())
     snapshot(cluster, source, at(100))
-    assert spells() == [(0, 105, True), (105, None, False)]
+    assert intervals() == [(0, 105, True), (105, None, False)]
     row = Pod.objects.get()
     assert (row.lost, row.ended_at) == (False, None)

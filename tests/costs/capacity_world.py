@@ -8,10 +8,10 @@ from typing import Any
 
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NodeSpell
-from apps.costs.domain.recommendations.recommendation import Kind
+from apps.clusters.models import Cluster, NodeInterval
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
-from apps.costs.services.recommending import recommend
+from apps.costs.services.recommendations.daily_run import recommend
 from tests.costs.portal import make_price
 from tests.factories import (
     A100,
@@ -57,7 +57,7 @@ def make_world(**job: Any) -> World:
     team = make_team("vision", "vision")
     cards = [make_cards(cluster, name, gold) for name in ("n1", "n2")]
     for of_node in cards:
-        make_spell(of_node, {"nvidia.com/gpu": 8})
+        make_interval(of_node, {"nvidia.com/gpu": 8})
     workload = make_workload(cluster, "vision", job.pop("name", "train"), job.pop("kind", "Job"))
     pod = make_pod(workload, created_at=BEGINNING, cards=cards[0], units=4.0)
     make_price(A100, "on-demand", str(PRICE))
@@ -68,8 +68,8 @@ def make_world(**job: Any) -> World:
     return World(cluster, cards, hours)
 
 
-def make_spell(cards: Cards, capacity: dict[str, float], **labels: str) -> NodeSpell:
-    return NodeSpell.objects.create(
+def make_interval(cards: Cards, capacity: dict[str, float], **labels: str) -> NodeInterval:
+    return NodeInterval.objects.create(
         node=cards.node,
         start=BEGINNING,
         ready=True,
@@ -80,7 +80,7 @@ def make_spell(cards: Cards, capacity: dict[str, float], **labels: str) -> NodeS
     )
 
 
-def found(kind: Kind) -> Recommendation | None:
+def found(kind: RecommendationKind) -> Recommendation | None:
     recommend(now=NOW)
     return Recommendation.objects.filter(kind=kind.value).first()
 

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from apps.clusters.domain.tiers import Sharing
+from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.recommendations.evidence import WorkloadEvidence
 from apps.costs.domain.recommendations.recommendation import Subject
 
@@ -14,7 +14,7 @@ ONE_GPU_HOURS = 24 * DAYS
 
 JOB = WorkloadEvidence(
     subject=Subject("west", "vision", "Job/train", "exclusive-a100"),
-    sharing=Sharing.EXCLUSIVE,
+    sharing=GpuSharing.EXCLUSIVE,
     gpu_model=A100,
     capacity_type="on-demand",
     owner_kind="Job",

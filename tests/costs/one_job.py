@@ -8,7 +8,7 @@ from typing import Any
 from apps.accounts.models import Team
 from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NodeSpell, Pod, Tier
+from apps.clusters.models import Cluster, NodeInterval, Pod, Tier
 from apps.usage.domain.amounts import Amounts
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import make_price
@@ -58,7 +58,7 @@ def make_one_job(
     ensure_builtin()
     cluster, tier, team = make_cluster(), make_tier("gold"), make_team("vision", "vision")
     cards = make_cards(cluster, "n1", tier)
-    NodeSpell.objects.create(
+    NodeInterval.objects.create(
         node=cards.node,
         start=BEGINNING,
         ready=True,

@@ -18,7 +18,7 @@ from apps.costs.models import PoolCostHour, Price, TeamCostHour, WorkloadCostHou
 from apps.costs.selectors import CostRow, cost_rows
 from apps.costs.services import price_hours
 from apps.quotas.models import Entitlement
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import A100, BEGINNING, H100, Portal, make_portal
 
@@ -81,7 +81,7 @@ def days_from(portal: Portal, first: date, days: int) -> Window:
 
 def rows(window: Window, **asked: Any) -> list[CostRow]:
     given: dict[str, Any] = {
-        "interval": Interval.TOTAL,
+        "interval": TimeStep.TOTAL,
         "group_by": (),
         "filters": Filters(),
         "visibility": EVERYTHING,

@@ -6,7 +6,7 @@ from typing import Any
 
 from apps.accounts.models import Team
 from apps.clusters.models import Cluster, Tier
-from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
 
 AT = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -15,7 +15,7 @@ AT = datetime(2026, 11, 20, 6, tzinfo=UTC)
 def make(number: int = 0, **values: Any) -> Recommendation:
     """Make an idle notebook of the small portal's team vision, or what `values` say."""
     given: dict[str, Any] = {
-        "kind": Kind.STOP_IDLE_NOTEBOOK.value,
+        "kind": RecommendationKind.STOP_IDLE_NOTEBOOK.value,
         "cluster": Cluster.objects.get(name="west"),
         "tier": Tier.objects.get(name="gold"),
         "team": Team.objects.get(name="vision"),

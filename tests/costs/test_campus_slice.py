@@ -14,17 +14,17 @@ from apps.costs.models import Recommendation, WasteSum
 from apps.costs.selectors.recommendations import RecommendationFilters
 from apps.costs.selectors.waste_covered import waste_covered
 from apps.costs.services import price_hours
-from apps.costs.services.recommending import recommend
-from apps.lab.catalog import catalog_yaml
-from apps.lab.fleet import DAY
-from apps.lab.laps import Lap
-from apps.lab.scenarios.base import Scenario, Team
-from apps.lab.scenarios.campus_apps import LIMITS, WORK
-from apps.lab.scenarios.campus_pools import PRICES, RATES, WHOLE, make_nodes, make_pools
-from apps.lab.scenarios.day_work import DayWork
-from apps.lab.scenarios.helios import passing
+from apps.costs.services.recommendations.daily_run import recommend
 from apps.operations.services import load_catalog
 from apps.usage.services import collect_window, roll_days
+from simulator.catalog import catalog_yaml
+from simulator.epochs import Epoch
+from simulator.fleet import DAY
+from simulator.scenarios.base import Scenario, Team
+from simulator.scenarios.campus.apps import LIMITS, WORK
+from simulator.scenarios.campus.pools import PRICES, RATES, WHOLE, make_nodes, make_pools
+from simulator.scenarios.day_work import DayWork
+from simulator.scenarios.helios import passing
 from tests.served_lab import served_lab
 
 pytestmark = pytest.mark.django_db
@@ -55,16 +55,16 @@ class AppsNodes(Scenario):
             Team(team, (f"{team}-apps",), 0, "", entitlements={WHOLE: limit})
             for team, limit in LIMITS.items()
         ]
-        self._lap = lru_cache(maxsize=1)(self._make_lap)
+        self._epoch = lru_cache(maxsize=1)(self._make_epoch)
 
-    def laps(self, start: int, end: int) -> Iterator[Lap]:
+    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
         if end >= self.begins:
-            yield self._lap()
+            yield self._epoch()
 
-    def _make_lap(self) -> Lap:
+    def _make_epoch(self) -> Epoch:
         end = self.begins + 14 * DAY
         pods = list(self._work.pods(self.begins, end))
-        return Lap(self.begins, end, pods=pods, hard={}, controllers=passing(pods))
+        return Epoch(self.begins, end, pods=pods, hard={}, controllers=passing(pods))
 
 
 def collect() -> None:

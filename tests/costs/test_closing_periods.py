@@ -22,17 +22,17 @@ from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, Price, PricedHour
 from apps.costs.selectors import (
     AdjustmentRow,
-    State,
+    MonthState,
     adjustment_rows,
     closed_period,
-    lengths,
     month_window,
     period_states,
 )
 from apps.costs.selectors.explained_ratios import explain_adjustment
+from apps.costs.selectors.files import row_estimates
 from apps.costs.services import CloseRefused, close_period, price_hours, reopen_period
 from apps.usage.domain.explained import Explained, evaluate
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow, PodHour, TierHour
 from tests.costs.portal import (
     CHARGINGS,
@@ -74,7 +74,7 @@ def november(priced: Priced) -> Window:
 
 
 def corrections(priced: Priced, **asked: Any) -> list[tuple[str, int]]:
-    found = rows(november(priced), interval=Interval.MONTH, **(BY_TEAM | asked))
+    found = rows(november(priced), interval=TimeStep.MONTH, **(BY_TEAM | asked))
     return [(row.groups["team"], row.cost or 0) for row in found if row.correction]
 
 
@@ -112,7 +112,7 @@ def test_the_same_month_has_the_same_hashes_however_many_days_are_read_at_once(
     first = close()
     reopen_period(OCTOBER, by=priced.portal.cleo, reason="to look again", now=NOW)
     price_hours(now=NOW)
-    monkeypatch.setattr(lengths, "MOST_ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(row_estimates, "MOST_ROWS_AT_ONCE", 1)
     second = close()
     assert (second.rows_sha256, second.files) == (first.rows_sha256, first.files)
 
@@ -287,7 +287,7 @@ def test_late_facts_after_the_close_become_lines_of_the_open_month(priced: Price
     close()
     recollect(priced)
     assert price_hours(now=LATER) == 1
-    found = rows(november(priced), interval=Interval.DAY, **BY_TEAM)
+    found = rows(november(priced), interval=TimeStep.DAY, **BY_TEAM)
     moved = {row.cause.value: row.cost for row in found if row.correction}
     assert moved.keys() == {"busy", "not_running"}
     assert sum(cost or 0 for cost in moved.values()) == 0, "the same hours, of other causes"
@@ -395,7 +395,7 @@ def test_corrections_in_a_month_closed_meanwhile_are_taken_back_in_the_open_one(
     reopen_period(OCTOBER, by=priced.portal.cleo, reason="a wrong price", now=december)
     assert dict(corrections(priced)) == booked, "a closed month stands"
     following = month_window(date(2026, 12, 1), priced.portal.zone)
-    back = rows(following, interval=Interval.MONTH, **BY_TEAM)
+    back = rows(following, interval=TimeStep.MONTH, **BY_TEAM)
     assert sum(row.cost or 0 for row in back) == -sum(cost for _, cost in corrections(priced))
 
 
@@ -404,17 +404,17 @@ def test_corrections_in_a_month_closed_meanwhile_are_taken_back_in_the_open_one(
 
 def test_months_tell_their_state_and_what_they_lack(priced: Priced) -> None:
     (october,) = period_states(now=priced.window.end, visibility=EVERYTHING)[-1:]
-    assert (october.month, october.state, bool(october.gaps)) == (OCTOBER, State.OPEN, False)
+    assert (october.month, october.state, bool(october.gaps)) == (OCTOBER, MonthState.OPEN, False)
     close(policy=Policy.ENTITLEMENT)
     states = period_states(now=NOW, visibility=EVERYTHING)
     assert [(s.month, s.state) for s in states] == [
-        (date(2026, 11, 1), State.CURRENT),
-        (OCTOBER, State.CLOSED),
+        (date(2026, 11, 1), MonthState.CURRENT),
+        (OCTOBER, MonthState.CLOSED),
     ]
     assert (states[1].policy, states[1].closed_by) == ("entitlement", "finn")
     reopen_period(OCTOBER, by=priced.portal.cleo, reason="once more", now=NOW)
     again = period_states(now=NOW, visibility=EVERYTHING)[1]
-    assert (again.state, again.reopen_reason) == (State.REOPENED, "once more")
+    assert (again.state, again.reopen_reason) == (MonthState.REOPENED, "once more")
     assert period_states(now=NOW, visibility=visibility_of(priced.portal.ada)) == []
 
 

@@ -20,7 +20,7 @@ from apps.costs.selectors import (
 )
 from apps.costs.services import close_period, price_hours
 from apps.quotas.models import Budget
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import NodeHour, PodHour, TierHour
 from tests.costs.portal import (
     CHARGINGS,
@@ -96,7 +96,7 @@ def test_sums_with_energy_are_exact(
     whole = by_cause(rows(billed.window))
     asked: dict[str, Any] = {"basis": basis, "policy": policy, "group_by": group_by}
     assert by_cause(rows(billed.window, **asked)) == whole
-    by_day = rows(billed.window, interval=Interval.DAY, **asked)
+    by_day = rows(billed.window, interval=TimeStep.DAY, **asked)
     assert by_cause(by_day) == whole
     halves = list(billed.window.hours())
     split = [row for hour in halves[:2] for row in rows(hour, **asked)]
@@ -115,7 +115,7 @@ def test_energy_stands_beside_the_waterfall_and_is_no_waste(billed: Priced) -> N
     assert fall.total + fall.energy == total(rows(billed.window))
     wasted = waste_rows(
         billed.window,
-        interval=Interval.TOTAL,
+        interval=TimeStep.TOTAL,
         group_by=(),
         filters=Filters(),
         visibility=EVERYTHING,

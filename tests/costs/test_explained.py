@@ -7,9 +7,9 @@ import pytest
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.domain.costing import WASTE
 from apps.costs.selectors import cost_rows, explain_cost
-from apps.costs.selectors.explained import FIGURES
+from apps.costs.selectors.explain.costs import FIGURES
 from apps.usage.domain.explained import evaluate
-from apps.usage.domain.rows import Filters, Interval
+from apps.usage.domain.rows import Filters, TimeStep
 from tests.costs.portal import make_priced
 
 
@@ -20,7 +20,7 @@ def test_costs_are_gpu_hours_times_price(figure: str) -> None:
     one = explain_cost(figure, priced.window, filters=Filters(), visibility=EVERYTHING)
     found = cost_rows(
         priced.window,
-        interval=Interval.TOTAL,
+        interval=TimeStep.TOTAL,
         group_by=(),
         filters=Filters(),
         visibility=EVERYTHING,

@@ -19,19 +19,19 @@ from apps.accounts.models import Membership
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility
 from apps.costs.domain import files
 from apps.costs.domain.costing import Basis
-from apps.costs.domain.exports import Asked, ExportState, counted, covers, progress
+from apps.costs.domain.exports import ExportScope, ExportState, counted, covers, progress
 from apps.costs.domain.files import FileFormat, TooManyRows
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Export, WorkloadCostDay
-from apps.costs.selectors import few_names
-from apps.costs.selectors.exports import (
+from apps.costs.selectors.files import name_cache
+from apps.costs.selectors.files.cost_files import month_rows_expected, period_file
+from apps.costs.selectors.files.exports import (
     Download,
     ExportGone,
     export_download,
     export_rows,
     exports_folder,
 )
-from apps.costs.selectors.files import month_rows_expected, period_file
 from apps.costs.services import close_period
 from apps.costs.services.exporting import (
     LEASE,
@@ -42,18 +42,18 @@ from apps.costs.services.exporting import (
     tend_exports,
     write_export,
 )
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from tests.costs.portal import Priced, make_priced, rows, total
 from tests.worlds import shared
 
 OCTOBER = date(2026, 10, 1)
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
-MONTH = Asked(basis=Basis.ALLOCATED, policy=Policy.PLATFORM, month=OCTOBER)
-OWN = Asked(
+MONTH = ExportScope(basis=Basis.ALLOCATED, policy=Policy.PLATFORM, month=OCTOBER)
+OWN = ExportScope(
     basis=Basis.ALLOCATED,
     policy=Policy.PLATFORM,
     groups=(Grouping.TIER,),
-    interval=Interval.TOTAL,
+    interval=TimeStep.TOTAL,
     filters=Filters(tier=("gold",)),
 )
 SECOND = timedelta(seconds=1)
@@ -89,7 +89,7 @@ def clock_at(*instants: datetime) -> Callable[[], datetime]:
     return lambda: left.pop(0) if len(left) > 1 else left[0]
 
 
-def ask(priced: Priced, asked: Asked = MONTH, format_: FileFormat = FileFormat.CSV) -> int:
+def ask(priced: Priced, asked: ExportScope = MONTH, format_: FileFormat = FileFormat.CSV) -> int:
     return ask_export(priced.portal.finn, asked, format_, now=NOW)
 
 
@@ -136,7 +136,7 @@ def test_a_file_has_the_rows_of_the_page_and_counts_them(priced: Priced) -> None
 
 
 def test_days_are_written_as_a_month_is(priced: Priced) -> None:
-    days = Asked(basis=Basis.USED, policy=Policy.USE, window=priced.window, bom=True)
+    days = ExportScope(basis=Basis.USED, policy=Policy.USE, window=priced.window, bom=True)
     pk = ask(priced, days)
     write_export(pk, clock=clock_at(NOW))
     content = fetched(pk, priced).path.read_bytes()
@@ -381,15 +381,15 @@ def test_nothing_is_said_to_be_whole_before_it_is(
 
 def test_what_was_asked_comes_back_from_the_row(priced: Priced) -> None:
     own = replace(OWN, window=priced.window)
-    for asked in (MONTH, Asked(Basis.USED, Policy.USE, window=priced.window, bom=True), own):
-        assert Asked.of(asked.record()) == asked
+    for asked in (MONTH, ExportScope(Basis.USED, Policy.USE, window=priced.window, bom=True), own):
+        assert ExportScope.of(asked.record()) == asked
 
 
 def test_what_was_asked_before_files_had_groups_is_still_understood() -> None:
     record = MONTH.record()
     for name in ("groups", "interval", "filters"):
         del record[name]
-    assert Asked.of(record) == MONTH
+    assert ExportScope.of(record) == MONTH
 
 
 def test_a_file_has_the_groups_periods_and_filters_that_were_asked_for(priced: Priced) -> None:
@@ -443,8 +443,8 @@ def test_a_file_that_holds_few_names_has_the_right_ones(
     priced: Priced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = list(period_file(OCTOBER, FileFormat.CSV, visibility=EVERYTHING).rows)
-    monkeypatch.setattr(few_names, "_MOST_HELD", 1)
-    monkeypatch.setattr(few_names, "_AT_A_TIME", 1)
+    monkeypatch.setattr(name_cache, "_MOST_HELD", 1)
+    monkeypatch.setattr(name_cache, "_AT_A_TIME", 1)
     assert list(period_file(OCTOBER, FileFormat.CSV, visibility=EVERYTHING).rows) == usual
 
 

@@ -15,7 +15,7 @@ from apps.costs.models import Price as PriceRow
 from apps.costs.services import close_period, price_hours
 from apps.costs.services.folding import fold_workloads
 from apps.pending.models import Episode
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import Day, WorkloadDay
 from apps.usage.selectors import usage_rows
 from apps.usage.services import prune as prune_facts
@@ -52,7 +52,7 @@ def priced(_priced: Priced) -> Priced:
 def sums_of(priced: Priced) -> list[Any]:
     usage = usage_rows(
         priced.window,
-        interval=Interval.DAY,
+        interval=TimeStep.DAY,
         group_by=GROUPS[1:3],
         filters=Filters(),
         visibility=EVERYTHING,

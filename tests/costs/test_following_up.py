@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from apps.costs.domain.recommendations.recommendation import Kind
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Price, PricedHour, Recommendation
 from apps.costs.services import price_hours
-from apps.costs.services.following_up import cost_before, follow_up_accepted
+from apps.costs.services.recommendations.follow_up import cost_before, follow_up_accepted
 from apps.usage.domain.amounts import Amounts
 from tests.costs.one_job import FIRST, NOW, OneJob, four, make_one_job
 from tests.costs.portal import make_price
@@ -34,14 +34,14 @@ def accepted(job: OneJob) -> Recommendation:
     """Make one that promised two GPUs, accepted when ten days of four had been seen."""
     price_hours(now=NOW, most=10_000)
     return make(
-        kind=Kind.FEWER_GPUS.value,
+        kind=RecommendationKind.FEWER_GPUS.value,
         cluster=job.cluster,
         tier=job.tier,
         team=job.team,
         workload="Job/train",
         saving_per_month=TWO_GPUS,
         evidence={"price_per_gpu_hour": "3.06000000"},
-        state=State.ACCEPTED.value,
+        state=RecommendationState.ACCEPTED.value,
         decided_at=DECIDED,
         cost_before=Decimal(10 * 96) * Decimal("3.06"),
         days_before=10.0,
@@ -56,7 +56,11 @@ def followed(row: Recommendation) -> Recommendation:
 
 def test_fewer_gpu_hours_are_a_saving() -> None:
     row = followed(accepted(make_one_job(two_since)))
-    assert (row.verdict, row.state, row.saved_per_month) == ("came", State.DONE, TWO_GPUS)
+    assert (row.verdict, row.state, row.saved_per_month) == (
+        "came",
+        RecommendationState.DONE,
+        TWO_GPUS,
+    )
     assert row.days_after == 10
 
 
@@ -65,7 +69,7 @@ def test_a_price_that_changed_is_no_saving_and_no_loss(amount: str) -> None:
     job = make_one_job()
     make_price(A100, "on-demand", amount, valid_from=CHANGED)
     row = followed(accepted(job))
-    assert (row.verdict, row.state) == ("did-not-come", State.ACCEPTED.value)
+    assert (row.verdict, row.state) == ("did-not-come", RecommendationState.ACCEPTED.value)
     assert row.saved_per_month == 0
 
 
@@ -78,7 +82,7 @@ def test_a_saving_in_gpu_hours_came_though_the_price_rose() -> None:
 def untold(row: Recommendation) -> bool:
     return (row.verdict, row.saved_per_month, row.cost_after, row.state) == (
         *("", None, None),
-        State.ACCEPTED,
+        RecommendationState.ACCEPTED,
     )
 
 

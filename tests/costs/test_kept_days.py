@@ -27,7 +27,7 @@ from apps.costs.models import (
 from apps.costs.models import Price as PriceRow
 from apps.costs.selectors import not_priced
 from apps.costs.services import close_period, price_hours, reopen_period
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow, PodHour
 from apps.usage.selectors import GroupingRefused
 from apps.usage.services import prune as prune_facts
@@ -81,7 +81,7 @@ def assert_all_agree(priced: Priced) -> None:
     whole = by_cause(rows(priced.window))
     for grouping in GROUPS:
         assert by_cause(rows(priced.window, group_by=(grouping,))) == whole
-    assert by_cause(rows(priced.window, interval=Interval.HOUR, group_by=(Grouping.TEAM,))) == whole
+    assert by_cause(rows(priced.window, interval=TimeStep.HOUR, group_by=(Grouping.TEAM,))) == whole
     for basis, policy in CHARGINGS:
         found = rows(priced.window, basis=basis, policy=policy, **BY_WORKLOAD)
         assert by_cause(found) == whole
@@ -143,7 +143,7 @@ def test_a_price_that_begins_within_an_old_day_divides_its_workloads() -> None:
 def test_pricing_an_old_day_again_without_news_changes_no_digit() -> None:
     priced = make_priced(2)
     forget_pods()
-    asked: dict[str, Any] = {"interval": Interval.DAY, "group_by": GROUPS}
+    asked: dict[str, Any] = {"interval": TimeStep.DAY, "group_by": GROUPS}
     before = rows(priced.window, **asked)
     PricedHour.objects.update(rates="")
     assert price_hours(now=MUCH_LATER) == 4 * 24
@@ -200,7 +200,7 @@ def test_an_old_month_that_is_opened_again_keeps_its_corrections() -> None:
     [
         pytest.param({"group_by": (Grouping.WORKLOAD,)}, id="grouped"),
         pytest.param({"filters": Filters(namespace=("vision",))}, id="filtered"),
-        pytest.param({**BY_WORKLOAD, "interval": Interval.HOUR}, id="by hour"),
+        pytest.param({**BY_WORKLOAD, "interval": TimeStep.HOUR}, id="by hour"),
     ],
 )
 def test_part_of_an_old_day_by_workload_is_refused_and_not_left_out(asked: dict[str, Any]) -> None:

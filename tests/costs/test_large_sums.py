@@ -13,7 +13,7 @@ from apps.costs.models import PoolCostDay, TeamCostDay
 from apps.costs.selectors.budgets import money_budget_rows
 from apps.costs.selectors.large_sums import rows_with_costs
 from apps.quotas.models import Budget
-from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.domain.rows import Grouping, TimeStep
 from tests.costs.portal import PRICES, cost_of_capacity, make_priced, rows, total
 from tests.factories import BEGINNING
 
@@ -29,7 +29,7 @@ def test_sums_beyond_64_bits_are_exact() -> None:
     priced = make_priced(DAYS, prices=DEAR)
     whole = total(rows(priced.window))
     assert whole > 2**63
-    by_day = rows(priced.window, interval=Interval.DAY, group_by=(Grouping.TEAM,))
+    by_day = rows(priced.window, interval=TimeStep.DAY, group_by=(Grouping.TEAM,))
     assert total(by_day) == whole
     # Each row of an hour is rounded by itself.
     assert abs(whole - cost_of_capacity(priced.window, DEAR)) < 10_000

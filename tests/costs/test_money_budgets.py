@@ -15,15 +15,15 @@ from apps.clusters.models import GpuModel, Tier
 from apps.costs.domain.costing import HELD
 from apps.costs.models import Adjustment, ClosedPeriod, Price, TeamCostDay
 from apps.costs.selectors import MoneyBudgetRow, money_budget_rows
-from apps.costs.selectors.explained_budgets import explain_money_budget
-from apps.costs.selectors.rows import Question
+from apps.costs.selectors.explain.budgets import explain_money_budget
+from apps.costs.selectors.rows import CostQuery
 from apps.costs.selectors.terms import terms
 from apps.costs.services import price_hours
 from apps.costs.services.money_alerts import note_money_alerts
 from apps.quotas.models import Budget
 from apps.quotas.selectors import budget_alerts
 from apps.usage.domain.explained import Number, evaluate
-from apps.usage.domain.rows import Filters, Interval
+from apps.usage.domain.rows import Filters, TimeStep
 from tests.costs.portal import NOW, Priced, make_priced, rows
 from tests.factories import BEGINNING, H100, make_cluster, make_team, note_collection
 from tests.worlds import shared
@@ -239,7 +239,7 @@ def test_a_price_found_for_a_closed_month_leaves_this_month_as_it_is(priced: Pri
     Price.objects.filter(gpu_model=H100).delete()
     price_hours(now=NOW)
     allow(priced.portal.vision, "20000")
-    before, asked = only(), Question(priced.window, Interval.DAY, (), Filters())
+    before, asked = only(), CostQuery(priced.window, TimeStep.DAY, (), Filters())
     notes = terms(asked, visibility=EVERYTHING)
     assert before.unpriced_gpu_hours > 0
     missing = -int((before.unpriced_gpu_hours + 5) * 10**9)

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.domain.tiers import Sharing
+from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.recommendations import (
     Confidence,
-    Kind,
     Offers,
     Recommendation,
+    RecommendationKind,
     WorkloadEvidence,
     for_workloads,
 )
 from apps.costs.domain.recommendations.evidence import Model, SharedTier, SpotPool
-from apps.costs.domain.recommendations.follow_up import Verdict, follow_up
+from apps.costs.domain.recommendations.follow_up import FollowUpOutcome, follow_up
 from apps.costs.domain.recommendations.recommendation import Subject
 from tests.costs.evidence import A100, JOB, ONE_GPU_HOURS
 
@@ -51,12 +51,14 @@ T4 = Model("Tesla-T4", 15_360, Decimal("0.35"), "USD", "on-demand")
 H100 = Model("NVIDIA-H100-80GB-HBM3", 81_559, Decimal("6.88"), "USD", "reserved")
 MODELS = Offers(models=[L4, T4, H100])
 SPOT_POOL = SpotPool(
-    "NVIDIA A100 SXM4 80GB", Sharing.EXCLUSIVE, Decimal("1.00"), "USD", "spot-a100"
+    "NVIDIA A100 SXM4 80GB", GpuSharing.EXCLUSIVE, Decimal("1.00"), "USD", "spot-a100"
 )
 SPOT = Offers(spot=[SPOT_POOL])
 
 
-def only(evidence: WorkloadEvidence, offers: Offers, kind: Kind) -> Recommendation | None:
+def only(
+    evidence: WorkloadEvidence, offers: Offers, kind: RecommendationKind
+) -> Recommendation | None:
     return next((one for one in for_workloads([evidence], offers) if one.kind is kind), None)
 
 
@@ -72,7 +74,7 @@ def only(evidence: WorkloadEvidence, offers: Offers, kind: Kind) -> Recommendati
     ],
 )
 def test_fewer_gpus(gpus: Sequence[float], saving: str | None, change: str) -> None:
-    found = only(replace(FOUR, gpus=gpus), Offers(), Kind.FEWER_GPUS)
+    found = only(replace(FOUR, gpus=gpus), Offers(), RecommendationKind.FEWER_GPUS)
     assert (found and str(found.saving_per_month)) == saving
     assert found is None or change in found.change
 
@@ -95,7 +97,7 @@ def test_fewer_gpus(gpus: Sequence[float], saving: str | None, change: str) -> N
         pytest.param({"p95_activity": 0.5}, None, None, None, id="only the whole card would do"),
         pytest.param({"memory_peak_mib": None}, None, None, None, id="its memory is not known"),
         pytest.param({"units": 2}, None, None, None, id="more than one GPU"),
-        pytest.param({"sharing": Sharing.MIG}, None, None, None, id="has a part already"),
+        pytest.param({"sharing": GpuSharing.MIG}, None, None, None, id="has a part already"),
         pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, None, id="a card that cannot be cut"),
     ],
 )
@@ -105,7 +107,7 @@ def test_a_mig_profile_that_fits(
     saving: str | None,
     confidence: Confidence | None,
 ) -> None:
-    found = only(replace(SERVICE, **changes), MIG, Kind.MIG_PROFILE)
+    found = only(replace(SERVICE, **changes), MIG, RecommendationKind.MIG_PROFILE)
     if found is None:
         assert profile is None
         return
@@ -122,13 +124,13 @@ def test_a_mig_profile_that_fits(
         pytest.param({"memory_peak_mib": 60_000}, None, None, id="too much memory"),
         pytest.param({"idle_gpu_hours": 0.4 * ONE_GPU_HOURS}, None, None, id="not bursty"),
         pytest.param({"subject": JOB.subject}, None, None, id="no notebook"),
-        pytest.param({"sharing": Sharing.TIME_SLICED}, None, None, id="shared already"),
+        pytest.param({"sharing": GpuSharing.TIME_SLICED}, None, None, id="shared already"),
     ],
 )
 def test_a_shared_tier_for_a_notebook(
     changes: dict[str, Any], tier: str | None, confidence: Confidence | None
 ) -> None:
-    found = only(replace(NOTEBOOK, **changes), SHARED, Kind.SHARED_TIER)
+    found = only(replace(NOTEBOOK, **changes), SHARED, RecommendationKind.SHARED_TIER)
     assert (found is None) == (tier is None)
     if found is not None:
         assert f"tier {tier} " in found.change
@@ -136,11 +138,21 @@ def test_a_shared_tier_for_a_notebook(
 
 
 def test_a_notebook_that_has_been_idle_for_a_day_is_to_be_stopped() -> None:
-    found = only(replace(NOTEBOOK, idle_hours_now=30.0), Offers(), Kind.STOP_IDLE_NOTEBOOK)
+    found = only(
+        replace(NOTEBOOK, idle_hours_now=30.0), Offers(), RecommendationKind.STOP_IDLE_NOTEBOOK
+    )
     assert found is not None
     assert found.saving_per_month == Decimal("1675.35")  # 75 % of 2,233.80
-    assert only(replace(NOTEBOOK, idle_hours_now=23.0), Offers(), Kind.STOP_IDLE_NOTEBOOK) is None
-    assert only(replace(JOB, idle_hours_now=30.0), Offers(), Kind.STOP_IDLE_NOTEBOOK) is None
+    assert (
+        only(
+            replace(NOTEBOOK, idle_hours_now=23.0), Offers(), RecommendationKind.STOP_IDLE_NOTEBOOK
+        )
+        is None
+    )
+    assert (
+        only(replace(JOB, idle_hours_now=30.0), Offers(), RecommendationKind.STOP_IDLE_NOTEBOOK)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +171,7 @@ def test_a_notebook_that_has_been_idle_for_a_day_is_to_be_stopped() -> None:
     ],
 )
 def test_a_smaller_model(changes: dict[str, Any], model: str | None, saving: str | None) -> None:
-    found = only(replace(SERVICE, **changes), MODELS, Kind.SMALLER_MODEL)
+    found = only(replace(SERVICE, **changes), MODELS, RecommendationKind.SMALLER_MODEL)
     assert (found and str(found.saving_per_month)) == saving
     assert found is None or (f"to {model}" in found.change and found.confidence != Confidence.HIGH)
 
@@ -193,24 +205,26 @@ T4_SPOT = replace(T4, price_per_gpu_hour=Decimal("0.10"), capacity_type="spot", 
 def test_a_smaller_model_that_is_only_there_as_spot(
     one: WorkloadEvidence, models: list[Model], change: str | None, saving: str | None
 ) -> None:
-    found = only(one, Offers(models=models), Kind.SMALLER_MODEL)
+    found = only(one, Offers(models=models), RecommendationKind.SMALLER_MODEL)
     assert (found and str(found.saving_per_month)) == saving
     assert found is None or (change or "") in found.change
 
 
 def test_the_cheapest_spot_pool_is_named_unless_it_is_the_workloads_own() -> None:
     dearer = replace(SPOT_POOL, price_per_gpu_hour=Decimal("1.50"), tier="other")
-    found = only(JOB, Offers(spot=[dearer, SPOT_POOL]), Kind.SPOT)
+    found = only(JOB, Offers(spot=[dearer, SPOT_POOL]), RecommendationKind.SPOT)
     assert found is not None
     assert found.change == "Run this Job on spot capacity (tier spot-a100), with checkpoints."
     own = replace(SPOT_POOL, tier=JOB.subject.tier)
-    found = only(JOB, Offers(spot=[own]), Kind.SPOT)
+    found = only(JOB, Offers(spot=[own]), RecommendationKind.SPOT)
     assert found is not None
     assert found.change == "Run this Job on spot capacity, with checkpoints."
 
 
 def test_confidence_rests_on_the_days_that_were_measured() -> None:
-    found = only(replace(SERVICE, measured_days=8, p95_activity=0.05), MIG, Kind.MIG_PROFILE)
+    found = only(
+        replace(SERVICE, measured_days=8, p95_activity=0.05), MIG, RecommendationKind.MIG_PROFILE
+    )
     assert found is not None
     assert found.confidence is Confidence.LOW
     assert "8 days" in found.reason
@@ -230,7 +244,9 @@ def test_confidence_rests_on_the_days_that_were_measured() -> None:
         pytest.param({"owner_kind": "Deployment"}, None, None, id="a service"),
         pytest.param({"price_per_gpu_hour": Decimal("1.05")}, None, None, id="no cheaper there"),
         pytest.param({"gpu_model": "NVIDIA-L4"}, None, None, id="no spot pool of its model"),
-        pytest.param({"sharing": Sharing.MIG}, None, None, id="no spot pool shared like its own"),
+        pytest.param(
+            {"sharing": GpuSharing.MIG}, None, None, id="no spot pool shared like its own"
+        ),
         pytest.param({"currency": "EUR"}, None, None, id="priced in another currency there"),
         pytest.param({"owned": True}, None, None, id="its cards are owned"),
     ],
@@ -238,7 +254,7 @@ def test_confidence_rests_on_the_days_that_were_measured() -> None:
 def test_spot_for_work_that_can_be_restarted(
     changes: dict[str, Any], saving: str | None, confidence: Confidence | None
 ) -> None:
-    found = only(replace(JOB, **changes), SPOT, Kind.SPOT)
+    found = only(replace(JOB, **changes), SPOT, RecommendationKind.SPOT)
     assert (found and str(found.saving_per_month)) == saving
     assert (found and found.confidence) == confidence
 
@@ -281,7 +297,7 @@ def test_confidence_follows_the_evidence_and_says_why(
     one = replace(
         FOUR, days=days, coverage=coverage, gpus=[WORKS, NEVER, NEVER, NEVER], gpu_hours=96 * days
     )
-    found = only(one, Offers(), Kind.FEWER_GPUS)
+    found = only(one, Offers(), RecommendationKind.FEWER_GPUS)
     assert found is not None
     assert found.confidence is confidence
     assert f"{days:.0f} days" in found.reason
@@ -297,15 +313,15 @@ def test_without_a_price_the_saving_is_not_known_and_not_zero() -> None:
     ("after", "days", "verdict", "saved"),
     [
         # Before: 72 a day of 30 days, 2,190 a month; promised 1,000.
-        ("360", 10, Verdict.CAME, "1095.00"),
-        ("580", 10, Verdict.PARTLY, "425.83"),
-        ("720", 10, Verdict.DID_NOT, "0.00"),
-        ("900", 10, Verdict.DID_NOT, "-547.50"),
-        ("0", 6, Verdict.TOO_EARLY, None),
+        ("360", 10, FollowUpOutcome.CAME, "1095.00"),
+        ("580", 10, FollowUpOutcome.PARTLY, "425.83"),
+        ("720", 10, FollowUpOutcome.DID_NOT, "0.00"),
+        ("900", 10, FollowUpOutcome.DID_NOT, "-547.50"),
+        ("0", 6, FollowUpOutcome.TOO_EARLY, None),
     ],
 )
 def test_whether_the_saving_came(
-    after: str, days: int, verdict: Verdict, saved: str | None
+    after: str, days: int, verdict: FollowUpOutcome, saved: str | None
 ) -> None:
     found = follow_up(
         promised=Decimal(1000),

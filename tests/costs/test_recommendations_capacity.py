@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.mig import PARTS, Part, fewest_cards, part_of
-from apps.costs.domain.recommendations.at_once import Spell, most_at_once
+from apps.clusters.domain.devices.mig import PARTS, MigModel, fewest_cards, part_of
+from apps.costs.domain.recommendations.at_once import AllocationInterval, most_at_once
 from apps.costs.domain.recommendations.capacity import (
     HOURS_PER_WEEK,
     empty_nodes,
@@ -135,17 +135,31 @@ def test_a_quota_is_never_advised_below_what_was_used_nor_above_what_it_is(
 
 
 @pytest.mark.parametrize(
-    ("spells", "most"),
+    ("intervals", "most"),
     [
         pytest.param([], 0, id="nothing"),
-        pytest.param([Spell(0, 600, 8)], 8, id="ten minutes are no mean of an hour"),
-        pytest.param([Spell(0, 10, 2), Spell(5, None, 3), Spell(7, 8, 1)], 6, id="overlapping"),
-        pytest.param([Spell(0, 10, 2), Spell(10, 20, 3)], 3, id="one after the other"),
-        pytest.param([Spell(5, 5, 4), Spell(9, 7, 4)], 0, id="no time at all"),
+        pytest.param([AllocationInterval(0, 600, 8)], 8, id="ten minutes are no mean of an hour"),
+        pytest.param(
+            [
+                AllocationInterval(0, 10, 2),
+                AllocationInterval(5, None, 3),
+                AllocationInterval(7, 8, 1),
+            ],
+            6,
+            id="overlapping",
+        ),
+        pytest.param(
+            [AllocationInterval(0, 10, 2), AllocationInterval(10, 20, 3)],
+            3,
+            id="one after the other",
+        ),
+        pytest.param(
+            [AllocationInterval(5, 5, 4), AllocationInterval(9, 7, 4)], 0, id="no time at all"
+        ),
     ],
 )
-def test_most_is_what_was_held_at_once(spells: list[Spell], most: float) -> None:
-    assert most_at_once(spells) == most
+def test_most_is_what_was_held_at_once(intervals: list[AllocationInterval], most: float) -> None:
+    assert most_at_once(intervals) == most
 
 
 @pytest.mark.parametrize(
@@ -175,7 +189,7 @@ def test_a_layout_that_strands_less(
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_every_layout_fits_on_a_card(part: Part) -> None:
+def test_every_layout_fits_on_a_card(part: MigModel) -> None:
     found = list(layouts(part))
     assert {} in found
     assert len({tuple(sorted(layout.items())) for layout in found}) == len(found)

@@ -14,8 +14,8 @@ from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
-from apps.costs.domain.recommendations.recommendation import Kind
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import (
     Price,
     Recommendation,
@@ -23,7 +23,7 @@ from apps.costs.models import (
     WasteSum,
     WorkloadCostDay,
 )
-from apps.costs.selectors.explained_savings import explain_recommendation
+from apps.costs.selectors.explain.savings import explain_recommendation
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
     RecommendationRow,
@@ -32,22 +32,22 @@ from apps.costs.selectors.recommendations import (
 )
 from apps.costs.selectors.waste_covered import waste_covered
 from apps.costs.services import price_hours
-from apps.costs.services.following_up import follow_up_accepted
-from apps.costs.services.recommending import recommend
-from apps.costs.services.recommending_decisions import (
+from apps.costs.services.recommendations.daily_run import recommend
+from apps.costs.services.recommendations.decisions import (
     DecisionRefused,
     UnknownRecommendation,
     accept,
     dismiss,
     reopen,
 )
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
+from apps.costs.services.recommendations.follow_up import follow_up_accepted
 from apps.operations.services import load_catalog
 from apps.usage.domain.explained import evaluate
 from apps.usage.models import CollectionWindow, PodHour, WorkloadDay
 from apps.usage.selectors import CursorRefused
 from apps.usage.services import collect_window, roll_days
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.factories import make_user
 from tests.served_lab import served_lab
 from tests.worlds import shared
@@ -104,7 +104,7 @@ def shown(
 
 
 def notebooks(found: Iterable[Recommendation]) -> list[Recommendation]:
-    return [one for one in found if one.kind == Kind.STOP_IDLE_NOTEBOOK]
+    return [one for one in found if one.kind == RecommendationKind.STOP_IDLE_NOTEBOOK]
 
 
 def again(days_later: int = 1) -> None:
@@ -139,7 +139,7 @@ def test_the_idle_notebooks_are_found_with_their_saving_at_the_price_in_force(
 def test_a_service_that_needs_half_a_card_is_told_the_profile_that_holds_it(
     found: list[Recommendation],
 ) -> None:
-    profiles = {one.workload: one for one in found if one.kind == Kind.MIG_PROFILE}
+    profiles = {one.workload: one for one in found if one.kind == RecommendationKind.MIG_PROFILE}
     service = profiles["Deployment/ocr-serve"]
     assert service.evidence["profile"] == "3g.40gb"
     assert service.evidence["p95_activity"] == 0.15
@@ -153,13 +153,16 @@ def test_busy_training_is_left_alone(found: list[Recommendation]) -> None:
 
 
 def test_each_saving_is_gpu_hours_times_price(found: list[Recommendation]) -> None:
-    assert {one.kind for one in found} >= {Kind.STOP_IDLE_NOTEBOOK, Kind.MIG_PROFILE}
+    assert {one.kind for one in found} >= {
+        RecommendationKind.STOP_IDLE_NOTEBOOK,
+        RecommendationKind.MIG_PROFILE,
+    }
     for row in found:
         one = explain_recommendation(row.pk, visibility=EVERYTHING)
         assert one is not None
         assert one.value == row.saving_per_month == evaluate(one)
         assert [line.per_gpu_hour for line in one.prices] == [Decimal("3.06")]
-        if row.kind != Kind.IDLE_TIMEOUT:
+        if row.kind != RecommendationKind.IDLE_TIMEOUT:
             held = sum(line["allocated"] for line in one.rows)
             assert held == pytest.approx(row.evidence["gpu_hours"], abs=1e-3)
 
@@ -236,21 +239,21 @@ def test_what_is_not_found_any_more_is_gone_and_may_come_back(
 ) -> None:
     Price.objects.update(per_gpu_hour=Decimal("0.0001"))
     again(0)
-    assert set(Recommendation.objects.values_list("state", flat=True)) == {State.GONE}
+    assert set(Recommendation.objects.values_list("state", flat=True)) == {RecommendationState.GONE}
     Price.objects.update(per_gpu_hour=Decimal("3.06"))
     again(0)
-    assert set(Recommendation.objects.values_list("state", flat=True)) == {State.OPEN}
+    assert set(Recommendation.objects.values_list("state", flat=True)) == {RecommendationState.OPEN}
 
 
 def test_of_a_retired_cluster_nothing_is_recommended(found: list[Recommendation]) -> None:
     assert WasteSum.objects.exists()
     Cluster.objects.update(active=False)
     recommend(now=NOW + DAY)
-    assert set(Recommendation.objects.values_list("state", flat=True)) == {State.GONE}
+    assert set(Recommendation.objects.values_list("state", flat=True)) == {RecommendationState.GONE}
     assert not WasteSum.objects.exists()
     Cluster.objects.update(active=True)
     recommend(now=NOW)
-    assert set(Recommendation.objects.values_list("state", flat=True)) == {State.OPEN}
+    assert set(Recommendation.objects.values_list("state", flat=True)) == {RecommendationState.OPEN}
 
 
 # ---------------------------------------------------------------- deciding
@@ -260,14 +263,17 @@ def test_what_was_dismissed_for_a_reason_stays_so_and_counts_no_more(
     found: list[Recommendation], admin: User
 ) -> None:
     one = notebooks(found)[0]
-    for policy in Recommendation.objects.filter(kind=Kind.IDLE_TIMEOUT.value):
+    for policy in Recommendation.objects.filter(kind=RecommendationKind.IDLE_TIMEOUT.value):
         dismiss(admin, policy.pk, "Nobody wants it.", now=NOW)
     dismiss(admin, one.pk, " Needed for the review. ", now=NOW)
     again(0)
     one.refresh_from_db()
-    assert (one.state, one.dismiss_reason) == (State.DISMISSED, "Needed for the review.")
+    assert (one.state, one.dismiss_reason) == (
+        RecommendationState.DISMISSED,
+        "Needed for the review.",
+    )
     assert one.pk not in {row.pk for row in shown()}
-    other = Recommendation.objects.get(workload=one.workload, kind=Kind.MIG_PROFILE)
+    other = Recommendation.objects.get(workload=one.workload, kind=RecommendationKind.MIG_PROFILE)
     assert not other.alternative, "it is the best of what is left"
 
 
@@ -290,11 +296,11 @@ def test_leads_and_admins_decide_and_nobody_else(found: list[Recommendation]) ->
     accept(lead, one.pk, now=NOW)
     reopen(lead, one.pk, now=NOW)
     one.refresh_from_db()
-    assert (one.state, one.decided_by) == (State.OPEN, "lead")
+    assert (one.state, one.decided_by) == (RecommendationState.OPEN, "lead")
 
 
 def test_what_is_gone_is_not_decided(found: list[Recommendation], admin: User) -> None:
-    Recommendation.objects.update(state=State.GONE.value)
+    Recommendation.objects.update(state=RecommendationState.GONE.value)
     with pytest.raises(DecisionRefused):
         accept(admin, found[0].pk, now=NOW)
 
@@ -326,7 +332,7 @@ def test_a_notebook_that_was_stopped_saved_what_it_cost(
     WorkloadCostDay.objects.filter(workload__name=one.workload.partition("/")[2]).delete()
     assert follow_up_accepted(now=NOW) == 1
     one.refresh_from_db()
-    assert (one.state, one.verdict) == (State.DONE, "came")
+    assert (one.state, one.verdict) == (RecommendationState.DONE, "came")
     assert one.cost_after == 0
     assert one.saved_per_month == Decimal("2233.80"), "730 hours at 3.06"
 
@@ -336,7 +342,7 @@ def test_one_that_goes_on_did_not_save_anything(found: list[Recommendation], adm
     accepted_days_ago(one, admin, 9)
     follow_up_accepted(now=NOW)
     one.refresh_from_db()
-    assert (one.state, one.verdict) == (State.ACCEPTED, "did-not-come")
+    assert (one.state, one.verdict) == (RecommendationState.ACCEPTED, "did-not-come")
     assert one.saved_per_month == 0
 
 
@@ -397,11 +403,11 @@ def test_a_strange_cursor_is_refused(cursor: str) -> None:
 @pytest.mark.parametrize(
     ("filters", "count"),
     [
-        ({"kind": (Kind.STOP_IDLE_NOTEBOOK.value,)}, 4),
+        ({"kind": (RecommendationKind.STOP_IDLE_NOTEBOOK.value,)}, 4),
         ({"tier": ("exclusive-a100",)}, 23),
         ({"tier": ("other",)}, 0),
-        ({"state": (State.DONE.value,)}, 0),
-        ({"namespace": ("vision",), "kind": (Kind.STOP_IDLE_NOTEBOOK.value,)}, 2),
+        ({"state": (RecommendationState.DONE.value,)}, 0),
+        ({"namespace": ("vision",), "kind": (RecommendationKind.STOP_IDLE_NOTEBOOK.value,)}, 2),
     ],
     ids=lambda value: str(value),
 )

@@ -10,15 +10,15 @@ from django.db.models import F
 
 from apps.clusters.models import Cluster, Tier, TierRule
 from apps.clusters.services.tier_history import TierHistory
-from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import PoolCostDay, PricedHour, Recommendation
-from apps.costs.services.evidence_offers import PricesInForce, offer_book
-from apps.costs.services.evidence_pending import pending_hours
-from apps.costs.services.evidence_services import service_evidence
-from apps.costs.services.evidence_span import span_of
-from apps.costs.services.evidence_workloads import workload_evidence
-from apps.costs.services.following_up import cost_before
-from apps.usage.domain.activity import CLASSES, class_of
+from apps.costs.services.evidence.offers import PricesInForce, offer_book
+from apps.costs.services.evidence.pending import pending_hours
+from apps.costs.services.evidence.services import service_evidence
+from apps.costs.services.evidence.span import span_of
+from apps.costs.services.evidence.workloads import workload_evidence
+from apps.costs.services.recommendations.follow_up import cost_before
+from apps.usage.domain.attribution.activity import CLASSES, class_of
 from apps.usage.models import CollectionWindow, NodeHour, TierDay, WorkloadActivityDay, WorkloadDay
 from tests.costs.capacity_world import (
     FIRST,
@@ -28,8 +28,8 @@ from tests.costs.capacity_world import (
     PRICE,
     a_month,
     found,
+    make_interval,
     make_nightly,
-    make_spell,
     make_world,
 )
 from tests.costs.portal import make_price
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.django_db
 
 def test_a_node_that_is_empty_every_week_can_be_sent_away() -> None:
     make_world()
-    one = found(Kind.EMPTY_NODES)
+    one = found(RecommendationKind.EMPTY_NODES)
     assert one is not None
     assert one.change == (
         f"Scale down on-demand nodes with {A100} while they are empty every week: 1 node all week."
@@ -68,21 +68,21 @@ def test_hours_that_were_not_collected_do_not_make_a_node_empty() -> None:
     lost = world.hours[: len(world.hours) // 2]
     CollectionWindow.objects.filter(hour__in=lost).delete()
     NodeHour.objects.filter(hour__in=lost).delete()
-    assert found(Kind.EMPTY_NODES) is None
+    assert found(RecommendationKind.EMPTY_NODES) is None
 
 
 def test_a_node_that_was_ill_was_not_empty() -> None:
     world = make_world()
     ill = NodeHour.objects.filter(node=world.cards[1].node)
     ill.update(unhealthy=F("capacity"), unallocated=0)
-    assert found(Kind.EMPTY_NODES) is None
+    assert found(RecommendationKind.EMPTY_NODES) is None
 
 
 def test_a_part_of_an_hour_takes_nothing_from_the_others() -> None:
     world = make_world()
     hour = NodeHour.objects.filter(node=world.cards[1].node, hour=world.hours[30])
     hour.update(capacity=F("capacity") / 80, unallocated=F("unallocated") / 80)
-    one = found(Kind.EMPTY_NODES)
+    one = found(RecommendationKind.EMPTY_NODES)
     assert one is not None
     assert one.evidence["gpus_per_node"] == 8
     assert one.evidence["empty_node_hours_per_week"] == 7 * 24 - 1, "of that hour it is not told"
@@ -97,8 +97,8 @@ def test_empty_nodes_of_two_capacity_types_are_two_pools() -> None:
         NodeHour(**(values | {"id": None, "node_id": third.node.pk, "capacity_type": "spot"}))
         for values in row.values()
     )
-    found(Kind.EMPTY_NODES)
-    rows = Recommendation.objects.filter(kind=Kind.EMPTY_NODES.value)
+    found(RecommendationKind.EMPTY_NODES)
+    rows = Recommendation.objects.filter(kind=RecommendationKind.EMPTY_NODES.value)
     assert {one.workload: one.saving_per_month for one in rows} == {
         f"Pool/on-demand/{A100}": a_month(8),
         f"Pool/spot/{A100}": a_month(8, Decimal(1)),
@@ -109,7 +109,7 @@ def test_the_saving_of_an_accepted_pool_is_looked_for_in_its_own_cost() -> None:
     world = make_world()
     make_price(A100, "spot", "1.00")
     make_price(H100, "on-demand", "5.00")
-    one = found(Kind.EMPTY_NODES)
+    one = found(RecommendationKind.EMPTY_NODES)
     assert one is not None
     PricedHour.objects.bulk_create(
         PricedHour(cluster=world.cluster, hour=hour, facts_at=hour) for hour in world.hours
@@ -135,9 +135,9 @@ def test_a_layout_keeps_what_was_held_of_it_for_minutes() -> None:
     tier = make_tier("slices", position=1)
     TierRule.objects.filter(tier=tier).update(resources=[MIG])
     cards = make_cards(world.cluster, "m1", tier, gpus=2.0)
-    make_spell(cards, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
+    make_interval(cards, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
     make_nightly(world, 4.0, resource=MIG, node_name="m1")
-    assert found(Kind.MIG_LAYOUT) is None
+    assert found(RecommendationKind.MIG_LAYOUT) is None
 
 
 def test_cards_whose_layout_strands_a_slice_are_cut_otherwise() -> None:
@@ -145,8 +145,8 @@ def test_cards_whose_layout_strands_a_slice_are_cut_otherwise() -> None:
     tier = make_tier("slices", position=1)
     TierRule.objects.filter(tier=tier).update(resources=[MIG])
     cards = make_cards(world.cluster, "m1", tier, gpus=2.0)
-    make_spell(cards, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
-    one = found(Kind.MIG_LAYOUT)
+    make_interval(cards, {MIG: 4}, **{"nvidia.com/gpu.count": "2"})
+    one = found(RecommendationKind.MIG_LAYOUT)
     assert one is not None
     assert (one.node, one.evidence["stranded_slices_now"]) == ("m1", 1)
     assert one.evidence["stranded_slices_then"] == 0
@@ -171,7 +171,7 @@ def make_activity(gpus: dict[str, str] | None, **values: Any) -> None:
 def test_gpus_of_a_pod_that_never_did_anything_are_given_back() -> None:
     make_world()
     make_activity({"1": "k01k"})
-    one = found(Kind.FEWER_GPUS)
+    one = found(RecommendationKind.FEWER_GPUS)
     assert one is not None
     assert one.change.startswith("Ask for 2 GPUs per pod instead of 4:")
     assert one.saving_per_month == a_month(2)
@@ -191,14 +191,14 @@ def test_gpus_are_left_where_it_is_not_certain(
 ) -> None:
     make_world()
     make_activity(gpus, **values)
-    assert found(Kind.FEWER_GPUS) is None
+    assert found(RecommendationKind.FEWER_GPUS) is None
 
 
 def test_a_gpu_that_worked_on_one_day_alone_was_active() -> None:
     make_world()
     make_activity({"1": "k0kk"})
     WorkloadActivityDay.objects.filter(day=LAST).update(gpus={"1": "0kkk"})
-    assert found(Kind.FEWER_GPUS) is None
+    assert found(RecommendationKind.FEWER_GPUS) is None
 
 
 def test_restartable_work_is_told_what_spot_would_save() -> None:
@@ -215,7 +215,7 @@ def test_restartable_work_is_told_what_spot_would_save() -> None:
             runs=[[0, 1], [2, 3]],
             end_reason="Completed",
         )
-    one = found(Kind.SPOT)
+    one = found(RecommendationKind.SPOT)
     assert one is not None
     assert one.evidence["finished_after_restart"] == 3
     assert one.saving_per_month == a_month(4, PRICE - Decimal("1.1"))
@@ -225,14 +225,14 @@ def test_work_that_moved_to_spot_is_not_told_to_do_so_again() -> None:
     make_world()
     make_price(A100, "spot", "1.00")
     WorkloadDay.objects.filter(day__gt=LAST - timedelta(days=3)).update(capacity_type="spot")
-    assert found(Kind.SPOT) is None
+    assert found(RecommendationKind.SPOT) is None
 
 
 def test_work_that_ended_weeks_ago_is_left_alone() -> None:
     make_world()
     make_price(A100, "spot", "1.00")
     WorkloadDay.objects.filter(day__gt=LAST - timedelta(days=8)).delete()
-    assert found(Kind.SPOT) is None
+    assert found(RecommendationKind.SPOT) is None
 
 
 # ---------------------------------------------------------------- what else there is
@@ -254,9 +254,9 @@ def test_a_shared_tier_is_offered_to_whom_it_lets_in(allowed: list[str], is_offe
     rule = {"resources": ["nvidia.com/gpu.shared"], "sharing": "time-sliced"}
     TierRule.objects.filter(tier=shared).update(**rule, allowed_teams=allowed)
     cards = make_cards(cluster, "s1", shared)
-    make_spell(cards, {"nvidia.com/gpu.shared": 32}, **{"nvidia.com/gpu.replicas": "4"})
+    make_interval(cards, {"nvidia.com/gpu.shared": 32}, **{"nvidia.com/gpu.replicas": "4"})
     make_capacity(cards)
-    one = found(Kind.SHARED_TIER)
+    one = found(RecommendationKind.SHARED_TIER)
     assert (one is not None) == is_offered
     if one is not None:
         assert one.saving_per_month == a_month(3)

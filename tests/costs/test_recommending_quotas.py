@@ -11,20 +11,20 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.domain.roles import Role
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.sightings import Kind as SeenKind
-from apps.clusters.domain.sightings import SeenQuota
-from apps.clusters.models import Sighting, WatchSpan
+from apps.clusters.domain.observed.objects import ObservedKind as SeenKind
+from apps.clusters.domain.observed.objects import QuotaSnapshot
+from apps.clusters.models import ObservedObject, WatchCoverage
 from apps.clusters.services.tier_history import TierHistory
-from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
 from apps.costs.selectors.recommendations import RecommendationFilters, recommendation_sums
-from apps.costs.services.evidence_capacity import quota_evidence
-from apps.costs.services.evidence_offers import PricesInForce, offer_book
-from apps.costs.services.evidence_span import span_of
-from apps.costs.services.recommending import recommend
-from apps.costs.services.recommending_decisions import accept
+from apps.costs.services.evidence.capacity import quota_evidence
+from apps.costs.services.evidence.offers import PricesInForce, offer_book
+from apps.costs.services.evidence.span import span_of
+from apps.costs.services.recommendations.daily_run import recommend
+from apps.costs.services.recommendations.decisions import accept
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.models import CauseSpell, Episode
+from apps.pending.models import CauseInterval, Episode
 from apps.quotas.models import QuotaKey, QuotaKeyHour
 from tests.costs.capacity_world import (
     LAST,
@@ -58,8 +58,8 @@ def make_quota(
 ) -> None:
     """Make a quota of eight of which two were used on the mean of every hour."""
     if is_there:
-        body = SeenQuota(hard={key: hard}, observed_hard={key: hard}, used={key: 2.0})
-        Sighting.objects.create(
+        body = QuotaSnapshot(hard={key: hard}, observed_hard={key: hard}, used={key: 2.0})
+        ObservedObject.objects.create(
             cluster=world.cluster,
             kind=SeenKind.RESOURCE_QUOTA.value,
             uid=f"uid-{name}",
@@ -70,7 +70,7 @@ def make_quota(
             body=asdict(body),
         )
         start = world.hours[0]
-        WatchSpan.objects.get_or_create(cluster=world.cluster, start=start, end=NOW)
+        WatchCoverage.objects.get_or_create(cluster=world.cluster, start=start, end=NOW)
     row = QuotaKey.objects.create(
         cluster=world.cluster,
         source="ResourceQuota",
@@ -98,7 +98,7 @@ def test_a_quota_is_lowered_to_its_peak_and_some_headroom() -> None:
     world = make_world()
     make_quota(world)
     QuotaKeyHour.objects.filter(hour=world.hours[50]).update(used=4.0)
-    one = found(Kind.UNUSED_QUOTA)
+    one = found(RecommendationKind.UNUSED_QUOTA)
     assert one is not None
     assert one.change == (
         "Lower requests.nvidia.com/gpu from 8 to 5: at most 4 were ever used at once."
@@ -123,7 +123,7 @@ def test_a_quota_is_lowered_to_its_peak_and_some_headroom() -> None:
 )
 def test_a_quota_of_which_nothing_is_known_or_left_stays(key: str, used: dict[str, Any]) -> None:
     make_quota(make_world(), key, **used)
-    assert found(Kind.UNUSED_QUOTA) is None
+    assert found(RecommendationKind.UNUSED_QUOTA) is None
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_was_used_for_minutes_is_not_taken_away(
     world = make_world()
     make_quota(world)
     make_nightly(world, gpus, **values)
-    one = found(Kind.UNUSED_QUOTA)
+    one = found(RecommendationKind.UNUSED_QUOTA)
     assert (one is None) == (change is None)
     assert one is None or (change or "") in one.change
 
@@ -152,7 +152,7 @@ def test_what_a_quota_refused_counts_as_used() -> None:
     world = make_world()
     make_quota(world)
     refuse(world, 4.0)
-    assert found(Kind.UNUSED_QUOTA) is None
+    assert found(RecommendationKind.UNUSED_QUOTA) is None
 
 
 def refuse(world: World, gpus: float) -> None:
@@ -174,27 +174,27 @@ def refuse(world: World, gpus: float) -> None:
         **refused,
     )
     until = at + timedelta(minutes=1)
-    CauseSpell.objects.create(episode=episode, start=at, end=until, counted=gpus, **refused)
+    CauseInterval.objects.create(episode=episode, start=at, end=until, counted=gpus, **refused)
 
 
 def test_what_a_quota_allows_is_what_it_allows_now() -> None:
     world = make_world()
     make_quota(world, hard=6.0)
-    one = found(Kind.UNUSED_QUOTA)
+    one = found(RecommendationKind.UNUSED_QUOTA)
     assert one is not None
     assert "from 6 to 5" in one.change
 
 
 def test_nothing_is_said_of_a_quota_that_is_not_there_any_more() -> None:
     make_quota(make_world(), is_there=False)
-    assert found(Kind.UNUSED_QUOTA) is None
+    assert found(RecommendationKind.UNUSED_QUOTA) is None
 
 
 def test_nothing_is_said_of_quotas_that_nobody_watches_any_more() -> None:
     """What was seen of them may have been set anew since: advice could raise them."""
     make_quota(make_world())
-    WatchSpan.objects.update(end=NOW - timedelta(hours=7))
-    assert found(Kind.UNUSED_QUOTA) is None
+    WatchCoverage.objects.update(end=NOW - timedelta(hours=7))
+    assert found(RecommendationKind.UNUSED_QUOTA) is None
 
 
 def test_quotas_of_many_namespaces_take_as_many_queries_as_one() -> None:
@@ -218,10 +218,10 @@ def test_quotas_save_no_cash_and_are_added_up_apart() -> None:
         make_quota(world, name=f"gpus-{number}", hard=64.0)
     recommend(now=NOW)
     rows = Recommendation.objects.filter(state="open")
-    assert rows.filter(kind=Kind.UNUSED_QUOTA.value, alternative=False).count() == 10
-    cash_rows = rows.exclude(kind=Kind.UNUSED_QUOTA.value)
+    assert rows.filter(kind=RecommendationKind.UNUSED_QUOTA.value, alternative=False).count() == 10
+    cash_rows = rows.exclude(kind=RecommendationKind.UNUSED_QUOTA.value)
     assert cash_rows.filter(alternative=False).count() == 1, "of hours and nodes of one pool"
-    assert not any(row.covers for row in rows.filter(kind=Kind.UNUSED_QUOTA.value))
+    assert not any(row.covers for row in rows.filter(kind=RecommendationKind.UNUSED_QUOTA.value))
     asked: dict[str, Any] = {"filters": RecommendationFilters(), "visibility": EVERYTHING}
     (quota,) = recommendation_sums(**asked, of_quota=True)
     worth = quota.saving_per_month
@@ -235,10 +235,10 @@ def test_a_decision_on_nodes_leaves_quotas_as_they_are() -> None:
     world = make_world()
     make_quota(world, hard=64.0)
     recommend(now=NOW)
-    nodes = Recommendation.objects.get(kind=Kind.EMPTY_NODES.value)
+    nodes = Recommendation.objects.get(kind=RecommendationKind.EMPTY_NODES.value)
     accept(make_user("ada", Role.ADMIN), nodes.pk, now=NOW)
     assert (
         not Recommendation.objects.filter(alternative=True)
-        .exclude(kind=Kind.EMPTY_HOURS.value)
+        .exclude(kind=RecommendationKind.EMPTY_HOURS.value)
         .exists()
     )

@@ -10,14 +10,14 @@ from django.test.utils import CaptureQueriesContext
 from apps.clusters.models import Cluster
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
-    Kind,
+    RecommendationKind,
     Saving,
     Subject,
 )
 from apps.costs.domain.recommendations.recommendation import Recommendation as Found
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation
-from apps.costs.services.recommending_store import GONE_FOR, OfTeam, store
+from apps.costs.services.recommendations.store import GONE_FOR, OfTeam, store
 from tests.factories import make_cluster, make_tier
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +32,9 @@ def cluster() -> Cluster:
     return make_cluster()
 
 
-def found(name: str, saving: str = "100.00", kind: Kind = Kind.SPOT) -> OfTeam:
+def found(
+    name: str, saving: str = "100.00", kind: RecommendationKind = RecommendationKind.SPOT
+) -> OfTeam:
     one = Found(
         kind=kind,
         subject=Subject("west", "vision", f"Job/{name}", "gold"),
@@ -75,7 +77,7 @@ def test_only_what_changed_is_written(cluster: Cluster) -> None:
 def test_what_is_gone_is_written_once(cluster: Cluster) -> None:
     store(cluster, [found("a")], now=NOW)
     assert written(cluster, [], NOW + DAY)
-    assert states() == {"Job/a": State.GONE.value}
+    assert states() == {"Job/a": RecommendationState.GONE.value}
     assert written(cluster, [], NOW + 2 * DAY) == []
     assert Recommendation.objects.get().last_seen == NOW
 
@@ -85,15 +87,18 @@ def test_what_was_gone_returns_as_the_same_row(cluster: Cluster) -> None:
     before = set(Recommendation.objects.values_list("pk", flat=True))
     store(cluster, [], now=NOW + DAY)
     store(cluster, [found("b", "5.00")], now=NOW + 2 * DAY)
-    assert states() == {"Job/a": State.GONE.value, "Job/b": State.OPEN.value}
+    assert states() == {
+        "Job/a": RecommendationState.GONE.value,
+        "Job/b": RecommendationState.OPEN.value,
+    }
     assert set(Recommendation.objects.values_list("pk", flat=True)) == before
     assert Recommendation.objects.get(workload="Job/b").last_seen == NOW + 2 * DAY
 
 
 def test_an_alternative_that_goes_is_none_any_more(cluster: Cluster) -> None:
-    dearer = found("a", "10.00", Kind.MIG_PROFILE)
+    dearer = found("a", "10.00", RecommendationKind.MIG_PROFILE)
     store(cluster, [found("a"), dearer], now=NOW)
-    assert Recommendation.objects.get(kind=Kind.MIG_PROFILE.value).alternative
+    assert Recommendation.objects.get(kind=RecommendationKind.MIG_PROFILE.value).alternative
     store(cluster, [dearer], now=NOW + DAY)
     assert not Recommendation.objects.filter(alternative=True).exists()
 
@@ -101,11 +106,14 @@ def test_an_alternative_that_goes_is_none_any_more(cluster: Cluster) -> None:
 def test_what_is_gone_for_long_is_deleted_and_what_was_decided_is_kept(cluster: Cluster) -> None:
     store(cluster, [found("a"), found("b")], now=NOW)
     dismissed = Recommendation.objects.filter(workload="Job/b")
-    dismissed.update(state=State.DISMISSED.value, dismiss_reason="Needed.")
+    dismissed.update(state=RecommendationState.DISMISSED.value, dismiss_reason="Needed.")
     store(cluster, [], now=NOW + GONE_FOR)
-    assert states() == {"Job/a": State.GONE.value, "Job/b": State.DISMISSED.value}
+    assert states() == {
+        "Job/a": RecommendationState.GONE.value,
+        "Job/b": RecommendationState.DISMISSED.value,
+    }
     store(cluster, [], now=NOW + GONE_FOR + DAY)
-    assert states() == {"Job/b": State.DISMISSED.value}
+    assert states() == {"Job/b": RecommendationState.DISMISSED.value}
 
 
 def test_how_many_rows_are_gone_does_not_matter(cluster: Cluster) -> None:

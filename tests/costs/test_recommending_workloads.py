@@ -6,11 +6,11 @@ import pytest
 from django.db.models import F
 
 from apps.clusters.models import Pod
-from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Price, Recommendation
-from apps.costs.services.recommending import recommend
-from apps.usage.domain.activity import CLASSES, class_of
+from apps.costs.services.recommendations.daily_run import recommend
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.attribution.activity import CLASSES, class_of
 from apps.usage.models import PodHour, TierDay, WorkloadActivityDay, WorkloadDay
 from tests.costs.one_job import FIRST, LAST, NOW, OneJob, four, make_one_job
 from tests.costs.portal import make_price
@@ -30,7 +30,7 @@ def make_pool(job: OneJob, capacity_type: str, model: str = A100, tier: str = "o
     )
 
 
-def found(kind: Kind) -> Recommendation | None:
+def found(kind: RecommendationKind) -> Recommendation | None:
     recommend(now=NOW)
     return Recommendation.objects.filter(kind=kind.value).first()
 
@@ -55,7 +55,7 @@ def make_activity() -> None:
 def test_spot_is_told_of_where_the_cluster_has_some() -> None:
     make_pool(make_one_job(), "spot")
     make_price(A100, "spot", "1.00")
-    one = found(Kind.SPOT)
+    one = found(RecommendationKind.SPOT)
     assert one is not None
     assert "(tier other)" in one.change
 
@@ -63,20 +63,20 @@ def test_spot_is_told_of_where_the_cluster_has_some() -> None:
 def test_a_spot_price_alone_does_not_make_spot() -> None:
     make_one_job()
     make_price(A100, "spot", "1.00")
-    assert found(Kind.SPOT) is None
+    assert found(RecommendationKind.SPOT) is None
 
 
 def test_spot_in_another_currency_is_not_compared() -> None:
     make_pool(make_one_job(), "spot")
     make_price(A100, "spot", "1.00", currency="EUR")
-    assert found(Kind.SPOT) is None
+    assert found(RecommendationKind.SPOT) is None
 
 
 def test_owned_cards_are_not_left_for_spot() -> None:
     make_pool(make_one_job(kind="Job"), "spot")
     make_price(A100, "spot", "1.00")
     Price.objects.filter(capacity_type="on-demand").update(kind="owned")
-    assert found(Kind.SPOT) is None
+    assert found(RecommendationKind.SPOT) is None
 
 
 # ---------------------------------------------------------------- a smaller model
@@ -98,7 +98,7 @@ def test_a_smaller_model(kind: str, capacity_type: str, currency: str, words: st
     make_pool(make_one_job(kind=kind), capacity_type, "Tesla-T4")
     make_price("Tesla-T4", capacity_type, "0.35", currency=currency)
     make_activity()
-    one = found(Kind.SMALLER_MODEL)
+    one = found(RecommendationKind.SMALLER_MODEL)
     assert (one is None) == (words is None)
     assert one is None or (words or "") in one.change
 
@@ -121,7 +121,7 @@ def seen_on(days: int) -> OneJob:
 def test_days_count_on_which_something_was_measured(days: int, is_enough: bool) -> None:
     make_pool(seen_on(days), "spot")
     make_price(A100, "spot", "1.00")
-    one = found(Kind.SPOT)
+    one = found(RecommendationKind.SPOT)
     assert (one is not None) == is_enough
     assert one is None or one.evidence["measured_days"] == days
 
@@ -134,7 +134,7 @@ def test_what_ran_once_and_has_ended_gets_no_advice(kind: str, is_advised: bool)
     make_pool(make_one_job(kind=kind), "spot")
     make_price(A100, "spot", "1.00")
     Pod.objects.update(ended_at=NOW - timedelta(days=1))
-    assert (found(Kind.SPOT) is not None) == is_advised
+    assert (found(RecommendationKind.SPOT) is not None) == is_advised
 
 
 @pytest.mark.parametrize(("ended", "is_advised"), [(False, True), (True, False)])
@@ -148,7 +148,7 @@ def test_a_notebook_that_is_a_bare_pod_is_advised_while_it_is_there(
     PodHour.objects.update(busy=0, underused=0, idle=F("allocated"))
     if ended:
         Pod.objects.update(ended_at=NOW - timedelta(minutes=5))
-    assert (found(Kind.STOP_IDLE_NOTEBOOK) is not None) == is_advised
+    assert (found(RecommendationKind.STOP_IDLE_NOTEBOOK) is not None) == is_advised
 
 
 # ---------------------------------------------------------------- several kinds of cards
@@ -173,7 +173,7 @@ def test_what_is_well_used_on_all_cards_of_the_tier_together_gets_no_advice(
     also_held_on_spot(1.0, busy=busy, idle=1.0 - busy)
     own = WorkloadDay.objects.filter(capacity_type="on-demand")
     own.update(busy=F("allocated") * 0.65, idle=F("allocated") * 0.35, underused=0)
-    assert (found(Kind.SPOT) is not None) == is_advised
+    assert (found(RecommendationKind.SPOT) is not None) == is_advised
 
 
 def test_idle_time_on_other_cards_than_the_main_ones_is_worth_their_own_price() -> None:
@@ -185,6 +185,6 @@ def test_idle_time_on_other_cards_than_the_main_ones_is_worth_their_own_price() 
     WorkloadActivityDay.objects.filter(capacity_type="spot").update(
         idle_after=idle_hour, idle_pods=1
     )
-    one = found(Kind.IDLE_TIMEOUT)
+    one = found(RecommendationKind.IDLE_TIMEOUT)
     assert one is not None
     assert float(one.evidence["saved_per_gpu_hour"]) == 1.0

@@ -18,11 +18,11 @@ from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.domain.money import money
 from apps.costs.selectors import cost_rows, waterfall
 from apps.costs.services import price_hours
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
 from apps.operations.services import load_catalog
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.services import collect_window
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.served_lab import served_lab
 from tests.spreadsheets import sheet_rows
 
@@ -80,7 +80,7 @@ def records(format_: str, path: Path) -> list[dict[str, Any]]:
 def test_not_busy_money_by_cause_is_that_of_the_worked_example_everywhere(tmp_path: Path) -> None:
     rows = cost_rows(
         DAY,
-        interval=Interval.DAY,
+        interval=TimeStep.DAY,
         group_by=(Grouping.TEAM, Grouping.WORKLOAD),
         filters=Filters(),
         visibility=EVERYTHING,

@@ -20,7 +20,7 @@ from apps.costs.models import Price
 from apps.costs.selectors import CostRow, cost_page, waste_rows, waterfall
 from apps.costs.selectors import worst_workloads as worst
 from apps.costs.services import price_hours
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from tests.costs.portal import (
     CHARGINGS,
@@ -66,10 +66,10 @@ def test_sums_are_exact_under_every_basis_policy_grouping_and_split(priced: Pric
     @given(
         charging=st.sampled_from(CHARGINGS),
         group_by=st.lists(st.sampled_from(GROUPS), unique=True).map(tuple),
-        interval=st.sampled_from(list(Interval)),
+        interval=st.sampled_from(list(TimeStep)),
         cuts=st.sets(st.sampled_from(hours[1:]), max_size=3),
     )
-    def holds(charging: Any, group_by: Any, interval: Interval, cuts: set[Any]) -> None:
+    def holds(charging: Any, group_by: Any, interval: TimeStep, cuts: set[Any]) -> None:
         basis, policy = charging
         edges = [priced.window.start, *sorted(cuts), priced.window.end]
         found = [
@@ -122,8 +122,8 @@ def test_workloads_pay_what_their_team_does_but_for_its_share(priced: Priced) ->
 
 
 def test_days_are_the_sum_of_their_hours(priced: Priced) -> None:
-    by_hour = rows(priced.window, interval=Interval.HOUR, **BY_TEAM)
-    by_day = rows(priced.window, interval=Interval.DAY, **BY_TEAM)
+    by_hour = rows(priced.window, interval=TimeStep.HOUR, **BY_TEAM)
+    by_day = rows(priced.window, interval=TimeStep.DAY, **BY_TEAM)
     assert by_cause(by_hour) == by_cause(by_day)
     assert len({row.period for row in by_hour}) == 48
     assert next(row.period.isoformat() for row in by_day if row.period).endswith("+01:00")
@@ -165,12 +165,12 @@ def test_what_cannot_be_had_is_refused(priced: Priced, asked: dict[str, Any], sa
 @pytest.mark.parametrize(
     ("interval", "group_by", "said"),
     [
-        pytest.param(Interval.HOUR, (), "hours can be had", id="hours"),
-        pytest.param(Interval.DAY, (Grouping.WORKLOAD,), "whole days", id="workloads"),
+        pytest.param(TimeStep.HOUR, (), "hours can be had", id="hours"),
+        pytest.param(TimeStep.DAY, (Grouping.WORKLOAD,), "whole days", id="workloads"),
     ],
 )
 def test_a_long_window_is_read_by_whole_days(
-    priced: Priced, interval: Interval, group_by: Any, said: str
+    priced: Priced, interval: TimeStep, group_by: Any, said: str
 ) -> None:
     start = priced.window.start + HOUR
     with pytest.raises(GroupingRefused, match=said):
@@ -243,7 +243,7 @@ def test_the_waterfall_is_compared_with_the_period_before(priced: Priced) -> Non
 
 def test_waste_rows_are_those_of_costs_that_are_waste(priced: Priced) -> None:
     asked: dict[str, Any] = {
-        "interval": Interval.DAY,
+        "interval": TimeStep.DAY,
         "group_by": (Grouping.TIER, Grouping.TEAM),
         "filters": Filters(),
         "visibility": EVERYTHING,
@@ -257,7 +257,7 @@ def test_waste_of_a_lead_has_none_of_the_platforms(
     priced: Priced, group_by: tuple[Grouping, ...]
 ) -> None:
     dan = visibility_of(priced.portal.dan)
-    asked: dict[str, Any] = {"interval": Interval.TOTAL, "group_by": group_by}
+    asked: dict[str, Any] = {"interval": TimeStep.TOTAL, "group_by": group_by}
     asked |= {"filters": Filters()}
     own = [
         row
@@ -291,11 +291,11 @@ def test_the_worst_workloads_come_first(priced: Priced) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 500])
-@pytest.mark.parametrize("interval", list(Interval), ids=str)
-def test_pages_joined_are_the_whole_list(priced: Priced, interval: Interval, size: int) -> None:
+@pytest.mark.parametrize("interval", list(TimeStep), ids=str)
+def test_pages_joined_are_the_whole_list(priced: Priced, interval: TimeStep, size: int) -> None:
     asked: dict[str, Any] = {
         "interval": interval,
-        "group_by": (Grouping.TEAM,) if interval is Interval.HOUR else (Grouping.TEAM, GROUPS[0]),
+        "group_by": (Grouping.TEAM,) if interval is TimeStep.HOUR else (Grouping.TEAM, GROUPS[0]),
         "filters": Filters(),
         "visibility": EVERYTHING,
     }
@@ -315,7 +315,7 @@ def test_pages_joined_are_the_whole_list(priced: Priced, interval: Interval, siz
 
 def test_a_cursor_of_another_list_is_refused(priced: Priced) -> None:
     asked: dict[str, Any] = {
-        "interval": Interval.DAY,
+        "interval": TimeStep.DAY,
         "group_by": (Grouping.TEAM,),
         "filters": Filters(),
         "visibility": EVERYTHING,
@@ -332,15 +332,15 @@ def test_a_cursor_of_another_list_is_refused(priced: Priced) -> None:
     ("asked", "most"),
     [
         pytest.param({}, 5, id="all"),
-        pytest.param({"group_by": (Grouping.TIER,), "interval": Interval.DAY}, 5, id="tiers"),
-        pytest.param({**BY_TEAM, "interval": Interval.DAY}, 6, id="teams"),
+        pytest.param({"group_by": (Grouping.TIER,), "interval": TimeStep.DAY}, 5, id="tiers"),
+        pytest.param({**BY_TEAM, "interval": TimeStep.DAY}, 6, id="teams"),
         pytest.param({**BY_TEAM, "policy": Policy.USE}, 7, id="teams share"),
         pytest.param(
             {"group_by": (Grouping.NAMESPACE, Grouping.WORKLOAD), "policy": Policy.USE},
             10,
             id="workloads share",
         ),
-        pytest.param({**BY_TEAM, "interval": Interval.HOUR}, 5, id="hours"),
+        pytest.param({**BY_TEAM, "interval": TimeStep.HOUR}, 5, id="hours"),
     ],
 )
 def test_a_reading_takes_a_known_number_of_queries(

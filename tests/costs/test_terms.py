@@ -11,16 +11,9 @@ from apps.accounts.permissions import EVERYTHING
 from apps.costs.domain.costing import Basis
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Adjustment, Price, PricedHour
-from apps.costs.selectors import (
-    Question,
-    month_window,
-    not_priced,
-    price_book,
-    price_list,
-    terms,
-)
+from apps.costs.selectors import CostQuery, month_window, not_priced, price_book, price_list, terms
 from apps.costs.services import close_period, price_hours
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, H100
@@ -39,8 +32,8 @@ def priced(_priced: Priced) -> Priced:
     return deepcopy(_priced)
 
 
-def question(priced: Priced, **asked: Any) -> Question:
-    return Question(priced.window, Interval.DAY, (Grouping.TEAM,), Filters(), **asked)
+def question(priced: Priced, **asked: Any) -> CostQuery:
+    return CostQuery(priced.window, TimeStep.DAY, (Grouping.TEAM,), Filters(), **asked)
 
 
 def missing(priced: Priced, **filters: Any) -> list[tuple[str, int, int, datetime]]:
@@ -89,10 +82,10 @@ def test_corrections_are_in_the_sum_of_every_interval(priced: Priced) -> None:
     november = month_window(date(2026, 11, 1), priced.portal.zone)
     whole = total(rows(november))
     assert whole
-    for interval in Interval:
+    for interval in TimeStep:
         assert total(rows(november, interval=interval)) == whole
     (booked,) = set(Adjustment.objects.values_list("booked_on", flat=True))
-    by_hour = [row for row in rows(november, interval=Interval.HOUR) if row.correction]
+    by_hour = [row for row in rows(november, interval=TimeStep.HOUR) if row.correction]
     assert {row.period.isoformat() for row in by_hour if row.period} == {f"{booked}T00:00:00+01:00"}
 
 

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.families import family_of, stem_of
+from apps.clusters.domain.workload_families import family_of, stem_of
 from apps.clusters.models import Tier
-from apps.costs.domain.recommendations import Kind, Offers, for_workloads
+from apps.costs.domain.recommendations import Offers, RecommendationKind, for_workloads
 from apps.costs.domain.recommendations.coverage import (
     Cell,
     Gap,
@@ -37,7 +37,7 @@ from apps.costs.domain.recommendations.recommendation import (
 )
 from apps.costs.domain.recommendations.scaling import ServiceEvidence, scale_to_demand
 from apps.costs.models import WasteSum
-from apps.costs.services.covering import Of, Waste
+from apps.costs.services.recommendations.coverage import Of, Waste
 from tests.costs.evidence import A100, JOB, PRICE
 
 NAMES = st.sampled_from(["ml|Job/a|A100|spot", "ml|Job/b|A100|spot", "||A100|spot"])
@@ -70,7 +70,7 @@ FOUND = st.builds(
             Recommendation(
                 kind, Subject("west"), "", Saving(1.0, PRICE), "USD", Confidence.LOW, "", {}
             )
-            for kind in Kind
+            for kind in RecommendationKind
         ]
     ),
     cells=FRACTIONS,
@@ -109,7 +109,7 @@ def test_a_fraction_is_of_every_cause_of_what_is_held() -> None:
 
 
 def test_every_kind_has_a_risk() -> None:
-    assert set(RISKS) == set(Kind)
+    assert set(RISKS) == set(RecommendationKind)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_nothing_is_recommended_for_a_workload_that_is_well_used() -> None:
 def test_a_quiet_start_and_a_quiet_end_are_told_with_their_part_of_the_waste() -> None:
     one = replace(JOB, head_gpu_hours=72.0, tail_gpu_hours=36.0, waste_gpu_hours=216.0)
     start, end = for_workloads([one], Offers())
-    assert (start.kind, end.kind) == (Kind.IDLE_START, Kind.IDLE_END)
+    assert (start.kind, end.kind) == (RecommendationKind.IDLE_START, RecommendationKind.IDLE_END)
     assert start.saving_per_month == (Decimal("73") * PRICE).quantize(Decimal("0.01"))
     assert start.cells[one.cell]["idle"] == pytest.approx(1 / 3)
     assert "initContainers" in start.patch
@@ -426,17 +426,17 @@ LIGHT = replace(
 )
 
 
-def of_kind(kind: Kind, part: CardPart, **change: object) -> object:
+def of_kind(kind: RecommendationKind, part: CardPart, **change: object) -> object:
     one = replace(LIGHT, **change)  # type: ignore[arg-type]
     found = for_workloads([one], Offers(parts=[part]))
     return next((r for r in found if r.kind is kind and part.tier in r.change), None)
 
 
 def test_low_activity_and_little_memory_fit_a_part_of_another_model() -> None:
-    assert of_kind(Kind.MIG_PROFILE, HALF_A30)
+    assert of_kind(RecommendationKind.MIG_PROFILE, HALF_A30)
     shared = replace(HALF_A30, tier="shared-t4", gpu_model=T4, share=0.9, is_mig=False)
-    assert of_kind(Kind.SHARED_TIER, shared)
-    assert of_kind(Kind.MIG_PROFILE, HALF_A30, gpu_model=T4, p95_activity=0.5)
+    assert of_kind(RecommendationKind.SHARED_TIER, shared)
+    assert of_kind(RecommendationKind.MIG_PROFILE, HALF_A30, gpu_model=T4, p95_activity=0.5)
 
 
 @pytest.mark.parametrize(
@@ -459,4 +459,4 @@ def test_low_activity_and_little_memory_fit_a_part_of_another_model() -> None:
     ],
 )
 def test_work_that_stays_on_its_card(part: CardPart, change: dict[str, object]) -> None:
-    assert of_kind(Kind.MIG_PROFILE, part, **change) is None
+    assert of_kind(RecommendationKind.MIG_PROFILE, part, **change) is None

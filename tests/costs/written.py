@@ -7,7 +7,7 @@ from io import BytesIO
 
 from apps.costs.adapters import write
 from apps.costs.domain.costing import Cause, fact_cost
-from apps.costs.domain.files import Cell, Column, CostFile, FileFormat, FileRow, Kind, Notes
+from apps.costs.domain.files import Cell, CellType, Column, CostFile, FileFormat, FileRow, Notes
 from apps.costs.domain.focus import Charge
 from apps.costs.domain.money import units
 from apps.usage.domain.amounts import NANO
@@ -29,15 +29,15 @@ NOTES = Notes(
     unpriced_gpu_hours=0.0,
 )
 COLUMNS = (
-    Column("period", Kind.PERIOD),
+    Column("period", CellType.PERIOD),
     Column("team"),
     Column("cause"),
-    Column("gpu_hours", Kind.SCALED, 9),
-    Column("cost", Kind.SCALED, 8),
+    Column("gpu_hours", CellType.SCALED, 9),
+    Column("cost", CellType.SCALED, 8),
     Column("currency"),
-    Column("pods", Kind.WHOLE),
-    Column("utilization_ratio", Kind.RATIO),
-    Column("closed", Kind.FLAG),
+    Column("pods", CellType.WHOLE),
+    Column("utilization_ratio", CellType.RATIO),
+    Column("closed", CellType.FLAG),
 )
 
 

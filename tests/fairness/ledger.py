@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from apps.accounts.models import Team
-from apps.clusters.models import Cluster, GpuModel, Tier, WatchSpan
-from apps.fairness.models import FairHour, FairTierHour
+from apps.clusters.models import Cluster, GpuModel, Tier, WatchCoverage
+from apps.fairness.models import TeamFairnessHour, TierFairnessHour
 from apps.fairness.services.changes import changes
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import nano
@@ -125,7 +125,7 @@ def make_world() -> World:
     cluster = make_cluster("west")
     teams = {name: make_team(name, name) for name in ("vision", "speech")}
     world = World(cluster, make_tier("gold"), teams)
-    WatchSpan.objects.create(cluster=cluster, start=START - 100 * DAY, end=START + 100 * DAY)
+    WatchCoverage.objects.create(cluster=cluster, start=START - 100 * DAY, end=START + 100 * DAY)
     for name in teams:
         world.entitle(name, 4.0)
     return world
@@ -133,12 +133,16 @@ def make_world() -> World:
 
 def told(hour: datetime = START, *names: str) -> dict[str, dict[str, float]]:
     """Return GPU-hours of an hour by team; those named, without what is 0."""
-    rows = FairHour.objects.filter(hour=hour).select_related("team").order_by("team__name", "pk")
+    rows = (
+        TeamFairnessHour.objects.filter(hour=hour)
+        .select_related("team")
+        .order_by("team__name", "pk")
+    )
     return {row.team.name: _amounts(row, names) for row in rows}
 
 
 def tier_told(hour: datetime = START) -> dict[str, Any]:
-    row = FairTierHour.objects.get(hour=hour, tier__name="gold")
+    row = TierFairnessHour.objects.get(hour=hour, tier__name="gold")
     amounts = _amounts(row, ("capacity", "from_pool", "overdrawn", "borrowable"))
     return {"state": row.state, "watched": row.watched, **amounts}
 

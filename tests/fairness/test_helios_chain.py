@@ -9,15 +9,15 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod, Tier
 from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.integrate import Sums, TierSlots, integrate, measure
+from apps.fairness.domain.integrate import FairnessSums, TierSlots, integrate, measure
 from apps.fairness.selectors import fairness_rows, tier_detail
-from apps.fairness.selectors.waits import team_waits
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
-from apps.pending.models import CauseSpell
+from apps.fairness.selectors.queue_times import team_waits
+from apps.pending.models import CauseInterval
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.fairness.tiers import helios
-from tests.lab.truths import MINUTES, NOW, origin_of
 from tests.served_lab import served_lab
+from tests.simulator.truths import MINUTES, NOW, origin_of
 from tests.truths import (
     TOLERANCE,
     collect_days,
@@ -33,7 +33,7 @@ DAYS = 2
 DAY_MINUTES = 24 * 60
 
 
-def measured_days() -> Sums:
+def measured_days() -> FairnessSums:
     """Return the sums of the trace's last days by half hours."""
     _, slots, _ = helios()
 
@@ -94,10 +94,10 @@ def test_days_that_nobody_watched_are_judged_as_the_minutes_of_the_trace() -> No
 
 def _pending_history_says_what_series_show(window: Window, now: datetime) -> None:
     """Before the watch a cause is what the series of the window show."""
-    spells = CauseSpell.objects.filter(counts="pending")
-    within = spells.filter(start__gte=window.start).values_list("cause", flat=True)
+    intervals = CauseInterval.objects.filter(counts="pending")
+    within = intervals.filter(start__gte=window.start).values_list("cause", flat=True)
     assert set(within) == {"unschedulable"}
-    assert set(spells.values_list("cause", flat=True)) <= {"unschedulable", "unrecorded"}
+    assert set(intervals.values_list("cause", flat=True)) <= {"unschedulable", "unrecorded"}
     waits = team_waits(window, list(Tier.objects.values_list("pk", flat=True)), now=now)
     started = Pod.objects.filter(started_at__gte=window.start, started_at__lt=window.end)
     assert sum(one.ended.total() for one in waits.values()) == started.count() > 500

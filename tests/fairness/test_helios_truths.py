@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.integrate import Measured, Sums, TierSlots, integrate, measure
+from apps.fairness.domain.integrate import FairnessSums, Measured, TierSlots, integrate, measure
 from tests.fairness.tiers import helios
-from tests.lab.truths import truths
+from tests.simulator.truths import truths
 
 _FIRST = datetime(2020, 5, 1, tzinfo=UTC)
 _ROUNDED = 5.1e-7
@@ -26,7 +26,7 @@ def measured() -> Measured:
 
 
 @pytest.fixture(scope="module")
-def sums(measured: Measured) -> Sums:
+def sums(measured: Measured) -> FairnessSums:
     return integrate(measured)
 
 
@@ -46,20 +46,26 @@ def _peak(values: Array) -> tuple[str, float]:
     return f"{_FIRST + timedelta(minutes=at):%Y-%m-%d %H:%M}", float(values[at])
 
 
-def test_evenness_is_the_published_one_by_either_definition(sums: Sums, cluster: Any) -> None:
+def test_evenness_is_the_published_one_by_either_definition(
+    sums: FairnessSums, cluster: Any
+) -> None:
     published = cluster["jain_over_vcs_of_allocation_ratio"]
     assert sums.jain_allocation_ratio == pytest.approx(published, abs=_ROUNDED)
     assert sums.jain_allocation_ratio == pytest.approx(0.793167, abs=_ROUNDED)
     assert sums.jain_index == pytest.approx(0.995274, abs=_ROUNDED)
 
 
-def test_denied_and_borrowable_hours_are_the_published_ones(sums: Sums, cluster: Any) -> None:
+def test_denied_and_borrowable_hours_are_the_published_ones(
+    sums: FairnessSums, cluster: Any
+) -> None:
     assert sums.denied.sum() == pytest.approx(32_096.067, abs=5.1e-4)
     assert sums.borrowable == pytest.approx(32_034.450, abs=1e-6)
     assert sums.borrowable == pytest.approx(cluster["borrowable_gpu_hours"], abs=1e-6)
 
 
-def test_capacity_and_allocated_hours_are_the_published_ones(sums: Sums, cluster: Any) -> None:
+def test_capacity_and_allocated_hours_are_the_published_ones(
+    sums: FairnessSums, cluster: Any
+) -> None:
     assert sums.capacity == pytest.approx(cluster["capacity_gpus"] * cluster["minutes"] / 60)
     allocated = sums.allocated.sum()
     assert allocated == pytest.approx(cluster["allocated_gpu_hours"], abs=_ROUNDED)
@@ -67,12 +73,12 @@ def test_capacity_and_allocated_hours_are_the_published_ones(sums: Sums, cluster
     assert ratio == pytest.approx(cluster["allocation_ratio"], abs=_ROUNDED)
 
 
-def test_nobody_borrows_where_running_is_clamped_to_the_quota(sums: Sums) -> None:
+def test_nobody_borrows_where_running_is_clamped_to_the_quota(sums: FairnessSums) -> None:
     assert sums.borrowed.sum() == sums.lent.sum() == sums.from_pool == sums.overdrawn == 0
 
 
 @pytest.mark.parametrize("team", truths()["vc"])
-def test_sums_of_a_team_are_the_published_ones(sums: Sums, team: str) -> None:
+def test_sums_of_a_team_are_the_published_ones(sums: FairnessSums, team: str) -> None:
     teams, slots, _ = helios()
     i, expected = teams.index(team), truths()["vc"][team]
     unheld = sums.entitlement[i] - sums.allocated[i]
@@ -127,7 +133,7 @@ def test_at_the_peak_of_waiting_all_that_nobody_holds_is_denied(measured: Measur
     assert measured.denied[minute].sum() == pytest.approx(155)
 
 
-def test_half_hours_say_nearly_the_same(sums: Sums) -> None:
+def test_half_hours_say_nearly_the_same(sums: FairnessSums) -> None:
     # The portal has means over half hours, in which what was asked for and what was free at
     # different minutes meet.
     _, slots, _ = helios()

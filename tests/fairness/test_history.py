@@ -14,19 +14,19 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.fairness import tasks
 from apps.fairness.models import (
-    FairDate,
-    FairDay,
-    FairHour,
-    FairLoan,
-    FairLoanDay,
-    FairTierDay,
-    FairTierHour,
-    FairWindow,
+    FairnessDay,
+    FairnessWindow,
+    LoanDay,
+    LoanHour,
+    TeamFairnessDay,
+    TeamFairnessHour,
+    TierFairnessDay,
+    TierFairnessHour,
 )
-from apps.fairness.selectors import Hours, fairness_rows
+from apps.fairness.selectors import HourCounts, fairness_rows
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
-from apps.fairness.services.promises import marks
-from apps.pending.models import CauseSpell, Episode, WaitDay
+from apps.fairness.services.entitlements import marks
+from apps.pending.models import CauseInterval, Episode, PendingDay
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow
 from tests.factories import make_cluster, make_tier, make_workload, note_collection
@@ -68,7 +68,7 @@ def test_hours_are_computed_the_newest_first(db: None) -> None:
         world.hour(hour, held={"vision": 6.0})
     assert due_hours(now=NOW) == HOURS[::-1]
     assert compute_hours(now=NOW, at_most=1) == 1
-    assert FairWindow.objects.get().hour == HOURS[-1]
+    assert FairnessWindow.objects.get().hour == HOURS[-1]
 
 
 def test_when_more_is_due_than_is_done_at_once_the_task_is_asked_for_again(
@@ -83,7 +83,7 @@ def test_when_more_is_due_than_is_done_at_once_the_task_is_asked_for_again(
     with django_capture_on_commit_callbacks() as asked:
         compute_hours(now=NOW, at_most=3)
     assert asked == []
-    assert FairWindow.objects.count() == 4
+    assert FairnessWindow.objects.count() == 4
 
 
 def test_an_hour_that_waits_to_be_collected_is_not_due(world: World) -> None:
@@ -104,13 +104,13 @@ def test_hours_of_which_the_only_cluster_has_no_facts_are_missing(world: World) 
         world.hour(START + number * HOUR, held={"vision": 6.0})
     now = START + 10 * HOUR
     assert compute_hours(now=now) == 6
-    states = FairTierHour.objects.filter(hour__in=outage).order_by("pk")
+    states = TierFairnessHour.objects.filter(hour__in=outage).order_by("pk")
     told = sorted({(row.hour, row.tier.name, row.state) for row in states})
     assert told == [(hour, tier, "missing") for hour in outage for tier in ("gold", "silver")]
-    assert not FairHour.objects.filter(hour__in=outage).exists()
+    assert not TeamFairnessHour.objects.filter(hour__in=outage).exists()
     window = Window(START, now)
     gold, *_ = fairness_rows(window, now=now, visibility=EVERYTHING)
-    assert gold.hours == Hours(known=7, missing=3, watched=7)
+    assert gold.hours == HourCounts(known=7, missing=3, watched=7)
 
 
 def test_an_outage_is_noted_once_however_often_it_is_tried_again(world: World) -> None:
@@ -146,7 +146,7 @@ def test_a_cluster_that_comes_late_has_the_hour_computed_again(world: World) -> 
 
 
 def test_waits_that_turn_out_otherwise_have_their_hours_computed_again(world: World) -> None:
-    CauseSpell.objects.update(end=START + HALF + HOUR)
+    CauseInterval.objects.update(end=START + HALF + HOUR)
     assert due_hours(now=NOW) == [HOURS[2], HOURS[1]]
     compute_hours(now=NOW)
     assert told(HOURS[1], "denied")["speech"] == {"denied": 0.5}
@@ -158,24 +158,24 @@ def test_a_wait_that_ends_changes_nothing_of_hours_before(world: World) -> None:
     lasting = world.waits("vision", 1.0, START + 3 * HOUR, None)
     assert due_hours(now=NOW) == [HOURS[3]]
     compute_hours(now=NOW)
-    CauseSpell.objects.filter(episode=lasting).update(end=NOW)
+    CauseInterval.objects.filter(episode=lasting).update(end=NOW)
     Episode.objects.filter(pk=lasting.pk).update(until=NOW)
     assert due_hours(now=NOW + HOUR) == []
 
 
 def note_waited(world: World, **amounts: int) -> None:
     """Sum what the teams waited on Monday, as it is done whenever anything of a day changes."""
-    WaitDay.objects.filter(day=MONDAY).delete()
+    PendingDay.objects.filter(day=MONDAY).delete()
     for team, amount in amounts.items():
         space = make_workload(world.cluster, team, "train").namespace
         given = {"cluster": world.cluster, "day": MONDAY, "namespace": space, "tier": world.gold}
-        WaitDay.objects.create(cause="capacity", waited=amount, team=world.team(team), **given)
+        PendingDay.objects.create(cause="capacity", waited=amount, team=world.team(team), **given)
 
 
 def test_waits_of_an_older_day_that_change_have_its_hours_computed_again(world: World) -> None:
     note_waited(world, speech=3)
     assert compute_hours(now=LATER) == 0
-    CauseSpell.objects.update(end=START + HOUR)
+    CauseInterval.objects.update(end=START + HOUR)
     assert compute_hours(now=LATER) == 0
     note_waited(world, speech=1)
     assert compute_hours(now=LATER) == 2
@@ -199,15 +199,15 @@ def test_waits_that_go_from_one_team_to_another_are_seen_though_their_sum_stays(
 def test_waits_of_an_older_day_that_are_all_gone_are_seen_within_a_day(world: World) -> None:
     note_waited(world, speech=3)
     assert compute_hours(now=LATER) == 0
-    CauseSpell.objects.all().delete()
-    WaitDay.objects.all().delete()
+    CauseInterval.objects.all().delete()
+    PendingDay.objects.all().delete()
     assert compute_hours(now=LATER + DAY) == 3
 
 
 def test_an_older_day_stays_due_until_all_its_hours_are_done(world: World) -> None:
     note_waited(world, speech=3)
     compute_hours(now=LATER)
-    CauseSpell.objects.all().delete()
+    CauseInterval.objects.all().delete()
     note_waited(world, vision=1)
     assert compute_hours(now=LATER, at_most=2) == 2
     assert compute_hours(now=LATER, at_most=2) == 1
@@ -218,7 +218,7 @@ def test_an_older_day_stays_due_until_all_its_hours_are_done(world: World) -> No
 def test_waits_that_are_told_late_are_seen_at_whatever_time(world: World, after: int) -> None:
     """Nothing else runs between: the day comes of age with or without having been looked at."""
     now = START + DAY + after * HOUR
-    CauseSpell.objects.update(end=START + HALF)
+    CauseInterval.objects.update(end=START + HALF)
     note_waited(world, speech=1)
     assert due_hours(now=now) == [HOURS[2], HOURS[1], HOURS[0]]
     assert compute_hours(now=now) == 3
@@ -333,15 +333,15 @@ def test_a_finished_day_is_the_sum_of_its_hours(world: World) -> None:
     assert roll_days(now=NOW + DAY) == 0
     names = ("entitlement", "demand", "fair_share", "allocated", "borrowed", "lent", "denied")
     for column in (*names, "weight", "from_pool", "overdrawn", "idle"):
-        of_hours = FairHour.objects.values("tier", "team").order_by("team")
+        of_hours = TeamFairnessHour.objects.values("tier", "team").order_by("team")
         expected = of_hours.annotate(amount=Sum(column)).values_list("team", "amount")
-        found = FairDay.objects.order_by("team").values_list("team", column)
+        found = TeamFairnessDay.objects.order_by("team").values_list("team", column)
         assert list(found) == list(expected)
-    assert set(FairDay.objects.values_list("day", flat=True)) == {MONDAY}
-    loan = FairLoanDay.objects.get()
-    assert loan.amount == FairLoan.objects.aggregate(Sum("amount"))["amount__sum"]
+    assert set(TeamFairnessDay.objects.values_list("day", flat=True)) == {MONDAY}
+    loan = LoanDay.objects.get()
+    assert loan.amount == LoanHour.objects.aggregate(Sum("amount"))["amount__sum"]
     held = {str(world.team("vision").pk): 24 * 10**9, str(world.team("speech").pk): 4 * 10**9}
-    assert FairDate.objects.get().held == held
+    assert FairnessDay.objects.get().held == held
 
 
 def test_a_day_says_how_many_hours_it_is_of(world: World) -> None:
@@ -351,7 +351,7 @@ def test_a_day_says_how_many_hours_it_is_of(world: World) -> None:
     world.hour(HOURS[2], held={"vision": 6.0}, collected_at=NOW)
     compute_hours(now=NOW)
     roll_days(now=NOW + DAY)
-    row = FairTierDay.objects.get()
+    row = TierFairnessDay.objects.get()
     assert (row.hours, row.hours_missing, row.hours_partial) == (3, 1, 1)
     assert (row.hours_watched, row.capacity) == (3, 24 * 10**9)
 
@@ -361,7 +361,7 @@ def test_a_rolled_day_is_rolled_again_when_an_hour_of_it_changes(world: World) -
     world.hour(HOURS[0], held={"vision": 5.0}, collected_at=NOW)
     compute_hours(now=NOW + DAY)
     assert roll_days(now=NOW + DAY) == 1
-    assert FairDay.objects.get(team__name="vision").allocated == 23 * 10**9
+    assert TeamFairnessDay.objects.get(team__name="vision").allocated == 23 * 10**9
 
 
 def test_hours_are_forgotten_after_their_retention_and_days_never(world: World) -> None:
@@ -369,8 +369,10 @@ def test_hours_are_forgotten_after_their_retention_and_days_never(world: World) 
     roll_days(now=LATER)
     assert prune(now=LATER) == 0
     assert prune(now=START + 92 * DAY) == 1
-    assert not any(m._default_manager.exists() for m in (FairHour, FairTierHour, FairLoan))
-    assert FairDay.objects.count() == 2
+    assert not any(
+        m._default_manager.exists() for m in (TeamFairnessHour, TierFairnessHour, LoanHour)
+    )
+    assert TeamFairnessDay.objects.count() == 2
     assert prune(now=START + 92 * DAY) == 0
 
 
@@ -384,7 +386,7 @@ def test_forgotten_hours_are_not_due_again(world: World) -> None:
 def test_days_are_those_of_the_report_zone(world: World) -> None:
     world.hour(START - HOUR, held={"vision": 1.0})
     compute_hour(START - HOUR, now=NOW)
-    days = FairDate.objects.order_by("day").values_list("day", "start")
+    days = FairnessDay.objects.order_by("day").values_list("day", "start")
     assert list(days) == [(MONDAY - timedelta(days=1), START - DAY), (MONDAY, START)]
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.packed import PACKED, TeamTable, pack, summed, table_of, unpack
-from apps.fairness.models import FairDate, FairDay, FairHour, FairPack
-from apps.fairness.selectors import fair_overview
+from apps.fairness.domain.team_table import PACKED, TeamTable, pack, summed, table_of, unpack
+from apps.fairness.models import FairnessDay, TeamFairnessDay, TeamFairnessHour, TierTeamBlob
+from apps.fairness.selectors import fairness_overview
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from tests.fairness.ledger import DAY, START, World, make_world
 from tests.worlds import shared
@@ -45,35 +45,35 @@ def rows_of(table: TeamTable) -> list[tuple[int, ...]]:
 
 
 def packed(span: str, start: datetime) -> Sequence[tuple[int, ...]]:
-    return rows_of(unpack(FairPack.objects.get(span=span, start=start).teams))
+    return rows_of(unpack(TierTeamBlob.objects.get(span=span, start=start).teams))
 
 
 def everything() -> list[tuple[object, ...]]:
-    rows = FairPack.objects.order_by("span", "start", "tier")
+    rows = TierTeamBlob.objects.order_by("span", "start", "tier")
     return [(*row[:3], bytes(row[3])) for row in rows.values_list("span", "start", "tier", "teams")]
 
 
 def borrowed(window: Window = WEEK) -> float:
-    (tier,) = fair_overview(window, visibility=EVERYTHING).tiers
+    (tier,) = fairness_overview(window, visibility=EVERYTHING).tiers
     return tier.borrowed_gpu_hours
 
 
 def test_packs_of_hours_and_days_are_their_rows(world: World) -> None:
-    hours = FairHour.objects.filter(hour=START).order_by("team")
-    assert packed(FairPack.HOUR, START) == list(hours.values_list("team", *PACKED))
-    days = FairDay.objects.filter(day="2026-11-16").order_by("team")
-    assert packed(FairPack.DAY, START) == list(days.values_list("team", *PACKED))
+    hours = TeamFairnessHour.objects.filter(hour=START).order_by("team")
+    assert packed(TierTeamBlob.HOUR, START) == list(hours.values_list("team", *PACKED))
+    days = TeamFairnessDay.objects.filter(day="2026-11-16").order_by("team")
+    assert packed(TierTeamBlob.DAY, START) == list(days.values_list("team", *PACKED))
 
 
 def test_a_week_is_the_sum_of_its_days_once_all_are_rolled(world: World) -> None:
-    (week,) = FairPack.objects.filter(span=FairPack.WEEK)
+    (week,) = TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK)
     assert week.start == START
-    days = FairPack.objects.filter(span=FairPack.DAY, start__lt=WEEK.end)
+    days = TierTeamBlob.objects.filter(span=TierTeamBlob.DAY, start__lt=WEEK.end)
     assert rows_of(unpack(week.teams)) == rows_of(summed([unpack(row.teams) for row in days]))
     days.delete()
-    FairPack.objects.filter(span=FairPack.HOUR).delete()
-    FairHour.objects.all().delete()
-    FairDay.objects.all().delete()
+    TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR).delete()
+    TeamFairnessHour.objects.all().delete()
+    TeamFairnessDay.objects.all().delete()
     assert borrowed() == 14.0
 
 
@@ -96,18 +96,18 @@ def test_a_day_that_changes_changes_its_week(world: World) -> None:
 
 
 def test_a_week_whose_days_are_not_all_rolled_again_has_no_pack(world: World) -> None:
-    FairDate.objects.filter(day__in=["2026-11-16", "2026-11-18"]).update(rolled=False)
+    FairnessDay.objects.filter(day__in=["2026-11-16", "2026-11-18"]).update(rolled=False)
     assert roll_days(now=START + 2 * DAY) == 1
-    assert not FairPack.objects.filter(span=FairPack.WEEK).exists()
+    assert not TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK).exists()
     assert roll_days(now=NOW) == 1
-    assert FairPack.objects.filter(span=FairPack.WEEK).count() == 1
+    assert TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK).count() == 1
 
 
 def test_packs_of_hours_are_forgotten_after_some_days_and_others_never(world: World) -> None:
     prune(now=NOW)
-    hours = FairPack.objects.filter(span=FairPack.HOUR).values_list("start", flat=True)
+    hours = TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR).values_list("start", flat=True)
     assert sorted(hours) == [START + number * DAY for number in (5, 6, 7)]
-    assert FairPack.objects.exclude(span=FairPack.HOUR).count() == 9
+    assert TierTeamBlob.objects.exclude(span=TierTeamBlob.HOUR).count() == 9
     prune(now=START + 200 * DAY)
     assert borrowed() == 14.0
 

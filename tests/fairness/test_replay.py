@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from apps.fairness.domain.layout import TierPlan
-from apps.fairness.domain.levels import Stretch, slot_means
-from apps.fairness.domain.replay import Played, Work, replay
+from apps.fairness.domain.simulation.layout import TierPlan
+from apps.fairness.domain.simulation.levels import LevelSpan, slot_means
+from apps.fairness.domain.simulation.replay import Played, ReplayWork, replay
 
 END = 1000.0
 
@@ -20,8 +20,8 @@ def work(
     *,
     leaves_at: float | None = None,
     running: bool = False,
-) -> Work:
-    return Work(team, "a100", gpus, asked_at, runs, leaves_at, running)
+) -> ReplayWork:
+    return ReplayWork(team, "a100", gpus, asked_at, runs, leaves_at, running)
 
 
 def spans(played: list[Played]) -> list[tuple[float | None, float | None]]:
@@ -74,7 +74,7 @@ CASES = [
 
 @pytest.mark.parametrize(("works", "expected"), CASES)
 def test_work_starts_and_ends(
-    works: list[Work], expected: list[tuple[float | None, float | None]]
+    works: list[ReplayWork], expected: list[tuple[float | None, float | None]]
 ) -> None:
     assert spans(replay(works, EVEN, start=0, end=END)) == expected
 
@@ -171,12 +171,12 @@ class TestSlotMeans:
     def test_a_stretch_counts_for_its_time(
         self, start: float, end: float, expected: list[float]
     ) -> None:
-        means = slot_means([Stretch(1, 2.0, start, end)], edges=[0, 10, 20, 30], teams=2)
+        means = slot_means([LevelSpan(1, 2.0, start, end)], edges=[0, 10, 20, 30], teams=2)
         assert means[:, 1] == pytest.approx(expected)
         assert not means[:, 0].any()
 
     def test_stretches_add_up_in_slots_of_any_length(self) -> None:
-        stretches = [Stretch(0, 1.0, 0, 15), Stretch(0, 3.0, 5, 40), Stretch(1, 1.0, 12, 14)]
+        stretches = [LevelSpan(0, 1.0, 0, 15), LevelSpan(0, 3.0, 5, 40), LevelSpan(1, 1.0, 12, 14)]
         means = slot_means(stretches, edges=[0, 10, 40], teams=2)
         assert means.tolist() == [[2.5, 0.0], [pytest.approx(95 / 30), pytest.approx(2 / 30)]]
 

@@ -11,16 +11,22 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
-from apps.fairness.models import FairDate, FairHour, FairLoan, FairPack, FairTierDay
+from apps.fairness.models import (
+    FairnessDay,
+    LoanHour,
+    TeamFairnessHour,
+    TierFairnessDay,
+    TierTeamBlob,
+)
 from apps.fairness.selectors import (
     FairnessFilters,
-    FairOverview,
-    Hours,
+    FairnessOverview,
+    HourCounts,
     TeamFairness,
     TierDetail,
     TierFairness,
     explain_fairness,
-    fair_overview,
+    fairness_overview,
     fairness_rows,
     tier_detail,
 )
@@ -63,7 +69,7 @@ def read(request: pytest.FixtureRequest, world: World) -> World:
     if request.param == "days are summed":
         assert roll_days(now=NOW) == 2
         # Nothing of a summed day may come from its hours, nor be counted twice.
-        FairHour.objects.filter(hour__gte=START + DAY, hour__lt=START + 2 * DAY).delete()
+        TeamFairnessHour.objects.filter(hour__gte=START + DAY, hour__lt=START + 2 * DAY).delete()
     return world
 
 
@@ -95,7 +101,7 @@ def test_teams_are_told_what_they_held_lent_and_were_denied(read: World) -> None
     # In the hour in which two waited speech could lend one GPU only; the other was overdrawn.
     assert (speech.lent_gpu_hours, vision.overdrawn_gpu_hours) == (63.0, 1.0)
     assert (vision.fair_share_gpu_hours, speech.fair_share_gpu_hours) == (191.0, 44.0)
-    assert tier.hours == Hours(known=32, watched=32)
+    assert tier.hours == HourCounts(known=32, watched=32)
     assert tier.capacity_gpu_hours == 256.0
 
 
@@ -158,7 +164,7 @@ def test_everybody_reads_the_same(world: World) -> None:
 def test_nothing_is_told_of_hours_that_nobody_computed(world: World) -> None:
     before = Window(START - 10 * DAY, START - 9 * DAY)
     assert fairness_rows(before, now=NOW, visibility=OUTSIDER) == []
-    assert fair_overview(before, visibility=OUTSIDER) == FairOverview((), ())
+    assert fairness_overview(before, visibility=OUTSIDER) == FairnessOverview((), ())
     assert tier_detail(before, "gold", now=NOW, visibility=OUTSIDER) is None
 
 
@@ -173,7 +179,7 @@ def test_the_matrix_says_who_borrowed_from_whom(read: World) -> None:
 
 
 def test_loans_too_small_to_be_told_are_of_others(world: World) -> None:
-    FairLoan.objects.filter(hour__lt=START + 21 * HOUR).delete()
+    LoanHour.objects.filter(hour__lt=START + 21 * HOUR).delete()
     rows = {row.team: row for row in detail_of().matrix.teams}
     assert rows["vision"].borrowed_of_others_gpu_hours == 2.0
     assert rows["speech"].lent_to_others_gpu_hours == 2.0
@@ -211,7 +217,7 @@ def test_the_dominant_share_is_the_largest_part_of_any_tier(read: World) -> None
     world = read
     world.hour(at, held={"speech": 3.5}, capacity=4.0, tier=silver, collected_at=NOW + HOUR)
     compute_hours(now=NOW)
-    found = fair_overview(WINDOW, visibility=OUTSIDER)
+    found = fairness_overview(WINDOW, visibility=OUTSIDER)
     assert [(row.team, row.share, row.tier) for row in found.shares] == [
         ("speech", 0.875, "silver"),
         ("vision", 0.75, "gold"),
@@ -223,7 +229,7 @@ def test_all_tiers_at_a_glance_are_as_they_are_team_by_team(
     read: World, of_teams: tuple[str, ...]
 ) -> None:
     filters = FairnessFilters(team=of_teams)
-    found = fair_overview(WINDOW, visibility=OUTSIDER, filters=filters)
+    found = fairness_overview(WINDOW, visibility=OUTSIDER, filters=filters)
     (glance,) = found.tiers
     tier = rows_of(filters=filters)
     same = ("tier", "hours", "capacity_gpu_hours", "from_pool_gpu_hours", "overdrawn_gpu_hours")
@@ -238,27 +244,29 @@ def test_all_tiers_at_a_glance_are_as_they_are_team_by_team(
 
 
 def test_a_glance_without_packs_is_read_from_rows(read: World) -> None:
-    packed = fair_overview(WINDOW, visibility=OUTSIDER)
-    FairPack.objects.all().delete()
-    assert fair_overview(WINDOW, visibility=OUTSIDER) == packed
+    packed = fairness_overview(WINDOW, visibility=OUTSIDER)
+    TierTeamBlob.objects.all().delete()
+    assert fairness_overview(WINDOW, visibility=OUTSIDER) == packed
 
 
 def test_a_glance_with_packs_of_some_hours_is_the_same(read: World) -> None:
-    packed = fair_overview(WINDOW, visibility=OUTSIDER)
+    packed = fairness_overview(WINDOW, visibility=OUTSIDER)
     some = [START + number * HOUR for number in (20, 22, 23, 50)]
-    FairPack.objects.filter(span=FairPack.HOUR, start__in=some).delete()
-    assert fair_overview(WINDOW, visibility=OUTSIDER) == packed
+    TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR, start__in=some).delete()
+    assert fairness_overview(WINDOW, visibility=OUTSIDER) == packed
 
 
 def test_a_window_that_begins_within_an_hour_counts_hours_that_begin_in_it(read: World) -> None:
     window = Window(WINDOW.start + HOUR / 2, WINDOW.end)
-    (glance,) = fair_overview(window, visibility=OUTSIDER).tiers
-    assert glance.hours == rows_of(window).hours == Hours(known=31, watched=31)
+    (glance,) = fairness_overview(window, visibility=OUTSIDER).tiers
+    assert glance.hours == rows_of(window).hours == HourCounts(known=31, watched=31)
     assert glance.borrowed_gpu_hours == 62.0
 
 
 def test_a_glance_narrows_tiers_and_no_share(world: World) -> None:
-    found = fair_overview(WINDOW, visibility=OUTSIDER, filters=FairnessFilters(tier=("silver",)))
+    found = fairness_overview(
+        WINDOW, visibility=OUTSIDER, filters=FairnessFilters(tier=("silver",))
+    )
     assert found.tiers == ()
     assert [row.team for row in found.shares] == ["vision", "speech"]
 
@@ -315,8 +323,8 @@ def test_what_was_held_while_another_cluster_was_out_counts_as_used(
     compute_hours(now=NOW)
     if rolled:
         roll_days(now=NOW)
-        assert FairTierDay.objects.get(day=date(2026, 11, 16)).hours_missing == 1
-        held = FairDate.objects.get(day=date(2026, 11, 16)).held
+        assert TierFairnessDay.objects.get(day=date(2026, 11, 16)).hours_missing == 1
+        held = FairnessDay.objects.get(day=date(2026, 11, 16)).held
         assert held[str(world.team("vision").pk)] == 24 * 10**9
     found = usage_factor_of_teams(START + DAY, now=NOW)
     if rolled:
@@ -373,4 +381,4 @@ def test_readings_take_a_known_number_of_queries(
     with django_assert_max_num_queries(31):
         tier_detail(WINDOW, "gold", now=NOW, visibility=OUTSIDER)
     with django_assert_max_num_queries(10):
-        fair_overview(WINDOW, visibility=OUTSIDER)
+        fairness_overview(WINDOW, visibility=OUTSIDER)

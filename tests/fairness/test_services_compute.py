@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from apps.clusters.models import Cluster, NamespaceClaim, Tier, WatchSpan
-from apps.fairness.models import FairDate, FairHour, FairLoan, FairTierHour
+from apps.clusters.models import Cluster, NamespaceClaim, Tier, WatchCoverage
+from apps.fairness.models import FairnessDay, LoanHour, TeamFairnessHour, TierFairnessHour
 from apps.fairness.services import HourForgotten, compute_hour
-from apps.pending.domain.placing import NONE_OFFERED
-from apps.pending.models import CauseSpell
+from apps.pending.domain.placement.node_search import NONE_OFFERED
+from apps.pending.models import CauseInterval
 from apps.quotas.models import Entitlement
 from apps.usage.models import TeamHour, TierDay, TierHour
 from tests.factories import make_cluster, make_team, make_tier, note_collection
@@ -65,7 +65,7 @@ def test_an_hour_is_judged_as_the_measures_say(world: World) -> None:
         "capacity": 8.0,
         "overdrawn": 1.0,
     }
-    loan = FairLoan.objects.get()
+    loan = LoanHour.objects.get()
     assert (loan.lender.name, loan.borrower.name, loan.amount) == ("speech", "vision", 10**9)
 
 
@@ -182,13 +182,13 @@ def test_what_waits_for_an_undetermined_tier_belongs_to_none(world: World) -> No
     world.waits("speech", 2.0, START, NOW, tier=Tier.objects.get(name="undetermined"))
     compute_hour(START, now=NOW)
     assert told(START, "demand")["speech"] == {}
-    assert FairTierHour.objects.count() == 1
+    assert TierFairnessHour.objects.count() == 1
 
 
 def test_what_no_node_offers_raises_nobodys_share(world: World) -> None:
     world.hour(held={})
     world.waits("speech", 2.0, START, NOW)
-    CauseSpell.objects.update(detail=NONE_OFFERED)
+    CauseInterval.objects.update(detail=NONE_OFFERED)
     compute_hour(START, now=NOW)
     assert told(START, "demand", "denied")["speech"] == {}
 
@@ -218,7 +218,7 @@ def test_a_tier_of_which_a_cluster_is_missing_is_not_judged(world: World) -> Non
     world.hour(held={}, cluster=east, state="failed")
     compute_hour(START, now=NOW)
     assert tier_told() == {"state": "missing", "watched": False}
-    row = FairHour.objects.get()
+    row = TeamFairnessHour.objects.get()
     assert (row.tier, row.allocated) == (silver, 10**9)
 
 
@@ -230,7 +230,7 @@ def test_partial_facts_are_judged_and_said_to_be_so(world: World) -> None:
 
 
 def test_an_hour_that_was_watched_in_part_is_not_watched(world: World) -> None:
-    WatchSpan.objects.update(end=START + HALF)
+    WatchCoverage.objects.update(end=START + HALF)
     world.hour(held={})
     compute_hour(START, now=NOW)
     assert tier_told()["watched"] is False
@@ -248,16 +248,16 @@ def test_a_watch_that_is_taken_up_again_soon_saw_all_of_the_hour(
     end = START + timedelta(seconds=ended)
     start = end + timedelta(seconds=gap)
     within = end < START + HOUR and start > START
-    WatchSpan.objects.update(end=end)
-    WatchSpan.objects.create(cluster=world.cluster, start=start, end=START + DAY)
+    WatchCoverage.objects.update(end=end)
+    WatchCoverage.objects.create(cluster=world.cluster, start=start, end=START + DAY)
     world.hour(held={})
     compute_hour(START, now=NOW)
     assert tier_told()["watched"] is (watched or not within)
 
 
 def test_spans_of_two_clusters_do_not_make_one(world: World) -> None:
-    WatchSpan.objects.update(end=START + HALF)
-    WatchSpan.objects.create(cluster=make_cluster("east"), start=START + HALF, end=START + DAY)
+    WatchCoverage.objects.update(end=START + HALF)
+    WatchCoverage.objects.create(cluster=make_cluster("east"), start=START + HALF, end=START + DAY)
     world.hour(held={})
     compute_hour(START, now=NOW)
     assert tier_told()["watched"] is False
@@ -274,7 +274,7 @@ def test_a_cluster_that_is_out_for_weeks_still_has_its_tiers(world: World) -> No
     world.hour(held={"vision": 3.0})
     note_collection(east, START, "failed")
     compute_hour(START, now=NOW)
-    states = dict(FairTierHour.objects.values_list("tier__name", "state"))
+    states = dict(TierFairnessHour.objects.values_list("tier__name", "state"))
     # What it had longer ago than its last day is not known to be there any more.
     assert states == {"gold": "missing", "silver": "missing"}
 
@@ -292,7 +292,7 @@ def test_what_waits_in_a_cluster_waits_no_longer_than_it_was_watched(
     world: World, active: bool
 ) -> None:
     Cluster.objects.update(active=active, kubernetes={"server": "https://west.example"})
-    WatchSpan.objects.update(end=START + HALF)
+    WatchCoverage.objects.update(end=START + HALF)
     world.hour(held={})
     world.hour(START + HOUR, held={})
     world.waits("speech", 2.0, START - HOUR, None)
@@ -309,7 +309,7 @@ def test_what_waits_in_a_cluster_waits_no_longer_than_it_was_watched(
 def test_what_waits_where_nobody_can_watch_waits_until_the_last_collected_hour(
     world: World,
 ) -> None:
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     east = make_cluster("east")
     world.hour(held={})
     world.hour(START + HOUR, held={}, cluster=east)
@@ -323,9 +323,9 @@ def test_what_waits_where_nobody_can_watch_waits_until_the_last_collected_hour(
 def rows() -> list[object]:
     found: list[object] = []
     for model, keys in (
-        (FairHour, ("hour", "tier", "team", *ALL)),
-        (FairTierHour, ("hour", "tier", "state", "watched", "capacity", "borrowable")),
-        (FairLoan, ("hour", "tier", "lender", "borrower", "amount")),
+        (TeamFairnessHour, ("hour", "tier", "team", *ALL)),
+        (TierFairnessHour, ("hour", "tier", "state", "watched", "capacity", "borrowable")),
+        (LoanHour, ("hour", "tier", "lender", "borrower", "amount")),
     ):
         found += model._default_manager.order_by(*keys[:3], "pk").values_list(*keys)
     return found
@@ -356,10 +356,10 @@ def test_what_is_gone_from_the_facts_is_gone_here(world: World) -> None:
 def test_an_hour_whose_day_was_forgotten_stays_as_it_is(world: World) -> None:
     world.hour(held={"vision": 5.0})
     compute_hour(START, now=NOW)
-    FairDate.objects.update(pruned=True, rolled=True)
+    FairnessDay.objects.update(pruned=True, rolled=True)
     with pytest.raises(HourForgotten, match="2026-11-16"):
         compute_hour(START, now=NOW)
-    assert FairHour.objects.count() == 2
+    assert TeamFairnessHour.objects.count() == 2
 
 
 def test_an_hour_that_is_none_is_refused(db: None) -> None:
@@ -384,4 +384,4 @@ def test_a_tier_without_any_team_is_computed(db: None) -> None:
     silver = make_tier("silver", position=1)
     world.hour(tier=silver)
     compute_hour(START, now=START + 4 * HOUR)
-    assert FairTierHour.objects.get(hour=START, tier=silver).capacity == 8_000_000_000
+    assert TierFairnessHour.objects.get(hour=START, tier=silver).capacity == 8_000_000_000

@@ -11,9 +11,9 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import hour_floor
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ReportSettings
-from apps.fairness.models import FairDay, FairHour
+from apps.fairness.models import TeamFairnessDay, TeamFairnessHour
 from apps.fairness.selectors import fairness_rows, statement, team_standing
-from apps.fairness.selectors.sums import parts_of, team_sums
+from apps.fairness.selectors.measures.sums import parts_of, team_sums
 from apps.fairness.services import compute_hours, roll_days
 from tests.factories import make_tier
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
@@ -42,7 +42,7 @@ _hours = shared(make_hours)
 def world(request: pytest.FixtureRequest, _hours: World, db: None) -> World:
     if request.param == "days are summed":
         assert roll_days(now=NOW)
-        FairHour.objects.filter(hour__gte=START + DAY, hour__lt=START + 2 * DAY).delete()
+        TeamFairnessHour.objects.filter(hour__gte=START + DAY, hour__lt=START + 2 * DAY).delete()
     return deepcopy(_hours)
 
 
@@ -106,6 +106,6 @@ def test_a_team_has_all_its_hours_wherever_local_days_begin(db: None, zone: str)
 def test_where_a_team_stands_takes_a_known_number_of_queries(
     world: World, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    assert FairDay.objects.exists() or FairHour.objects.exists()
+    assert TeamFairnessDay.objects.exists() or TeamFairnessHour.objects.exists()
     with django_assert_max_num_queries(14):
         team_standing(WINDOW, "vision", now=NOW, visibility=OUTSIDER)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from apps.fairness.domain.statement import Part, TeamFigures, sentence
+from apps.fairness.domain.statement import StatementPart, TeamFigures, sentence
 
 WEEK = 168.0
 QUIET = TeamFigures(
@@ -24,8 +24,8 @@ BUSY = replace(
     allocated_gpu_hours=15.2 * WEEK,
     borrowed_gpu_hours=3.2 * WEEK,
     denied_gpu_hours=40.0,
-    borrowed_from=[Part("speech", 2.0 * WEEK)],
-    idle_beside=[Part("robotics", 6.0), Part("speech", 1.0)],
+    borrowed_from=[StatementPart("speech", 2.0 * WEEK)],
+    idle_beside=[StatementPart("robotics", 6.0), StatementPart("speech", 1.0)],
 )
 CASES = [
     pytest.param(
@@ -44,7 +44,11 @@ CASES = [
         replace(
             QUIET,
             lent_gpu_hours=3.5 * WEEK,
-            lent_to=[Part("nlp", 2.0 * WEEK), Part("rl", 1.5 * WEEK), Part("hci", 0.01 * WEEK)],
+            lent_to=[
+                StatementPart("nlp", 2.0 * WEEK),
+                StatementPart("rl", 1.5 * WEEK),
+                StatementPart("hci", 0.01 * WEEK),
+            ],
         ),
         "entitled to 12, received 8.0, lent 3.5 of which 2.0 to nlp and 1.5 to rl; denied nothing",
         id="lent",
@@ -54,7 +58,7 @@ CASES = [
             BUSY,
             from_pool_gpu_hours=0.9 * WEEK,
             overdrawn_gpu_hours=0.3 * WEEK,
-            idle_beside=[Part("robotics", 1.0)],
+            idle_beside=[StatementPart("robotics", 1.0)],
             denied_gpu_hours=4.25,
         ),
         "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech, "

@@ -7,10 +7,10 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
-from apps.fairness.models import FairTierHour
+from apps.fairness.models import TierFairnessHour
 from apps.fairness.selectors import (
     FairnessFilters,
-    Hours,
+    HourCounts,
     Statement,
     UnknownTeam,
     explain_fairness,
@@ -90,7 +90,12 @@ def test_any_day_of_a_week_tells_it_and_the_weeks_beside(world: World) -> None:
 
 def test_a_tier_of_which_nothing_is_known_makes_no_sentence(world: World) -> None:
     (gold,) = read("vision", MONDAY + WEEK).tiers
-    assert (gold.tier, gold.hours, gold.figures, gold.sentence) == ("gold", Hours(), None, None)
+    assert (gold.tier, gold.hours, gold.figures, gold.sentence) == (
+        "gold",
+        HourCounts(),
+        None,
+        None,
+    )
 
 
 def test_what_a_team_was_entitled_to_is_told_of_a_week_without_facts(world: World) -> None:
@@ -115,9 +120,9 @@ def test_a_team_of_no_tier_is_known_to_be_of_none_in_hours_that_miss_nothing(
 ) -> None:
     world.team("audio")
     assert (read("audio").tiers, read("audio").known_hours) == ((), 10)
-    FairTierHour.objects.filter(hour__gte=START + DAY + 7 * HOUR).update(state="missing")
+    TierFairnessHour.objects.filter(hour__gte=START + DAY + 7 * HOUR).update(state="missing")
     assert (read("audio").tiers, read("audio").known_hours) == ((), 7)
-    FairTierHour.objects.all().delete()
+    TierFairnessHour.objects.all().delete()
     assert read("audio").known_hours == 0
 
 

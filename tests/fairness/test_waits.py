@@ -11,11 +11,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WatchSpan
+from apps.clusters.models import Cluster, WatchCoverage
 from apps.fairness.selectors import FairnessFilters, fairness_rows
-from apps.fairness.selectors.waits import TeamWaits, dark_tiers, team_waits
+from apps.fairness.selectors.queue_times import TeamWaits, dark_tiers, team_waits
 from apps.fairness.services import compute_hour
-from apps.pending.models import CauseSpell
+from apps.pending.models import CauseInterval
 from apps.usage.models import TierDay
 from tests.factories import make_tier, make_workload
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
@@ -86,8 +86,8 @@ def test_where_work_was_not_let_in_for_itself_its_pods_tell(
 
 
 def test_a_group_that_got_its_pods_before_they_ran_counts_from_its_beginning(world: World) -> None:
-    spells = [(START + HOUR, "queue", "suppressed"), (START + 2 * HOUR, "gang", "nothing")]
-    held_back(world, kind="PodGroup", counts="nothing", spells=spells)
+    intervals = [(START + HOUR, "queue", "suppressed"), (START + 2 * HOUR, "gang", "nothing")]
+    held_back(world, kind="PodGroup", counts="nothing", intervals=intervals)
     world.waits("speech", 1.0, START + 2 * HOUR, START + 3 * HOUR)
     assert dict(speech_in(world).ended) == {7200.0: 1}
 
@@ -95,7 +95,7 @@ def test_a_group_that_got_its_pods_before_they_ran_counts_from_its_beginning(wor
 def test_who_waited_at_the_end_of_a_past_window_is_told_as_it_was_then(world: World) -> None:
     # Until the second day it waited for itself; since then it holds a node and only starts.
     marks = [(START + HOUR, "capacity", "pending"), (START + 30 * HOUR, "starting", "starting")]
-    world.waits("speech", 1.0, START + HOUR, None, counts="starting", spells=marks)
+    world.waits("speech", 1.0, START + HOUR, None, counts="starting", intervals=marks)
     assert speech_in(world).waiting_now == 1
     assert speech_in(world, Window(START, START + 31 * HOUR)).waiting_now == 0
     assert speech_in(world, Window(START, NOW + DAY)).waiting_now == 0
@@ -103,7 +103,7 @@ def test_who_waited_at_the_end_of_a_past_window_is_told_as_it_was_then(world: Wo
 
 def test_what_did_not_count_then_and_does_now_is_not_told_of_the_past(world: World) -> None:
     marks = [(START + HOUR, "claim", "nothing"), (START + 30 * HOUR, "capacity", "pending")]
-    world.waits("speech", 1.0, START + HOUR, None, spells=marks)
+    world.waits("speech", 1.0, START + HOUR, None, intervals=marks)
     assert speech_in(world).waiting_now == 0
     assert speech_in(world, Window(START, NOW)).waiting_now == 1
 
@@ -117,7 +117,7 @@ def test_what_ended_at_the_end_of_a_window_did_not_wait_any_more(world: World) -
 def test_what_was_seen_to_wait_last_long_ago_is_not_said_to_wait(world: World) -> None:
     world.waits("speech", 1.0, START + HOUR, None)
     world.waits("speech", 1.0, START + HOUR, START + 10 * DAY)
-    WatchSpan.objects.update(end=START + 20 * HOUR)
+    WatchCoverage.objects.update(end=START + 20 * HOUR)
     assert speech_in(world, Window(START, START + 21 * HOUR)).waiting_now == 2
     assert speech_in(world, WINDOW).waiting_now == 1
 
@@ -131,7 +131,7 @@ def test_no_wait_is_told_of_a_tier_of_a_cluster_that_nobody_watches(world: World
     world.waits("vision", 1.0, START + HOUR, START + 10 * DAY)
     world.waits("speech", 1.0, START + HOUR, None)
     assert waiting_now() == (False, {"vision": 1, "speech": 1})
-    WatchSpan.objects.update(end=START + 20 * HOUR)
+    WatchCoverage.objects.update(end=START + 20 * HOUR)
     # Of vision's it is known that it waited longer; of speech nothing is known.
     assert waiting_now() == (True, {"vision": 1, "speech": None})
     assert not dark_tiers(WINDOW, [silver.pk], now=NOW)
@@ -140,7 +140,7 @@ def test_no_wait_is_told_of_a_tier_of_a_cluster_that_nobody_watches(world: World
 
 def test_a_cluster_that_left_the_catalog_hides_no_wait(world: World) -> None:
     world.hour(START + 19 * HOUR, held={"vision": 4.0})
-    WatchSpan.objects.update(end=START + 20 * HOUR)
+    WatchCoverage.objects.update(end=START + 20 * HOUR)
     assert dark_tiers(WINDOW, [world.gold.pk], now=NOW) == {world.gold.pk}
     Cluster.objects.update(active=False)
     assert not dark_tiers(WINDOW, [world.gold.pk], now=NOW)
@@ -188,6 +188,6 @@ def test_waits_take_a_known_number_of_queries(
     world: World, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     held_back(world)
-    assert CauseSpell.objects.exists()
+    assert CauseInterval.objects.exists()
     with django_assert_max_num_queries(10):
         speech_in(world)

@@ -7,8 +7,8 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Tier, TierRule, WatchSpan
-from apps.fairness.models import FairTierHour, FairWindow
+from apps.clusters.models import Cluster, Tier, TierRule, WatchCoverage
+from apps.fairness.models import FairnessWindow, TierFairnessHour
 from apps.fairness.services import compute_hour, compute_hours
 from apps.fairness.services.facts import read_hour
 from apps.pending.services import refresh
@@ -38,11 +38,11 @@ def _claims(world: World, **rule: object) -> Tier:
 
 
 def _watched_since(at: datetime) -> None:
-    WatchSpan.objects.update(start=at)
+    WatchCoverage.objects.update(start=at)
 
 
 def _told(tier: Tier, hour: datetime = START) -> tuple[str, bool, float]:
-    row = FairTierHour.objects.get(tier=tier, hour=hour)
+    row = TierFairnessHour.objects.get(tier=tier, hour=hour)
     return row.state, row.watched, row.capacity / 10**9
 
 
@@ -120,7 +120,7 @@ def test_where_it_was_watched_that_there_is_none_that_is_known(world: World) -> 
 
 
 def _without_watch(world: World) -> None:
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     world.hour(held={"vision": 6.0})
 
 
@@ -146,12 +146,12 @@ def test_demand_is_unknown_while_the_watch_is_away_and_estimated_when_it_is_back
 ) -> None:
     """What pended when it went may pend on, or not: nobody tells before."""
     Cluster.objects.update(kubernetes={"in_cluster": True})
-    WatchSpan.objects.update(end=START)
+    WatchCoverage.objects.update(end=START)
     world.hour(held={"vision": 6.0})
     world.waits("speech", 2.0, START, None, cause="unrecorded")
     compute_hours(now=NOW)
     assert _told(world.gold) == ("missing", False, 0.0)
-    WatchSpan.objects.create(cluster=world.cluster, start=START + 2 * HOUR, end=NOW)
+    WatchCoverage.objects.create(cluster=world.cluster, start=START + 2 * HOUR, end=NOW)
     compute_hours(now=NOW)
     assert _told(world.gold) == ("complete", False, 8.0)
     assert told(START, "demand")["speech"] == {"demand": 2.0}
@@ -173,12 +173,12 @@ def test_demand_is_unknown_until_the_pods_of_series_are_in_the_pending_history(
 
 
 def test_an_hour_is_due_again_when_its_watch_is_written_late(world: World) -> None:
-    WatchSpan.objects.update(end=START + HALF)
+    WatchCoverage.objects.update(end=START + HALF)
     world.hour(held={"vision": 3.0})
     assert compute_hours(now=NOW) == 1
     assert _told(world.gold)[1] is False
     assert due_hours(now=NOW) == []
-    WatchSpan.objects.update(end=START + HOUR)
+    WatchCoverage.objects.update(end=START + HOUR)
     assert due_hours(now=NOW) == [START]
     assert compute_hours(now=NOW) == 1
     assert _told(world.gold)[1] is True
@@ -186,17 +186,17 @@ def test_an_hour_is_due_again_when_its_watch_is_written_late(world: World) -> No
 
 
 def test_a_watch_written_after_days_is_seen_when_all_is_looked_through(world: World) -> None:
-    WatchSpan.objects.update(end=START + HALF)
+    WatchCoverage.objects.update(end=START + HALF)
     world.hour(held={"vision": 3.0})
     compute_hours(now=NOW)
-    WatchSpan.objects.update(end=START + HOUR)
+    WatchCoverage.objects.update(end=START + HOUR)
     assert due_hours(now=NOW + DAY) == [START]
 
 
 def test_an_hour_of_which_it_was_not_noted_who_watched_is_due(world: World) -> None:
     world.hour(held={"vision": 3.0})
     compute_hours(now=NOW)
-    FairWindow.objects.update(watch="")
+    FairnessWindow.objects.update(watch="")
     assert due_hours(now=NOW) == [START]
 
 

@@ -9,9 +9,15 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import NamespaceClaim, Pod, WatchSpan
-from apps.fairness.domain.layout import AddGpus, ChangeImpossible, Entitle, MoveCards, MoveWork
-from apps.fairness.models import FairTierHour
+from apps.clusters.models import NamespaceClaim, Pod, WatchCoverage
+from apps.fairness.domain.simulation.layout import (
+    AddGpus,
+    ChangeImpossible,
+    Entitle,
+    MoveCards,
+    MoveWork,
+)
+from apps.fairness.models import TierFairnessHour
 from apps.fairness.selectors import (
     CapacityUnknown,
     OutcomeRow,
@@ -162,9 +168,9 @@ def test_a_tier_of_which_no_hour_is_known_is_not_taken_for_empty(
     pods: World, *, all_hours: bool
 ) -> None:
     if all_hours:
-        FairTierHour.objects.update(state="missing", capacity=0)
+        TierFairnessHour.objects.update(state="missing", capacity=0)
     else:
-        FairTierHour.objects.all().delete()
+        TierFairnessHour.objects.all().delete()
     with pytest.raises(CapacityUnknown, match="The capacity of gold in these days is not known"):
         what_if(WINDOW, [AddGpus("gold", 2)], visibility=OUTSIDER)
     assert what_if(WINDOW, [], visibility=OUTSIDER).before == ()
@@ -241,7 +247,7 @@ def test_what_if_replays_the_demand_that_fairness_counts(pods: World) -> None:
 
 
 def test_before_the_watch_what_if_and_fairness_deny_alike(pods: World) -> None:
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     Episode.objects.all().delete()
     Pod.objects.filter(name="asks").delete()
     Pod.objects.update(source="metrics", unschedulable=True)

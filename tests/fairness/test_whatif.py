@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from apps.fairness.domain.layout import (
+from apps.fairness.domain.simulation.layout import (
     AddGpus,
     Change,
     ChangeImpossible,
@@ -13,8 +13,8 @@ from apps.fairness.domain.layout import (
     TierPlan,
     changed,
 )
-from apps.fairness.domain.replay import Work
-from apps.fairness.domain.whatif import ASSUMPTIONS, what_if
+from apps.fairness.domain.simulation.replay import ReplayWork
+from apps.fairness.domain.simulation.whatif import ASSUMPTIONS, what_if
 
 HOUR = 3600.0
 EDGES = [i * 1800.0 for i in range(21)]
@@ -74,8 +74,8 @@ class TestLayout:
             changed(LAYOUT, [change])
 
 
-def _work(team: str, gpus: float, at: float, hours: float, *, running: bool = False) -> Work:
-    return Work(team, "whole", gpus, at * HOUR, hours * HOUR, running=running)
+def _work(team: str, gpus: float, at: float, hours: float, *, running: bool = False) -> ReplayWork:
+    return ReplayWork(team, "whole", gpus, at * HOUR, hours * HOUR, running=running)
 
 
 WORKS = [
@@ -161,8 +161,8 @@ def test_what_ran_before_waited_only_where_it_does_not_fit_any_more() -> None:
 def test_who_gives_up_is_counted_apart() -> None:
     works = [
         _work("speech", 8, 0, 10),
-        Work("vision", "whole", 1, HOUR, HOUR, leaves_at=2 * HOUR),
-        Work("vision", "whole", 1, HOUR, HOUR),
+        ReplayWork("vision", "whole", 1, HOUR, HOUR, leaves_at=2 * HOUR),
+        ReplayWork("vision", "whole", 1, HOUR, HOUR),
     ]
     waits = what_if(works, LAYOUT, [], edges=EDGES).before["whole"].waits["vision"]
     assert (waits.ended, waits.gave_up, waits.waiting_now) == (0, 1, 1)
@@ -170,4 +170,4 @@ def test_who_gives_up_is_counted_apart() -> None:
 
 def test_work_of_an_unknown_tier_is_an_error() -> None:
     with pytest.raises(KeyError):
-        what_if([Work("vision", "gone", 1, 0.0)], LAYOUT, [], edges=EDGES)
+        what_if([ReplayWork("vision", "gone", 1, 0.0)], LAYOUT, [], edges=EDGES)

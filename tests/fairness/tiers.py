@@ -9,7 +9,7 @@ import numpy as np
 
 from apps.fairness.domain.arrays import Array
 from apps.fairness.domain.integrate import TierSlots
-from apps.lab.scenarios.helios import FILE
+from simulator.scenarios.helios import FILE
 
 
 def slots(

@@ -5,19 +5,19 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.adapters.fake_metrics import FakeMetrics
-from apps.clusters.domain.exporter_profile import ExporterProfile
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord
-from apps.clusters.domain.samples import DeviceSlot
-from apps.clusters.domain.sightings import Kind, SeenQuota
+from apps.clusters.domain.devices.exporter_profile import ExporterProfile
+from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
+from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window
-from apps.clusters.gateways import Doorway
-from apps.clusters.models import Cluster, Pod, Sighting, WatchSpan
-from apps.clusters.models import NodeSpell as NodeSpellRow
+from apps.clusters.gateways import ClusterClients
+from apps.clusters.models import Cluster, ObservedObject, Pod, WatchCoverage
+from apps.clusters.models import NodeInterval as NodeIntervalRow
 from apps.clusters.ports import QuotaSlot, SourceRejected
 from apps.operations.adapters import questions
 from tests import factories
+from tests.clusters.fakes.fake_cluster import FakeCluster
+from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.operations.doctor_worlds import A100, GPU, NOW, PRODUCT, PROFILE
 
 BEGAN = NOW.replace(minute=0) - timedelta(hours=26)
@@ -99,9 +99,9 @@ def rows(node: str, **changes: Any) -> list[DeviceSlot]:
     ]
 
 
-def spell(node: str, **labels: str) -> NodeSpell:
+def interval(node: str, **labels: str) -> NodeInterval:
     held = {GPU: 8.0}
-    return NodeSpell(node, BEGAN.timestamp(), NOW.timestamp(), held, held, {**LABELS, **labels})
+    return NodeInterval(node, BEGAN.timestamp(), NOW.timestamp(), held, held, {**LABELS, **labels})
 
 
 def pods(node: str) -> list[PodRecord]:
@@ -126,7 +126,7 @@ def pods(node: str) -> list[PodRecord]:
 
 @dataclass
 class Place:
-    """A healthy cluster: its row, and the sources that a doorway gives for it."""
+    """A healthy cluster: its row, and the sources that a clients gives for it."""
 
     cluster: Cluster
     metrics: AskedMetrics
@@ -135,7 +135,7 @@ class Place:
 
 
 class World:
-    """Clusters by name with their sources; a doorway that leads to them."""
+    """Clusters by name with their sources; a clients that leads to them."""
 
     def __init__(self, *places: Place) -> None:
         self.places = {place.cluster.name: place for place in places}
@@ -144,8 +144,8 @@ class World:
         return self.places[name]
 
     @property
-    def doorway(self) -> Doorway:
-        return Doorway(
+    def clients(self) -> ClusterClients:
+        return ClusterClients(
             metrics=lambda cluster: self.places[cluster.name].metrics,
             kubernetes=lambda cluster: self.places[cluster.name].api,
             writer_account=lambda cluster: self.places[cluster.name].writer,
@@ -160,14 +160,14 @@ def make_world() -> World:
     team = factories.make_team("vision", "vision")
     west = factories.make_cluster("west", kubernetes={"in_cluster": True})
     east = factories.make_cluster("east")
-    WatchSpan.objects.create(cluster=west, start=BEGAN, end=NOW - timedelta(seconds=10))
+    WatchCoverage.objects.create(cluster=west, start=BEGAN, end=NOW - timedelta(seconds=10))
     held: list[Pod] = []
     cards = [factories.make_cards(one, f"{one.name}-1", tier) for one in (west, east)]
     for of, cluster in zip(cards, (west, east), strict=True):
         workload = factories.make_workload(cluster, "vision", "train")
         held += [_pod(workload, f"train-{cluster.name}-1-{n}", of, cluster) for n in range(8)]
     see_quotas(west, **{KEY: 8.0})
-    NodeSpellRow.objects.create(
+    NodeIntervalRow.objects.create(
         node=cards[0].node,
         start=BEGAN,
         ready=True,
@@ -189,18 +189,18 @@ def make_world() -> World:
 
 def see_quotas(cluster: Cluster, **hard: float) -> None:
     """Let the watch list one ResourceQuota of vision with these keys; without any: none."""
-    rows = Sighting.objects.filter(cluster=cluster, kind=Kind.RESOURCE_QUOTA.value)
+    rows = ObservedObject.objects.filter(cluster=cluster, kind=ObservedKind.RESOURCE_QUOTA.value)
     rows.delete()
     if hard:
-        Sighting.objects.create(
+        ObservedObject.objects.create(
             cluster=cluster,
-            kind=Kind.RESOURCE_QUOTA.value,
+            kind=ObservedKind.RESOURCE_QUOTA.value,
             uid="quota",
             namespace="vision",
             name="gpu",
             first_at=BEGAN,
             changed_at=BEGAN,
-            body=asdict(SeenQuota(hard=hard)),
+            body=asdict(QuotaSnapshot(hard=hard)),
         )
 
 
@@ -223,7 +223,7 @@ def _metrics(node: str) -> AskedMetrics:
     return AskedMetrics(
         device_slots=rows(node),
         pods=pods(node),
-        nodes=[spell(node)],
+        nodes=[interval(node)],
         quota_slots=[quota],
         profile=PROFILE,
         replies=replies([node]),

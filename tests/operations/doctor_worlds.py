@@ -4,29 +4,29 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from apps.clusters.domain.exporter_profile import (
+from apps.clusters.domain.devices.exporter_profile import (
     ExporterProfile,
     Family,
     Generation,
     JobProfile,
     WorkloadLabels,
 )
-from apps.clusters.domain.ledger import NodeSpell, OfferedDevice
-from apps.clusters.domain.tiers import Sharing, TierRule
-from apps.operations.domain.looks import (
+from apps.clusters.domain.pods.ledger import NodeInterval, OfferedDevice
+from apps.clusters.domain.tiers import GpuSharing, TierRule
+from apps.operations.domain.observations import (
     Answers,
     ApiLook,
-    Card,
+    ClusterHistory,
     ClusterLook,
-    Hours,
+    CollectedHours,
     MetricsLook,
     NodeDay,
-    Past,
+    NodeHeadroom,
+    NodeTenant,
+    ObservedDevice,
     PodGroup,
     QuotaRow,
-    Room,
     TeamTier,
-    Tenant,
     TierMonth,
 )
 
@@ -40,10 +40,10 @@ PRODUCT, STRATEGY = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
 PROFILING = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 
 
-def node(name: str, capacity: dict[str, float], **labels: str) -> NodeSpell:
+def node(name: str, capacity: dict[str, float], **labels: str) -> NodeInterval:
     """Return a node; labels are written with _ for what a keyword cannot have."""
     given = {_LABELS[key]: value for key, value in labels.items()}
-    return NodeSpell(name, 0.0, NOW.timestamp(), capacity, capacity, given)
+    return NodeInterval(name, 0.0, NOW.timestamp(), capacity, capacity, given)
 
 
 _LABELS = {
@@ -71,18 +71,18 @@ CLAIMED = replace(
 NODES = (WHOLE, SLICED, SPLIT, CLAIMED)
 
 RULES = (
-    TierRule("exclusive-a100", Sharing.EXCLUSIVE, (GPU,), node_selector={PRODUCT: A100}),
-    TierRule("shared-l4", Sharing.TIME_SLICED, (SHARED,), node_selector={PRODUCT: L4}),
-    TierRule("mig-3g", Sharing.MIG, (MIG,)),
-    TierRule("dra-h100", Sharing.DRA, (), ("gpu.nvidia.com",)),
+    TierRule("exclusive-a100", GpuSharing.EXCLUSIVE, (GPU,), node_selector={PRODUCT: A100}),
+    TierRule("shared-l4", GpuSharing.TIME_SLICED, (SHARED,), node_selector={PRODUCT: L4}),
+    TierRule("mig-3g", GpuSharing.MIG, (MIG,)),
+    TierRule("dra-h100", GpuSharing.DRA, (), ("gpu.nvidia.com",)),
 )
 
 
-def card(uuid: str, on: str, model: str, **values: Any) -> Card:
+def card(uuid: str, on: str, model: str, **values: Any) -> ObservedDevice:
     """Return a card that one pod held through a slot of 60 samples."""
     given: dict[str, Any] = {"samples": 60, "named": 60, "pods": 1}
     given |= {"activity": True, "memory": True, "energy": True, "gpu_instance": ""}
-    return Card(uuid=uuid, model=model, node=on, **(given | values))
+    return ObservedDevice(uuid=uuid, model=model, node=on, **(given | values))
 
 
 CARDS = (
@@ -94,10 +94,10 @@ CARDS = (
 )
 
 
-def tenant(pod: str, on: str, resource: str, tier: str, **values: Any) -> Tenant:
+def tenant(pod: str, on: str, resource: str, tier: str, **values: Any) -> NodeTenant:
     given: dict[str, Any] = {"namespace": "vision", "kind": "Job", "workload": "train"}
     given |= {"units": 1.0, "running": True}
-    return Tenant(pod=pod, node=on, resource=resource, tier=tier, **(given | values))
+    return NodeTenant(pod=pod, node=on, resource=resource, tier=tier, **(given | values))
 
 
 TENANTS = (
@@ -132,7 +132,7 @@ def with_job(**values: Any) -> ExporterProfile:
 ANSWERS = Answers(
     skew_seconds=0.4,
     tainted=frozenset(one.node for one in NODES),
-    room={one.node: Room(32.0, 128.0 * 2**30) for one in NODES},
+    room={one.node: NodeHeadroom(32.0, 128.0 * 2**30) for one in NODES},
 )
 
 METRICS = MetricsLook(
@@ -149,7 +149,7 @@ METRICS = MetricsLook(
     answers=ANSWERS,
 )
 
-PAST = Past(
+PAST = ClusterHistory(
     nodes=NODES,
     tenants=TENANTS,
     groups=(
@@ -167,7 +167,7 @@ PAST = Past(
         TierMonth("mig-3g", 400.0, 0.4, 0.0),
     ),
     teams=(TeamTier("vision", "exclusive-a100", 5000.0),),
-    hours=Hours(
+    hours=CollectedHours(
         complete=24,
         newest=NOW - timedelta(minutes=10),
         due=NOW - timedelta(minutes=10),
@@ -216,14 +216,14 @@ def with_cards(on: str, **values: Any) -> ClusterLook:
     return with_metrics(cards=changed)
 
 
-def with_nodes(*added: NodeSpell, without: str = "") -> ClusterLook:
+def with_nodes(*added: NodeInterval, without: str = "") -> ClusterLook:
     """Return the healthy cluster with nodes more, tainted and with room, or one less."""
     look = healthy()
     nodes = [*(one for one in NODES if one.node != without), *added]
     answers = replace(
         ANSWERS,
         tainted=frozenset(one.node for one in nodes),
-        room={one.node: Room(32.0, 128.0 * 2**30) for one in nodes},
+        room={one.node: NodeHeadroom(32.0, 128.0 * 2**30) for one in nodes},
     )
     return replace(
         look,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.operations.domain.difference import Action, CatalogDifference, Change, Column
+from apps.operations.domain.difference import CatalogDifference, ColumnChange, RowAction, RowChange
 from apps.operations.domain.instants import instant, zone_problem
-from apps.operations.domain.located import Node, Problems, child, shown
 from apps.operations.domain.positions import HIGHEST, STEP, positions
+from apps.operations.domain.source_positions import Problems, SourceNode, child, shown
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -100,23 +100,25 @@ def test_a_zone_that_was_off_the_half_hour_long_ago_will_do() -> None:
 def test_a_difference_is_told_in_plain_lines() -> None:
     difference = CatalogDifference(
         (
-            Change(Action.ADDED, "team", "vision", (Column("cost_center", None, "CC-100"),)),
-            Change(
-                Action.CHANGED,
+            RowChange(
+                RowAction.ADDED, "team", "vision", (ColumnChange("cost_center", None, "CC-100"),)
+            ),
+            RowChange(
+                RowAction.CHANGED,
                 "tier rule",
                 "a",
                 (
-                    Column("resources", ("x",), ("x", "y")),
-                    Column("node_selector", {"k": "v"}, {}),
-                    Column("position", 1, 2),
-                    Column("per_gpu_hour", Decimal("3.06000000"), Decimal("10")),
-                    Column("gpus", 12.0, 0.5),
-                    Column("active", False, True),
-                    Column("valid_to", NOW, None),
+                    ColumnChange("resources", ("x",), ("x", "y")),
+                    ColumnChange("node_selector", {"k": "v"}, {}),
+                    ColumnChange("position", 1, 2),
+                    ColumnChange("per_gpu_hour", Decimal("3.06000000"), Decimal("10")),
+                    ColumnChange("gpus", 12.0, 0.5),
+                    ColumnChange("active", False, True),
+                    ColumnChange("valid_to", NOW, None),
                 ),
                 NOW,
             ),
-            Change(Action.CLOSED, "price", "A100", (), NOW),
+            RowChange(RowAction.CLOSED, "price", "A100", (), NOW),
         )
     )
     assert list(difference.lines()) == [
@@ -126,7 +128,7 @@ def test_a_difference_is_told_in_plain_lines() -> None:
         "active false → true, valid_to 2026-11-21T08:00:00+00:00 → none",
         "closed price A100 from 2026-11-21T08:00:00+00:00",
     ]
-    assert difference.counts() == {Action.ADDED: 1, Action.CHANGED: 1, Action.CLOSED: 1}
+    assert difference.counts() == {RowAction.ADDED: 1, RowAction.CHANGED: 1, RowAction.CLOSED: 1}
     assert not difference.is_empty
     assert CatalogDifference().is_empty
 
@@ -143,7 +145,7 @@ def test_values_are_shown_short_and_on_one_line() -> None:
 
 
 def test_a_path_is_clean_when_nothing_is_wrong_at_above_or_below_it() -> None:
-    root = Node({"a": Node((Node(1, 2),), 1)}, 1)
+    root = SourceNode({"a": SourceNode((SourceNode(1, 2),), 1)}, 1)
     problems = Problems(root)
     problems.add(("a", 0), "wrong")
     problems.add(("a", 7, "b"), "wrong too")

@@ -10,9 +10,9 @@ from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.tiers import CapacityType, Sharing
+from apps.clusters.domain.tiers import CapacityType, GpuSharing
 from apps.operations.domain import schema
-from apps.operations.domain.located import CatalogError
+from apps.operations.domain.source_positions import CatalogError
 from apps.operations.services.reading import read_catalog
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -187,5 +187,5 @@ def test_the_documentation_has_the_example_and_every_key() -> None:
     }
     keys = [before + f.name for kind, before in kinds.items() for f in msgspec.structs.fields(kind)]
     assert [key for key in keys if f"`{key}`" not in text] == []
-    values = [*schema.Period, *Sharing, *CapacityType]
+    values = [*schema.Period, *GpuSharing, *CapacityType]
     assert [value for value in values if f"`{value}`" not in text] == []

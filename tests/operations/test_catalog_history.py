@@ -12,14 +12,14 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts import services as accounts
 from apps.accounts.models import Team
-from apps.clusters.domain.tiers import UNASSIGNED, Sharing, TierRule
+from apps.clusters.domain.tiers import UNASSIGNED, GpuSharing, TierRule
 from apps.clusters.models import Cluster, NamespaceClaim, Tier, Valid
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.services import catalog as clusters
 from apps.costs.models import Price
-from apps.operations.domain.difference import Action
+from apps.operations.domain.difference import RowAction
 from apps.operations.domain.instants import BEGINNING
-from apps.operations.domain.located import CatalogError
+from apps.operations.domain.source_positions import CatalogError
 from apps.operations.services import ensure_builtin
 from apps.quotas.models import Budget, Entitlement
 from tests.operations.catalogs import (
@@ -49,7 +49,7 @@ def test_a_changed_rule_is_closed_and_opened_and_earlier_hours_keep_theirs() -> 
         (BEGINNING, TUESDAY),
         (TUESDAY, None),
     ]
-    untouched = TierRule("any", Sharing.EXCLUSIVE, ("nvidia.com/gpu",))
+    untouched = TierRule("any", GpuSharing.EXCLUSIVE, ("nvidia.com/gpu",))
     for at, product in (
         (BEGINNING, "A100"),
         (TUESDAY - timedelta(hours=1), "A100"),
@@ -57,7 +57,7 @@ def test_a_changed_rule_is_closed_and_opened_and_earlier_hours_keep_theirs() -> 
         (WEDNESDAY, "A100-80GB"),
     ):
         selector = {"nvidia.com/gpu.product": product}
-        rule = TierRule("a100", Sharing.EXCLUSIVE, ("nvidia.com/gpu",), (), selector)
+        rule = TierRule("a100", GpuSharing.EXCLUSIVE, ("nvidia.com/gpu",), (), selector)
         assert clusters.tier_rules_at(at) == [rule, untouched]
 
 
@@ -208,8 +208,8 @@ def test_a_price_is_put_right_and_followed_by_the_next() -> None:
     load(priced(("3.06", "2026-01-01")))
     difference = load(priced(("3.00", "2026-01-01"), ("2.5", "2026-06-01")), TUESDAY)
     assert [(c.action, str(c.columns[0])) for c in difference.changes] == [
-        (Action.CORRECTED, "per_gpu_hour 3.06 → 3"),
-        (Action.CHANGED, "per_gpu_hour 3 → 2.5"),
+        (RowAction.CORRECTED, "per_gpu_hour 3.06 → 3"),
+        (RowAction.CHANGED, "per_gpu_hour 3 → 2.5"),
     ]
     rows = Price.objects.order_by("valid_from").values_list("per_gpu_hour", "valid_to")
     assert list(rows) == [

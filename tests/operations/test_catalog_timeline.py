@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.operations.domain.difference import Action
-from apps.operations.domain.timeline import Kind, Plan, Wish, plan_dated
+from apps.operations.domain.difference import RowAction
+from apps.operations.domain.timeline import DesiredRow, RecordKind, TimelinePlan, plan_dated
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Rule:
     pk: int | None = None
 
 
-def _kind(*, corrects: bool = False) -> Kind[Rule]:
-    return Kind(
+def _kind(*, corrects: bool = False) -> RecordKind[Rule]:
+    return RecordKind(
         "rule", key=lambda r: r.key, name=lambda r: r.key, columns=("value",), corrects=corrects
     )
 
@@ -40,17 +40,17 @@ def held(*spans: tuple[str, float, float | None]) -> list[Rule]:
     ]
 
 
-def wish(value: str, start: float | None = None) -> Wish[Rule]:
-    return Wish(Rule(value, valid_from=None if start is None else day(start)), ("rules", 0))
+def wish(value: str, start: float | None = None) -> DesiredRow[Rule]:
+    return DesiredRow(Rule(value, valid_from=None if start is None else day(start)), ("rules", 0))
 
 
 def planned(
-    rows: list[Rule], *wishes: Wish[Rule], now: float, corrects: bool = False
-) -> Plan[Rule]:
+    rows: list[Rule], *wishes: DesiredRow[Rule], now: float, corrects: bool = False
+) -> TimelinePlan[Rule]:
     return plan_dated(rows, wishes, _kind(corrects=corrects), now=day(now), opening=day(now))
 
 
-def applied(rows: list[Rule], plan: Plan[Rule]) -> list[Rule]:
+def applied(rows: list[Rule], plan: TimelinePlan[Rule]) -> list[Rule]:
     """Return the rows as a database would hold them after the plan."""
     left = {row.pk: row for row in rows if row.pk not in plan.withdrawn}
     for row in plan.saved:
@@ -194,7 +194,9 @@ def test_spans_after_a_load(
     plan = planned(rows, *(wish(*w) for w in wishes), now=now)
     assert plan.refused == []
     assert spans(applied(rows, plan)) == after
-    assert [change.action for change in plan.changes] == [Action(word) for word in actions.split()]
+    assert [change.action for change in plan.changes] == [
+        RowAction(word) for word in actions.split()
+    ]
 
 
 REFUSED = [

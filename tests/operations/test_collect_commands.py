@@ -18,7 +18,7 @@ from django.db import OperationalError
 
 from apps.clusters.domain.window import Window
 from apps.operations.management import outcomes
-from apps.operations.management.collectors import Collected, Stretch, collect_here
+from apps.operations.management.collectors import Collected, HourBatch, collect_here
 from apps.operations.management.commands.backfill import collect_all, whole_days
 from apps.operations.management.commands.collect import parts, window_of
 from apps.usage import services
@@ -173,8 +173,8 @@ def outcome(
 @pytest.mark.django_db
 def test_what_follows_is_computed_when_all_clusters_of_a_day_are_done() -> None:
     newest, older = Window.hour(at("2026-11-18T12:00Z")), Window.hour(at("2026-11-17T12:00Z"))
-    west, east = Stretch("west", newest), Stretch("east", newest)
-    plan = [west, east, Stretch("west", older)]
+    west, east = HourBatch("west", newest), HourBatch("east", newest)
+    plan = [west, east, HourBatch("west", older)]
     said: list[str] = []
 
     def collected() -> Iterator[Collected]:
@@ -245,7 +245,7 @@ def test_a_stretch_is_tried_again_while_the_database_is_busy(
         return []
 
     monkeypatch.setattr(services, "collect_window", collect)
-    stretch = Stretch("gpu-a", Window(at("2026-11-20T10:00:00Z"), at("2026-11-20T12:00:00Z")))
+    stretch = HourBatch("gpu-a", Window(at("2026-11-20T10:00:00Z"), at("2026-11-20T12:00:00Z")))
     assert [done.stretch for done in collect_here([stretch])] == [stretch]
     with pytest.raises(OperationalError, match="locked"):
         list(collect_here([stretch]))

@@ -19,9 +19,9 @@ from apps.costs.domain import files
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedPeriod, Price
 from apps.costs.selectors import closed_period
-from apps.costs.selectors.exports import closed_path
+from apps.costs.selectors.files.exports import closed_path
 from apps.costs.services import price_hours
-from apps.usage.domain.rows import Grouping, Interval
+from apps.usage.domain.rows import Grouping, TimeStep
 from tests.costs.portal import NOW, Priced, make_priced, rows, total
 from tests.factories import H100
 from tests.worlds import shared
@@ -72,7 +72,7 @@ def test_a_file_is_the_page_of_its_month(priced: Priced, tmp_path: Path) -> None
     assert sum(int(line["cost"].replace(".", "")) for line in found) == total(rows(priced.window))
     page = rows(
         priced.window,
-        interval=Interval.DAY,
+        interval=TimeStep.DAY,
         group_by=(
             *(Grouping.CLUSTER, Grouping.TEAM, Grouping.NAMESPACE, Grouping.WORKLOAD),
             *(Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE),

@@ -30,7 +30,7 @@ from apps.operations.management.commands.demo import (
     refuse_accounts,
     refuse_foreign,
 )
-from apps.operations.management.demo_place import PlaceTaken
+from apps.operations.management.demo_directory import PlaceTaken
 from apps.operations.management.people import PASSWORD, PEOPLE, ensure_people
 from tests.servers import accepts, free_port
 

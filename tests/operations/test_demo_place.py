@@ -4,35 +4,35 @@ from pathlib import Path
 
 import pytest
 
-from apps.operations.management.demo_place import Place, PlaceTaken
+from apps.operations.management.demo_directory import DemoDirectory, PlaceTaken
 
 ORIGIN = "2026-10-28T00:00:00+00:00"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> DemoDirectory:
     (tmp_path / "demo").mkdir()
-    return Place(tmp_path, "reference")
+    return DemoDirectory(tmp_path, "reference")
 
 
-def fill(place: Place) -> None:
+def fill(place: DemoDirectory) -> None:
     """Do what a run of the demo does: write the database, and note where the trace lies."""
     place.database.write_text(place.scenario, encoding="utf-8")
     place.note(ORIGIN)
 
 
-def test_nothing_is_known_before_the_first_run(place: Place) -> None:
+def test_nothing_is_known_before_the_first_run(place: DemoDirectory) -> None:
     assert place.origin() is None
 
 
-def test_a_second_start_lays_the_trace_where_the_first_did(place: Place) -> None:
+def test_a_second_start_lays_the_trace_where_the_first_did(place: DemoDirectory) -> None:
     fill(place)
-    assert Place(place.var, "reference").origin() == ORIGIN
+    assert DemoDirectory(place.var, "reference").origin() == ORIGIN
 
 
-def test_each_scenario_has_a_database_apart_from_the_portals(place: Place) -> None:
+def test_each_scenario_has_a_database_apart_from_the_portals(place: DemoDirectory) -> None:
     fill(place)
-    other = Place(place.var, "helios")
+    other = DemoDirectory(place.var, "helios")
     assert other.origin() is None
     names = {place.database.name, other.database.name, "portal.db"}
     assert len(names) == 3
@@ -40,31 +40,31 @@ def test_each_scenario_has_a_database_apart_from_the_portals(place: Place) -> No
     assert place.work != other.work
 
 
-def test_a_database_that_was_deleted_is_begun_anew(place: Place) -> None:
+def test_a_database_that_was_deleted_is_begun_anew(place: DemoDirectory) -> None:
     fill(place)
     place.database.unlink()
     assert place.origin() is None
 
 
-def test_a_database_of_ones_own_holds_one_scenario(place: Place) -> None:
-    Place(place.var, "reference", own_url="postgresql db portal").note(ORIGIN)
-    again = Place(place.var, "reference", own_url="postgresql db portal")
+def test_a_database_of_ones_own_holds_one_scenario(place: DemoDirectory) -> None:
+    DemoDirectory(place.var, "reference", own_url="postgresql db portal").note(ORIGIN)
+    again = DemoDirectory(place.var, "reference", own_url="postgresql db portal")
     assert again.origin() == ORIGIN
     with pytest.raises(PlaceTaken, match="SCENARIO=reference"):
-        Place(place.var, "helios", own_url="postgresql db portal").origin()
+        DemoDirectory(place.var, "helios", own_url="postgresql db portal").origin()
 
 
-def test_the_note_on_one_database_says_nothing_of_another(place: Place) -> None:
-    Place(place.var, "reference", own_url="postgresql db portal").note(ORIGIN)
-    assert Place(place.var, "reference", own_url="postgresql db other").origin() is None
+def test_the_note_on_one_database_says_nothing_of_another(place: DemoDirectory) -> None:
+    DemoDirectory(place.var, "reference", own_url="postgresql db portal").note(ORIGIN)
+    assert DemoDirectory(place.var, "reference", own_url="postgresql db other").origin() is None
     assert place.origin() is None
 
 
-def test_two_demos_do_not_share_a_place(place: Place) -> None:
+def test_two_demos_do_not_share_a_place(place: DemoDirectory) -> None:
     with (
         place.locked(),
         pytest.raises(PlaceTaken, match="a demo is running from"),
-        Place(place.var, "helios").locked(),
+        DemoDirectory(place.var, "helios").locked(),
     ):
         pass
     with place.locked():

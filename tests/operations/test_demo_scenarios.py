@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from django.core.management.base import CommandError
 
-from apps.lab.scenarios.registry import load, titles
 from apps.operations.management.commands.demo import DEFAULT_SCENARIO, TRACE_DAYS, origin_of
+from simulator.scenarios.registry import load, titles
 
 NOW = datetime(2026, 11, 20, 17, 12, 5, tzinfo=UTC)
 

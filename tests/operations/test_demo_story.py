@@ -5,19 +5,19 @@ from datetime import UTC, datetime
 import pytest
 from django.contrib.auth import get_user_model
 
-from apps.changes.domain.states import State
-from apps.changes.models import ChangeRequest
-from apps.changes.services import verify
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
-from apps.clusters.services.watch import snapshot
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
+from apps.clusters.services.watch.follow import snapshot
 from apps.operations.management.demo_story import NotTheDemo, Story, close_last_month
 from apps.operations.management.people import ensure_people
 from apps.operations.services import load_catalog
-from tests.lab.conftest import NOW
+from apps.quota_requests.domain.states import RequestState
+from apps.quota_requests.models import ChangeRequest
+from apps.quota_requests.services import verify
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.served_lab import served_lab
+from tests.simulator.conftest import NOW
 
 pytestmark = pytest.mark.django_db
 
@@ -35,11 +35,11 @@ def test_there_is_one_request_in_each_state() -> None:
         snapshot(cluster, source, AT)
         source.close()
         story = Story(lambda: AT)
-        assert story.tell() == len(State)
+        assert story.tell() == len(RequestState)
         assert story.tell() == 0
 
     states = ChangeRequest.objects.order_by("state").values_list("state", flat=True)
-    assert list(states) == sorted(state.value for state in State)
+    assert list(states) == sorted(state.value for state in RequestState)
     assert verify().holds
 
 

@@ -9,21 +9,21 @@ from django.db import OperationalError
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, Device
-from apps.clusters.services.watch import snapshot
+from apps.clusters.services.watch.follow import snapshot
 from apps.costs.models import RecommendationRun, TeamCostDay
 from apps.costs.services.due import due_in
-from apps.fairness.models import FairDay
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
+from apps.fairness.models import TeamFairnessDay
 from apps.operations.services import derive_after_history, derive_after_hours, load_catalog
-from apps.operations.services.deriving import Step, run_steps
+from apps.operations.services.deriving import DerivingStep, run_steps
 from apps.pending.models import Episode
 from apps.quotas.services import due_windows
 from apps.usage.models import WorkloadDay
 from apps.usage.services import collect_window
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.fairness.ledger import due_hours
-from tests.lab.conftest import NOW
 from tests.served_lab import served_lab
+from tests.simulator.conftest import NOW
 
 pytestmark = pytest.mark.django_db
 
@@ -62,7 +62,7 @@ def test_nothing_that_follows_from_the_hours_waits_for_beat(cluster: Cluster) ->
     assert due_hours(now=AT) == []
     assert due_windows(cluster.pk) == []
     assert WorkloadDay.objects.dates("day", "day").count() == DAYS
-    assert FairDay.objects.dates("day", "day").count() == DAYS
+    assert TeamFairnessDay.objects.dates("day", "day").count() == DAYS
     assert TeamCostDay.objects.dates("day", "day").count() == DAYS
     assert Device.objects.count() == 32
     assert Episode.objects.filter(until__isnull=True).exists()
@@ -104,8 +104,8 @@ def test_a_step_that_fails_keeps_no_other_from_being_computed() -> None:
         left[0] -= 1
         return int(left[0] >= 0)
 
-    failing = (Step("broken", broken), Step("locked", locked))
-    steps = (*failing, Step("whole", partly), Step("partly", partly, partly=True))
+    failing = (DerivingStep("broken", broken), DerivingStep("locked", locked))
+    steps = (*failing, DerivingStep("whole", partly), DerivingStep("partly", partly, partly=True))
     ran = list(run_steps(steps, now))
 
     done = [("broken", None), ("locked", None), ("whole", 1), ("partly", 2)]

@@ -14,26 +14,26 @@ from django.template.loader import render_to_string
 from rich.console import Console
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.changes.models import AuditCheck
-from apps.clusters.adapters.fake_cluster import FakeCluster
-from apps.clusters.adapters.fake_metrics import FakeMetrics
-from apps.clusters.domain.exporter_profile import VirtualGpus, WorkloadLabels
-from apps.clusters.gateways import Doorway
-from apps.clusters.models import Cluster, Pod, TierRule, WatchSpan
+from apps.clusters.domain.devices.exporter_profile import VirtualGpus, WorkloadLabels
+from apps.clusters.gateways import ClusterClients
+from apps.clusters.models import Cluster, Pod, TierRule, WatchCoverage
 from apps.clusters.ports import SourceHealth, SourceRejected, SourceUnavailable
 from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.adapters import questions
 from apps.operations.domain.findings import KINDS
-from apps.operations.domain.looks import Right
+from apps.operations.domain.observations import Right
 from apps.operations.domain.rights import LIMITS, changing, needed
 from apps.operations.management import diagnosis as words
 from apps.operations.models import DoctorFinding
 from apps.operations.selectors import open_findings, verdicts
 from apps.operations.services import Diagnosis, UnknownCluster, run_doctor
-from apps.operations.services.looking import newest_slot
+from apps.operations.services.source_checks import newest_slot
 from apps.operations.tasks import run_doctor as task
+from apps.quota_requests.models import AuditCheck
 from apps.usage.models import CollectionWindow
 from tests import factories
+from tests.clusters.fakes.fake_cluster import FakeCluster
+from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.operations.doctor_portal import (
     KEY,
     SLOT,
@@ -41,10 +41,10 @@ from tests.operations.doctor_portal import (
     Planted,
     World,
     changed_profile,
+    interval,
     make_world,
     rows,
     see_quotas,
-    spell,
 )
 from tests.operations.doctor_worlds import NOW, with_job
 
@@ -64,7 +64,7 @@ def world(db: None) -> World:
 
 
 def examined(world: World, now: datetime = NOW, cluster: str | None = None) -> Diagnosis:
-    return run_doctor(now, cluster=cluster, doorway=world.doorway)
+    return run_doctor(now, cluster=cluster, clients=world.clients)
 
 
 def codes(found: Diagnosis) -> list[tuple[str, str]]:
@@ -136,10 +136,11 @@ FAULTS = [
     pytest.param(
         lambda w: deny(w, ("watch", "", "events")), "waiting-unreadable", id="no-watch-events"
     ),
-    pytest.param(lambda w: WatchSpan.objects.all().delete(), "watch-not-running", id="no-watch"),
+    pytest.param(lambda w: WatchCoverage.objects.all().delete(), "watch-not-running",
+    id="no-watch"),
     pytest.param(
-        lambda w: WatchSpan.objects.update(end=NOW - timedelta(hours=1)), "watch-behind", id="late"
-    ),
+        lambda w: WatchCoverage.objects.update(end=NOW - timedelta(hours=1)), "watch-behind",
+        id="late" ),
     pytest.param(
         lambda w: factories.note_collection(
             w["west"].cluster,
@@ -195,7 +196,7 @@ FAULTS = [
         lambda w: plant(w, nodes=(), pods=(), away=(SLOT,)), "kube-state-missing", id="no-ksm"
     ),
     pytest.param(
-        lambda w: plant(w, nodes=[replace(spell("west-1"), labels={})]),
+        lambda w: plant(w, nodes=[replace(interval("west-1"), labels={})]),
         "node-labels-missing",
         id="no-node-labels",
     ),
@@ -288,11 +289,11 @@ def hung() -> Iterator[Hung]:
 
 
 def test_a_source_that_hangs_is_given_up_at_the_deadline(world: World, hung: Hung) -> None:
-    doorway = Doorway(
+    clients = ClusterClients(
         metrics=lambda c: hung if c.name == "west" else world[c.name].metrics,
-        kubernetes=world.doorway.kubernetes,
+        kubernetes=world.clients.kubernetes,
     )
-    found = run_doctor(NOW, doorway=doorway, deadline_seconds=0.2)
+    found = run_doctor(NOW, clients=clients, deadline_seconds=0.2)
     assert codes(found) == [("west", "prometheus-unavailable")]
     assert "No answer within 0.2 s" in found.findings[0].what
 
@@ -313,8 +314,8 @@ def test_a_source_that_takes_no_questions_leaves_these_out_and_says_so(world: Wo
         quota_slots=west.quota_slots,
         profile=west.profile,
     )
-    doorway = Doorway(metrics=lambda _: plain, kubernetes=lambda _: FakeCluster())
-    found = run_doctor(NOW, cluster="west", doorway=doorway)
+    clients = ClusterClients(metrics=lambda _: plain, kubernetes=lambda _: FakeCluster())
+    found = run_doctor(NOW, cluster="west", clients=clients)
     assert found.findings == ()
     assert found.clusters[0].unasked == ("taints, clocks, copies and room on nodes",)
 
@@ -349,8 +350,8 @@ def test_rights_are_tried_where_the_server_cannot_be_asked(world: World) -> None
                 raise SourceRejected(f"get {path}: HTTP 403: pods is forbidden")
 
     api = Forbidding()
-    doorway = Doorway(metrics=world.doorway.metrics, kubernetes=lambda _: api)
-    found = run_doctor(NOW, cluster="west", doorway=doorway)
+    clients = ClusterClients(metrics=world.clients.metrics, kubernetes=lambda _: api)
+    found = run_doctor(NOW, cluster="west", clients=clients)
     assert codes(found) == [("west", "rbac-missing")]
     assert ("get", "/apis/apps/v1/namespaces/default/replicasets/gpuportal-doctor") in api.calls
     assert ("get", "/api/v1/nodes/gpuportal-doctor") in api.calls
@@ -362,8 +363,8 @@ def test_rights_are_tried_where_the_server_refuses_to_review_them(world: World) 
             raise SourceRejected("HTTP 404: the server could not find the requested resource")
 
     api = Unreviewing()
-    doorway = Doorway(metrics=world.doorway.metrics, kubernetes=lambda _: api)
-    assert run_doctor(NOW, cluster="west", doorway=doorway).findings == ()
+    clients = ClusterClients(metrics=world.clients.metrics, kubernetes=lambda _: api)
+    assert run_doctor(NOW, cluster="west", clients=clients).findings == ()
     assert ("get", "/api/v1/nodes/gpuportal-doctor") in api.calls
 
 
@@ -372,8 +373,8 @@ def test_an_account_that_is_not_known_is_no_missing_right(world: World) -> None:
         def get(self, path: str) -> None:
             raise SourceRejected(f"get {path}: HTTP 401: Unauthorized")
 
-    doorway = Doorway(metrics=world.doorway.metrics, kubernetes=lambda _: Unknowing())
-    assert codes(run_doctor(NOW, cluster="west", doorway=doorway)) == [("west", "api-rejected")]
+    clients = ClusterClients(metrics=world.clients.metrics, kubernetes=lambda _: Unknowing())
+    assert codes(run_doctor(NOW, cluster="west", clients=clients)) == [("west", "api-rejected")]
 
 
 def test_a_connection_is_given_back(world: World) -> None:
@@ -388,7 +389,7 @@ def test_a_cluster_that_nobody_loaded_is_refused(world: World) -> None:
 
 
 def test_an_empty_catalog_is_an_error(db: None) -> None:
-    found = run_doctor(NOW, doorway=Doorway())
+    found = run_doctor(NOW, clients=ClusterClients())
     assert codes(found) == [("", "catalog-empty")]
     assert found.errors == 1
 
@@ -470,7 +471,9 @@ def test_an_account_without_credentials_is_not_told_to_get_rights(world: World) 
     found = run_doctor(
         NOW,
         cluster="west",
-        doorway=Doorway(metrics=lambda _: world["west"].metrics, kubernetes=lambda _: Anonymous()),
+        clients=ClusterClients(
+            metrics=lambda _: world["west"].metrics, kubernetes=lambda _: Anonymous()
+        ),
     )
     assert codes(found) == [("west", "api-rejected")]
 
@@ -504,7 +507,7 @@ def test_who_does_not_run_the_portal_sees_no_servers_namespaces_or_nodes(world: 
         world,
         findings={"stuck_counter": 1},
         device_slots=rows("west-1", energy_wh=None),
-        nodes=[replace(spell("west-1"), labels={})],
+        nodes=[replace(interval("west-1"), labels={})],
     )
     see_quotas(world["west"].cluster, **{"nvidia.com/gpu": 10.0})
     examined(world)
@@ -658,7 +661,7 @@ PATCHES = [("patch", *limit) for limit in LIMITS]
 
 
 def found_of(world: World, *codes_of: str) -> list[tuple[str, str]]:
-    diagnosis = run_doctor(NOW, doorway=world.doorway)
+    diagnosis = run_doctor(NOW, clients=world.clients)
     return [(f.code, f.subject) for f in diagnosis.findings if f.code.startswith(codes_of)]
 
 
@@ -707,7 +710,7 @@ def test_a_server_that_does_not_tell_of_rights_is_not_held_against_the_account(
 
 def test_a_reader_that_may_do_everything_is_told_in_one_line(world: World) -> None:
     world["west"].api = AskedCluster(given=(("*", "*", "*"), ("create", "", "pods")))
-    diagnosis = run_doctor(NOW, doorway=world.doorway)
+    diagnosis = run_doctor(NOW, clients=world.clients)
     (finding,) = [f for f in diagnosis.findings if f.code == "rights-too-many"]
     assert finding.subject == "reader"
     assert "may do everything" in finding.what

@@ -5,26 +5,26 @@ from datetime import timedelta
 
 import pytest
 
-from apps.clusters.domain.exporter_profile import (
+from apps.clusters.domain.devices.exporter_profile import (
     ExporterProfile,
     Family,
     Generation,
     WorkloadLabels,
 )
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.operations.domain.examine import examine
 from apps.operations.domain.examine.quotas import counts_nothing, limits_gpus
 from apps.operations.domain.examine.usage import interconnect
 from apps.operations.domain.findings import KINDS, Finding, Severity, some, worst_first
-from apps.operations.domain.looks import (
+from apps.operations.domain.observations import (
+    ClusterHistory,
     ClusterLook,
     MetricsLook,
     NodeDay,
-    Past,
+    NodeHeadroom,
     PodGroup,
     QuotaRow,
     Right,
-    Room,
     TeamTier,
     TierMonth,
     Trouble,
@@ -60,7 +60,7 @@ from tests.operations.doctor_worlds import (
 
 ROOM = dict(METRICS.answers.room) if METRICS.answers and METRICS.answers.room else {}
 T4_RULE = TierRule(
-    "shared-t4", Sharing.TIME_SLICED, (GPU,), node_selector={PRODUCT: f"{T4}-SHARED"}
+    "shared-t4", GpuSharing.TIME_SLICED, (GPU,), node_selector={PRODUCT: f"{T4}-SHARED"}
 )
 T4_NODE = node(
     "sliced-2", {GPU: 4.0}, product=f"{T4}-SHARED", strategy="time-slicing", replicas="4"
@@ -96,7 +96,7 @@ def sharing_of_a_whole_tier() -> ClusterLook:
 
 
 def mixed_links() -> ClusterLook:
-    both = TierRule("any-a100", Sharing.EXCLUSIVE, (GPU,))
+    both = TierRule("any-a100", GpuSharing.EXCLUSIVE, (GPU,))
     pcie = node("whole-2", {GPU: 4.0}, product="NVIDIA-A100-PCIE-40GB", strategy="none")
     return replace(with_nodes(pcie), rules=(both, *RULES[1:]), allowed={})
 
@@ -269,7 +269,9 @@ FAULTS = [
         lambda: with_answers(kube_state_copies=2), "kube-state-duplicated", id="two-kube-states"
     ),
     pytest.param(
-        lambda: replace(healthy(), rules=(*RULES, TierRule("b200", Sharing.EXCLUSIVE, ("x/gpu",)))),
+        lambda: replace(
+            healthy(), rules=(*RULES, TierRule("b200", GpuSharing.EXCLUSIVE, ("x/gpu",)))
+        ),
         "tier-matches-nothing",
         id="tier-of-nothing",
     ),
@@ -353,7 +355,7 @@ FAULTS = [
     ),
     pytest.param(
         lambda: replace(
-            with_answers(room={**ROOM, "whole-1": Room(0.2, 2.0**36)}),
+            with_answers(room={**ROOM, "whole-1": NodeHeadroom(0.2, 2.0**36)}),
             past=replace(PAST, tenants=[t for t in TENANTS if t.pod != "train-0"]),
         ),
         "free-unreachable",
@@ -372,7 +374,7 @@ def test_nothing_is_found_in_a_healthy_cluster_without_api() -> None:
 
 
 def test_a_tier_that_another_cluster_has_is_no_finding() -> None:
-    rules = (*RULES, TierRule("b200", Sharing.EXCLUSIVE, ("x/gpu",)))
+    rules = (*RULES, TierRule("b200", GpuSharing.EXCLUSIVE, ("x/gpu",)))
     here, there = replace(healthy(), rules=rules), replace(healthy(), cluster="east", rules=rules)
     assert [f.code for f in examine([here, there])] == 2 * ["tier-matches-nothing"]
     b200 = replace(PAST, tenants=(*PAST.tenants, PAST.tenants[0]._replace(tier="b200")))
@@ -382,7 +384,7 @@ def test_a_tier_that_another_cluster_has_is_no_finding() -> None:
 
 def test_nothing_is_found_where_nothing_was_collected_yet() -> None:
     """A new portal: sources answer, the database is empty, the watch has begun."""
-    look = replace(healthy(), past=Past())
+    look = replace(healthy(), past=ClusterHistory())
     assert [finding.code for finding in examine([look])] == []
 
 
@@ -534,7 +536,7 @@ def test_shown_nodes_stand_in_for_those_of_the_api() -> None:
 QUIET = [
     pytest.param(
         lambda: replace(
-            with_metrics(cards=(), nodes=(), quotas=()), past=Past(), rules=(), api=None
+            with_metrics(cards=(), nodes=(), quotas=()), past=ClusterHistory(), rules=(), api=None
         ),
         [],
         id="a-cluster-without-gpus",
@@ -600,7 +602,7 @@ def test_what_is_told_once_or_not_at_all(state: object, expected: list[str]) -> 
 
 
 def test_mig_behind_an_exclusive_tier_is_told_with_the_product_that_tells_it() -> None:
-    anything = TierRule("any", Sharing.EXCLUSIVE, (GPU,))
+    anything = TierRule("any", GpuSharing.EXCLUSIVE, (GPU,))
     single = node("single-1", {GPU: 7.0}, product="NVIDIA-H100-80GB-HBM3-MIG-1g.10gb")
     found = examine([replace(with_nodes(single), rules=(*RULES, anything))])
     assert [one.code for one in found] == ["sharing-differs"]

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from apps.changes.domain.kube_requests import KubeRequest, patch_request, read_request
-from apps.changes.domain.targets import QueueCell, QuotaKey, Target, VolcanoCell, VolcanoField
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.operations.domain.alert_rules import rule_file
 from apps.operations.domain.findings import KINDS
-from apps.operations.domain.looks import Right
+from apps.operations.domain.observations import Right
 from apps.operations.domain.rights import (
     ANYTHING,
     BEYOND_READING,
@@ -21,10 +19,22 @@ from apps.operations.domain.rights import (
     changing,
     needed,
 )
+from apps.quota_requests.domain.execution.kube_requests import (
+    KubeRequest,
+    patch_request,
+    read_request,
+)
+from apps.quota_requests.domain.targets import (
+    QueueCell,
+    QuotaKeyTarget,
+    Target,
+    VolcanoCell,
+    VolcanoField,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "doctor.md").read_text(encoding="utf-8")
-OF_CLAIMS = TierRule("dra", Sharing.DRA, (), ("gpu.nvidia.com",))
+OF_CLAIMS = TierRule("dra", GpuSharing.DRA, (), ("gpu.nvidia.com",))
 
 
 def test_every_kind_of_finding_has_a_section() -> None:
@@ -99,7 +109,7 @@ def test_no_manifest_grants_what_the_doctor_says_is_too_much(
 @pytest.mark.parametrize(
     "target",
     [
-        QuotaKey("ns", "gpus", "requests.nvidia.com/gpu"),
+        QuotaKeyTarget("ns", "gpus", "requests.nvidia.com/gpu"),
         QueueCell("queue", "flavor", "nvidia.com/gpu"),
         VolcanoCell("queue", VolcanoField.CAPABILITY, "nvidia.com/gpu"),
     ],

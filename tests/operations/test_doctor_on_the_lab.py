@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.clusters.domain.window import Window
-from apps.clusters.services.watch_clusters import snapshot_cluster
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
+from apps.clusters.services.watch.clusters import snapshot_cluster
 from apps.operations.services import load_catalog, run_doctor
 from apps.usage.services import collect_window
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.served_lab import served_lab
 
 NOW = datetime(2026, 11, 20, 12, 10, tzinfo=UTC)

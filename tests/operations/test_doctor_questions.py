@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from apps.operations.adapters import questions
-from apps.operations.domain.looks import Room
+from apps.operations.domain.observations import NodeHeadroom
 from tests.operations.doctor_portal import GIB, AskedMetrics, replies
 from tests.programs import find
 
@@ -117,7 +117,7 @@ def test_answers_are_read() -> None:
     assert unasked == ()
     assert (found.scraped_twice, found.kube_state_copies) == (3, 1)
     assert found.tainted == frozenset({"n1", "n2"})
-    assert found.room == {name: Room(32.0, 256.0 * GIB) for name in ("n1", "n2")}
+    assert found.room == {name: NodeHeadroom(32.0, 256.0 * GIB) for name in ("n1", "n2")}
 
 
 @pytest.mark.parametrize(

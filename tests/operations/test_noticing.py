@@ -8,24 +8,22 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.conf import settings
 
-from apps.changes import services
-from apps.changes.models import AuditCheck
-from apps.clusters.models import Cluster, WatchSpan
-from apps.notices.domain.thresholds import Kind
-from apps.notices.models import IdleAnswer, Notice
+from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.models import Alert, IdleAnswer
+from apps.clusters.models import Cluster, WatchCoverage
 from apps.operations.services import NotGathered, gather_notices
-from apps.operations.services.noticing import SOURCES
-from apps.operations.services.noticing.audit import audit
-from apps.operations.services.noticing.budgets import budgets
-from apps.operations.services.noticing.gaps import gaps
-from apps.operations.services.noticing.idle import idle
-from apps.operations.services.noticing.quotas import quotas
-from apps.operations.services.noticing.requests import requests
-from apps.operations.services.noticing.waits import waits
+from apps.operations.services.alerting import SOURCES
+from apps.operations.services.alerting.audit import audit
+from apps.operations.services.alerting.budgets import budgets
+from apps.operations.services.alerting.gaps import gaps
+from apps.operations.services.alerting.idle import idle
+from apps.operations.services.alerting.quotas import quotas
+from apps.operations.services.alerting.requests import requests
+from apps.operations.services.alerting.waits import waits
+from apps.quota_requests import services
+from apps.quota_requests.models import AuditCheck
 from apps.quotas.models import BudgetAlert
-from apps.usage.selectors.idle import IdleNow, idle_workloads
-from tests.changes.portal import make_portal as make_quota_portal
-from tests.changes.portal import served_portal
+from apps.usage.selectors.current.idle import IdleNow, idle_workloads
 from tests.factories import (
     PodFact,
     Portal,
@@ -37,6 +35,8 @@ from tests.factories import (
     note_collection,
 )
 from tests.pending.rows import make_episode, make_looked
+from tests.quota_requests.portal import make_portal as make_quota_portal
+from tests.quota_requests.portal import served_portal
 from tests.quotas.worlds import see_quota
 from tests.worlds import shared
 
@@ -56,12 +56,12 @@ def portal(_portal: Portal) -> Portal:
 
 
 def titles() -> list[tuple[str | None, str]]:
-    rows = Notice.objects.order_by("pk").values_list("team__name", "title")
+    rows = Alert.objects.order_by("pk").values_list("team__name", "title")
     return list(rows)
 
 
 def watched(cluster: Cluster, until: datetime = NOW) -> None:
-    WatchSpan.objects.create(cluster=cluster, start=NOW - timedelta(days=30), end=until)
+    WatchCoverage.objects.create(cluster=cluster, start=NOW - timedelta(days=30), end=until)
 
 
 # ---------------------------------------------------------------- budgets
@@ -87,7 +87,7 @@ def test_what_a_budget_came_to_is_told_once(portal: Portal) -> None:
         ("vision", "vision: 80% of the budget in GPU-hours is used"),
         ("vision", "vision: the budget in GPU-hours will be used up too soon"),
     ]
-    text = Notice.objects.get(title__contains="too soon").text
+    text = Alert.objects.get(title__contains="too soon").text
     assert "used up on 2026-10-12; the period ends on 2026-11-01" in text
 
 
@@ -99,8 +99,8 @@ def test_a_quota_that_is_full_is_told_to_the_team_of_its_namespace(portal: Porta
     watched(west)
     see_quota(west, "vision", 4.0, used=4.0, since=NOW - 48 * HOUR)
     assert quotas(NOW, ZONE) == 1
-    (notice,) = Notice.objects.all()
-    assert (notice.kind, notice.team) == (Kind.QUOTA.value, portal.vision)
+    (notice,) = Alert.objects.all()
+    assert (notice.kind, notice.team) == (AlertKind.QUOTA.value, portal.vision)
     assert quotas(NOW + 5 * HOUR / 60, ZONE) == 0
 
 
@@ -122,7 +122,7 @@ def test_work_that_waits_for_long_is_one_notice_for_each_workload(portal: Portal
     assert waits(NOW + HOUR, ZONE) == 0
     # The day after it has reached the next level, unless nobody looks any more.
     assert waits(NOW + 20 * HOUR, ZONE) == 0
-    WatchSpan.objects.update(end=NOW + 20 * HOUR)
+    WatchCoverage.objects.update(end=NOW + 20 * HOUR)
     make_looked(west, NOW + 20 * HOUR)
     assert waits(NOW + 20 * HOUR, ZONE) == 1 + 1
 
@@ -209,7 +209,7 @@ def test_a_cluster_without_data_is_told_to_who_runs_the_portal(portal: Portal) -
         (None, "east has not been collected for 4 hours"),
         (None, "west has not been watched for 26 hours"),
     ]
-    assert Notice.objects.filter(urgent=True).count() == 2
+    assert Alert.objects.filter(urgent=True).count() == 2
 
 
 def test_a_cluster_that_never_had_data_is_none_that_lost_it(portal: Portal) -> None:
@@ -240,8 +240,8 @@ def test_steps_of_a_request_are_told_once_and_drafts_not_at_all() -> None:
         ("vision", f"Request {pk} of vision was submitted"),
         ("vision", f"Request {pk} of vision is in review"),
     ]
-    notice = Notice.objects.order_by("pk")[0]
-    assert (notice.kind, notice.path) == (Kind.REQUEST.value, f"/requests/{pk}/")
+    notice = Alert.objects.order_by("pk")[0]
+    assert (notice.kind, notice.path) == (AlertKind.REQUEST.value, f"/requests/{pk}/")
     assert "requests.nvidia.com/gpu of team-vision/gpu on west: 6 → 8." in notice.text
 
 
@@ -249,11 +249,11 @@ def test_a_change_that_is_taken_back_is_told_the_other_way_round() -> None:
     with served_portal() as portal:
         pk = portal.applied()
         requests(NOW, ZONE)
-        Notice.objects.all().delete()
+        Alert.objects.all().delete()
         services.revert(pk, by=portal.actor("cleo"), now=portal.now)
         assert portal.carry_out(pk) == "applied"
         assert requests(NOW, ZONE) == 2
-        texts = Notice.objects.order_by("pk").values_list("text", flat=True)
+        texts = Alert.objects.order_by("pk").values_list("text", flat=True)
         assert [text.partition("\n")[0] for text in texts] == [
             "requests.nvidia.com/gpu of team-vision/gpu on west: 8 → 6."
         ] * 2
@@ -280,7 +280,7 @@ def test_one_source_that_fails_does_not_hold_up_the_others(portal: Portal) -> No
 
     with pytest.raises(NotGathered, match="broken"):
         gather_notices(now=NOW, sources={"broken": broken, "gaps": gaps})
-    assert Notice.objects.count() == 1
+    assert Alert.objects.count() == 1
 
 
 def test_an_audit_that_does_not_hold_is_said_once_to_who_runs_the_platform() -> None:
@@ -291,7 +291,7 @@ def test_an_audit_that_does_not_hold_is_said_once_to_who_runs_the_platform() -> 
     AuditCheck.objects.update(holds=False, words=words)
     assert [audit(NOW, ZONE), audit(NOW + HOUR, ZONE)] == [1, 0]
     assert titles() == [(None, "The audit does not hold")]
-    notice = Notice.objects.get()
+    notice = Alert.objects.get()
     assert words in notice.text
     assert (notice.path, notice.urgent) == ("/audit/", True)
     AuditCheck.objects.update(words="Entry 1 is missing: entry 2 comes in its place.")
@@ -305,4 +305,4 @@ def test_all_sources_are_gathered_and_the_task_is_on_the_clock() -> None:
     }
     assert gather_notices(now=NOW) == 0
     tasks = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
-    assert {"operations.gather_notices", "notices.deliver", "notices.prune"} <= tasks
+    assert {"operations.gather_notices", "alerts.deliver", "alerts.prune"} <= tasks

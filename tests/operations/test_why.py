@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from apps.clusters.models import WatchNote
+from apps.clusters.models import WatchIssue
 from tests.factories import Portal, make_portal, make_workload
 from tests.pending.rows import make_episode, make_looked
 from tests.worlds import shared
@@ -42,7 +42,7 @@ def fill() -> Portal:
             node_reasons={"Insufficient nvidia.com/gpu": 5},
             suggestions=[{"action": "free", "text": "Free 1 on node a.", "change": {}}],
             context=["pod didn't trigger scale-up: max node group size reached"],
-            spells=[(now - 2 * HOUR, "queue", "pending"), (now - HOUR, "capacity", "pending")],
+            intervals=[(now - 2 * HOUR, "queue", "pending"), (now - HOUR, "capacity", "pending")],
         )
     make_episode(
         make_workload(west, "vision", "done"), "done-0", since=now - 9 * HOUR, until=now - 8 * HOUR
@@ -117,7 +117,7 @@ def test_what_may_not_be_read_any_more_is_as_of_then(portal: Portal) -> None:
     now = datetime.now(UTC)
     west = portal.clusters[0]
     make_episode(make_workload(west, "vision", "jobs"), "jobs", since=now - 5 * HOUR, kind="Job")
-    WatchNote.objects.create(
+    WatchIssue.objects.create(
         cluster=west, subject="waiting:jobs", text="May not be read.", since=now - 4 * HOUR
     )
     assert "Nobody watches this at present" in why("vision/jobs")

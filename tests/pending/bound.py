@@ -7,22 +7,22 @@ mistakes.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     Expression,
+    NodeSnapshot,
+    ObservedObject,
     Placement,
-    SeenNode,
-    SeenPod,
-    Sighting,
+    PodSnapshot,
     Taint,
     Toleration,
 )
 from apps.pending.domain.diagnosis import Action, Suggestion
-from apps.pending.domain.steps import ALSO
+from apps.pending.domain.placement.fixes import ALSO
 
-Nodes = dict[str, SeenNode]
+Nodes = dict[str, NodeSnapshot]
 
 
-def starts_on(pod: SeenPod, nodes: Nodes) -> list[str]:
+def starts_on(pod: PodSnapshot, nodes: Nodes) -> list[str]:
     """Return the nodes on which a pod could start now."""
     return [name for name, node in nodes.items() if _takes(name, node, pod)]
 
@@ -38,7 +38,7 @@ def in_turn(suggestions: tuple[Suggestion, ...]) -> list[list[Suggestion]]:
     return groups
 
 
-def applied(one: Suggestion, pod: SeenPod, nodes: Nodes) -> tuple[SeenPod, Nodes]:
+def applied(one: Suggestion, pod: PodSnapshot, nodes: Nodes) -> tuple[PodSnapshot, Nodes]:
     """Return pod and nodes after a suggestion was carried out, on the first node that it names."""
     change = one.change
     on = str(change["nodes"][0]) if change.get("nodes") else ""
@@ -57,7 +57,9 @@ def applied(one: Suggestion, pod: SeenPod, nodes: Nodes) -> tuple[SeenPod, Nodes
         case Action.ADD_NODE:
             # A node that the pod may go to: what it looks like is for its owner to choose.
             size = {r: units * 2 for r, units in pod.requests.items()}
-            return replace(pod, placement=Placement()), nodes | {"added": SeenNode({}, (), size)}
+            return replace(pod, placement=Placement()), nodes | {
+                "added": NodeSnapshot({}, (), size)
+            }
         case Action.REQUEST:
             requests = {r: u for r, u in pod.requests.items() if r != change["resource"]}
             requests[change.get("instead") or change["resource"]] = change["to"]
@@ -94,7 +96,7 @@ def _said(wish: Expression) -> str:
     return f"{wish.key} {wish.operator} {values}" if values else f"{wish.key} {wish.operator}"
 
 
-def _takes(name: str, node: SeenNode, pod: SeenPod) -> bool:
+def _takes(name: str, node: NodeSnapshot, pod: PodSnapshot) -> bool:
     placement = pod.placement
     taints = list(node.taints)
     if node.unschedulable:
@@ -111,7 +113,7 @@ def _takes(name: str, node: SeenNode, pod: SeenPod) -> bool:
     )
 
 
-def _has(node: SeenNode, resource: str, units: float) -> bool:
+def _has(node: NodeSnapshot, resource: str, units: float) -> bool:
     if resource not in node.allocatable:
         return resource in ("cpu", "memory", "pods") or units <= 0
     return node.allocatable[resource] - node.used.get(resource, 0.0) >= units - 1e-6
@@ -147,17 +149,17 @@ def _holds(wish: Expression, name: str, labels: Mapping[str, str]) -> bool:
     return int(value) > bound if wish.operator == "Gt" else int(value) < bound
 
 
-def _uncordoned(node: SeenNode) -> SeenNode:
+def _uncordoned(node: NodeSnapshot) -> NodeSnapshot:
     """Return a node as it is once the controller has taken the taint of the cordon off."""
     cordon = "node.kubernetes.io/unschedulable"
     taints = tuple(t for t in node.taints if t.key != cordon)
     return replace(node, unschedulable=False, taints=taints)
 
 
-def _without_sickness(node: SeenNode) -> tuple[Taint, ...]:
+def _without_sickness(node: NodeSnapshot) -> tuple[Taint, ...]:
     return tuple(t for t in node.taints if not t.key.startswith("node.kubernetes.io/"))
 
 
-def nodes_of(sightings: list[Sighting]) -> Nodes:
+def nodes_of(sightings: list[ObservedObject]) -> Nodes:
     """Return the nodes among sightings, by name."""
-    return {one.name: one.body for one in sightings if isinstance(one.body, SeenNode)}
+    return {one.name: one.body for one in sightings if isinstance(one.body, NodeSnapshot)}

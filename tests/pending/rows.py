@@ -1,4 +1,4 @@
-"""Rows of waiting for tests: episodes with their spells, sightings, evictions, at any scale."""
+"""Rows of waiting for tests: episodes with their intervals, sightings, evictions, at any scale."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from apps.clusters.domain.sightings import Body, Kind
-from apps.clusters.models import Cluster, Sighting, WatchSpan, Workload
+from apps.clusters.domain.observed.objects import Body, ObservedKind
+from apps.clusters.models import Cluster, ObservedObject, WatchCoverage, Workload
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnosis import Diagnosis
-from apps.pending.domain.state import ClusterState, Waiting
-from apps.pending.models import CauseSpell, Episode, Eviction, Refreshed
+from apps.pending.domain.state import ClusterState, PendingItem
+from apps.pending.models import CauseInterval, Episode, Eviction, RefreshState
 
 GPU = "nvidia.com/gpu"
 
@@ -25,10 +25,11 @@ def make_episode(
     until: datetime | None = None,
     cause: str = "capacity",
     counts: str = "pending",
-    spells: Sequence[tuple[datetime, str, str]] = (),
+    intervals: Sequence[tuple[datetime, str, str]] = (),
     **values: Any,
 ) -> Episode:
-    """Make an episode and its spells; `spells` are (start, cause, counts), each until the next.
+    """Make an episode and its intervals; `intervals` are (start, cause, counts), each until the
+    next.
 
     Without any it has one, of its own cause. It asks for one GPU, and all of it counts.
     """
@@ -48,10 +49,10 @@ def make_episode(
         counts=counts,
         **given,
     )
-    marks = list(spells) or [(since, cause, counts)]
+    marks = list(intervals) or [(since, cause, counts)]
     ends = [start for start, _, _ in marks[1:]]
-    CauseSpell.objects.bulk_create(
-        CauseSpell(
+    CauseInterval.objects.bulk_create(
+        CauseInterval(
             episode=episode, start=start, end=end, cause=of, counts=as_, counted=episode.counted
         )
         for (start, of, as_), end in zip(marks, [*ends, until], strict=True)
@@ -95,9 +96,9 @@ def make_many_waiting(
         for of in (workloads[number % len(workloads)],)
     ]
     made = Episode.objects.bulk_create(rows, batch_size=1000)
-    CauseSpell.objects.bulk_create(
+    CauseInterval.objects.bulk_create(
         (
-            CauseSpell(
+            CauseInterval(
                 episode=row,
                 start=row.since,
                 cause=row.cause,
@@ -116,20 +117,20 @@ def make_eviction(workload: Workload, uid: str, *, at: datetime, **values: Any) 
     )
 
 
-def make_looked(cluster: Cluster, at: datetime, **values: Any) -> Refreshed:
+def make_looked(cluster: Cluster, at: datetime, **values: Any) -> RefreshState:
     """Note that a cluster was looked at, and watched, until `at`."""
-    WatchSpan.objects.update_or_create(
+    WatchCoverage.objects.update_or_create(
         cluster=cluster, start=at - timedelta(days=30), defaults={"end": at}
     )
-    return Refreshed.objects.update_or_create(cluster=cluster, defaults={"at": at, **values})[0]
+    return RefreshState.objects.update_or_create(cluster=cluster, defaults={"at": at, **values})[0]
 
 
 def see(
-    cluster: Cluster, kind: Kind, uid: str, body: Body, *, at: datetime, **values: Any
-) -> Sighting:
+    cluster: Cluster, kind: ObservedKind, uid: str, body: Body, *, at: datetime, **values: Any
+) -> ObservedObject:
     """Write how an object was seen; a second time it replaces the first."""
     given = {"namespace": "vision", "name": uid, "changed_at": at, **values}
-    row, _ = Sighting.objects.update_or_create(
+    row, _ = ObservedObject.objects.update_or_create(
         cluster=cluster,
         kind=kind.value,
         uid=uid,
@@ -138,7 +139,7 @@ def see(
     return row
 
 
-def waits(uid: str = "uid-a", **values: Any) -> Waiting:
+def waits(uid: str = "uid-a", **values: Any) -> PendingItem:
     """Return a pod of vision's Job `train` that waits for one GPU that nobody has free."""
     cause = values.pop("cause", Cause.CAPACITY)
     diagnosis = Diagnosis(
@@ -158,16 +159,16 @@ def waits(uid: str = "uid-a", **values: Any) -> Waiting:
         "counts": Counts.PENDING,
         "diagnosis": diagnosis,
     }
-    return Waiting(**(given | values))
+    return PendingItem(**(given | values))
 
 
 @dataclass
 class Script:
     """A look that tells what it was told to; `states` are those that it was shown."""
 
-    found: Iterable[Waiting] = ()
+    found: Iterable[PendingItem] = ()
     states: list[ClusterState] = field(default_factory=list)
 
-    def __call__(self, state: ClusterState) -> list[Waiting]:
+    def __call__(self, state: ClusterState) -> list[PendingItem]:
         self.states.append(state)
         return list(self.found)

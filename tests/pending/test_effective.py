@@ -10,18 +10,23 @@ from django.test import Client
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WatchSpan
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
+from apps.clusters.models import Cluster, WatchCoverage
 from apps.operations.services import load_catalog
-from apps.pending.domain.effective import DemandOfGroups, KnownActivity, Work, effective_utilization
+from apps.pending.domain.effective import (
+    DemandOfGroups,
+    KnownActivity,
+    PendingWork,
+    effective_utilization,
+)
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.services import collect_window
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.factories import make_user, token_of
-from tests.lab.client import serving
 from tests.pending.watched_lab import WatchedLab
+from tests.simulator.client import serving
 
-NOTEBOOK = Work("west", "gold", "vision", "vision", "StatefulSet/notebook-eve")
+NOTEBOOK = PendingWork("west", "gold", "vision", "vision", "StatefulSet/notebook-eve")
 
 
 def used(busy: float, *, idle: float = 0.0, unmeasured: float = 0.0) -> Amounts:
@@ -147,7 +152,7 @@ def test_the_worked_example_is_as_the_definitions_say(reader: User) -> None:
         assert set(ratio(group_by=asked)) == {None}
     # The watch went away: of the hours with facts since, series tell what pended once it is back.
     away = END - timedelta(hours=2)
-    WatchSpan.objects.filter(start__gte=away).delete()
-    WatchSpan.objects.update(end=away)
+    WatchCoverage.objects.filter(start__gte=away).delete()
+    WatchCoverage.objects.update(end=away)
     assert ratio() == [None]
     assert ratio(end=away.isoformat()) == [pytest.approx(whole)]

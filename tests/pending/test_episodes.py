@@ -8,83 +8,83 @@ from hypothesis import strategies as st
 
 from apps.pending.domain.causes import Cause, Counts, Outcome
 from apps.pending.domain.episodes import (
-    Course,
-    Life,
+    CauseSpan,
+    EpisodeTimes,
+    PodLife,
     Recording,
-    Spell,
     changed_at,
+    interval_changes,
     pod_course,
     rescaled,
-    spell_changes,
     thing_course,
 )
 
 
-def mark(start: float, cause: Cause = Cause.CAPACITY, **values: object) -> Spell:
-    return Spell(start, cause, **{"counts": Counts.PENDING, "counted": 2.0, **values})  # type: ignore[arg-type]
+def mark(start: float, cause: Cause = Cause.CAPACITY, **values: object) -> CauseSpan:
+    return CauseSpan(start, cause, **{"counts": Counts.PENDING, "counted": 2.0, **values})  # type: ignore[arg-type]
 
 
-def told(course: Course) -> list[tuple[float, float | None, str]]:
-    return [(s.start, s.end, f"{s.counts}: {s.cause} {s.detail}".strip()) for s in course.spells]
+def told(course: EpisodeTimes) -> list[tuple[float, float | None, str]]:
+    return [(s.start, s.end, f"{s.counts}: {s.cause} {s.detail}".strip()) for s in course.intervals]
 
 
 COURSES = [
     pytest.param(
-        Life(10.0), [], [(10.0, None, "pending: other not seen waiting")], None, id="never seen"
+        PodLife(10.0), [], [(10.0, None, "pending: other not seen waiting")], None, id="never seen"
     ),
     pytest.param(
-        Life(10.0), [mark(12.0)], [(10.0, None, "pending: capacity")], None,
+        PodLife(10.0), [mark(12.0)], [(10.0, None, "pending: capacity")], None,
         id="the first cause holds from the beginning",
     ),
     pytest.param(
-        Life(10.0), [mark(10.0), mark(20.0, Cause.QUOTA), mark(30.0, Cause.QUOTA)],
+        PodLife(10.0), [mark(10.0), mark(20.0, Cause.QUOTA), mark(30.0, Cause.QUOTA)],
         [(10.0, 20.0, "pending: capacity"), (20.0, None, "pending: quota")], None,
-        id="what stays the same is one spell",
+        id="what stays the same is one interval",
     ),
     pytest.param(
-        Life(10.0, bound=25.0, started=40.0), [mark(10.0), mark(30.0, Cause.QUOTA)],
+        PodLife(10.0, bound=25.0, started=40.0), [mark(10.0), mark(30.0, Cause.QUOTA)],
         [(10.0, 25.0, "pending: capacity"), (25.0, 40.0, "starting: starting")],
         Outcome.STARTED, id="bound and started as the ledger says",
     ),
     pytest.param(
-        Life(10.0, bound=25.0),
+        PodLife(10.0, bound=25.0),
         [mark(10.0), mark(26.0, Cause.STARTING, counts=Counts.STARTING, detail="image")],
         [(10.0, 25.0, "pending: capacity"), (25.0, None, "starting: starting image")],
         None, id="bound, and its image is pulled",
     ),
     pytest.param(
-        Life(10.0, bound=10.0, started=10.0), [], [], Outcome.STARTED, id="at once"
+        PodLife(10.0, bound=10.0, started=10.0), [], [], Outcome.STARTED, id="at once"
     ),
     pytest.param(
-        Life(10.0, ended=50.0), [mark(10.0)], [(10.0, 50.0, "pending: capacity")],
+        PodLife(10.0, ended=50.0), [mark(10.0)], [(10.0, 50.0, "pending: capacity")],
         Outcome.GAVE_UP, id="deleted while it waited",
     ),
     pytest.param(
-        Life(10.0, bound=11.0, ended=12.0, refused=True), [],
+        PodLife(10.0, bound=11.0, ended=12.0, refused=True), [],
         [(10.0, 11.0, "pending: other not seen waiting"), (11.0, 12.0, "starting: starting")],
         Outcome.REFUSED, id="refused by the kubelet",
     ),
     pytest.param(
-        Life(10.0, bound=20.0, started=30.0), [mark(31.0)],
+        PodLife(10.0, bound=20.0, started=30.0), [mark(31.0)],
         [(10.0, 20.0, "pending: capacity"), (20.0, 30.0, "starting: starting")],
         Outcome.STARTED, id="seen only after it was bound, by a clock ahead",
     ),
     pytest.param(
-        Life(10.0, bound=5.0, started=4.0), [mark(10.0)], [], Outcome.STARTED,
+        PodLife(10.0, bound=5.0, started=4.0), [mark(10.0)], [], Outcome.STARTED,
         id="clocks that differ make no negative wait",
     ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("life", "marks", "spells", "outcome"), COURSES)
+@pytest.mark.parametrize(("life", "marks", "intervals", "outcome"), COURSES)
 def test_a_pod_waits_until_it_is_bound_and_starts_until_it_runs(
-    life: Life,
-    marks: list[Spell],
-    spells: list[tuple[float, float | None, str]],
+    life: PodLife,
+    marks: list[CauseSpan],
+    intervals: list[tuple[float, float | None, str]],
     outcome: Outcome | None,
 ) -> None:
     course = pod_course(life, marks, counted=2.0)
-    assert told(course) == spells
+    assert told(course) == intervals
     assert course.outcome is outcome
 
 
@@ -93,7 +93,7 @@ maybe = st.none() | times
 causes = st.sampled_from([Cause.CAPACITY, Cause.QUOTA, Cause.TAINT])
 some_marks = st.lists(
     st.builds(
-        Spell,
+        CauseSpan,
         start=times,
         cause=causes,
         counts=st.sampled_from([Counts.PENDING, Counts.STARTING]),
@@ -103,48 +103,53 @@ some_marks = st.lists(
 )
 
 
-@given(st.builds(Life, times, maybe, maybe, maybe), some_marks)
-def test_spells_are_contiguous_and_cover_the_episode(life: Life, marks: list[Spell]) -> None:
+@given(st.builds(PodLife, times, maybe, maybe, maybe), some_marks)
+def test_intervals_are_contiguous_and_cover_the_episode(
+    life: PodLife, marks: list[CauseSpan]
+) -> None:
     course = pod_course(life, marks, counted=2.0)
-    spells = course.spells
-    assert all(one.end == other.start for one, other in pairwise(spells))
-    assert all(one.end is None or one.end > one.start for one in spells)
-    assert not any(one.alike(other) for one, other in pairwise(spells))
+    intervals = course.intervals
+    assert all(one.end == other.start for one, other in pairwise(intervals))
+    assert all(one.end is None or one.end > one.start for one in intervals)
+    assert not any(one.alike(other) for one, other in pairwise(intervals))
     if course.until is not None and course.until <= course.since:
-        assert spells == ()
+        assert intervals == ()
         return
-    assert spells[0].start == course.since
-    assert spells[-1].end == course.until
-    for spell in spells:
-        starting = course.bound is not None and spell.start >= course.bound
-        assert (spell.counts is Counts.STARTING) == starting
+    assert intervals[0].start == course.since
+    assert intervals[-1].end == course.until
+    for interval in intervals:
+        starting = course.bound is not None and interval.start >= course.bound
+        assert (interval.counts is Counts.STARTING) == starting
 
 
-@given(st.builds(Life, times, maybe, maybe, maybe), some_marks)
-def test_the_course_of_what_is_kept_is_what_is_kept(life: Life, marks: list[Spell]) -> None:
+@given(st.builds(PodLife, times, maybe, maybe, maybe), some_marks)
+def test_the_course_of_what_is_kept_is_what_is_kept(life: PodLife, marks: list[CauseSpan]) -> None:
     course = pod_course(life, marks, counted=2.0)
-    again = pod_course(life, course.spells, counted=2.0)
+    again = pod_course(life, course.intervals, counted=2.0)
     assert again == course
-    changes = spell_changes(course.spells, again.spells)
+    changes = interval_changes(course.intervals, again.intervals)
     assert (changes.write, changes.delete, changes.touched) == ((), (), None)
 
 
 def test_anything_else_ends_no_sooner_than_it_began() -> None:
     course = thing_course(10.0, [mark(10.0)], until=5.0, outcome=Outcome.SETTLED)
-    assert (course.until, course.spells, course.outcome) == (10.0, (), Outcome.SETTLED)
+    assert (course.until, course.intervals, course.outcome) == (10.0, (), Outcome.SETTLED)
 
 
-def test_only_what_changed_of_the_spells_is_written() -> None:
-    known = thing_course(10.0, [mark(10.0), mark(20.0, Cause.QUOTA)]).spells
-    wanted = thing_course(10.0, [*known, mark(30.0, Cause.TAINT)]).spells
-    changes = spell_changes(known, wanted)
-    assert [(spell.start, spell.end) for spell in changes.write] == [(20.0, 30.0), (30.0, None)]
+def test_only_what_changed_of_the_intervals_is_written() -> None:
+    known = thing_course(10.0, [mark(10.0), mark(20.0, Cause.QUOTA)]).intervals
+    wanted = thing_course(10.0, [*known, mark(30.0, Cause.TAINT)]).intervals
+    changes = interval_changes(known, wanted)
+    assert [(interval.start, interval.end) for interval in changes.write] == [
+        (20.0, 30.0),
+        (30.0, None),
+    ]
     assert changes.touched == 30.0
     assert changes.delete == ()
 
 
 def test_a_text_alone_is_no_change() -> None:
-    assert spell_changes([mark(10.0, message="a")], [mark(10.0, message="b")]).write == ()
+    assert interval_changes([mark(10.0, message="a")], [mark(10.0, message="b")]).write == ()
 
 
 def test_a_pod_weighed_anew_counts_so_from_its_beginning() -> None:

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.domain.sightings import Condition, Kind, SeenEvent, SeenWorkload
+from apps.clusters.domain.observed.objects import (
+    Condition,
+    EventSnapshot,
+    ObservedKind,
+    WorkloadSnapshot,
+)
 from apps.clusters.models import Cluster, Pod
 from apps.pending.models import Eviction
 from apps.pending.services import note_evictions
@@ -28,8 +33,8 @@ def ended_pod(cluster: Cluster, uid: str = "uid-victim", **values: Any) -> Pod:
     return make_pod(workload, uid.removeprefix("uid-"), created_at=NOW - 4 * HOUR, uid=uid, **given)
 
 
-def event(reason: str, message: str) -> SeenEvent:
-    return SeenEvent("Pod", "victim", "uid-victim", reason, message)
+def event(reason: str, message: str) -> EventSnapshot:
+    return EventSnapshot("Pod", "victim", "uid-victim", reason, message)
 
 
 def test_a_preempted_pod_is_kept_with_what_it_had_held_and_who_took_it(west: Cluster) -> None:
@@ -38,7 +43,7 @@ def test_a_preempted_pod_is_kept_with_what_it_had_held_and_who_took_it(west: Clu
     winner = make_workload(west, "speech", "big")
     make_pod(winner, "big-0", created_at=NOW, uid="uid-big")
     told = event("Preempted", "Preempted by pod uid-big on node west-1")
-    see(west, Kind.EVENT, "uid-event", told, at=NOW)
+    see(west, ObservedKind.EVENT, "uid-event", told, at=NOW)
     assert note_evictions(west.pk, now=NOW, since=NOW - HOUR) == 1
     assert note_evictions(west.pk, now=NOW, since=NOW - HOUR) == 0
     row = Eviction.objects.get()
@@ -54,7 +59,7 @@ def test_a_preempted_pod_is_kept_with_what_it_had_held_and_who_took_it(west: Clu
 def test_who_took_it_is_a_uid_where_the_ledger_does_not_know_it(west: Cluster) -> None:
     ended_pod(west, end_reason="PreemptionByScheduler")
     told = event("Preempted", "Preempted by pod uid-none on node west-1")
-    see(west, Kind.EVENT, "uid-event", told, at=NOW)
+    see(west, ObservedKind.EVENT, "uid-event", told, at=NOW)
     note_evictions(west.pk, now=NOW, since=None)
     assert Eviction.objects.get().by == "uid-none"
 
@@ -73,8 +78,8 @@ def test_pods_of_an_evicted_workload_lost_their_gpus(
     ended_pod(west, end_reason="Deleted")
     ended_pod(west, "uid-before", end_reason="Deleted", ended_at=NOW - 2 * HOUR)
     lost = Condition("Preempted", "True", reason, since=(NOW - timedelta(minutes=1)).timestamp())
-    body = SeenWorkload(0.0, owner_kind="Job", owner="train", conditions=(lost,))
-    see(west, Kind.KUEUE_WORKLOAD, "uid-w", body, at=NOW)
+    body = WorkloadSnapshot(0.0, owner_kind="Job", owner="train", conditions=(lost,))
+    see(west, ObservedKind.KUEUE_WORKLOAD, "uid-w", body, at=NOW)
     note_evictions(west.pk, now=NOW, since=NOW - 3 * HOUR)
     assert [(row.pod_uid, row.reclaimed) for row in Eviction.objects.all()] == [
         ("uid-victim", reclaimed)
@@ -90,7 +95,7 @@ def test_pods_of_an_evicted_workload_lost_their_gpus(
 )
 def test_what_volcano_evicts_is_kept_too(west: Cluster, message: str, reclaimed: bool) -> None:
     ended_pod(west, end_reason="Deleted")
-    see(west, Kind.EVENT, "uid-event", event("Evict", message), at=NOW)
+    see(west, ObservedKind.EVENT, "uid-event", event("Evict", message), at=NOW)
     note_evictions(west.pk, now=NOW, since=NOW - HOUR)
     assert [row.reclaimed for row in Eviction.objects.all()] == [reclaimed]
 
@@ -107,13 +112,13 @@ def test_more_than_one_query_takes_are_all_kept(west: Cluster) -> None:
         make_pod(
             train, f"a-{number}", created_at=NOW - HOUR, uid=uid, bound_at=NOW - HOUR, ended_at=NOW
         )
-        told = SeenEvent("Pod", "a", uid, "Evict", "Pod is evicted, because of preempt")
-        see(west, Kind.EVENT, f"uid-event-{number}", told, at=NOW)
+        told = EventSnapshot("Pod", "a", uid, "Evict", "Pod is evicted, because of preempt")
+        see(west, ObservedKind.EVENT, f"uid-event-{number}", told, at=NOW)
     for number in range(501):
         job = make_workload(west, "speech", f"job-{number}")
         uid = f"uid-job-{number}"
         make_pod(job, "b", created_at=NOW - HOUR, uid=uid, bound_at=NOW - HOUR, ended_at=NOW)
         lost = Condition("Preempted", "True", "InClusterQueue", since=NOW.timestamp())
-        body = SeenWorkload(0.0, owner_kind="Job", owner=job.name, conditions=(lost,))
-        see(west, Kind.KUEUE_WORKLOAD, f"uid-w-{number}", body, at=NOW, namespace="speech")
+        body = WorkloadSnapshot(0.0, owner_kind="Job", owner=job.name, conditions=(lost,))
+        see(west, ObservedKind.KUEUE_WORKLOAD, f"uid-w-{number}", body, at=NOW, namespace="speech")
     assert note_evictions(west.pk, now=NOW, since=NOW - HOUR) == 1002

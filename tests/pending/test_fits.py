@@ -2,10 +2,16 @@
 
 import pytest
 
-from apps.clusters.domain.sightings import Expression, Placement, SeenNode, Taint, Toleration
-from apps.pending.domain.fits import Nodes, bears, bits, free, offered
-from apps.pending.domain.placing import NONE_OFFERED
-from apps.pending.domain.steps import steps_on, wish_for
+from apps.clusters.domain.observed.objects import (
+    Expression,
+    NodeSnapshot,
+    Placement,
+    Taint,
+    Toleration,
+)
+from apps.pending.domain.placement.fits import Nodes, bears, bits, free, offered
+from apps.pending.domain.placement.fixes import constraints_of, steps_on
+from apps.pending.domain.placement.node_search import NONE_OFFERED
 from apps.pending.domain.wording import amount, listed
 from tests.pending.worlds import GIB, GPU, is_gpu_name, node, only, pod, world
 
@@ -71,7 +77,7 @@ def test_a_cordon_is_borne_by_its_own_toleration() -> None:
 
 
 def test_what_a_node_does_not_say_of_cpu_is_no_limit_but_of_gpus_it_is() -> None:
-    silent = SeenNode(devices={"gpu.nvidia.com": 4}, free_devices={"gpu.nvidia.com": 1})
+    silent = NodeSnapshot(devices={"gpu.nvidia.com": 4}, free_devices={"gpu.nvidia.com": 1})
     assert offered(silent, "cpu") == float("inf")
     assert (offered(silent, GPU), free(silent, GPU)) == (0.0, 0.0)
     assert (offered(silent, "gpu.nvidia.com"), free(silent, "gpu.nvidia.com")) == (4.0, 1.0)
@@ -88,7 +94,7 @@ def test_a_selector_of_nodes_without_the_resource_is_none_offered() -> None:
 
 
 def test_a_node_that_has_none_of_it_needs_another_node() -> None:
-    wish = wish_for({GPU: 2.0}, Placement(), is_gpu_name)
+    wish = constraints_of({GPU: 2.0}, Placement(), is_gpu_name)
     (step,) = steps_on(Nodes([node("c", 0)], is_gpu_name), 0, wish, {})
     assert dict(step.change) == {"resource": GPU, "amount": 2.0}
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from apps.pending.domain.gangs import Holder, partial_gangs
+from apps.pending.domain.gangs import GangMember, partial_gangs
 from apps.pending.domain.history import nearest_rank
 from apps.usage.domain.amounts import NANO
 
 NOW = 7200.0
 
 
-def holder(name: str, *, group: int = 1, bound: float = 0.0, busy: int = 0) -> Holder:
+def holder(name: str, *, group: int = 1, bound: float = 0.0, busy: int = 0) -> GangMember:
     """Return a pod that holds 2 GPUs; where it was busy, 100 nano-GPU-hours were measured."""
-    return Holder(group, name, 2.0, bound, busy, 100 if busy else 0)
+    return GangMember(group, name, 2.0, bound, busy, 100 if busy else 0)
 
 
 def test_what_holders_held_since_the_others_wait_was_for_nothing() -> None:
@@ -31,7 +31,7 @@ def test_what_holders_held_since_the_others_wait_was_for_nothing() -> None:
         pytest.param([holder("a")], {2: 0.0}, id="of different jobs"),
     ],
 )
-def test_these_are_no_partial_gangs(holders: list[Holder], since: dict[int, float]) -> None:
+def test_these_are_no_partial_gangs(holders: list[GangMember], since: dict[int, float]) -> None:
     assert partial_gangs(holders, since, now=NOW, idle_below=0.1) == []
 
 

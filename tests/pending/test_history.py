@@ -1,4 +1,4 @@
-"""Waiting over time: sums of days are those of the spells, whatever was rolled and when."""
+"""Waiting over time: sums of days are those of the intervals, whatever was rolled and when."""
 
 from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
@@ -14,8 +14,8 @@ from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import NamespaceClaim
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.models import CauseSpell, Episode, Refreshed, WaitDay
-from apps.pending.selectors import By, HistoryRow, PendingFilters, pending_history
+from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState
+from apps.pending.selectors import HistoryRow, PendingFilters, PendingGrouping, pending_history
 from apps.pending.services import prune, refresh, roll_days
 from apps.pending.services.days import roll_day
 from apps.usage.domain.amounts import NANO
@@ -44,7 +44,7 @@ def fill() -> Portal:
         until=MONDAY + 27 * HOUR,
         tier=portal.tiers[0],
         units=2.0,
-        spells=[
+        intervals=[
             (MONDAY + 22 * HOUR, "capacity", "pending"),
             (MONDAY + 25 * HOUR, "starting", "starting"),
         ],
@@ -87,11 +87,11 @@ BY_DAY_AND_CAUSE = [
 ]
 
 
-@pytest.mark.parametrize("rolled", [False, True], ids=["from spells", "from sums of days"])
+@pytest.mark.parametrize("rolled", [False, True], ids=["from intervals", "from sums of days"])
 def test_what_waited_is_told_by_day_and_cause(portal: Portal, rolled: bool) -> None:
     if rolled:
         roll_days(now=NOW)
-        CauseSpell.objects.filter(end__lt=MONDAY + 48 * HOUR).delete()
+        CauseInterval.objects.filter(end__lt=MONDAY + 48 * HOUR).delete()
     rows = pending_history(WEEK, now=NOW, visibility=OUTSIDER)
     assert told(rows) == BY_DAY_AND_CAUSE
 
@@ -100,36 +100,44 @@ def test_what_waited_is_told_by_day_and_cause(portal: Portal, rolled: bool) -> N
     ("by", "filters", "found"),
     [
         pytest.param(
-            (By.TEAM,),
+            (PendingGrouping.TEAM,),
             PendingFilters(),
             [("speech", 0.0, 10.0, 0.0, 1, 0), ("vision", 6.0, 0.0, 4.0, 1, 1)],
             id="by team",
         ),
         pytest.param(
-            (By.TIER, By.CLUSTER),
+            (PendingGrouping.TIER, PendingGrouping.CLUSTER),
             PendingFilters(team=("vision",)),
             [("gold", "west", 6.0, 0.0, 4.0, 1, 1)],
             id="by tier, of a team",
         ),
         pytest.param(
-            (By.CAUSE,),
+            (PendingGrouping.CAUSE,),
             PendingFilters(cause=("quota",), cluster=("west",)),
             [("quota", 0.0, 10.0, 0.0, 1, 0)],
             id="of a cause",
         ),
-        pytest.param((By.CAUSE,), PendingFilters(cluster=("east",)), [], id="elsewhere"),
         pytest.param(
-            (By.TEAM,),
+            (PendingGrouping.CAUSE,), PendingFilters(cluster=("east",)), [], id="elsewhere"
+        ),
+        pytest.param(
+            (PendingGrouping.TEAM,),
             PendingFilters(tier=("undetermined",)),
             [("speech", 0.0, 10.0, 0.0, 1, 0)],
             id="in no tier yet",
         ),
-        pytest.param((By.NAMESPACE,), PendingFilters(), [], id="namespaces, to an outsider"),
+        pytest.param(
+            (PendingGrouping.NAMESPACE,), PendingFilters(), [], id="namespaces, to an outsider"
+        ),
     ],
 )
 @pytest.mark.parametrize("rolled", [False, True], ids=["live", "rolled"])
 def test_what_waited_is_told_by_other_groups(
-    portal: Portal, rolled: bool, by: tuple[By, ...], filters: PendingFilters, found: list[object]
+    portal: Portal,
+    rolled: bool,
+    by: tuple[PendingGrouping, ...],
+    filters: PendingFilters,
+    found: list[object],
 ) -> None:
     if rolled:
         roll_days(now=NOW)
@@ -139,11 +147,11 @@ def test_what_waited_is_told_by_other_groups(
 
 def test_namespaces_are_told_to_who_sees_their_team(portal: Portal) -> None:
     mine = Visibility(everything=False, team_ids=frozenset({portal.vision.pk}))
-    rows = pending_history(WEEK, now=NOW, visibility=mine, by=(By.NAMESPACE,))
+    rows = pending_history(WEEK, now=NOW, visibility=mine, by=(PendingGrouping.NAMESPACE,))
     assert [row.groups for row in rows] == [{"namespace": "vision"}]
 
 
-def test_parts_of_days_are_cut_from_spells(portal: Portal) -> None:
+def test_parts_of_days_are_cut_from_intervals(portal: Portal) -> None:
     roll_days(now=NOW)
     window = Window(MONDAY + 23 * HOUR, MONDAY + 26 * HOUR)
     rows = pending_history(window, now=NOW, visibility=EVERYTHING)
@@ -159,7 +167,9 @@ def test_a_namespace_that_changes_hands_divides_the_day(portal: Portal) -> None:
     NamespaceClaim.objects.filter(team=portal.vision, pattern="vision").update(valid_to=at)
     NamespaceClaim.objects.create(team=portal.speech, pattern="vision", valid_from=at)
     NamespaceClaim.objects.filter(pattern="vision-*").update(valid_to=at)
-    rows = pending_history(WEEK, now=NOW, visibility=EVERYTHING, by=(By.DAY, By.TEAM))
+    rows = pending_history(
+        WEEK, now=NOW, visibility=EVERYTHING, by=(PendingGrouping.DAY, PendingGrouping.TEAM)
+    )
     assert [(row.day, *row.groups.values(), row.sums.waiting_gpu_hours) for row in rows][:2] == [
         (date(2026, 11, 16), "vision", 4.0),
         (date(2026, 11, 17), "speech", 2.0),
@@ -169,10 +179,10 @@ def test_a_namespace_that_changes_hands_divides_the_day(portal: Portal) -> None:
 def test_rolling_again_changes_nothing(portal: Portal) -> None:
     roll_days(now=NOW)
     keys = ("day", "namespace", "team", "tier", "cause", "waited", "suppressed", "starting")
-    before = set(WaitDay.objects.values_list(*keys))
-    Refreshed.objects.update(rolled_to=MONDAY)
+    before = set(PendingDay.objects.values_list(*keys))
+    RefreshState.objects.update(rolled_to=MONDAY)
     assert roll_days(now=NOW) == 2 * 3
-    assert set(WaitDay.objects.values_list(*keys)) == before
+    assert set(PendingDay.objects.values_list(*keys)) == before
     assert {team for _, _, team, *_ in before} <= set(Team.objects.values_list("pk", flat=True))
 
 
@@ -202,15 +212,15 @@ def test_what_is_past_its_retention_is_forgotten(portal: Portal) -> None:
     make_episode(train, "lasts", since=old)
     make_eviction(train, "uid-old", at=old)
     roll_days(now=NOW)
-    sums = WaitDay.objects.count()
+    sums = PendingDay.objects.count()
     assert prune(now=NOW) == 2
     assert not Episode.objects.filter(name="old").exists()
     assert Episode.objects.filter(name="lasts").exists()
-    assert WaitDay.objects.count() == sums
+    assert PendingDay.objects.count() == sums
 
 
 def total(**where: Any) -> float:
-    return sum(WaitDay.objects.filter(**where).values_list("waited", flat=True)) / NANO
+    return sum(PendingDay.objects.filter(**where).values_list("waited", flat=True)) / NANO
 
 
 def test_what_is_seen_to_wait_since_before_the_retention_leaves_old_sums_alone(
@@ -219,8 +229,8 @@ def test_what_is_seen_to_wait_since_before_the_retention_leaves_old_sums_alone(
     old = NOW - timedelta(days=500)
     west = portal.clusters[0]
     make_episode(make_workload(west, "vision", "train"), since=old, until=old + 5 * HOUR)
-    Refreshed.objects.update(rolled_to=None)
-    for pk in Refreshed.objects.values_list("cluster_id", flat=True):
+    RefreshState.objects.update(rolled_to=None)
+    for pk in RefreshState.objects.values_list("cluster_id", flat=True):
         roll_day(pk, day_of(old, portal.zone), now=NOW, zone=portal.zone)
     roll_days(now=NOW)
     day = day_of(old, portal.zone)
@@ -236,7 +246,7 @@ def test_what_is_seen_to_wait_since_before_the_retention_leaves_old_sums_alone(
     later = NOW + timedelta(minutes=1)
     make_looked(west, NOW)
     assert refresh(west.pk, now=later, look=Script([job])) >= 1
-    mark = Refreshed.objects.get(cluster=west).rolled_to
+    mark = RefreshState.objects.get(cluster=west).rolled_to
     assert mark is not None
     assert mark > old + timedelta(days=2)
     roll_days(now=later)
@@ -248,8 +258,8 @@ def test_a_request_for_more_than_a_sum_can_hold_is_kept_as_the_most(portal: Port
     make_episode(make_workload(west, "vision", "huge"), since=NOW - 2 * HOUR, units=9e18, tier=None)
     make_episode(make_workload(east, "speech", "notes"), since=NOW - 2 * HOUR)
     assert roll_days(now=NOW) > 0
-    assert WaitDay.objects.filter(cluster=west, waited=2**63 - 1).exists()
-    assert WaitDay.objects.filter(cluster=east, waited=2 * NANO).exists()
+    assert PendingDay.objects.filter(cluster=west, waited=2**63 - 1).exists()
+    assert PendingDay.objects.filter(cluster=east, waited=2 * NANO).exists()
 
 
 def test_a_cluster_whose_days_cannot_be_summed_keeps_no_other_from_it(portal: Portal) -> None:
@@ -263,7 +273,7 @@ def test_a_cluster_whose_days_cannot_be_summed_keeps_no_other_from_it(portal: Po
 
     with connection.execute_wrapper(refused):
         roll_days(now=NOW)
-    assert set(WaitDay.objects.values_list("cluster__name", flat=True)) == {"east"}
+    assert set(PendingDay.objects.values_list("cluster__name", flat=True)) == {"east"}
 
 
 def test_what_is_written_into_a_day_just_summed_is_summed_the_next_time(portal: Portal) -> None:
@@ -271,7 +281,7 @@ def test_what_is_written_into_a_day_just_summed_is_summed_the_next_time(portal: 
     train = make_workload(west, "vision", "train")
     refresh(west.pk, now=NOW, look=Script())
     roll_days(now=NOW)
-    Refreshed.objects.update(rolled_to=MONDAY)
+    RefreshState.objects.update(rolled_to=MONDAY)
     before = total(cluster=west, day=day_of(MONDAY, portal.zone))
     written: list[str] = []
 

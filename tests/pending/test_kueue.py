@@ -7,25 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
+    CohortSnapshot,
     Condition,
+    ControllerSnapshot,
     FlavorQuota,
+    FlavorSnapshot,
     FlavorUse,
-    Kind,
+    LocalQueueSnapshot,
+    ObservedKind,
+    ObservedObject,
     Placement,
     PodSet,
-    SeenClusterQueue,
-    SeenCohort,
-    SeenController,
-    SeenFlavor,
-    SeenLocalQueue,
-    SeenWorkload,
-    Sighting,
+    WorkloadSnapshot,
 )
 from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Suggestion
-from apps.pending.domain.look import look
-from apps.pending.domain.queue_room import queues_of
+from apps.pending.domain.queues.headroom import queues_of
 from apps.pending.domain.state import ClusterState
 from tests.pending.bound import in_turn
 from tests.pending.worlds import AT, GPU, holder, node, only, pod, seen, world
@@ -42,23 +42,23 @@ def queue(
     lending: float | None = None,
     more: tuple[FlavorQuota, ...] = (),
     **fields: Any,
-) -> Sighting:
+) -> ObservedObject:
     quotas = (FlavorQuota("h100", GPU, nominal, borrowing, lending), *more)
-    body = SeenClusterQueue(quotas=quotas, reserved=(FlavorUse("h100", GPU, used),), **fields)
-    return seen(Kind.CLUSTER_QUEUE, name, body, namespace="")
+    body = ClusterQueueSnapshot(quotas=quotas, reserved=(FlavorUse("h100", GPU, used),), **fields)
+    return seen(ObservedKind.CLUSTER_QUEUE, name, body, namespace="")
 
 
-def local(name: str = "main", to: str = "cq", **fields: Any) -> Sighting:
-    return seen(Kind.LOCAL_QUEUE, name, SeenLocalQueue(cluster_queue=to, **fields))
+def local(name: str = "main", to: str = "cq", **fields: Any) -> ObservedObject:
+    return seen(ObservedKind.LOCAL_QUEUE, name, LocalQueueSnapshot(cluster_queue=to, **fields))
 
 
 def workload(
     name: str, gpus: float = 8, *conditions: Condition, count: int = 1, **fields: Any
-) -> Sighting:
+) -> ObservedObject:
     values: dict[str, Any] = {"created": AT - 900, "queue": "main", "owner_kind": "Job"}
     sets = (PodSet("main", count, {GPU: gpus, "cpu": 1.0}),)
     values |= {"owner": name, "pod_sets": sets, "conditions": conditions or (WAITING,)}
-    return seen(Kind.KUEUE_WORKLOAD, name, SeenWorkload(**(values | fields)))
+    return seen(ObservedKind.KUEUE_WORKLOAD, name, WorkloadSnapshot(**(values | fields)))
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,13 @@ def workload(
             [
                 queue("cq", 0, 0, cohort="a"),
                 queue("other", 8, 1, cohort="b"),
-                *(seen(Kind.COHORT, n, SeenCohort(parent="top"), "") for n in "ab"),
-                seen(Kind.COHORT, "top", SeenCohort(quotas=(FlavorQuota("h100", GPU, 4),)), ""),
+                *(seen(ObservedKind.COHORT, n, CohortSnapshot(parent="top"), "") for n in "ab"),
+                seen(
+                    ObservedKind.COHORT,
+                    "top",
+                    CohortSnapshot(quotas=(FlavorQuota("h100", GPU, 4),)),
+                    "",
+                ),
             ],
             *(11.0, 12.0),
             id="cohorts of one root",
@@ -98,14 +103,14 @@ def workload(
     ],
 )
 def test_what_a_queue_has_left_counts_what_its_cohort_lends(
-    queues: list[Sighting], free: float, most: float
+    queues: list[ObservedObject], free: float, most: float
 ) -> None:
     (room,) = queues_of(world(*queues)).rooms("cq", GPU)
     assert (room.free, room.most) == (free, most)
 
 
 def test_cohorts_in_a_circle_end_where_they_began() -> None:
-    around = [seen(Kind.COHORT, a, SeenCohort(parent=b), "") for a, b in ("xy", "yx")]
+    around = [seen(ObservedKind.COHORT, a, CohortSnapshot(parent=b), "") for a, b in ("xy", "yx")]
     (room,) = queues_of(world(queue("cq", 8, 1, cohort="x"), *around)).rooms("cq", GPU)
     assert room.free == 7.0
 
@@ -222,7 +227,7 @@ def test_cohorts_in_a_circle_end_where_they_began() -> None:
     ],
 )
 def test_a_workload_waits_in_its_queue_with_what_would_admit_it(
-    sightings: list[Sighting], detail: str, action: Action, change: dict[str, Any]
+    sightings: list[ObservedObject], detail: str, action: Action, change: dict[str, Any]
 ) -> None:
     why = only(world(*sightings)).diagnosis
     assert (why.cause, why.detail) == (Cause.QUEUE, detail)
@@ -234,8 +239,8 @@ def raised(one: Suggestion, state: ClusterState) -> ClusterState:
     change = one.change
     by_kind = dict(state.sightings)
     changed = []
-    for each in by_kind[Kind.CLUSTER_QUEUE]:
-        assert isinstance(each.body, SeenClusterQueue)
+    for each in by_kind[ObservedKind.CLUSTER_QUEUE]:
+        assert isinstance(each.body, ClusterQueueSnapshot)
         quotas = tuple(
             FlavorQuota(q.flavor, q.resource, change["to"], q.borrowing_limit, q.lending_limit)
             if (each.name, q.flavor, q.resource)
@@ -244,8 +249,10 @@ def raised(one: Suggestion, state: ClusterState) -> ClusterState:
             for q in each.body.quotas
         )
         body = replace(each.body, quotas=quotas)
-        changed.append(seen(Kind.CLUSTER_QUEUE, each.name, body, namespace=""))
-    return ClusterState(state.at, by_kind | {Kind.CLUSTER_QUEUE: changed}, is_gpu=state.is_gpu)
+        changed.append(seen(ObservedKind.CLUSTER_QUEUE, each.name, body, namespace=""))
+    return ClusterState(
+        state.at, by_kind | {ObservedKind.CLUSTER_QUEUE: changed}, is_gpu=state.is_gpu
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,7 +273,9 @@ def raised(one: Suggestion, state: ClusterState) -> ClusterState:
         ),
     ],
 )
-def test_the_quota_that_is_suggested_has_room_for_the_workload(queues: list[Sighting]) -> None:
+def test_the_quota_that_is_suggested_has_room_for_the_workload(
+    queues: list[ObservedObject],
+) -> None:
     state = world(*queues, local(), workload("w", 8))
     steps = only(state).diagnosis.suggestions
     for step in steps:
@@ -280,7 +289,9 @@ def test_behind_the_head_of_a_strict_queue_all_in_front_count() -> None:
     head = workload("head", 2, created=AT - 99)
     behind = workload("w", 1, Condition("PodsReady", "False"), created=AT - 9)
     late = workload("urgent", 4, Condition("PodsReady", "False"), priority=9)
-    found = {w.name: w.diagnosis for w in look(world(strict, local(), head, behind, late))}
+    found = {
+        w.name: w.diagnosis for w in diagnose_cluster(world(strict, local(), head, behind, late))
+    }
     assert found["w"].detail == "queued-behind-head"
     assert found["w"].suggestions[0].change["to"] == 9.0
     assert "number 3 of 3 in queue cq" in found["w"].explanation
@@ -305,19 +316,22 @@ def test_gated_pods_have_the_cause_of_their_workload_and_count_for_it() -> None:
     owner: dict[str, Any] = {"owner_kind": "Job", "owner": "w"}
     gated = [pod(f"p{i}", 4, gates=("kueue.x-k8s.io/admission",), **owner) for i in (1, 2)]
     state = world(queue("cq", 8, 6), local(), workload("w", 4, count=3), *gated)
-    found = {w.name: w for w in look(state)}
+    found = {w.name: w for w in diagnose_cluster(state)}
     assert found["p1"].diagnosis.detail == found["w"].diagnosis.detail == "waiting-for-quota"
     assert found["w"].counts is Counts.SUPPRESSED
     assert found["w"].share * 12 == pytest.approx(4.0)
 
 
 def test_workloads_without_gpus_wait_only_in_queues_of_gpus() -> None:
-    body = SeenWorkload(
+    body = WorkloadSnapshot(
         created=AT, queue="main", owner="c", owner_kind="Job", conditions=(WAITING,)
     )
-    other = seen(Kind.KUEUE_WORKLOAD, "c", body)
-    plain = SeenClusterQueue(quotas=(FlavorQuota("any", "cpu", 1),))
-    assert look(world(seen(Kind.CLUSTER_QUEUE, "cq", plain, ""), local(), other)) == []
+    other = seen(ObservedKind.KUEUE_WORKLOAD, "c", body)
+    plain = ClusterQueueSnapshot(quotas=(FlavorQuota("any", "cpu", 1),))
+    assert (
+        diagnose_cluster(world(seen(ObservedKind.CLUSTER_QUEUE, "cq", plain, ""), local(), other))
+        == []
+    )
     waiting = only(world(queue("cq", 8), local(), other))
     assert (waiting.counts, waiting.requests) == (Counts.NOTHING, {})
 
@@ -328,7 +342,7 @@ def test_those_in_front_hold_quota_of_the_same_cohort() -> None:
     assert why.in_front == ("cluster_queue:cq", "cluster_queue:a")
 
 
-def freed(*sightings: Sighting) -> list[str]:
+def freed(*sightings: ObservedObject) -> list[str]:
     """Return the steps of the suggestion to free quota that is in use."""
     found = only(world(local(), *sightings), "w").diagnosis.suggestions
     start = next((i for i, one in enumerate(found) if one.text.startswith("Or ")), len(found))
@@ -379,7 +393,7 @@ def freed(*sightings: Sighting) -> list[str]:
         ),
     ],
 )
-def test_quota_is_freed_where_it_helps(queues: list[Sighting], steps: list[str]) -> None:
+def test_quota_is_freed_where_it_helps(queues: list[ObservedObject], steps: list[str]) -> None:
     assert freed(*queues, workload("w", 4)) == steps
 
 
@@ -389,7 +403,7 @@ def test_those_that_have_their_quota_are_counted_once(strategy: str) -> None:
     checked = [workload(n, 1, reserved, created=AT - 2000) for n in ("one", "two")]
     # The eleven in use are nine of others and those two.
     state = world(queue("cq", 11, 11, strategy=strategy), local(), *checked, workload("w", 1))
-    found = {w.name: w.diagnosis for w in look(state)}
+    found = {w.name: w.diagnosis for w in diagnose_cluster(state)}
     assert (found["w"].suggestions[0].change["from"], found["w"].suggestions[0].change["to"]) == (
         *(11, 12),
     )
@@ -403,12 +417,12 @@ POOL = {"pool": "h100"}
 ELSEWHERE = [node(f"other{i}", 8) for i in range(3)]
 
 
-def flavor(name: str = "h100", **fields: Any) -> Sighting:
+def flavor(name: str = "h100", **fields: Any) -> ObservedObject:
     values: dict[str, Any] = {"node_labels": POOL}
-    return seen(Kind.RESOURCE_FLAVOR, name, SeenFlavor(**(values | fields)), "")
+    return seen(ObservedKind.RESOURCE_FLAVOR, name, FlavorSnapshot(**(values | fields)), "")
 
 
-def texts(*sightings: Sighting, name: str = "w", **more: Any) -> list[str]:
+def texts(*sightings: ObservedObject, name: str = "w", **more: Any) -> list[str]:
     """Return the steps of the best suggestion for a Workload."""
     state = world(local(), *sightings, *ELSEWHERE, **more)
     first, *rest = only(state, name).diagnosis.suggestions
@@ -475,7 +489,7 @@ def test_nodes_are_added_where_not_even_one_gpu_each_has_a_place() -> None:
     ],
 )
 def test_what_the_nodes_of_the_flavor_lack_is_needed_as_well(
-    nodes: list[Sighting], count: int, step: str
+    nodes: list[ObservedObject], count: int, step: str
 ) -> None:
     more = [queue("cq", 20, 20), workload("w", 4, count=count), flavor()]
     first, second = texts(*more, *nodes, holders=[holder("x", "a", 2)])
@@ -516,20 +530,22 @@ def test_the_flavor_whose_nodes_could_hold_it_is_raised() -> None:
 
 
 def test_pods_go_where_their_owner_and_their_flavor_say() -> None:
-    job = SeenController(
+    job = ControllerSnapshot(
         AT - 900, 1, 0, suspended=True, queue="main",
         placement=Placement(node_selector={"zone": "x"}),
     )  # fmt: skip
     there = [node("a", labels=POOL), node("b", 8, 8, labels={**POOL, "zone": "x"})]
-    found = texts(queue("cq", 8, 8), workload("w", 8), flavor(), seen(Kind.JOB, "w", job), *there)
+    found = texts(
+        queue("cq", 8, 8), workload("w", 8), flavor(), seen(ObservedKind.JOB, "w", job), *there
+    )
     assert found[1] == "Also needed: free 8 nvidia.com/gpu on b."
 
 
-def asking_for(labels: dict[str, str]) -> Sighting:
+def asking_for(labels: dict[str, str]) -> ObservedObject:
     """Return the Job of the Workload, whose pods ask for these labels."""
     placement = Placement(node_selector=labels)
-    job = SeenController(AT - 900, 1, 0, suspended=True, queue="main", placement=placement)
-    return seen(Kind.JOB, "w", job)
+    job = ControllerSnapshot(AT - 900, 1, 0, suspended=True, queue="main", placement=placement)
+    return seen(ObservedKind.JOB, "w", job)
 
 
 TWO_POOLS = [node("a", labels=POOL), node("b", labels={"pool": "a100"})]
@@ -600,7 +616,7 @@ SHARED = {"nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.replicas"
     ],
 )
 def test_who_asks_for_whole_gpus_is_not_told_to_take_shares(
-    more: list[Sighting], text: str, name: str
+    more: list[ObservedObject], text: str, name: str
 ) -> None:
     there = [queue("cq", 16), flavor(node_labels=SHARED), node("t4", labels=SHARED), *more]
     state = world(local(), *there, workload("w", 2), asking_for(A10))
@@ -627,7 +643,7 @@ def test_workload_and_pod_are_for_the_nodes_of_the_flavor(more: dict[str, Any]) 
         flavor("a100", node_labels={"pool": "a"}),
     ]
     owned = workload("w", 2, owner_kind="Pod", owner="p", **more)
-    found = look(world(*there, gated, owned))
+    found = diagnose_cluster(world(*there, gated, owned))
     assert {one.kind: one.node_selector for one in found} == {
         "Pod": {**POOL, "zone": "x"},
         "Workload": {**POOL, "zone": "x"},
@@ -637,7 +653,7 @@ def test_workload_and_pod_are_for_the_nodes_of_the_flavor(more: dict[str, Any]) 
 def test_the_fix_of_a_queue_is_one_for_all_that_pend_in_it() -> None:
     four = [workload(f"w{n}", 1, created=AT - 900 + n) for n in range(4)]
     there = [local(), queue("cq", 8, 8), flavor(), node("a", 8, labels=POOL), *four]
-    told = {one.diagnosis.suggestions[0].text for one in look(world(*there))}
+    told = {one.diagnosis.suggestions[0].text for one in diagnose_cluster(world(*there))}
     assert told == {
         "Raise the nominal quota of cq for nvidia.com/gpu in flavor h100 from 8 to 12:"
         " +4 admits all 4 pending."
@@ -662,7 +678,7 @@ def test_a_raised_queue_asks_for_no_more_quota_when_it_is_looked_at_again(
         queue("cq", nominal, used, strategy="StrictFIFO" if strict else "BestEffortFIFO"),
     ]
     state = world(*there)
-    for one in look(state):
+    for one in diagnose_cluster(state):
         group = in_turn(one.diagnosis.suggestions)[0]
         raising = [step for step in group if step.action is Action.RAISE_QUEUE_QUOTA]
         if not raising or any(step.action is Action.REQUEST for step in group):

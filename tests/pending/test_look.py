@@ -9,29 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     BODIES,
     ClaimRequest,
+    ClaimSnapshot,
     ClaimUse,
     Condition,
     ContainerWait,
-    Kind,
+    ControllerSnapshot,
+    EventSnapshot,
+    ObservedKind,
+    ObservedObject,
+    PodGroupSnapshot,
     PodSet,
-    Scope,
-    SeenClaim,
-    SeenController,
-    SeenEvent,
-    SeenPod,
-    SeenPodGroup,
-    SeenQuota,
-    SeenVolcanoQueue,
-    SeenWorkload,
-    Sighting,
+    PodSnapshot,
+    QuotaScope,
+    QuotaSnapshot,
     Taint,
+    VolcanoQueueSnapshot,
+    WorkloadSnapshot,
 )
 from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action
-from apps.pending.domain.look import look
 from tests.pending.worlds import AT, GPU, claim, holder, node, only, pod, seen, world
 
 CLASS = "gpu.nvidia.com"
@@ -39,21 +39,25 @@ ZERO = "0/1 nodes are available: "
 
 
 def event(
-    reason: str, about: Sighting, message: str, *, component: str = "", last: float = AT
-) -> Sighting:
-    body = SeenEvent(
+    reason: str, about: ObservedObject, message: str, *, component: str = "", last: float = AT
+) -> ObservedObject:
+    body = EventSnapshot(
         *(about.kind.short, about.name, about.uid, reason, message), component=component, last=last
     )
-    return seen(Kind.EVENT, f"{about.name}.{reason}.{last}", body)
+    return seen(ObservedKind.EVENT, f"{about.name}.{reason}.{last}", body)
 
 
-def job(name: str, wanted: int = 2, pods: int = 0, gpus: float = 4, **fields: Any) -> Sighting:
+def job(
+    name: str, wanted: int = 2, pods: int = 0, gpus: float = 4, **fields: Any
+) -> ObservedObject:
     requests = {GPU: gpus, "cpu": 1.0}
-    body = SeenController(created=AT - 900, wanted=wanted, pods=pods, requests=requests, **fields)
-    return seen(Kind.JOB, name, body)
+    body = ControllerSnapshot(
+        created=AT - 900, wanted=wanted, pods=pods, requests=requests, **fields
+    )
+    return seen(ObservedKind.JOB, name, body)
 
 
-def found(state_of: list[Sighting], **fields: Any) -> tuple[Cause, str]:
+def found(state_of: list[ObservedObject], **fields: Any) -> tuple[Cause, str]:
     why = only(world(*state_of, **fields), "p").diagnosis
     return why.cause, why.detail
 
@@ -235,7 +239,7 @@ def found(state_of: list[Sighting], **fields: Any) -> tuple[Cause, str]:
     ],
 )
 def test_a_pod_on_no_node_has_its_cause(
-    sightings: list[Sighting], cause: Cause, detail: str
+    sightings: list[ObservedObject], cause: Cause, detail: str
 ) -> None:
     assert found(sightings) == (cause, detail)
 
@@ -340,7 +344,7 @@ def test_a_bound_pod_is_starting_and_says_what_holds_it(
     "fields", [{"phase": "Succeeded"}, {"phase": "Failed", "reason": "Evicted"}, {"deleting": AT}]
 )
 def test_what_is_over_or_being_deleted_does_not_wait(fields: dict[str, Any]) -> None:
-    assert look(world(pod("p", 1, **fields))) == []
+    assert diagnose_cluster(world(pod("p", 1, **fields))) == []
 
 
 # ---------------------------------------------------------------- refused work
@@ -352,16 +356,16 @@ REFUSED = (
 )
 
 
-def quota(name: str, hard: float, used: float, **fields: Any) -> Sighting:
+def quota(name: str, hard: float, used: float, **fields: Any) -> ObservedObject:
     key = f"requests.{GPU}"
-    body = SeenQuota(hard={key: hard}, observed_hard={key: hard}, used={key: used}, **fields)
-    return seen(Kind.RESOURCE_QUOTA, name, body)
+    body = QuotaSnapshot(hard={key: hard}, observed_hard={key: hard}, used={key: used}, **fields)
+    return seen(ObservedKind.RESOURCE_QUOTA, name, body)
 
 
 def test_refused_pods_wait_with_their_controller_and_the_quotas_that_block() -> None:
     one = job("train", wanted=3, pods=1)
     unscoped = [quota("gpus", 8, 6), quota("all", 10, 6), quota("wide", 100, 6)]
-    scoped = quota("urgent", 1, 1, scopes=(Scope("PriorityClass", "In", ("urgent",)),))
+    scoped = quota("urgent", 1, 1, scopes=(QuotaScope("PriorityClass", "In", ("urgent",)),))
     waiting = only(world(one, event("FailedCreate", one, REFUSED), *unscoped, scoped))
     assert (waiting.kind, waiting.counts, waiting.requests) == (
         "Job",
@@ -391,8 +395,8 @@ def test_a_full_quota_explains_missing_pods_after_the_events_are_gone() -> None:
 
 
 def test_missing_pods_that_nothing_refused_do_not_wait() -> None:
-    assert look(world(job("train"), quota("gpus", 80, 8))) == []
-    assert look(world(job("done", wanted=2, pods=2), quota("gpus", 1, 1))) == []
+    assert diagnose_cluster(world(job("train"), quota("gpus", 80, 8))) == []
+    assert diagnose_cluster(world(job("done", wanted=2, pods=2), quota("gpus", 1, 1))) == []
 
 
 @pytest.mark.parametrize(
@@ -422,11 +426,11 @@ OUT_OF = (
 )
 
 
-def turned_away(name: str, **fields: Any) -> Sighting:
+def turned_away(name: str, **fields: Any) -> ObservedObject:
     values: dict[str, Any] = {"phase": "Failed", "node": "a", "bound": AT - 60}
     values["reason"] = "OutOfnvidia.com/gpu"
     one = pod(name, 4, **(values | fields))
-    assert isinstance(one.body, SeenPod)
+    assert isinstance(one.body, PodSnapshot)
     return replace(one, body=replace(one.body, message=OUT_OF))
 
 
@@ -447,13 +451,13 @@ def test_pods_that_a_kubelet_turned_away_wait_as_one_with_their_controller() -> 
 
 def test_a_controller_with_all_its_pods_running_no_longer_waits() -> None:
     one = job("train", wanted=2, pods=2)
-    assert look(world(one, turned_away("t", controller=one.uid))) == []
+    assert diagnose_cluster(world(one, turned_away("t", controller=one.uid))) == []
 
 
 @pytest.mark.parametrize("controller", ["", "unseen"])
 def test_what_nobody_makes_again_adds_to_nothing(controller: str) -> None:
     fields = {"controller": controller, "controller_kind": "Job" if controller else ""}
-    (waiting,) = look(world(turned_away("t", **fields)))
+    (waiting,) = diagnose_cluster(world(turned_away("t", **fields)))
     assert (waiting.counts, waiting.share) == (Counts.NOTHING, 0.0)
 
 
@@ -467,12 +471,14 @@ def test_a_controller_is_said_once_when_both_quota_and_kubelet_refused() -> None
 # ---------------------------------------------------------------- gangs
 
 
-def group(name: str, kind: Kind = Kind.VOLCANO_POD_GROUP, **fields: Any) -> Sighting:
+def group(
+    name: str, kind: ObservedKind = ObservedKind.VOLCANO_POD_GROUP, **fields: Any
+) -> ObservedObject:
     values: dict[str, Any] = {"created": AT - 600, "min_member": 4, "requests": {GPU: 16.0}}
-    return seen(kind, name, SeenPodGroup(**(values | fields)))
+    return seen(kind, name, PodGroupSnapshot(**(values | fields)))
 
 
-def of_group(message: str) -> Sighting:
+def of_group(message: str) -> ObservedObject:
     """Return what Volcano says of the group `g`."""
     return event("Unschedulable", group("g"), message)
 
@@ -488,7 +494,7 @@ def of_group(message: str) -> Sighting:
         pytest.param(
             [
                 group("g", phase="Pending", queue="q"),
-                seen(Kind.VOLCANO_QUEUE, "q", SeenVolcanoQueue(state="Closed"), ""),
+                seen(ObservedKind.VOLCANO_QUEUE, "q", VolcanoQueueSnapshot(state="Closed"), ""),
             ],
             *(Cause.QUEUE, "queue-closed", Action.RESUME_QUEUE),
             id="queue closed",
@@ -497,9 +503,9 @@ def of_group(message: str) -> Sighting:
             [
                 group("g", phase="Pending", queue="q"),
                 seen(
-                    Kind.VOLCANO_QUEUE,
+                    ObservedKind.VOLCANO_QUEUE,
                     "q",
-                    SeenVolcanoQueue("Open", capability={GPU: 20.0}, allocated={GPU: 8.0}),
+                    VolcanoQueueSnapshot("Open", capability={GPU: 20.0}, allocated={GPU: 8.0}),
                     "",
                 ),
             ],
@@ -510,12 +516,14 @@ def of_group(message: str) -> Sighting:
             [
                 group("g", phase="Pending", queue="q"),
                 *(
-                    seen(Kind.VOLCANO_QUEUE, name, body, "")
+                    seen(ObservedKind.VOLCANO_QUEUE, name, body, "")
                     for name, body in (
-                        ("q", SeenVolcanoQueue("Open", parent="top")),
+                        ("q", VolcanoQueueSnapshot("Open", parent="top")),
                         (
                             "top",
-                            SeenVolcanoQueue("Open", capability={GPU: 20.0}, allocated={GPU: 8.0}),
+                            VolcanoQueueSnapshot(
+                                "Open", capability={GPU: 20.0}, allocated={GPU: 8.0}
+                            ),
                         ),
                     )
                 ),
@@ -545,7 +553,10 @@ def of_group(message: str) -> Sighting:
             id="not let in",
         ),
         pytest.param(
-            [group("g", Kind.COSCHEDULING_POD_GROUP, phase="Pending"), pod("a", 4, group="g")],
+            [
+                group("g", ObservedKind.COSCHEDULING_POD_GROUP, phase="Pending"),
+                pod("a", 4, group="g"),
+            ],
             *(Cause.GANG, "too few pods", Action.COMPLETE_GANG),
             id="too few pods",
         ),
@@ -553,7 +564,7 @@ def of_group(message: str) -> Sighting:
             [
                 group(
                     "g",
-                    Kind.GANG_POD_GROUP,
+                    ObservedKind.GANG_POD_GROUP,
                     min_member=1,
                     conditions=(Condition("PodGroupScheduled", "False", "Unschedulable", "no"),),
                 ),
@@ -565,7 +576,7 @@ def of_group(message: str) -> Sighting:
     ],
 )
 def test_a_gang_waits_as_a_gang_or_in_its_queue(
-    sightings: list[Sighting], cause: Cause, detail: str, action: Action
+    sightings: list[ObservedObject], cause: Cause, detail: str, action: Action
 ) -> None:
     why = only(world(*sightings), "g").diagnosis
     assert (why.cause, why.detail) == (cause, detail)
@@ -578,13 +589,13 @@ def test_a_gang_waits_as_a_gang_or_in_its_queue(
         group("g", phase="Running"),
         group(
             "g",
-            Kind.GANG_POD_GROUP,
+            ObservedKind.GANG_POD_GROUP,
             conditions=(Condition("PodGroupScheduled", "True", "Scheduled"),),
         ),
     ],
 )
-def test_a_gang_that_has_started_does_not_wait(started: Sighting) -> None:
-    assert look(world(started)) == []
+def test_a_gang_that_has_started_does_not_wait(started: ObservedObject) -> None:
+    assert diagnose_cluster(world(started)) == []
 
 
 def test_a_gang_says_how_many_of_it_could_start() -> None:
@@ -594,7 +605,7 @@ def test_a_gang_says_how_many_of_it_could_start() -> None:
     assert "2 pods could start now" in waiting.diagnosis.explanation
     change = waiting.diagnosis.suggestions[0].change
     assert (change["missing"], change["amount"], change["resource"]) == (2, 8.0, GPU)
-    assert {w.diagnosis.cause for w in look(state)} == {Cause.GANG}
+    assert {w.diagnosis.cause for w in diagnose_cluster(state)} == {Cause.GANG}
     assert (waiting.counts, waiting.share) == (Counts.NOTHING, 0.0)
 
 
@@ -617,8 +628,8 @@ def test_a_claim_waits_with_its_pod_and_adds_nothing() -> None:
         pytest.param(claim("mine"), id="of no pod"),
     ],
 )
-def test_a_claim_that_no_pod_waits_for_does_not_wait(one: Sighting) -> None:
-    assert look(world(one)) == []
+def test_a_claim_that_no_pod_waits_for_does_not_wait(one: ObservedObject) -> None:
+    assert diagnose_cluster(world(one)) == []
 
 
 # ---------------------------------------------------------------- waiting again
@@ -629,7 +640,7 @@ def test_a_pod_made_again_after_a_preemption_waits_again() -> None:
     made = pod("p", 1, ZERO + "1 Insufficient nvidia.com/gpu.", controller="rs")
     other = pod("q", 1, ZERO + "1 Insufficient nvidia.com/gpu.", controller="else")
     state = world(made, other)
-    again = {w.name: w.again for w in look(replace(state, gone=(victim,)))}
+    again = {w.name: w.again for w in diagnose_cluster(replace(state, gone=(victim,)))}
     assert again == {"p": True, "q": False}
 
 
@@ -653,7 +664,8 @@ def test_a_gang_its_pods_and_its_controller_count_once(
     maker = job("j", wanted=members, pods=there, gpus=gpus)
     events = [event("FailedCreate", maker, REFUSED)] if refused else []
     total = sum(
-        w.requests.get(GPU, 0.0) * w.share for w in look(world(gang, maker, *pods, *events))
+        w.requests.get(GPU, 0.0) * w.share
+        for w in diagnose_cluster(world(gang, maker, *pods, *events))
     )
     assert total == pytest.approx(members * gpus)
 
@@ -682,7 +694,7 @@ def test_five_thousand_pods_on_two_thousand_nodes_take_less_than_three_seconds()
     ]
     state = world(*nodes, *pods, holders=[holder(f"h{i}", f"n{i % 2000}", 1) for i in range(9000)])
     began = process_time()
-    assert len(look(state)) == 5000
+    assert len(diagnose_cluster(state)) == 5000
     assert process_time() - began < 3.0
 
 
@@ -734,15 +746,15 @@ OF_KIND = {kind: anything(body) for kind, body in BODIES.items()}
 
 
 @st.composite
-def any_sighting(draw: st.DrawFn) -> Sighting:
-    kind = draw(st.sampled_from(list(Kind)))
+def any_sighting(draw: st.DrawFn) -> ObservedObject:
+    kind = draw(st.sampled_from(list(ObservedKind)))
     return seen(kind, draw(TEXTS), draw(OF_KIND[kind]), namespace="n", uid=draw(TEXTS))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(any_sighting(), max_size=8))
-def test_nothing_that_can_be_seen_makes_it_fail(sightings: list[Sighting]) -> None:
-    for waiting in look(world(*sightings, holders=[holder("h", "p", 1)])):
+def test_nothing_that_can_be_seen_makes_it_fail(sightings: list[ObservedObject]) -> None:
+    for waiting in diagnose_cluster(world(*sightings, holders=[holder("h", "p", 1)])):
         assert waiting.diagnosis.cause in Cause
         assert 0.0 <= waiting.share <= 1.0 + 1e-9
         assert isinstance(waiting.requests, dict)
@@ -751,21 +763,23 @@ def test_nothing_that_can_be_seen_makes_it_fail(sightings: list[Sighting]) -> No
 def test_a_workload_and_a_gang_of_one_job_count_once() -> None:
     owner: dict[str, Any] = {"owner_kind": "Job", "owner": "j"}
     sets = (PodSet("main", 4, {GPU: 4.0}),)
-    queued = seen(Kind.KUEUE_WORKLOAD, "w", SeenWorkload(created=AT, pod_sets=sets, **owner))
-    waiting = look(world(queued, group("g", phase="Inqueue", **owner)))
+    queued = seen(
+        ObservedKind.KUEUE_WORKLOAD, "w", WorkloadSnapshot(created=AT, pod_sets=sets, **owner)
+    )
+    waiting = diagnose_cluster(world(queued, group("g", phase="Inqueue", **owner)))
     assert [(w.kind, w.share) for w in waiting] == [("PodGroup", 0.0), ("Workload", 1.0)]
 
 
 def test_a_claim_of_all_devices_counts_one_and_monitoring_none() -> None:
     wishes = (ClaimRequest("all", CLASS, None), ClaimRequest("look", CLASS, 8, admin=True))
-    one = seen(Kind.RESOURCE_CLAIM, "c", SeenClaim(created=AT, requests=wishes))
+    one = seen(ObservedKind.RESOURCE_CLAIM, "c", ClaimSnapshot(created=AT, requests=wishes))
     waiting = pod("p", 1, resource=CLASS, claims=(ClaimUse("gpu", "c"),))
     assert only(world(one, waiting), "c").requests == {CLASS: 1.0}
 
 
 def test_a_refusal_by_a_kubelet_with_odd_figures_is_looked_into_on_the_node() -> None:
     one = turned_away("t")
-    assert isinstance(one.body, SeenPod)
+    assert isinstance(one.body, PodSnapshot)
     odd = OUT_OF.replace("used: 6", "used: 1")
     waiting = only(world(replace(one, body=replace(one.body, message=odd))))
     assert waiting.diagnosis.suggestions[0].action is Action.LOOK_AT_NODE
@@ -779,7 +793,7 @@ def test_a_gang_whose_pods_may_go_nowhere_is_told_so_first() -> None:
 
 
 def test_a_quota_of_pods_counts_each_pod_as_one() -> None:
-    body = SeenQuota(hard={"pods": 5.0}, used={"pods": 4.0})
-    waiting = only(world(job("train", wanted=3), seen(Kind.RESOURCE_QUOTA, "few", body)))
+    body = QuotaSnapshot(hard={"pods": 5.0}, used={"pods": 4.0})
+    waiting = only(world(job("train", wanted=3), seen(ObservedKind.RESOURCE_QUOTA, "few", body)))
     (step,) = waiting.diagnosis.suggestions
     assert (step.change["key"], step.change["to"]) == ("pods", 7.0)

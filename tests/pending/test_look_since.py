@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     Condition,
-    Kind,
+    ControllerSnapshot,
+    EventSnapshot,
+    ObservedKind,
+    ObservedObject,
+    PodGroupSnapshot,
     PodSet,
-    SeenController,
-    SeenEvent,
-    SeenPod,
-    SeenPodGroup,
-    SeenQuota,
-    SeenWorkload,
-    Sighting,
+    PodSnapshot,
+    QuotaSnapshot,
+    WorkloadSnapshot,
 )
 from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action
-from apps.pending.domain.look import look
-from apps.pending.domain.state import Holder, Waiting
+from apps.pending.domain.state import BoundPod, PendingItem
 from tests.pending.worlds import AT, GPU, node, only, pod, seen, world
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
@@ -36,27 +36,29 @@ def refusal(asked: int = 1, used: int = 2, limit: int = 2, key: str = KEY) -> st
     )
 
 
-def stateful_set(wanted: int = 3, pods: int = 2, **fields: Any) -> Sighting:
+def stateful_set(wanted: int = 3, pods: int = 2, **fields: Any) -> ObservedObject:
     """Return one that was made long ago and lost a pod ten minutes ago."""
     made: dict[str, Any] = {"created": AT - 300 * DAY, "requests": {GPU: 1.0}}
-    body = SeenController(wanted=wanted, pods=pods, **(made | fields))
-    return replace(seen(Kind.STATEFUL_SET, "train", body), changed=AT - 10 * MINUTE)
+    body = ControllerSnapshot(wanted=wanted, pods=pods, **(made | fields))
+    return replace(seen(ObservedKind.STATEFUL_SET, "train", body), changed=AT - 10 * MINUTE)
 
 
-def refused(about: Sighting, first: float, last: float, message: str = "") -> Sighting:
-    body = SeenEvent(
+def refused(about: ObservedObject, first: float, last: float, message: str = "") -> ObservedObject:
+    body = EventSnapshot(
         *(about.kind.short, about.name, about.uid, "FailedCreate", message or refusal()),
         first=first,
         last=last,
     )
-    return seen(Kind.EVENT, f"{about.name}.{first}.{last}", body)
+    return seen(ObservedKind.EVENT, f"{about.name}.{first}.{last}", body)
 
 
-def quota(hard: float, used: float, key: str = KEY) -> Sighting:
-    return seen(Kind.RESOURCE_QUOTA, "gpu", SeenQuota(hard={key: hard}, used={key: used}))
+def quota(hard: float, used: float, key: str = KEY) -> ObservedObject:
+    return seen(
+        ObservedKind.RESOURCE_QUOTA, "gpu", QuotaSnapshot(hard={key: hard}, used={key: used})
+    )
 
 
-def counted(waiting: Sequence[Waiting]) -> float:
+def counted(waiting: Sequence[PendingItem]) -> float:
     return sum(one.requests.get(GPU, 0.0) * one.share for one in waiting)
 
 
@@ -114,15 +116,15 @@ def test_a_workload_that_a_stopped_queue_put_out_waits_since_then() -> None:
         Condition("QuotaReserved", "False", "Pending", "stopped", AT - MINUTE),
     )
     sets = (PodSet("main", 1, {GPU: 8.0}),)
-    body = SeenWorkload(created=AT - DAY, pod_sets=sets, conditions=conditions, **OWNER)
-    waiting = only(world(seen(Kind.KUEUE_WORKLOAD, "w", body)))
+    body = WorkloadSnapshot(created=AT - DAY, pod_sets=sets, conditions=conditions, **OWNER)
+    waiting = only(world(seen(ObservedKind.KUEUE_WORKLOAD, "w", body)))
     assert (waiting.since, waiting.again) == (AT - MINUTE, False)
 
 
-def gang(kind: Kind = Kind.VOLCANO_POD_GROUP, **fields: Any) -> Sighting:
+def gang(kind: ObservedKind = ObservedKind.VOLCANO_POD_GROUP, **fields: Any) -> ObservedObject:
     values: dict[str, Any] = {"created": AT - 10 * DAY, "min_member": 8, **OWNER}
     values["requests"] = {GPU: 8.0}
-    body = SeenPodGroup(**(values | fields))
+    body = PodGroupSnapshot(**(values | fields))
     return replace(seen(kind, "g", body), changed=AT - HOUR)
 
 
@@ -137,7 +139,7 @@ NOT_SCHEDULED = Condition("PodGroupScheduled", "False", "Unschedulable", "", AT 
             gang(phase="Inqueue", conditions=(UNSCHEDULABLE,)), AT - 10 * DAY, id="never ran"
         ),
         pytest.param(
-            gang(Kind.COSCHEDULING_POD_GROUP, phase="Scheduling", scheduled=3),
+            gang(ObservedKind.COSCHEDULING_POD_GROUP, phase="Scheduling", scheduled=3),
             AT - 10 * DAY,
             id="never whole",
         ),
@@ -153,14 +155,14 @@ NOT_SCHEDULED = Condition("PodGroupScheduled", "False", "Unschedulable", "", AT 
             id="lost all",
         ),
         pytest.param(
-            gang(Kind.GANG_POD_GROUP, conditions=(NOT_SCHEDULED,)),
+            gang(ObservedKind.GANG_POD_GROUP, conditions=(NOT_SCHEDULED,)),
             AT - MINUTE,
             id="of Kubernetes itself",
         ),
     ],
 )
 def test_a_gang_waits_since_it_was_made_or_is_no_longer_whole(
-    group: Sighting, since: float
+    group: ObservedObject, since: float
 ) -> None:
     assert only(world(group)).since == since
 
@@ -168,7 +170,7 @@ def test_a_gang_waits_since_it_was_made_or_is_no_longer_whole(
 # ---------------------------------------------------------------- turned away
 
 
-def turned_away(name: str, ago: float) -> Sighting:
+def turned_away(name: str, ago: float) -> ObservedObject:
     fields: dict[str, Any] = {
         "phase": "Failed",
         "reason": "TopologyAffinityError",
@@ -178,7 +180,7 @@ def turned_away(name: str, ago: float) -> Sighting:
 
 
 def test_a_pod_turned_away_long_ago_does_not_explain_one_that_is_missing_now() -> None:
-    assert look(world(stateful_set(), turned_away("old", 30 * DAY))) == []
+    assert diagnose_cluster(world(stateful_set(), turned_away("old", 30 * DAY))) == []
 
 
 def test_tries_that_followed_close_upon_each_other_are_one_wait() -> None:
@@ -194,13 +196,13 @@ def test_tries_that_followed_close_upon_each_other_are_one_wait() -> None:
 def test_a_refusal_that_nobody_repeated_for_an_hour_explains_nothing() -> None:
     one = stateful_set()
     old = refused(one, AT - DAY, AT - HOUR - 1)
-    assert look(world(one, old)) == []
-    assert look(world(one, refused(one, AT - DAY, AT - HOUR + 1))) != []
+    assert diagnose_cluster(world(one, old)) == []
+    assert diagnose_cluster(world(one, refused(one, AT - DAY, AT - HOUR + 1))) != []
 
 
 def test_an_event_does_not_speak_against_a_quota_that_has_room() -> None:
     one = stateful_set()
-    assert look(world(one, refused(one, AT - 90, AT - 60), quota(20, 2))) == []
+    assert diagnose_cluster(world(one, refused(one, AT - 90, AT - 60), quota(20, 2))) == []
 
 
 def test_a_controller_that_still_fails_waits_for_its_next_try_once_there_is_room() -> None:
@@ -215,7 +217,7 @@ def test_a_key_that_pods_do_not_tell_is_held_against_the_quota_as_it_is() -> Non
     event = refused(one, AT - 90, AT - 60, refusal(4, 7, 8, "limits.cpu"))
     (step,) = only(world(one, event, quota(10, 9, "limits.cpu"))).diagnosis.suggestions
     assert (step.change["from"], step.change["to"]) == (10.0, 13.0)
-    assert look(world(one, event, quota(100, 9, "limits.cpu"))) == []
+    assert diagnose_cluster(world(one, event, quota(100, 9, "limits.cpu"))) == []
 
 
 @pytest.mark.parametrize("message", [refusal(1, 2, 20), refusal(0, 2, 2)])
@@ -227,10 +229,15 @@ def test_no_quota_is_ever_to_be_lowered_or_left_as_it_is(message: str) -> None:
 
 def test_events_of_another_namespace_say_nothing_of_a_pod() -> None:
     waiting = pod("p", 1)
-    body = SeenEvent("Pod", "p", waiting.uid, "FailedScheduling", "lies", first=AT, last=AT)
+    body = EventSnapshot("Pod", "p", waiting.uid, "FailedScheduling", "lies", first=AT, last=AT)
     events = [
-        seen(Kind.EVENT, "e1", body, namespace="elsewhere"),
-        seen(Kind.EVENT, "e2", replace(body, reason="TriggeredScaleUp"), namespace="elsewhere"),
+        seen(ObservedKind.EVENT, "e1", body, namespace="elsewhere"),
+        seen(
+            ObservedKind.EVENT,
+            "e2",
+            replace(body, reason="TriggeredScaleUp"),
+            namespace="elsewhere",
+        ),
     ]
     why = only(world(waiting, node("a"), *events)).diagnosis
     assert (why.cause, why.message, why.context) == (Cause.SCHEDULER, "", ())
@@ -239,8 +246,8 @@ def test_events_of_another_namespace_say_nothing_of_a_pod() -> None:
 # ---------------------------------------------------------------- counted once
 
 
-def member(number: int) -> Holder:
-    return Holder(
+def member(number: int) -> BoundPod:
+    return BoundPod(
         *(f"h{number}", "team", f"train-{number}", "Job", "train", f"n{number}", {GPU: 1.0})
     )
 
@@ -248,30 +255,36 @@ def member(number: int) -> Holder:
 def test_a_gang_does_not_count_what_its_running_pods_hold() -> None:
     waiting = pod("w", 1, "x", group="g", **OWNER)
     running = [member(number) for number in range(6)]
-    found = look(world(gang(phase="Unknown", running=6), waiting, holders=running))
+    found = diagnose_cluster(world(gang(phase="Unknown", running=6), waiting, holders=running))
     assert counted([one for one in found if one.kind == "PodGroup"]) == pytest.approx(1.0)
     assert counted(found) == pytest.approx(2.0)
 
 
 def test_a_gang_counts_whole_when_only_others_of_its_owner_run() -> None:
-    assert counted(look(world(gang(phase="Inqueue"), holders=[member(1)]))) == pytest.approx(8.0)
+    assert counted(
+        diagnose_cluster(world(gang(phase="Inqueue"), holders=[member(1)]))
+    ) == pytest.approx(8.0)
 
 
 def test_refused_pods_count_beside_workloads_that_have_their_pods() -> None:
     owner: dict[str, Any] = {"owner_kind": "Deployment", "owner": "serve"}
     failure = Condition("ReplicaFailure", "True", "FailedCreate", refusal(), AT - 60)
-    body = SeenController(
+    body = ControllerSnapshot(
         created=AT - HOUR, wanted=8, pods=3, requests={GPU: 1.0}, conditions=(failure,), **owner
     )
-    maker = seen(Kind.REPLICA_SET, "serve-1", body)
+    maker = seen(ObservedKind.REPLICA_SET, "serve-1", body)
     sets = (PodSet("main", 1, {GPU: 1.0}),)
     queued = [
-        seen(Kind.KUEUE_WORKLOAD, f"w{i}", SeenWorkload(created=AT, pod_sets=sets, **owner))
+        seen(
+            ObservedKind.KUEUE_WORKLOAD,
+            f"w{i}",
+            WorkloadSnapshot(created=AT, pod_sets=sets, **owner),
+        )
         for i in range(3)
     ]
     gate = ("kueue.x-k8s.io/admission",)
     pods = [pod(f"p{i}", 1, gates=gate, controller=maker.uid, **owner) for i in range(3)]
-    assert all(isinstance(one.body, SeenPod) for one in pods)
-    found = look(world(maker, quota(3, 3), *queued, *pods))
+    assert all(isinstance(one.body, PodSnapshot) for one in pods)
+    found = diagnose_cluster(world(maker, quota(3, 3), *queued, *pods))
     assert counted([one for one in found if one.counts is Counts.SUPPRESSED]) == 5.0
     assert counted(found) == 8.0

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.sightings import Kind, SeenEvent, SeenPod
+from apps.clusters.domain.observed.objects import EventSnapshot, ObservedKind, PodSnapshot
 from apps.pending.domain.causes import Cause
-from apps.pending.domain.look import look
-from apps.pending.domain.messages import Verdict, cause_of, insufficient, parse
-from apps.pending.domain.refusals import refusal, rejection
+from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.placement.messages import SchedulerMessage, cause_of, insufficient, parse
+from apps.pending.domain.placement.refusals import refusal, rejection
 from tests.pending.worlds import AT, node, pod, seen, world
 
 NO_CLAIMS = " no new claims to deallocate, preemption: "
@@ -241,7 +241,7 @@ PIECES = st.sampled_from(
 @given(st.one_of(st.text(), st.lists(st.one_of(PIECES, st.text(max_size=5))).map("".join)))
 def test_no_text_is_too_strange(text: str) -> None:
     found = parse(text)
-    assert isinstance(found, Verdict)
+    assert isinstance(found, SchedulerMessage)
     assert all(count >= 0 for count in found.reasons.values())
     refusal(text)
     rejection(text, text)
@@ -261,12 +261,12 @@ def test_no_text_is_too_strange(text: str) -> None:
 )
 def test_no_text_however_long_takes_long_to_read(text: str) -> None:
     away = pod("away", 1, phase="Failed", reason="OutOfx", node="a")
-    assert isinstance(away.body, SeenPod)
+    assert isinstance(away.body, PodSnapshot)
     away = replace(away, body=replace(away.body, message=text))
     starting = pod("p", 1, node="a", bound=AT - 60)
-    told = SeenEvent("Pod", "p", starting.uid, "FailedMount", text, first=AT, last=AT)
-    state = world(node("a"), away, starting, seen(Kind.EVENT, "e", told))
+    told = EventSnapshot("Pod", "p", starting.uid, "FailedMount", text, first=AT, last=AT)
+    state = world(node("a"), away, starting, seen(ObservedKind.EVENT, "e", told))
     began = process_time()
     refusal(text)
-    assert len(look(state)) == 2
+    assert len(diagnose_cluster(state)) == 2
     assert process_time() - began < 1.0

@@ -8,15 +8,15 @@ from itertools import takewhile
 import pytest
 
 from apps.accounts.permissions import EVERYTHING
-from apps.lab.course import site
 from apps.pending.domain.causes import FROM_SERIES, Cause
-from apps.pending.models import CauseSpell, Episode
+from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import PendingRow, SuggestionRow, pending_now
-from tests.lab.applying import Kube, NotApplied, apply
-from tests.lab.client import Served, serving
-from tests.lab.on_course import OnCourse, at_minute
-from tests.lab.test_applying import LATER_SECONDS, running
+from simulator.fault_scenarios import site
 from tests.pending.watched_lab import WatchedLab, watched_lab
+from tests.simulator.applying import Kube, NotApplied, apply
+from tests.simulator.client import Served, serving
+from tests.simulator.on_course import OnCourse, at_minute
+from tests.simulator.test_applying import LATER_SECONDS, running
 
 MINUTES = range(2, 120, 2)
 
@@ -33,7 +33,7 @@ def test_every_cause_comes_clears_and_is_remembered(on_course: OnCourse) -> None
         for _ in range(4, 120, 4):
             lab.served.clock.advance(240)
             lab.look()
-        seen = set(CauseSpell.objects.values_list("cause", flat=True))
+        seen = set(CauseInterval.objects.values_list("cause", flat=True))
         watched = {cause.value for cause in Cause} - {cause.value for cause in FROM_SERIES}
         assert seen == watched
         # Two hours on the cluster's events are gone; what they explained is not.
@@ -45,7 +45,7 @@ def test_every_cause_comes_clears_and_is_remembered(on_course: OnCourse) -> None
         assert old.exists()
         assert set(old.filter(until__isnull=True).values_list("name", flat=True)) == set()
         assert not old.filter(outcome="").exists()
-        kept = CauseSpell.objects.filter(episode__in=old).values_list("cause", flat=True)
+        kept = CauseInterval.objects.filter(episode__in=old).values_list("cause", flat=True)
         assert set(kept) == watched
 
 
@@ -122,8 +122,8 @@ def started(client: Served, case: Case) -> set[str]:
 
 def came_to_something(case: Case) -> bool:
     """Say whether what was only to wait started within ten minutes, or waits for another reason."""
-    spells = CauseSpell.objects.filter(episode=case.row.id).order_by("start", "pk")
-    mine = spells.get(cause=case.row.cause, detail=case.row.detail)
+    intervals = CauseInterval.objects.filter(episode=case.row.id).order_by("start", "pk")
+    mine = intervals.get(cause=case.row.cause, detail=case.row.detail)
     in_time = mine.end is not None and mine.end <= mine.start + timedelta(minutes=10)
     episode = Episode.objects.get(pk=case.row.id)
     return in_time and (mine.end != episode.until or episode.outcome == "started")

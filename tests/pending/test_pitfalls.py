@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.domain.sightings import SeenEvent, SeenPod, Sighting
+from apps.clusters.domain.observed.objects import EventSnapshot, ObservedObject, PodSnapshot
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.look import look
-from apps.pending.domain.messages import parse
+from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.placement.messages import parse
 from tests.pending.test_look import event, job, turned_away
 from tests.pending.worlds import AT, GPU, node, only, pod, world
 
@@ -57,7 +57,7 @@ def test_pitfall_26_a_wait_is_as_old_as_its_pod_not_as_its_newest_event() -> Non
     """Nine hours of waiting, the newest event minutes old and its first times null."""
     made = AT - 9 * HOUR
     told = pod("train", 1, f"0/1 nodes are available: 1 Insufficient {GPU}.")
-    assert isinstance(told.body, SeenPod)
+    assert isinstance(told.body, PodSnapshot)
     waits = replace(told, body=replace(told.body, created=made))
     late = event("FailedScheduling", waits, "0/1 nodes are available: 1 Insufficient x.")
     fresh = _told(late, first=None, last=AT - 120)
@@ -78,14 +78,14 @@ def test_pitfall_28_pods_that_a_kubelet_turns_away_are_one_thing_that_waits() ->
     """Forty failed pods of one ReplicaSet that wants one: one waits, not forty and not none."""
     owner = job("serve", wanted=1, pods=0, gpus=1)
     failed = [turned_away(f"serve-{number}", controller=owner.uid) for number in range(40)]
-    (waiting,) = look(world(owner, *failed, node("a", 8, 0)))
+    (waiting,) = diagnose_cluster(world(owner, *failed, node("a", 8, 0)))
     assert waiting.uid == owner.uid
     assert waiting.requests == {GPU: 1.0}
     assert waiting.diagnosis.cause is Cause.ADMISSION
     assert waiting.diagnosis.suggestions
 
 
-def _told(one: Sighting, **values: Any) -> Sighting:
+def _told(one: ObservedObject, **values: Any) -> ObservedObject:
     """Return an event told otherwise."""
-    assert isinstance(one.body, SeenEvent)
+    assert isinstance(one.body, EventSnapshot)
     return replace(one, body=replace(one.body, **values))

@@ -14,29 +14,29 @@ from apps.accounts.domain.roles import Role
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
-from apps.clusters.models import Cluster, WatchSpan
-from apps.clusters.services.watch import snapshot
+from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.services.watch.follow import snapshot
 from apps.fairness.selectors import what_if
 from apps.fairness.services import compute_hours, roll_days
-from apps.lab.fleet import Admission, Controller, Pod, Suspension
-from apps.lab.scenarios.base import Namespace, Queue
-from apps.pending.domain.look import look
-from apps.pending.domain.queue_demand import (
+from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.queues.demand import (
     Counted,
     LocalLink,
     QueueLinks,
     beyond_history,
     link_start,
 )
-from apps.pending.models import CauseSpell
+from apps.pending.models import CauseInterval
 from apps.pending.services import refresh, take_in_pods
 from apps.pending.services import roll_days as roll_pending
 from apps.quotas.models import Entitlement
 from apps.usage.models import QueueHour, QueuePending
 from apps.usage.services import collect_window
+from simulator.fleet import Admission, Controller, Pod, Suspension
+from simulator.scenarios.base import Namespace, Queue
 from tests.factories import ensure_builtin, make_report, make_team, make_tier, make_user
-from tests.lab.client import Served, serving
-from tests.lab.small import ORIGIN, Small, pod
+from tests.simulator.client import Served, serving
+from tests.simulator.small import ORIGIN, Small, pod
 
 GPU = "nvidia.com/gpu"
 START = datetime.fromtimestamp(ORIGIN, UTC)
@@ -79,7 +79,7 @@ class World:
         collect_window("lab", window, now=self.now())
 
     def derive(self) -> None:
-        take_in_pods([self.cluster.pk], now=self.now(), look=look)
+        take_in_pods([self.cluster.pk], now=self.now(), look=diagnose_cluster)
         roll_pending(now=self.now())
         compute_hours(now=self.now(), at_most=100)
         roll_days(now=self.now())
@@ -94,10 +94,10 @@ class World:
         snapshot(self.cluster, source, self.now())
         source.close()
         began = self.now() - timedelta(seconds=5)
-        WatchSpan.objects.update_or_create(
+        WatchCoverage.objects.update_or_create(
             cluster=self.cluster, defaults={"start": began, "end": self.now()}
         )
-        refresh(self.cluster.pk, now=self.now(), look=look)
+        refresh(self.cluster.pk, now=self.now(), look=diagnose_cluster)
 
     def get(self, path: str, **query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.client.get(f"/api/v1/{path}", WINDOW | query).json()[
@@ -144,7 +144,7 @@ class Queued(Small):
         self.namespaces = [Namespace(name, f"uid-of-{name}", ORIGIN) for name in spaces]
         self.queues = list(queues)
         self.flavors = {"a100": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}}
-        self._lap.controllers = tuple(jobs)
+        self._epoch.controllers = tuple(jobs)
 
 
 def served(scenario: Queued, client: Client) -> Iterator[World]:
@@ -187,11 +187,13 @@ def test_demand_without_pods_is_the_series_less_what_the_history_has(alone: Worl
     # The replay has the demand of the queue, whose waits nobody knows: those of two pods count.
     assert vision.waits_ended + vision.gave_up + vision.waiting_now == 2
     assert vision.demand_gpu_hours > held + 2
-    before = list(CauseSpell.objects.order_by("pk").values_list("pk", "start", "counted"))
+    before = list(CauseInterval.objects.order_by("pk").values_list("pk", "start", "counted"))
     alone.collect()
     alone.collect(2, 3)
     alone.derive()
-    assert list(CauseSpell.objects.order_by("pk").values_list("pk", "start", "counted")) == before
+    assert (
+        list(CauseInterval.objects.order_by("pk").values_list("pk", "start", "counted")) == before
+    )
     page = alone.client.get("/pending/", WINDOW).content.decode()
     assert "Pending in Kueue" in page
     assert "GPUs not known" not in page
@@ -202,12 +204,12 @@ def held_to_series() -> None:
     for shown in QueuePending.objects.exclude(resource=""):
         low, high = shown.slot, shown.slot + timedelta(minutes=30)
         total = 0.0
-        for spell in CauseSpell.objects.filter(
+        for interval in CauseInterval.objects.filter(
             start__lt=high, end__gt=low, counts__in=("pending", "suppressed")
         ).exclude(episode__name="runs"):
-            assert spell.end is not None
-            both = min(spell.end, high) - max(spell.start, low)
-            total += spell.counted * both.total_seconds() / 1800
+            assert interval.end is not None
+            both = min(interval.end, high) - max(interval.start, low)
+            total += interval.counted * both.total_seconds() / 1800
         assert total == pytest.approx(shown.units, abs=0.05), shown
 
 
@@ -231,12 +233,12 @@ def test_without_a_link_no_team_is_known_until_a_watch_shows_it(portal: Client) 
 def test_hours_that_the_watch_saw_have_what_it_saw_alone(portal: Client) -> None:
     for world in served(of_two(), portal):
         span = (START + timedelta(hours=1), START + timedelta(hours=3))
-        WatchSpan.objects.create(cluster=world.cluster, start=span[0], end=span[1])
+        WatchCoverage.objects.create(cluster=world.cluster, start=span[0], end=span[1])
         world.collect()
         world.derive()
-        spells = CauseSpell.objects.filter(episode__kind="ClusterQueue")
-        assert spells.exists()
-        assert not spells.filter(start__lt=span[1], end__gt=span[0]).exists()
+        intervals = CauseInterval.objects.filter(episode__kind="ClusterQueue")
+        assert intervals.exists()
+        assert not intervals.filter(start__lt=span[1], end__gt=span[0]).exists()
 
 
 def test_a_number_of_workloads_is_shown_and_no_demand(portal: Client) -> None:
@@ -245,7 +247,7 @@ def test_a_number_of_workloads_is_shown_and_no_demand(portal: Client) -> None:
     for world in served(scenario, portal):
         world.collect()
         world.derive()
-        assert not CauseSpell.objects.filter(episode__kind="ClusterQueue").exists()
+        assert not CauseInterval.objects.filter(episode__kind="ClusterQueue").exists()
         assert world.suppressed("cause") == {}
         page = portal.get("/pending/", WINDOW).content.decode()
         assert "On average 1 workload pending in Kueue, GPUs not known: not added" in page

@@ -14,19 +14,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     Condition,
-    Kind,
-    SeenController,
-    SeenNode,
-    SeenPod,
-    SeenWorkload,
+    ControllerSnapshot,
+    NodeSnapshot,
+    ObservedKind,
+    PodSnapshot,
+    WorkloadSnapshot,
 )
-from apps.clusters.models import Cluster, Pod, Sighting, Tier, WatchSpan, Workload
+from apps.clusters.models import Cluster, ObservedObject, Pod, Tier, WatchCoverage, Workload
 from apps.pending import tasks
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.state import ClusterState, Waiting
-from apps.pending.models import CauseSpell, Episode, Refreshed
+from apps.pending.domain.state import ClusterState, PendingItem
+from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.services import refresh, store, take_in_pods
 from tests.factories import A100, ensure_builtin, make_cluster, make_pod, make_tier, make_workload
 from tests.pending.rows import GPU, Script, see, waits
@@ -49,10 +49,10 @@ class World:
     now: datetime = NOW
     script: Script = field(default_factory=Script)
 
-    def look(self, *found: Waiting, after: float = 15.0, watched: bool = True) -> int:
+    def look(self, *found: PendingItem, after: float = 15.0, watched: bool = True) -> int:
         self.now += seconds(after)
         if watched:
-            WatchSpan.objects.update_or_create(
+            WatchCoverage.objects.update_or_create(
                 cluster=self.cluster, start=WATCHED_FROM, defaults={"end": self.now}
             )
         self.script.found = found
@@ -75,8 +75,8 @@ def make_world() -> World:
     return World(cluster, make_workload(cluster, "vision", "train"))
 
 
-def spells(episode: Episode) -> list[tuple[float, float | None, str, str]]:
-    """Return the spells as seconds after NOW, with what they say."""
+def intervals(episode: Episode) -> list[tuple[float, float | None, str, str]]:
+    """Return the intervals as seconds after NOW, with what they say."""
     return [
         (
             (row.start - NOW).total_seconds(),
@@ -84,11 +84,11 @@ def spells(episode: Episode) -> list[tuple[float, float | None, str, str]]:
             row.counts,
             f"{row.cause} {row.detail}".strip(),
         )
-        for row in episode.spells.order_by("start", "pk")
+        for row in episode.intervals.order_by("start", "pk")
     ]
 
 
-def waiting_since(world: World, **values: Any) -> Waiting:
+def waiting_since(world: World, **values: Any) -> PendingItem:
     return waits(since=world.now.timestamp(), **values)
 
 
@@ -107,21 +107,23 @@ def test_a_pod_waits_from_its_creation_until_it_runs(world: World) -> None:
         NOW + seconds(40),
     )
     assert episode.outcome == "started"
-    assert spells(episode) == [
+    assert intervals(episode) == [
         (0.0, 20.0, "pending", "capacity"),
         (20.0, 40.0, "starting", "starting"),
     ]
 
 
-def test_a_change_of_cause_begins_a_spell_when_the_object_changed(world: World) -> None:
+def test_a_change_of_cause_begins_a_interval_when_the_object_changed(world: World) -> None:
     world.pod()
     one = waiting_since(world)
     world.look(one)
-    see(world.cluster, Kind.POD, "uid-a", SeenPod(NOW.timestamp()), at=NOW + seconds(21))
+    see(
+        world.cluster, ObservedKind.POD, "uid-a", PodSnapshot(NOW.timestamp()), at=NOW + seconds(21)
+    )
     world.look(waits(since=one.since, cause=Cause.QUOTA, message="first"))
     world.look(waits(since=one.since, cause=Cause.QUOTA, message="second"))
     episode = Episode.objects.get()
-    assert spells(episode) == [
+    assert intervals(episode) == [
         (0.0, 21.0, "pending", "capacity"),
         (21.0, None, "pending", "quota"),
     ]
@@ -132,8 +134,8 @@ def test_a_gated_pod_is_of_the_tier_that_the_flavor_of_its_workload_tells(world:
     make_tier("shared", position=1, model="T4")
     world.pod(tier=Tier.objects.get(name="undetermined"))
     labels = {"nvidia.com/gpu.product": "T4", "nvidia.com/gpu.replicas": "4"}
-    there = SeenNode(labels=labels, allocatable={GPU: 8.0})
-    see(world.cluster, Kind.NODE, "t4", there, at=NOW, namespace="")
+    there = NodeSnapshot(labels=labels, allocatable={GPU: 8.0})
+    see(world.cluster, ObservedKind.NODE, "t4", there, at=NOW, namespace="")
     for _ in range(2):
         world.look(waiting_since(world, node_selector={"nvidia.com/gpu.product": "T4"}))
         row = Episode.objects.get()
@@ -150,7 +152,7 @@ def test_a_look_that_finds_the_same_writes_no_episode(world: World) -> None:
     ) as queries:
         world.look(one)
     written = [q["sql"] for q in queries if q["sql"].startswith(("INSERT", "DELETE"))]
-    assert not [sql for sql in written if "pending_episode" in sql or "causespell" in sql]
+    assert not [sql for sql in written if "pending_episode" in sql or "causeinterval" in sql]
 
 
 def test_a_pod_that_came_and_was_bound_between_two_looks_has_its_episode(world: World) -> None:
@@ -158,7 +160,7 @@ def test_a_pod_that_came_and_was_bound_between_two_looks_has_its_episode(world: 
     world.pod(bound_at=world.now + seconds(2), started_at=world.now + seconds(5))
     world.look()
     episode = Episode.objects.get()
-    assert spells(episode) == [
+    assert intervals(episode) == [
         (15.0, 17.0, "pending", "other not seen waiting"),
         (17.0, 20.0, "starting", "starting"),
     ]
@@ -169,13 +171,13 @@ def test_what_a_pod_last_waited_for_is_known_from_its_last_sighting(world: World
     world.look()
     at = world.now
     world.pod(bound_at=at + seconds(5), started_at=at + seconds(5))
-    body = SeenPod(at.timestamp())
-    see(world.cluster, Kind.POD, "uid-a", body, at=at, gone_at=at + seconds(6))
+    body = PodSnapshot(at.timestamp())
+    see(world.cluster, ObservedKind.POD, "uid-a", body, at=at, gone_at=at + seconds(6))
     world.look(waits(since=at.timestamp(), cause=Cause.TAINT))
-    assert spells(Episode.objects.get()) == [(15.0, 20.0, "pending", "taint")]
-    assert [one.uid for one in world.script.states[-1].of(Kind.POD)] == ["uid-a"]
+    assert intervals(Episode.objects.get()) == [(15.0, 20.0, "pending", "taint")]
+    assert [one.uid for one in world.script.states[-1].of(ObservedKind.POD)] == ["uid-a"]
     world.look()
-    assert world.script.states[-1].of(Kind.POD) == []
+    assert world.script.states[-1].of(ObservedKind.POD) == []
 
 
 def test_a_pod_deleted_while_it_waited_gave_up(world: World) -> None:
@@ -211,11 +213,11 @@ def test_a_bare_pod_that_was_turned_away_had_waited_and_held_until_then(world: W
     world.look(turned_away)
     episode = Episode.objects.get()
     assert (episode.cause, episode.outcome, episode.until) == ("topology", "refused", end)
-    assert spells(episode) == [
+    assert intervals(episode) == [
         (0.0, 3.0, "pending", "other not seen waiting"),
         (3.0, 4.0, "starting", "topology"),
     ]
-    assert {row.counted for row in CauseSpell.objects.all()} == {1.0}
+    assert {row.counted for row in CauseInterval.objects.all()} == {1.0}
 
 
 def test_nothing_ends_because_an_outage_hid_it(world: World) -> None:
@@ -235,10 +237,10 @@ def test_what_ended_while_nobody_watched_ended_when_it_did(world: World, anew: b
     for _ in range(6):
         world.look(after=600, watched=False)
     if anew:
-        WatchSpan.objects.create(cluster=world.cluster, start=world.now, end=world.now + HOUR)
+        WatchCoverage.objects.create(cluster=world.cluster, start=world.now, end=world.now + HOUR)
     admitted = Condition("QuotaReserved", "True", since=NOW.timestamp() + 60.0)
-    body = SeenWorkload(NOW.timestamp(), conditions=(admitted,))
-    see(world.cluster, Kind.KUEUE_WORKLOAD, "uid-w", body, at=world.now)
+    body = WorkloadSnapshot(NOW.timestamp(), conditions=(admitted,))
+    see(world.cluster, ObservedKind.KUEUE_WORKLOAD, "uid-w", body, at=world.now)
     world.look(watched=not anew)
     episode = Episode.objects.get()
     assert (episode.until, episode.outcome) == (NOW + seconds(60), "settled")
@@ -248,9 +250,15 @@ def test_what_changed_while_nobody_watched_changed_when_it_did(world: World) -> 
     world.pod()
     world.look(waiting_since(world))
     world.look(after=3600, watched=False)
-    see(world.cluster, Kind.POD, "uid-a", SeenPod(NOW.timestamp()), at=NOW + seconds(900))
+    see(
+        world.cluster,
+        ObservedKind.POD,
+        "uid-a",
+        PodSnapshot(NOW.timestamp()),
+        at=NOW + seconds(900),
+    )
     world.look(waits(since=NOW.timestamp(), cause=Cause.QUOTA))
-    assert spells(Episode.objects.get())[0] == (0.0, 900.0, "pending", "capacity")
+    assert intervals(Episode.objects.get())[0] == (0.0, 900.0, "pending", "capacity")
 
 
 def test_a_look_after_the_watch_had_gone_did_not_see_what_ended_then(world: World) -> None:
@@ -259,10 +267,10 @@ def test_a_look_after_the_watch_had_gone_did_not_see_what_ended_then(world: Worl
     world.script.found = [thing]
     refresh(world.cluster.pk, now=NOW + seconds(100), look=world.script)
     world.now += HOUR
-    WatchSpan.objects.create(cluster=world.cluster, start=world.now, end=world.now + HOUR)
+    WatchCoverage.objects.create(cluster=world.cluster, start=world.now, end=world.now + HOUR)
     admitted = Condition("QuotaReserved", "True", since=NOW.timestamp() + 20.0)
-    body = SeenWorkload(NOW.timestamp(), conditions=(admitted,))
-    see(world.cluster, Kind.KUEUE_WORKLOAD, "uid-w", body, at=world.now)
+    body = WorkloadSnapshot(NOW.timestamp(), conditions=(admitted,))
+    see(world.cluster, ObservedKind.KUEUE_WORKLOAD, "uid-w", body, at=world.now)
     world.look(watched=False)
     assert Episode.objects.get().until == NOW + seconds(20)
 
@@ -281,8 +289,8 @@ def test_pods_from_before_anybody_watched_say_so(world: World) -> None:
     world.pod("uid-b", created_at=early)
     world.look(waits("uid-b", since=early.timestamp()))
     old, waiting = Episode.objects.order_by("uid")
-    assert [row.detail for row in old.spells.all()] == ["before recording", ""]
-    first, second = waiting.spells.order_by("start")
+    assert [row.detail for row in old.intervals.all()] == ["before recording", ""]
+    first, second = waiting.intervals.order_by("start")
     assert (first.detail, first.end, second.cause) == ("before recording", WATCHED_FROM, "capacity")
 
 
@@ -297,7 +305,7 @@ def test_what_has_no_pods_from_before_anybody_watched_says_so_too(world: World) 
             cause=Cause.QUOTA,
         )
     )
-    first, second = CauseSpell.objects.order_by("start")
+    first, second = CauseInterval.objects.order_by("start")
     assert (first.cause, first.counts) == ("unrecorded", "suppressed")
     assert first.detail == "before recording"
     assert (first.start, first.end, second.cause) == (early, WATCHED_FROM, "quota")
@@ -324,7 +332,7 @@ def test_pods_of_a_cluster_without_api_access_are_not_watched(db: None) -> None:
     world.pod(source="metrics", bound_at=NOW + seconds(5), started_at=NOW + seconds(5))
     world.look(watched=False)
     assert world.script.states == []
-    assert [row.detail for row in CauseSpell.objects.all()] == ["not watched"]
+    assert [row.detail for row in CauseInterval.objects.all()] == ["not watched"]
 
 
 def test_pods_before_the_watch_were_unschedulable_or_of_no_known_cause(world: World) -> None:
@@ -335,8 +343,8 @@ def test_pods_before_the_watch_were_unschedulable_or_of_no_known_cause(world: Wo
     world.pod("uid-c", created_at=early, source="metrics", bound_at=early, ended_at=early)
     world.look()
     turned_away = Episode.objects.get(uid="uid-c")
-    assert (turned_away.cause, turned_away.spells.count()) == ("unrecorded", 0)
-    causes = CauseSpell.objects.filter(counts="pending").order_by("episode__uid")
+    assert (turned_away.cause, turned_away.intervals.count()) == ("unrecorded", 0)
+    causes = CauseInterval.objects.filter(counts="pending").order_by("episode__uid")
     assert list(causes.values_list("cause", flat=True)) == ["unschedulable", "unrecorded"]
 
 
@@ -352,7 +360,7 @@ def test_what_pended_while_no_look_was_taken_is_demand_though_the_watch_ran(worl
         bound_at=NOW + seconds(3605), started_at=NOW + seconds(3605)
     )
     world.look(waits(uid=lasts.uid, since=lasts.created_at.timestamp()), after=4 * 3600)
-    causes = {row.uid: row.spells.order_by("start")[0].cause for row in Episode.objects.all()}
+    causes = {row.uid: row.intervals.order_by("start")[0].cause for row in Episode.objects.all()}
     assert causes == {lasts.uid: "capacity", over.uid: "unrecorded", brief.uid: "other"}
 
 
@@ -366,8 +374,8 @@ def test_what_series_tell_later_of_a_pod_is_taken_over_though_its_wait_is_long_o
     revised = {"gpu_equivalents": 0.5, "unschedulable": True, "revised_at": world.now}
     Pod.objects.filter(pk=pod.pk).update(**revised)
     world.look()
-    spell = CauseSpell.objects.get(counts="pending")
-    assert (spell.cause, spell.counted) == ("unschedulable", 0.5)
+    interval = CauseInterval.objects.get(counts="pending")
+    assert (interval.cause, interval.counted) == ("unschedulable", 0.5)
     assert Episode.objects.get().gpu_equivalents == 0.5
 
 
@@ -414,7 +422,7 @@ def test_a_new_pod_is_left_for_the_next_look_and_not_forgotten(world: World) -> 
     world.look(after=1)
     assert not Episode.objects.exists()
     world.look(waits(since=world.now.timestamp()))
-    assert [row.cause for row in CauseSpell.objects.all()] == ["capacity"]
+    assert [row.cause for row in CauseInterval.objects.all()] == ["capacity"]
 
 
 def test_a_pod_is_weighed_anew_from_its_beginning_when_it_is_bound(world: World) -> None:
@@ -424,12 +432,19 @@ def test_a_pod_is_weighed_anew_from_its_beginning_when_it_is_bound(world: World)
         gpu_equivalents=0.25, bound_at=NOW + seconds(20), started_at=NOW + seconds(25)
     )
     world.look()
-    assert {row.counted for row in CauseSpell.objects.all()} == {0.25}
+    assert {row.counted for row in CauseInterval.objects.all()} == {0.25}
 
 
 def test_a_pod_that_never_came_into_the_ledger_goes_when_its_object_does(world: World) -> None:
     world.look(waiting_since(world))
-    see(world.cluster, Kind.POD, "uid-a", SeenPod(0.0), at=NOW, gone_at=NOW + seconds(20))
+    see(
+        world.cluster,
+        ObservedKind.POD,
+        "uid-a",
+        PodSnapshot(0.0),
+        at=NOW,
+        gone_at=NOW + seconds(20),
+    )
     world.look()
     world.look()
     episode = Episode.objects.get()
@@ -453,7 +468,9 @@ def test_the_pod_that_takes_a_victims_place_waits_again(world: World) -> None:
 
 def test_what_has_no_pods_yet_weighs_what_it_would_where_it_could_come_to(world: World) -> None:
     labels = {"nvidia.com/gpu.product": A100, "nvidia.com/gpu.replicas": "4"}
-    see(world.cluster, Kind.NODE, "n1", SeenNode(labels, allocatable={GPU: 8.0}), at=NOW)
+    see(
+        world.cluster, ObservedKind.NODE, "n1", NodeSnapshot(labels, allocatable={GPU: 8.0}), at=NOW
+    )
     world.look(
         waits("uid-j", kind="Job", since=NOW.timestamp(), requests={GPU: 2.0}, share=0.5),
     )
@@ -465,20 +482,21 @@ def test_what_has_no_pods_yet_weighs_what_it_would_where_it_could_come_to(world:
 
 ENDINGS = [
     pytest.param(
-        Kind.JOB, SeenController(NOW.timestamp(), wanted=2, pods=2), None, 20.0, "settled",
+        ObservedKind.JOB, ControllerSnapshot(NOW.timestamp(), wanted=2, pods=2), None, 20.0,
+        "settled",
         id="its pods came",
     ),
     pytest.param(
-        Kind.JOB, SeenController(NOW.timestamp(), wanted=0), None, 22.0, "gave_up",
+        ObservedKind.JOB, ControllerSnapshot(NOW.timestamp(), wanted=0), None, 22.0, "gave_up",
         id="nobody wants pods any more",
     ),
     pytest.param(
-        Kind.JOB, SeenController(NOW.timestamp(), wanted=2), 24.0, 24.0, "gave_up",
+        ObservedKind.JOB, ControllerSnapshot(NOW.timestamp(), wanted=2), 24.0, 24.0, "gave_up",
         id="deleted before it had any",
     ),
     pytest.param(
-        Kind.KUEUE_WORKLOAD,
-        SeenWorkload(
+        ObservedKind.KUEUE_WORKLOAD,
+        WorkloadSnapshot(
             NOW.timestamp(),
             conditions=(Condition("QuotaReserved", "True", since=NOW.timestamp() + 19.0),),
         ),
@@ -489,7 +507,7 @@ ENDINGS = [
 
 @pytest.mark.parametrize(("kind", "body", "gone", "ended", "outcome"), ENDINGS)
 def test_other_things_end_when_their_objects_say(
-    world: World, kind: Kind, body: Any, gone: float | None, ended: float, outcome: str
+    world: World, kind: ObservedKind, body: Any, gone: float | None, ended: float, outcome: str
 ) -> None:
     thing = waits(
         "uid-x", kind=kind.short, since=NOW.timestamp(), counts=Counts.SUPPRESSED, cause=Cause.QUOTA
@@ -520,24 +538,24 @@ def test_what_waits_again_has_another_episode_after_the_first(world: World) -> N
 
 
 def test_a_failure_is_kept_and_raised_and_the_next_look_goes_on(world: World) -> None:
-    def broken(state: ClusterState) -> Sequence[Waiting]:
+    def broken(state: ClusterState) -> Sequence[PendingItem]:
         raise RuntimeError("no such thing")
 
     world.pod()
     world.look()
     with pytest.raises(RuntimeError):
         refresh(world.cluster.pk, now=world.now + seconds(15), look=broken)
-    assert Refreshed.objects.get().error == "RuntimeError: no such thing"
-    assert Refreshed.objects.get().at == world.now
+    assert RefreshState.objects.get().error == "RuntimeError: no such thing"
+    assert RefreshState.objects.get().at == world.now
     world.look(waiting_since(world))
-    assert Refreshed.objects.get().error == ""
+    assert RefreshState.objects.get().error == ""
     assert Episode.objects.count() == 1
 
 
 def test_two_refreshes_of_one_cluster_do_not_mix(world: World) -> None:
     counts = []
 
-    def meanwhile(state: ClusterState) -> Sequence[Waiting]:
+    def meanwhile(state: ClusterState) -> Sequence[PendingItem]:
         counts.append(refresh(world.cluster.pk, now=world.now + seconds(1), look=Script()))
         return [waits(since=NOW.timestamp())]
 
@@ -551,9 +569,9 @@ def test_two_refreshes_of_one_cluster_do_not_mix(world: World) -> None:
 def test_who_lost_its_lease_writes_nothing(world: World) -> None:
     world.look()
     world.pod()
-    WatchSpan.objects.update(end=world.now + seconds(400))
+    WatchCoverage.objects.update(end=world.now + seconds(400))
 
-    def slow(state: ClusterState) -> Sequence[Waiting]:
+    def slow(state: ClusterState) -> Sequence[PendingItem]:
         refresh(world.cluster.pk, now=world.now + seconds(300), look=Script())
         return [waits(since=NOW.timestamp(), cause=Cause.TAINT)]
 
@@ -566,12 +584,12 @@ def test_a_repeated_refresh_leaves_the_same_rows(world: World) -> None:
     world.pod("uid-b", bound_at=NOW + seconds(3), started_at=NOW + seconds(9))
     found = [waiting_since(world), waits("uid-j", kind="Job", since=NOW.timestamp())]
     world.look(*found)
-    before = [list(model.objects.order_by("pk").values()) for model in (Episode, CauseSpell)]
+    before = [list(model.objects.order_by("pk").values()) for model in (Episode, CauseInterval)]
     # As after a crash between the rows and the note that the look is done.
-    Refreshed.objects.update(pods_to=0, at=None, lease_until=None)
+    RefreshState.objects.update(pods_to=0, at=None, lease_until=None)
     world.look(*found, after=0)
     assert before == [
-        list(model.objects.order_by("pk").values()) for model in (Episode, CauseSpell)
+        list(model.objects.order_by("pk").values()) for model in (Episode, CauseInterval)
     ]
 
 
@@ -588,7 +606,7 @@ def test_a_process_killed_between_two_writes_leaves_no_trace(
     writes: list[str] = []
 
     def killed(execute: Any, sql: str, *rest: Any) -> Any:
-        if sql.startswith("INSERT") and "causespell" in sql:
+        if sql.startswith("INSERT") and "causeinterval" in sql:
             writes.append(sql)
             if len(writes) == 2:
                 raise Killed
@@ -597,10 +615,10 @@ def test_a_process_killed_between_two_writes_leaves_no_trace(
     with connection.execute_wrapper(killed), pytest.raises(Killed):
         world.look()
     assert Episode.objects.count() == 2
-    assert CauseSpell.objects.count() == 4
+    assert CauseInterval.objects.count() == 4
     world.look()
     assert Episode.objects.count() == 5
-    assert CauseSpell.objects.count() == 10
+    assert CauseInterval.objects.count() == 10
 
 
 def test_owner_references_longer_than_a_kind_or_a_uid_are_kept_clipped(world: World) -> None:
@@ -627,7 +645,7 @@ def test_an_episode_that_no_database_takes_keeps_no_other_from_being_kept(world:
     found = [waits(uid, since=NOW.timestamp()) for uid in ("uid-a", "uid-b", "uid-c")]
     with connection.execute_wrapper(refused):
         assert world.look(*found) == 2
-    assert Refreshed.objects.get().error == ""
+    assert RefreshState.objects.get().error == ""
     assert world.look(*found) == 3
 
 
@@ -656,10 +674,10 @@ def test_beat_asks_for_a_look_at_each_active_cluster(
 def test_the_task_looks_at_the_cluster_as_it_is(world: World) -> None:
     now = datetime.now(UTC)
     since = now - seconds(30)
-    WatchSpan.objects.create(cluster=world.cluster, start=since, end=now)
+    WatchCoverage.objects.create(cluster=world.cluster, start=since, end=now)
     world.pod(created_at=since, requests={"nvidia.com/gpu": 1.0})
-    asked = SeenPod(since.timestamp(), requests={"nvidia.com/gpu": 1.0}, phase="Pending")
-    see(world.cluster, Kind.POD, "uid-a", asked, at=since, name="a")
+    asked = PodSnapshot(since.timestamp(), requests={"nvidia.com/gpu": 1.0}, phase="Pending")
+    see(world.cluster, ObservedKind.POD, "uid-a", asked, at=since, name="a")
     assert tasks.refresh_cluster(cluster_id=world.cluster.pk) == 1
     episode = Episode.objects.get()
     assert (episode.since, episode.name, episode.counts) == (since, "a", "pending")
@@ -707,7 +725,7 @@ class Conservation(TestCase):
         st.lists(st.sampled_from([7.0, 15.0, 33.0]), min_size=1, max_size=6),
         st.data(),
     )
-    def test_what_pending_spells_count_is_what_the_ledger_says_waited(
+    def test_what_pending_intervals_count_is_what_the_ledger_says_waited(
         self,
         pods: list[tuple[dict[str, datetime | None], float]],
         steps: list[float],
@@ -732,11 +750,11 @@ class Conservation(TestCase):
                     since = known["created_at"] or at
                     found.append(waits(uid, since=since.timestamp(), counts=counts, cause=cause))
             world.look(*found, after=step)
-        assert waited_by_spells(world.now) == pytest.approx(waited_by_ledger(world.now))
+        assert waited_by_intervals(world.now) == pytest.approx(waited_by_ledger(world.now))
 
 
-def waited_by_spells(now: datetime) -> float:
-    rows = CauseSpell.objects.filter(counts="pending")
+def waited_by_intervals(now: datetime) -> float:
+    rows = CauseInterval.objects.filter(counts="pending")
     return sum(((row.end or now) - row.start).total_seconds() * row.counted for row in rows)
 
 
@@ -750,8 +768,8 @@ def waited_by_ledger(now: datetime) -> float:
 
 def test_sightings_that_went_long_ago_are_not_read(world: World) -> None:
     world.look()
-    see(world.cluster, Kind.POD, "uid-old", SeenPod(0.0), at=NOW, gone_at=NOW)
+    see(world.cluster, ObservedKind.POD, "uid-old", PodSnapshot(0.0), at=NOW, gone_at=NOW)
     world.look(after=3600)
     world.look()
-    assert Sighting.objects.count() == 1
+    assert ObservedObject.objects.count() == 1
     assert world.script.states[-1].gone == []

@@ -9,12 +9,12 @@ from celery import current_app
 from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries
 
-from apps.clusters.domain.ledger import LastSeen
-from apps.clusters.models import Cluster, Node, NodeSpell, Pod, WatchSpan
+from apps.clusters.domain.pods.ledger import LastSeen
+from apps.clusters.models import Cluster, Node, NodeInterval, Pod, WatchCoverage
 from apps.clusters.services import retirement, store_inferred_pods
-from apps.clusters.services.ledger_rows import pod_record_of
+from apps.clusters.services.pods.ledger_rows import pod_record_of
 from apps.pending import tasks
-from apps.pending.models import CauseSpell, Episode, Refreshed, WaitDay
+from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState
 from apps.pending.selectors.known import known_until
 from apps.pending.services import end_retired, refresh, roll_days
 from tests.factories import (
@@ -43,8 +43,8 @@ def west(db: None) -> Cluster:
     ensure_builtin()
     make_team("vision", "vision")
     cluster = make_cluster("west", kubernetes=API)
-    WatchSpan.objects.create(cluster=cluster, start=START - HOUR, end=WATCHED)
-    Refreshed.objects.update_or_create(cluster=cluster, defaults={"at": WATCHED, "waiting": 1})
+    WatchCoverage.objects.create(cluster=cluster, start=START - HOUR, end=WATCHED)
+    RefreshState.objects.update_or_create(cluster=cluster, defaults={"at": WATCHED, "waiting": 1})
     make_episode(make_workload(cluster, "vision", "train"), since=START + 20 * HOUR)
     return cluster
 
@@ -54,7 +54,7 @@ def retire(cluster: Cluster) -> None:
 
 
 def waited() -> float:
-    return float((WaitDay.objects.aggregate(all=Sum("waited"))["all"] or 0) / 1e9)
+    return float((PendingDay.objects.aggregate(all=Sum("waited"))["all"] or 0) / 1e9)
 
 
 def test_what_waits_in_a_cluster_that_left_the_catalog_ended_when_it_was_last_watched(
@@ -64,8 +64,8 @@ def test_what_waits_in_a_cluster_that_left_the_catalog_ended_when_it_was_last_wa
     assert end_retired(now=NOW) == 1
     episode = Episode.objects.get()
     assert (episode.until, episode.outcome) == (WATCHED, "")
-    assert CauseSpell.objects.get().end == WATCHED
-    assert Refreshed.objects.get(cluster=west).waiting == 0
+    assert CauseInterval.objects.get().end == WATCHED
+    assert RefreshState.objects.get(cluster=west).waiting == 0
     assert end_retired(now=NOW + HOUR) == 0
 
 
@@ -106,11 +106,11 @@ def test_clusters_of_the_catalog_are_left_alone(west: Cluster) -> None:
 
 
 def test_days_that_were_summed_beyond_that_are_summed_anew(west: Cluster) -> None:
-    WatchSpan.objects.filter(cluster=west).update(end=NOW)
+    WatchCoverage.objects.filter(cluster=west).update(end=NOW)
     roll_days(now=NOW)
     assert waited() == pytest.approx(60.0)
     # The last spans turn out to have been another watch's.
-    WatchSpan.objects.filter(cluster=west).update(end=WATCHED)
+    WatchCoverage.objects.filter(cluster=west).update(end=WATCHED)
     retire(west)
     end_retired(now=NOW)
     roll_days(now=NOW)
@@ -125,7 +125,7 @@ def test_pods_and_nodes_of_the_ledger_end_likewise(west: Cluster) -> None:
     make_pod(work, "over", created_at=START, finished_at=START + HOUR)
     make_pod(work, "inferred", created_at=START, source="metrics")
     node = Node.objects.create(cluster=west, name="n9")
-    NodeSpell.objects.create(node=node, start=START, ready=True, schedulable=True)
+    NodeInterval.objects.create(node=node, start=START, ready=True, schedulable=True)
     retire(west)
     end_retired(now=NOW)
     ends = dict(Pod.objects.values_list("name", "ended_at"))
@@ -137,7 +137,7 @@ def test_pods_and_nodes_of_the_ledger_end_likewise(west: Cluster) -> None:
     }
     run = Pod.objects.get(name="runs")
     assert (run.lost, run.runs) == (True, [[START.timestamp(), WATCHED.timestamp()]])
-    assert NodeSpell.objects.get(node=node).end == WATCHED
+    assert NodeInterval.objects.get(node=node).end == WATCHED
 
 
 def _learnt_from_series(cluster: Cluster) -> Pod:
@@ -199,7 +199,7 @@ def test_a_pod_that_is_there_after_all_when_its_cluster_comes_back_waited_on(
     end_retired(now=NOW)
     assert Pod.objects.get().ended_at == WATCHED
     Cluster.objects.update(active=True)
-    WatchSpan.objects.create(cluster=west, start=NOW, end=NOW + 2 * HOUR)
+    WatchCoverage.objects.create(cluster=west, start=NOW, end=NOW + 2 * HOUR)
     # The watch finds that it waits still.
     Pod.objects.filter(pk=pod.pk).update(deleted_at=None, ended_at=None, lost=False)
     seen = waits(uid=episode.uid, name=episode.name, since=episode.since.timestamp())
@@ -216,16 +216,16 @@ def test_nobody_watching_is_not_waiting_and_is_made_up_for_when_it_is_seen(
     roll_days(now=NOW + HOUR)
     assert waited() == pytest.approx(10.0)
     # The watch is back, and the pod still waits.
-    WatchSpan.objects.create(cluster=west, start=NOW, end=NOW + 2 * HOUR)
+    WatchCoverage.objects.create(cluster=west, start=NOW, end=NOW + 2 * HOUR)
     roll_days(now=NOW + 2 * HOUR)
     assert waited() == pytest.approx(62.0)
 
 
 def test_days_that_say_the_same_are_not_written_again(west: Cluster) -> None:
     roll_days(now=NOW)
-    before = list(WaitDay.objects.order_by("pk").values_list("pk", flat=True))
+    before = list(PendingDay.objects.order_by("pk").values_list("pk", flat=True))
     roll_days(now=NOW + HOUR)
-    assert list(WaitDay.objects.order_by("pk").values_list("pk", flat=True)) == before != []
+    assert list(PendingDay.objects.order_by("pk").values_list("pk", flat=True)) == before != []
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_it_is_known_until_when_things_waited(
 ) -> None:
     cluster = make_cluster("west", kubernetes=kubernetes)
     if watched is not None:
-        WatchSpan.objects.create(cluster=cluster, start=START - HOUR, end=START)
-        WatchSpan.objects.create(cluster=cluster, start=START + HOUR, end=watched)
+        WatchCoverage.objects.create(cluster=cluster, start=START - HOUR, end=START)
+        WatchCoverage.objects.create(cluster=cluster, start=START + HOUR, end=watched)
     if collected is not None:
         note_collection(cluster, collected)
         note_collection(cluster, collected + HOUR, "failed")

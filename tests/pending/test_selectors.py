@@ -12,23 +12,23 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     Body,
-    Kind,
+    ControllerSnapshot,
+    ObservedKind,
+    PodGroupSnapshot,
     PodSet,
-    SeenController,
-    SeenPod,
-    SeenPodGroup,
-    SeenWorkload,
+    PodSnapshot,
+    WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import GpuModel, NamespaceClaim, Pod, WatchNote
+from apps.clusters.models import GpuModel, NamespaceClaim, Pod, WatchIssue
 from apps.pending.models import Episode
 from apps.pending.selectors import (
-    By,
     Context,
-    Order,
     PendingFilters,
+    PendingGrouping,
+    PendingOrder,
     PendingRow,
     PodCause,
     causes_of,
@@ -46,7 +46,7 @@ from apps.pending.selectors import (
     typical_wait,
 )
 from apps.pending.selectors.explained_losses import explain_partial
-from apps.pending.selectors.scope import Scope
+from apps.pending.selectors.scope import PendingScope
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.models import CollectionWindow, PodHour
@@ -170,7 +170,7 @@ def test_suggestions_name_pods_of_teams_that_the_reader_sees(
 def test_a_namespace_is_seen_where_it_is_ones_own_and_not_by_its_name_elsewhere(
     portal: Portal,
 ) -> None:
-    scope = Scope(NOW, PendingFilters(), of(portal.vision))
+    scope = PendingScope(NOW, PendingFilters(), of(portal.vision))
     assert ("west", "vision") in scope.seen_names
     assert not {name for _, name in scope.seen_names} & {"speech", "stray"}
 
@@ -178,7 +178,7 @@ def test_a_namespace_is_seen_where_it_is_ones_own_and_not_by_its_name_elsewhere(
 def test_what_may_not_be_read_any_more_is_stale_since_then(portal: Portal) -> None:
     since = NOW - HOUR
     for cluster, subject in (("west", "events"), ("east", "statefulsets")):
-        WatchNote.objects.create(
+        WatchIssue.objects.create(
             cluster=next(one for one in portal.clusters if one.name == cluster),
             subject=f"waiting:{subject}",
             text="May not be read.",
@@ -226,8 +226,8 @@ def test_others_see_no_things_of_a_team(portal: Portal) -> None:
     assert pending_now(NOW, filters=named, visibility=of(portal.speech)).rows == ()
 
 
-@pytest.mark.parametrize("order", list(Order))
-def test_pages_follow_each_other_without_gap_or_repeat(portal: Portal, order: Order) -> None:
+@pytest.mark.parametrize("order", list(PendingOrder))
+def test_pages_follow_each_other_without_gap_or_repeat(portal: Portal, order: PendingOrder) -> None:
     workload = make_workload(portal.clusters[0], "vision", "many")
     make_many_waiting([workload], 7, since=NOW - HOUR, step=timedelta(0))
     whole = pending_now(NOW, visibility=EVERYTHING, order=order)
@@ -241,7 +241,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(portal: Portal, order: Or
             break
     assert found == list(whole.rows)
     assert len({row.id for row in found}) == 10
-    if order is Order.MOST:
+    if order is PendingOrder.MOST:
         assert [row.gpu_equivalents for row in found] == sorted(
             (row.gpu_equivalents for row in found), reverse=True
         )
@@ -256,18 +256,18 @@ def test_a_strange_cursor_is_refused(portal: Portal, cursor: str) -> None:
 @pytest.mark.parametrize(
     ("by", "found"),
     [
-        pytest.param(By.CAUSE, [], id="causes are those of what one may see"),
-        pytest.param(By.TEAM, [("vision", 5.0, 0.0), ("speech", 0.0, 2.0)], id="team"),
+        pytest.param(PendingGrouping.CAUSE, [], id="causes are those of what one may see"),
+        pytest.param(PendingGrouping.TEAM, [("vision", 5.0, 0.0), ("speech", 0.0, 2.0)], id="team"),
         pytest.param(
-            By.TIER,
+            PendingGrouping.TIER,
             [("gold", 4.0, 0.0), ("undetermined", 0.0, 2.0), ("silver", 1.0, 0.0)],
             id="tier",
         ),
-        pytest.param(By.NAMESPACE, [], id="namespaces are not for outsiders"),
+        pytest.param(PendingGrouping.NAMESPACE, [], id="namespaces are not for outsiders"),
     ],
 )
 def test_sums_of_gpus_are_for_everybody(
-    portal: Portal, by: By, found: list[tuple[str, float, float]]
+    portal: Portal, by: PendingGrouping, found: list[tuple[str, float, float]]
 ) -> None:
     with at_most(4):
         sums = pending_sums(NOW, by=by, visibility=OUTSIDER)
@@ -289,7 +289,7 @@ def test_sums_by_cause_count_what_is_listed(
 ) -> None:
     visibility = of(portal.vision) if of_vision else EVERYTHING
     rows = pending_now(NOW, filters=filters, visibility=visibility).rows
-    sums = pending_sums(NOW, by=By.CAUSE, filters=filters, visibility=visibility)
+    sums = pending_sums(NOW, by=PendingGrouping.CAUSE, filters=filters, visibility=visibility)
     assert {one.name: one.things for one in sums} == Counter(row.cause for row in rows)
 
 
@@ -312,7 +312,7 @@ def test_pod_workload_and_controller_are_one_row(
         job, "whole", since=NOW - HOUR, kind=kind, cause="queue", counts="nothing", counted=0.0
     )
     assert [row.name for row in pending_now(NOW, visibility=EVERYTHING).rows] == listed
-    (found,) = pending_sums(NOW, by=By.CAUSE, visibility=EVERYTHING)
+    (found,) = pending_sums(NOW, by=PendingGrouping.CAUSE, visibility=EVERYTHING)
     assert (found.things, found.pending) == (1, 1.0)
     only = PendingFilters(kind=(kind,))
     rows = pending_now(NOW, filters=only, visibility=EVERYTHING).rows
@@ -364,12 +364,15 @@ def test_every_episode_of_a_thing_is_told_with_its_causes(portal: Portal) -> Non
         "again",
         since=NOW - 9 * HOUR,
         until=NOW - 8 * HOUR,
-        spells=[(NOW - 9 * HOUR, "taint", "pending"), (NOW - 8.5 * HOUR, "starting", "starting")],
+        intervals=[
+            (NOW - 9 * HOUR, "taint", "pending"),
+            (NOW - 8.5 * HOUR, "starting", "starting"),
+        ],
     )
     make_episode(train, "again", since=NOW - HOUR, again=True)
     with at_most(7):
         found = episodes_of("west", "uid-again", at=NOW, visibility=of(portal.vision))
-    assert [(one.row.again, [spell.cause for spell in one.spells]) for one in found] == [
+    assert [(one.row.again, [interval.cause for interval in one.intervals]) for one in found] == [
         (True, ["capacity"]),
         (False, ["taint", "starting"]),
     ]
@@ -412,28 +415,28 @@ def test_who_is_in_front_is_told_by_team_with_idle_holders_first(portal: Portal)
     [
         pytest.param(
             "cluster_queue:all",
-            Kind.KUEUE_WORKLOAD,
-            SeenWorkload(0.0, cluster_queue="all", owner_kind="Deployment", owner="serve"),
+            ObservedKind.KUEUE_WORKLOAD,
+            WorkloadSnapshot(0.0, cluster_queue="all", owner_kind="Deployment", owner="serve"),
             id="of Kueue",
         ),
         pytest.param(
             "cluster_queue:all",
-            Kind.KUEUE_WORKLOAD,
-            SeenWorkload(
+            ObservedKind.KUEUE_WORKLOAD,
+            WorkloadSnapshot(
                 0.0, cluster_queue="all", owner_kind="Pod", owner="serve-abc", pods=("serve-abc",)
             ),
             id="of Kueue, a plain pod that a Deployment made",
         ),
         pytest.param(
             "volcano_queue:all",
-            Kind.VOLCANO_POD_GROUP,
-            SeenPodGroup(0.0, queue="all", owner_kind="Deployment", owner="serve"),
+            ObservedKind.VOLCANO_POD_GROUP,
+            PodGroupSnapshot(0.0, queue="all", owner_kind="Deployment", owner="serve"),
             id="of Volcano",
         ),
     ],
 )
 def test_what_waits_in_a_queue_waits_for_what_that_admitted(
-    portal: Portal, queue: str, kind: Kind, body: Body
+    portal: Portal, queue: str, kind: ObservedKind, body: Body
 ) -> None:
     west = portal.clusters[0]
     job = make_workload(west, "vision", "job")
@@ -472,12 +475,12 @@ def test_the_typical_wait_is_that_of_the_same_requests(portal: Portal) -> None:
 
 def test_times_to_start_are_told_by_team_and_tier(portal: Portal) -> None:
     with at_most(4):
-        by_team = time_to_start(DAY, by=By.TEAM, visibility=OUTSIDER)
+        by_team = time_to_start(DAY, by=PendingGrouping.TEAM, visibility=OUTSIDER)
     assert [(one.name, one.count, one.p50_seconds) for one in by_team] == [("vision", 1, 3600.0)]
-    by_tier = time_to_start(DAY, by=By.TIER, visibility=OUTSIDER)
+    by_tier = time_to_start(DAY, by=PendingGrouping.TIER, visibility=OUTSIDER)
     assert [one.name for one in by_tier] == ["undetermined"]
     with pytest.raises(ValueError, match="cannot be had"):
-        time_to_start(DAY, by=By.DAY, visibility=OUTSIDER)
+        time_to_start(DAY, by=PendingGrouping.DAY, visibility=OUTSIDER)
 
 
 def make_halved(portal: Portal, kind: str, name: str = "gang") -> None:
@@ -522,8 +525,8 @@ def test_pods_that_need_not_run_together_are_no_partially_admitted_job(
     assert partial_names() == []
 
 
-def waiting_pod(group: str, kind: str) -> SeenPod:
-    return SeenPod(1.0, owner_kind=kind, owner="gang", group=group)
+def waiting_pod(group: str, kind: str) -> PodSnapshot:
+    return PodSnapshot(1.0, owner_kind=kind, owner="gang", group=group)
 
 
 TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
@@ -534,20 +537,25 @@ TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
     [
         pytest.param(
             "Job",
-            [(Kind.JOB, "gang", SeenController(1.0, 2, 2, together=True))],
+            [(ObservedKind.JOB, "gang", ControllerSnapshot(1.0, 2, 2, together=True))],
             True,
             id="indexed Job",
         ),
         pytest.param(
-            "Job", [(Kind.JOB, "gang", SeenController(1.0, 2, 2))], False, id="Job of a work queue"
+            "Job",
+            [(ObservedKind.JOB, "gang", ControllerSnapshot(1.0, 2, 2))],
+            False,
+            id="Job of a work queue",
         ),
         pytest.param(
             "CronJob",
             [
                 (
-                    Kind.JOB,
+                    ObservedKind.JOB,
                     "gang-1",
-                    SeenController(1.0, 2, 2, owner_kind="CronJob", owner="gang", together=True),
+                    ControllerSnapshot(
+                        1.0, 2, 2, owner_kind="CronJob", owner="gang", together=True
+                    ),
                 )
             ],
             False,
@@ -556,8 +564,8 @@ TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
         pytest.param(
             "Job",
             [
-                (Kind.POD, "gang-1", waiting_pod("g", "Job")),
-                (Kind.VOLCANO_POD_GROUP, "g", SeenPodGroup(1.0, min_member=2)),
+                (ObservedKind.POD, "gang-1", waiting_pod("g", "Job")),
+                (ObservedKind.VOLCANO_POD_GROUP, "g", PodGroupSnapshot(1.0, min_member=2)),
             ],
             True,
             id="PodGroup that lacks pods",
@@ -565,8 +573,8 @@ TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
         pytest.param(
             "Deployment",
             [
-                (Kind.POD, "gang-1", waiting_pod("g", "Deployment")),
-                (Kind.VOLCANO_POD_GROUP, "g", SeenPodGroup(1.0, min_member=1)),
+                (ObservedKind.POD, "gang-1", waiting_pod("g", "Deployment")),
+                (ObservedKind.VOLCANO_POD_GROUP, "g", PodGroupSnapshot(1.0, min_member=1)),
             ],
             False,
             id="PodGroup that has all it needs",
@@ -574,15 +582,15 @@ TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
         pytest.param(
             "PyTorchJob",
             [
-                (Kind.POD, "gang-1", waiting_pod("g", "PyTorchJob")),
-                (Kind.COSCHEDULING_POD_GROUP, "g", SeenPodGroup(1.0, min_member=1)),
+                (ObservedKind.POD, "gang-1", waiting_pod("g", "PyTorchJob")),
+                (ObservedKind.COSCHEDULING_POD_GROUP, "g", PodGroupSnapshot(1.0, min_member=1)),
             ],
             False,
             id="elastic job",
         ),
         pytest.param(
             "Job",
-            [(Kind.POD, "gang-1", waiting_pod("g", "Job"))],
+            [(ObservedKind.POD, "gang-1", waiting_pod("g", "Job"))],
             True,
             id="group of pods of Kueue",
         ),
@@ -590,9 +598,9 @@ TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
             "RayCluster",
             [
                 (
-                    Kind.KUEUE_WORKLOAD,
+                    ObservedKind.KUEUE_WORKLOAD,
                     "wl",
-                    SeenWorkload(1.0, owner_kind="RayCluster", owner="gang", pod_sets=TWO_SETS),
+                    WorkloadSnapshot(1.0, owner_kind="RayCluster", owner="gang", pod_sets=TWO_SETS),
                 )
             ],
             True,
@@ -602,9 +610,9 @@ TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
             "Job",
             [
                 (
-                    Kind.KUEUE_WORKLOAD,
+                    ObservedKind.KUEUE_WORKLOAD,
                     "wl",
-                    SeenWorkload(1.0, owner_kind="Job", owner="gang", pod_sets=TWO_SETS[1:]),
+                    WorkloadSnapshot(1.0, owner_kind="Job", owner="gang", pod_sets=TWO_SETS[1:]),
                 )
             ],
             False,
@@ -613,7 +621,7 @@ TWO_SETS = (PodSet("head", 1), PodSet("workers", 4))
     ],
 )
 def test_the_api_tells_which_pods_must_run_together(
-    portal: Portal, kind: str, objects: list[tuple[Kind, str, Body]], partial: bool
+    portal: Portal, kind: str, objects: list[tuple[ObservedKind, str, Body]], partial: bool
 ) -> None:
     make_halved(portal, kind)
     for of_kind, name, body in objects:
@@ -663,15 +671,15 @@ def test_a_context_is_read_once_for_all_reads_of_a_page(portal: Portal) -> None:
     with at_most(2):
         page = pending_now(NOW, visibility=reader, context=context)
     with at_most(1):
-        found = pending_sums(NOW, by=By.TEAM, visibility=reader, context=context)
+        found = pending_sums(NOW, by=PendingGrouping.TEAM, visibility=reader, context=context)
     with at_most(1):
-        time_to_start(DAY, by=By.TEAM, visibility=reader, context=context)
+        time_to_start(DAY, by=PendingGrouping.TEAM, visibility=reader, context=context)
     with at_most(2):
-        eviction_sums(DAY, by=By.TEAM, visibility=reader, context=context)
+        eviction_sums(DAY, by=PendingGrouping.TEAM, visibility=reader, context=context)
     with at_most(8):
         past = pending_history(DAY, now=NOW, visibility=reader, context=context)
     assert page == pending_now(NOW, visibility=reader)
-    assert found == pending_sums(NOW, by=By.TEAM, visibility=reader)
+    assert found == pending_sums(NOW, by=PendingGrouping.TEAM, visibility=reader)
     assert past == pending_history(DAY, now=NOW, visibility=reader)
 
 
@@ -708,10 +716,10 @@ def test_evictions_are_summed_and_rated(portal: Portal) -> None:
     make_eviction(train, "uid-2", at=NOW - 2 * HOUR, held=NANO, tier=gold, reclaimed=True)
     make_eviction(train, "uid-3", at=NOW - 30 * HOUR, held=NANO, tier=gold)
     with at_most(5):
-        (found,) = eviction_sums(DAY, by=By.TIER, visibility=OUTSIDER)
+        (found,) = eviction_sums(DAY, by=PendingGrouping.TIER, visibility=OUTSIDER)
     assert (found.name, found.pods, found.preempted, found.reclaimed) == ("gold", 2, 3 * NANO, NANO)
     assert found.rate == pytest.approx(4 / 12)
-    (team,) = eviction_sums(DAY, by=By.TEAM, visibility=OUTSIDER)
+    (team,) = eviction_sums(DAY, by=PendingGrouping.TEAM, visibility=OUTSIDER)
     assert team.name == "vision"
     assert team.rate == pytest.approx(4 / 14)
 
@@ -723,4 +731,4 @@ def test_many_things_take_no_more_queries(portal: Portal) -> None:
         page = pending_now(NOW, visibility=of(portal.vision), page_size=50)
     assert len(page.rows) == 50
     with at_most(4):
-        pending_sums(NOW, by=By.TEAM, visibility=OUTSIDER)
+        pending_sums(NOW, by=PendingGrouping.TEAM, visibility=OUTSIDER)

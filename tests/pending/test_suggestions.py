@@ -7,23 +7,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
+    ControllerSnapshot,
+    EventSnapshot,
     Expression,
-    Kind,
+    NodeSnapshot,
+    ObservedKind,
+    ObservedObject,
     Placement,
-    SeenController,
-    SeenEvent,
-    SeenNode,
-    SeenPod,
-    SeenQuota,
-    Sighting,
+    PodSnapshot,
+    QuotaSnapshot,
     Taint,
     Toleration,
 )
 from apps.pending.domain.causes import Cause
+from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action
-from apps.pending.domain.look import look
-from apps.pending.domain.state import ClusterState, Holder
+from apps.pending.domain.state import BoundPod, ClusterState
 from tests.pending.bound import applied, in_turn, nodes_of, starts_on
 from tests.pending.worlds import AT, GPU, KUBE_LISTS, holder, node, only, pod, recorded, seen, world
 
@@ -34,12 +34,12 @@ LLM = Taint("dedicated", "llm", "NoSchedule")
 MIG = "nvidia.com/mig-2g.20gb"
 
 
-def assert_enough(waiting: Sighting, state: ClusterState) -> None:
+def assert_enough(waiting: ObservedObject, state: ClusterState) -> None:
     """Carry out each suggestion in its own copy of the world; the pod must start each time."""
-    body, nodes = waiting.body, nodes_of(state.of(Kind.NODE))
-    assert isinstance(body, SeenPod)
+    body, nodes = waiting.body, nodes_of(state.of(ObservedKind.NODE))
+    assert isinstance(body, PodSnapshot)
     assert not starts_on(body, nodes)
-    found = next(one for one in look(state) if one.uid == waiting.uid)
+    found = next(one for one in diagnose_cluster(state) if one.uid == waiting.uid)
     groups = in_turn(found.diagnosis.suggestions)
     assert groups
     for group in groups:
@@ -139,8 +139,8 @@ def assert_enough(waiting: Sighting, state: ClusterState) -> None:
     ],
 )
 def test_the_cause_comes_with_the_smallest_change_that_is_enough(
-    waiting: Sighting,
-    nodes: list[Sighting],
+    waiting: ObservedObject,
+    nodes: list[ObservedObject],
     cause: Cause,
     detail: str,
     action: Action,
@@ -194,7 +194,7 @@ def test_the_cause_comes_with_the_smallest_change_that_is_enough(
     ],
 )
 def test_what_would_do_as_well_comes_after(
-    waiting: Sighting, nodes: list[Sighting], action: Action, change: dict[str, Any]
+    waiting: ObservedObject, nodes: list[ObservedObject], action: Action, change: dict[str, Any]
 ) -> None:
     state = world(waiting, *nodes)
     found = only(state).diagnosis.suggestions
@@ -307,7 +307,7 @@ def test_holders_are_named_only_when_they_are_enough(
     assert only(state).diagnosis.suggestions[0].change.get("holders") == named
 
 
-def mine(name: str, on: str, gpus: float, **fields: Any) -> Holder:
+def mine(name: str, on: str, gpus: float, **fields: Any) -> BoundPod:
     """Return a pod of the Job `ddp` that holds GPUs."""
     return replace(holder(name, on, gpus, **fields), namespace="team", owner_kind="Job")
 
@@ -338,7 +338,7 @@ def mine(name: str, on: str, gpus: float, **fields: Any) -> Holder:
     ],
 )
 def test_no_job_is_asked_to_let_go_of_its_own_pods(
-    holders: list[Holder], change: dict[str, Any]
+    holders: list[BoundPod], change: dict[str, Any]
 ) -> None:
     held = [one if one.owner != one.name else replace(one, owner="ddp") for one in holders]
     held = [h if h.namespace == "team" else replace(h, owner=h.name) for h in held]
@@ -386,11 +386,11 @@ def test_the_node_that_misses_one_label_alone_comes_before_those_that_miss_more(
     ],
 )
 def test_words_that_nobody_knows_are_looked_into_where_it_would_fit(
-    nodes: list[Sighting], text: str, cause: Cause, names: list[str] | None
+    nodes: list[ObservedObject], text: str, cause: Cause, names: list[str] | None
 ) -> None:
     kept = [
         replace(n, body=replace(n.body, labels={**n.body.labels, "x": "y"}))
-        if isinstance(n.body, SeenNode) and n.name != "b"
+        if isinstance(n.body, NodeSnapshot) and n.name != "b"
         else n
         for n in nodes
     ]
@@ -452,32 +452,33 @@ def test_a_volume_that_is_not_mounted_is_named_with_what_keeps_it(
     reason: str, message: str, change: dict[str, str], said: str
 ) -> None:
     waiting = pod("p", 1, node="a", bound=AT - 60)
-    told = SeenEvent("Pod", "p", waiting.uid, reason, message, last=AT - 30)
-    (step,) = only(world(waiting, seen(Kind.EVENT, "e", told))).diagnosis.suggestions
+    told = EventSnapshot("Pod", "p", waiting.uid, reason, message, last=AT - 30)
+    (step,) = only(world(waiting, seen(ObservedKind.EVENT, "e", told))).diagnosis.suggestions
     assert (step.action, dict(step.change)) == (Action.MEND_VOLUME, change)
     assert said in step.text
 
 
 def test_a_quota_that_refused_several_is_raised_for_all_of_them() -> None:
     key = f"requests.{GPU}"
-    limits = SeenQuota(hard={key: 4.0}, observed_hard={key: 4.0}, used={key: 4.0})
+    limits = QuotaSnapshot(hard={key: 4.0}, observed_hard={key: 4.0}, used={key: 4.0})
     refusal = (
         f'pods "x" is forbidden: exceeded quota: gpus, requested: {key}=2, used: {key}=4, '
         f"limited: {key}=4"
     )
     jobs = [
-        seen(Kind.JOB, name, SeenController(AT - 900, wanted, 0, requests={GPU: 2.0}))
+        seen(ObservedKind.JOB, name, ControllerSnapshot(AT - 900, wanted, 0, requests={GPU: 2.0}))
         for name, wanted in (("one", 1), ("two", 3))
     ]
     events = [
-        SeenEvent("Job", one.name, one.uid, "FailedCreate", refusal, last=AT - 9) for one in jobs
+        EventSnapshot("Job", one.name, one.uid, "FailedCreate", refusal, last=AT - 9)
+        for one in jobs
     ]
     state = world(
         *jobs,
-        *(seen(Kind.EVENT, f"e{i}", one) for i, one in enumerate(events)),
-        seen(Kind.RESOURCE_QUOTA, "gpus", limits),
+        *(seen(ObservedKind.EVENT, f"e{i}", one) for i, one in enumerate(events)),
+        seen(ObservedKind.RESOURCE_QUOTA, "gpus", limits),
     )
-    steps = {w.name: w.diagnosis.suggestions[0] for w in look(state)}
+    steps = {w.name: w.diagnosis.suggestions[0] for w in diagnose_cluster(state)}
     assert {name: step.change["to"] for name, step in steps.items()} == {"one": 12.0, "two": 12.0}
     assert "8 nvidia.com/gpu more, 6 of it for others" in steps["one"].text
 
@@ -488,10 +489,14 @@ BY_NODES = (Cause.CAPACITY, Cause.AFFINITY, Cause.TAINT, Cause.CORDON)
 
 @pytest.mark.parametrize(
     "uid",
-    [w.uid for w in look(RECORDED) if w.kind == "Pod" and w.diagnosis.cause in BY_NODES],
+    [
+        w.uid
+        for w in diagnose_cluster(RECORDED)
+        if w.kind == "Pod" and w.diagnosis.cause in BY_NODES
+    ],
 )
 def test_suggestions_for_recorded_pods_are_enough(uid: str) -> None:
-    assert_enough(next(one for one in RECORDED.of(Kind.POD) if one.uid == uid), RECORDED)
+    assert_enough(next(one for one in RECORDED.of(ObservedKind.POD) if one.uid == uid), RECORDED)
 
 
 # ---------------------------------------------------------------- any cluster
@@ -530,13 +535,13 @@ PLACEMENTS = st.builds(
 
 
 @st.composite
-def any_node(draw: st.DrawFn) -> SeenNode:
+def any_node(draw: st.DrawFn) -> NodeSnapshot:
     size = {"cpu": 96.0, "memory": 1e12, "pods": 10.0}
     size |= draw(st.dictionaries(st.sampled_from([GPU, MIG]), st.sampled_from([1.0, 4.0, 8.0])))
     used = {
         r: float(draw(st.integers(0, int(units)))) for r, units in size.items() if r != "memory"
     }
-    return SeenNode(
+    return NodeSnapshot(
         labels=draw(st.dictionaries(KEYS, VALUES)),
         taints=tuple(draw(st.lists(TAINTS, max_size=2, unique=True))),
         allocatable=size,
@@ -547,13 +552,13 @@ def any_node(draw: st.DrawFn) -> SeenNode:
 
 
 @st.composite
-def any_pod(draw: st.DrawFn) -> SeenPod:
+def any_pod(draw: st.DrawFn) -> PodSnapshot:
     cpu = float(draw(st.sampled_from([1, 40, 200])))
     amount = float(draw(st.sampled_from([1, 2, 8, 16])))
     one = pod("p", amount, NO_NODE, resource=draw(st.sampled_from([GPU, MIG])), cpu=cpu)
-    assert isinstance(one.body, SeenPod)
+    assert isinstance(one.body, PodSnapshot)
     body = one.body
-    return SeenPod(
+    return PodSnapshot(
         created=body.created,
         phase="Pending",
         scheduled=body.scheduled,
@@ -564,19 +569,21 @@ def any_pod(draw: st.DrawFn) -> SeenPod:
 
 @settings(max_examples=300, deadline=None)
 @given(body=any_pod(), nodes=st.lists(any_node(), min_size=1, max_size=5))
-def test_in_any_cluster_every_suggestion_is_enough(body: SeenPod, nodes: list[SeenNode]) -> None:
-    there = [seen(Kind.NODE, f"n{i}", one, namespace="") for i, one in enumerate(nodes)]
+def test_in_any_cluster_every_suggestion_is_enough(
+    body: PodSnapshot, nodes: list[NodeSnapshot]
+) -> None:
+    there = [seen(ObservedKind.NODE, f"n{i}", one, namespace="") for i, one in enumerate(nodes)]
     assume(not starts_on(body, nodes_of(there)))
-    waiting = seen(Kind.POD, "p", body)
+    waiting = seen(ObservedKind.POD, "p", body)
     assert_enough(waiting, world(waiting, *there))
 
 
 @settings(max_examples=200, deadline=None)
 @given(body=any_pod(), nodes=st.lists(any_node(), min_size=1, max_size=5))
 def test_nodes_with_room_are_those_a_plain_scheduler_finds(
-    body: SeenPod, nodes: list[SeenNode]
+    body: PodSnapshot, nodes: list[NodeSnapshot]
 ) -> None:
-    there = [seen(Kind.NODE, f"n{i}", one, namespace="") for i, one in enumerate(nodes)]
-    found = only(world(seen(Kind.POD, "p", body), *there)).diagnosis
+    there = [seen(ObservedKind.NODE, f"n{i}", one, namespace="") for i, one in enumerate(nodes)]
+    found = only(world(seen(ObservedKind.POD, "p", body), *there)).diagnosis
     waits = [s for s in found.suggestions if s.action is Action.WAIT]
     assert bool(waits) == bool(starts_on(body, nodes_of(there)))

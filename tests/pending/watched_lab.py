@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from apps.clusters.gateways import cluster_source
-from apps.clusters.models import Cluster, WatchSpan
-from apps.clusters.services.watch import snapshot
-from apps.lab.scenarios.base import Scenario
-from apps.pending.domain.look import look
+from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.services.watch.follow import snapshot
+from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.services import refresh
+from simulator.scenarios.base import Scenario
 from tests.factories import ensure_builtin, make_report, make_team, make_tier
-from tests.lab.client import Served, serving
+from tests.simulator.client import Served, serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class WatchedLab:
         finally:
             source.close()
         # One look after the other stands for a watch that never was away.
-        WatchSpan.objects.update_or_create(
+        WatchCoverage.objects.update_or_create(
             cluster=self.cluster,
             start=datetime.fromtimestamp(self.began, UTC),
             defaults={"end": now},
         )
-        refresh(self.cluster.pk, now=now, look=look)
+        refresh(self.cluster.pk, now=now, look=diagnose_cluster)
         return now
 
 

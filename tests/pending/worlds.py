@@ -6,38 +6,42 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from apps.clusters.domain.pod_claims import Ask, pod_claims
-from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.sighting import Beside, sighting_of, template_classes
-from apps.clusters.domain.sighting_fields import request
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.devices.pod_claims import Ask, pod_claims
+from apps.clusters.domain.observed.extract import (
+    ExtractionContext,
+    observed_object,
+    template_classes,
+)
+from apps.clusters.domain.observed.fields import request
+from apps.clusters.domain.observed.objects import (
     Body,
     ClaimRequest,
+    ClaimSnapshot,
     Condition,
-    Kind,
+    NodeSnapshot,
+    ObservedKind,
+    ObservedObject,
     Placement,
-    SeenClaim,
-    SeenNode,
-    SeenPod,
-    Sighting,
+    PodSnapshot,
     Toleration,
 )
-from apps.pending.domain.look import look
-from apps.pending.domain.state import ClusterState, Holder, Waiting
+from apps.clusters.domain.resources import is_gpu
+from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.state import BoundPod, ClusterState, PendingItem
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 AT = 1_800_000_000.0
 GPU = "nvidia.com/gpu"
 GIB = 2.0**30
 KUBE_LISTS = {
-    Kind.POD: "pods",
-    Kind.NODE: "nodes",
-    Kind.EVENT: "events",
-    Kind.REPLICA_SET: "replicasets",
-    Kind.JOB: "jobs",
-    Kind.STATEFUL_SET: "statefulsets",
-    Kind.RESOURCE_QUOTA: "resourcequotas",
-    Kind.RESOURCE_CLAIM: "resourceclaims",
+    ObservedKind.POD: "pods",
+    ObservedKind.NODE: "nodes",
+    ObservedKind.EVENT: "events",
+    ObservedKind.REPLICA_SET: "replicasets",
+    ObservedKind.JOB: "jobs",
+    ObservedKind.STATEFUL_SET: "statefulsets",
+    ObservedKind.RESOURCE_QUOTA: "resourcequotas",
+    ObservedKind.RESOURCE_CLAIM: "resourceclaims",
 }
 DEFAULT_CLASSES = ("gpu.nvidia.com", "mig.nvidia.com")
 
@@ -50,18 +54,22 @@ def is_gpu_name(name: str) -> bool:
 # ---------------------------------------------------------------- by hand
 
 
-def world(*sightings: Sighting, holders: Iterable[Holder] = (), at: float = AT) -> ClusterState:
+def world(
+    *sightings: ObservedObject, holders: Iterable[BoundPod] = (), at: float = AT
+) -> ClusterState:
     """Return a state of these objects."""
-    by_kind: dict[Kind, list[Sighting]] = defaultdict(list)
+    by_kind: dict[ObservedKind, list[ObservedObject]] = defaultdict(list)
     for one in sightings:
         by_kind[one.kind].append(one)
     return ClusterState(at, by_kind, holders=tuple(holders), is_gpu=is_gpu_name)
 
 
-def seen(kind: Kind, name: str, body: Body, namespace: str = "team", uid: str = "") -> Sighting:
+def seen(
+    kind: ObservedKind, name: str, body: Body, namespace: str = "team", uid: str = ""
+) -> ObservedObject:
     """Return an object that was first seen an hour ago."""
     made = AT - 3600
-    return Sighting(kind, uid or f"{namespace}-{name}", namespace, name, body, made, made)
+    return ObservedObject(kind, uid or f"{namespace}-{name}", namespace, name, body, made, made)
 
 
 def node(
@@ -74,16 +82,16 @@ def node(
     cpu: float = 96,
     cpu_used: float = 0,
     **fields: Any,
-) -> Sighting:
+) -> ObservedObject:
     """Return a node with so many GPUs, and so many of them used."""
     allocatable = {"cpu": cpu, "memory": 1000 * GIB, "pods": 110.0, resource: float(gpus)}
-    body = SeenNode(
+    body = NodeSnapshot(
         labels={"kubernetes.io/hostname": name, **(labels or {})},
         allocatable=allocatable | fields.pop("more", {}),
         used={resource: float(used), "cpu": cpu_used} | fields.pop("more_used", {}),
         **fields,
     )
-    return seen(Kind.NODE, name, body, namespace="")
+    return seen(ObservedKind.NODE, name, body, namespace="")
 
 
 def unschedulable(message: str) -> Condition:
@@ -102,7 +110,7 @@ def pod(
     tolerations: tuple[Toleration, ...] = (),
     namespace: str = "team",
     **fields: Any,
-) -> Sighting:
+) -> ObservedObject:
     """Return a pod that waits for so many GPUs; `message` is the scheduler's."""
     requests = {"cpu": cpu, "memory": 16 * GIB} | ({resource: float(gpus)} if gpus else {})
     placement = fields.pop("placement", None) or Placement(
@@ -116,13 +124,13 @@ def pod(
         "requests": requests,
         "placement": placement,
     }
-    body = SeenPod(created=AT - 1800, **(values | fields))
-    return seen(Kind.POD, name, body, namespace)
+    body = PodSnapshot(created=AT - 1800, **(values | fields))
+    return seen(ObservedKind.POD, name, body, namespace)
 
 
-def holder(name: str, on: str, gpus: float, *, running: bool = True, **fields: Any) -> Holder:
+def holder(name: str, on: str, gpus: float, *, running: bool = True, **fields: Any) -> BoundPod:
     """Return a pod that holds GPUs on a node."""
-    return Holder(
+    return BoundPod(
         uid=f"uid-{name}",
         namespace="others",
         name=name,
@@ -135,16 +143,16 @@ def holder(name: str, on: str, gpus: float, *, running: bool = True, **fields: A
     )
 
 
-def claim(name: str, device_class: str = "gpu.nvidia.com", **fields: Any) -> Sighting:
+def claim(name: str, device_class: str = "gpu.nvidia.com", **fields: Any) -> ObservedObject:
     """Return a ResourceClaim that is not allocated."""
     wish = ClaimRequest("gpu", device_class, selectors=fields.pop("selectors", ()))
-    body = SeenClaim(created=AT - 1800, requests=(wish,), **fields)
-    return seen(Kind.RESOURCE_CLAIM, name, body)
+    body = ClaimSnapshot(created=AT - 1800, requests=(wish,), **fields)
+    return seen(ObservedKind.RESOURCE_CLAIM, name, body)
 
 
-def only(state: ClusterState, name: str = "") -> Waiting:
+def only(state: ClusterState, name: str = "") -> PendingItem:
     """Return the one thing that waits, of this name where given."""
-    found = [one for one in look(state) if not name or one.name == name]
+    found = [one for one in diagnose_cluster(state) if not name or one.name == name]
     assert len(found) == 1, [f"{one.kind} {one.name}" for one in found]
     return found[0]
 
@@ -153,7 +161,7 @@ def only(state: ClusterState, name: str = "") -> Waiting:
 
 
 def recorded(
-    folder: str, lists: Mapping[Kind, str], *, named: Collection[str] = ()
+    folder: str, lists: Mapping[ObservedKind, str], *, named: Collection[str] = ()
 ) -> ClusterState:
     """Return the state of a recorded cluster; `lists` names the file of each kind.
 
@@ -162,14 +170,16 @@ def recorded(
     What the watch would add is added the same way: what pods hold of nodes, and free devices.
     """
     raw = {kind: _items(folder, name) for kind, name in lists.items()}
-    claims = raw.get(Kind.RESOURCE_CLAIM, [])
+    claims = raw.get(ObservedKind.RESOURCE_CLAIM, [])
     beside = _beside(folder, claims, named)
-    by_kind: dict[Kind, list[Sighting]] = {}
+    by_kind: dict[ObservedKind, list[ObservedObject]] = {}
     for kind, items in raw.items():
         found = [_sighting(kind, item, beside(item)) for item in items]
         by_kind[kind] = [one for one in found if one is not None]
-    pods = raw.get(Kind.POD, [])
-    by_kind[Kind.NODE] = [_as_used(one, pods, folder) for one in by_kind.get(Kind.NODE, [])]
+    pods = raw.get(ObservedKind.POD, [])
+    by_kind[ObservedKind.NODE] = [
+        _as_used(one, pods, folder) for one in by_kind.get(ObservedKind.NODE, [])
+    ]
     newest = max((s.first for found in by_kind.values() for s in found), default=AT)
     holders = [one for item in pods if (one := _holder(item)) is not None]
     return ClusterState(newest + 900, by_kind, holders=holders, is_gpu=is_gpu_name)
@@ -193,10 +203,10 @@ def _beside(folder: str, claims: list[dict[str, Any]], named: Collection[str]) -
     }
     asks = {(one["metadata"]["namespace"], one["metadata"]["name"]): _ask(one) for one in claims}
 
-    def of(item: dict[str, Any]) -> Beside:
+    def of(item: dict[str, Any]) -> ExtractionContext:
         namespace = item["metadata"].get("namespace", "")
         found = pod_claims(item, lambda name: asks.get((namespace, name)))
-        return Beside(named, None, found, is_gpu_name, templates)
+        return ExtractionContext(named, None, found, is_gpu_name, templates)
 
     return of
 
@@ -209,20 +219,22 @@ def _ask(item: dict[str, Any]) -> Ask:
     return Ask(item["metadata"]["uid"], dict(requests))
 
 
-def _sighting(kind: Kind, item: dict[str, Any], beside: Beside) -> Sighting | None:
-    body = sighting_of(kind, item, beside)
+def _sighting(
+    kind: ObservedKind, item: dict[str, Any], beside: ExtractionContext
+) -> ObservedObject | None:
+    body = observed_object(kind, item, beside)
     if body is None:
         return None
     metadata = item["metadata"]
     at = AT - 3600
-    return Sighting(
+    return ObservedObject(
         kind, metadata["uid"], metadata.get("namespace", ""), metadata["name"], body, at, at
     )
 
 
-def _as_used(one: Sighting, pods: list[dict[str, Any]], folder: str) -> Sighting:
+def _as_used(one: ObservedObject, pods: list[dict[str, Any]], folder: str) -> ObservedObject:
     body = one.body
-    assert isinstance(body, SeenNode)
+    assert isinstance(body, NodeSnapshot)
     used: dict[str, float] = defaultdict(float)
     for item in pods:
         over = item["status"]["phase"] in ("Succeeded", "Failed")
@@ -234,9 +246,9 @@ def _as_used(one: Sighting, pods: list[dict[str, Any]], folder: str) -> Sighting
     devices = _devices(folder, one.name)
     taken = sum(_on(item, one.name) for item in _items(folder, "resourceclaims"))
     free = {name: units - taken for name, units in devices.items()}
-    return Sighting(
+    return ObservedObject(
         *(one.kind, one.uid, one.namespace, one.name),
-        body=SeenNode(
+        body=NodeSnapshot(
             *(body.labels, body.taints, body.allocatable, dict(used), devices, free),
             *(body.ready, body.unschedulable),
         ),
@@ -256,13 +268,13 @@ def _on(item: dict[str, Any], name: str) -> int:
     return sum(one["pool"] == name for one in results.get("results", ()))
 
 
-def _holder(item: dict[str, Any]) -> Holder | None:
+def _holder(item: dict[str, Any]) -> BoundPod | None:
     requests = {r: u for r, u in request(item["spec"]).items() if is_gpu_name(r)}
     on = item["spec"].get("nodeName", "")
     if not on or not requests or item["status"]["phase"] in ("Succeeded", "Failed"):
         return None
     metadata = item["metadata"]
-    return Holder(
+    return BoundPod(
         metadata["uid"],
         metadata["namespace"],
         metadata["name"],

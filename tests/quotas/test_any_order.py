@@ -7,22 +7,22 @@ from random import Random
 
 import pytest
 
-from apps.clusters.domain.ledger import LastSeen, Owner, PodRecord
+from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster, Pod, PodRevision
 from apps.clusters.ports import DeviceAnswer, MetricsSource
-from apps.clusters.services.inferred_pods import store_inferred_pods
-from apps.lab.catalog import catalog_yaml
+from apps.clusters.services.pods.inferred_pods import store_inferred_pods
 from apps.operations.services import load_catalog
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.services import due_windows, roll_hours
 from apps.usage.models import CollectionWindow
 from apps.usage.services import collect_window
+from simulator.catalog import catalog_yaml
 from tests.factories import ensure_builtin, make_cluster
-from tests.lab.on_course import OnCourse, at_minute
 from tests.quotas.worlds import GPU, NOON, NOW, collected, watch
 from tests.served_lab import served_lab
+from tests.simulator.on_course import OnCourse, at_minute
 
 pytestmark = pytest.mark.django_db
 

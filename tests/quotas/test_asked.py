@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.ledger import ClaimedDevice, ClaimRecord
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     ClaimRequest,
+    ClaimSnapshot,
+    ClusterQueueSnapshot,
     Condition,
     FlavorQuota,
-    Kind,
+    ObservedKind,
+    ObservedObject,
+    PodGroupSnapshot,
     PodSet,
-    SeenClaim,
-    SeenClusterQueue,
-    SeenPodGroup,
-    SeenWorkload,
-    Sighting,
+    WorkloadSnapshot,
 )
-from apps.quotas.domain.asked import (
+from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, ClaimedDevice
+from apps.quotas.domain.allocations import (
     Owner,
     PodLives,
     Taken,
@@ -27,11 +27,13 @@ from apps.quotas.domain.asked import (
     volcano_use,
 )
 from apps.quotas.domain.keys import Counting
-from apps.quotas.domain.saturation import Life
+from apps.quotas.domain.saturation import RequestLife
 
 GPU, CLASS = "nvidia.com/gpu", "gpu.nvidia.com"
-ONE_FLAVOR = SeenClusterQueue(quotas=(FlavorQuota("a100", GPU, 8),))
-TWO_FLAVORS = SeenClusterQueue(quotas=(FlavorQuota("a100", GPU, 8), FlavorQuota("h100", GPU, 8)))
+ONE_FLAVOR = ClusterQueueSnapshot(quotas=(FlavorQuota("a100", GPU, 8),))
+TWO_FLAVORS = ClusterQueueSnapshot(
+    quotas=(FlavorQuota("a100", GPU, 8), FlavorQuota("h100", GPU, 8))
+)
 TRAIN: Owner = ("vision", "Job", "train")
 
 
@@ -56,36 +58,36 @@ def test_what_a_claim_is_charged(requests: list[ClaimRequest], expected: dict[st
     assert charged(requests) == expected
 
 
-def allocation(uid: str, start: float, end: float | None) -> ClaimRecord:
+def allocation(uid: str, start: float, end: float | None) -> ClaimAllocationRecord:
     device = ClaimedDevice(CLASS, "GPU-1", "", "A100")
-    return ClaimRecord(uid, "vision", uid, "node", start, end, (device, device))
+    return ClaimAllocationRecord(uid, "vision", uid, "node", start, end, (device, device))
 
 
 def test_a_claim_is_charged_from_its_creation_and_held_while_it_is_allocated() -> None:
-    body = SeenClaim(10, (ClaimRequest("a", CLASS, 2),))
-    seen = Sighting(Kind.RESOURCE_CLAIM, "c", "vision", "c", body, 11, 11, 90)
-    spells = [allocation("c", 20, 40), allocation("c", 60, None)]
-    assert claim_lives([seen], spells) == [
-        ("vision", Life({CLASS: 2}, 10, 90, ((20, 40), (60, None)), "", Counting.CLAIMS))
+    body = ClaimSnapshot(10, (ClaimRequest("a", CLASS, 2),))
+    seen = ObservedObject(ObservedKind.RESOURCE_CLAIM, "c", "vision", "c", body, 11, 11, 90)
+    intervals = [allocation("c", 20, 40), allocation("c", 60, None)]
+    assert claim_lives([seen], intervals) == [
+        ("vision", RequestLife({CLASS: 2}, 10, 90, ((20, 40), (60, None)), "", Counting.CLAIMS))
     ]
 
 
 def test_of_a_claim_that_nobody_remembers_the_allocations_tell() -> None:
     found = claim_lives([], [allocation("c", 20, 40), allocation("c", 60, 80)])
     assert found == [
-        ("vision", Life({CLASS: 2}, 20, 80, ((20, 40), (60, 80)), "", Counting.CLAIMS))
+        ("vision", RequestLife({CLASS: 2}, 20, 80, ((20, 40), (60, 80)), "", Counting.CLAIMS))
     ]
 
 
 def workload(
     *, reserved: float | None, queue: str = "q", flavor: str = "a100", gone: float | None = None
-) -> Sighting:
+) -> ObservedObject:
     waits = Condition("PodsReady", "False")
     conditions: tuple[Condition, ...] = (waits, Condition("QuotaReserved", "False"))
     if reserved is not None:
         conditions = (waits, Condition("QuotaReserved", "True", since=reserved))
     flavors = {} if reserved is None else {GPU: flavor}
-    body = SeenWorkload(
+    body = WorkloadSnapshot(
         created=10,
         queue="local",
         cluster_queue="" if reserved is None else queue,
@@ -94,10 +96,10 @@ def workload(
         pod_sets=(PodSet("main", 2, {GPU: 2.0, "cpu": 1.0}, flavors),),
         conditions=conditions,
     )
-    return Sighting(Kind.KUEUE_WORKLOAD, "w", "vision", "train", body, 10, 10, gone)
+    return ObservedObject(ObservedKind.KUEUE_WORKLOAD, "w", "vision", "train", body, 10, 10, gone)
 
 
-def lives_of(*lives: Life, owner: Owner = TRAIN, name: str = "train-x1x2x") -> PodLives:
+def lives_of(*lives: RequestLife, owner: Owner = TRAIN, name: str = "train-x1x2x") -> PodLives:
     found = PodLives()
     for life in lives:
         found.add(owner, name, life)
@@ -105,7 +107,9 @@ def lives_of(*lives: Life, owner: Owner = TRAIN, name: str = "train-x1x2x") -> P
 
 
 def pods(*bound: tuple[float, float | None]) -> PodLives:
-    return lives_of(*(Life({GPU: 2.0}, start - 1, end, ((start, end),)) for start, end in bound))
+    return lives_of(
+        *(RequestLife({GPU: 2.0}, start - 1, end, ((start, end),)) for start, end in bound)
+    )
 
 
 def test_an_admitted_workload_takes_its_quota_until_it_is_gone() -> None:
@@ -129,14 +133,16 @@ def test_pod_sets_of_a_workload_take_each_from_its_flavor(
 ) -> None:
     first, second = per_pod
     one = workload(reserved=20)
-    assert isinstance(one.body, SeenWorkload)
+    assert isinstance(one.body, WorkloadSnapshot)
     sets = (
         PodSet("main", 1, {GPU: first}, {GPU: "a100"}),
         PodSet("helpers", 1, {GPU: second}, {GPU: "h100"}),
     )
     seen = replace(one, body=replace(one.body, pod_sets=sets))
     bound = ((1.0, 25), (4.0, 30))
-    lives = lives_of(*(Life({GPU: units}, at - 1, None, ((at, None),)) for units, at in bound))
+    lives = lives_of(
+        *(RequestLife({GPU: units}, at - 1, None, ((at, None),)) for units, at in bound)
+    )
     use = kueue_use([seen], {"q": TWO_FLAVORS}, {}, lives)
     assert dict(use.taken) == {
         ("q", "a100", GPU): [(first, 20, None)],
@@ -147,7 +153,7 @@ def test_pod_sets_of_a_workload_take_each_from_its_flavor(
 
 def test_a_pod_set_whose_flavor_is_not_told_takes_nothing() -> None:
     one = workload(reserved=20)
-    assert isinstance(one.body, SeenWorkload)
+    assert isinstance(one.body, WorkloadSnapshot)
     sets = (PodSet("main", 1, {GPU: 1.0}, {GPU: "a100"}), PodSet("later", 1, {GPU: 1.0}))
     seen = replace(one, body=replace(one.body, pod_sets=sets))
     use = kueue_use([seen], {"q": TWO_FLAVORS}, {}, PodLives())
@@ -175,11 +181,14 @@ def test_what_cannot_be_told_is_not_guessed() -> None:
 
 
 def test_a_volcano_queue_is_held_by_the_pods_of_its_groups_once() -> None:
-    body = SeenPodGroup(created=0, queue="q", owner_kind="Job", owner="train")
+    body = PodGroupSnapshot(created=0, queue="q", owner_kind="Job", owner="train")
     groups = [
-        Sighting(Kind.VOLCANO_POD_GROUP, uid, "vision", uid, body, 0, 0) for uid in ("a", "b")
+        ObservedObject(ObservedKind.VOLCANO_POD_GROUP, uid, "vision", uid, body, 0, 0)
+        for uid in ("a", "b")
     ]
-    none = Sighting(Kind.VOLCANO_POD_GROUP, "c", "vision", "c", SeenPodGroup(created=0), 0, 0)
+    none = ObservedObject(
+        ObservedKind.VOLCANO_POD_GROUP, "c", "vision", "c", PodGroupSnapshot(created=0), 0, 0
+    )
     use = volcano_use([*groups, none], pods((25, None)))
     assert dict(use.taken) == {("q", "", GPU): [(2, 25, None)]}
     assert use.held == use.taken
@@ -187,17 +196,17 @@ def test_a_volcano_queue_is_held_by_the_pods_of_its_groups_once() -> None:
 
 def test_pods_that_ask_for_something_else_hold_nothing_of_the_queue() -> None:
     local = {("vision", "local"): "q"}
-    other = lives_of(Life({"cpu": 2.0}, 24, 40, ((25, 40),)))
+    other = lives_of(RequestLife({"cpu": 2.0}, 24, 40, ((25, 40),)))
     use = kueue_use([workload(reserved=20)], {"q": ONE_FLAVOR}, local, other)
     assert not use.held
-    of_other_kind = Sighting(Kind.CLUSTER_QUEUE, "q", "", "q", ONE_FLAVOR, 0, 0)
+    of_other_kind = ObservedObject(ObservedKind.CLUSTER_QUEUE, "q", "", "q", ONE_FLAVOR, 0, 0)
     assert claim_lives([of_other_kind], []) == []
     assert not kueue_use([of_other_kind], {"q": ONE_FLAVOR}, local, other).taken
 
 
-def made_for(kind: str, owner: str, *names: str, gone: float | None = None) -> Sighting:
+def made_for(kind: str, owner: str, *names: str, gone: float | None = None) -> ObservedObject:
     one = workload(reserved=20, gone=gone)
-    assert isinstance(one.body, SeenWorkload)
+    assert isinstance(one.body, WorkloadSnapshot)
     return replace(one, body=replace(one.body, owner_kind=kind, owner=owner, pods=names))
 
 
@@ -213,19 +222,19 @@ def made_for(kind: str, owner: str, *names: str, gone: float | None = None) -> S
     ids=["of a Deployment", "of a group", "alone", "of a CronJob's Job", "of an indexed Job"],
 )
 def test_pods_hold_their_workloads_quota_whatever_stands_above_them(
-    one: Sighting, owner: Owner, pod: str
+    one: ObservedObject, owner: Owner, pod: str
 ) -> None:
     # Kueue makes a Workload after the plain pods that it holds back, and before a Job's.
-    assert isinstance(one.body, SeenWorkload)
+    assert isinstance(one.body, WorkloadSnapshot)
     created = 5 if one.body.owner_kind == "Pod" else 12
-    life = Life({GPU: 2.0}, created, None, ((21, None),))
+    life = RequestLife({GPU: 2.0}, created, None, ((21, None),))
     use = kueue_use([one], {"q": TWO_FLAVORS}, {}, lives_of(life, owner=owner, name=pod))
     assert dict(use.held) == {("q", "a100", GPU): [(2, 21, None)]}
 
 
 def test_a_pod_of_the_same_name_before_or_after_is_another_workloads() -> None:
-    before = Life({GPU: 2.0}, 1, 9, ((2, 9),))
-    after = Life({GPU: 2.0}, 95, None, ((96, None),))
+    before = RequestLife({GPU: 2.0}, 1, 9, ((2, 9),))
+    after = RequestLife({GPU: 2.0}, 95, None, ((96, None),))
     one = made_for("Pod", "web-0", gone=90)
     owner: Owner = ("vision", "StatefulSet", "web")
     use = kueue_use(

@@ -14,7 +14,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.quotas.domain.periods import period_at
-from apps.quotas.domain.spending import Allowance, ClusterHours, Known, Spending
+from apps.quotas.domain.spending import Allowance, ClusterHours, KnownHours, Spending
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows, in_full
 from apps.quotas.selectors.budgets import money_allowances
@@ -280,7 +280,7 @@ def test_money_burns_by_the_amounts_that_costs_hand_over(portal: Portal) -> None
     purse = ("vision", "USD")
     spending = Spending({purse: days}, {purse: {"west": 200.0}}, {purse: {"west": 1400.0}})
     hours = ClusterHours(START, START + 10 * DAY - HOUR, 24, 168, {START: 240})
-    known = Known(START + 10 * DAY, {"west": hours})
+    known = KnownHours(START + 10 * DAY, {"west": hours})
     allowances = money_allowances(NOW, zone, visibility=EVERYTHING)
     row = only(burn_rows(allowances, spending, known, at=NOW, zone=zone, hours_of=lambda *_: {}))
     assert (row.unit, row.allowance, row.used) == ("USD", 3100, 2000)

@@ -9,18 +9,18 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source, metrics_source
 from apps.clusters.models import Cluster
-from apps.clusters.services.watch import snapshot
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.base import Scenario
-from apps.lab.scenarios.registry import load
+from apps.clusters.services.watch.follow import snapshot
 from apps.operations.services import load_catalog
 from apps.quotas.domain.keys import Counting, meaning_of
 from apps.quotas.models import QuotaKeyHour
 from apps.quotas.selectors import quota_rows
 from apps.quotas.services import roll_hours
 from apps.usage.services import collect_window
-from tests.lab.conftest import NOW
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.base import Scenario
+from simulator.scenarios.registry import load
 from tests.served_lab import served_lab
+from tests.simulator.conftest import NOW
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +48,7 @@ def test_quotas_of_the_campus_are_as_it_counts_them_itself(scenario: Scenario) -
         assert source is not None
         snapshot(cluster, source, now)
         source.close()
-    # Queues have series of their own: tests/lab/test_kueue_metrics.py.
+    # Queues have series of their own: tests/simulator/test_kueue_metrics.py.
     rows = QuotaKeyHour.objects.filter(key__source="ResourceQuota").order_by("hour", "key")
     columns = ("key__namespace", "key__name", "key__key", "hard", "used")
     summed: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.clusters.domain.sightings import Scope
+from apps.clusters.domain.observed.objects import QuotaScope
 from apps.quotas.domain.headroom import Asking, Headroom, Limit, counts, headroom, scope_words
 from apps.quotas.domain.keys import Counting
 
@@ -14,36 +14,38 @@ CLASS = "PriorityClass"
 @pytest.mark.parametrize(
     ("scope", "asking", "expected"),
     [
-        (Scope(CLASS, "In", ("high",)), Asking("high"), True),
-        (Scope(CLASS, "In", ("high",)), Asking("low"), False),
-        (Scope(CLASS, "In", ("high",)), Asking(), False),
-        (Scope(CLASS, "NotIn", ("high",)), Asking("high"), False),
-        (Scope(CLASS, "NotIn", ("high",)), Asking("low"), True),
-        (Scope(CLASS, "NotIn", ("high",)), Asking(), True),
-        (Scope(CLASS, "Exists"), Asking("low"), True),
-        (Scope(CLASS, "Exists"), Asking(), False),
-        (Scope(CLASS, "DoesNotExist"), Asking(), True),
-        (Scope(CLASS, "DoesNotExist"), Asking("low"), False),
-        (Scope(CLASS, "Resembles", ("high",)), Asking("high"), None),
-        (Scope("Terminating"), Asking(terminating=True), True),
-        (Scope("Terminating"), Asking(terminating=False), False),
-        (Scope("Terminating"), Asking(), None),
-        (Scope("NotTerminating"), Asking(terminating=False), True),
-        (Scope("NotTerminating"), Asking(), None),
-        (Scope("BestEffort"), Asking(best_effort=False), False),
-        (Scope("NotBestEffort"), Asking(best_effort=False), True),
-        (Scope("CrossNamespacePodAffinity"), Asking(cross_namespace=True), True),
-        (Scope("VolumeAttributesClass", "In", ("gold",)), Asking(), False),
-        (Scope("Unheard"), Asking(), None),
+        (QuotaScope(CLASS, "In", ("high",)), Asking("high"), True),
+        (QuotaScope(CLASS, "In", ("high",)), Asking("low"), False),
+        (QuotaScope(CLASS, "In", ("high",)), Asking(), False),
+        (QuotaScope(CLASS, "NotIn", ("high",)), Asking("high"), False),
+        (QuotaScope(CLASS, "NotIn", ("high",)), Asking("low"), True),
+        (QuotaScope(CLASS, "NotIn", ("high",)), Asking(), True),
+        (QuotaScope(CLASS, "Exists"), Asking("low"), True),
+        (QuotaScope(CLASS, "Exists"), Asking(), False),
+        (QuotaScope(CLASS, "DoesNotExist"), Asking(), True),
+        (QuotaScope(CLASS, "DoesNotExist"), Asking("low"), False),
+        (QuotaScope(CLASS, "Resembles", ("high",)), Asking("high"), None),
+        (QuotaScope("Terminating"), Asking(terminating=True), True),
+        (QuotaScope("Terminating"), Asking(terminating=False), False),
+        (QuotaScope("Terminating"), Asking(), None),
+        (QuotaScope("NotTerminating"), Asking(terminating=False), True),
+        (QuotaScope("NotTerminating"), Asking(), None),
+        (QuotaScope("BestEffort"), Asking(best_effort=False), False),
+        (QuotaScope("NotBestEffort"), Asking(best_effort=False), True),
+        (QuotaScope("CrossNamespacePodAffinity"), Asking(cross_namespace=True), True),
+        (QuotaScope("VolumeAttributesClass", "In", ("gold",)), Asking(), False),
+        (QuotaScope("Unheard"), Asking(), None),
     ],
     ids=str,
 )
-def test_a_scope_takes_a_pod_or_not(scope: Scope, asking: Asking, expected: bool | None) -> None:
+def test_a_scope_takes_a_pod_or_not(
+    scope: QuotaScope, asking: Asking, expected: bool | None
+) -> None:
     assert counts([scope], asking) is expected
 
 
 def test_all_scopes_must_take_it() -> None:
-    scopes = [Scope(CLASS, "In", ("high",)), Scope("NotTerminating")]
+    scopes = [QuotaScope(CLASS, "In", ("high",)), QuotaScope("NotTerminating")]
     assert counts(scopes, Asking("high", terminating=False)) is True
     assert counts(scopes, Asking("low")) is False
     assert counts(scopes, Asking("high")) is None
@@ -54,7 +56,7 @@ def test_headroom_is_the_least_that_any_matching_quota_leaves() -> None:
     quotas = [
         Limit("wide", {KEY: 16, "requests.cpu": 1}, {KEY: 4}),
         Limit("narrow", {KEY: 8}, {KEY: 6}),
-        Limit("high", {KEY: 1}, {KEY: 1}, (Scope(CLASS, "In", ("high",)),)),
+        Limit("high", {KEY: 1}, {KEY: 1}, (QuotaScope(CLASS, "In", ("high",)),)),
     ]
     assert headroom(GPU, Asking(), quotas) == Headroom(2, "narrow", KEY)
     assert headroom(GPU, Asking("high"), quotas) == Headroom(0, "high", KEY)
@@ -73,7 +75,7 @@ def test_a_lowered_limit_leaves_less_than_nothing() -> None:
 def test_a_scope_that_cannot_be_told_makes_it_uncertain() -> None:
     quotas = [
         Limit("all", {KEY: 8}, {KEY: 2}),
-        Limit("long", {KEY: 3}, {KEY: 2}, (Scope("NotTerminating"),)),
+        Limit("long", {KEY: 3}, {KEY: 2}, (QuotaScope("NotTerminating"),)),
     ]
     assert headroom(GPU, Asking(), quotas) == Headroom(6, "all", KEY, certain=False)
     assert headroom(GPU, Asking(terminating=False), quotas) == Headroom(1, "long", KEY)
@@ -90,11 +92,11 @@ def test_devices_of_claims_have_a_headroom_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("scope", "words"),
     [
-        (Scope("Terminating"), "Terminating"),
-        (Scope(CLASS, "In", ("high", "urgent")), "PriorityClass In high, urgent"),
-        (Scope(CLASS, "DoesNotExist"), "PriorityClass DoesNotExist"),
+        (QuotaScope("Terminating"), "Terminating"),
+        (QuotaScope(CLASS, "In", ("high", "urgent")), "PriorityClass In high, urgent"),
+        (QuotaScope(CLASS, "DoesNotExist"), "PriorityClass DoesNotExist"),
     ],
     ids=str,
 )
-def test_scopes_in_words(scope: Scope, words: str) -> None:
+def test_scopes_in_words(scope: QuotaScope, words: str) -> None:
     assert scope_words(scope) == words

@@ -7,12 +7,12 @@ import pytest
 from django.db.models import Sum
 
 from apps.clusters.models import Cluster
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
 from apps.quotas.models import QuotaKeyHour
 from apps.quotas.services import due_windows, roll_hours
-from tests.lab.truths import MINUTES, NOW, origin_of
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.served_lab import served_lab
+from tests.simulator.truths import MINUTES, NOW, origin_of
 from tests.truths import TOLERANCE, collect_days, trace_figures
 
 pytestmark = pytest.mark.django_db

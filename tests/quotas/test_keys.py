@@ -2,8 +2,8 @@
 
 import pytest
 
-from apps.clusters.domain.sightings import Scope
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.observed.objects import QuotaScope
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.quotas.domain.keys import (
     Counting,
     KeyMeaning,
@@ -59,7 +59,7 @@ def test_keys_that_kubernetes_accepts_and_never_counts(key: str, instead: str) -
 
 
 def test_claims_match_no_scope_so_a_quota_with_scopes_counts_no_devices() -> None:
-    key, scopes = f"gpu.nvidia.com{DEVICES}", (Scope("PriorityClass", "In", ("high",)),)
+    key, scopes = f"gpu.nvidia.com{DEVICES}", (QuotaScope("PriorityClass", "In", ("high",)),)
     assert not meaning_of(key, scopes=scopes).effective
     assert meaning_of(key).effective
     assert meaning_of(f"requests.{GPU}", scopes=scopes).effective
@@ -86,11 +86,11 @@ def test_objects_are_counted_as_objects() -> None:
 
 
 RULES = [
-    TierRule("a100", Sharing.EXCLUSIVE, (GPU,), node_selector={"model": "a100"}),
-    TierRule("h100", Sharing.EXCLUSIVE, (GPU,), node_selector={"model": "h100", "pool": "big"}),
-    TierRule("any", Sharing.EXCLUSIVE, (GPU,)),
-    TierRule("small", Sharing.MIG, (MIG,)),
-    TierRule("dra", Sharing.DRA, device_classes=("gpu.nvidia.com",)),
+    TierRule("a100", GpuSharing.EXCLUSIVE, (GPU,), node_selector={"model": "a100"}),
+    TierRule("h100", GpuSharing.EXCLUSIVE, (GPU,), node_selector={"model": "h100", "pool": "big"}),
+    TierRule("any", GpuSharing.EXCLUSIVE, (GPU,)),
+    TierRule("small", GpuSharing.MIG, (MIG,)),
+    TierRule("dra", GpuSharing.DRA, device_classes=("gpu.nvidia.com",)),
 ]
 
 

@@ -4,15 +4,15 @@ from math import inf
 
 import pytest
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
+    CohortSnapshot,
     FlavorQuota,
     FlavorUse,
-    Kind,
-    SeenClusterQueue,
-    SeenCohort,
-    SeenLocalQueue,
-    SeenVolcanoQueue,
-    Sighting,
+    LocalQueueSnapshot,
+    ObservedKind,
+    ObservedObject,
+    VolcanoQueueSnapshot,
 )
 from apps.quotas.domain.limits import kueue_limits, set_limits, volcano_limits
 
@@ -27,15 +27,15 @@ def queue(
     borrowing: float | None = None,
     lending: float | None = None,
     used: float = 0.0,
-) -> Sighting:
-    body = SeenClusterQueue(
+) -> ObservedObject:
+    body = ClusterQueueSnapshot(
         cohort=cohort,
         quotas=(FlavorQuota("a100", GPU, nominal, borrowing, lending),),
         reserved=(FlavorUse("a100", GPU, used + 1),),
         used=(FlavorUse("a100", GPU, used, max(0.0, used - nominal)),),
         weight=2.0,
     )
-    return Sighting(Kind.CLUSTER_QUEUE, f"uid-{name}", "", name, body, 0, 0)
+    return ObservedObject(ObservedKind.CLUSTER_QUEUE, f"uid-{name}", "", name, body, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def queue(
     ],
 )  # fmt: skip
 def test_the_ceiling_is_nominal_and_what_may_be_borrowed(
-    first: Sighting, second: Sighting, ceiling: float
+    first: ObservedObject, second: ObservedObject, ceiling: float
 ) -> None:
     found = {limit.name: limit for limit in kueue_limits([first, second])}
     assert found["one"].hard == 8
@@ -64,8 +64,8 @@ def test_the_ceiling_is_nominal_and_what_may_be_borrowed(
 
 
 def test_a_cohort_lends_its_own_quota_too() -> None:
-    own = SeenCohort(quotas=(FlavorQuota("a100", GPU, 5),))
-    cohort = Sighting(Kind.COHORT, "uid-lab", "", "lab", own, 0, 0)
+    own = CohortSnapshot(quotas=(FlavorQuota("a100", GPU, 5),))
+    cohort = ObservedObject(ObservedKind.COHORT, "uid-lab", "", "lab", own, 0, 0)
     assert kueue_limits([queue("one", 8), cohort])[0].ceiling == 13
 
 
@@ -76,8 +76,8 @@ def test_reserved_used_and_borrowed_are_told_apart() -> None:
 
 
 def test_a_queue_without_status_has_no_use_to_tell() -> None:
-    body = SeenClusterQueue(quotas=(FlavorQuota("a100", GPU, 8), FlavorQuota("a100", "cpu", 1)))
-    found = kueue_limits([Sighting(Kind.CLUSTER_QUEUE, "u", "", "one", body, 0, 0)])
+    body = ClusterQueueSnapshot(quotas=(FlavorQuota("a100", GPU, 8), FlavorQuota("a100", "cpu", 1)))
+    found = kueue_limits([ObservedObject(ObservedKind.CLUSTER_QUEUE, "u", "", "one", body, 0, 0)])
     assert [(one.resource, one.used, one.borrowed) for one in found] == [
         (GPU, None, None),
         ("cpu", None, None),
@@ -85,7 +85,7 @@ def test_a_queue_without_status_has_no_use_to_tell() -> None:
 
 
 def test_volcano_queues_have_a_capability_and_a_deserved_share() -> None:
-    body = SeenVolcanoQueue(
+    body = VolcanoQueueSnapshot(
         capability={GPU: 8}, deserved={GPU: 4}, guarantee={GPU: 2}, allocated={GPU: 5}, weight=3
     )
     found = volcano_limits("vision", body)
@@ -93,16 +93,16 @@ def test_volcano_queues_have_a_capability_and_a_deserved_share() -> None:
         ("capability/nvidia.com/gpu", 8, 5, 8, 2),
         ("deserved/nvidia.com/gpu", 4, 5, 8, 2),
     ]
-    open_ended = volcano_limits("open", SeenVolcanoQueue(deserved={GPU: 4}))
+    open_ended = volcano_limits("open", VolcanoQueueSnapshot(deserved={GPU: 4}))
     assert [(one.ceiling, one.used) for one in open_ended] == [(None, 0)]
 
 
 def test_what_queues_set_by_themselves() -> None:
-    volcano = SeenVolcanoQueue(capability={GPU: 8})
+    volcano = VolcanoQueueSnapshot(capability={GPU: 8})
     assert set_limits(queue("one", 8)) == [("a100", GPU, "a100/nvidia.com/gpu", 8)]
-    assert set_limits(Sighting(Kind.VOLCANO_QUEUE, "u", "", "v", volcano, 0, 0)) == [
+    assert set_limits(ObservedObject(ObservedKind.VOLCANO_QUEUE, "u", "", "v", volcano, 0, 0)) == [
         ("capability", GPU, "capability/nvidia.com/gpu", 8)
     ]
-    local = Sighting(Kind.LOCAL_QUEUE, "u", "a", "l", SeenLocalQueue(), 0, 0)
+    local = ObservedObject(ObservedKind.LOCAL_QUEUE, "u", "a", "l", LocalQueueSnapshot(), 0, 0)
     assert set_limits(local) == []
     assert inf not in [one[3] for one in set_limits(queue("one", 8))]

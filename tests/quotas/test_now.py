@@ -8,32 +8,26 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
     Condition,
     FlavorQuota,
+    FlavorSnapshot,
     FlavorUse,
-    Kind,
+    LocalQueueSnapshot,
+    ObservedKind,
+    PodGroupSnapshot,
     PodSet,
-    Scope,
-    SeenClusterQueue,
-    SeenFlavor,
-    SeenLocalQueue,
-    SeenPodGroup,
-    SeenQuota,
-    SeenVolcanoQueue,
-    SeenWorkload,
+    QuotaScope,
+    QuotaSnapshot,
+    VolcanoQueueSnapshot,
+    WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WatchSpan
-from apps.clusters.models.ledger import WatchNote
+from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.models.ledger import WatchIssue
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
-from apps.quotas.selectors import (
-    Order,
-    QuotaFilters,
-    QuotaRow,
-    quota_rows,
-    quotas_now,
-)
+from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows, quotas_now
 from apps.quotas.selectors.explained_keys import explain_quota
 from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.selectors import CursorRefused
@@ -145,7 +139,7 @@ def test_a_key_that_limits_nothing_comes_with_its_fix(cluster: Cluster) -> None:
 def test_all_matching_quotas_are_listed_and_the_least_of_them_is_the_headroom(
     cluster: Cluster,
 ) -> None:
-    high = (Scope("PriorityClass", "In", ("high",)),)
+    high = (QuotaScope("PriorityClass", "In", ("high",)),)
     see_quota(cluster, "vision", 8, used=6, name="all")
     see_quota(cluster, "vision", 7, used=6, name="less")
     see_quota(cluster, "vision", 1, used=1, name="high", scopes=high)
@@ -167,31 +161,36 @@ def test_a_limit_that_was_lowered_below_its_use_is_told(cluster: Cluster) -> Non
 
 
 def test_a_status_that_lags_behind_is_told(cluster: Cluster) -> None:
-    body = SeenQuota(hard={KEY: 8}, observed_hard={KEY: 4}, used={KEY: 2})
-    see(cluster, Kind.RESOURCE_QUOTA, body, namespace="vision")
+    body = QuotaSnapshot(hard={KEY: 8}, observed_hard={KEY: 4}, used={KEY: 2})
+    see(cluster, ObservedKind.RESOURCE_QUOTA, body, namespace="vision")
     (row,) = read()
     assert (row.hard, row.observed_hard) == (8, 4)
 
 
 def queues(cluster: Cluster) -> None:
-    shared = SeenClusterQueue(
+    shared = ClusterQueueSnapshot(
         cohort="lab",
         quotas=(FlavorQuota("a100", GPU, 8, borrowing_limit=2),),
         used=(FlavorUse("a100", GPU, 9, 1),),
         reserved=(FlavorUse("a100", GPU, 10, 2),),
     )
-    other = SeenClusterQueue(cohort="lab", quotas=(FlavorQuota("a100", GPU, 4),))
-    see(cluster, Kind.CLUSTER_QUEUE, shared, name="shared")
-    see(cluster, Kind.CLUSTER_QUEUE, other, name="other")
-    see(cluster, Kind.RESOURCE_FLAVOR, SeenFlavor({"nvidia.com/gpu.product": A100}), name="a100")
-    local = SeenLocalQueue(cluster_queue="shared")
-    see(cluster, Kind.LOCAL_QUEUE, local, name="local", namespace="vision")
-    body = SeenWorkload(
+    other = ClusterQueueSnapshot(cohort="lab", quotas=(FlavorQuota("a100", GPU, 4),))
+    see(cluster, ObservedKind.CLUSTER_QUEUE, shared, name="shared")
+    see(cluster, ObservedKind.CLUSTER_QUEUE, other, name="other")
+    see(
+        cluster,
+        ObservedKind.RESOURCE_FLAVOR,
+        FlavorSnapshot({"nvidia.com/gpu.product": A100}),
+        name="a100",
+    )
+    local = LocalQueueSnapshot(cluster_queue="shared")
+    see(cluster, ObservedKind.LOCAL_QUEUE, local, name="local", namespace="vision")
+    body = WorkloadSnapshot(
         created=NOON.timestamp(), queue="local", cluster_queue="shared", owner_kind="Job",
         owner="train", pod_sets=(PodSet("main", 1, {GPU: 5.0}, {GPU: "a100"}),),
         conditions=(Condition("QuotaReserved", "True", since=NOON.timestamp()),),
     )  # fmt: skip
-    see(cluster, Kind.KUEUE_WORKLOAD, body, name="train", namespace="vision")
+    see(cluster, ObservedKind.KUEUE_WORKLOAD, body, name="train", namespace="vision")
     run(cluster, 5)
     refuse(cluster, "vision", 6, since=NOON, cause="queue", kind="Workload", queue="local")
 
@@ -208,12 +207,12 @@ def test_a_cluster_queue_reaches_the_tiers_of_its_flavor(cluster: Cluster) -> No
 
 
 def test_a_volcano_queue_has_its_three_amounts(cluster: Cluster) -> None:
-    body = SeenVolcanoQueue(
+    body = VolcanoQueueSnapshot(
         capability={GPU: 8}, deserved={GPU: 4}, guarantee={GPU: 1}, allocated={GPU: 5}
     )
-    see(cluster, Kind.VOLCANO_QUEUE, body, name="batch")
-    group = SeenPodGroup(created=0, queue="batch", owner_kind="Job", owner="train")
-    see(cluster, Kind.VOLCANO_POD_GROUP, group, name="g", namespace="speech")
+    see(cluster, ObservedKind.VOLCANO_QUEUE, body, name="batch")
+    group = PodGroupSnapshot(created=0, queue="batch", owner_kind="Job", owner="train")
+    see(cluster, ObservedKind.VOLCANO_POD_GROUP, group, name="g", namespace="speech")
     run(cluster, 5, namespace="speech")
     capability, deserved = read()
     assert (capability.key, capability.hard) == (f"capability/{GPU}", 8)
@@ -235,7 +234,7 @@ def test_readers_see_the_quotas_of_their_teams_alone(cluster: Cluster) -> None:
 
 
 def test_everybody_sees_the_sums_of_teams_and_no_namespace(cluster: Cluster) -> None:
-    high = (Scope("PriorityClass", "In", ("high",)),)
+    high = (QuotaScope("PriorityClass", "In", ("high",)),)
     see_quota(cluster, "vision", 8, used=4)
     see_quota(cluster, "vision", 6, used=4, name="less")
     see_quota(cluster, "vision", 1, used=1, name="high", scopes=high)
@@ -273,7 +272,7 @@ def test_pages_follow_one_another_without_a_gap(cluster: Cluster) -> None:
     for number in range(5):
         see_quota(cluster, f"vision-{number}", 8, used=float(number % 3))
     see_quota(cluster, "vision", 8, key=GPU)
-    for order in Order:
+    for order in QuotaOrder:
         found, cursor = [], None
         for _ in range(3):
             page = quota_rows(NOW, visibility=ALL, order=order, cursor=cursor, page_size=2)
@@ -282,7 +281,7 @@ def test_pages_follow_one_another_without_a_gap(cluster: Cluster) -> None:
         assert cursor is None
         assert found == [row.namespace for row in read(order=order)]
         assert len(set(found)) == 6
-    fullest = [row.namespace for row in read(order=Order.FULLEST)]
+    fullest = [row.namespace for row in read(order=QuotaOrder.FULLEST)]
     assert fullest == ["vision-2", "vision-1", "vision-4", "vision-0", "vision-3", "vision"]
 
 
@@ -317,7 +316,7 @@ def test_the_trend_of_a_week_tells_when_a_quota_is_full(cluster: Cluster) -> Non
 
 
 def test_a_cluster_that_nobody_watches_shows_its_last_summed_hour(cluster: Cluster) -> None:
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     key = QuotaKey.objects.create(
         cluster=cluster, source="ResourceQuota", namespace="vision", name="gpus", key=KEY
     )
@@ -346,7 +345,7 @@ def summed(cluster: Cluster, hour: datetime, used: float | None, *, hard: float 
 
 
 def test_a_sum_of_which_a_part_is_not_known_is_not_known(cluster: Cluster) -> None:
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     summed(cluster, NOON, None)
     QuotaKeyHour.objects.update(held=None, suppressed=None)
     (row,) = quotas_now(NOW, visibility=ALL).sums
@@ -360,7 +359,7 @@ def test_a_sum_of_which_a_part_is_not_known_is_not_known(cluster: Cluster) -> No
 
 
 def test_the_sums_of_what_nobody_watches_have_what_its_last_hour_refused(cluster: Cluster) -> None:
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     summed(cluster, NOON, 2.0)
     QuotaKeyHour.objects.update(suppressed=3.0)
     (row,) = quotas_now(NOW, visibility=ALL).sums
@@ -368,7 +367,7 @@ def test_the_sums_of_what_nobody_watches_have_what_its_last_hour_refused(cluster
 
 
 def test_a_part_of_an_hour_that_is_not_known_makes_its_mean_unknown(cluster: Cluster) -> None:
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     summed(cluster, NOON, 2.0)
     QuotaKeyHour.objects.update(seconds=1800, hard=2.0)
     key = QuotaKey.objects.get()
@@ -381,7 +380,7 @@ def test_a_part_of_an_hour_that_is_not_known_makes_its_mean_unknown(cluster: Clu
     assert (row.hard, row.used, row.held, row.saturation_ratio) == (4, None, 2, None)
 
 
-def test_what_is_watched_is_vouched_for_until_now(cluster: Cluster) -> None:
+def test_what_is_watched_is_observed_for_until_now(cluster: Cluster) -> None:
     see_quota(cluster, "vision", 8, used=4)
     (row,) = read()
     assert (row.as_of, row.stale) == (NOW, False)
@@ -389,7 +388,7 @@ def test_what_is_watched_is_vouched_for_until_now(cluster: Cluster) -> None:
 
 
 def test_a_quota_of_a_dead_watch_is_as_of_its_last_moment(cluster: Cluster) -> None:
-    WatchSpan.objects.update(end=NOON)
+    WatchCoverage.objects.update(end=NOON)
     see_quota(cluster, "vision", 8, used=8)
     (row,) = read()
     assert (row.as_of, row.stale, row.used) == (NOON, True, 8)
@@ -398,11 +397,11 @@ def test_a_quota_of_a_dead_watch_is_as_of_its_last_moment(cluster: Cluster) -> N
     assert (total.as_of, total.stale) == (NOON, True)
 
 
-def test_a_collection_that_is_refused_is_not_vouched_for_by_the_others(cluster: Cluster) -> None:
+def test_a_collection_that_is_refused_is_not_observed_for_by_the_others(cluster: Cluster) -> None:
     """Pods and nodes are followed still; quotas were last heard of before the note."""
     see_quota(cluster, "vision", 8)
     queues(cluster)
-    WatchNote.objects.create(
+    WatchIssue.objects.create(
         cluster=cluster, subject="waiting:resourcequotas", text="may not", since=NOON
     )
     stale = {row.source: row.stale for row in read()}
@@ -413,14 +412,14 @@ def test_a_collection_that_is_refused_is_not_vouched_for_by_the_others(cluster: 
 
 
 def test_a_change_that_was_seen_vouches_for_its_time(cluster: Cluster) -> None:
-    WatchSpan.objects.update(end=NOON - 5 * HOUR)
+    WatchCoverage.objects.update(end=NOON - 5 * HOUR)
     see_quota(cluster, "vision", 8, since=NOON)
     (row,) = read()
     assert (row.as_of, row.stale) == (NOON, True)
 
 
 def test_what_metrics_show_after_a_watch_died_is_newer_than_what_it_saw(cluster: Cluster) -> None:
-    WatchSpan.objects.update(end=NOON - 5 * HOUR)
+    WatchCoverage.objects.update(end=NOON - 5 * HOUR)
     see_quota(cluster, "vision", 8, used=8)
     summed(cluster, NOON, 2.0)
     (row,) = read()
@@ -434,7 +433,7 @@ def test_what_metrics_show_after_a_watch_died_is_newer_than_what_it_saw(cluster:
 def test_what_was_seen_stands_unless_metrics_know_better(
     cluster: Cluster, hour: datetime, used: float | None
 ) -> None:
-    WatchSpan.objects.update(end=NOON - 5 * HOUR)
+    WatchCoverage.objects.update(end=NOON - 5 * HOUR)
     see_quota(cluster, "vision", 8, used=8)
     summed(cluster, hour, used)
     (row,) = read()
@@ -442,7 +441,7 @@ def test_what_was_seen_stands_unless_metrics_know_better(
 
 
 def test_a_quota_made_while_nobody_watched_is_there_too(cluster: Cluster) -> None:
-    WatchSpan.objects.update(end=NOON - 5 * HOUR)
+    WatchCoverage.objects.update(end=NOON - 5 * HOUR)
     see_quota(cluster, "speech", 8)
     summed(cluster, NOON, 2.0)
     assert [row.namespace for row in read()] == ["speech", "vision"]
@@ -498,7 +497,7 @@ def test_rows_and_sums_of_one_read_are_those_of_two(cluster: Cluster) -> None:
     ):
         for visibility in (ALL, own):
             asked: dict[str, Any] = {"filters": filters, "visibility": visibility}
-            asked |= {"order": Order.FULLEST, "page_size": 2}
+            asked |= {"order": QuotaOrder.FULLEST, "page_size": 2}
             found = quotas_now(NOW, **asked)
             assert found.page == quota_rows(NOW, **asked)
             assert found.sums == sums
@@ -523,7 +522,7 @@ def test_rows_and_sums_of_one_read_need_no_more_queries(
 def test_a_cluster_known_by_metrics_alone_is_as_full_as_its_newest_hour_says(
     cluster: Cluster,
 ) -> None:
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     Cluster.objects.update(kubernetes={})
     summed(cluster, NOON, 3.0)
     at = NOON + 2 * HOUR

@@ -10,7 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.sightings import Kind, Scope, SeenFlavor
+from apps.clusters.domain.observed.objects import FlavorSnapshot, ObservedKind, QuotaScope
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.quotas.models import QuotaKey, QuotaKeyHour
@@ -20,7 +20,7 @@ from apps.quotas.selectors import (
     held_but_unused,
     quota_history,
 )
-from apps.usage.domain.rows import Interval
+from apps.usage.domain.rows import TimeStep
 from tests.factories import H100, Portal, make_portal
 from tests.quotas.worlds import GPU, KEY, see, see_quota
 from tests.worlds import shared
@@ -84,7 +84,7 @@ def test_an_hour_is_a_point_of_means(portal: Portal) -> None:
 
 def test_days_are_sums_of_hours_over_the_time_it_was_there(portal: Portal) -> None:
     note(portal.clusters[0], "vision", portal.vision, [(8, 4), (4, 4), (6, None)])
-    (point,) = history(interval=Interval.DAY)
+    (point,) = history(interval=TimeStep.DAY)
     assert (point.hard, point.used, point.suppressed, point.seconds) == (6, 4, 1, 3 * 3600)
 
 
@@ -161,14 +161,19 @@ def test_claims_that_a_quota_with_scopes_does_not_count_are_not_unused(portal: P
     key = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
     note(west, "vision", portal.vision, [(8, 0)], key=key)
     assert len(held_but_unused(TODAY, visibility=EVERYTHING)) == 1
-    scopes = (Scope("PriorityClass", "In", ("high",)),)
+    scopes = (QuotaScope("PriorityClass", "In", ("high",)),)
     see_quota(west, "vision", 8, key=key, scopes=scopes, since=START)
     assert held_but_unused(TODAY, visibility=EVERYTHING) == []
 
 
 def test_an_unused_queue_reaches_the_tiers_of_its_flavor(portal: Portal) -> None:
     west = portal.clusters[0]
-    see(west, Kind.RESOURCE_FLAVOR, SeenFlavor({"nvidia.com/gpu.product": H100}), name="big")
+    see(
+        west,
+        ObservedKind.RESOURCE_FLAVOR,
+        FlavorSnapshot({"nvidia.com/gpu.product": H100}),
+        name="big",
+    )
     for flavor in ("big", "any"):
         key = f"{flavor}/{GPU}"
         note(west, "", portal.vision, [(8, 0)], source="ClusterQueue", key=key)

@@ -6,23 +6,23 @@ from typing import Any
 import pytest
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     ClaimRequest,
+    ClaimSnapshot,
+    ClusterQueueSnapshot,
     Condition,
     FlavorQuota,
-    Kind,
+    LocalQueueSnapshot,
+    ObservedKind,
+    PodGroupSnapshot,
     PodSet,
-    SeenClaim,
-    SeenClusterQueue,
-    SeenLocalQueue,
-    SeenPodGroup,
-    SeenVolcanoQueue,
-    SeenWorkload,
+    VolcanoQueueSnapshot,
+    WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NamespaceClaim, Pod, WatchSpan
-from apps.clusters.models import Sighting as SightingRow
-from apps.clusters.models.claims import ClaimSpell
+from apps.clusters.models import Cluster, NamespaceClaim, Pod, WatchCoverage
+from apps.clusters.models import ObservedObject as SightingRow
+from apps.clusters.models.claims import ClaimInterval
 from apps.clusters.ports import QueueSlot, QuotaSlot, SourceUnavailable
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import quota_history, quota_rows
@@ -227,7 +227,7 @@ def test_a_queue_that_nobody_watches_any_more_is_one_still(cluster: Cluster) -> 
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW)
     SightingRow.objects.all().delete()
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     (row,) = quota_rows(NOW, visibility=EVERYTHING).rows
     assert (row.resource, row.unit, row.hard, row.used) == (GPU, "GPUs", 8, 3)
     assert (row.team, row.team_count) == (None, 0)
@@ -323,11 +323,19 @@ def test_a_source_that_does_not_answer_leaves_the_hour_for_later(cluster: Cluste
 
 def claim(cluster: Cluster, created: timedelta, allocated: timedelta | None) -> None:
     made = NOON + created
-    body = SeenClaim(made.timestamp(), (ClaimRequest("a", CLASS, 2),))
-    see(cluster, Kind.RESOURCE_CLAIM, body, namespace="vision", name="c", uid="c", since=made)
+    body = ClaimSnapshot(made.timestamp(), (ClaimRequest("a", CLASS, 2),))
+    see(
+        cluster,
+        ObservedKind.RESOURCE_CLAIM,
+        body,
+        namespace="vision",
+        name="c",
+        uid="c",
+        since=made,
+    )
     if allocated is not None:
         device = {"device_class": CLASS, "card": "GPU-1", "profile": "", "model": "A100"}
-        ClaimSpell.objects.create(
+        ClaimInterval.objects.create(
             cluster=cluster, uid="c", namespace="vision", name="c", devices=[device] * 2,
             allocated_at=NOON + allocated,
         )  # fmt: skip
@@ -353,11 +361,13 @@ def test_claims_that_nobody_watched_are_as_series_show_them(cluster: Cluster) ->
 
 
 def kueue(cluster: Cluster) -> None:
-    quota = SeenClusterQueue(quotas=(FlavorQuota("a100", GPU, 8), FlavorQuota("a100", "cpu", 8)))
-    see(cluster, Kind.CLUSTER_QUEUE, quota, name="shared")
-    local = SeenLocalQueue(cluster_queue="shared")
-    see(cluster, Kind.LOCAL_QUEUE, local, name="local", namespace="vision")
-    admitted = SeenWorkload(
+    quota = ClusterQueueSnapshot(
+        quotas=(FlavorQuota("a100", GPU, 8), FlavorQuota("a100", "cpu", 8))
+    )
+    see(cluster, ObservedKind.CLUSTER_QUEUE, quota, name="shared")
+    local = LocalQueueSnapshot(cluster_queue="shared")
+    see(cluster, ObservedKind.LOCAL_QUEUE, local, name="local", namespace="vision")
+    admitted = WorkloadSnapshot(
         created=(NOON - HOUR).timestamp(),
         queue="local",
         cluster_queue="shared",
@@ -366,7 +376,7 @@ def kueue(cluster: Cluster) -> None:
         pod_sets=(PodSet("main", 2, {GPU: 2.0}, {GPU: "a100"}),),
         conditions=(Condition("QuotaReserved", "True", since=(NOON + HOUR / 4).timestamp()),),
     )
-    see(cluster, Kind.KUEUE_WORKLOAD, admitted, name="train", namespace="vision")
+    see(cluster, ObservedKind.KUEUE_WORKLOAD, admitted, name="train", namespace="vision")
     run(cluster, 2, created_at=NOON + HOUR / 4, bound_at=NOON + HOUR / 2)
     refuse(
         cluster, "vision", 6, since=NOON, cause="queue", kind="Workload", queue="local",
@@ -386,7 +396,7 @@ def test_a_cluster_queue_has_a_history_of_plain_pods_too(cluster: Cluster) -> No
     """Kueue makes a Workload of each pod of a Deployment; the ledger keeps them under that."""
     watch(cluster)
     kueue(cluster)
-    row = SightingRow.objects.get(kind=Kind.KUEUE_WORKLOAD.value)
+    row = SightingRow.objects.get(kind=ObservedKind.KUEUE_WORKLOAD.value)
     own = {"owner_kind": "Pod", "owner": "api-7f9-x2", "pods": ["api-7f9-x2"]}
     row.body |= own | {"created": (NOON + HOUR / 4).timestamp()}
     row.save()
@@ -405,8 +415,8 @@ def test_a_queue_that_several_teams_use_is_of_none(cluster: Cluster) -> None:
     watch(cluster)
     kueue(cluster)
     make_team("speech", "speech")
-    local = SeenLocalQueue(cluster_queue="shared")
-    see(cluster, Kind.LOCAL_QUEUE, local, name="local", namespace="speech")
+    local = LocalQueueSnapshot(cluster_queue="shared")
+    see(cluster, ObservedKind.LOCAL_QUEUE, local, name="local", namespace="speech")
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW)
     assert [row[2] for row in rows(cluster)] == [None]
@@ -418,7 +428,7 @@ def test_what_is_forgotten_of_an_old_hour_stays_as_it_was_summed(cluster: Cluste
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW)
     before = rows(cluster)
-    SightingRow.objects.filter(kind=Kind.KUEUE_WORKLOAD.value).delete()
+    SightingRow.objects.filter(kind=ObservedKind.KUEUE_WORKLOAD.value).delete()
     roll_hour(cluster.pk, NOON, now=NOW + timedelta(days=3))
     assert rows(cluster) == before
 
@@ -426,7 +436,7 @@ def test_what_is_forgotten_of_an_old_hour_stays_as_it_was_summed(cluster: Cluste
 def test_a_queue_of_an_hour_that_nobody_watched_is_not_known(cluster: Cluster) -> None:
     watch(cluster)
     kueue(cluster)
-    WatchSpan.objects.update(end=NOON)
+    WatchCoverage.objects.update(end=NOON)
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW, source=ScriptedMetrics())
     assert rows(cluster) == [("shared", f"a100/{GPU}", "vision", 3600, 8, None, None, None, None)]
@@ -434,10 +444,10 @@ def test_a_queue_of_an_hour_that_nobody_watched_is_not_known(cluster: Cluster) -
 
 def test_a_volcano_queue_counts_the_pods_of_its_groups(cluster: Cluster) -> None:
     watch(cluster)
-    queue = SeenVolcanoQueue(capability={GPU: 8}, deserved={GPU: 4})
-    see(cluster, Kind.VOLCANO_QUEUE, queue, name="batch")
-    group = SeenPodGroup(created=0, queue="batch", owner_kind="Job", owner="train")
-    see(cluster, Kind.VOLCANO_POD_GROUP, group, name="g", namespace="vision")
+    queue = VolcanoQueueSnapshot(capability={GPU: 8}, deserved={GPU: 4})
+    see(cluster, ObservedKind.VOLCANO_QUEUE, queue, name="batch")
+    group = PodGroupSnapshot(created=0, queue="batch", owner_kind="Job", owner="train")
+    see(cluster, ObservedKind.VOLCANO_POD_GROUP, group, name="g", namespace="vision")
     run(cluster, 2)
     refuse(cluster, "vision", 3, since=NOON, cause="capacity", counts="pending", queue="batch")
     collected(cluster, NOON)

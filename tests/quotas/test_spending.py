@@ -11,7 +11,7 @@ from apps.quotas.domain.spending import (
     NOTHING,
     Allowance,
     ClusterHours,
-    Known,
+    KnownHours,
     Spending,
     burn_of,
     day_of_end,
@@ -54,11 +54,11 @@ def joined(hour: int) -> ClusterHours:
 def test_coverage_is_of_all_hours_of_all_clusters(
     clusters: dict[str, ClusterHours], ratio: float | None
 ) -> None:
-    assert Known(START + DAY, clusters).coverage(WEEK, at=START + DAY) == ratio
+    assert KnownHours(START + DAY, clusters).coverage(WEEK, at=START + DAY) == ratio
 
 
 def test_before_the_first_hour_of_a_period_there_is_no_coverage() -> None:
-    assert Known(START, {"west": hours_of(0)}).coverage(WEEK, at=START + HOUR) is None
+    assert KnownHours(START, {"west": hours_of(0)}).coverage(WEEK, at=START + HOUR) is None
 
 
 @pytest.mark.parametrize(
@@ -72,28 +72,28 @@ def test_before_the_first_hour_of_a_period_there_is_no_coverage() -> None:
     ids=["hours on their way", "a day", "three days", "the period is over"],
 )
 def test_hours_that_nobody_collected_are_missing(later: timedelta, ratio: float) -> None:
-    known = Known(START + DAY, {"west": hours_of(24)})
+    known = KnownHours(START + DAY, {"west": hours_of(24)})
     assert known.coverage(WEEK, at=START + DAY + later) == pytest.approx(ratio)
 
 
 def test_hours_missing_of_a_retired_cluster_are_missing_still() -> None:
     gone = ClusterHours(START, START + 5 * HOUR, since={START: 6}, ended=START + 12 * HOUR)
     clusters, at = {"west": hours_of(24)}, START + DAY
-    assert Known(at, clusters, retired={"gone": gone}).coverage(WEEK, at=at) == 30 / 36
+    assert KnownHours(at, clusters, retired={"gone": gone}).coverage(WEEK, at=at) == 30 / 36
     before = ClusterHours(START - DAY, START - HOUR, since={START: 0}, ended=START)
-    assert Known(at, clusters, retired={"before": before}).coverage(WEEK, at=at) == 1.0
+    assert KnownHours(at, clusters, retired={"before": before}).coverage(WEEK, at=at) == 1.0
 
 
 def test_what_is_known_of_one_cluster_does_not_stand_for_another() -> None:
     much = ClusterHours(START + 20 * HOUR, START + 23 * HOUR, since={START: 24})
-    known = Known(START + DAY, {"much": much, "west": hours_of(12)})
+    known = KnownHours(START + DAY, {"much": much, "west": hours_of(12)})
     assert known.coverage(WEEK, at=START + DAY) == 16 / 28
 
 
 def test_all_is_known_until_the_end_of_the_one_that_lags_most() -> None:
     west, east = hours_of(24), hours_of(12, last=11)
-    assert Known(START + DAY, {"west": west, "east": east}).until == START + 12 * HOUR
-    assert Known(START + DAY, {"west": west, "east": ClusterHours()}).until is None
+    assert KnownHours(START + DAY, {"west": west, "east": east}).until == START + 12 * HOUR
+    assert KnownHours(START + DAY, {"west": west, "east": ClusterHours()}).until is None
 
 
 def test_a_cluster_that_lags_goes_on_as_in_its_own_known_hours() -> None:
@@ -113,7 +113,7 @@ def test_a_cluster_that_joined_counts_for_the_hours_it_was_there() -> None:
 
 def test_the_pace_of_a_cluster_that_joined_is_not_that_of_a_whole_day() -> None:
     spending = Spending(last_day={PURSE: {"west": 24.0, "new": 24.0}})
-    known = Known(START + DAY, {"west": hours_of(24), "new": joined(22)})
+    known = KnownHours(START + DAY, {"west": hours_of(24), "new": joined(22)})
     _, burn = burn_of(allowance(168.0), spending, known, at=START + DAY, zone=ZONE)
     assert burn.burn_rate_1d == 2.0
 
@@ -148,7 +148,7 @@ SPENDING = Spending(
     {PURSE: {"west": 24.0}},
     {PURSE: {date(2026, 3, 3): 6.0}},
 )
-KNOWN = Known(START + DAY, {"west": hours_of(24)}, ((date(2026, 3, 2), 24.0),))
+KNOWN = KnownHours(START + DAY, {"west": hours_of(24)}, ((date(2026, 3, 2), 24.0),))
 
 
 def test_what_is_booked_counts_against_the_allowance_and_is_no_pace() -> None:
@@ -181,17 +181,17 @@ def test_a_pace_of_which_no_hour_is_known_is_none(
 
 def test_the_burn_down_ends_where_knowledge_does() -> None:
     end = START + DAY + 6 * HOUR
-    known = Known(end, {"west": hours_of(30)})
+    known = KnownHours(end, {"west": hours_of(30)})
     assert list(points_of(allowance(9.0), SPENDING, known, ZONE)) == [
         (START, 0.0),
         (START + DAY, 24.0),
         (end, 30.0),
     ]
-    assert list(points_of(allowance(9.0), SPENDING, Known(START, {}), ZONE)) == []
+    assert list(points_of(allowance(9.0), SPENDING, KnownHours(START, {}), ZONE)) == []
 
 
 # Data starts in the middle of the week: 12 of the 36 hours so far are known.
-LATE = Known(
+LATE = KnownHours(
     START + 36 * HOUR,
     {"west": ClusterHours(START + DAY, START + 35 * HOUR, 12, 12, {START: 12}, START + DAY)},
 )
@@ -213,6 +213,6 @@ def test_a_period_that_began_before_the_data_is_known_from_then_on_alone() -> No
 
 def test_a_gap_within_the_data_counts_in_no_share_either() -> None:
     gap = {"west": ClusterHours(START, START + 35 * HOUR, 12, 12, {START: 12}, START)}
-    known = Known(LATE.end, gap)
+    known = KnownHours(LATE.end, gap)
     _, burn = burn_of(allowance(168.0), OF_12_HOURS, known, at=known.end, zone=ZONE)
     assert burn.burn_rate == pytest.approx(1.0)

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from apps.clusters.domain.sightings import Body, Kind, Scope, SeenQuota
+from apps.clusters.domain.observed.objects import Body, ObservedKind, QuotaScope, QuotaSnapshot
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WatchSpan
-from apps.clusters.models import Sighting as SightingRow
+from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.models import ObservedObject as SightingRow
 from apps.clusters.ports import QueueSlot, QuotaSlot
-from apps.pending.models import CauseSpell, Episode
+from apps.pending.models import CauseInterval, Episode
 from apps.quotas.services import roll_window
 from tests.factories import make_workload, note_collection
 
@@ -24,7 +24,7 @@ NOW = NOON + 2 * HOUR
 
 def see(
     cluster: Cluster,
-    kind: Kind,
+    kind: ObservedKind,
     body: Body,
     *,
     name: str = "gpus",
@@ -54,16 +54,16 @@ def see_quota(
     *,
     used: float = 0.0,
     key: str = KEY,
-    scopes: tuple[Scope, ...] = (),
+    scopes: tuple[QuotaScope, ...] = (),
     **values: Any,
 ) -> None:
     amounts = {key: hard}
-    body = SeenQuota(hard=amounts, observed_hard=amounts, used={key: used}, scopes=scopes)
-    see(cluster, Kind.RESOURCE_QUOTA, body, namespace=namespace, **values)
+    body = QuotaSnapshot(hard=amounts, observed_hard=amounts, used={key: used}, scopes=scopes)
+    see(cluster, ObservedKind.RESOURCE_QUOTA, body, namespace=namespace, **values)
 
 
 def watch(cluster: Cluster, start: datetime = NOON - 48 * HOUR, end: datetime = NOW) -> None:
-    WatchSpan.objects.create(cluster=cluster, start=start, end=end)
+    WatchCoverage.objects.create(cluster=cluster, start=start, end=end)
 
 
 def collected(cluster: Cluster, *hours: datetime, at: datetime = NOW) -> None:
@@ -81,11 +81,11 @@ def refuse(
     **values: Any,
 ) -> None:
     """Note work that a quota refused, or (by `cause` and `queue`) that waits for a queue."""
-    spell = {"cause": values.pop("cause", "quota"), "counts": values.pop("counts", "suppressed")}
+    interval = {"cause": values.pop("cause", "quota"), "counts": values.pop("counts", "suppressed")}
     episode = Episode.objects.create(
         cluster=cluster,
         kind=values.pop("kind", "Job"),
-        uid=f"{namespace}-{since}-{units}-{spell['cause']}",
+        uid=f"{namespace}-{since}-{units}-{interval['cause']}",
         name="job",
         workload=make_workload(cluster, namespace, "job"),
         resource=GPU,
@@ -94,12 +94,12 @@ def refuse(
         counted=units,
         since=since,
         until=until,
-        **spell,
+        **interval,
         **values,
     )
     detail = values.get("detail", "")
-    CauseSpell.objects.create(
-        episode=episode, start=since, end=until, counted=units, detail=detail, **spell
+    CauseInterval.objects.create(
+        episode=episode, start=since, end=until, counted=units, detail=detail, **interval
     )
 
 

@@ -2,15 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, Owner, PodRecord, Source
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
-from apps.clusters.domain.spans import Span
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.pods.ledger import (
+    ClaimAllocationRecord,
+    NodeInterval,
+    Owner,
+    PodRecord,
+    PodSource,
+)
+from apps.clusters.domain.tiers import GpuSharing, TierRule
+from apps.clusters.domain.time_spans import Span
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
-from apps.usage.domain.attribution import Interval
-from apps.usage.domain.cards import Bound
-from apps.usage.domain.hour import HourFacts
-from apps.usage.domain.reckon import HourInput, RawSamples, reckon
+from apps.usage.domain.attribution.attribute import SampleInterval
+from apps.usage.domain.attribution.attribute_hour import HourInput, RawSamples, attribute_hour
+from apps.usage.domain.attribution.gpu_classes import Bound
+from apps.usage.domain.attribution.hour import HourFacts
 
 START = 1_793_613_600  # 2026-11-02 10:00 UTC
 GPU = "nvidia.com/gpu"
@@ -18,11 +24,11 @@ LABELS = {
     "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
     "karpenter.sh/capacity-type": "on-demand",
 }
-RULES = (TierRule("gold", Sharing.EXCLUSIVE, (GPU,), node_selector={}),)
+RULES = (TierRule("gold", GpuSharing.EXCLUSIVE, (GPU,), node_selector={}),)
 INTERVAL = 30.0
 
 
-def spell(
+def interval(
     node: str = "n1",
     start: float = -HOUR_SECONDS,
     end: float = 2 * HOUR_SECONDS,
@@ -32,8 +38,8 @@ def spell(
     labels: Mapping[str, str] = LABELS,
     ready: bool = True,
     schedulable: bool = True,
-) -> NodeSpell:
-    return NodeSpell(
+) -> NodeInterval:
+    return NodeInterval(
         node=node,
         start=START + start,
         end=START + end,
@@ -53,7 +59,7 @@ def pod(
     units: float = 1,
     node: str = "n1",
     runs: Sequence[tuple[float, float | None]] | None = None,
-    source: Source = Source.API,
+    source: PodSource = PodSource.API,
     resource: str = GPU,
 ) -> PodRecord:
     """A pod that runs from its binding to its end unless `runs` says otherwise."""
@@ -104,22 +110,32 @@ def device(
 
 
 def hour_facts(
-    spells: Sequence[NodeSpell],
+    intervals: Sequence[NodeInterval],
     pods: Sequence[PodRecord],
     rows: Sequence[DeviceSlot] = (),
     *,
     rules: Sequence[TierRule] = RULES,
     bound: Mapping[str, Bound] | None = None,
     limits: Mapping[str, Sequence[Span]] | None = None,
-    claims: Sequence[ClaimRecord] = (),
+    claims: Sequence[ClaimAllocationRecord] = (),
     raw: RawSamples | None = None,
     idle_below: float = 0.1,
 ) -> HourFacts:
     """Reckon an hour; raw samples are those that the rows sum, from each slot's start on."""
     known = HourInput(
-        START, pods, spells, rows, rules, Interval(INTERVAL), bound or {}, limits or {}, claims
+        START,
+        pods,
+        intervals,
+        rows,
+        rules,
+        SampleInterval(INTERVAL),
+        bound or {},
+        limits or {},
+        claims,
     )
-    return reckon(known, raw or (lambda uuids: even_samples(rows, uuids)), idle_below=idle_below)[0]
+    return attribute_hour(
+        known, raw or (lambda uuids: even_samples(rows, uuids)), idle_below=idle_below
+    )[0]
 
 
 def even_samples(rows: Sequence[DeviceSlot], uuids: Sequence[str]) -> Iterator[ActivitySample]:

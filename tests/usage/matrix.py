@@ -14,31 +14,31 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from apps.clusters.adapters.kubernetes import KubernetesApi
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.domain.kube_objects import NodeState, lacks_finish, node_state, pod_record
-from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
-from apps.clusters.domain.mig import mig_part
-from apps.clusters.domain.owners import nearest_owner
-from apps.clusters.domain.spans import clip, seconds, union
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.adapters.kubernetes.api import KubernetesApi
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.devices.mig import mig_part
+from apps.clusters.domain.pods.kube_objects import NodeState, lacks_finish, node_state, pod_record
+from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
+from apps.clusters.domain.pods.owners import nearest_owner
+from apps.clusters.domain.tiers import GpuSharing, TierRule
+from apps.clusters.domain.time_spans import clip, seconds, union
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import ClusterSource, DeviceAnswer, MetricsSource
-from apps.clusters.services.claim_watch import ClaimWatch, discovered
-from apps.clusters.services.pod_book import Look, PodBook
+from apps.clusters.services.claims.claim_watch import ClaimWatch, discovered
+from apps.clusters.services.pods.pod_store import PodObservation, PodStore
 from apps.clusters.services.tier_history import assign
-from apps.lab.fleet import GPU, GPU_SHARED, MIG_PREFIX, Device, Exporter, Node
-from apps.lab.scenarios.base import Scenario
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.attribution import Interval
-from apps.usage.domain.cards import Bound
-from apps.usage.domain.hour import HourFacts
-from apps.usage.domain.reckon import HourInput, reckon
-from tests.lab.scenario_truth import Doing, Holding, doings, holdings
-from tests.lab.sharing import Version, exporter
-from tests.lab.small import ORIGIN
+from apps.usage.domain.attribution.attribute import SampleInterval
+from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
+from apps.usage.domain.attribution.gpu_classes import Bound
+from apps.usage.domain.attribution.hour import HourFacts
+from simulator.fleet import GPU, GPU_SHARED, MIG_PREFIX, Device, Exporter, Node
+from simulator.scenarios.base import Scenario
 from tests.served_lab import served_lab
+from tests.simulator.scenario_truth import Doing, Holding, doings, holdings
+from tests.simulator.sharing import Version, exporter
+from tests.simulator.small import ORIGIN
 
 HOURS = (ORIGIN, ORIGIN + 3600)
 END = ORIGIN + 7200
@@ -65,20 +65,22 @@ VERSIONS: tuple[Version, ...] = ((3, 3, 0), (4, 4, 0), (4, 8, 1), (4, 8, 2), (4,
 LEDGERS = ("api", "metrics")
 
 RULES = (
-    TierRule("mig-3g", Sharing.MIG, (f"{MIG_PREFIX}3g.40gb",)),
-    TierRule("mig-1g", Sharing.MIG, (f"{MIG_PREFIX}1g.10gb",)),
-    TierRule("shared", Sharing.TIME_SLICED, (GPU_SHARED,)),
-    TierRule("mps", Sharing.MPS, (GPU,), node_selector={"nvidia.com/gpu.sharing-strategy": "mps"}),
+    TierRule("mig-3g", GpuSharing.MIG, (f"{MIG_PREFIX}3g.40gb",)),
+    TierRule("mig-1g", GpuSharing.MIG, (f"{MIG_PREFIX}1g.10gb",)),
+    TierRule("shared", GpuSharing.TIME_SLICED, (GPU_SHARED,)),
+    TierRule(
+        "mps", GpuSharing.MPS, (GPU,), node_selector={"nvidia.com/gpu.sharing-strategy": "mps"}
+    ),
     TierRule(
         "sliced",
-        Sharing.TIME_SLICED,
+        GpuSharing.TIME_SLICED,
         (GPU,),
         node_selector={"nvidia.com/gpu.sharing-strategy": "time-slicing"},
     ),
-    TierRule("slices", Sharing.MIG, (GPU,), node_selector={"nvidia.com/mig.strategy": "single"}),
-    TierRule("gold", Sharing.EXCLUSIVE, (GPU,)),
-    TierRule("claimed", Sharing.DRA, device_classes=("gpu.nvidia.com",)),
-    TierRule("claimed-mig", Sharing.DRA, device_classes=("mig.nvidia.com",)),
+    TierRule("slices", GpuSharing.MIG, (GPU,), node_selector={"nvidia.com/mig.strategy": "single"}),
+    TierRule("gold", GpuSharing.EXCLUSIVE, (GPU,)),
+    TierRule("claimed", GpuSharing.DRA, device_classes=("gpu.nvidia.com",)),
+    TierRule("claimed-mig", GpuSharing.DRA, device_classes=("mig.nvidia.com",)),
 )
 _LABEL_KEYS = frozenset(key for rule in RULES for key in rule.node_selector)
 
@@ -115,8 +117,8 @@ class Ledger:
     """Who held what, as one of the two sources tells."""
 
     pods: Sequence[PodRecord]
-    spells: Sequence[NodeSpell]
-    claims: Sequence[ClaimRecord] = ()
+    intervals: Sequence[NodeInterval]
+    claims: Sequence[ClaimAllocationRecord] = ()
     bound: Mapping[str, Bound] | None = None
 
 
@@ -269,7 +271,7 @@ class _Looks:
     """What is learnt of a cluster by listing everything again and again."""
 
     def __init__(self) -> None:
-        self._pods = PodBook()
+        self._pods = PodStore()
         self._states: dict[str, NodeState] = {}
         self._watch: ClaimWatch | None = None
         self._last: float | None = None
@@ -290,15 +292,15 @@ class _Looks:
             claims = watch.claims_of(item, known.record if known else None)
             record = pod_record(item, owner=nearest_owner(item), claims=claims)
             if record is not None:
-                self._pods.seen(Look(record, lacks_finish(item, (), claims)), at)
+                self._pods.seen(PodObservation(record, lacks_finish(item, (), claims)), at)
         self._pods.listed({str(item["metadata"]["uid"]) for item in items}, at, self._last)
         self._last = at
 
     def ledger(self) -> Ledger:
         """Return what was learnt; the nodes did not change."""
         assert self._watch is not None
-        spells = [
-            NodeSpell(
+        intervals = [
+            NodeInterval(
                 state.name, ORIGIN, END, state.capacity, state.allocatable, state.labels,
                 state.ready, state.schedulable, devices=state.devices,
             )
@@ -306,7 +308,7 @@ class _Looks:
         ]  # fmt: skip
         pods = [tracked.record for tracked in self._pods.pods.values()]
         claims = list(self._watch.claims.changed.values())
-        return Ledger(pods, spells, claims, {pod.uid: self._bound(pod) for pod in pods})
+        return Ledger(pods, intervals, claims, {pod.uid: self._bound(pod) for pod in pods})
 
     def _bound(self, pod: PodRecord) -> Bound:
         assert self._watch is not None
@@ -350,14 +352,14 @@ def reckoned(ledger: Ledger, answer: DeviceAnswer, source: MetricsSource, start:
     known = HourInput(
         start=start,
         pods=ledger.pods,
-        spells=ledger.spells,
+        intervals=ledger.intervals,
         rows=[row for row in answer.rows if start <= row.slot < start + 3600],
         rules=RULES,
-        interval=Interval(answer.scrape_interval_seconds or 30.0, answer.intervals),
+        interval=SampleInterval(answer.scrape_interval_seconds or 30.0, answer.intervals),
         bound=ledger.bound or {},
         claims=ledger.claims,
     )
-    facts, _ = reckon(
+    facts, _ = attribute_hour(
         known, lambda uuids: source.activity_samples(uuids, window), idle_below=IDLE_BELOW
     )
     return facts

@@ -5,9 +5,9 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
-from apps.lab.fleet import FOREVER, GPU, GPU_SHARED, MIG_PREFIX, Claim, Exporter, Pod
-from tests.lab.sharing import Fleet, claim, every_kind, tenant
-from tests.lab.small import ORIGIN
+from simulator.fleet import FOREVER, GPU, GPU_SHARED, MIG_PREFIX, Claim, Exporter, Pod
+from tests.simulator.sharing import Fleet, claim, every_kind, tenant
+from tests.simulator.small import ORIGIN
 from tests.usage.matrix import END
 
 _SECONDS = END - ORIGIN

@@ -11,14 +11,14 @@ from apps.accounts.models import Team
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Pod, Tier, Workload
-from apps.usage.domain.activity import written
-from apps.usage.domain.hour import HourFacts
+from apps.usage.domain.attribution.activity import written
+from apps.usage.domain.attribution.hour import HourFacts
 from apps.usage.models import PodHour, WorkloadActivityDay
 from apps.usage.services import prune, roll_days
 from apps.usage.services.activity_days import MOST_PODS
 from apps.usage.services.dimensions import Dimensions, PodIds
 from apps.usage.services.write import write_hour
-from tests.usage.hours import START, device, hour_facts, pod, spell
+from tests.usage.hours import START, device, hour_facts, interval, pod
 
 pytestmark = pytest.mark.django_db
 
@@ -68,7 +68,7 @@ def facts(of_pods: Activities, *, slots: Sequence[int] = (0, 1)) -> HourFacts:
         for slot in slots
         if activity is not None
     ]
-    return hour_facts([spell()], [pod(name, bound=-7200, units=2) for name in of_pods], rows)
+    return hour_facts([interval()], [pod(name, bound=-7200, units=2) for name in of_pods], rows)
 
 
 def write(dimensions: Dimensions, of_pods: Activities, **more: Sequence[int]) -> None:

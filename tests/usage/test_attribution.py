@@ -3,27 +3,27 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.domain.ledger import PodRecord
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
-from apps.usage.domain.attribution import (
+from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.pods.ledger import PodRecord
+from apps.usage.domain.attribution.allocations import Allocation
+from apps.usage.domain.attribution.attribute import (
     Attribution,
-    Interval,
+    SampleInterval,
     attribute,
     guess,
     mislabelled,
     recut,
 )
-from apps.usage.domain.cards import Classifier
-from apps.usage.domain.holdings import Holding
-from apps.usage.domain.hour import hold_cluster
-from tests.usage.hours import INTERVAL, RULES, START, device, pod, spell
+from apps.usage.domain.attribution.gpu_classes import Classifier
+from apps.usage.domain.attribution.hour import allocate_cluster
+from tests.usage.hours import INTERVAL, RULES, START, device, interval, pod
 
 
-def holdings(*pods: object) -> list[Holding]:
-    ledgers = hold_cluster(
+def holdings(*pods: object) -> list[Allocation]:
+    ledgers = allocate_cluster(
         START,
         pods,  # type: ignore[arg-type]
-        [spell()],
+        [interval()],
         classifier=Classifier(RULES),
         bound={},
     )
@@ -47,24 +47,24 @@ def raw(second: float, activity: float, pod_name: str = "p1") -> ActivitySample:
 def test_the_interval_of_a_device_follows_its_samples_only_upwards(
     samples: int, seconds: float
 ) -> None:
-    assert Interval(30.0).of((START, "GPU-1", ""), samples) == seconds
+    assert SampleInterval(30.0).of((START, "GPU-1", ""), samples) == seconds
 
 
 def test_an_interval_that_was_learnt_holds() -> None:
-    interval = Interval(15.0, {(START, "GPU-1", ""): 60.0})
+    interval = SampleInterval(15.0, {(START, "GPU-1", ""): 60.0})
     assert interval.of((START, "GPU-1", ""), 30) == 60.0
     assert interval.of((START, "GPU-2", ""), 30) == 15.0
 
 
 def test_the_usual_interval_is_that_of_most_devices() -> None:
     rows = [device(0, 0.5), device(1, 0.5), device(0, 0.5, uuid="GPU-2", samples=120)]
-    assert attribute(rows, [], interval=Interval(INTERVAL)).usual_interval() == INTERVAL
-    assert attribute([], [], interval=Interval(INTERVAL)).usual_interval() is None
+    assert attribute(rows, [], interval=SampleInterval(INTERVAL)).usual_interval() == INTERVAL
+    assert attribute([], [], interval=SampleInterval(INTERVAL)).usual_interval() is None
 
 
 def test_a_label_that_outlives_its_pod_is_found() -> None:
     held = holdings(pod(end=900))
-    attribution = attribute([device(0, 0.4)], held, interval=Interval(INTERVAL))
+    attribution = attribute([device(0, 0.4)], held, interval=SampleInterval(INTERVAL))
     assert mislabelled(attribution, held) == {"GPU-1"}
 
 
@@ -72,11 +72,13 @@ def test_a_label_that_outlives_its_pod_is_found() -> None:
 def test_one_sample_more_than_the_time_holds_is_no_wrong_label(samples: int) -> None:
     held = holdings(pod(end=900))
     rows = [device(0, 0.4, samples=samples)]
-    assert mislabelled(attribute(rows, held, interval=Interval(INTERVAL)), held) == set()
+    assert mislabelled(attribute(rows, held, interval=SampleInterval(INTERVAL)), held) == set()
 
 
-def cut(rows: list[DeviceSlot], samples: list[ActivitySample], held: list[Holding]) -> Attribution:
-    attribution = attribute(rows, held, interval=Interval(INTERVAL))
+def cut(
+    rows: list[DeviceSlot], samples: list[ActivitySample], held: list[Allocation]
+) -> Attribution:
+    attribution = attribute(rows, held, interval=SampleInterval(INTERVAL))
     recut(attribution, {"GPU-1"}, samples, held)
     return attribution
 
@@ -100,7 +102,7 @@ def again(name: str = "p1", **values: Any) -> PodRecord:
 def test_two_pods_of_one_name_on_one_node_are_told_apart_by_raw_samples() -> None:
     held = holdings(pod(end=600), again(bound=600))
     rows = [device(0, 1 / 3)]
-    attribution = attribute(rows, held, interval=Interval(INTERVAL))
+    attribution = attribute(rows, held, interval=SampleInterval(INTERVAL))
     assert mislabelled(attribution, held) == {"GPU-1"}
     samples = [raw(s, 1.0 if s < 600 else 0.0) for s in range(0, 1800, 30)]
     recut(attribution, {"GPU-1"}, samples, held)
@@ -116,7 +118,7 @@ def test_two_pods_of_one_name_on_one_node_are_told_apart_by_raw_samples() -> Non
 def test_where_raw_samples_are_refused_what_rests_on_labels_is_a_guess() -> None:
     held = holdings(pod(end=600), again(bound=600), pod("p2"))
     rows = [device(0, 0.3), device(0, 0.5, uuid="GPU-2", pod_name="p2")]
-    attribution = attribute(rows, held, interval=Interval(INTERVAL))
+    attribution = attribute(rows, held, interval=SampleInterval(INTERVAL))
     guess(attribution, mislabelled(attribution, held), held)
     assert {held[number].pod.uid for number in attribution.guessed} == {"uid-again"}
 

@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 from django.db import models
 
-from apps.clusters.adapters.fake_metrics import FakeMetrics
-from apps.clusters.domain.ledger import NodeSpell
+from apps.clusters.domain.pods.ledger import NodeInterval
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod, WatchSpan
-from apps.clusters.services.watch_clusters import snapshot_cluster
-from apps.lab.catalog import catalog_yaml
-from apps.lab.openmetrics import lines
-from apps.lab.scenarios.base import Scenario
-from apps.lab.scenarios.registry import load
-from apps.lab.signals import Signals
+from apps.clusters.models import Cluster, Pod, WatchCoverage
+from apps.clusters.services.watch.clusters import snapshot_cluster
 from apps.operations.services import load_catalog
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import (
@@ -30,6 +24,12 @@ from apps.usage.models import (
     TierHour,
 )
 from apps.usage.services import HourOutcome, UnknownCluster, collect_enqueued, collect_window
+from simulator.catalog import catalog_yaml
+from simulator.prometheus.openmetrics import lines
+from simulator.prometheus.signals import Signals
+from simulator.scenarios.base import Scenario
+from simulator.scenarios.registry import load
+from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.gate import Gate, gate
 from tests.real_prometheus import RealPrometheus
 from tests.served_lab import served_lab
@@ -121,7 +121,7 @@ def test_the_ledger_of_the_api_gives_the_worked_example_graded_measured(
     connect(scenario, lab)
     lab_time = HOUR.start - timedelta(minutes=10)
     snapshot_cluster("lab", now=lab_time)
-    WatchSpan.objects.update(end=HOUR.end)
+    WatchCoverage.objects.update(end=HOUR.end)
     (outcome,) = collect()
     assert outcome.state is CollectionState.COMPLETE
     assert CollectionWindow.objects.get().ledger_source == "api"
@@ -143,7 +143,7 @@ def test_half_an_hour_that_was_not_watched_is_read_from_series(
 ) -> None:
     connect(scenario, lab)
     snapshot_cluster("lab", now=HOUR.start)
-    WatchSpan.objects.update(end=HOUR.start + timedelta(minutes=30))
+    WatchCoverage.objects.update(end=HOUR.start + timedelta(minutes=30))
     (outcome,) = collect()
     assert outcome.state is CollectionState.COMPLETE
     assert CollectionWindow.objects.get().ledger_source == "mixed"
@@ -157,7 +157,7 @@ def test_the_order_of_hours_does_not_matter_for_a_pod_lost_while_nobody_watched(
     connect(scenario, lab)
     snapshot_cluster("lab", now=HOUR.start)
     last_seen = HOUR.start + timedelta(minutes=10)
-    WatchSpan.objects.update(end=last_seen)
+    WatchCoverage.objects.update(end=last_seen)
     Pod.objects.filter(bound_at__isnull=False).update(
         lost=True, deleted_at=last_seen, ended_at=last_seen
     )
@@ -342,7 +342,7 @@ def test_data_that_nobody_thought_of_fails_the_hour_with_a_word(
     scenario: Scenario, lab: str
 ) -> None:
     connect(scenario, lab)
-    node = NodeSpell("n1", 0.0, 4e9, {"nvidia.com/gpu": float("inf")}, {}, {})
+    node = NodeInterval("n1", 0.0, 4e9, {"nvidia.com/gpu": float("inf")}, {}, {})
     strange = FakeMetrics(nodes=[node])
     (outcome,) = collect_window("lab", HOUR, now=NOW, source=strange)
     assert outcome.state is CollectionState.FAILED

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.domain.ledger import PodRecord
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.pods.ledger import PodRecord
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.amounts import hours
 from tests.usage.equations import broken_equations
-from tests.usage.hours import GPU, INTERVAL, LABELS, START, hour_facts, pod, spell
+from tests.usage.hours import GPU, INTERVAL, LABELS, START, hour_facts, interval, pod
 
 RULES = (
-    TierRule("small", Sharing.MIG, ("nvidia.com/mig-1g.10gb",)),
-    TierRule("any", Sharing.EXCLUSIVE, (GPU,)),
+    TierRule("small", GpuSharing.MIG, ("nvidia.com/mig-1g.10gb",)),
+    TierRule("any", GpuSharing.EXCLUSIVE, (GPU,)),
 )
 EXPORTERS = ("one name a device", "copies", "by process", "no names")
 
@@ -163,7 +163,9 @@ def test_every_second_of_activity_is_somebody_s_or_unattributed_once(world: Worl
     prefix = resource if world.mig else "nvidia.com/gpu"
     units = world.devices * world.places
     labels = LABELS | {f"{prefix}.replicas": str(world.places)}
-    node = replace(spell(labels=labels), capacity={resource: units}, allocatable={resource: units})
+    node = replace(
+        interval(labels=labels), capacity={resource: units}, allocatable={resource: units}
+    )
     rows = world.rows()
     facts = hour_facts(
         [node],
@@ -195,7 +197,9 @@ def test_what_was_held_does_not_depend_on_the_exporter(world: World) -> None:
     resource = "nvidia.com/mig-1g.10gb" if world.mig else GPU
     units = world.devices * world.places
     labels = LABELS | {f"{resource}.replicas": str(world.places)}
-    node = replace(spell(labels=labels), capacity={resource: units}, allocatable={resource: units})
+    node = replace(
+        interval(labels=labels), capacity={resource: units}, allocatable={resource: units}
+    )
     pods = pods_of(world, resource)
     held = {
         exporter: {

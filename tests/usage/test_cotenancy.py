@@ -7,11 +7,11 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.ledger import NodeSpell as Spell
+from apps.clusters.domain.pods.ledger import NodeInterval as Interval
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Node, NodeSpell, Pod
-from apps.usage.domain.cotenancy import SharedTimes, shared_seconds, shared_times
-from apps.usage.selectors.cotenants import CoTenants, co_tenants
+from apps.clusters.models import Cluster, Node, NodeInterval, Pod
+from apps.usage.domain.attribution.cotenancy import SharedTimes, shared_seconds, shared_times
+from apps.usage.selectors.current.cotenants import CoTenants, co_tenants
 from tests.factories import ensure_builtin, make_cluster, make_pod, make_team, make_workload
 
 GPU = "nvidia.com/gpu"
@@ -20,28 +20,28 @@ MIG = "nvidia.com/mig-1g.10gb"
 SLICED_MIG = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", f"{MIG}.replicas": "2"}
 
 
-def spell(
+def interval(
     start: float, end: float, labels: dict[str, str], units: float = 8, resource: str = GPU
-) -> Spell:
-    return Spell("n1", start, end, {resource: units}, {resource: units}, labels)
+) -> Interval:
+    return Interval("n1", start, end, {resource: units}, {resource: units}, labels)
 
 
 @pytest.mark.parametrize(
-    ("resource", "spells", "expected"),
+    ("resource", "intervals", "expected"),
     [
-        (GPU, [spell(0, 100, SLICED)], SharedTimes(((10.0, 90.0),), 2)),
-        (GPU, [spell(0, 100, {})], SharedTimes((), None)),
-        (GPU, [spell(0, 50, {}), spell(50, 100, SLICED, 4)], SharedTimes(((50, 90.0),), 1)),
-        (MIG, [spell(0, 100, SLICED_MIG, 14, MIG)], SharedTimes(((10.0, 90.0),), 7)),
+        (GPU, [interval(0, 100, SLICED)], SharedTimes(((10.0, 90.0),), 2)),
+        (GPU, [interval(0, 100, {})], SharedTimes((), None)),
+        (GPU, [interval(0, 50, {}), interval(50, 100, SLICED, 4)], SharedTimes(((50, 90.0),), 1)),
+        (MIG, [interval(0, 100, SLICED_MIG, 14, MIG)], SharedTimes(((10.0, 90.0),), 7)),
         (GPU, [], SharedTimes((), None)),
         ("nvidia.com/gpu.shared", [], SharedTimes(((10.0, 90.0),), None)),
     ],
     ids=["sliced", "exclusive", "reconfigured", "sliced MIG", "not known", "not known, renamed"],
 )
 def test_the_nodes_configuration_says_when_units_were_shares(
-    resource: str, spells: list[Spell], expected: SharedTimes
+    resource: str, intervals: list[Interval], expected: SharedTimes
 ) -> None:
-    assert shared_times(resource, spells, lifetime=(10.0, 90.0)) == expected
+    assert shared_times(resource, intervals, lifetime=(10.0, 90.0)) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def west(db: None) -> Cluster:
     make_team("vision", "vision")
     make_team("speech", "speech")
     cluster = make_cluster("west")
-    make_spell(cluster)
+    make_interval(cluster)
     return cluster
 
 
-def make_spell(cluster: Cluster, node: str = "n1", **values: Any) -> None:
+def make_interval(cluster: Cluster, node: str = "n1", **values: Any) -> None:
     row = Node.objects.create(cluster=cluster, name=node)
     given: dict[str, Any] = {"capacity": {GPU: 8}, "allocatable": {GPU: 8}, "labels": SLICED}
     given |= {"start": T0, "ready": True, "schedulable": True, **values}
-    NodeSpell.objects.create(node=row, **given)
+    NodeInterval.objects.create(node=row, **given)
 
 
 def pod_on(cluster: Cluster, namespace: str, name: str, **values: Any) -> Pod:
@@ -117,14 +117,14 @@ def test_pods_of_other_teams_are_a_number_without_names(west: Cluster) -> None:
 
 
 def test_a_pod_that_had_cards_alone_had_nobody_beside_it(west: Cluster) -> None:
-    make_spell(west, "n2", labels={})
+    make_interval(west, "n2", labels={})
     pod_on(west, "vision", "alone", node_name="n2")
     pod_on(west, "speech", "theirs", node_name="n2")
     assert co_tenants("west", "uid-alone", window=DAY, visibility=EVERYTHING, now=NOW) is None
 
 
 def test_one_card_was_shared_for_certain(west: Cluster) -> None:
-    make_spell(west, "n3", capacity={GPU: 4})
+    make_interval(west, "n3", capacity={GPU: 4})
     pod_on(west, "vision", "mine", node_name="n3")
     pod_on(west, "speech", "theirs", node_name="n3")
     assert found().certain

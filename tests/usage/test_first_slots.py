@@ -2,10 +2,10 @@
 
 import pytest
 
-from apps.clusters.domain.ledger import NodeSpell, PodRecord
+from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.hour import HourFacts
-from tests.usage.hours import hour_facts, pod, spell
+from apps.usage.domain.attribution.hour import HourFacts
+from tests.usage.hours import hour_facts, interval, pod
 
 
 def slots(facts: HourFacts) -> tuple[float, float, float, float]:
@@ -17,33 +17,33 @@ def slots(facts: HourFacts) -> tuple[float, float, float, float]:
 
 
 @pytest.mark.parametrize(
-    ("spells", "pods", "expected"),
+    ("intervals", "pods", "expected"),
     [
-        pytest.param([spell()], [pod()], (0.5, 2.0, 0.5, 2.0), id="all-the-hour"),
+        pytest.param([interval()], [pod()], (0.5, 2.0, 0.5, 2.0), id="all-the-hour"),
         pytest.param(
-            [spell()],
+            [interval()],
             [pod(bound=900, end=2700, units=2)],
             (0.5, 2.0, 0.5, 2.0),
             id="a-pod-over-the-middle",
         ),
-        pytest.param([spell()], [pod(bound=1800)], (0.0, 2.0, 0.5, 2.0), id="second-slot-alone"),
-        pytest.param([spell(start=1200)], [], (0.0, 2 / 3, 0.0, 2.0), id="a-node-that-came"),
-        pytest.param([spell(end=600)], [], (0.0, 2 / 3, 0.0, 0.0), id="a-node-that-went"),
+        pytest.param([interval()], [pod(bound=1800)], (0.0, 2.0, 0.5, 2.0), id="second-slot-alone"),
+        pytest.param([interval(start=1200)], [], (0.0, 2 / 3, 0.0, 2.0), id="a-node-that-came"),
+        pytest.param([interval(end=600)], [], (0.0, 2 / 3, 0.0, 0.0), id="a-node-that-went"),
         pytest.param(
-            [spell(end=1200), spell(start=1200, gpus=8)],
+            [interval(end=1200), interval(start=1200, gpus=8)],
             [pod(units=4)],
             (2.0, 4 * 1 / 3 + 8 / 6, 2.0, 4.0),
             id="a-node-that-grew",
         ),
         pytest.param(
-            [spell(ready=False)], [pod()], (0.5, 2.0, 0.5, 2.0), id="a-node-that-is-not-ready"
+            [interval(ready=False)], [pod()], (0.5, 2.0, 0.5, 2.0), id="a-node-that-is-not-ready"
         ),
         pytest.param(
-            [spell(gpus=2)], [pod(units=4)], (1.0, 1.0, 1.0, 1.0), id="more-held-than-there-is"
+            [interval(gpus=2)], [pod(units=4)], (1.0, 1.0, 1.0, 1.0), id="more-held-than-there-is"
         ),
     ],
 )
 def test_the_slots_of_an_hour_add_up_to_it(
-    spells: list[NodeSpell], pods: list[PodRecord], expected: tuple[float, ...]
+    intervals: list[NodeInterval], pods: list[PodRecord], expected: tuple[float, ...]
 ) -> None:
-    assert slots(hour_facts(spells, pods)) == pytest.approx(expected)
+    assert slots(hour_facts(intervals, pods)) == pytest.approx(expected)

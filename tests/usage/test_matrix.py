@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from apps.usage.domain.amounts import Amounts, hours
-from tests.lab.sharing import Fleet, Version, crowded, every_kind, exporter, tenant
-from tests.lab.small import ORIGIN
 from tests.served_lab import served_lab
+from tests.simulator.sharing import Fleet, Version, crowded, every_kind, exporter, tenant
+from tests.simulator.small import ORIGIN
 from tests.usage.equations import broken_equations
 from tests.usage.matrix import (
     END,

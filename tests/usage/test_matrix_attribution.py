@@ -5,25 +5,25 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from apps.clusters.domain.ledger import (
+from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.pods.ledger import (
+    ClaimAllocationRecord,
     ClaimedDevice,
-    ClaimRecord,
-    NodeSpell,
+    NodeInterval,
     OfferedDevice,
     PodRecord,
 )
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.hour import HourFacts
-from tests.usage.hours import GPU, LABELS, START, device, hour_facts, pod, spell
+from apps.usage.domain.attribution.hour import HourFacts
+from tests.usage.hours import GPU, LABELS, START, device, hour_facts, interval, pod
 from tests.usage.test_conservation import RULES as ANY
 from tests.usage.test_conservation import World, pods_of, worlds
 
 FOUR = LABELS | {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
 CLASS, WHOLE = "mig.nvidia.com", "gpu.nvidia.com"
 MODEL, HALF = "NVIDIA A100-SXM4-80GB", "3g.40gb"
-RULES = (TierRule("claimed", Sharing.DRA, device_classes=(CLASS, WHOLE)),)
+RULES = (TierRule("claimed", GpuSharing.DRA, device_classes=(CLASS, WHOLE)),)
 
 
 def by_pod(facts: HourFacts) -> dict[str, Amounts]:
@@ -37,7 +37,7 @@ def test_a_card_that_is_cut_in_one_slot_is_not_counted_again_in_the_other() -> N
     """Nobody is named, its energy is known, and a tenant comes in the first half hour alone."""
     rows = [device(slot, 0.6, pod_name="", energy=20.0) for slot in (0, 1)]
     pods = [pod("a"), pod("b", bound=900)]
-    total = hour_facts([spell(gpus=4, labels=FOUR)], pods, rows).total()
+    total = hour_facts([interval(gpus=4, labels=FOUR)], pods, rows).total()
     assert hours(total.busy + total.burst) == pytest.approx(0.6)
     assert total.unattributed == 0
     assert total.energy_mwh == 40_000
@@ -52,22 +52,22 @@ def test_an_unnamed_tenant_that_may_be_on_either_of_two_cards_is_estimated(
     rows = [
         device(slot, 0.2, pod_name="", uuid=f"GPU-{n}") for slot in (0, 1) for n in range(cards)
     ]
-    facts = hour_facts([spell(gpus=4 * cards, labels=FOUR)], [pod("a")], rows)
+    facts = hour_facts([interval(gpus=4 * cards, labels=FOUR)], [pod("a")], rows)
     assert facts.total().grades[grade] == pytest.approx(0.25)
 
 
 # ---------------------------------------------------------------- instances of one profile
 
 
-def claimed() -> tuple[NodeSpell, list[ClaimRecord]]:
+def claimed() -> tuple[NodeInterval, list[ClaimAllocationRecord]]:
     """Return a node with a card cut in two like instances, and a claim of one of them."""
     offered = tuple(
         OfferedDevice("gpu.nvidia.com", "n1", f"half-{n}", "GPU-1", HALF, MODEL, (CLASS,))
         for n in (1, 2)
     )
     given = ClaimedDevice(CLASS, "GPU-1", HALF, MODEL)
-    claim = ClaimRecord("claim-1", "ml", "claim-1", "n1", START - 600.0, None, (given,))
-    return replace(spell(), capacity={}, allocatable={}, devices=offered), [claim]
+    claim = ClaimAllocationRecord("claim-1", "ml", "claim-1", "n1", START - 600.0, None, (given,))
+    return replace(interval(), capacity={}, allocatable={}, devices=offered), [claim]
 
 
 def instance(slot: int, number: int, activity: float, pod_name: str = "") -> DeviceSlot:
@@ -75,16 +75,16 @@ def instance(slot: int, number: int, activity: float, pod_name: str = "") -> Dev
     return row._replace(profile=HALF, gpu_instance=str(number))
 
 
-def whole_node() -> NodeSpell:
+def whole_node() -> NodeInterval:
     """Return a node with a card that claims are given whole."""
     offered = OfferedDevice("gpu.nvidia.com", "n1", "gpu-1", "GPU-1", "", MODEL, (WHOLE,))
-    return replace(spell(), capacity={}, allocatable={}, devices=(offered,))
+    return replace(interval(), capacity={}, allocatable={}, devices=(offered,))
 
 
-def of_whole(name: str, begin: float, end: float | None = None) -> ClaimRecord:
+def of_whole(name: str, begin: float, end: float | None = None) -> ClaimAllocationRecord:
     given = ClaimedDevice(WHOLE, "GPU-1", "", MODEL)
     released = None if end is None else START + end
-    return ClaimRecord(name, "ml", name, "n1", START + begin, released, (given,))
+    return ClaimAllocationRecord(name, "ml", name, "n1", START + begin, released, (given,))
 
 
 def user(name: str, uid: str, begin: float = -600, end: float | None = None) -> PodRecord:
@@ -128,7 +128,9 @@ def test_the_energy_of_a_card_is_somebody_s_or_nobody_s_once(world: World) -> No
     resource = "nvidia.com/mig-1g.10gb" if world.mig else GPU
     units = world.devices * world.places
     labels = LABELS | {f"{resource}.replicas": str(world.places)}
-    node = replace(spell(labels=labels), capacity={resource: units}, allocatable={resource: units})
+    node = replace(
+        interval(labels=labels), capacity={resource: units}, allocatable={resource: units}
+    )
     rows, seen = [], set()
     for row in world.rows():
         key = (row.slot, row.uuid, row.gpu_instance)

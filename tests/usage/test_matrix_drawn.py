@@ -36,8 +36,8 @@ def test_what_is_drawn_is_found_again(seed: int, set_up: SetUp) -> None:
     scenario = drawn_fleet(seed, set_up.exporter())
     looks = {
         at
-        for lap in scenario.laps(HOURS[0], END)
-        for pod in lap.pods
+        for epoch in scenario.epochs(HOURS[0], END)
+        for pod in epoch.pods
         if pod.node == "dra"
         for at in (pod.bound, pod.finished - 1, pod.finished)
     }

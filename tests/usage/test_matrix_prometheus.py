@@ -5,11 +5,11 @@ from itertools import combinations
 
 import pytest
 
-from apps.lab.openmetrics import lines
-from apps.lab.signals import Signals
-from tests.lab.sharing import crowded
-from tests.lab.small import ORIGIN
+from simulator.prometheus.openmetrics import lines
+from simulator.prometheus.signals import Signals
 from tests.real_prometheus import RealPrometheus
+from tests.simulator.sharing import crowded
+from tests.simulator.small import ORIGIN
 from tests.usage.matrix import END, SetUp, read_all
 from tests.usage.test_matrix import POSSIBLE, Combination, check, who_holds
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.openb import DAYS
-from apps.lab.scenarios.registry import load
-from tests.lab.truths import NOW
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.openb import DAYS
+from simulator.scenarios.registry import load
 from tests.openb_truths import END, PUBLISHED, differences, portal_figures, trace_figures
 from tests.served_lab import served_lab
+from tests.simulator.truths import NOW
 from tests.truths import collect_days
 
 SLICE = 3

@@ -8,18 +8,18 @@ from pytest_django import Settings
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.base import Scenario
-from apps.lab.scenarios.registry import load
 from apps.operations.services import load_catalog
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import Filters
 from apps.usage.models import CollectionWindow, PodHour, TeamDay, TierDay, TierHour
 from apps.usage.selectors import collected_hours, freshness
 from apps.usage.services import HourOutcome, collect_window, schedule_collections
-from tests.lab.truths import NOW as TRACE_NOW
-from tests.lab.truths import origin_of
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.base import Scenario
+from simulator.scenarios.registry import load
 from tests.served_lab import served_lab
+from tests.simulator.truths import NOW as TRACE_NOW
+from tests.simulator.truths import origin_of
 from tests.usage.faults import (
     Fault,
     absurd,

@@ -4,27 +4,27 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.ledger import (
+from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.pods.ledger import (
+    ClaimAllocationRecord,
     ClaimedDevice,
-    ClaimRecord,
-    NodeSpell,
+    NodeInterval,
     OfferedDevice,
     PodRecord,
 )
-from apps.clusters.domain.samples import DeviceSlot
-from apps.clusters.domain.tiers import Sharing, TierRule
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.hour import HourFacts
-from tests.usage.hours import LABELS, START, device, hour_facts, pod, spell
+from apps.usage.domain.attribution.hour import HourFacts
+from tests.usage.hours import LABELS, START, device, hour_facts, interval, pod
 
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 RULES = (
-    TierRule("small", Sharing.MIG, (SMALL,)),
-    TierRule("large", Sharing.MIG, (LARGE,)),
-    TierRule("slices", Sharing.MIG, ("nvidia.com/gpu",), node_selector={"mig": "single"}),
-    TierRule("gold", Sharing.EXCLUSIVE, ("nvidia.com/gpu",)),
-    TierRule("claimed", Sharing.DRA, device_classes=("gpu.nvidia.com",)),
-    TierRule("claimed-mig", Sharing.DRA, device_classes=("mig.nvidia.com",)),
+    TierRule("small", GpuSharing.MIG, (SMALL,)),
+    TierRule("large", GpuSharing.MIG, (LARGE,)),
+    TierRule("slices", GpuSharing.MIG, ("nvidia.com/gpu",), node_selector={"mig": "single"}),
+    TierRule("gold", GpuSharing.EXCLUSIVE, ("nvidia.com/gpu",)),
+    TierRule("claimed", GpuSharing.DRA, device_classes=("gpu.nvidia.com",)),
+    TierRule("claimed-mig", GpuSharing.DRA, device_classes=("mig.nvidia.com",)),
 )
 MIXED = LABELS | {"nvidia.com/mig.strategy": "mixed", "nvidia.com/gpu.count": "1"}
 SINGLE = {
@@ -35,12 +35,12 @@ SINGLE = {
 }
 
 
-def node(labels: dict[str, str], **units: float) -> NodeSpell:
+def node(labels: dict[str, str], **units: float) -> NodeInterval:
     capacity = {
         {"small": SMALL, "large": LARGE, "gpus": "nvidia.com/gpu"}[kind]: amount
         for kind, amount in units.items()
     }
-    return replace(spell(labels=labels), capacity=capacity, allocatable=capacity)
+    return replace(interval(labels=labels), capacity=capacity, allocatable=capacity)
 
 
 def instance(
@@ -161,14 +161,14 @@ def test_on_a_mixed_node_a_pod_without_labels_holds_what_the_node_has() -> None:
 
 def test_without_any_label_the_only_pod_of_a_node_is_on_its_card() -> None:
     rows = [device(slot, 0.7, pod_name="") for slot in (0, 1)]
-    total = hour_facts([spell(gpus=1)], [pod()], rows).total()
+    total = hour_facts([interval(gpus=1)], [pod()], rows).total()
     assert hours(total.busy) == pytest.approx(0.7)
     assert total.unattributed == 0
 
 
 def test_without_any_label_two_pods_are_not_told_apart() -> None:
     rows = [device(slot, 0.7, pod_name="", uuid=f"GPU-{n}") for slot in (0, 1) for n in (1, 2)]
-    total = hour_facts([spell(gpus=2)], [pod("a"), pod("b")], rows).total()
+    total = hour_facts([interval(gpus=2)], [pod("a"), pod("b")], rows).total()
     assert hours(total.unmeasured) == 2.0
     assert hours(total.unattributed or 0) == pytest.approx(1.4)
 
@@ -195,8 +195,8 @@ def offered(number: int, *, profile: str = "", card: str | None = None) -> Offer
     )
 
 
-def dra_node(*devices: OfferedDevice) -> NodeSpell:
-    return replace(spell(), capacity={}, allocatable={}, devices=devices)
+def dra_node(*devices: OfferedDevice) -> NodeInterval:
+    return replace(interval(), capacity={}, allocatable={}, devices=devices)
 
 
 def claim(
@@ -205,14 +205,14 @@ def claim(
     profile: str = "",
     until: float | None = None,
     share: float = 1.0,
-) -> ClaimRecord:
+) -> ClaimAllocationRecord:
     name = "mig.nvidia.com" if profile else "gpu.nvidia.com"
     devices = tuple(
         ClaimedDevice(name, card, profile, "NVIDIA A100-SXM4-80GB", share)
         for card in cards or ("GPU-1",)
     )
     end = None if until is None else START + until
-    return ClaimRecord(uid, "ml", uid, "n1", START - 600, end, devices)
+    return ClaimAllocationRecord(uid, "ml", uid, "n1", START - 600, end, devices)
 
 
 def user(name: str, *claims: str, bound: float = -600, end: float | None = None) -> PodRecord:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.usage.domain.periods import BEGINNING, Periods, is_day_start, whole_days
-from apps.usage.domain.rows import Interval
+from apps.usage.domain.rows import TimeStep
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns", "Africa/Cairo")
 
@@ -16,15 +16,15 @@ ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns", "Africa/Cai
 @pytest.mark.parametrize(
     ("interval", "at", "start"),
     [
-        (Interval.HOUR, "2026-03-29T03:00+02:00", "2026-03-29T03:00+02:00"),
-        (Interval.DAY, "2026-03-29T23:59+02:00", "2026-03-29T00:00+01:00"),
-        (Interval.WEEK, "2026-03-29T23:59+02:00", "2026-03-23T00:00+01:00"),
-        (Interval.WEEK, "2026-03-30T00:00+02:00", "2026-03-30T00:00+02:00"),
-        (Interval.MONTH, "2026-04-01T00:00+02:00", "2026-04-01T00:00+02:00"),
-        (Interval.MONTH, "2026-03-31T23:59+02:00", "2026-03-01T00:00+01:00"),
+        (TimeStep.HOUR, "2026-03-29T03:00+02:00", "2026-03-29T03:00+02:00"),
+        (TimeStep.DAY, "2026-03-29T23:59+02:00", "2026-03-29T00:00+01:00"),
+        (TimeStep.WEEK, "2026-03-29T23:59+02:00", "2026-03-23T00:00+01:00"),
+        (TimeStep.WEEK, "2026-03-30T00:00+02:00", "2026-03-30T00:00+02:00"),
+        (TimeStep.MONTH, "2026-04-01T00:00+02:00", "2026-04-01T00:00+02:00"),
+        (TimeStep.MONTH, "2026-03-31T23:59+02:00", "2026-03-01T00:00+01:00"),
     ],
 )
-def test_a_period_starts_at_local_midnight(interval: Interval, at: str, start: str) -> None:
+def test_a_period_starts_at_local_midnight(interval: TimeStep, at: str, start: str) -> None:
     periods = Periods(interval, ZoneInfo("Europe/Berlin"))
     found = periods.start_of(datetime.fromisoformat(at))
     assert found == datetime.fromisoformat(start)
@@ -34,7 +34,7 @@ def test_a_period_starts_at_local_midnight(interval: Interval, at: str, start: s
 
 
 def test_a_day_without_midnight_starts_at_its_first_moment() -> None:
-    periods = Periods(Interval.DAY, ZoneInfo("Africa/Cairo"))
+    periods = Periods(TimeStep.DAY, ZoneInfo("Africa/Cairo"))
     found = periods.start_of(datetime(2026, 4, 24, 12, tzinfo=UTC))
     label = periods.label(found)
     assert label is not None
@@ -42,7 +42,7 @@ def test_a_day_without_midnight_starts_at_its_first_moment() -> None:
 
 
 def test_a_total_is_one_period_without_a_label() -> None:
-    periods = Periods(Interval.TOTAL, ZoneInfo("UTC"))
+    periods = Periods(TimeStep.TOTAL, ZoneInfo("UTC"))
     assert periods.start_of(datetime(2026, 1, 1, tzinfo=UTC)) == BEGINNING
     assert periods.label(BEGINNING) is None
     assert periods.after(BEGINNING, 1) is None
@@ -51,11 +51,11 @@ def test_a_total_is_one_period_without_a_label() -> None:
 @given(
     at=st.integers(978_307_200, 3_786_912_000).map(lambda s: datetime.fromtimestamp(s, UTC)),
     zone=st.sampled_from(ZONES).map(ZoneInfo),
-    interval=st.sampled_from([i for i in Interval if i is not Interval.TOTAL]),
+    interval=st.sampled_from([i for i in TimeStep if i is not TimeStep.TOTAL]),
     count=st.integers(1, 50),
 )
 def test_periods_follow_one_another_without_gap(
-    at: datetime, zone: ZoneInfo, interval: Interval, count: int
+    at: datetime, zone: ZoneInfo, interval: TimeStep, count: int
 ) -> None:
     periods = Periods(interval, zone)
     start = periods.start_of(at)

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.domain.ledger import PodRecord
-from apps.clusters.domain.mig import geometry
+from apps.clusters.domain.devices.mig import geometry
+from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.resources import desanitise, effective_request
-from apps.clusters.domain.samples import DeviceSlot
-from apps.clusters.domain.tiers import Sharing, TierRule, unit_weight
+from apps.clusters.domain.tiers import GpuSharing, TierRule, unit_weight
 from apps.clusters.domain.window import HOUR_SECONDS
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.attribution import Interval
-from apps.usage.domain.reckon import HourInput, reckon
+from apps.usage.domain.attribution.attribute import SampleInterval
+from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
 from tests.usage.hours import (
     GPU,
     INTERVAL,
@@ -32,8 +32,8 @@ from tests.usage.hours import (
     device,
     even_samples,
     hour_facts,
+    interval,
     pod,
-    spell,
 )
 
 PITFALLS = range(1, 51)
@@ -56,12 +56,12 @@ def test_every_pitfall_has_a_test_of_its_name_or_waits() -> None:
 def by_uid(pods: Sequence[PodRecord], rows: Sequence[DeviceSlot], count: int) -> dict[str, Amounts]:
     """Return what each pod has over some hours from START on, one node of four cards."""
     found: dict[str, Amounts] = {}
-    node = spell(end=(count + 1) * HOUR_SECONDS)
+    node = interval(end=(count + 1) * HOUR_SECONDS)
     for number in range(count):
         start = START + number * HOUR_SECONDS
         own = [row for row in rows if start <= row.slot < start + HOUR_SECONDS]
-        known = HourInput(start, pods, [node], own, RULES, Interval(INTERVAL))
-        facts, _ = reckon(known, partial(even_samples, own), idle_below=0.1)
+        known = HourInput(start, pods, [node], own, RULES, SampleInterval(INTERVAL))
+        facts, _ = attribute_hour(known, partial(even_samples, own), idle_below=0.1)
         for fact in facts.pods:
             found.setdefault(fact.uid, Amounts()).add(fact.amounts)
     return found
@@ -71,10 +71,10 @@ def by_uid(pods: Sequence[PodRecord], rows: Sequence[DeviceSlot], count: int) ->
 
 
 def test_pitfall_8_mig_without_utilization_is_unmeasured_not_left_out() -> None:
-    whole = spell("whole", gpus=4)
+    whole = interval("whole", gpus=4)
     mig = "nvidia.com/mig-7g.80gb"
-    cut = replace(spell("cut"), capacity={mig: 4.0}, allocatable={mig: 4.0})
-    rules = (*RULES, TierRule("mig", Sharing.MIG, (mig,)))
+    cut = replace(interval("cut"), capacity={mig: 4.0}, allocatable={mig: 4.0})
+    rules = (*RULES, TierRule("mig", GpuSharing.MIG, (mig,)))
     pods = [pod("a", units=4, node="whole"), pod("b", units=4, node="cut", resource=mig)]
     rows = [
         device(slot, 0.5, uuid=f"GPU-{n}", pod_name="a", node="whole")
@@ -90,7 +90,7 @@ def test_pitfall_8_mig_without_utilization_is_unmeasured_not_left_out() -> None:
 def test_pitfall_11_replicas_are_those_of_one_card_not_of_the_node() -> None:
     labels = LABELS | {"nvidia.com/gpu.count": "8", "nvidia.com/gpu.replicas": "10"}
     assert unit_weight(GPU, labels) == pytest.approx(1 / 10)
-    facts = hour_facts([spell(gpus=80, labels=labels)], [])
+    facts = hour_facts([interval(gpus=80, labels=labels)], [])
     assert hours(facts.total().capacity or 0) == 8.0
 
 
@@ -110,7 +110,7 @@ def test_pitfall_19_a_pod_holds_the_most_of_its_init_steps_and_containers() -> N
 
 
 def test_pitfall_37_a_ratio_over_nodes_is_of_their_sums() -> None:
-    nodes = [spell("small", gpus=1), spell("large", gpus=8)]
+    nodes = [interval("small", gpus=1), interval("large", gpus=8)]
     pods = [pod("a", node="small"), pod("b", node="large", units=8)]
     rows = [
         row
@@ -130,7 +130,7 @@ def test_pitfall_37_a_ratio_over_nodes_is_of_their_sums() -> None:
 
 
 def test_pitfall_17_completed_jobs_that_are_still_listed_hold_nothing() -> None:
-    nodes = [spell(f"n{n}", gpus=8) for n in range(4)]
+    nodes = [interval(f"n{n}", gpus=8) for n in range(4)]
     completed = [
         pod(f"done-{n}", bound=-7200, end=-60, units=8, node=f"n{n % 4}") for n in range(5)
     ]
@@ -140,7 +140,7 @@ def test_pitfall_17_completed_jobs_that_are_still_listed_hold_nothing() -> None:
 
 
 def test_pitfall_18_who_waits_is_demand_and_not_allocated() -> None:
-    nodes = [spell(f"n{n}", gpus=8) for n in range(4)]
+    nodes = [interval(f"n{n}", gpus=8) for n in range(4)]
     running = [pod(f"runs-{n}", units=8, node=f"n{n}") for n in range(3)]
     waiting = [replace(pod(f"waits-{n}", units=8, runs=()), node="", bound=None) for n in range(2)]
     total = hour_facts(nodes, [*running, *waiting]).total()
@@ -165,12 +165,12 @@ def test_pitfall_39_a_label_that_stays_for_six_hours_is_no_allocation() -> None:
     done = pod(bound=-HOUR_SECONDS, end=0)
     rows = [device(slot, 0.0) for slot in range(12)]
     assert by_uid([done], rows, 6) == {}
-    total = hour_facts([spell()], [done], rows[:2]).total()
+    total = hour_facts([interval()], [done], rows[:2]).total()
     assert (total.allocated, total.idle, hours(total.unallocated or 0)) == (0, 0, 4.0)
 
 
 def test_pitfall_46_a_broken_card_is_not_free() -> None:
-    total = hour_facts([spell(gpus=8, allocatable=7)], [pod(units=6)]).total()
+    total = hour_facts([interval(gpus=8, allocatable=7)], [pod(units=6)]).total()
     assert (hours(total.unallocated or 0), hours(total.unhealthy or 0)) == (1.0, 1.0)
 
 
@@ -188,7 +188,7 @@ def test_pitfall_40_an_hour_of_a_day_counts_as_an_hour() -> None:
 @pytest.mark.parametrize("seen", [0.0, 1.0], ids=["reads 0", "reads 100"])
 def test_pitfall_41_a_burst_of_ten_seconds_is_never_called_idle(seen: float) -> None:
     burst = pod(bound=600, end=610)
-    total = hour_facts([spell()], [burst], [device(0, seen, samples=1)]).total()
+    total = hour_facts([interval()], [burst], [device(0, seen, samples=1)]).total()
     assert total.idle == 0
     assert hours(total.allocated) == pytest.approx(10 / 3600)
     assert hours(total.busy) == pytest.approx(seen * 10 / 3600)
@@ -196,14 +196,14 @@ def test_pitfall_41_a_burst_of_ten_seconds_is_never_called_idle(seen: float) -> 
 
 def test_pitfall_43_reserved_memory_is_no_sign_of_work() -> None:
     rows = [device(slot, 0.02, memory=73_000.0) for slot in (0, 1)]
-    total = hour_facts([spell()], [pod()], rows).total()
+    total = hour_facts([interval()], [pod()], rows).total()
     assert hours(total.busy) == pytest.approx(0.02)
     assert hours(total.idle) == pytest.approx(0.98)
     assert total.memory_peak_mib == 73_000.0
 
 
 def test_pitfall_47_an_outage_of_the_exporter_is_no_waste() -> None:
-    total = hour_facts([spell(gpus=100)], [pod(units=100)]).total()
+    total = hour_facts([interval(gpus=100)], [pod(units=100)]).total()
     assert (hours(total.unmeasured), total.idle, total.not_used) == (100.0, 0, 0)
     assert total.utilization_ratio is None
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus import PrometheusSource
-from apps.clusters.adapters.prometheus_config import PrometheusConfig
-from apps.clusters.domain.device_state import Health, health_of
-from apps.clusters.domain.ledger import NodeSpell, Owner, PodRecord
+from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.devices.state import Health, health_of
+from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.attribution import Interval
-from apps.usage.domain.reckon import HourInput, reckon
+from apps.usage.domain.attribution.attribute import SampleInterval
+from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
 from tests.clusters.openmetrics import HOUR, ORIGIN, Series, scrapes, series, write
 from tests.real_prometheus import RealPrometheus
 from tests.usage.hours import GPU, RULES
@@ -100,18 +100,18 @@ class World:
         """Return the hour of a node of `gpus` cards with `pods` pods of one each."""
         offered = {GPU: float(gpus)}
         labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
-        node = NodeSpell("n1", ORIGIN, ORIGIN + HOUR, offered, offered, labels)
+        node = NodeInterval("n1", ORIGIN, ORIGIN + HOUR, offered, offered, labels)
         hour = HourInput(
             start=ORIGIN,
             pods=[running(f"p{n}") for n in range(pods)],
-            spells=[node],
+            intervals=[node],
             rows=self.answer.rows,
             rules=RULES,
-            interval=Interval(
+            interval=SampleInterval(
                 self.answer.scrape_interval_seconds or 30.0, self.answer.intervals
             ),
         )  # fmt: skip
-        return reckon(hour, lambda _: None, idle_below=0.1)[0].total()
+        return attribute_hour(hour, lambda _: None, idle_below=0.1)[0].total()
 
 
 def running(name: str) -> PodRecord:

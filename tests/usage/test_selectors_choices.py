@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.models import NamespaceClaim
 from apps.usage.domain.rows import Filters
-from apps.usage.selectors import Waiting
+from apps.usage.selectors import PendingGpus
 from apps.usage.selectors.choices import filter_names, namespaces_seen, waiting_of
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.worlds import shared
@@ -73,34 +73,34 @@ def test_no_names_need_no_query(
         assert namespaces_seen((), visibility=EVERYTHING, now=AT) == ()
 
 
-WAITS = [Waiting("gold", 1, 4.0, SINCE)]
+WAITS = [PendingGpus("gold", 1, 4.0, SINCE)]
 
 
 @pytest.mark.parametrize(
     ("filters", "found"),
     [
         (Filters(team=("vision",)), WAITS),
-        (Filters(team=("speech",)), [Waiting("silver", 2, 3.0, AT - 2 * HOUR)]),
+        (Filters(team=("speech",)), [PendingGpus("silver", 2, 3.0, AT - 2 * HOUR)]),
         (
             Filters(team=("speech", "vision")),
-            [*WAITS, Waiting("silver", 2, 3.0, AT - 2 * HOUR)],
+            [*WAITS, PendingGpus("silver", 2, 3.0, AT - 2 * HOUR)],
         ),
         (Filters(team=("vision",), tier=("silver",)), []),
         (Filters(team=("vision",), cluster=("east",)), []),
         (Filters(namespace=("vision",)), WAITS),
         (Filters(namespace=("vision-prod",)), []),
         (Filters(team=("vision",), gpu_model=("any",), capacity_type=("spot",)), WAITS),
-        (Filters(team=("unassigned",)), [Waiting("undetermined", 1, 1.0, AT - HOUR)]),
+        (Filters(team=("unassigned",)), [PendingGpus("undetermined", 1, 1.0, AT - HOUR)]),
         (
             Filters(team=("unassigned",), tier=("undetermined",)),
-            [Waiting("undetermined", 1, 1.0, AT - HOUR)],
+            [PendingGpus("undetermined", 1, 1.0, AT - HOUR)],
         ),
         (Filters(team=("unassigned",), tier=("gold",)), []),
     ],
 )
 def test_what_waits_is_of_the_teams_and_namespaces_asked_for(
     filters: Filters,
-    found: list[Waiting],
+    found: list[PendingGpus],
     portal: Portal,
     django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:

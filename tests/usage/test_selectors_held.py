@@ -6,7 +6,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
-from apps.usage.selectors.held import Held, held_now
+from apps.usage.selectors.current.allocated import AllocatedGpus, held_now
 from tests.factories import make_cards, make_cluster, make_pod, make_team, make_tier, make_workload
 
 pytestmark = pytest.mark.django_db
@@ -39,6 +39,6 @@ def test_held_and_waiting_are_summed_by_team_and_tier_over_all_clusters(
     with django_assert_num_queries(2):
         found = held_now(AT, visibility=Visibility(everything=False))
     assert found == {
-        ("vision", "gold"): Held(held=8.0, waiting=1.0),
-        ("speech", "silver"): Held(held=0.0, waiting=2.0),
+        ("vision", "gold"): AllocatedGpus(held=8.0, waiting=1.0),
+        ("speech", "silver"): AllocatedGpus(held=0.0, waiting=2.0),
     }

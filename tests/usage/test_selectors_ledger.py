@@ -19,7 +19,7 @@ from apps.clusters.domain.calendar import day_start, day_window
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
-from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
 from apps.usage.models import Day, PodHour, TierDay, TierHour
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.usage.selectors.sums import amounts_of
@@ -45,7 +45,7 @@ def days(first: date, count: int, zone: ZoneInfo = BERLIN) -> Window:
 def read(
     window: Window,
     *groups: Grouping,
-    interval: Interval = Interval.DAY,
+    interval: TimeStep = TimeStep.DAY,
     filters: Filters | None = None,
     visibility: Visibility = EVERYTHING,
 ) -> list[UsageRow]:
@@ -111,7 +111,7 @@ def test_every_grouping_sums_to_the_pods_hours(
     portal: Portal, window: Window, subtests: pytest.Subtests
 ) -> None:
     expected = held_part(held_in(window))
-    for groups, interval in product(GROUPINGS, Interval):
+    for groups, interval in product(GROUPINGS, TimeStep):
         with subtests.test(groups=groups, interval=interval):
             assert held_part(total(read(window, *groups, interval=interval))) == expected
 
@@ -163,7 +163,7 @@ def test_the_hour_that_autumn_repeats_is_two_periods() -> None:
     portal = make_portal()
     window = days(date(2026, 10, 25), 1)
     portal.collect(window)
-    hours = read(window, interval=Interval.HOUR)
+    hours = read(window, interval=TimeStep.HOUR)
     assert len(hours) == 25
     assert [row.period.isoformat() for row in hours[1:4] if row.period] == [
         "2026-10-25T01:00:00+02:00",
@@ -177,12 +177,12 @@ def test_the_hour_that_autumn_repeats_is_two_periods() -> None:
 @pytest.mark.parametrize(
     ("interval", "expected"),
     [
-        (Interval.WEEK, ["2026-03-23T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]),
-        (Interval.MONTH, ["2026-03-01T00:00:00+01:00"]),
+        (TimeStep.WEEK, ["2026-03-23T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]),
+        (TimeStep.MONTH, ["2026-03-01T00:00:00+01:00"]),
     ],
 )
 def test_weeks_start_on_monday_and_months_on_the_first(
-    portal: Portal, interval: Interval, expected: list[str]
+    portal: Portal, interval: TimeStep, expected: list[str]
 ) -> None:
     rows = read(days(date(2026, 3, 28), 3), interval=interval)
     assert [row.period.isoformat() for row in rows if row.period] == expected
@@ -200,11 +200,11 @@ def test_a_zone_at_half_past_has_days_of_facts_that_start_at_half_past() -> None
         "2026-03-29T00:00:00+05:30",
     }
     assert held_part(total(rows)) == held_part(held_in(window))
-    assert len(read(window, interval=Interval.HOUR)) == 48
+    assert len(read(window, interval=TimeStep.HOUR)) == 48
 
 
 def test_a_total_has_no_period(portal: Portal) -> None:
-    (row,) = read(days(date(2026, 3, 28), 3), interval=Interval.TOTAL)
+    (row,) = read(days(date(2026, 3, 28), 3), interval=TimeStep.TOTAL)
     assert row.period is None
     assert row.groups == {}
 
@@ -213,7 +213,7 @@ def test_groups_keep_the_order_asked_for_and_rows_are_sorted_by_their_names(
     portal: Portal,
 ) -> None:
     rows = read(
-        days(date(2026, 3, 28), 3), Grouping.TEAM, Grouping.CLUSTER, interval=Interval.TOTAL
+        days(date(2026, 3, 28), 3), Grouping.TEAM, Grouping.CLUSTER, interval=TimeStep.TOTAL
     )
     assert [list(row.groups.items()) for row in rows] == [
         [("team", "speech"), ("cluster", "east")],
@@ -252,7 +252,7 @@ FILTERED: list[tuple[Filters, int | None]] = [
 def test_filters_narrow_to_what_they_name(portal: Portal, subtests: pytest.Subtests) -> None:
     for filters, gpus in FILTERED:
         with subtests.test(filters=filters):
-            rows = read(days(date(2026, 3, 28), 1), interval=Interval.TOTAL, filters=filters)
+            rows = read(days(date(2026, 3, 28), 1), interval=TimeStep.TOTAL, filters=filters)
             found = [row.amounts.allocated for row in rows]
             assert found == ([gpus * 24 * 10**9] if gpus else [])
 
@@ -261,7 +261,7 @@ def test_an_hour_that_was_not_collected_is_absent_and_never_zero() -> None:
     portal = make_portal()
     at = utc(2026, 3, 10, 12)
     factories.collect([at, at + 2 * HOUR], portal.cards, portal.facts_of, zone=BERLIN, rolled=False)
-    rows = read(Window(at, at + 4 * HOUR), interval=Interval.HOUR)
+    rows = read(Window(at, at + 4 * HOUR), interval=TimeStep.HOUR)
     assert [row.period for row in rows] == [at, at + 2 * HOUR]
 
 
@@ -383,18 +383,18 @@ def test_who_is_on_no_team_sees_nothing_finer(portal: Portal) -> None:
 @pytest.mark.parametrize(
     ("interval", "groups", "filters", "window", "text"),
     [
-        (Interval.HOUR, [], Filters(), days(date(2026, 1, 1), 93), "at most 92 days"),
-        (Interval.DAY, [Grouping.NODE], Filters(), days(date(2026, 1, 1), 93), "leave out node"),
-        (Interval.DAY, [], Filters(node=("a",)), days(date(2026, 1, 1), 93), "leave out node"),
+        (TimeStep.HOUR, [], Filters(), days(date(2026, 1, 1), 93), "at most 92 days"),
+        (TimeStep.DAY, [Grouping.NODE], Filters(), days(date(2026, 1, 1), 93), "leave out node"),
+        (TimeStep.DAY, [], Filters(node=("a",)), days(date(2026, 1, 1), 93), "leave out node"),
         (
-            Interval.TOTAL,
+            TimeStep.TOTAL,
             [Grouping.NAMESPACE],
             Filters(),
             Window(utc(2026, 1, 1, 5), utc(2026, 6, 1)),
             "midnight in Europe/Berlin",
         ),
         (
-            Interval.DAY,
+            TimeStep.DAY,
             [Grouping.TIER, Grouping.TIER],
             Filters(),
             days(date(2026, 1, 1), 1),
@@ -405,7 +405,7 @@ def test_who_is_on_no_team_sees_nothing_finer(portal: Portal) -> None:
 )
 def test_what_cannot_be_had_is_refused_with_what_to_do(
     portal: Portal,
-    interval: Interval,
+    interval: TimeStep,
     groups: list[Grouping],
     filters: Filters,
     window: Window,
@@ -416,7 +416,7 @@ def test_what_cannot_be_had_is_refused_with_what_to_do(
 
 
 def test_hours_of_92_days_with_the_autumn_change_are_given(portal: Portal) -> None:
-    assert read(days(date(2026, 9, 1), 92), interval=Interval.HOUR) == []
+    assert read(days(date(2026, 9, 1), 92), interval=TimeStep.HOUR) == []
 
 
 # ---------------------------------------------------------------- pages
@@ -426,7 +426,7 @@ def walk(
     window: Window,
     *groups: Grouping,
     page_size: int,
-    interval: Interval = Interval.DAY,
+    interval: TimeStep = TimeStep.DAY,
     visibility: Visibility = EVERYTHING,
 ) -> list[UsageRow]:
     rows: list[UsageRow] = []
@@ -458,7 +458,7 @@ PAGED: list[tuple[Grouping, ...]] = [
 
 def test_pages_of_any_size_walk_the_same_rows(portal: Portal, subtests: pytest.Subtests) -> None:
     window = Window(utc(2026, 3, 29, 5), utc(2026, 3, 30, 5))
-    for groups, interval in product(PAGED, Interval):
+    for groups, interval in product(PAGED, TimeStep):
         whole = read(window, *groups, interval=interval)
         for page_size in (1, 2, 7, 500):
             with subtests.test(groups=groups, interval=interval, page_size=page_size):
@@ -475,7 +475,7 @@ def test_pages_leap_over_a_long_gap(
     with django_assert_max_num_queries(20):
         page = selectors.usage_page(
             window,
-            interval=Interval.HOUR,
+            interval=TimeStep.HOUR,
             group_by=[],
             filters=Filters(),
             visibility=EVERYTHING,
@@ -483,14 +483,14 @@ def test_pages_leap_over_a_long_gap(
             page_size=1,
         )
     assert page.next_cursor is not None
-    assert len(walk(window, interval=Interval.HOUR, page_size=1)) == 2
+    assert len(walk(window, interval=TimeStep.HOUR, page_size=1)) == 2
 
 
 def test_a_walk_goes_on_where_it_was_while_hours_are_added(portal: Portal) -> None:
     window = days(date(2026, 3, 28), 10)
     page = selectors.usage_page(
         window,
-        interval=Interval.HOUR,
+        interval=TimeStep.HOUR,
         group_by=[Grouping.TIER],
         filters=Filters(),
         visibility=EVERYTHING,
@@ -503,7 +503,7 @@ def test_a_walk_goes_on_where_it_was_while_hours_are_added(portal: Portal) -> No
     while cursor:
         page = selectors.usage_page(
             window,
-            interval=Interval.HOUR,
+            interval=TimeStep.HOUR,
             group_by=[Grouping.TIER],
             filters=Filters(),
             visibility=EVERYTHING,
@@ -512,7 +512,7 @@ def test_a_walk_goes_on_where_it_was_while_hours_are_added(portal: Portal) -> No
         )
         rows.extend(page.rows)
         cursor = page.next_cursor
-    assert rows == read(window, Grouping.TIER, interval=Interval.HOUR)
+    assert rows == read(window, Grouping.TIER, interval=TimeStep.HOUR)
 
 
 @pytest.mark.parametrize(
@@ -533,7 +533,7 @@ def test_a_cursor_of_something_else_is_refused(portal: Portal, cursor: str) -> N
     with pytest.raises(CursorRefused, match="start again"):
         selectors.usage_page(
             days(date(2026, 3, 28), 1),
-            interval=Interval.DAY,
+            interval=TimeStep.DAY,
             group_by=[],
             filters=Filters(),
             visibility=EVERYTHING,
@@ -591,7 +591,7 @@ def test_a_total_may_be_larger_than_any_row(portal: Portal) -> None:
     # SQLite adds up to 2^63, a million GPUs for a year, and refuses more: nothing comes out wrong.
     refused = connection.vendor == "sqlite"
     with pytest.raises(OperationalError, match="overflow") if refused else nullcontext():
-        (row,) = read(days(date(2026, 3, 28), 3), interval=Interval.TOTAL)
+        (row,) = read(days(date(2026, 3, 28), 3), interval=TimeStep.TOTAL)
         assert row.amounts.allocated == TierDay.objects.count() * 2**62 > 2**63
 
 

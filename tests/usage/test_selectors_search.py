@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.models import NamespaceClaim
-from apps.usage.selectors.search import POD_DAYS, Found, Kind, found_by_name
+from apps.usage.selectors.current.search import POD_DAYS, Found, ResultKind, found_by_name
 from tests.factories import Portal, make_pod, make_portal, make_team, make_workload
 from tests.worlds import shared
 
@@ -28,20 +28,24 @@ def find(text: str, visibility: Visibility = EVERYTHING, limit: int = 20) -> lis
     return found_by_name(text, visibility=visibility, now=NOW, limit=limit)
 
 
-def names(found: list[Found], kind: Kind | None = None) -> list[str]:
+def names(found: list[Found], kind: ResultKind | None = None) -> list[str]:
     return [row.name for row in found if kind in {None, row.kind}]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("gol", [(Kind.TIER, "gold")], id="a tier"),
-        pytest.param("SPEE", [(Kind.TEAM, "speech"), (Kind.NAMESPACE, "speech")], id="any case"),
-        pytest.param("serve-abc", [(Kind.POD, "serve-abc")], id="a pod"),
-        pytest.param("uid-train-0", [(Kind.POD, "train-0")], id="a pod by its uid"),
-        pytest.param("job/train", [(Kind.WORKLOAD, "train")], id="a workload by its kind"),
+        pytest.param("gol", [(ResultKind.TIER, "gold")], id="a tier"),
         pytest.param(
-            "prod/serve", [(Kind.WORKLOAD, "serve"), (Kind.POD, "serve-abc")], id="in a namespace"
+            "SPEE", [(ResultKind.TEAM, "speech"), (ResultKind.NAMESPACE, "speech")], id="any case"
+        ),
+        pytest.param("serve-abc", [(ResultKind.POD, "serve-abc")], id="a pod"),
+        pytest.param("uid-train-0", [(ResultKind.POD, "train-0")], id="a pod by its uid"),
+        pytest.param("job/train", [(ResultKind.WORKLOAD, "train")], id="a workload by its kind"),
+        pytest.param(
+            "prod/serve",
+            [(ResultKind.WORKLOAD, "serve"), (ResultKind.POD, "serve-abc")],
+            id="in a namespace",
         ),
         pytest.param("%", [], id="a wildcard stands for itself"),
         pytest.param("t_ain", [], id="and so does the other one"),
@@ -49,7 +53,7 @@ def names(found: list[Found], kind: Kind | None = None) -> list[str]:
     ],
 )
 def test_what_is_found_by_a_part_of_its_name(
-    text: str, expected: list[tuple[Kind, str]], portal: Portal
+    text: str, expected: list[tuple[ResultKind, str]], portal: Portal
 ) -> None:
     found = list(dict.fromkeys((row.kind, row.name) for row in find(text)))
     assert found == expected
@@ -58,7 +62,12 @@ def test_what_is_found_by_a_part_of_its_name(
 def test_names_that_begin_with_the_text_come_first_and_then_the_shorter(portal: Portal) -> None:
     for name in ("big-train", "trainer", "a-train-set"):
         make_workload(portal.clusters[0], "vision", name)
-    assert names(find("train"), Kind.WORKLOAD) == ["train", "trainer", "a-train-set", "big-train"]
+    assert names(find("train"), ResultKind.WORKLOAD) == [
+        "train",
+        "trainer",
+        "a-train-set",
+        "big-train",
+    ]
 
 
 def test_of_each_kind_there_are_at_most_so_many(portal: Portal) -> None:
@@ -81,14 +90,14 @@ def test_pods_of_long_ago_are_found_by_uid_alone(portal: Portal) -> None:
     pod.ended_at = NOW - timedelta(days=POD_DAYS, seconds=1)
     pod.created_at = pod.ended_at - timedelta(hours=1)
     pod.save()
-    assert pod.name not in names(find(pod.name), Kind.POD)
+    assert pod.name not in names(find(pod.name), ResultKind.POD)
     assert names(find(pod.uid)) == [pod.name]
 
 
 def test_an_outsider_finds_the_names_of_teams_and_tiers_and_their_own(portal: Portal) -> None:
     dan = Visibility(everything=False, team_ids=frozenset({portal.speech.pk}))
     assert names(find("vision", dan)) == ["vision"]
-    assert find("vision", dan)[0].kind is Kind.TEAM
+    assert find("vision", dan)[0].kind is ResultKind.TEAM
     for hidden in ("train", "serve", "stray", "bare", "uid-train-0", "vision-prod"):
         assert find(hidden, dan) == []
     assert set(names(find("notes", dan))) == {"notes", "notes-0", "notes-east-0"}
@@ -102,7 +111,7 @@ def test_who_takes_a_namespace_over_finds_only_what_lived_since(portal: Portal) 
     old = make_workload(portal.clusters[0], "speech", "notes-old")
     make_pod(old, created_at=SINCE, finished_at=moved - timedelta(hours=1))
     own = Visibility(everything=False, team_ids=frozenset({heirs.pk}))
-    assert names(find("notes", own), Kind.WORKLOAD) == ["notes", "notes"]
+    assert names(find("notes", own), ResultKind.WORKLOAD) == ["notes", "notes"]
     assert {row.team for row in find("notes", own)} == {"heirs"}
     before = Visibility(everything=False, team_ids=frozenset({portal.speech.pk}))
     assert "notes-old" in names(find("notes", before))

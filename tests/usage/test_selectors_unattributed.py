@@ -7,11 +7,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Node, TierRule, WatchSpan
+from apps.clusters.models import Cluster, Node, TierRule, WatchCoverage
 from apps.usage.domain.amounts import nano
 from apps.usage.domain.rows import Filters
 from apps.usage.models import NodeHour
-from apps.usage.selectors.unattributed import UnattributedRow, unattributed_by_node
+from apps.usage.selectors.current.unattributed import UnattributedRow, unattributed_by_node
 from tests.factories import make_cluster, make_model, make_tier
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
@@ -63,7 +63,7 @@ def test_activity_before_the_watch_of_what_only_claims_give_out_is_said_to_be_so
     )
     assert read()[0].before_watch == nano(24), "nobody ever watched"
     cluster = Cluster.objects.get()
-    WatchSpan.objects.create(cluster=cluster, start=START + 2.5 * HOUR, end=START + 9 * HOUR)
+    WatchCoverage.objects.create(cluster=cluster, start=START + 2.5 * HOUR, end=START + 9 * HOUR)
     assert read()[0].before_watch == nano(8 + 8 + 6)
 
 

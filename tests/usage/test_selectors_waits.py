@@ -10,7 +10,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.models import NamespaceClaim
 from apps.usage import selectors
 from apps.usage.domain.rows import Filters
-from apps.usage.selectors import Waiting
+from apps.usage.selectors import PendingGpus
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.worlds import shared
 
@@ -50,18 +50,18 @@ def test_what_waits_is_counted_by_tier_over_all_teams(portal: Portal) -> None:
     make_pod(work, "to come", created_at=AT + SECOND, tier=gold)
     make_pod(work, "nowhere", created_at=AT - HOUR)
     assert selectors.waiting_now(AT, visibility=visibility_of(portal.dan)) == [
-        Waiting("gold", 2, 5.0, SINCE),
-        Waiting("silver", 2, 2.5, AT - 2 * HOUR),
-        Waiting("undetermined", 1, 1.0, AT - HOUR),
+        PendingGpus("gold", 2, 5.0, SINCE),
+        PendingGpus("silver", 2, 2.5, AT - 2 * HOUR),
+        PendingGpus("undetermined", 1, 1.0, AT - HOUR),
     ]
 
 
 def test_what_waits_can_be_narrowed_to_clusters(portal: Portal) -> None:
-    def waiting(*clusters: str) -> list[Waiting]:
+    def waiting(*clusters: str) -> list[PendingGpus]:
         filters = Filters(cluster=clusters)
         return selectors.waiting_now(AT, visibility=EVERYTHING, filters=filters)
 
-    every = [Waiting("gold", 1, 4.0, SINCE)]
+    every = [PendingGpus("gold", 1, 4.0, SINCE)]
     assert waiting("west") == waiting("west", "east") == waiting() == every
     assert waiting("east") == []
 

@@ -10,7 +10,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.periods import whole_days
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.selectors import WasteRow
 from tests import factories
 from tests.factories import Portal, make_portal
@@ -61,7 +61,7 @@ def test_waste_is_that_of_the_ledger_largest_first(portal: Portal, cut: timedelt
     window = window_of(portal, cut=cut)
     ledger = selectors.usage_rows(
         window,
-        interval=Interval.TOTAL,
+        interval=TimeStep.TOTAL,
         group_by=(Grouping.WORKLOAD, Grouping.TIER),
         filters=Filters(),
         visibility=EVERYTHING,

@@ -4,12 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.ledger import ClaimedDevice, ClaimRecord, NodeSpell, OfferedDevice
-from apps.clusters.domain.mig import geometry
-from apps.clusters.domain.tiers import Sharing, TierRule, is_shared
+from apps.clusters.domain.devices.mig import geometry
+from apps.clusters.domain.pods.ledger import (
+    ClaimAllocationRecord,
+    ClaimedDevice,
+    NodeInterval,
+    OfferedDevice,
+)
+from apps.clusters.domain.tiers import GpuSharing, TierRule, is_shared
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.hour import HourFacts
-from tests.usage.hours import GPU, LABELS, START, device, hour_facts, pod, spell
+from apps.usage.domain.attribution.hour import HourFacts
+from tests.usage.hours import GPU, LABELS, START, device, hour_facts, interval, pod
 
 SHARED = "nvidia.com/gpu.shared"
 SLICED = LABELS | {
@@ -19,10 +24,10 @@ SLICED = LABELS | {
 MODEL = "NVIDIA A100-SXM4-80GB"
 
 
-def node(**units: float) -> NodeSpell:
+def node(**units: float) -> NodeInterval:
     capacity = {{"gpus": GPU, "shares": SHARED}[kind]: amount for kind, amount in units.items()}
     labels = SLICED if "shares" in units else LABELS
-    return replace(spell(labels=labels), capacity=capacity, allocatable=capacity)
+    return replace(interval(labels=labels), capacity=capacity, allocatable=capacity)
 
 
 def by_pod(facts: HourFacts) -> dict[str, Amounts]:
@@ -32,9 +37,9 @@ def by_pod(facts: HourFacts) -> dict[str, Amounts]:
     return found
 
 
-def claim(uid: str, *cards: str) -> ClaimRecord:
+def claim(uid: str, *cards: str) -> ClaimAllocationRecord:
     devices = tuple(ClaimedDevice("gpu.nvidia.com", card, "", MODEL) for card in cards)
-    return ClaimRecord(uid, "ml", uid, "n1", START - 600, None, devices)
+    return ClaimAllocationRecord(uid, "ml", uid, "n1", START - 600, None, devices)
 
 
 def offered(card: str) -> OfferedDevice:
@@ -46,7 +51,7 @@ def test_a_profile_without_slices_is_asked_for_and_breaks_nothing(profile: str) 
     found = geometry(profile, MODEL)
     assert found is not None
     assert found.compute == 1
-    facts = hour_facts([spell()], [pod(resource=f"nvidia.com/mig-{profile}")])
+    facts = hour_facts([interval()], [pod(resource=f"nvidia.com/mig-{profile}")])
     assert hours(facts.total().allocated) == pytest.approx(1 / 7)
 
 
@@ -67,13 +72,13 @@ def test_samples_that_are_cut_go_to_the_holding_of_their_device() -> None:
     small, large = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
     two = replace(pod(runs=[(-600, 900), (1200, None)]), requests={small: 1.0, large: 1.0})
     capacity = {small: 4.0, large: 1.0}
-    there = replace(spell(), capacity=capacity, allocatable=capacity)
+    there = replace(interval(), capacity=capacity, allocatable=capacity)
     rows = [
         device(slot, activity)._replace(profile=profile, gpu_instance=instance)
         for slot in (0, 1)
         for activity, profile, instance in ((0.3, "1g.10gb", "7"), (0.8, "3g.40gb", "2"))
     ]
-    rules = [TierRule(name, Sharing.MIG, (name,)) for name in (small, large)]
+    rules = [TierRule(name, GpuSharing.MIG, (name,)) for name in (small, large)]
     facts = hour_facts([there], [two], rows, rules=rules)
     busy = {fact.card.tier: hours(fact.amounts.busy) for fact in facts.pods}
     ran = (3600 - 300) / 3600
@@ -124,7 +129,7 @@ def test_copies_of_a_shared_card_on_which_nobody_runs_count_once() -> None:
 def test_a_card_that_is_not_shown_is_not_found_on_another() -> None:
     """The pod's own card fell off the bus; what is shown is the free one."""
     rows = [device(slot, 0.6, uuid="GPU-2", pod_name="") for slot in (0, 1)]
-    total = hour_facts([spell(gpus=2)], [pod()], rows).total()
+    total = hour_facts([interval(gpus=2)], [pod()], rows).total()
     assert hours(total.unmeasured) == 1.0
     assert hours(total.unattributed or 0) == pytest.approx(0.6)
 
@@ -132,7 +137,7 @@ def test_a_card_that_is_not_shown_is_not_found_on_another() -> None:
 def test_what_a_kubelet_still_counts_is_no_capacity() -> None:
     labels = SLICED | {"nvidia.com/gpu.count": "2"}
     stale = replace(
-        spell(labels=labels),
+        interval(labels=labels),
         capacity={GPU: 2.0, SHARED: 8.0},
         allocatable={GPU: 0.0, SHARED: 8.0},
     )
@@ -143,7 +148,7 @@ def test_broken_cards_beside_mig_devices_are_unhealthy_and_not_left_out() -> Non
     """The label counts two of the six cards: it is that of another model."""
     mig = "nvidia.com/mig-3g.40gb"
     there = replace(
-        spell(labels=LABELS | {"nvidia.com/gpu.count": "2"}),
+        interval(labels=LABELS | {"nvidia.com/gpu.count": "2"}),
         capacity={GPU: 6.0, mig: 2.0},
         allocatable={GPU: 0.0, mig: 2.0},
     )
@@ -152,7 +157,7 @@ def test_broken_cards_beside_mig_devices_are_unhealthy_and_not_left_out() -> Non
 
 def test_a_card_s_own_row_beside_its_instances_counts_nothing() -> None:
     mig = "nvidia.com/mig-1g.10gb"
-    there = replace(spell(), capacity={mig: 7.0}, allocatable={mig: 7.0})
+    there = replace(interval(), capacity={mig: 7.0}, allocatable={mig: 7.0})
     rows = [
         device(0, 0.5)._replace(profile="1g.10gb", gpu_instance="7"),
         device(0, 0.07, pod_name=""),

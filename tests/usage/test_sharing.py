@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.hour import HourFacts
-from tests.usage.hours import LABELS, START, device, hour_facts, pod, spell
+from apps.usage.domain.attribution.hour import HourFacts
+from tests.usage.hours import LABELS, START, device, hour_facts, interval, pod
 
 FOUR = LABELS | {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
 
@@ -30,7 +30,7 @@ def raw(seconds: Sequence[float], activity: float, pod_name: str) -> list[Activi
 def test_pitfall_1_time_sliced_copies_count_once() -> None:
     names = ["a", "b", "c", "d"]
     rows = [row for name in names for row in both(0.8, name)]
-    facts = hour_facts([spell(gpus=4, labels=FOUR)], [pod(name) for name in names], rows)
+    facts = hour_facts([interval(gpus=4, labels=FOUR)], [pod(name) for name in names], rows)
     assert hours(facts.total().capacity or 0) == 1.0
     assert hours(facts.total().busy) == pytest.approx(0.8)
     assert {hours(row.busy) for row in by_pod(facts).values()} == {0.2}
@@ -46,7 +46,7 @@ def test_pitfall_2_the_device_row_beside_rows_by_process() -> None:
     labels = FOUR | {"nvidia.com/gpu.replicas": "1"}
     pods = [pod("a"), pod("b")]
     facts = hour_facts(
-        [spell(gpus=2, labels=labels | {"nvidia.com/gpu.replicas": "2"})], pods, rows
+        [interval(gpus=2, labels=labels | {"nvidia.com/gpu.replicas": "2"})], pods, rows
     )
     assert hours(facts.total().busy + facts.total().burst) == pytest.approx(0.9)
     found = by_pod(facts)
@@ -66,7 +66,7 @@ def test_pitfall_3_without_host_pid_sharers_are_not_idle() -> None:
         *(replace_process(row, 0.0) for row in both(0.0, "a")),
         *(replace_process(row, 0.0) for row in both(0.0, "b")),
     ]
-    facts = hour_facts([spell(gpus=4, labels=FOUR)], [pod("a"), pod("b")], rows)
+    facts = hour_facts([interval(gpus=4, labels=FOUR)], [pod("a"), pod("b")], rows)
     assert facts.total().idle == 0
     assert hours(facts.total().busy) == pytest.approx(0.5), "each all that it holds"
     assert hours(facts.total().burst) == pytest.approx(0.4)
@@ -76,13 +76,13 @@ def test_pitfall_3_without_host_pid_sharers_are_not_idle() -> None:
 def test_pitfall_4_one_label_on_a_shared_card_is_not_one_user() -> None:
     rows = both(0.8, "c")
     labels = FOUR | {"nvidia.com/gpu.replicas": "3"}
-    facts = hour_facts([spell(gpus=3, labels=labels)], [pod("a"), pod("b"), pod("c")], rows)
+    facts = hour_facts([interval(gpus=3, labels=labels)], [pod("a"), pod("b"), pod("c")], rows)
     assert [hours(row.busy) for row in by_pod(facts).values()] == pytest.approx([0.8 / 3] * 3)
 
 
 def test_pitfall_10_capacity_is_not_inflated_by_replicas() -> None:
     labels = LABELS | {"nvidia.com/gpu.replicas": "10"}
-    facts = hour_facts([spell(gpus=80, labels=labels)], [pod()])
+    facts = hour_facts([interval(gpus=80, labels=labels)], [pod()])
     assert hours(facts.total().capacity or 0) == 8.0
     assert hours(facts.total().allocated) == pytest.approx(0.1)
 
@@ -91,7 +91,7 @@ def test_pitfall_32_a_renamed_resource_that_the_exporter_does_not_map() -> None:
     rows = both(0.7, "")
     pods = [pod(name, resource="nvidia.com/gpu.shared") for name in ("a", "b", "c")]
     node = replace(
-        spell(labels=FOUR),
+        interval(labels=FOUR),
         capacity={"nvidia.com/gpu.shared": 4.0},
         allocatable={"nvidia.com/gpu.shared": 4.0},
     )
@@ -101,7 +101,7 @@ def test_pitfall_32_a_renamed_resource_that_the_exporter_does_not_map() -> None:
 
 
 def test_activity_of_a_shared_card_that_nobody_holds_is_unattributed() -> None:
-    facts = hour_facts([spell(gpus=4, labels=FOUR)], [], both(0.7, ""))
+    facts = hour_facts([interval(gpus=4, labels=FOUR)], [], both(0.7, ""))
     assert hours(facts.total().unattributed or 0) == pytest.approx(0.7)
     assert facts.total().busy == facts.total().burst == 0
 
@@ -113,7 +113,7 @@ def test_cards_whose_tenants_are_named_are_kept_apart() -> None:
     ]  # fmt: skip
     pods = [pod(name) for name in "abcd"]
     labels = FOUR | {"nvidia.com/gpu.replicas": "2"}
-    found = by_pod(hour_facts([spell(gpus=4, labels=labels)], pods, rows))
+    found = by_pod(hour_facts([interval(gpus=4, labels=labels)], pods, rows))
     assert [hours(found[name].busy) for name in "abcd"] == pytest.approx([0.5, 0.5, 0.05, 0.05])
 
 
@@ -129,7 +129,7 @@ def test_a_tenant_that_comes_is_cut_from_raw_samples() -> None:
         *raw(range(900, 1800, 30), 1.0, "a"),
         *raw(range(900, 1800, 30), 1.0, "b"),
     ]
-    facts = hour_facts([spell(gpus=4, labels=FOUR)], pods, rows, raw=lambda _: samples)
+    facts = hour_facts([interval(gpus=4, labels=FOUR)], pods, rows, raw=lambda _: samples)
     found = by_pod(facts)
     assert hours(found["a"].busy) == pytest.approx(0.25)
     assert hours(found["b"].busy) == pytest.approx(0.25 * 0.75)
@@ -141,7 +141,7 @@ def test_a_tenant_that_comes_is_cut_from_raw_samples() -> None:
 def test_where_raw_samples_are_refused_a_slot_with_changes_is_inferred() -> None:
     pods = [pod("a"), pod("b", bound=900)]
     rows = [device(0, 0.5, pod_name="a"), device(0, 1.0, pod_name="b", samples=30)]
-    facts = hour_facts([spell(gpus=4, labels=FOUR)], pods, rows, raw=lambda _: None)
+    facts = hour_facts([interval(gpus=4, labels=FOUR)], pods, rows, raw=lambda _: None)
     assert facts.findings["raw_samples_refused"] == 1
     grades = facts.total().grades
     assert grades["inferred"] == pytest.approx(0.25 / 2 + 0.25 / 4)
@@ -155,7 +155,7 @@ def test_activity_before_the_first_tenant_came_is_unattributed() -> None:
     samples = [
         ActivitySample("GPU-1", "", "", "", START + at, 0.6) for at in range(0, SLOT_SECONDS, 30)
     ]
-    facts = hour_facts([spell(gpus=4, labels=FOUR)], pods, rows, raw=lambda _: samples)
+    facts = hour_facts([interval(gpus=4, labels=FOUR)], pods, rows, raw=lambda _: samples)
     total = facts.total()
     assert hours(total.unattributed or 0) == pytest.approx(0.15)
     assert hours(total.busy + total.burst) == pytest.approx(0.15)
@@ -163,7 +163,7 @@ def test_activity_before_the_first_tenant_came_is_unattributed() -> None:
 
 def test_energy_of_a_shared_card_is_counted_once_and_split_by_what_was_held() -> None:
     rows = [device(0, 0.8, pod_name=name, energy=25.0) for name in ("a", "b")]
-    found = hour_facts([spell(gpus=4, labels=FOUR)], [pod("a"), pod("b")], rows)
+    found = hour_facts([interval(gpus=4, labels=FOUR)], [pod("a"), pod("b")], rows)
     assert [row.energy_mwh for row in by_pod(found).values()] == [12_500, 12_500]
     assert found.total().energy_mwh == 50_000, "half of the card is held by nobody"
 
@@ -173,5 +173,5 @@ def test_memory_of_a_sharer_is_known_by_process_alone(*, process: bool) -> None:
     rows = [device(0, 0.8, pod_name=name, memory=40_000.0) for name in ("a", "b")]
     if process:
         rows = [device(0, 0.8, pod_name=""), *(replace_process(row, 0.4) for row in rows)]
-    found = by_pod(hour_facts([spell(gpus=4, labels=FOUR)], [pod("a"), pod("b")], rows))
+    found = by_pod(hour_facts([interval(gpus=4, labels=FOUR)], [pod("a"), pod("b")], rows))
     assert {row.memory_peak_mib for row in found.values()} == {40_000.0 if process else None}

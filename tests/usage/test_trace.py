@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.lab.catalog import catalog_yaml
-from apps.lab.scenarios.registry import load
-from tests.lab.truths import MINUTES, NOW, origin_of
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.registry import load
 from tests.served_lab import served_lab
+from tests.simulator.truths import MINUTES, NOW, origin_of
 from tests.truths import collect_days, differences, portal_figures, trace_figures
 
 pytestmark = pytest.mark.django_db

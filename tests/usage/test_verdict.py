@@ -2,14 +2,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from apps.usage.domain.attribution.hour import HourFacts
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.hour import HourFacts
 from apps.usage.domain.retry import due_again
 from apps.usage.domain.verdict import judge
-from tests.usage.hours import device, hour_facts, pod, spell
+from tests.usage.hours import device, hour_facts, interval, pod
 
-FULL = hour_facts([spell()], [pod()], [device(0, 0.5), device(1, 0.5)])
-HALF = hour_facts([spell()], [pod()], [device(0, 0.5)])
+FULL = hour_facts([interval()], [pod()], [device(0, 0.5), device(1, 0.5)])
+HALF = hour_facts([interval()], [pod()], [device(0, 0.5)])
 
 
 @pytest.mark.parametrize(

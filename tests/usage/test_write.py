@@ -8,7 +8,7 @@ import pytest
 from django.db import models, transaction
 
 from apps.accounts.models import Team
-from apps.clusters.domain.samples import Levels
+from apps.clusters.domain.devices.samples import ActivityLevels
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import (
@@ -16,13 +16,13 @@ from apps.clusters.models import (
     GpuModel,
     Namespace,
     Node,
-    NodeSpell,
+    NodeInterval,
     Pod,
     Tier,
-    WatchSpan,
+    WatchCoverage,
     Workload,
 )
-from apps.usage.domain.hour import HourFacts
+from apps.usage.domain.attribution.hour import HourFacts
 from apps.usage.models import (
     CollectionWindow,
     Day,
@@ -38,7 +38,7 @@ from apps.usage.services import HourPruned, forget, prune, roll_days
 from apps.usage.services.dimensions import Dimensions, PodIds
 from apps.usage.services.fact_store import CAPACITY_COLUMNS, HELD_COLUMNS
 from apps.usage.services.write import write_hour
-from tests.usage.hours import START, device, hour_facts, pod, spell
+from tests.usage.hours import START, device, hour_facts, interval, pod
 
 pytestmark = pytest.mark.django_db
 
@@ -83,11 +83,11 @@ def some_facts(activity: float = 0.7, pods: int = 2) -> HourFacts:
     rows = [
         device(
             slot, activity, uuid=f"GPU-{name}", pod_name=name, memory=100.0 * (slot + 1)
-        )._replace(levels=Levels(activity / 2, activity / 4, None if slot else 0.5))
+        )._replace(levels=ActivityLevels(activity / 2, activity / 4, None if slot else 0.5))
         for name in names
         for slot in (0, 1)
     ]
-    return hour_facts([spell()], [pod(name, bound=-7200) for name in names], rows)
+    return hour_facts([interval()], [pod(name, bound=-7200) for name in names], rows)
 
 
 def write(facts: HourFacts, dimensions: Dimensions, *, hour: Window = HOUR) -> None:
@@ -213,10 +213,10 @@ def test_the_ledger_and_data_health_are_forgotten_after_their_retention(
     Pod.objects.filter(uid="uid-p1").update(ended_at=HOUR.start)
     node = Node.objects.get()
     for start, end in ((HOUR.start, HOUR.end), (HOUR.end, None)):
-        NodeSpell.objects.create(node=node, start=start, end=end, ready=True, schedulable=True)
-    WatchSpan.objects.create(cluster=cluster, start=HOUR.start, end=HOUR.end)
+        NodeInterval.objects.create(node=node, start=start, end=end, ready=True, schedulable=True)
+    WatchCoverage.objects.create(cluster=cluster, start=HOUR.start, end=HOUR.end)
     CollectionWindow.objects.create(cluster=cluster, hour=HOUR.start, state="complete")
     assert forget(now=HOUR.start + timedelta(days=399)) == 0
     assert forget(now=HOUR.end + timedelta(days=401)) == 4
     assert [p.uid for p in Pod.objects.all()] == ["uid-p2"], "one that still lives is kept"
-    assert NodeSpell.objects.get().end is None
+    assert NodeInterval.objects.get().end is None

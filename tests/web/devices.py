@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from apps.clusters.domain.device_state import DeviceState, Holder
+from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
 from apps.clusters.services.devices import keep_states
 from tests.factories import Portal
 
@@ -83,6 +83,6 @@ def _card(
     )
 
 
-def _holder(pod: str) -> Holder:
+def _holder(pod: str) -> DeviceHolder:
     namespace, _, name = pod.partition("/")
-    return Holder(namespace, name, "main")
+    return DeviceHolder(namespace, name, "main")

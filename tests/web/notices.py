@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from apps.accounts.models import Team
-from apps.notices.domain.channels import ChannelKind
-from apps.notices.domain.thresholds import Kind
-from apps.notices.models import Channel, Delivery, Mute, Notice
-from apps.notices.services import Said, Wanted, add_channel, mute, say
+from apps.alerts.domain.channels import ChannelKind
+from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.models import Alert, Channel, Delivery, Mute
+from apps.alerts.services import NewAlert, Wanted, add_channel, mute, notify
 from tests.factories import Portal
 
 SECRET = "T0/B0/verysecret"
@@ -31,16 +31,21 @@ def moment() -> datetime:
 
 
 def said(
-    team: Team | None, subject: str, *, kind: Kind = Kind.IDLE, text: str = "", path: str = ""
-) -> Said:
-    return Said(
+    team: Team | None,
+    subject: str,
+    *,
+    kind: AlertKind = AlertKind.IDLE,
+    text: str = "",
+    path: str = "",
+) -> NewAlert:
+    return NewAlert(
         kind=kind,
         subject=subject,
         team_id=team.pk if team else None,
         title=f"Notice of {subject}",
         text=text or f"This is about {subject}.\nLook there.",
         path=path or "/quotas/?team=vision",
-        urgent=kind is Kind.DATA_GAP,
+        urgent=kind is AlertKind.DATA_GAP,
         occasion=("once",),
     )
 
@@ -50,7 +55,7 @@ def wanted(
     address: str = "gpu@example.org",
     *,
     kind: ChannelKind = ChannelKind.EMAIL,
-    kinds: Sequence[Kind] = tuple(Kind),
+    kinds: Sequence[AlertKind] = tuple(AlertKind),
 ) -> Wanted:
     return Wanted(name, kind, address, kinds)
 
@@ -63,7 +68,7 @@ class Board:
     bens: Channel
     platform: Channel
     silence: Mute
-    notices: dict[str, Notice]
+    notices: dict[str, Alert]
 
     def delivery(self, channel: Channel, subject: str) -> Delivery:
         return Delivery.objects.get(channel=channel, notice=self.notices[subject])
@@ -77,19 +82,19 @@ def make_board(portal: Portal) -> Board:
     bens = add_channel(portal.ben, wanted("ben's mail", "ben@example.org"), now=now, own=True)
     platform = add_channel(portal.cleo, wanted("on call", "ops@example.org"), now=now)
     until = now + timedelta(days=2)
-    silence = mute(portal.ada, team, now=now, until=until, why="known", kind=Kind.BUDGET)
+    silence = mute(portal.ada, team, now=now, until=until, why="known", kind=AlertKind.BUDGET)
     things = [
         said(portal.vision, "workload:west/vision/Job/train"),
-        said(portal.vision, "budget:vision/gpu_hours", kind=Kind.BUDGET),
+        said(portal.vision, "budget:vision/gpu_hours", kind=AlertKind.BUDGET),
         said(portal.speech, "workload:west/speech/StatefulSet/notes"),
-        said(None, "cluster:west/watched", kind=Kind.DATA_GAP),
+        said(None, "cluster:west/watched", kind=AlertKind.DATA_GAP),
     ]
-    say(things, now=now, zone=portal.zone)
-    return Board(team, bens, platform, silence, {row.subject: row for row in Notice.objects.all()})
+    notify(things, now=now, zone=portal.zone)
+    return Board(team, bens, platform, silence, {row.subject: row for row in Alert.objects.all()})
 
 
 def say_many(portal: Portal, count: int) -> None:
     """Say things of vision one after the other, idle and not."""
-    kinds = (Kind.IDLE, Kind.QUOTA)
+    kinds = (AlertKind.IDLE, AlertKind.QUOTA)
     many = [said(portal.vision, f"thing-{n}", kind=kinds[n % 2]) for n in range(count)]
-    say(many, now=moment(), zone=portal.zone)
+    notify(many, now=moment(), zone=portal.zone)

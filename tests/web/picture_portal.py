@@ -13,7 +13,7 @@ from apps.accounts.domain.roles import Role
 from apps.accounts.models import Team
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod, Tier, TierRule, WatchSpan
+from apps.clusters.models import Cluster, Pod, Tier, TierRule, WatchCoverage
 from apps.costs.models import Price
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import Amounts
@@ -303,4 +303,4 @@ def _note_trouble(cluster: Cluster, window: Window) -> None:
             error=f"7.0% of the running GPU time has no device samples, most on {UNSAMPLED_NODE}: "
             "see that dcgm-exporter runs there and that its pods are labelled",
         )
-    WatchSpan.objects.create(cluster=cluster, start=window.start, end=NOW)
+    WatchCoverage.objects.create(cluster=cluster, start=window.start, end=NOW)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from apps.accounts.models import Team
-from apps.clusters.models import WatchSpan
+from apps.clusters.models import WatchCoverage
 from apps.fairness.services import compute_hour
 from apps.pending.services import take_in_pods
 from apps.quotas.models import Budget, Entitlement, QuotaKey, QuotaKeyHour
@@ -67,7 +67,7 @@ def make_promises(portal: Portal, *, now: datetime) -> None:
     see_quota(west, "vision-prod", 2.0, key=GPU, name="inert", since=SINCE)
     see_quota(west, "speech", 4.0, used=4.0, since=SINCE)
     fill_key(portal, 8.0, 6.0)
-    WatchSpan.objects.create(cluster=west, start=MORNING, end=MORNING + COMPUTED * HOUR)
+    WatchCoverage.objects.create(cluster=west, start=MORNING, end=MORNING + COMPUTED * HOUR)
     take_in_pods([east.pk], now=now, look=lambda _: ())
     for number in range(COMPUTED):
         compute_hour(MORNING + number * HOUR, now=now)

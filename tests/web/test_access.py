@@ -12,8 +12,8 @@ from pytest_django import Settings
 from apps.accounts.models import User
 from apps.api import urls as api_urls
 from apps.web import urls
-from tests.changes.requests import make_request
 from tests.factories import Portal
+from tests.quota_requests.requests import make_request
 from tests.web.conftest import HOURLY
 from tests.web.pages import file_of
 

@@ -10,10 +10,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership, User
-from apps.changes.models import ChangeRequest
-from apps.clusters.domain.sightings import Kind, SeenQuota
-from apps.clusters.models import Sighting
-from tests.changes.portal import KEY, Portal, make_portal, make_sighting, served_portal
+from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
+from apps.clusters.models import ObservedObject
+from apps.quota_requests.models import ChangeRequest
+from tests.quota_requests.portal import KEY, Portal, make_portal, make_sighting, served_portal
 from tests.web.pages import records_of, text_of
 from tests.web.test_requests_page import NEW, PLACE, as_of_now, do, of, posted
 
@@ -38,7 +38,7 @@ def asked() -> Iterator[Portal]:
 
 def see(portal: Portal, hard: float, *, used: float) -> None:
     """Let the quota be seen anew, in place of what was seen of it."""
-    Sighting.objects.filter(kind=Kind.RESOURCE_QUOTA.value).delete()
+    ObservedObject.objects.filter(kind=ObservedKind.RESOURCE_QUOTA.value).delete()
     portal.see(hard, used=used)
 
 
@@ -106,8 +106,8 @@ def test_more_keys_need_no_more_queries(quota: Portal, signed_in: SignIn) -> Non
     cache.clear()
     with CaptureQueriesContext(connection) as one:
         text_of(ada, "/requests/new/")
-    body = SeenQuota({KEY: 6.0}, {KEY: 6.0}, {KEY: 5.0})
-    of_cluster = (quota.cluster, Kind.RESOURCE_QUOTA)
+    body = QuotaSnapshot({KEY: 6.0}, {KEY: 6.0}, {KEY: 5.0})
+    of_cluster = (quota.cluster, ObservedKind.RESOURCE_QUOTA)
     make_sighting(*of_cluster, "second", body, namespace="team-vision", at=quota.now)
     cache.clear()
     with CaptureQueriesContext(connection) as several:

@@ -12,11 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.changes import services
-from apps.changes.models import AuditEntry
-from apps.changes.permissions import portal as the_portal
-from apps.changes.services import audit_head, read_head, verify
-from apps.changes.services.audit_log import record
+from apps.quota_requests import services
+from apps.quota_requests.models import AuditEntry
+from apps.quota_requests.permissions import portal as the_portal
+from apps.quota_requests.services import audit_head, read_head, verify
+from apps.quota_requests.services.audit_log import record
 from apps.web.audit_lines import PER_PAGE
 from tests.factories import Portal
 from tests.web.pages import file_of

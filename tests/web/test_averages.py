@@ -5,14 +5,14 @@ import pytest
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import UsageRow
 from apps.web.summaries.averages import (
-    Change,
+    Difference,
     amount_change,
     gpu_hours_text,
     gpus_text,
     ratio_change,
     sums,
 )
-from apps.web.summaries.comparison import Changes, Comparison
+from apps.web.summaries.comparison import Comparison, Differences
 
 
 def row(
@@ -53,7 +53,7 @@ def test_what_only_one_window_tells_of_is_no_change() -> None:
         untold={("west", "claimed"): 9},
         untold_before={("west", "claimed"): 10},
     )
-    assert found.changes() == Changes(*[Change(0, "about the same")] * 4)
+    assert found.changes() == Differences(*[Difference(0, "about the same")] * 4)
     assert found.changes("claimed") is None
 
 
@@ -71,30 +71,30 @@ def test_without_hours_nothing_is_averaged(hours: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("now", "before", "change"),
     [
-        pytest.param(112, 100, Change(1, "12 % more"), id="more"),
-        pytest.param(96.5, 100, Change(-1, "3.5 % less"), id="less, under ten percent"),
-        pytest.param(0, 100, Change(-1, "100 % less"), id="all gone"),
-        pytest.param(100.4, 100, Change(0, "about the same"), id="hardly"),
-        pytest.param(2500, 100, Change(1, "2,400 % more"), id="many times"),
+        pytest.param(112, 100, Difference(1, "12 % more"), id="more"),
+        pytest.param(96.5, 100, Difference(-1, "3.5 % less"), id="less, under ten percent"),
+        pytest.param(0, 100, Difference(-1, "100 % less"), id="all gone"),
+        pytest.param(100.4, 100, Difference(0, "about the same"), id="hardly"),
+        pytest.param(2500, 100, Difference(1, "2,400 % more"), id="many times"),
         pytest.param(5, 0, None, id="from nothing"),
     ],
 )
-def test_amounts_differ_in_percent(now: float, before: float, change: Change | None) -> None:
+def test_amounts_differ_in_percent(now: float, before: float, change: Difference | None) -> None:
     assert amount_change(now, before) == change
 
 
 @pytest.mark.parametrize(
     ("now", "before", "change"),
     [
-        pytest.param(0.71, 0.679, Change(1, "3.1 points more"), id="more"),
-        pytest.param(0.1, 0.5, Change(-1, "40.0 points less"), id="less"),
-        pytest.param(0.5, 0.5, Change(0, "about the same"), id="same"),
+        pytest.param(0.71, 0.679, Difference(1, "3.1 points more"), id="more"),
+        pytest.param(0.1, 0.5, Difference(-1, "40.0 points less"), id="less"),
+        pytest.param(0.5, 0.5, Difference(0, "about the same"), id="same"),
         pytest.param(None, 0.5, None, id="not known now"),
         pytest.param(0.5, None, None, id="not known before"),
     ],
 )
 def test_ratios_differ_in_points(
-    now: float | None, before: float | None, change: Change | None
+    now: float | None, before: float | None, change: Difference | None
 ) -> None:
     assert ratio_change(now, before) == change
 

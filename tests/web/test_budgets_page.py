@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.quotas.domain.periods import period_at
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, BurnPoint
-from apps.web.quota.budgets import LaterBudgets, hasty_first, pace_of
+from apps.web.quotas.budgets import LaterBudgets, hasty_first, pace_of
 from tests.factories import Portal, make_team
 from tests.web.pages import records_of, text_of
 from tests.web.promises import SINCE

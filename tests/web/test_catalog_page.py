@@ -9,14 +9,14 @@ import pytest
 import yaml
 from django.test import Client
 
-from apps.clusters.domain.tiers import Sharing
+from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.models import TierRule
 from apps.clusters.selectors import TierRow
 from apps.costs.models import Price
 from apps.quotas.models import Entitlement
-from apps.web.offers import entries as catalog
-from apps.web.offers import guide
-from apps.web.offers.sharing import KINDS
+from apps.web.tier_catalog import entries as catalog
+from apps.web.tier_catalog import guide
+from apps.web.tier_catalog.sharing import KINDS
 from tests.factories import A100, H100, Portal
 from tests.web.pages import check_explained, text_of
 
@@ -45,27 +45,31 @@ def tier(**values: object) -> TierRow:
 
 
 def test_every_kind_of_sharing_is_described() -> None:
-    assert set(KINDS) == set(Sharing)
+    assert set(KINDS) == set(GpuSharing)
 
 
 @pytest.mark.parametrize(
     ("changed", "title", "first"),
     [
-        pytest.param({}, "A MIG slice", Sharing.MIG, id="steady and small"),
-        pytest.param({"load": "bursty"}, "A time-sliced share", Sharing.TIME_SLICED, id="bursts"),
-        pytest.param({"processes": "many"}, "A share under MPS", Sharing.MPS, id="many small"),
-        pytest.param({"attributes": "yes"}, "A device claim", Sharing.DRA, id="attributes"),
-        pytest.param({"gpus": "several"}, "Whole cards", Sharing.EXCLUSIVE, id="several cards"),
-        pytest.param({"gpus": "one"}, "A whole card", Sharing.EXCLUSIVE, id="one card"),
-        pytest.param({"memory": "unknown"}, SHAPE, Sharing.EXCLUSIVE, id="memory not known"),
+        pytest.param({}, "A MIG slice", GpuSharing.MIG, id="steady and small"),
         pytest.param(
-            {"gpus": "several", "load": "bursty"}, SHAPE, Sharing.EXCLUSIVE, id="bursts on many"
+            {"load": "bursty"}, "A time-sliced share", GpuSharing.TIME_SLICED, id="bursts"
         ),
-        pytest.param({"gpus": "one", "processes": "many"}, SHAPE, Sharing.MPS, id="many on whole"),
+        pytest.param({"processes": "many"}, "A share under MPS", GpuSharing.MPS, id="many small"),
+        pytest.param({"attributes": "yes"}, "A device claim", GpuSharing.DRA, id="attributes"),
+        pytest.param({"gpus": "several"}, "Whole cards", GpuSharing.EXCLUSIVE, id="several cards"),
+        pytest.param({"gpus": "one"}, "A whole card", GpuSharing.EXCLUSIVE, id="one card"),
+        pytest.param({"memory": "unknown"}, SHAPE, GpuSharing.EXCLUSIVE, id="memory not known"),
+        pytest.param(
+            {"gpus": "several", "load": "bursty"}, SHAPE, GpuSharing.EXCLUSIVE, id="bursts on many"
+        ),
+        pytest.param(
+            {"gpus": "one", "processes": "many"}, SHAPE, GpuSharing.MPS, id="many on whole"
+        ),
     ],
 )
 def test_the_guide_ends_at_a_kind_of_tier_or_at_another_shape_of_work(
-    changed: dict[str, str], title: str, first: Sharing
+    changed: dict[str, str], title: str, first: GpuSharing
 ) -> None:
     advice = guide.advise(STEADY_PART | changed)
     assert advice is not None
@@ -151,7 +155,7 @@ def test_a_gpu_hour_has_the_price_of_its_cluster_before_the_general_one(
         (None, H100.lower(), "2.50424658", None),
         (west, H100, "9", until),
         (None, A100, "3", None),
-        (east, A100.replace("-", " "), "4", None),  # as somebody may spell it
+        (east, A100.replace("-", " "), "4", None),  # as somebody may interval it
     ):
         Price.objects.create(
             cluster=cluster,

@@ -11,10 +11,10 @@ import plotly.graph_objects as go
 import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
-from apps.usage.domain.rows import Interval, UsageRow
-from apps.web import charts
-from apps.web.charts import Axis, Chart
-from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
+from apps.usage.domain.rows import TimeStep, UsageRow
+from apps.web.components import charts
+from apps.web.components.charts import Axis, Chart
+from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
 
 BERLIN = ZoneInfo("Europe/Berlin")
 START = datetime(2026, 10, 24, 22, tzinfo=UTC)  # midnight of the day with 25 hours
@@ -42,7 +42,7 @@ def rows(hours: Sequence[datetime]) -> list[UsageRow]:
 def axis(missing: Sequence[datetime] = (), *, unfinished: bool = False) -> Axis:
     counted = charts.missing_by_period(HOURS, missing)
     return Axis(
-        HOURS, Interval.HOUR, BERLIN, "Sun 25 Oct 2026 (Europe/Berlin)", counted, unfinished
+        HOURS, TimeStep.HOUR, BERLIN, "Sun 25 Oct 2026 (Europe/Berlin)", counted, unfinished
     )
 
 
@@ -102,7 +102,7 @@ def test_hours_with_nothing_to_show_yet_are_neither_marked_nor_in_the_table() ->
 def test_a_day_that_lacks_hours_says_so_over_its_bar() -> None:
     days = [START, START + timedelta(hours=25)]
     missing = charts.missing_by_period(days, [HOURS[3], HOURS[4]])
-    on = Axis(days, Interval.DAY, BERLIN, "two days", missing, unfinished=True)
+    on = Axis(days, TimeStep.DAY, BERLIN, "two days", missing, unfinished=True)
     chart = drawn([UsageRow(day, {}, line()) for day in days], on)
     assert chart.figure is not None
     notes = [note["text"] for note in chart.figure["layout"]["annotations"]]
@@ -170,7 +170,7 @@ def test_a_figure_stands_in_a_page_as_data_that_ends_no_script() -> None:
 def test_the_largest_figure_is_under_25_kilobytes(hours: int, per_day: int, gpus: float) -> None:
     step = timedelta(hours=1) if hours else timedelta(days=1)
     periods = [START + i * step for i in range(hours or per_day)]
-    interval = Interval.HOUR if hours else Interval.DAY
+    interval = TimeStep.HOUR if hours else TimeStep.DAY
     given = [UsageRow(p, {}, uneven(gpus, i)) for i, p in enumerate(periods)]
     chart = charts.ledger(
         given, chart_id="l", title="t", axis=Axis(periods, interval, BERLIN, "w", {})
@@ -194,7 +194,7 @@ def test_bars_of_a_long_window_have_four_figures_and_those_of_a_short_one_three_
     tops = {}
     for count in (3, 120):
         given = [UsageRow(d, {}, amounts) for d in days[:count]]
-        on = Axis(days[:count], Interval.DAY, BERLIN, "w", {})
+        on = Axis(days[:count], TimeStep.DAY, BERLIN, "w", {})
         figure = charts.ledger(given, chart_id="l", title="t", axis=on).figure
         assert figure is not None
         tops[count] = [trace["y"][0] for trace in figure["data"]]
@@ -227,6 +227,6 @@ def test_the_table_of_a_chart_ends_with_the_sum_of_its_lines() -> None:
 )
 def test_days_name_their_year_where_a_window_holds_two(first: datetime, label: str) -> None:
     days = [first + timedelta(days=i) for i in range(5)]
-    chart = drawn(rows(days), Axis(days, Interval.DAY, BERLIN, "Five days", {}))
+    chart = drawn(rows(days), Axis(days, TimeStep.DAY, BERLIN, "Five days", {}))
     assert chart.figure is not None
     assert chart.figure["layout"]["xaxis"]["ticktext"][0] == label

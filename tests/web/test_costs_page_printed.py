@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.web.money import printed
-from apps.web.money.printed import UNPRICED, number
+from apps.web.costs import money_format
+from apps.web.costs.money_format import UNPRICED, number
 
 THIRDS = [[33_333_333, 33_333_333, 33_333_334], [66_666_666, 66_666_667, 66_666_667]]
 
@@ -28,13 +28,13 @@ THIRDS = [[33_333_333, 33_333_333, 33_333_334], [66_666_666, 66_666_667, 66_666_
 def test_cells_add_up_to_their_row_and_rows_to_the_whole(
     rows: list[list[int | None]], currency: str
 ) -> None:
-    found = printed.cells(rows, currency)
+    found = money_format.cells(rows, currency)
     for (whole, cells), row in zip(found, rows, strict=True):
         assert sum(map(number, cells)) == number(whole)
         assert [cell == UNPRICED for cell in cells] == [amount is None for amount in row]
     everything = sum(amount for row in rows for amount in row if amount is not None)
     assert sum((number(whole) for whole, _ in found), Decimal(0)) == number(
-        printed.text(everything, currency)
+        money_format.text(everything, currency)
     )
 
 
@@ -47,7 +47,7 @@ def test_two_tables_of_the_same_amounts_come_to_the_same_cents(
     rows: list[list[int]], groups: list[list[int]]
 ) -> None:
     steps = [sum(row[place] for row in rows) for place in range(3)]
-    ((total, columns),) = printed.cells([steps], "USD")
+    ((total, columns),) = money_format.cells([steps], "USD")
     other: list[list[int | None]] = [[0, 0, 0] for _ in range(5)]
     for line, row in enumerate(rows):
         for place, amount in enumerate(row):
@@ -55,7 +55,7 @@ def test_two_tables_of_the_same_amounts_come_to_the_same_cents(
             other[at][place] = (other[at][place] or 0) + amount
     tables: list[list[list[int | None]]] = [[[*row] for row in rows], other]
     for table in tables:
-        found = printed.cells(table, "USD", total=total, columns=columns)
+        found = money_format.cells(table, "USD", total=total, columns=columns)
         assert sum((number(whole) for whole, _ in found), Decimal(0)) == number(total)
         for place, column in enumerate(columns):
             assert sum((number(cells[place]) for _, cells in found), Decimal(0)) == number(column)
@@ -67,13 +67,13 @@ def test_two_tables_of_the_same_amounts_come_to_the_same_cents(
 
 
 def test_no_printed_cell_is_off_by_a_cent() -> None:
-    for (_, cells), row in zip(printed.cells(THIRDS, "USD"), THIRDS, strict=True):
+    for (_, cells), row in zip(money_format.cells(THIRDS, "USD"), THIRDS, strict=True):
         for cell, amount in zip(cells, row, strict=True):
             assert abs(number(cell) - Decimal(amount).scaleb(-8)) < Decimal("0.01")
 
 
 def test_a_file_has_all_digits_and_nothing_for_what_has_no_price() -> None:
-    assert [printed.in_full(amount) for amount in (306_000_001, 300_000_000, 0, None)] == [
+    assert [money_format.in_full(amount) for amount in (306_000_001, 300_000_000, 0, None)] == [
         "3.06000001",
         "3",
         "0",

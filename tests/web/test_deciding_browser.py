@@ -8,8 +8,8 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from apps.changes import services
-from tests.changes.portal import Portal, served_portal
+from apps.quota_requests import services
+from tests.quota_requests.portal import Portal, served_portal
 from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
 from tests.web.looks import DESK, LOOKS

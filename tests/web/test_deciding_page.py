@@ -9,10 +9,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from apps.changes import services
-from apps.changes.models import AuditEntry, ChangeRequest, Execution
-from apps.changes.selectors import turns_of, waiting_count
-from tests.changes.portal import KEY, OWNER, Portal, make_portal, served_portal
+from apps.quota_requests import services
+from apps.quota_requests.models import AuditEntry, ChangeRequest, Execution
+from apps.quota_requests.selectors import turns_of, waiting_count
+from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
 from tests.web.pages import text_of
 from tests.web.test_requests_page import SignIn, as_of_now, do, of
 

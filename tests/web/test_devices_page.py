@@ -14,12 +14,12 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.device_state import DeviceState, Health, Holder
-from apps.clusters.models import Device, Node, NodeSpell
+from apps.clusters.domain.devices.state import DeviceHolder, DeviceState, Health
+from apps.clusters.models import Device, Node, NodeInterval
 from apps.clusters.services.devices import keep_states
 from apps.usage.models import NodeHour
 from apps.usage.selectors import CursorRefused
-from apps.usage.selectors.devices import DeviceFilters, device_page
+from apps.usage.selectors.current.devices import DeviceFilters, device_page
 from tests.factories import Portal
 from tests.web.conftest import HOURLY, LOOKED
 from tests.web.devices import FIRST_UUID, uuid_of
@@ -193,7 +193,7 @@ def test_a_cursor_of_another_list_is_refused() -> None:
 def test_more_devices_need_no_more_queries(portal: Portal, admin: Client) -> None:
     with CaptureQueriesContext(connection) as before:
         text_of(admin, LIST)
-    tenants = (Holder("vision", "train-0"), Holder("speech", "notes-0"))
+    tenants = (DeviceHolder("vision", "train-0"), DeviceHolder("speech", "notes-0"))
     more = [
         DeviceState(uuid=f"GPU-{n}", node=f"node-{n}", tenants=tenants, xid=79) for n in range(40)
     ]
@@ -208,7 +208,7 @@ def test_more_devices_need_no_more_queries(portal: Portal, admin: Client) -> Non
 
 def test_nodes_tell_readiness_and_the_software_on_them(portal: Portal, admin: Client) -> None:
     node = Node.objects.get(cluster=portal.clusters[0], name="west-2")
-    NodeSpell.objects.create(
+    NodeInterval.objects.create(
         node=node,
         start=LOOKED,
         ready=False,
@@ -356,7 +356,7 @@ def test_a_name_with_a_slash_and_hostile_labels_are_text(portal: Portal, admin: 
         uuid="node-1/gpu0",
         node=hostile,
         model=hostile,
-        tenants=(Holder(hostile, hostile),),
+        tenants=(DeviceHolder(hostile, hostile),),
         xid=79,
         xid_message=hostile,
     )

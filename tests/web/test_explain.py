@@ -15,13 +15,13 @@ from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import Filters
-from apps.web import tables
+from apps.web.components import tables
+from apps.web.components.links import explain_href
 from apps.web.explain.explanation import lasting_href
 from apps.web.explain.figures import ALLOCATED_EQUATION, CAPACITY_EQUATION, FIGURES, figure_named
-from apps.web.explain.scope import Scope
+from apps.web.explain.scope import FigureScope
 from apps.web.forms import window_from
-from apps.web.links import explain_href
-from apps.web.reading import Reading
+from apps.web.query_session import QuerySession
 from tests.factories import Portal
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import records_of, text_of
@@ -237,8 +237,8 @@ def test_a_window_that_moves_has_an_address_that_does_not(portal: Portal) -> Non
     zone = portal.zone
     now = datetime(2025, 10, 27, 12, tzinfo=UTC)
     choice = window_from(QueryDict("window=yesterday"), zone=zone, now=now)
-    reading = Reading(choice, Filters(cluster=("west",)), EVERYTHING, now, (), (), ())
-    assert lasting_href(FIGURES["busy_gpu_hours"], Scope({"tier": "gold"}), reading) == (
+    reading = QuerySession(choice, Filters(cluster=("west",)), EVERYTHING, now, (), (), ())
+    assert lasting_href(FIGURES["busy_gpu_hours"], FigureScope({"tier": "gold"}), reading) == (
         "/explain/?figure=busy_gpu_hours&tier=gold&start=2025-10-25T22%3A00%3A00Z"
         "&end=2025-10-26T23%3A00%3A00Z&cluster=west"
     )

@@ -11,21 +11,21 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
-from apps.costs.domain.recommendations.recommendation import Kind
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
 from apps.costs.selectors import explain_cost, waste_rows
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
 from apps.fairness.selectors.explained_what_if import WHAT_IF
-from apps.pending.selectors import By, explain_pending, pending_history, time_to_start
+from apps.pending.selectors import PendingGrouping, explain_pending, pending_history, time_to_start
 from apps.pending.selectors.explained_losses import PARTIAL
 from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explained import BUDGETS
 from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit, evaluate
-from apps.usage.domain.rows import Filters, Interval
+from apps.usage.domain.rows import Filters, TimeStep
+from apps.web.components.links import figure_href
 from apps.web.explained.providers import PROVIDERS
 from apps.web.explained.view_parts import ExplainedPage
-from apps.web.links import figure_href
 from tests.costs.recommendation_rows import make
 from tests.factories import Portal
 from tests.web.conftest import HOURLY
@@ -110,7 +110,7 @@ def test_what_is_known_is_known(admin: Client) -> None:
 
 def test_pending_gpu_hours_are_those_of_the_history(portal: Portal) -> None:
     one = explain_pending("pending_gpu_hours", WINDOW, now=NOW, visibility=EVERYTHING)
-    rows = pending_history(WINDOW, now=NOW, visibility=EVERYTHING, by=(By.CAUSE,))
+    rows = pending_history(WINDOW, now=NOW, visibility=EVERYTHING, by=(PendingGrouping.CAUSE,))
     assert one is not None
     assert one.value == pytest.approx(sum(row.sums.waiting_gpu_hours for row in rows))
 
@@ -120,7 +120,7 @@ def test_pending_gpu_hours_are_those_of_the_history(portal: Portal) -> None:
 )
 def test_queue_times_are_those_of_the_tiers_page(portal: Portal, figure: str, field: str) -> None:
     one = explain_pending(figure, WINDOW, now=NOW, visibility=EVERYTHING)
-    by_tier = time_to_start(WINDOW, by=By.TIER, visibility=EVERYTHING)
+    by_tier = time_to_start(WINDOW, by=PendingGrouping.TIER, visibility=EVERYTHING)
     assert one is not None
     assert (one.value is None) is (not by_tier)
     if len(by_tier) == 1:
@@ -217,7 +217,7 @@ def test_savings_add_up_without_alternatives(portal: Portal, admin: Client) -> N
     page = shown(admin, "saving_per_month")
     assert page.holds is True
     assert page.value == "2,122.11 USD"
-    make(1, kind=Kind.UNUSED_QUOTA.value)
+    make(1, kind=RecommendationKind.UNUSED_QUOTA.value)
     found = check_explained(admin, "/recommendations/")
     assert found == {"saving_per_month", "quota_saving_per_month"}
     assert check_explained(admin, "/recommendations/?kind=unused-quota") < found
@@ -256,7 +256,7 @@ def test_costs_are_of_what_the_reader_sees(portal: Portal) -> None:
         one = explain_cost("waste_cost", WINDOW, filters=Filters(), visibility=visibility)
         rows = waste_rows(
             WINDOW,
-            interval=Interval.TOTAL,
+            interval=TimeStep.TOTAL,
             group_by=(),
             filters=Filters(),
             visibility=visibility,

@@ -16,7 +16,7 @@ from apps.accounts.models import Membership, User
 from apps.costs.domain.exports import ExportState
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedPeriod, Export
-from apps.costs.selectors.exports import closed_path
+from apps.costs.selectors.files.exports import closed_path
 from apps.costs.services import close_period
 from apps.costs.services.exporting import write_export
 from apps.costs.services.exporting_closed import keep_closed_files

@@ -11,8 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
-from apps.clusters.models import WatchSpan
-from apps.fairness.models import FairHour, FairLoan, FairTierHour
+from apps.clusters.models import WatchCoverage
+from apps.fairness.models import LoanHour, TeamFairnessHour, TierFairnessHour
 from apps.fairness.services import compute_hour
 from apps.quotas.models import Entitlement
 from tests.factories import Portal, make_team, make_tier
@@ -79,8 +79,8 @@ def test_everybody_sees_the_sums_of_all_teams(portal: Portal, signed_in: SignIn)
 
 
 def test_what_is_not_known_and_what_is_estimated_is_said(portal: Portal, admin: Client) -> None:
-    FairTierHour.objects.filter(hour=MORNING).update(state="missing")
-    FairTierHour.objects.filter(hour__gt=MORNING).update(watched=False)
+    TierFairnessHour.objects.filter(hour=MORNING).update(state="missing")
+    TierFairnessHour.objects.filter(hour__gt=MORNING).update(watched=False)
     page = words(text_of(admin, GOLD))
     assert "Totals exclude 1 h without facts or demand." in page
     assert "Demand of 3 h is estimated from series" in page
@@ -93,8 +93,8 @@ def test_what_is_not_known_and_what_is_estimated_is_said(portal: Portal, admin: 
 
 
 def test_where_no_hour_is_known_nobody_is_said_to_hold_no_more(admin: Client) -> None:
-    FairTierHour.objects.update(state="missing")
-    for model in (FairLoan, FairHour):
+    TierFairnessHour.objects.update(state="missing")
+    for model in (LoanHour, TeamFairnessHour):
         model.objects.all().delete()
     page = words(text_of(admin, GOLD))
     assert "Nobody held more" not in page
@@ -191,7 +191,7 @@ def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
     portal.tiers[1].name = bad
     portal.tiers[1].save()
     again(portal)
-    FairLoan.objects.all().delete()
+    LoanHour.objects.all().delete()
     for address in (LIST, GOLD, WHAT_IF, f"{WHAT_IF}&gpus={bad}&who={bad}&to={bad}"):
         page = text_of(admin, address)
         assert "<img" not in page
@@ -317,8 +317,8 @@ def test_a_team_sees_where_it_stands(portal: Portal, admin: Client) -> None:
 
 
 def test_a_team_is_told_of_hours_that_are_in_no_sum(portal: Portal, admin: Client) -> None:
-    FairTierHour.objects.filter(hour=MORNING).update(state="missing")
-    FairTierHour.objects.filter(hour=MORNING + HOUR).update(watched=False)
+    TierFairnessHour.objects.filter(hour=MORNING).update(state="missing")
+    TierFairnessHour.objects.filter(hour=MORNING + HOUR).update(watched=False)
     page = text_of(admin, f"/teams/vision/?{HOURLY}")
     (block,) = re.findall(r'id="position"(.*?)</section>', page, re.DOTALL)
     told = words(f"<p{block}")
@@ -335,10 +335,11 @@ def test_the_bar_of_pages_leads_to_quotas_and_fairness(admin: Client) -> None:
 def test_who_waits_is_not_told_where_a_cluster_is_not_watched_any_more(admin: Client) -> None:
     said = "It is not known what waits in a cluster of this tier: at least so many wait"
     assert said not in words(text_of(admin, GOLD))
-    watched = set(WatchSpan.objects.order_by().values_list("cluster_id", flat=True))
-    WatchSpan.objects.all().delete()
-    WatchSpan.objects.bulk_create(
-        WatchSpan(cluster_id=pk, start=MORNING - 9 * HOUR, end=MORNING - 8 * HOUR) for pk in watched
+    watched = set(WatchCoverage.objects.order_by().values_list("cluster_id", flat=True))
+    WatchCoverage.objects.all().delete()
+    WatchCoverage.objects.bulk_create(
+        WatchCoverage(cluster_id=pk, start=MORNING - 9 * HOUR, end=MORNING - 8 * HOUR)
+        for pk in watched
     )
     assert said in words(text_of(admin, GOLD))
     rows = records_of(admin, f"{GOLD}&format=csv&table=teams")

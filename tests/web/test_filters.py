@@ -16,9 +16,9 @@ from apps.accounts.permissions import EVERYTHING
 from apps.usage.domain.rows import Filters
 from apps.web.explain.explanation import lasting_href
 from apps.web.explain.figures import FIGURES
-from apps.web.explain.scope import Scope
+from apps.web.explain.scope import FigureScope
 from apps.web.forms import window_from
-from apps.web.reading import Reading
+from apps.web.query_session import QuerySession
 from tests.factories import Portal
 from tests.web.conftest import HOURLY
 from tests.web.pages import file_of, records_of, table_links, text_of
@@ -302,8 +302,8 @@ def test_a_lasting_address_keeps_several_names_of_a_kind(portal: Portal) -> None
     now = datetime(2025, 10, 27, 12, tzinfo=UTC)
     choice = window_from(QueryDict("window=yesterday"), zone=portal.zone, now=now)
     both = Filters(tier=("gold", "silver"))
-    reading = Reading(choice, both, EVERYTHING, now, (), (), ())
-    lasting = lasting_href(FIGURES["busy_gpu_hours"], Scope({"team": "vision"}), reading)
+    reading = QuerySession(choice, both, EVERYTHING, now, (), (), ())
+    lasting = lasting_href(FIGURES["busy_gpu_hours"], FigureScope({"team": "vision"}), reading)
     assert lasting.startswith("/explain/?figure=busy_gpu_hours&team=vision&start=")
     assert lasting.endswith("&tier=gold&tier=silver")
 

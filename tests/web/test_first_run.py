@@ -11,9 +11,9 @@ from django.utils import timezone
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window
-from apps.clusters.models import WatchSpan
+from apps.clusters.models import WatchCoverage
 from apps.operations.selectors import ClusterProgress, LoadedCatalog
-from apps.web.first_run import is_over, steps
+from apps.web.data_quality.first_run import is_over, steps
 from tests.factories import make_portal, make_user, note_collection
 from tests.web.pages import text_of
 
@@ -117,7 +117,7 @@ def test_others_read_a_sentence_and_no_errors(db: None, signed_in: SignIn) -> No
 def test_progress_is_shown_per_cluster(db: None, signed_in: SignIn) -> None:
     portal = make_portal()
     west, east = portal.clusters
-    WatchSpan.objects.create(
+    WatchCoverage.objects.create(
         cluster=west, start=timezone.now() - timedelta(hours=1), end=timezone.now()
     )
     for hours in range(1, 5):

@@ -3,7 +3,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.web.formats import Format, Value, exact, shown
+from apps.web.components.formats import Format, Value, exact, shown
 
 BERLIN = ZoneInfo("Europe/Berlin")
 AT = datetime(2026, 10, 25, 0, 0, tzinfo=UTC)

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from django.http import QueryDict
 
-from apps.usage.domain.rows import Interval
+from apps.usage.domain.rows import TimeStep
 from apps.web import forms
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 18, 9, 20, tzinfo=UTC)  # a Wednesday, 10:20 in Berlin
 
 def asked(
     query: str, zone: ZoneInfo = BERLIN, now: datetime = NOW
-) -> tuple[str, str, Interval, str]:
+) -> tuple[str, str, TimeStep, str]:
     choice = forms.window_from(QueryDict(query), zone=zone, now=now)
     start, end = (t.strftime("%Y-%m-%dT%H:%M") for t in (choice.window.start, choice.window.end))
     return start, end, choice.interval, choice.problem
@@ -105,7 +105,7 @@ def asked(
 def test_a_window_is_read_in_the_report_zone(
     query: str, start: str, end: str, interval: str
 ) -> None:
-    assert asked(query) == (start, end, Interval(interval), "")
+    assert asked(query) == (start, end, TimeStep(interval), "")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.accounts.models import Team
-from apps.notices.models import IdleAnswer
+from apps.alerts.models import IdleAnswer
 from tests.costs.recommendation_rows import make
 from tests.factories import Portal
 from tests.web.pages import text_of

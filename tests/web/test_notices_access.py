@@ -9,7 +9,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.notices.models import Channel, Delivery, IdleAnswer
+from apps.alerts.models import Channel, Delivery, IdleAnswer
 from tests.factories import Portal, make_portal
 from tests.web.notices import FORM, SECRET, Board, make_board
 from tests.worlds import shared

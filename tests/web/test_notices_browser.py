@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from apps.notices.models import Delivery, IdleAnswer
+from apps.alerts.models import Delivery, IdleAnswer
 from tests.factories import make_portal
 from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import Screen

@@ -16,10 +16,10 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.changes.models import AuditEntry
-from apps.notices.domain.thresholds import Kind
-from apps.notices.models import Channel, Mute
-from apps.notices.services import MOST_CHANNELS, add_channel
+from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.models import Channel, Mute
+from apps.alerts.services import MOST_CHANNELS, add_channel
+from apps.quota_requests.models import AuditEntry
 from tests.factories import Portal, make_portal
 from tests.web.notices import (
     FORM,
@@ -81,7 +81,7 @@ def audited() -> list[tuple[str, str, str]]:
 def test_a_new_channel_begins_with_all_kinds(ada: Client) -> None:
     page = text_of(ada, "/notices/channels/")
     boxes = re.findall(r'<input[^>]*name="kinds"[^>]*>', page)
-    assert len(boxes) == len(Kind)
+    assert len(boxes) == len(AlertKind)
     assert all("checked" in box for box in boxes)
 
 

@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.notices.models import Channel, Delivery, IdleAnswer, Notice
-from apps.notices.services import say
-from apps.notices.services.sending import said as as_sent
+from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer
+from apps.alerts.services import notify
+from apps.alerts.services.sending import said as as_sent
 from tests.factories import Portal, make_portal
 from tests.web.notices import Board, make_board, moment, said, say_many
 from tests.web.pages import text_of
@@ -69,7 +69,7 @@ def test_a_line_says_when_of_whom_and_where_to_look(board: Board, ada: Client) -
     "path", ["//elsewhere.example/", "/\\elsewhere.example", "javascript:alert(1)", "https://e.org"]
 )
 def test_a_line_never_leads_out_of_the_portal(path: str, portal: Portal, ada: Client) -> None:
-    say([said(portal.vision, "x", path=path)], now=moment(), zone=portal.zone)
+    notify([said(portal.vision, "x", path=path)], now=moment(), zone=portal.zone)
     page = text_of(ada, "/notices/")
     assert titles(page) == ["Notice of x"]
     assert f'href="{path}' not in page
@@ -77,7 +77,7 @@ def test_a_line_never_leads_out_of_the_portal(path: str, portal: Portal, ada: Cl
 
 def test_hostile_words_are_shown_as_text(portal: Portal, ada: Client) -> None:
     text = "<script>alert(1)</script>"
-    say([said(portal.vision, text, text=text)], now=moment(), zone=portal.zone)
+    notify([said(portal.vision, text, text=text)], now=moment(), zone=portal.zone)
     page = text_of(ada, "/notices/")
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
@@ -153,7 +153,7 @@ def test_pages_without_notices_need_no_query_for_the_entry_in_the_menu(ada: Clie
 # ---------------------------------------------------------------- answers
 
 
-def answer(client: Client, notice: Notice, query: str = "", **form: str) -> tuple[int, str, str]:
+def answer(client: Client, notice: Alert, query: str = "", **form: str) -> tuple[int, str, str]:
     response = client.post(f"/notices/{notice.pk}/answer{query}", form)
     return response.status_code, response.headers.get("Location", ""), response.content.decode()
 
@@ -236,7 +236,7 @@ def test_of_several_notices_of_one_thing_the_latest_is_answered(
         *(again.kind, again.subject, again.team_id, "Still idle", again.text),
         occasion=("twice",),
     )
-    say([later], now=moment(), zone=portal.zone)
-    latest = Notice.objects.get(title="Still idle")
+    notify([later], now=moment(), zone=portal.zone)
+    latest = Alert.objects.get(title="Still idle")
     page = text_of(ada, "/notices/")
     assert re.findall(r'action="/notices/(\d+)/answer', page) == [str(latest.pk)]

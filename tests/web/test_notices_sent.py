@@ -10,10 +10,10 @@ import pytest
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.notices.models import Delivery
-from apps.notices.services import deliver
+from apps.alerts.models import Delivery
+from apps.alerts.services import deliver
+from tests.alerts.world import Box
 from tests.factories import Portal, make_portal
-from tests.notices.world import Box
 from tests.web.notices import Board, make_board, moment, say_many
 from tests.web.pages import text_of
 from tests.worlds import shared

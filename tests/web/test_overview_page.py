@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.usage.domain.amounts import Amounts
-from apps.web.summaries.averages import Gpus, Sums
+from apps.web.summaries.averages import Gpus, WindowSums
 from apps.web.summaries.headline import Extreme, Headline
 from tests.factories import Portal, make_pod, make_workload
 from tests.web.conftest import DAILY, HOURLY
@@ -102,7 +102,7 @@ def test_several_tiers_are_named_rather_than_blended(admin: Client) -> None:
 def test_the_fullest_and_the_least_used_tier_have_a_sentence_each() -> None:
     zero = Amounts()
     given = Headline(
-        sums=Sums(zero, Gpus(24.0, 11.0, 5.0, 6.0)),
+        sums=WindowSums(zero, Gpus(24.0, 11.0, 5.0, 6.0)),
         tiers=2,
         capacity_gpus="24",
         allocated_gpus="11",

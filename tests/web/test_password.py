@@ -8,7 +8,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.changes.models import AuditEntry
+from apps.quota_requests.models import AuditEntry
 from tests.factories import Portal, token_of
 
 SignIn = Callable[[User], Client]

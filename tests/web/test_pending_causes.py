@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apps.pending.domain.causes import FROM_SERIES, OF_DEMAND, Cause
-from apps.web.waiting.causes import (
+from apps.web.pending.causes import (
     CLASSES,
     MEANINGS,
     MEND,
@@ -18,7 +18,7 @@ from apps.web.waiting.causes import (
     class_of,
     of_asker,
 )
-from apps.web.waiting.history import ByClass
+from apps.web.pending.history import ByClass
 from tests.web.test_palette import (
     THEMES,
     VISIONS,

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
 from apps.clusters.models import Pod
-from apps.pending.models import Episode, Eviction, Refreshed
+from apps.pending.models import Episode, Eviction, RefreshState
 from tests.factories import Portal, make_workload
 from tests.web.conftest import LOOKED
 from tests.web.pages import check_explained, records_of, text_of
@@ -203,7 +203,7 @@ def test_an_outage_of_the_watch_looks_like_an_outage(portal: Portal, admin: Clie
 def test_a_look_that_failed_is_told_and_its_error_is_for_admins(
     now: datetime, portal: Portal, signed_in: SignIn
 ) -> None:
-    Refreshed.objects.filter(cluster=portal.clusters[0]).update(error="a table is <locked>")
+    RefreshState.objects.filter(cluster=portal.clusters[0]).update(error="a table is <locked>")
     shown = text_of(signed_in(portal.cleo), LIST)
     assert "a table is &lt;locked&gt;" in shown
     assert "What waits on west is known only up to" in shown
@@ -212,7 +212,7 @@ def test_a_look_that_failed_is_told_and_its_error_is_for_admins(
 
 
 def test_a_cluster_that_was_never_looked_at_is_told(now: datetime, portal: Portal) -> None:
-    Refreshed.objects.filter(cluster=portal.clusters[1]).delete()
+    RefreshState.objects.filter(cluster=portal.clusters[1]).delete()
     client = Client()
     client.force_login(portal.cleo)
     page = text_of(client, LIST)

@@ -9,7 +9,7 @@ import yaml
 
 from apps.pending.domain.diagnosis import Action
 from apps.pending.selectors.rows import PendingRow, SuggestionRow
-from apps.web.waiting.suggestions import Help, help_of
+from apps.web.pending.suggestions import Help, help_of
 
 HOSTILE = "x'; rm -rf / #\n\"$(id)"
 

@@ -10,7 +10,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
-from apps.pending.models import CauseSpell, Episode
+from apps.pending.models import CauseInterval, Episode
 from tests.factories import Portal, make_workload
 from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
@@ -88,8 +88,8 @@ def test_its_causes_over_time_and_earlier_waits_are_kept(
 ) -> None:
     episode = waiting["train-2"]
     first = episode.since
-    CauseSpell.objects.filter(episode=episode).update(start=first + HOUR)
-    CauseSpell.objects.create(
+    CauseInterval.objects.filter(episode=episode).update(start=first + HOUR)
+    CauseInterval.objects.create(
         episode=episode, start=first, end=first + HOUR, cause="scheduler", counts="pending"
     )
     tables = tables_of(text_of(admin, TRAIN))

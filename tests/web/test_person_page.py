@@ -8,8 +8,8 @@ from pytest_django import Settings
 
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Membership, Team, User
-from apps.changes.models import AuditEntry
-from apps.changes.services import verify
+from apps.quota_requests.models import AuditEntry
+from apps.quota_requests.services import verify
 from tests.factories import Portal, make_user, token_of
 
 SignIn = Callable[[User], Client]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.clusters.models import Node, NodeSpell, Pod
+from apps.clusters.models import Node, NodeInterval, Pod
 from tests.factories import Portal, make_pod, make_workload
 from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, text_of
@@ -85,7 +85,7 @@ def test_a_pod_says_the_most_memory_it_took_where_that_is_known(admin: Client) -
 
 def make_shared(portal: Portal, units: int) -> None:
     """Say that the cards of west-1 are cut into four shares each."""
-    NodeSpell.objects.create(
+    NodeInterval.objects.create(
         node=Node.objects.get(cluster=portal.clusters[0], name="west-1"),
         start=datetime(2025, 10, 20, tzinfo=UTC),
         ready=True,

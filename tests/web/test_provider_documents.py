@@ -9,7 +9,13 @@ import pytest
 import requests
 from pytest_django import Settings
 
-from apps.web.provider_documents import FAILED_SECONDS, KEPT_SECONDS, MOST_BYTES, Documents, fetched
+from apps.web.accounts.provider_documents import (
+    FAILED_SECONDS,
+    KEPT_SECONDS,
+    MOST_BYTES,
+    Documents,
+    fetched,
+)
 from tests.sign_in_provider import Provider, running_provider
 
 DOCUMENT = "/.well-known/openid-configuration"

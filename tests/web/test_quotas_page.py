@@ -13,8 +13,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.clusters.domain.sightings import FlavorQuota, Kind, SeenClusterQueue, SeenQuota
-from apps.clusters.models import NamespaceClaim, Sighting, WatchSpan
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
+    FlavorQuota,
+    ObservedKind,
+    QuotaSnapshot,
+)
+from apps.clusters.models import NamespaceClaim, ObservedObject, WatchCoverage
 from apps.quotas.models import Budget, QuotaHour, QuotaKey, QuotaKeyHour
 from tests.factories import Portal, make_team
 from tests.quotas.worlds import GPU, KEY, see, see_quota
@@ -30,10 +35,10 @@ ONE = f"/quotas/west/ResourceQuota/vision/gpus/{KEY}/"
 
 
 @pytest.fixture(autouse=True)
-def span(portal: Portal) -> WatchSpan:
+def span(portal: Portal) -> WatchCoverage:
     """The cluster is watched now."""
     west = portal.clusters[0]
-    return WatchSpan.objects.create(cluster=west, start=SINCE, end=timezone.now())
+    return WatchCoverage.objects.create(cluster=west, start=SINCE, end=timezone.now())
 
 
 def lines(page: str) -> dict[str, str]:
@@ -71,7 +76,7 @@ def test_a_full_quota_is_told_to_be_full(admin: Client) -> None:
 
 
 def test_quotas_that_nobody_watches_now_are_told_as_of_when_they_were_seen(
-    admin: Client, span: WatchSpan
+    admin: Client, span: WatchCoverage
 ) -> None:
     span.delete()
     page = text_of(admin, LIST)
@@ -148,8 +153,8 @@ def test_a_queue_is_listed_without_a_namespace_and_has_its_page(
     portal: Portal, admin: Client
 ) -> None:
     quota = FlavorQuota(flavor="any", resource=GPU, nominal=8.0, borrowing_limit=2.0)
-    body = SeenClusterQueue(quotas=(quota,), cohort="all")
-    see(portal.clusters[0], Kind.CLUSTER_QUEUE, body, name="batch", since=SINCE)
+    body = ClusterQueueSnapshot(quotas=(quota,), cohort="all")
+    see(portal.clusters[0], ObservedKind.CLUSTER_QUEUE, body, name="batch", since=SINCE)
     page = text_of(admin, f"{LIST}?source=ClusterQueue")
     (line,) = lines(page).values()
     assert "Cohort all" in line
@@ -209,10 +214,10 @@ def test_teams_are_summed_for_everybody_and_keys_listed_for_their_people(
 
 
 def test_a_sum_of_which_a_part_is_not_known_is_told_to_be_so(
-    portal: Portal, admin: Client, span: WatchSpan
+    portal: Portal, admin: Client, span: WatchCoverage
 ) -> None:
     assert "A sum is not known" not in text_of(admin, LIST)
-    Sighting.objects.all().delete()
+    ObservedObject.objects.all().delete()
     span.delete()
     key = QuotaKey.objects.get_or_create(
         cluster=portal.clusters[0], source="ResourceQuota", namespace="vision", name="gpus", key=KEY
@@ -353,7 +358,7 @@ def test_a_namespace_that_moved_shows_each_team_its_own_part(
 
 
 def test_a_deleted_quota_is_told_as_it_was(portal: Portal, admin: Client) -> None:
-    Sighting.objects.filter(namespace="vision").update(gone_at=MORNING + 6 * HOUR)
+    ObservedObject.objects.filter(namespace="vision").update(gone_at=MORNING + 6 * HOUR)
     page = text_of(admin, f"{ONE}?{HOURLY}")
     assert "This quota is not there now." in page
     assert len(tables_of(page)["points"].rows) == 7
@@ -394,8 +399,15 @@ def test_every_table_comes_as_a_file(admin: Client) -> None:
 
 def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
     bad = '<img src=x onerror="alert(1)">'
-    body = SeenQuota(hard={KEY: 4.0}, observed_hard={KEY: 4.0}, used={KEY: 1.0})
-    see(portal.clusters[0], Kind.RESOURCE_QUOTA, body, name=bad, namespace="vision", since=SINCE)
+    body = QuotaSnapshot(hard={KEY: 4.0}, observed_hard={KEY: 4.0}, used={KEY: 1.0})
+    see(
+        portal.clusters[0],
+        ObservedKind.RESOURCE_QUOTA,
+        body,
+        name=bad,
+        namespace="vision",
+        since=SINCE,
+    )
     fill_key(portal, 4.0, 2.0, name=bad)
     page = text_of(admin, f"{LIST}?{HOURLY}")
     assert "<img" not in page

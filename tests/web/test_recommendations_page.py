@@ -10,8 +10,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
-from apps.costs.domain.recommendations.recommendation import Kind
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation
 from tests.costs.recommendation_rows import AT, make
 from tests.factories import Portal
@@ -55,7 +55,12 @@ def test_an_unpriced_one_is_never_zero(portal: Portal, admin: Client) -> None:
 
 
 def test_what_is_about_capacity_names_its_tier_and_cluster(portal: Portal, admin: Client) -> None:
-    make(kind=Kind.EMPTY_NODES.value, workload="Pool/unknown/NVIDIA-A10", namespace="", team=None)
+    make(
+        kind=RecommendationKind.EMPTY_NODES.value,
+        workload="Pool/unknown/NVIDIA-A10",
+        namespace="",
+        team=None,
+    )
     page = text_of(admin, "/recommendations/")
     assert "<h3>gold on west: GPU model NVIDIA-A10, capacity type unknown</h3>" in page
 
@@ -79,8 +84,8 @@ def test_names_of_a_cluster_are_text(portal: Portal, admin: Client) -> None:
 )
 def test_the_list_is_narrowed(query: str, shown: set[int], portal: Portal, admin: Client) -> None:
     make(0)
-    make(1, kind=Kind.MIG_PROFILE.value, team=portal.speech)
-    make(2, state=State.DISMISSED.value, dismiss_reason="No.")
+    make(1, kind=RecommendationKind.MIG_PROFILE.value, team=portal.speech)
+    make(2, state=RecommendationState.DISMISSED.value, dismiss_reason="No.")
     page = text_of(admin, f"/recommendations/?{query}")
     there = {number for number in range(3) if f"StatefulSet/notebook-{number}/" in page}
     assert there == shown
@@ -88,7 +93,7 @@ def test_the_list_is_narrowed(query: str, shown: set[int], portal: Portal, admin
 
 def test_people_see_those_of_their_teams(portal: Portal, signed_in: SignIn) -> None:
     make(0)
-    make(1, team=None, kind=Kind.EMPTY_NODES.value, workload="", namespace="")
+    make(1, team=None, kind=RecommendationKind.EMPTY_NODES.value, workload="", namespace="")
     lead, outsider = signed_in(portal.ada), signed_in(portal.dan)
     page = text_of(lead, "/recommendations/")
     assert "notebook-0" in page
@@ -112,7 +117,9 @@ def test_who_may_accept(who: str, status: int, portal: Portal, signed_in: SignIn
     response = signed_in(getattr(portal, who)).post(path_of(one, "accept"))
     assert response.status_code == status
     one.refresh_from_db()
-    assert one.state == (State.ACCEPTED if status == 302 else State.OPEN)
+    assert one.state == (
+        RecommendationState.ACCEPTED if status == 302 else RecommendationState.OPEN
+    )
 
 
 def test_without_htmx_a_decision_leads_back_to_the_list_as_it_was(
@@ -156,7 +163,7 @@ def test_a_dismissal_without_a_reason_is_told_so(
     assert response.status_code == status
     assert "Say why it is dismissed" in response.content.decode()
     one.refresh_from_db()
-    assert one.state == State.OPEN
+    assert one.state == RecommendationState.OPEN
 
 
 @pytest.mark.parametrize(
@@ -182,7 +189,7 @@ def test_a_dismissal_without_a_reason_is_told_so(
 def test_what_came_of_an_accepted_one_is_said(
     values: dict[str, Any], words: str, portal: Portal, admin: Client
 ) -> None:
-    make(state=State.ACCEPTED.value, decided_by="ada", decided_at=AT, **values)
+    make(state=RecommendationState.ACCEPTED.value, decided_by="ada", decided_at=AT, **values)
     assert words in text_of(admin, "/recommendations/?state=accepted")
 
 
@@ -213,7 +220,7 @@ LOWERED = "Lower requests.nvidia.com/gpu from 8 to 3: at most 2 were ever used a
 def test_a_quota_to_lower_is_headed_by_its_change_and_asked_for_with_the_form_filled_in(
     portal: Portal, signed_in: SignIn
 ) -> None:
-    make(kind=Kind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change=LOWERED)
+    make(kind=RecommendationKind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change=LOWERED)
     page = text_of(signed_in(portal.ada), "/recommendations/")
     assert "<h3>vision: requests.nvidia.com/gpu 8 → 3</h3>" in page
     key = "west%2FResourceQuota%2Fvision%2Fgpus%2Frequests.nvidia.com%2Fgpu"
@@ -224,7 +231,11 @@ def test_a_quota_to_lower_is_headed_by_its_change_and_asked_for_with_the_form_fi
 
 
 def test_words_of_another_version_lead_to_no_form(portal: Portal, admin: Client) -> None:
-    make(kind=Kind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change="Give some of it back.")
+    make(
+        kind=RecommendationKind.UNUSED_QUOTA,
+        workload="ResourceQuota/gpus",
+        change="Give some of it back.",
+    )
     page = text_of(admin, "/recommendations/")
     assert "<h3>ResourceQuota/gpus</h3>" in page
     assert "/requests/new/" not in page

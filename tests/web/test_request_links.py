@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from apps.pending.domain.diagnosis import Action
-from apps.web.changes.asked import Place, ask_href
+from apps.web.quota_requests.request_input import QuotaRef, ask_href
 from tests.web.test_pending_suggestions import helped
 
 QUOTA: dict[str, Any] = {
@@ -29,25 +29,25 @@ CELL: dict[str, Any] = {
     [
         pytest.param(
             *(Action.RAISE_QUOTA, QUOTA),
-            Place("west", "ResourceQuota", "vision", "gpus", "requests.nvidia.com/gpu"),
+            QuotaRef("west", "ResourceQuota", "vision", "gpus", "requests.nvidia.com/gpu"),
             "3",
             id="a ResourceQuota",
         ),
         pytest.param(
             *(Action.RAISE_QUEUE_QUOTA, CELL),
-            Place("west", "ClusterQueue", "", "lab", "a10/nvidia.com/gpu"),
+            QuotaRef("west", "ClusterQueue", "", "lab", "a10/nvidia.com/gpu"),
             "6",
             id="a ClusterQueue",
         ),
     ],
 )
 def test_a_suggestion_to_raise_a_quota_leads_to_the_form(
-    action: str, change: dict[str, Any], place: Place, after: str
+    action: str, change: dict[str, Any], place: QuotaRef, after: str
 ) -> None:
     asked = urlsplit(helped(action, change).ask)
     assert asked.path == "/requests/new/"
     given = parse_qs(asked.query)
-    assert (Place.of(given["key"][0]), given["after"]) == (place, [after])
+    assert (QuotaRef.of(given["key"][0]), given["after"]) == (place, [after])
 
 
 def test_other_suggestions_and_those_of_another_version_lead_nowhere() -> None:
@@ -59,19 +59,19 @@ def test_other_suggestions_and_those_of_another_version_lead_nowhere() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        Place("a/b", "ResourceQuota", "team", "gpu", "requests.nvidia.com/gpu"),
-        Place("west", "Queue", "", "bronze", "capability/nvidia.com/gpu"),
-        Place("west", "Queue", "", "100%", "deserved/a b&c=d"),
+        QuotaRef("a/b", "ResourceQuota", "team", "gpu", "requests.nvidia.com/gpu"),
+        QuotaRef("west", "Queue", "", "bronze", "capability/nvidia.com/gpu"),
+        QuotaRef("west", "Queue", "", "100%", "deserved/a b&c=d"),
     ],
 )
-def test_a_key_comes_back_from_its_address_as_it_went_in(place: Place) -> None:
-    assert Place.of(place.text) == place
+def test_a_key_comes_back_from_its_address_as_it_went_in(place: QuotaRef) -> None:
+    assert QuotaRef.of(place.text) == place
     (text,) = parse_qs(urlsplit(ask_href(place)).query)["key"]
-    assert Place.of(text) == place
+    assert QuotaRef.of(text) == place
 
 
 @pytest.mark.parametrize(
     "text", ["", "west", "west/Queue/-/bronze", "west/Queue/-//x", "a/b/c/d/\0"]
 )
 def test_what_names_no_key_is_none(text: str) -> None:
-    assert Place.of(text) is None
+    assert QuotaRef.of(text) is None

@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.web.changes.told import evidence_told, preview_told, ruling_told
-from tests.changes.requests import EVIDENCE, PREVIEW
+from apps.web.quota_requests.request_summary import evidence_told, preview_told, ruling_told
+from tests.quota_requests.requests import EVIDENCE, PREVIEW
 
 UTC = ZoneInfo("UTC")
 TOGETHER: dict[str, Any] = {

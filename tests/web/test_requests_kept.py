@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.test import Client
 
-from apps.changes import services
-from apps.changes.models import ChangeRequest
-from apps.web.changes.told import evidence_told, preview_told
-from tests.changes.portal import Portal, make_portal, served_portal
-from tests.changes.requests import EVIDENCE, PREVIEW
+from apps.quota_requests import services
+from apps.quota_requests.models import ChangeRequest
+from apps.web.quota_requests.request_summary import evidence_told, preview_told
+from tests.quota_requests.portal import Portal, make_portal, served_portal
+from tests.quota_requests.requests import EVIDENCE, PREVIEW
 from tests.web.pages import text_of
 from tests.web.test_requests_page import SignIn, as_of_now, of, posted
 

@@ -14,11 +14,11 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.changes import services
-from apps.changes.models import AuditEntry, ChangeRequest
-from apps.web.views.requests import PER_PAGE
-from tests.changes import recorded
-from tests.changes.portal import KEY, OWNER, Portal, make_portal, served_portal
+from apps.quota_requests import services
+from apps.quota_requests.models import AuditEntry, ChangeRequest
+from apps.web.views.requests.requests import PER_PAGE
+from tests.quota_requests import recorded
+from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
 from tests.web.pages import file_of, records_of, text_of
 
 pytestmark = pytest.mark.django_db

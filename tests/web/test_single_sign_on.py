@@ -20,8 +20,8 @@ from pytest_django import Settings
 from apps.accounts.domain.groups import read_rules
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Membership, User
-from apps.accounts.services import By, PersonChanges, make_person
-from apps.web.provider_documents import CONFIGURATIONS
+from apps.accounts.services import ActingParty, PersonChanges, make_person
+from apps.web.accounts.provider_documents import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn
 from tests.factories import make_team, make_user, token_of
 from tests.sign_in_provider import (
@@ -172,7 +172,7 @@ def test_a_name_alone_takes_no_account_over(provider: Provider) -> None:
 
 
 def test_an_account_without_a_password_waits_for_the_one_of_its_name(provider: Provider) -> None:
-    by, now = By("cleo", "test"), timezone.now()
+    by, now = ActingParty("cleo", "test"), timezone.now()
     make_person("ada", PersonChanges(role=Role.FINANCE), password=None, by=by, now=now)
     client = Client()
     assert sign_in(client).status_code == 302
@@ -307,7 +307,7 @@ def test_one_text_of_groups_is_one_group_and_not_the_words_in_it(provider: Provi
     assert role_and_places()[0] == "admin"
 
 
-def test_tokens_rest_when_the_provider_has_not_vouched_for_their_person_for_long(
+def test_tokens_rest_when_the_provider_has_not_observed_for_their_person_for_long(
     provider: Provider, settings: Settings
 ) -> None:
     settings.SINGLE_SIGN_ON = replace(settings.SINGLE_SIGN_ON, token_days=7)

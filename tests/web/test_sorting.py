@@ -10,9 +10,9 @@ from django.http import QueryDict
 from django.test import Client, RequestFactory
 
 from apps.usage.domain.amounts import nano
-from apps.web.formats import Format
-from apps.web.ordering import MOST_SORTED, Order, arranged, in_order, order_from
-from apps.web.tables import Column, Row, Table
+from apps.web.components.formats import Format
+from apps.web.components.ordering import MOST_SORTED, TableOrder, arranged, in_order, order_from
+from apps.web.components.tables import Column, Row, Table
 from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, table_links, text_of
 from tests.web.shown import tables_of
@@ -47,13 +47,13 @@ def names(rows: object) -> str:
     ],
 )
 def test_rows_sort_by_the_values_of_a_column(column: Column, falling: bool, expected: str) -> None:
-    assert names(in_order(ROWS, column, Order(column.key, falling=falling))) == expected
+    assert names(in_order(ROWS, column, TableOrder(column.key, falling=falling))) == expected
 
 
 def test_rows_that_are_alike_keep_their_order() -> None:
     alike = [Row({"name": name, "busy_gpu_hours": 1}) for name in "xyz"]
     for falling in (False, True):
-        assert names(in_order(alike, HOURS, Order(HOURS.key, falling=falling))) == "xyz"
+        assert names(in_order(alike, HOURS, TableOrder(HOURS.key, falling=falling))) == "xyz"
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_rows_that_are_alike_keep_their_order() -> None:
         ("", None),
         ("sort=", None),
         ("sort=-", None),
-        ("sort=name", Order("name")),
-        ("sort=-name", Order("name", falling=True)),
+        ("sort=name", TableOrder("name")),
+        ("sort=-name", TableOrder("name", falling=True)),
         ("other.sort=name", None),
     ],
 )
-def test_an_order_is_read_from_the_address(query: str, order: Order | None) -> None:
+def test_an_order_is_read_from_the_address(query: str, order: TableOrder | None) -> None:
     assert order_from(QueryDict(query), "sort") == order
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.fairness.models import FairDate, FairTierHour
+from apps.fairness.models import FairnessDay, TierFairnessHour
 from tests.factories import Portal, make_team
 from tests.web.pages import records_of, table_links, text_of
 from tests.web.promises import HOUR, MORNING
@@ -89,9 +89,9 @@ def test_a_week_that_is_none_is_said_and_breaks_nothing(
 
 
 def test_hours_that_are_not_known_are_told(portal: Portal, admin: Client) -> None:
-    FairTierHour.objects.update(watched=True)
+    TierFairnessHour.objects.update(watched=True)
     assert "Incomplete data" not in words(text_of(admin, f"{VISION}?{WEEK}"))
-    FairTierHour.objects.filter(hour=MORNING).update(watched=False)
+    TierFairnessHour.objects.filter(hour=MORNING).update(watched=False)
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
     assert "Demand of 1 h is estimated from series" in page
 
@@ -128,17 +128,17 @@ def test_it_says_when_it_was_made_of_when_and_how_much_is_known(admin: Client) -
 
 
 def test_a_week_that_is_known_whole_says_so(portal: Portal, admin: Client) -> None:
-    FairTierHour.objects.all().delete()
-    FairDate.objects.all().delete()
+    TierFairnessHour.objects.all().delete()
+    FairnessDay.objects.all().delete()
     start = datetime(2025, 10, 19, 22, tzinfo=UTC)
     for tier in portal.tiers:
-        FairTierHour.objects.bulk_create(
-            FairTierHour(tier=tier, hour=start + n * HOUR, state="complete", watched=True)
+        TierFairnessHour.objects.bulk_create(
+            TierFairnessHour(tier=tier, hour=start + n * HOUR, state="complete", watched=True)
             for n in range(169)
         )
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
     assert "All 169 hours of the week are known." in page
-    FairTierHour.objects.filter(hour__lt=start + 100 * HOUR).update(watched=False)
+    TierFairnessHour.objects.filter(hour__lt=start + 100 * HOUR).update(watched=False)
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
     assert "Of the 169 hours of the week 69 are known, 100 estimated from series" in page
     assert "missing" not in page
@@ -153,7 +153,7 @@ def test_once_hours_are_gone_nobody_is_said_to_have_held_nothing_idle(
 ) -> None:
     gone = "Who held GPUs idle meanwhile is not known any more"
     assert gone not in words(text_of(admin, f"{VISION}?{WEEK}"))
-    FairDate.objects.update(pruned=True)
+    FairnessDay.objects.update(pruned=True)
     assert gone in words(text_of(admin, f"{VISION}?{WEEK}"))
 
 

@@ -9,7 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from django.http import QueryDict
 
-from apps.web import forms, steps
+from apps.web import forms
+from apps.web.components import window_navigation
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 18, 9, 20, tzinfo=UTC)  # a Wednesday, 10:20 in Berlin
@@ -58,9 +59,9 @@ def test_the_window_before_is_as_long_and_cut_alike(
     query: str, start: str, end: str, words: str
 ) -> None:
     choice = chosen(query)
-    found = steps.before(choice)
+    found = window_navigation.before(choice)
     assert [f"{at:%Y-%m-%dT%H:%M}" for at in (found.start, found.end)] == [start, end]
-    assert steps.before_words(choice) == words
+    assert window_navigation.before_words(choice) == words
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_steps_lead_to_the_windows_beside(
     query: str, earlier: str | None, later: str | None
 ) -> None:
     choice = chosen(query)
-    found = [step(choice, NOW) for step in (steps.earlier, steps.later)]
+    found = [step(choice, NOW) for step in (window_navigation.earlier, window_navigation.later)]
     assert [None if pairs is None else urlencode(list(pairs)) for pairs in found] == [
         earlier,
         later,
@@ -127,11 +128,11 @@ def test_steps_lead_to_the_windows_beside(
 )
 def test_a_step_back_and_one_forth_end_where_they_began(first: datetime, more: int) -> None:
     choice = chosen(f"first={first}&last={first + more * forms.DAY}")
-    pairs = steps.earlier(choice, NOW)
+    pairs = window_navigation.earlier(choice, NOW)
     if choice.problem or pairs is None or choice.last > NOW.date():
         return
     before = chosen(urlencode(list(pairs)))
     assert before.window.end == choice.window.start
-    again = steps.later(before, NOW)
+    again = window_navigation.later(before, NOW)
     assert again is not None
     assert chosen(urlencode(list(again))).window.start == choice.window.start

@@ -8,11 +8,11 @@ import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import UsageRow
-from apps.web import tables
+from apps.web.components import tables
+from apps.web.components.formats import Format, Value
+from apps.web.components.links import href
+from apps.web.components.tables import Column, Row, Table
 from apps.web.downloads import csv_text
-from apps.web.formats import Format, Value
-from apps.web.links import href
-from apps.web.tables import Column, Row, Table
 
 ZONE = ZoneInfo("UTC")
 COLUMNS = [

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.accounts.models import Team, User
-from apps.clusters.models import Tier, WatchSpan
+from apps.clusters.models import Tier, WatchCoverage
 from apps.usage.models import CollectionWindow, TierDay
 from tests.factories import Portal, make_model
 from tests.web.conftest import HOURLY
@@ -72,7 +72,7 @@ def test_a_tier_of_which_no_hour_is_known_has_no_zero_pending(admin: Client, pat
 def test_a_tier_of_watched_clusters_alone_is_known_now(portal: Portal, admin: Client) -> None:
     now = timezone.now()
     west, _ = portal.clusters
-    WatchSpan.objects.filter(cluster=west).update(end=now)
+    WatchCoverage.objects.filter(cluster=west).update(end=now)
     TierDay.objects.create(
         tier=portal.tiers[1], cluster=west, day=now.date(), gpu_model=make_model(),
         capacity_type="on-demand",

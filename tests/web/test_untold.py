@@ -11,11 +11,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Tier, TierRule, WatchSpan
+from apps.clusters.models import Cluster, Tier, TierRule, WatchCoverage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
 from apps.usage.models import TierDay
-from apps.usage.selectors import Untold, known_hours, untold_hours, untold_tiers
+from apps.usage.selectors import CoverageGap, gap_hours, gap_tiers, known_hours
 from tests.factories import BEGINNING, make_cluster, make_model, note_collection
 from tests.web.conftest import DAILY
 from tests.web.pages import text_of
@@ -39,8 +39,8 @@ def _seen(tier: Tier, cluster: Cluster, day: datetime) -> None:
     TierDay.objects.create(tier=tier, cluster=cluster, day=day.date(), **kind)
 
 
-def _read(**values: object) -> list[Untold]:
-    return untold_tiers(WINDOW, visibility=EVERYTHING, **values)  # type: ignore[arg-type]
+def _read(**values: object) -> list[CoverageGap]:
+    return gap_tiers(WINDOW, visibility=EVERYTHING, **values)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -50,13 +50,13 @@ def cluster(db: None) -> Cluster:
     for number in range(6):
         note_collection(cluster, START + number * HOUR)
     since = START + 3.5 * HOUR
-    WatchSpan.objects.create(cluster=cluster, start=since, end=START + 30 * HOUR)
+    WatchCoverage.objects.create(cluster=cluster, start=since, end=START + 30 * HOUR)
     return cluster
 
 
 def test_hours_before_the_watch_tell_nothing_of_what_claims_give_out(cluster: Cluster) -> None:
     _tier()
-    assert _read() == [Untold(("claimed",), 3, START + 3.5 * HOUR)]
+    assert _read() == [CoverageGap(("claimed",), 3, START + 3.5 * HOUR)]
     assert _read(tiers=["gold"]) == []
 
 
@@ -64,21 +64,21 @@ def test_they_are_counted_by_cluster_and_tier(
     cluster: Cluster, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     with django_assert_num_queries(1):
-        assert untold_hours([WINDOW], visibility=EVERYTHING) == [{}]
+        assert gap_hours([WINDOW], visibility=EVERYTHING) == [{}]
     _tier()
     note_collection(make_cluster("east"), START)
     with django_assert_num_queries(5):
-        (found,) = untold_hours([WINDOW], visibility=EVERYTHING)
+        (found,) = gap_hours([WINDOW], visibility=EVERYTHING)
     assert found == {("west", "claimed"): 3, ("east", "claimed"): 1}
 
 
-@pytest.mark.parametrize("interval", [Interval.TOTAL, Interval.HOUR])
-def test_hours_in_which_claims_are_known_are_counted(cluster: Cluster, interval: Interval) -> None:
+@pytest.mark.parametrize("interval", [TimeStep.TOTAL, TimeStep.HOUR])
+def test_hours_in_which_claims_are_known_are_counted(cluster: Cluster, interval: TimeStep) -> None:
     """Of six hours the last three are watched; tiers that series tell of have no count."""
     _tier()
     by = [Grouping.CLUSTER, Grouping.TIER]
     named = [("west", "claimed"), ("west", "gold")]
-    at = None if interval is Interval.TOTAL else START + 4 * HOUR
+    at = None if interval is TimeStep.TOTAL else START + 4 * HOUR
     rows = [UsageRow(at, {"cluster": c, "tier": t}, Amounts()) for c, t in named]
     asked: dict[str, Any] = {"window": WINDOW, "interval": interval, "filters": Filters()}
     zone = ZoneInfo("UTC")
@@ -89,8 +89,8 @@ def test_hours_in_which_claims_are_known_are_counted(cluster: Cluster, interval:
 
 def test_where_nobody_ever_watched_no_hour_tells_anything(cluster: Cluster) -> None:
     _tier()
-    WatchSpan.objects.all().delete()
-    assert _read() == [Untold(("claimed",), 6, None)]
+    WatchCoverage.objects.all().delete()
+    assert _read() == [CoverageGap(("claimed",), 6, None)]
 
 
 def test_tiers_of_which_series_tell_are_told(cluster: Cluster) -> None:
@@ -102,7 +102,7 @@ def test_a_cluster_that_never_had_them_withholds_nothing(cluster: Cluster) -> No
     tier, east = _tier(), make_cluster("east")
     note_collection(east, START)
     _seen(tier, cluster, START)
-    assert _read() == [Untold(("claimed",), 3, START + 3.5 * HOUR)]
+    assert _read() == [CoverageGap(("claimed",), 3, START + 3.5 * HOUR)]
 
 
 def test_older_facts_show_that_somebody_watched_before_what_is_kept(cluster: Cluster) -> None:
@@ -122,7 +122,7 @@ def test_it_takes_four_queries_however_much_there_is(
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_says_that_its_sums_lack_it(path: str, admin: Client) -> None:
     _tier()
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     said = words(text_of(admin, f"{path}?{DAILY}"))
     assert "Incomplete data: Totals of claimed exclude " in said
     assert ("and so do their costs" in said) is (path in {"/costs/", "/waste/"})
@@ -133,7 +133,7 @@ def test_a_page_says_that_its_sums_lack_it(path: str, admin: Client) -> None:
 
 def test_budgets_say_what_their_periods_lack_of_claims(admin: Client) -> None:
     _tier()
-    WatchSpan.objects.all().delete()
+    WatchCoverage.objects.all().delete()
     note_collection(make_cluster("claims"), timezone.now().replace(minute=0, second=0))
     said = words(text_of(admin, "/quotas/"))
     assert "Totals of claimed exclude 1 h of the budgets' periods" in said

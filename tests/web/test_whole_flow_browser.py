@@ -10,17 +10,17 @@ from pytest_django.live_server_helper import LiveServer
 
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Team
-from apps.changes import services
-from apps.changes.models import ChangeRequest, Execution
-from apps.lab.course import site
-from apps.lab.course.cycle import Course
-from apps.lab.course.pods import CoursePods, controllers_of, limits_of
-from apps.lab.laps import Lap
+from apps.quota_requests import services
+from apps.quota_requests.models import ChangeRequest, Execution
+from simulator.epochs import Epoch
+from simulator.fault_scenarios import site
+from simulator.fault_scenarios.cycle import FaultCycle
+from simulator.fault_scenarios.pods import CoursePods, controllers_of, limits_of
 from tests.factories import make_user
-from tests.lab.applying import Kube
-from tests.lab.on_course import OnCourse
-from tests.lab.test_applying import running, soon
 from tests.pending.watched_lab import WatchedLab, watched_lab
+from tests.simulator.applying import Kube
+from tests.simulator.on_course import OnCourse
+from tests.simulator.test_applying import running, soon
 from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
 
@@ -38,7 +38,7 @@ class CourseNow(OnCourse):
         self.seed = "on-course"
         self.begins = begins
         self.nodes = site.nodes(self.seed, begins, 1)
-        self.played = self.course = Course(
+        self.played = self.course = FaultCycle(
             seed=self.seed, begins=begins, ground=self.nodes, others=lambda at: []
         )
         self.namespaces = site.namespaces(self.seed, begins)
@@ -47,16 +47,16 @@ class CourseNow(OnCourse):
         self.teams = []
         end = now + site.CYCLE_SECONDS
         pods = list(CoursePods(self.course).between(begins, end))
-        self._lap = Lap(
+        self._epoch = Epoch(
             *(begins, end),
             pods=pods,
             hard=limits_of(begins, end),
             controllers=controllers_of(pods),
         )
 
-    def laps(self, start: int, end: int) -> Iterator[Lap]:
-        if end >= self.begins and start < self._lap.end:
-            yield self._lap
+    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
+        if end >= self.begins and start < self._epoch.end:
+            yield self._epoch
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from apps.clusters.models import Cluster, Tier, WatchSpan, Workload
-from apps.pending.models import CauseSpell, Episode, Refreshed
+from apps.clusters.models import Cluster, Tier, WatchCoverage, Workload
+from apps.pending.models import CauseInterval, Episode, RefreshState
 from tests.factories import Portal, make_workload, note_collection
 
 MESSAGE = (
@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 def make_episode(
     workload: Workload, name: str, *, since: datetime, tier: Tier | None = None, **values: Any
 ) -> Episode:
-    """Make an episode with one spell of its cause; it lasts unless `until` is given."""
+    """Make an episode with one interval of its cause; it lasts unless `until` is given."""
     given: dict[str, Any] = {
         "kind": "Pod",
         "uid": f"uid-{name}",
@@ -37,7 +37,7 @@ def make_episode(
     episode = Episode.objects.create(
         cluster=cluster, workload=workload, name=name, since=since, tier=tier, **given
     )
-    CauseSpell.objects.create(
+    CauseInterval.objects.create(
         episode=episode,
         start=since,
         end=episode.until,
@@ -53,10 +53,10 @@ def make_episode(
 def look(clusters: Iterable[Cluster], at: datetime, *, error: str = "") -> None:
     """Keep that the clusters were watched and looked at until `at`."""
     for cluster in clusters:
-        WatchSpan.objects.filter(cluster=cluster).delete()
+        WatchCoverage.objects.filter(cluster=cluster).delete()
         if cluster.kubernetes is not None:
-            WatchSpan.objects.create(cluster=cluster, start=at - HOUR, end=at)
-        Refreshed.objects.update_or_create(cluster=cluster, defaults={"at": at, "error": error})
+            WatchCoverage.objects.create(cluster=cluster, start=at - HOUR, end=at)
+        RefreshState.objects.update_or_create(cluster=cluster, defaults={"at": at, "error": error})
 
 
 def look_now(portal: Portal) -> datetime:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 
-class Scope(StrEnum):
+class TokenScope(StrEnum):
     """`read` reads, `request` writes one's own quota requests, `decide` reviews those of others."""
 
     READ = "read"
@@ -16,12 +16,12 @@ class Scope(StrEnum):
 SETS = ("read", "read,request", "read,decide", "read,request,decide")
 
 
-def packed(scopes: Iterable[Scope]) -> str:
+def packed(scopes: Iterable[TokenScope]) -> str:
     """Return scopes as they are stored: in the order of the enum, `read` always among them."""
-    chosen = {Scope.READ, *scopes}
-    return ",".join(scope.value for scope in Scope if scope in chosen)
+    chosen = {TokenScope.READ, *scopes}
+    return ",".join(scope.value for scope in TokenScope if scope in chosen)
 
 
-def unpacked(text: str) -> frozenset[Scope]:
+def unpacked(text: str) -> frozenset[TokenScope]:
     """Return the scopes that `packed` wrote. Raises ValueError for another text."""
-    return frozenset(Scope(word) for word in text.split(","))
+    return frozenset(TokenScope(word) for word in text.split(","))

@@ -132,14 +132,6 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("role__in", ["viewer", "admin", "finance"])),
-                        name="user_role_known",
-                    )
-                ],
-            },
             managers=[
                 ("objects", django.contrib.auth.models.UserManager()),
             ],
@@ -172,21 +164,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-created_at", "-pk"],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            (
-                                "scopes__in",
-                                ("read", "read,request", "read,decide", "read,request,decide"),
-                            )
-                        ),
-                        name="apitoken_scopes_known",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("expires_at__gt", models.F("created_at"))),
-                        name="apitoken_expires_later",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -211,9 +188,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["name", "pk"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("user", "name"), name="savedview_once")
-                ],
             },
         ),
         migrations.CreateModel(
@@ -251,15 +225,46 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["team__name", "username", "source"],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("team", "username", "source"), name="membership_once_by_source"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("source__in", ["catalog", "groups", "portal"])),
-                        name="membership_source_known",
-                    ),
-                ],
             },
+        ),
+        migrations.AddConstraint(
+            model_name="user",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("role__in", ["viewer", "admin", "finance"])),
+                name="user_role_known",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="apitoken",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("scopes__in", ("read", "read,request", "read,decide", "read,request,decide"))
+                ),
+                name="apitoken_scopes_known",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="apitoken",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("expires_at__gt", models.F("created_at"))),
+                name="apitoken_expires_later",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="savedview",
+            constraint=models.UniqueConstraint(fields=("user", "name"), name="savedview_once"),
+        ),
+        migrations.AddConstraint(
+            model_name="membership",
+            constraint=models.UniqueConstraint(
+                fields=("team", "username", "source"), name="membership_once_by_source"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="membership",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("source__in", ["catalog", "groups", "portal"])),
+                name="membership_source_known",
+            ),
         ),
     ]

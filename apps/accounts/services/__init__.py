@@ -1,7 +1,13 @@
 """Writes of people, their tokens and views, and of teams as the catalog names them."""
 
 from apps.accounts.services.admission import AdmissionRefused, Identity, admit, dismiss
-from apps.accounts.services.journal import By, Line, from_command, noted, the_portal
+from apps.accounts.services.journal import (
+    ActingParty,
+    JournalEntry,
+    from_command,
+    noted,
+    the_portal,
+)
 from apps.accounts.services.managing import (
     Manager,
     PlaceRefused,
@@ -13,7 +19,7 @@ from apps.accounts.services.managing import (
     take_place,
 )
 from apps.accounts.services.people import (
-    Person,
+    Account,
     PersonChanges,
     change_person,
     check_new_person,
@@ -61,14 +67,14 @@ __all__ = [
     "MOST_VIEWS",
     "UNASSIGNED",
     "USUAL_DAYS",
+    "Account",
+    "ActingParty",
     "AdmissionRefused",
-    "By",
     "Identity",
     "IssuedToken",
+    "JournalEntry",
     "LeadRecord",
-    "Line",
     "Manager",
-    "Person",
     "PersonChanges",
     "PlaceRefused",
     "TeamRecord",

@@ -14,7 +14,7 @@ from apps.accounts.domain.groups import Granted
 from apps.accounts.domain.names import is_reserved
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Membership, Team, User
-from apps.accounts.services.journal import By, note
+from apps.accounts.services.journal import ActingParty, note
 from apps.accounts.services.people import end_sessions, namesake_of, standing_of, subject_of
 from apps.accounts.services.tokens import revoke_all
 
@@ -58,13 +58,13 @@ def admit(identity: Identity, gives: Granted, *, origin: str, now: datetime) -> 
             before = _place_and_standing(user)
             _follow(user, identity, gives)
             _place(user, gives.teams)
-            # When the provider last vouched for the person: tokens hold from then for a while.
+            # When the provider last observed for the person: tokens hold from then for a while.
             SocialAccount.objects.filter(pk=account.pk).update(last_login=now)
             action = "bind_account" if is_new else "follow_groups"
             after = _place_and_standing(user)
             if is_new:
                 after["signs_in_by"] = identity.issuer
-            by = By(user.username, origin)
+            by = ActingParty(user.username, origin)
             note(by, action, subject_of(user), at=now, before=before, after=after)
     except IntegrityError as error:
         raise AdmissionRefused("Two sign-ins came at once: try again.") from error
@@ -111,7 +111,7 @@ def dismiss(identity: Identity, *, origin: str, now: datetime) -> None:
     user.save(update_fields=["role", "role_from_groups", "is_superuser", "is_staff"])
     _place(user, {})
     end_sessions(user)
-    by = By(user.username, origin)
+    by = ActingParty(user.username, origin)
     revoked = revoke_all(user, by=by, now=now)
     after = _place_and_standing(user)
     if revoked:

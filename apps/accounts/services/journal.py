@@ -21,7 +21,7 @@ noted = Signal()
 
 
 @dataclass(frozen=True, slots=True)
-class By:
+class ActingParty:
     """Who acts, and from where: an address, or the name of a command."""
 
     name: str
@@ -29,10 +29,10 @@ class By:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JournalEntry:
     """One change; `before` and `after` hold JSON values without floats, None for nothing."""
 
-    by: By
+    by: ActingParty
     at: datetime
     action: str
     subject: str
@@ -40,12 +40,12 @@ class Line:
     after: Values | None
 
 
-def the_portal(origin: str) -> By:
+def the_portal(origin: str) -> ActingParty:
     """Return the portal itself as the one who acts, as for commands."""
-    return By(PORTAL, origin)
+    return ActingParty(PORTAL, origin)
 
 
-def from_command(name: str) -> By:
+def from_command(name: str) -> ActingParty:
     """Return the portal as `manage.py NAME` acts, with who runs it on this machine."""
     try:
         runs = getpass.getuser()
@@ -55,7 +55,7 @@ def from_command(name: str) -> By:
 
 
 def note(
-    by: By,
+    by: ActingParty,
     action: str,
     subject: str,
     *,
@@ -66,4 +66,4 @@ def note(
     """Tell of a change, unless before and after are the same; to be called in its transaction."""
     if before is not None and before == after:
         return
-    noted.send(sender=Line, line=Line(by, at, action, subject, before, after))
+    noted.send(sender=JournalEntry, line=JournalEntry(by, at, action, subject, before, after))

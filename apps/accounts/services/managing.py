@@ -15,9 +15,9 @@ from django.db.models import Q
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import Membership, Team, User
 from apps.accounts.permissions import check_administer, check_manage
-from apps.accounts.services.journal import By, note
+from apps.accounts.services.journal import ActingParty, note
 from apps.accounts.services.people import (
-    Person,
+    Account,
     PersonChanges,
     end_sessions,
     make_person,
@@ -37,8 +37,8 @@ class Manager:
     now: datetime
 
     @property
-    def by(self) -> By:
-        return By(self.user.username, self.origin)
+    def by(self) -> ActingParty:
+        return ActingParty(self.user.username, self.origin)
 
 
 class PlaceRefused(ValueError):
@@ -60,7 +60,7 @@ def _managed(who: Manager, pk: int) -> User:
 
 
 @transaction.atomic
-def add_person(who: Manager, name: str, changes: PersonChanges, password: str | None) -> Person:
+def add_person(who: Manager, name: str, changes: PersonChanges, password: str | None) -> Account:
     """Make an account; without a password for the sign-in provider.
 
     Raises NotAllowed, and ValidationError for a name that cannot be.
@@ -74,7 +74,7 @@ def add_person(who: Manager, name: str, changes: PersonChanges, password: str | 
 
 
 @transaction.atomic
-def switch_person(who: Manager, pk: int, *, on: bool) -> Person:
+def switch_person(who: Manager, pk: int, *, on: bool) -> Account:
     """Let an account sign in, or end its sessions and refuse it and its tokens.
 
     Tokens are not revoked: they work again when the account does. Raises NotAllowed for who may
@@ -92,7 +92,7 @@ def switch_person(who: Manager, pk: int, *, on: bool) -> Person:
 
 
 @transaction.atomic
-def give_role(who: Manager, pk: int, role: Role) -> Person:
+def give_role(who: Manager, pk: int, role: Role) -> Account:
     """Let an account have this role from now on, also one of `createsuperuser`.
 
     Where groups of the sign-in provider give roles, it holds until the next sign-in there. Raises

@@ -12,7 +12,7 @@ from django.db.models import F
 from apps.accounts.domain.names import is_reserved, reads_as
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
-from apps.accounts.services.journal import By, from_command, note
+from apps.accounts.services.journal import ActingParty, from_command, note
 from apps.accounts.services.tokens import revoke_all
 
 _CHANGED = (
@@ -36,7 +36,7 @@ class PersonChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Account:
     """An account as it is now."""
 
     pk: int
@@ -110,8 +110,8 @@ def namesake_of(name: str) -> User | None:
 
 @transaction.atomic
 def make_person(
-    name: str, changes: PersonChanges, *, password: str | None, by: By, now: datetime
-) -> Person:
+    name: str, changes: PersonChanges, *, password: str | None, by: ActingParty, now: datetime
+) -> Account:
     """Make an account; without a password for the sign-in provider. Raises ValidationError."""
     check_new_person(name, changes)
     role = changes.role or Role.VIEWER
@@ -121,7 +121,7 @@ def make_person(
 
 
 @transaction.atomic
-def change_person(name: str, changes: PersonChanges, *, by: By, now: datetime) -> Person:
+def change_person(name: str, changes: PersonChanges, *, by: ActingParty, now: datetime) -> Account:
     """Change an account; its password stays unless it is dropped.
 
     An account that `createsuperuser` made sees everything whatever its role; a role that is given
@@ -147,7 +147,7 @@ def change_person(name: str, changes: PersonChanges, *, by: By, now: datetime) -
     return person_of(user)
 
 
-def _hand_over(user: User, *, by: By, now: datetime) -> dict[str, Any]:
+def _hand_over(user: User, *, by: ActingParty, now: datetime) -> dict[str, Any]:
     """Cut all by which the former owner could come back; return it for the audit.
 
     That are the password, whom the provider sends to this account, sessions and tokens.
@@ -159,13 +159,13 @@ def _hand_over(user: User, *, by: By, now: datetime) -> dict[str, Any]:
     return {"sign_ins_cut": cut, "tokens_revoked": revoked, "sessions_ended": True}
 
 
-def person_of(user: User) -> Person:
+def person_of(user: User) -> Account:
     """Return what is told of an account that was made or changed."""
-    return Person(user.pk, user.username, Role(user.role), user.is_active)
+    return Account(user.pk, user.username, Role(user.role), user.is_active)
 
 
 @transaction.atomic
-def set_own_password(user: User, password: str, *, by: By, now: datetime) -> User:
+def set_own_password(user: User, password: str, *, by: ActingParty, now: datetime) -> User:
     """Give an account the password that its person chose, which ends its sessions.
 
     That it was checked, the old one too, is for the caller. Tokens go on. Returns the account.

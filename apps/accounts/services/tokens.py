@@ -11,10 +11,10 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
 
 from apps.accounts.domain.names import is_reserved
-from apps.accounts.domain.scopes import Scope, packed
+from apps.accounts.domain.scopes import TokenScope, packed
 from apps.accounts.models import ApiToken, User
 from apps.accounts.permissions import can_administer
-from apps.accounts.services.journal import By, note, the_portal
+from apps.accounts.services.journal import ActingParty, note, the_portal
 
 # Says to whoever finds one, and to programs that search for lost secrets, what it is.
 PREFIX = "gpuportal_"
@@ -48,10 +48,10 @@ def issue_token(
     *,
     name: str,
     now: datetime,
-    scopes: Iterable[Scope] = (Scope.READ,),
+    scopes: Iterable[TokenScope] = (TokenScope.READ,),
     days: int = USUAL_DAYS,
     limited: bool = True,
-    by: By | None = None,
+    by: ActingParty | None = None,
 ) -> IssuedToken:
     """Make a token of `user` that expires after `days`. Raises TokenRefused.
 
@@ -80,10 +80,10 @@ def issue_token(
     return IssuedToken(key=key, name=name, expires_at=expires_at)
 
 
-def _check_may(user: User, chosen: frozenset[Scope], days: int) -> None:
+def _check_may(user: User, chosen: frozenset[TokenScope], days: int) -> None:
     if not 1 <= days <= LONGEST_DAYS:
         raise TokenRefused(f"A token holds from 1 to {LONGEST_DAYS} days.")
-    if Scope.DECIDE in chosen and not can_administer(user):
+    if TokenScope.DECIDE in chosen and not can_administer(user):
         raise TokenRefused("Only administrators review requests, so only their tokens can decide.")
     if is_reserved(user.username):
         raise TokenRefused(f"{user.username!r} is a name of the portal itself, and gets no token.")
@@ -112,23 +112,23 @@ def _checked_name(text: str) -> str:
     return name
 
 
-def revoke_token(user: User, pk: int, *, now: datetime, by: By | None = None) -> bool:
+def revoke_token(user: User, pk: int, *, now: datetime, by: ActingParty | None = None) -> bool:
     """Make a token of `user` useless for good; says whether there was a live one."""
     return bool(_revoke(user, now, by, pk=pk))
 
 
-def revoke_named(user: User, name: str, *, now: datetime, by: By | None = None) -> int:
+def revoke_named(user: User, name: str, *, now: datetime, by: ActingParty | None = None) -> int:
     """Revoke all tokens of `user` of this name; returns how many."""
     return _revoke(user, now, by, name=name)
 
 
-def revoke_all(user: User, *, now: datetime, by: By | None = None) -> int:
+def revoke_all(user: User, *, now: datetime, by: ActingParty | None = None) -> int:
     """Revoke all tokens of `user`; returns how many."""
     return _revoke(user, now, by)
 
 
 @transaction.atomic
-def _revoke(user: User, now: datetime, by: By | None, **which: object) -> int:
+def _revoke(user: User, now: datetime, by: ActingParty | None, **which: object) -> int:
     """Revoke tokens, and tell of each: who made one long ago is found by its line alone."""
     # The person first, as all that is audited about them: two that take turns the other way round
     # would wait for each other.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from apps.clusters.domain.mig import mig_part
+from apps.clusters.domain.devices.mig import mig_part
 
 UNMATCHED = "unmatched"
 UNDETERMINED = "undetermined"
@@ -24,7 +24,7 @@ _MIG_PRODUCT = "-MIG-"
 _SHARED_PRODUCT = "-SHARED"
 
 
-class Sharing(StrEnum):
+class GpuSharing(StrEnum):
     EXCLUSIVE = "exclusive"
     MIG = "mig"
     TIME_SLICED = "time-sliced"
@@ -44,7 +44,7 @@ class TierRule:
     """One tier of the catalog as it was valid at some time; the first that matches wins."""
 
     tier: str
-    sharing: Sharing
+    sharing: GpuSharing
     resources: tuple[str, ...] = ()
     device_classes: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)

@@ -96,9 +96,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["cluster", "name"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "name"), name="namespace_once")
-                ],
             },
         ),
         migrations.CreateModel(
@@ -125,19 +122,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["valid_from", "position", "pk"],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("team", "pattern", "valid_from"), name="namespace_claim_once"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("valid_to__isnull", True),
-                            ("valid_to__gt", models.F("valid_from")),
-                            _connector="OR",
-                        ),
-                        name="namespace_claim_ends_after_start",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -159,13 +143,10 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["cluster", "name"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "name"), name="node_once")
-                ],
             },
         ),
         migrations.CreateModel(
-            name="NodeSpell",
+            name="NodeInterval",
             fields=[
                 (
                     "id",
@@ -185,52 +166,17 @@ class Migration(migrations.Migration):
                     "node",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="spells",
+                        related_name="intervals",
                         to="clusters.node",
                     ),
                 ),
             ],
             options={
                 "ordering": ["node", "start"],
-                "indexes": [models.Index(fields=["end"], name="node_spell_end")],
-                "constraints": [
-                    models.UniqueConstraint(fields=("node", "start"), name="node_spell_once"),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("end__isnull", True), ("end__gt", models.F("start")), _connector="OR"
-                        ),
-                        name="node_spell_ends_after_start",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
-            name="PodRevision",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("hour", models.DateTimeField()),
-                ("number", models.PositiveIntegerField(default=0)),
-                (
-                    "cluster",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["cluster", "hour"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "hour"), name="pod_revision_once")
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Sighting",
+            name="ObservedObject",
             fields=[
                 (
                     "id",
@@ -279,22 +225,28 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["cluster", "kind", "uid", "first_at"],
-                "indexes": [
-                    models.Index(fields=["cluster", "kind", "gone_at"], name="sighting_present")
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("cluster", "kind", "uid", "first_at"), name="sighting_once"
+            },
+        ),
+        migrations.CreateModel(
+            name="PodRevision",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("gone_at__isnull", True),
-                            ("gone_at__gte", models.F("first_at")),
-                            _connector="OR",
-                        ),
-                        name="sighting_forward",
+                ),
+                ("hour", models.DateTimeField()),
+                ("number", models.PositiveIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
                     ),
-                ],
+                ),
+            ],
+            options={
+                "ordering": ["cluster", "hour"],
             },
         ),
         migrations.CreateModel(
@@ -337,21 +289,32 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["valid_from", "position", "pk"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("tier", "valid_from"), name="tier_rule_once"),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("valid_to__isnull", True),
-                            ("valid_to__gt", models.F("valid_from")),
-                            _connector="OR",
-                        ),
-                        name="tier_rule_ends_after_start",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
-            name="WatchNote",
+            name="WatchCoverage",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("start", models.DateTimeField()),
+                ("end", models.DateTimeField()),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["cluster", "start"],
+            },
+        ),
+        migrations.CreateModel(
+            name="WatchIssue",
             fields=[
                 (
                     "id",
@@ -371,38 +334,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["cluster", "subject"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "subject"), name="watch_note_once")
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="WatchSpan",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("start", models.DateTimeField()),
-                ("end", models.DateTimeField()),
-                (
-                    "cluster",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["cluster", "start"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "start"), name="watch_span_once"),
-                    models.CheckConstraint(
-                        condition=models.Q(("end__gte", models.F("start"))),
-                        name="watch_span_forward",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -425,11 +356,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["namespace", "kind", "name"],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("namespace", "kind", "name"), name="workload_once"
-                    )
-                ],
             },
         ),
         migrations.CreateModel(
@@ -498,24 +424,10 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-created_at", "pk"],
-                "indexes": [
-                    models.Index(fields=["cluster", "ended_at", "created_at"], name="pod_lifetime"),
-                    models.Index(fields=["workload", "-created_at"], name="pod_of_workload"),
-                    models.Index(fields=["bound_at"], name="pod_bound"),
-                    models.Index(fields=["ended_at"], name="pod_ended"),
-                    models.Index(
-                        condition=models.Q(("revised_at__isnull", False)),
-                        fields=["cluster", "revised_at"],
-                        name="pod_revised",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "uid"), name="pod_once")
-                ],
             },
         ),
         migrations.CreateModel(
-            name="ClaimSpell",
+            name="ClaimInterval",
             fields=[
                 (
                     "id",
@@ -540,11 +452,11 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ["cluster", "uid", "allocated_at"],
                 "indexes": [
-                    models.Index(fields=["cluster", "released_at"], name="claim_spell_end")
+                    models.Index(fields=["cluster", "released_at"], name="claim_interval_end")
                 ],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("cluster", "uid", "allocated_at"), name="claim_spell_once"
+                        fields=("cluster", "uid", "allocated_at"), name="claim_interval_once"
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
@@ -552,7 +464,7 @@ class Migration(migrations.Migration):
                             ("released_at__gte", models.F("allocated_at")),
                             _connector="OR",
                         ),
-                        name="claim_spell_forward",
+                        name="claim_interval_forward",
                     ),
                 ],
             },
@@ -613,5 +525,141 @@ class Migration(migrations.Migration):
                     ),
                 ],
             },
+        ),
+        migrations.AddConstraint(
+            model_name="namespace",
+            constraint=models.UniqueConstraint(fields=("cluster", "name"), name="namespace_once"),
+        ),
+        migrations.AddConstraint(
+            model_name="namespaceclaim",
+            constraint=models.UniqueConstraint(
+                fields=("team", "pattern", "valid_from"), name="namespace_claim_once"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="namespaceclaim",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("valid_to__isnull", True),
+                    ("valid_to__gt", models.F("valid_from")),
+                    _connector="OR",
+                ),
+                name="namespace_claim_ends_after_start",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="node",
+            constraint=models.UniqueConstraint(fields=("cluster", "name"), name="node_once"),
+        ),
+        migrations.AddIndex(
+            model_name="nodeinterval",
+            index=models.Index(fields=["end"], name="node_interval_end"),
+        ),
+        migrations.AddConstraint(
+            model_name="nodeinterval",
+            constraint=models.UniqueConstraint(fields=("node", "start"), name="node_interval_once"),
+        ),
+        migrations.AddConstraint(
+            model_name="nodeinterval",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("end__isnull", True), ("end__gt", models.F("start")), _connector="OR"
+                ),
+                name="node_interval_ends_after_start",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="observedobject",
+            index=models.Index(fields=["cluster", "kind", "gone_at"], name="sighting_present"),
+        ),
+        migrations.AddConstraint(
+            model_name="observedobject",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "kind", "uid", "first_at"), name="sighting_once"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="observedobject",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("gone_at__isnull", True),
+                    ("gone_at__gte", models.F("first_at")),
+                    _connector="OR",
+                ),
+                name="sighting_forward",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="podrevision",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "hour"), name="pod_revision_once"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="tierrule",
+            constraint=models.UniqueConstraint(
+                fields=("tier", "valid_from"), name="tier_rule_once"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="tierrule",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("valid_to__isnull", True),
+                    ("valid_to__gt", models.F("valid_from")),
+                    _connector="OR",
+                ),
+                name="tier_rule_ends_after_start",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="watchcoverage",
+            constraint=models.UniqueConstraint(fields=("cluster", "start"), name="watch_span_once"),
+        ),
+        migrations.AddConstraint(
+            model_name="watchcoverage",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("end__gte", models.F("start"))), name="watch_span_forward"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="watchissue",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "subject"), name="watch_note_once"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="workload",
+            constraint=models.UniqueConstraint(
+                fields=("namespace", "kind", "name"), name="workload_once"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="pod",
+            index=models.Index(fields=["cluster", "ended_at", "created_at"], name="pod_lifetime"),
+        ),
+        migrations.AddIndex(
+            model_name="pod",
+            index=models.Index(fields=["workload", "-created_at"], name="pod_of_workload"),
+        ),
+        migrations.AddIndex(
+            model_name="pod",
+            index=models.Index(fields=["bound_at"], name="pod_bound"),
+        ),
+        migrations.AddIndex(
+            model_name="pod",
+            index=models.Index(fields=["ended_at"], name="pod_ended"),
+        ),
+        migrations.AddIndex(
+            model_name="pod",
+            index=models.Index(
+                condition=models.Q(("revised_at__isnull", False)),
+                fields=["cluster", "revised_at"],
+                name="pod_revised",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="pod",
+            constraint=models.UniqueConstraint(fields=("cluster", "uid"), name="pod_once"),
         ),
     ]

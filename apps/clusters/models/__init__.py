@@ -9,41 +9,41 @@ from apps.clusters.models.catalog import (
     TierRule,
     Valid,
 )
-from apps.clusters.models.claims import ClaimSpell
+from apps.clusters.models.claims import ClaimInterval
 from apps.clusters.models.devices import Device
 from apps.clusters.models.ledger import (
     SOURCES,
     GpuModel,
     Namespace,
     Node,
-    NodeSpell,
+    NodeInterval,
     Pod,
     PodRevision,
-    WatchNote,
-    WatchSpan,
+    WatchCoverage,
+    WatchIssue,
     Workload,
 )
-from apps.clusters.models.sightings import Sighting
+from apps.clusters.models.objects import ObservedObject
 
 __all__ = [
     "CAPACITY_TYPES",
     "SOURCES",
-    "ClaimSpell",
+    "ClaimInterval",
     "Cluster",
     "Device",
     "GpuModel",
     "Namespace",
     "NamespaceClaim",
     "Node",
-    "NodeSpell",
+    "NodeInterval",
+    "ObservedObject",
     "Pod",
     "PodRevision",
     "ReportSettings",
-    "Sighting",
     "Tier",
     "TierRule",
     "Valid",
-    "WatchNote",
-    "WatchSpan",
+    "WatchCoverage",
+    "WatchIssue",
     "Workload",
 ]

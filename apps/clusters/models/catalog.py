@@ -3,7 +3,7 @@
 from django.db import models
 from django.db.models import F, Q
 
-from apps.clusters.domain.tiers import CapacityType, Sharing
+from apps.clusters.domain.tiers import CapacityType, GpuSharing
 
 CAPACITY_TYPES = [(c.value, c.value) for c in CapacityType]
 
@@ -65,7 +65,7 @@ class TierRule(Valid):
 
     tier = models.ForeignKey("clusters.Tier", on_delete=models.CASCADE, related_name="rules")
     position = models.PositiveIntegerField()
-    sharing = models.CharField(max_length=16, choices=[(s.value, s.value) for s in Sharing])
+    sharing = models.CharField(max_length=16, choices=[(s.value, s.value) for s in GpuSharing])
     resources = models.JSONField(default=list)
     device_classes = models.JSONField(default=list)
     node_selector = models.JSONField(default=dict)

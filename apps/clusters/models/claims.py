@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 
 
-class ClaimSpell(models.Model):
+class ClaimInterval(models.Model):
     """One allocation of a ResourceClaim to GPUs; a claim freed and allocated again has two.
 
     `devices` has the fields of `ClaimedDevice` for each, without those given for administration.
@@ -23,14 +23,14 @@ class ClaimSpell(models.Model):
         ordering = ["cluster", "uid", "allocated_at"]
         constraints = [
             models.UniqueConstraint(
-                fields=["cluster", "uid", "allocated_at"], name="claim_spell_once"
+                fields=["cluster", "uid", "allocated_at"], name="claim_interval_once"
             ),
             models.CheckConstraint(
                 condition=Q(released_at__isnull=True) | Q(released_at__gte=F("allocated_at")),
-                name="claim_spell_forward",
+                name="claim_interval_forward",
             ),
         ]
-        indexes = [models.Index(fields=["cluster", "released_at"], name="claim_spell_end")]
+        indexes = [models.Index(fields=["cluster", "released_at"], name="claim_interval_end")]
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} from {self.allocated_at}"

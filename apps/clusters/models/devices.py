@@ -3,7 +3,7 @@
 from django.db import models
 from django.db.models import F, Q
 
-from apps.clusters.domain.device_state import Health
+from apps.clusters.domain.devices.state import Health
 
 HEALTHS = [(h.value, h.value) for h in Health]
 

@@ -3,9 +3,9 @@
 from django.db import models
 from django.db.models import F, Q
 
-from apps.clusters.domain.ledger import Source
+from apps.clusters.domain.pods.ledger import PodSource
 
-SOURCES = [(s.value, s.value) for s in Source]
+SOURCES = [(s.value, s.value) for s in PodSource]
 
 
 class Namespace(models.Model):
@@ -45,13 +45,13 @@ class Node(models.Model):
         return self.name
 
 
-class NodeSpell(models.Model):
+class NodeInterval(models.Model):
     """A span in which a node's GPU capacity, health and labels did not change (from the API).
 
     `devices` are those that ResourceSlices offer on it, each with the fields of `OfferedDevice`.
     """
 
-    node = models.ForeignKey("clusters.Node", on_delete=models.CASCADE, related_name="spells")
+    node = models.ForeignKey("clusters.Node", on_delete=models.CASCADE, related_name="intervals")
     start = models.DateTimeField()
     end = models.DateTimeField(null=True, blank=True)
     ready = models.BooleanField()
@@ -64,13 +64,13 @@ class NodeSpell(models.Model):
     class Meta:
         ordering = ["node", "start"]
         constraints = [
-            models.UniqueConstraint(fields=["node", "start"], name="node_spell_once"),
+            models.UniqueConstraint(fields=["node", "start"], name="node_interval_once"),
             models.CheckConstraint(
                 condition=Q(end__isnull=True) | Q(end__gt=F("start")),
-                name="node_spell_ends_after_start",
+                name="node_interval_ends_after_start",
             ),
         ]
-        indexes = [models.Index(fields=["end"], name="node_spell_end")]
+        indexes = [models.Index(fields=["end"], name="node_interval_end")]
 
     def __str__(self) -> str:
         return f"{self.node_id} from {self.start}"
@@ -169,7 +169,7 @@ class PodRevision(models.Model):
         return f"{self.cluster_id} {self.hour}: {self.number}"
 
 
-class WatchSpan(models.Model):
+class WatchCoverage(models.Model):
     """A span in which `watch` saw every change of a cluster's pods and nodes."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -187,7 +187,7 @@ class WatchSpan(models.Model):
         return f"{self.cluster_id}: {self.start} .. {self.end}"
 
 
-class WatchNote(models.Model):
+class WatchIssue(models.Model):
     """What keeps `watch` from seeing all of a cluster, in words for who can change that.
 
     `subject` says what it is about, as `resourceclaims`; the row goes when the matter is settled.

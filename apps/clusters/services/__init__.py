@@ -4,23 +4,23 @@ What needs a connection to a cluster by name is in `watch_clusters`, which alone
 clients of Prometheus and Kubernetes.
 """
 
-from apps.clusters.services.inferred_pods import store_inferred_pods
-from apps.clusters.services.ledger_reader import (
+from apps.clusters.services.pods.inferred_pods import store_inferred_pods
+from apps.clusters.services.pods.ledger_reader import (
     RecordedPod,
     recorded_claims,
+    recorded_intervals,
     recorded_pod_rows,
-    recorded_spells,
     watched_spans,
 )
-from apps.clusters.services.watch import Snapshot, follow, snapshot
+from apps.clusters.services.watch.follow import Snapshot, follow, snapshot
 
 __all__ = [
     "RecordedPod",
     "Snapshot",
     "follow",
     "recorded_claims",
+    "recorded_intervals",
     "recorded_pod_rows",
-    "recorded_spells",
     "snapshot",
     "store_inferred_pods",
     "watched_spans",

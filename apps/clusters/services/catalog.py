@@ -11,7 +11,7 @@ from django.db.models import FilteredRelation, Q
 from apps.accounts.models import Team
 from apps.accounts.services import team_ids
 from apps.clusters.domain import tiers as domain
-from apps.clusters.domain.claims import Claim, claimant
+from apps.clusters.domain.namespaces import NamespacePattern, namespace_team
 from apps.clusters.models import (
     Cluster,
     NamespaceClaim,
@@ -117,7 +117,7 @@ def tier_rules_at(at: datetime) -> list[domain.TierRule]:
     return [
         domain.TierRule(
             tier=row["tier__name"],
-            sharing=domain.Sharing(row["sharing"]),
+            sharing=domain.GpuSharing(row["sharing"]),
             resources=tuple(row["resources"]),
             device_classes=tuple(row["device_classes"]),
             node_selector=row["node_selector"],
@@ -137,7 +137,7 @@ def team_finder_at(at: datetime) -> Callable[[str], int]:
     claims = FilteredRelation("claims", condition=_in_force(at, "claims__"))
     teams = Team.objects.annotate(claim=claims)
     rows = teams.filter(Q(name=domain.UNASSIGNED) | Q(claim__isnull=False))
-    found: list[Claim] = []
+    found: list[NamespacePattern] = []
     unassigned: int | None = None
     for row in rows.order_by("claim__position", "claim__pk", "pk").values(
         "pk", "name", "claim__pattern"
@@ -145,10 +145,10 @@ def team_finder_at(at: datetime) -> Callable[[str], int]:
         if row["name"] == domain.UNASSIGNED:
             unassigned = row["pk"]
         if row["claim__pattern"] is not None:
-            found.append(Claim(row["pk"], row["claim__pattern"]))
+            found.append(NamespacePattern(row["pk"], row["claim__pattern"]))
     if unassigned is None:
         raise Team.DoesNotExist(f"the built-in team {domain.UNASSIGNED} is missing")
-    return cache(claimant(found, unclaimed=unassigned))
+    return cache(namespace_team(found, unclaimed=unassigned))
 
 
 def _in_force(at: datetime, prefix: str = "") -> Q:

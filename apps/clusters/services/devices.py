@@ -9,20 +9,20 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from apps.clusters.domain.device_state import (
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.devices.state import (
+    DeviceHolder,
     DeviceState,
     Health,
-    Holder,
+    HealthVerdict,
     NodeNow,
-    Verdict,
     judged,
     missing_devices,
     with_claims,
 )
-from apps.clusters.domain.resource_claims import CLAIM_KIND
-from apps.clusters.gateways import Doorway
-from apps.clusters.models import Cluster, Device, NodeSpell, Pod
-from apps.clusters.models.claims import ClaimSpell
+from apps.clusters.gateways import ClusterClients
+from apps.clusters.models import Cluster, Device, NodeInterval, Pod
+from apps.clusters.models.claims import ClaimInterval
 
 _UPDATED = (
     *("node_name", "place", "profile", "model", "first_seen", "last_seen", "looked_at"),
@@ -36,7 +36,9 @@ def active_clusters() -> list[int]:
     return list(Cluster.objects.filter(active=True).order_by("name").values_list("pk", flat=True))
 
 
-def look_at_devices(cluster_id: int, now: datetime, *, doorway: Doorway | None = None) -> int:
+def look_at_devices(
+    cluster_id: int, now: datetime, *, clients: ClusterClients | None = None
+) -> int:
     """Keep what every device of a cluster says at `now`; return how many are shown.
 
     An older look never overwrites a newer one, whatever the order they are kept in. A device that
@@ -44,7 +46,7 @@ def look_at_devices(cluster_id: int, now: datetime, *, doorway: Doorway | None =
     port says, and keeps nothing then: the rows tell how old they are.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
-    states = (doorway or Doorway()).metrics(cluster).device_states(now)
+    states = (clients or ClusterClients()).metrics(cluster).device_states(now)
     keep_states(cluster, states, now)
     return len(states)
 
@@ -73,10 +75,10 @@ def keep_states(cluster: Cluster, states: Iterable[DeviceState], at: datetime) -
         )
 
 
-def _claimed(cluster: Cluster, at: datetime) -> dict[tuple[str, str], list[Holder]]:
+def _claimed(cluster: Cluster, at: datetime) -> dict[tuple[str, str], list[DeviceHolder]]:
     """Return the pods on claimed devices by (card, profile). Two queries, one without claims."""
     claims = (
-        ClaimSpell.objects.filter(cluster=cluster, allocated_at__lte=at)
+        ClaimInterval.objects.filter(cluster=cluster, allocated_at__lte=at)
         .exclude(released_at__lte=at)
         .order_by("pk")
     )
@@ -90,11 +92,11 @@ def _claimed(cluster: Cluster, at: datetime) -> dict[tuple[str, str], list[Holde
         .exclude(workload__kind=CLAIM_KIND)
         .order_by("pk")
     )
-    users: dict[str, list[Holder]] = defaultdict(list)
+    users: dict[str, list[DeviceHolder]] = defaultdict(list)
     for namespace, name, uids in pods.values_list("workload__namespace__name", "name", "claims"):
         for uid in uids:
-            users[uid].append(Holder(namespace, name))
-    found: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+            users[uid].append(DeviceHolder(namespace, name))
+    found: dict[tuple[str, str], list[DeviceHolder]] = defaultdict(list)
     for uid, devices in given:
         for device in devices:
             found[str(device["card"]), str(device.get("profile", ""))] += users.get(uid, ())
@@ -109,7 +111,7 @@ def _seen(
     row: Device | None,
     cluster: Cluster,
     state: DeviceState,
-    verdict: Verdict,
+    verdict: HealthVerdict,
     times: tuple[datetime, datetime],
 ) -> Device:
     """Return the row of a device that is shown at the first of `times`; the second is that of the
@@ -158,12 +160,12 @@ def _unseen(row: Device, at: datetime) -> Device:
 
 def nodes_now(cluster: Cluster, at: datetime) -> dict[str, NodeNow]:
     """Return by name what is known of the cluster's nodes at a time. One query."""
-    spells = (
-        NodeSpell.objects.filter(node__cluster=cluster, start__lte=at)
+    intervals = (
+        NodeInterval.objects.filter(node__cluster=cluster, start__lte=at)
         .exclude(end__lte=at)
         .order_by("node__name", "start", "pk")
     )
-    rows = spells.values_list(
+    rows = intervals.values_list(
         *("node__name", "ready", "schedulable", "capacity", "allocatable", "labels", "devices")
     )
     return {name: _node_now(*rest) for name, *rest in rows}

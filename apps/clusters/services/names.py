@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
-from apps.clusters.domain.ledger import PodRecord
+from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.models import GpuModel, Namespace, Node, Tier, Workload
 
@@ -26,7 +26,7 @@ def workload_name(record: PodRecord) -> WorkloadName:
     return (record.namespace, record.owner.kind, record.owner.name)
 
 
-class Names:
+class NameRegistry:
     """Ids by name for one cluster, remembered; rows that are not there yet are made.
 
     Several processes may do so at once: a row made by another is found, not an error.

@@ -5,15 +5,15 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q
 
-from apps.clusters.domain.sightings import WITH_HISTORY
+from apps.clusters.domain.observed.objects import WITH_HISTORY
 from apps.clusters.models import (
-    ClaimSpell,
+    ClaimInterval,
     Device,
-    NodeSpell,
+    NodeInterval,
+    ObservedObject,
     Pod,
     PodRevision,
-    Sighting,
-    WatchSpan,
+    WatchCoverage,
 )
 
 SIGHTINGS_KEPT = timedelta(hours=48)
@@ -36,14 +36,14 @@ def forget_ledger(*, before: datetime) -> int:
             break
         deleted += count
     deleted += PodRevision.objects.filter(hour__lt=before).delete()[0]
-    for model in (NodeSpell, WatchSpan):
+    for model in (NodeInterval, WatchCoverage):
         deleted += model._default_manager.filter(end__lt=before).delete()[0]
-    deleted += ClaimSpell.objects.filter(released_at__lt=before).delete()[0]
+    deleted += ClaimInterval.objects.filter(released_at__lt=before).delete()[0]
     deleted += Device.objects.filter(last_seen__lt=before).delete()[0]
     return deleted
 
 
-def forget_sightings(*, now: datetime, history_before: datetime) -> int:
+def forget_objects(*, now: datetime, history_before: datetime) -> int:
     """Delete what was seen to go two days ago; return how many rows.
 
     Of quotas and queues every setting is kept until `history_before`: they are history too.
@@ -52,10 +52,10 @@ def forget_sightings(*, now: datetime, history_before: datetime) -> int:
     recent = Q(gone_at__lt=now - SIGHTINGS_KEPT) & ~Q(kind__in=kinds)
     deleted = 0
     while True:
-        old = Sighting.objects.filter(recent | Q(gone_at__lt=history_before)).order_by("pk")
+        old = ObservedObject.objects.filter(recent | Q(gone_at__lt=history_before)).order_by("pk")
         with transaction.atomic():
             chosen = list(old.values_list("pk", flat=True)[:_AT_A_TIME])
-            count, _ = Sighting.objects.filter(pk__in=chosen).delete()
+            count, _ = ObservedObject.objects.filter(pk__in=chosen).delete()
         if not count:
             return deleted
         deleted += count

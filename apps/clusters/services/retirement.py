@@ -7,12 +7,12 @@ from datetime import datetime
 from django.db import DatabaseError, transaction
 from django.db.models import Exists, OuterRef
 
-from apps.clusters.domain.ledger import Source
+from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster, NodeSpell, Pod
-from apps.clusters.services.ledger_writer import last_watched, present_pods
+from apps.clusters.models import Cluster, NodeInterval, Pod
 from apps.clusters.services.names import chunks
-from apps.clusters.services.pod_book import LOST, PodBook, TrackedPod
+from apps.clusters.services.pods.ledger_writer import last_watched, present_pods
+from apps.clusters.services.pods.pod_store import LOST, PodStore, TrackedPod
 
 logger = logging.getLogger(__name__)
 _OF_AN_END = ["lost", "end_reason", "runs", "deleted_at", "ended_at"]
@@ -41,10 +41,10 @@ def end_ledger(cluster_ids: list[int], *, now: datetime) -> int:
     pods learnt from series) are left to `end_inferred`.
     """
     pods = Pod.objects.filter(
-        cluster=OuterRef("pk"), deleted_at__isnull=True, source=Source.API.value
+        cluster=OuterRef("pk"), deleted_at__isnull=True, source=PodSource.API.value
     )
-    nodes = NodeSpell.objects.filter(node__cluster=OuterRef("pk"), end__isnull=True)
-    there = Cluster.objects.filter(pk__in=cluster_ids, watchspan__isnull=False).distinct()
+    nodes = NodeInterval.objects.filter(node__cluster=OuterRef("pk"), end__isnull=True)
+    there = Cluster.objects.filter(pk__in=cluster_ids, watchcoverage__isnull=False).distinct()
     lasting = there.filter(Exists(pods) | Exists(nodes)).order_by("pk").values_list("pk", flat=True)
     return sum(_tried(pk, now) for pk in list(lasting))
 
@@ -56,7 +56,7 @@ def end_inferred(until: Mapping[int, datetime]) -> int:
     what series show of one when its cluster comes back takes the end away again.
     """
     open_ones = Pod.objects.filter(
-        cluster__in=until, source=Source.METRICS.value, ended_at__isnull=True
+        cluster__in=until, source=PodSource.METRICS.value, ended_at__isnull=True
     )
     found = open_ones.order_by().values_list("cluster_id", flat=True).distinct()
     return sum(_end_of_series(pk, until[pk]) for pk in sorted(found))
@@ -67,7 +67,7 @@ def _end_of_series(cluster_id: int, until: datetime) -> int:
     if not lock_retired(cluster_id):
         return 0
     rows = Pod.objects.filter(
-        cluster_id=cluster_id, source=Source.METRICS.value, ended_at__isnull=True
+        cluster_id=cluster_id, source=PodSource.METRICS.value, ended_at__isnull=True
     )
     pods = list(rows.select_for_update(of=("self",)).order_by("pk"))
     for row in pods:
@@ -97,7 +97,7 @@ def _end(cluster_id: int, now: datetime) -> int:
     watched = last_watched(cluster_id)
     if watched is None or now.timestamp() - watched < STILL_SECONDS:
         return 0
-    book = PodBook(present_pods(cluster_id))
+    book = PodStore(present_pods(cluster_id))
     book.listed((), now.timestamp(), watched)
     gone = {uid: book.pods[uid] for uid in book.changed}
     for uids in chunks(sorted(gone)):
@@ -106,8 +106,10 @@ def _end(cluster_id: int, now: datetime) -> int:
             _put_end(row, gone[row.uid])
         Pod.objects.bulk_update(rows, _OF_AN_END)
     at = min(now, from_seconds(watched))
-    spells = NodeSpell.objects.filter(node__cluster=cluster_id, end__isnull=True, start__lt=at)
-    return len(gone) + spells.update(end=at)
+    intervals = NodeInterval.objects.filter(
+        node__cluster=cluster_id, end__isnull=True, start__lt=at
+    )
+    return len(gone) + intervals.update(end=at)
 
 
 def _put_end(row: Pod, tracked: TrackedPod) -> None:

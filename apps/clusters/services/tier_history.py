@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from apps.clusters.domain.kube_objects import main_resource
-from apps.clusters.domain.ledger import ClaimedDevice, PodRecord
-from apps.clusters.domain.mig import mig_part
-from apps.clusters.domain.places import Places
+from apps.clusters.domain.devices.mig import mig_part
+from apps.clusters.domain.node_offers import NodeOffers
+from apps.clusters.domain.pods.kube_objects import main_resource
+from apps.clusters.domain.pods.ledger import ClaimedDevice, PodRecord
 from apps.clusters.domain.tiers import (
-    Sharing,
+    GpuSharing,
     TierRule,
     gpu_model,
     tier_before_binding,
@@ -66,7 +66,7 @@ class TierHistory:
         labels: Mapping[str, str] | None,
         now: float,
         devices: Sequence[ClaimedDevice] = (),
-        places: Places | None = None,
+        places: NodeOffers | None = None,
     ) -> Assigned:
         """Return what a pod counts as, by the rules valid when it was bound (until then: `now`).
 
@@ -82,7 +82,7 @@ def assign(
     labels: Mapping[str, str] | None,
     rules: list[TierRule],
     devices: Sequence[ClaimedDevice] = (),
-    places: Places | None = None,
+    places: NodeOffers | None = None,
 ) -> Assigned:
     """Return what a pod counts as under `rules`; the rest as in TierHistory.assign.
 
@@ -91,7 +91,7 @@ def assign(
     resource, _ = main_resource(pod.requests)
     if pod.bound is None or labels is None:
         tier = tier_before_binding(resource, pod.node_selector, rules)
-        nodes = Places() if places is None else places
+        nodes = NodeOffers() if places is None else places
 
         def weigh(resource: str) -> float:
             return nodes.weight(resource, pod.node_selector, tier, rules)
@@ -119,7 +119,7 @@ def _weigh(
 def _rule(row: TierRuleRow) -> tuple[float, float, int, TierRule]:
     rule = TierRule(
         tier=row.tier.name,
-        sharing=Sharing(row.sharing),
+        sharing=GpuSharing(row.sharing),
         resources=tuple(row.resources),
         device_classes=tuple(row.device_classes),
         node_selector=dict(row.node_selector),

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from apps.costs.domain.files import Column, CostFile, Kind, scaled_text
+from apps.costs.domain.files import CellType, Column, CostFile, scaled_text
 from apps.usage.domain.columns import utc_text
 from apps.usage.domain.csv_rows import guarded
 
@@ -55,19 +55,19 @@ def _quoted(text: str) -> str:
 
 def _text_of(column: Column, zone: ZoneInfo) -> Callable[[Any], str]:
     match column.kind:
-        case Kind.TEXT:
+        case CellType.TEXT:
             return lru_cache(_REMEMBERED)(_quoted)
-        case Kind.WHOLE:
+        case CellType.WHOLE:
             return str
-        case Kind.SCALED:
+        case CellType.SCALED:
             digits = column.digits
             return lambda amount: scaled_text(amount, digits)
-        case Kind.RATIO:
+        case CellType.RATIO:
             return lambda ratio: repr(float(ratio))
-        case Kind.FLAG:
+        case CellType.FLAG:
             return lambda flag: "true" if flag else "false"
-        case Kind.INSTANT:
+        case CellType.INSTANT:
             return lru_cache(_REMEMBERED)(lambda at: utc_text(at) or "")
-        case Kind.PERIOD:
+        case CellType.PERIOD:
             # Not remembered: the two hours that one is, when clocks go back, count as equal.
             return lambda at: at.astimezone(zone).isoformat()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from apps.costs.domain.files import Column, CostFile, FileRow, Kind
+from apps.costs.domain.files import CellType, Column, CostFile, FileRow
 
 # Rows become Arrow columns soon, where they take a tenth of the memory; readers like large groups.
 _ROWS_AT_A_TIME = 10_000
@@ -59,17 +59,17 @@ def _batch(
 
 def _type(column: Column, *, floats: bool) -> Any:
     match column.kind:
-        case Kind.TEXT:
+        case CellType.TEXT:
             return pa.string()
-        case Kind.WHOLE:
+        case CellType.WHOLE:
             return pa.int64()
-        case Kind.SCALED:
+        case CellType.SCALED:
             return pa.float64() if floats else _decimal(column.digits)
-        case Kind.RATIO:
+        case CellType.RATIO:
             return pa.float64()
-        case Kind.FLAG:
+        case CellType.FLAG:
             return pa.bool_()
-        case Kind.INSTANT | Kind.PERIOD:
+        case CellType.INSTANT | CellType.PERIOD:
             return pa.timestamp("us", tz="UTC")
 
 
@@ -78,7 +78,7 @@ def _decimal(digits: int) -> Any:
 
 
 def _array(cells: Sequence[Any], column: Column, *, floats: bool) -> Any:
-    if column.kind is not Kind.SCALED:
+    if column.kind is not CellType.SCALED:
         return pa.array(cells, _type(column, floats=floats))
     whole = pa.array(cells, pa.int64())
     if floats:

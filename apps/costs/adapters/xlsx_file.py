@@ -13,15 +13,15 @@ from xlsxwriter.worksheet import Worksheet
 
 from apps.costs.domain.files import (
     MOST_XLSX_ROWS,
+    CellType,
     Column,
     CostFile,
     FileFormat,
-    Kind,
     check_row_count,
 )
 
 _LONGEST_TEXT = 32_767
-_WIDTH = {Kind.TEXT: 24, Kind.INSTANT: 20, Kind.PERIOD: 20}
+_WIDTH = {CellType.TEXT: 24, CellType.INSTANT: 20, CellType.PERIOD: 20}
 _PRECISION = (
     "Cells hold the amounts as spreadsheets do, to 15 digits; CSV and Parquet carry them in full."
 )
@@ -76,21 +76,21 @@ def _head(book: Workbook, sheet: Worksheet, columns: Sequence[Column]) -> None:
 
 def _put_of(book: Workbook, sheet: Worksheet, column: Column, zone: tzinfo) -> _Put:
     match column.kind:
-        case Kind.TEXT:
+        case CellType.TEXT:
             return lambda row, place, text: sheet.write_string(row, place, text[:_LONGEST_TEXT])
-        case Kind.SCALED:
+        case CellType.SCALED:
             shown = _format(book, "#,##0.00" if column.digits else "#,##0")
             step = 10**column.digits
             return lambda row, place, amount: sheet.write_number(row, place, amount / step, shown)
-        case Kind.WHOLE:
+        case CellType.WHOLE:
             return lambda row, place, whole: sheet.write_number(row, place, whole)
-        case Kind.RATIO:
+        case CellType.RATIO:
             shown = _format(book, "0.0000")
             return lambda row, place, ratio: sheet.write_number(row, place, ratio, shown)
-        case Kind.FLAG:
+        case CellType.FLAG:
             return lambda row, place, flag: sheet.write_boolean(row, place, flag)
-        case Kind.INSTANT | Kind.PERIOD:
-            written = zone if column.kind is Kind.PERIOD else UTC
+        case CellType.INSTANT | CellType.PERIOD:
+            written = zone if column.kind is CellType.PERIOD else UTC
             shown = _format(book, "yyyy-mm-dd hh:mm:ss")
             return lambda row, place, at: sheet.write_datetime(
                 row, place, at.astimezone(written).replace(tzinfo=None), shown

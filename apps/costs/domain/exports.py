@@ -10,7 +10,7 @@ from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import Basis
 from apps.costs.domain.files import FileRow
 from apps.costs.domain.unallocated import Policy
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 
 MOST_ATTEMPTS = 3
 """A file whose writer was lost so often would be lost again."""
@@ -19,7 +19,7 @@ MOST_ATTEMPTS = 3
 _EVERYTHING = Filters()
 
 
-class Subject(StrEnum):
+class ExportSubject(StrEnum):
     """A whole month as it is closed or stands, or the rows of some days."""
 
     MONTH = "month"
@@ -51,7 +51,7 @@ class MailState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExportScope:
     """What a file is to hold: a month (its first day), or a window of whole local days.
 
     Of a window `groups` are the columns to tell apart, None for all that a month's file has, by
@@ -64,12 +64,12 @@ class Asked:
     window: Window | None = None
     bom: bool = False
     groups: tuple[Grouping, ...] | None = None
-    interval: Interval = Interval.DAY
+    interval: TimeStep = TimeStep.DAY
     filters: Filters = _EVERYTHING
 
     @property
-    def subject(self) -> Subject:
-        return Subject.MONTH if self.month else Subject.WINDOW
+    def subject(self) -> ExportSubject:
+        return ExportSubject.MONTH if self.month else ExportSubject.WINDOW
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON knows it."""
@@ -87,7 +87,7 @@ class Asked:
         }
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Asked":
+    def of(cls, record: Mapping[str, Any]) -> "ExportScope":
         """Return what `record` gave, now or before there were groups.
 
         Raises ValueError and KeyError where it is none.
@@ -100,7 +100,7 @@ class Asked:
             window=Window(*map(datetime.fromisoformat, window)) if window else None,
             bom=bool(record["bom"]),
             groups=None if groups is None else tuple(Grouping(name) for name in groups),
-            interval=Interval(record.get("interval", Interval.DAY)),
+            interval=TimeStep(record.get("interval", TimeStep.DAY)),
             filters=Filters(**{k: tuple(v) for k, v in record.get("filters", {}).items()}),
         )
 

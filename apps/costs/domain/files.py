@@ -42,7 +42,7 @@ class FileFormat(StrEnum):
         }[self.suffix]
 
 
-class Kind(StrEnum):
+class CellType(StrEnum):
     """The type of a column's cells; every cell may be None, which is an empty cell."""
 
     TEXT = "text"
@@ -61,7 +61,7 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Column:
     name: str
-    kind: Kind = Kind.TEXT
+    kind: CellType = CellType.TEXT
     digits: int = 0
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs.domain.costing import FREE, Cause, cost_of
-from apps.costs.domain.files import Cell, Column, CostFile, FileRow, Kind, Notes
+from apps.costs.domain.files import Cell, CellType, Column, CostFile, FileRow, Notes
 from apps.costs.domain.money import SCALE_DIGITS
 from apps.costs.domain.prices import OWNED
 
@@ -199,14 +199,14 @@ def _rows(
 
 def _column(name: str) -> Column:
     if name in _MONEY or name in _UNIT_PRICES:
-        return Column(name, Kind.SCALED, SCALE_DIGITS)
+        return Column(name, CellType.SCALED, SCALE_DIGITS)
     if name in _QUANTITIES:
-        return Column(name, Kind.SCALED, _NANO_DIGITS)
+        return Column(name, CellType.SCALED, _NANO_DIGITS)
     if name in _TIMES or name in ("x_WindowStart", "x_WindowEnd"):
-        return Column(name, Kind.INSTANT)
+        return Column(name, CellType.INSTANT)
     if name == "x_Unpriced":
-        return Column(name, Kind.FLAG)
-    return Column(name, Kind.RATIO if name == "x_CoverageRatio" else Kind.TEXT)
+        return Column(name, CellType.FLAG)
+    return Column(name, CellType.RATIO if name == "x_CoverageRatio" else CellType.TEXT)
 
 
 def _of_issuer(issuer: Issuer) -> dict[str, Cell]:

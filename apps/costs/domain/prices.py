@@ -38,7 +38,7 @@ class PriceEntry:
     """One price: `per_gpu_hour` of the currency for a model, before `discount` (0..1).
 
     It holds from `valid_from` up to, not including, `valid_to` (None: open). An empty `cluster` or
-    `tier` means any. `example` marks a price that came with the portal: nobody has vouched for it.
+    `tier` means any. `example` marks a price that came with the portal: nobody has observed for it.
     `per_kwh` prices the measured energy on top of the GPU-hours, times `pue` (`energy_cost`);
     None: energy is not billed.
     """

@@ -18,7 +18,7 @@ FALL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WaterfallStep:
     """One cause. GPU-hours are nano, money units of 1e-8; `above` is where the step starts.
 
     `share` is of the whole cost, 0..1, None where there is none. `unpriced` GPU-hours are part of
@@ -38,7 +38,7 @@ class Step:
     cost_before: int | None = None
 
 
-def waterfall(sums: CostSums, before: CostSums | None = None) -> Sequence[Step]:
+def waterfall(sums: CostSums, before: CostSums | None = None) -> Sequence[WaterfallStep]:
     """Return all seven steps in the order of `FALL`; their costs sum to that of the capacity.
 
     A cause that cost nothing is there with 0: an absent line would leave open whether it was
@@ -49,7 +49,7 @@ def waterfall(sums: CostSums, before: CostSums | None = None) -> Sequence[Step]:
     for cause in FALL:
         cost = sums.cost.get(cause, 0)
         steps.append(
-            Step(
+            WaterfallStep(
                 cause=cause,
                 waste=cause in WASTE,
                 gpu_hours=sums.gpu_hours.get(cause, 0),

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from apps.costs.domain.exports import ExportState, MailState, Subject
+from apps.costs.domain.exports import ExportState, ExportSubject, MailState
 from apps.costs.domain.files import FileFormat
 
 
@@ -19,7 +19,7 @@ class Export(models.Model):
     """
 
     asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
-    subject = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Subject])
+    subject = models.CharField(max_length=8, choices=[(s.value, s.value) for s in ExportSubject])
     format = models.CharField(max_length=16, choices=[(f.value, f.value) for f in FileFormat])
     question = models.JSONField()
     everything = models.BooleanField(default=False)

@@ -13,7 +13,7 @@ _CAPACITY_TYPES = [(name, name) for name in (*CAPACITY_TYPES, "unknown")]
 class Price(Valid):
     """What one GPU-hour of a model costs, before `discount`; no `cluster` or `tier`: of any.
 
-    `example` marks a price that nobody has vouched for. `per_kwh` prices the measured energy, if
+    `example` marks a price that nobody has observed for. `per_kwh` prices the measured energy, if
     that is billed beside the hardware; `pue` is the site's energy ÷ that of its computers.
     """
 

@@ -4,9 +4,9 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Coalesce
 
-from apps.costs.domain.recommendations.follow_up import Verdict
-from apps.costs.domain.recommendations.recommendation import Confidence, Kind
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.follow_up import FollowUpOutcome
+from apps.costs.domain.recommendations.recommendation import Confidence, RecommendationKind
+from apps.costs.domain.recommendations.states import RecommendationState
 
 
 class Recommendation(models.Model):
@@ -24,7 +24,7 @@ class Recommendation(models.Model):
     the cause and units of 1e-8 (`domain.recommendations.coverage`).
     """
 
-    kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in Kind])
+    kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in RecommendationKind])
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
     tier = models.ForeignKey("clusters.Tier", null=True, on_delete=models.CASCADE)
     team = models.ForeignKey("accounts.Team", null=True, on_delete=models.CASCADE)
@@ -42,7 +42,9 @@ class Recommendation(models.Model):
     first_seen = models.DateTimeField()
     last_seen = models.DateTimeField()
     state = models.CharField(
-        max_length=9, choices=[(s.value, s.value) for s in State], default=State.OPEN.value
+        max_length=9,
+        choices=[(s.value, s.value) for s in RecommendationState],
+        default=RecommendationState.OPEN.value,
     )
     covers = models.JSONField(default=list)
     decided_by = models.CharField(max_length=150, blank=True)
@@ -53,7 +55,7 @@ class Recommendation(models.Model):
     cost_after = models.DecimalField(max_digits=28, decimal_places=8, null=True)
     days_after = models.FloatField(null=True)
     verdict = models.CharField(
-        max_length=12, blank=True, choices=[(v.value, v.value) for v in Verdict]
+        max_length=12, blank=True, choices=[(v.value, v.value) for v in FollowUpOutcome]
     )
     saved_per_month = models.DecimalField(max_digits=20, decimal_places=2, null=True)
 

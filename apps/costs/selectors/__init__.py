@@ -12,8 +12,8 @@ from apps.costs.selectors.costs import (
     waterfall,
     worst_workloads,
 )
-from apps.costs.selectors.explained import explain_cost
-from apps.costs.selectors.files import (
+from apps.costs.selectors.explain.costs import explain_cost
+from apps.costs.selectors.files.cost_files import (
     cost_file,
     days_question,
     month_rows_expected,
@@ -22,8 +22,8 @@ from apps.costs.selectors.files import (
 from apps.costs.selectors.periods import (
     AdjustmentRow,
     Gaps,
+    MonthState,
     PeriodState,
-    State,
     adjustment_rows,
     closed_period,
     gaps_of,
@@ -31,21 +31,21 @@ from apps.costs.selectors.periods import (
     period_states,
 )
 from apps.costs.selectors.prices import PriceList, PriceRow, price_book, price_list
-from apps.costs.selectors.rows import PLATFORM_NAME, CostRow, Question
+from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
 from apps.costs.selectors.terms import NotPriced, Terms, not_priced, terms
 
 __all__ = [
     "PLATFORM_NAME",
     "AdjustmentRow",
+    "CostQuery",
     "CostRow",
     "Gaps",
     "MoneyBudgetRow",
+    "MonthState",
     "NotPriced",
     "PeriodState",
     "PriceList",
     "PriceRow",
-    "Question",
-    "State",
     "Terms",
     "Waterfall",
     "WorstWorkload",

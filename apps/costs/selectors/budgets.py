@@ -17,7 +17,7 @@ from apps.costs.domain.costing import HELD, Cause
 from apps.costs.domain.money import SCALE, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
 from apps.costs.selectors.large_sums import rows_with_costs
-from apps.quotas.domain.spending import Allowance, Known, Purse, Spending, ordered
+from apps.quotas.domain.spending import Allowance, KnownHours, Purse, Spending, ordered
 from apps.quotas.selectors import BudgetRow
 from apps.quotas.selectors.allocated import on_days
 from apps.quotas.selectors.budgets import burn_rows, known_hours, money_allowances, since
@@ -137,7 +137,7 @@ class _Charged:
         return read
 
 
-def _charged(allowances: Sequence[Allowance], known: Known, zone: ZoneInfo) -> _Charged:
+def _charged(allowances: Sequence[Allowance], known: KnownHours, zone: ZoneInfo) -> _Charged:
     found = _Charged()
     teams = sorted({one.team for one in allowances})
     first = day_of(since(known.end, allowances, zone), zone)

@@ -13,12 +13,12 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Basis, Cause, CostSums
 from apps.costs.domain.unallocated import Policy
-from apps.costs.domain.waterfall import Step
+from apps.costs.domain.waterfall import WaterfallStep
 from apps.costs.domain.waterfall import waterfall as steps_of
 from apps.costs.models import PoolCostDay, PoolCostHour
-from apps.costs.selectors.reading import Line, LineKey, Reading
-from apps.costs.selectors.rows import CostRow, Question
-from apps.usage.domain.rows import Filters, Grouping, Interval, Page
+from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
+from apps.costs.selectors.rows import CostQuery, CostRow
+from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep
 from apps.usage.selectors import cursors
 from apps.usage.selectors.plan import with_days
 from apps.usage.selectors.sources import condition, source_of
@@ -31,7 +31,7 @@ _MOST_PERIODS = 2000
 def cost_rows(
     window: Window,
     *,
-    interval: Interval,
+    interval: TimeStep,
     group_by: Sequence[Grouping],
     filters: Filters,
     visibility: Visibility,
@@ -49,14 +49,14 @@ def cost_rows(
     At most eleven queries, and one each for the names of namespaces and workloads. Raises
     GroupingRefused.
     """
-    asked = Question(window, interval, tuple(group_by), filters, basis, policy)
-    return Reading(asked, visibility=visibility, zone=zone).rows(window)
+    asked = CostQuery(window, interval, tuple(group_by), filters, basis, policy)
+    return CostReader(asked, visibility=visibility, zone=zone).rows(window)
 
 
 def cost_page(
     window: Window,
     *,
-    interval: Interval,
+    interval: TimeStep,
     group_by: Sequence[Grouping],
     filters: Filters,
     visibility: Visibility,
@@ -73,11 +73,11 @@ def cost_page(
     cursor tells how many rows of a period were shown: facts that arrive meanwhile may shift them.
     Raises GroupingRefused and CursorRefused.
     """
-    asked = Question(
+    asked = CostQuery(
         *(window, interval, tuple(group_by), filters, basis, policy),
         waste=waste,
     )
-    reading = Reading(asked, visibility=visibility, zone=zone)
+    reading = CostReader(asked, visibility=visibility, zone=zone)
     kind = "-".join(("costs", str(waste), interval, basis, policy, *group_by))
     start, skipped = window.start, 0
     if cursor is not None:
@@ -99,7 +99,7 @@ def cost_page(
     )
 
 
-def _parts(reading: Reading, window: Window, found: Sequence[object]) -> Iterator[Window]:
+def _parts(reading: CostReader, window: Window, found: Sequence[object]) -> Iterator[Window]:
     """Yield parts of the window, of whole periods, larger ones while these give little."""
     start, count = window.start, 1
     while start < window.end:
@@ -111,7 +111,9 @@ def _parts(reading: Reading, window: Window, found: Sequence[object]) -> Iterato
             count = min(count * 4, _MOST_PERIODS)
 
 
-def _placed(reading: Reading, part: Window, *, waste: bool) -> list[tuple[datetime, int, CostRow]]:
+def _placed(
+    reading: CostReader, part: Window, *, waste: bool
+) -> list[tuple[datetime, int, CostRow]]:
     """Return rows with the start of their period within the part, and their place in it."""
     placed: list[tuple[datetime, int, CostRow]] = []
     for row in reading.rows(part):
@@ -126,7 +128,7 @@ def _placed(reading: Reading, part: Window, *, waste: bool) -> list[tuple[dateti
 def waste_rows(
     window: Window,
     *,
-    interval: Interval,
+    interval: TimeStep,
     group_by: Sequence[Grouping],
     filters: Filters,
     visibility: Visibility,
@@ -138,8 +140,8 @@ def waste_rows(
 
     Queries and errors as those of `cost_rows`.
     """
-    asked = Question(window, interval, tuple(group_by), filters, waste=True)
-    rows = Reading(asked, visibility=visibility, zone=zone).rows(window)
+    asked = CostQuery(window, interval, tuple(group_by), filters, waste=True)
+    rows = CostReader(asked, visibility=visibility, zone=zone).rows(window)
     return [row for row in rows if row.cause in WASTE]
 
 
@@ -159,7 +161,7 @@ class Waterfall:
     total: int
     wasted: int
     total_before: int | None
-    steps: Sequence[Step]
+    steps: Sequence[WaterfallStep]
     energy: int = 0
 
 
@@ -203,9 +205,9 @@ def _sums(
     window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo, currency: str
 ) -> dict[str, CostSums]:
     """Return sums by currency; what has no price is in those of the report's."""
-    asked = Question(window, Interval.TOTAL, (), filters, waste=True)
+    asked = CostQuery(window, TimeStep.TOTAL, (), filters, waste=True)
     found: dict[str, CostSums] = {currency: CostSums()}
-    for row in Reading(asked, visibility=visibility, zone=zone).rows(window):
+    for row in CostReader(asked, visibility=visibility, zone=zone).rows(window):
         sums = found.setdefault(row.currency or currency, CostSums())
         if row.cause is Cause.ENERGY:
             sums.energy += row.cost or 0
@@ -222,8 +224,8 @@ def _bursts(
     window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo
 ) -> dict[str, int]:
     """Return the burst by currency."""
-    reading = Reading(
-        Question(window, Interval.TOTAL, (), filters), visibility=visibility, zone=zone
+    reading = CostReader(
+        CostQuery(window, TimeStep.TOTAL, (), filters), visibility=visibility, zone=zone
     )
     where = condition(source_of((Grouping.CLUSTER,), filters, visibility), filters, visibility)
     plan = with_days(window, clusters=reading.clusters, periods=reading.periods, rolled=False)
@@ -279,8 +281,8 @@ def worst_workloads(
     Only workloads of teams that the reader sees; unpriced ones come last, by GPU-hours. Six
     queries and those for names. Raises GroupingRefused.
     """
-    asked = Question(window, Interval.TOTAL, _WORST_GROUPS, filters, waste=True)
-    reading = Reading(asked, visibility=visibility, zone=zone)
+    asked = CostQuery(window, TimeStep.TOTAL, _WORST_GROUPS, filters, waste=True)
+    reading = CostReader(asked, visibility=visibility, zone=zone)
     lines = reading.lines(window)
     found: dict[Cause, list[WorstWorkload]] = {}
     for cause in _HELD_WASTE:
@@ -295,7 +297,7 @@ def worst_workloads(
     return found
 
 
-def _worst(names: Sequence[str], key: LineKey, line: Line) -> WorstWorkload:
+def _worst(names: Sequence[str], key: LineKey, line: CostLine) -> WorstWorkload:
     cluster, namespace, workload, team, tier = names
     return WorstWorkload(
         cluster=cluster,

@@ -12,11 +12,11 @@ from apps.clusters.domain.window import Window
 from apps.costs.domain.money import money
 from apps.costs.domain.prices import places
 from apps.costs.models import Adjustment
-from apps.costs.selectors.explained import COST, explain_cost, price_line, price_lines
+from apps.costs.selectors.explain.costs import COST, explain_cost, price_line, price_lines
 from apps.costs.selectors.prices import price_book
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.selectors import usage_rows
 
 SHARE, PER_GPU_HOUR = "cost_share", "cost_per_gpu_hour"
@@ -103,7 +103,7 @@ def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) 
     """Explain the measured energy of a window, day by day. Queries as those of `usage_rows`."""
     names = (Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
     found = usage_rows(
-        window, interval=Interval.DAY, group_by=names, filters=filters, visibility=visibility
+        window, interval=TimeStep.DAY, group_by=names, filters=filters, visibility=visibility
     )
     rows: list[dict[str, Any]] = [
         {

@@ -12,11 +12,11 @@ from apps.costs.domain.costing import WASTE, Basis, coverage_of
 from apps.costs.domain.monthly import MonthlyReport
 from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors.charging import charging
+from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.periods import closed_period, month_window
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.reading import Reading
-from apps.costs.selectors.rows import Question
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.costs.selectors.rows import CostQuery
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 
 Name = TypeVar("Name", bound=str)
 
@@ -31,10 +31,10 @@ def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
     basis, policy = charging()
     if closed is not None:
         basis, policy = Basis(closed.basis), Policy(closed.policy)
-    asked = Question(
-        *(month_window(month, zone), Interval.TOTAL, (Grouping.TEAM,), Filters(), basis, policy)
+    asked = CostQuery(
+        *(month_window(month, zone), TimeStep.TOTAL, (Grouping.TEAM,), Filters(), basis, policy)
     )
-    rows = Reading(asked, visibility=visibility, zone=zone).rows(asked.window)
+    rows = CostReader(asked, visibility=visibility, zone=zone).rows(asked.window)
     priced = [row for row in rows if row.currency and row.cost is not None]
     teams = _summed((row.currency or "", row.groups["team"], row.cost or 0) for row in priced)
     wasted = _summed(

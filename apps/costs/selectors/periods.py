@@ -23,7 +23,7 @@ from apps.usage.models import HAS_FACTS, CollectionWindow
 _HOUR = timedelta(hours=1)
 
 
-class State(StrEnum):
+class MonthState(StrEnum):
     """`current` runs still; `open` is over and not closed; `reopened` was closed once."""
 
     CURRENT = "current"
@@ -65,7 +65,7 @@ class PeriodState:
     """A month; what was frozen is None unless it is closed, `gaps` None once it is."""
 
     month: date
-    state: State
+    state: MonthState
     gaps: Gaps | None
     closed_at: datetime | None = None
     closed_by: str = ""
@@ -121,7 +121,7 @@ def _state(
     if closed is not None:
         return PeriodState(
             month=month,
-            state=State.CLOSED,
+            state=MonthState.CLOSED,
             gaps=None,
             closed_at=closed.closed_at,
             closed_by=closed.closed_by,
@@ -134,8 +134,8 @@ def _state(
             adjustments=closed.lines,  # type: ignore[attr-defined] # annotated
         )
     if window.end > now:
-        return PeriodState(month, State.CURRENT, gaps=None)
-    state = State.REOPENED if closings else State.OPEN
+        return PeriodState(month, MonthState.CURRENT, gaps=None)
+    state = MonthState.REOPENED if closings else MonthState.OPEN
     reason = closings[0].reopen_reason if closings else ""
     return PeriodState(month, state, gaps_of(window), reopen_reason=reason)
 

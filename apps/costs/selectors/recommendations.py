@@ -11,10 +11,10 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.recommendations.recommendation import OF_QUOTA, Kind
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RecommendationKind
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation, RecommendationRun
-from apps.costs.selectors.kept_idle import Kept, kept_workloads
+from apps.costs.selectors.kept_workloads import Kept, kept_workloads
 from apps.usage.domain.periods import whole_days
 from apps.usage.domain.rows import Page
 from apps.usage.selectors import CursorRefused, cursors
@@ -31,7 +31,7 @@ class RecommendationFilters:
     team: tuple[str, ...] = ()
     namespace: tuple[str, ...] = ()
     kind: tuple[str, ...] = ()
-    state: tuple[str, ...] = (State.OPEN.value,)
+    state: tuple[str, ...] = (RecommendationState.OPEN.value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def recommendation_sums(
 
 
 def _kept_among(rows: QuerySet[Recommendation, Recommendation], now: datetime) -> list[int]:
-    idle = rows.filter(kind=Kind.STOP_IDLE_NOTEBOOK.value).order_by("pk")
+    idle = rows.filter(kind=RecommendationKind.STOP_IDLE_NOTEBOOK.value).order_by("pk")
     asked = list(idle.values_list("pk", "cluster__name", "namespace", "workload"))
     kept = kept_workloads((one[1:] for one in asked), now=now)
     return [pk for pk, *workload in asked if tuple(workload) in kept]
@@ -158,7 +158,7 @@ def kept_of(rows: Iterable[RecommendationRow], *, now: datetime) -> Mapping[int,
     asked = {
         row.pk: (row.cluster, row.namespace, row.workload)
         for row in rows
-        if row.kind == Kind.STOP_IDLE_NOTEBOOK
+        if row.kind == RecommendationKind.STOP_IDLE_NOTEBOOK
     }
     kept = kept_workloads(asked.values(), now=now)
     return {pk: kept[workload] for pk, workload in asked.items() if workload in kept}

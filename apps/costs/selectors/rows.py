@@ -10,7 +10,7 @@ from apps.costs.domain.costing import Basis, Cause
 from apps.costs.domain.money import money
 from apps.costs.domain.unallocated import Policy
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 
 PLATFORM_NAME = ""
 """The team of a row that the platform pays for; pages and API find their own word for it."""
@@ -65,7 +65,7 @@ class CostRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CostQuery:
     """What is asked of costs. `team` in the filters is who pays; "" there is the platform.
 
     `by_rate` keeps rows of different prices apart. `waste`: the question is who held what was not
@@ -74,7 +74,7 @@ class Question:
     """
 
     window: Window
-    interval: Interval
+    interval: TimeStep
     group_by: tuple[Grouping, ...]
     filters: Filters
     basis: Basis = Basis.ALLOCATED

@@ -12,11 +12,11 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import Basis, coverage_of
 from apps.costs.models import PricedHour
+from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.reading import Reading
-from apps.costs.selectors.rows import Question
+from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.rows import Filters, Interval
+from apps.usage.domain.rows import Filters, TimeStep
 from apps.usage.models import CollectionWindow
 
 
@@ -81,15 +81,15 @@ class Terms:
         return bool(self.unpriced_gpu_hours or any(one.hours for one in self.not_priced))
 
 
-def terms(asked: Question, *, visibility: Visibility, zone: ZoneInfo | None = None) -> Terms:
+def terms(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = None) -> Terms:
     """Return on what the rows of a question rest. At most ten queries. Raises GroupingRefused."""
     settings = report()
     zone = zone or settings.zone
     # What a basis charges to nobody ran, too: coverage is of all that was held.
     whole = replace(
-        asked, interval=Interval.TOTAL, group_by=(), by_rate=False, basis=Basis.ALLOCATED
+        asked, interval=TimeStep.TOTAL, group_by=(), by_rate=False, basis=Basis.ALLOCATED
     )
-    rows = Reading(whole, visibility=visibility, zone=zone).rows(asked.window)
+    rows = CostReader(whole, visibility=visibility, zone=zone).rows(asked.window)
     currencies = {row.currency for row in rows if row.currency} or {settings.currency}
     return Terms(
         window=asked.window,

@@ -11,7 +11,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.selectors import report
 from apps.costs.domain.money import money
 from apps.costs.domain.recommendations.coverage import Cell, together
-from apps.costs.domain.recommendations.states import State
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation, RecommendationRun, WasteSum
 from apps.costs.selectors.recommendations import RecommendationFilters
 
@@ -70,7 +70,7 @@ def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> 
     }
     sums = WasteSum.objects.filter(currency=currency, **names)
     rows = Recommendation.objects.filter(
-        currency=currency, state=State.OPEN.value, **names
+        currency=currency, state=RecommendationState.OPEN.value, **names
     ).exclude(covers=[])
     if not visibility.everything:
         sums = sums.filter(team__in=visibility.team_ids)

@@ -15,9 +15,9 @@ from apps.costs.domain.closing import Key, adjustments
 from apps.costs.domain.costing import Basis
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod
-from apps.costs.selectors.reading import Line, LineKey, Reading
-from apps.costs.selectors.rows import Question
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
+from apps.costs.selectors.rows import CostQuery
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import Day
 from apps.usage.services.fact_store import day_value, insert, instant
 from apps.usage.services.folding import older_workloads
@@ -45,17 +45,17 @@ def reading_of(
     basis: Basis,
     policy: Policy,
     *,
-    interval: Interval = Interval.TOTAL,
+    interval: TimeStep = TimeStep.TOTAL,
     cluster: str = "",
     zone: ZoneInfo | None = None,
-) -> Reading:
+) -> CostReader:
     """Return the reading whose lines are frozen: by day, or in total of one day."""
     filters = Filters(cluster=(cluster,) if cluster else ())
-    asked = Question(window, interval, FROZEN_GROUPS, filters, basis, policy, corrections=False)
-    return Reading(asked, visibility=EVERYTHING, zone=zone)
+    asked = CostQuery(window, interval, FROZEN_GROUPS, filters, basis, policy, corrections=False)
+    return CostReader(asked, visibility=EVERYTHING, zone=zone)
 
 
-def amount_of(key: LineKey, line: Line) -> Amount:
+def amount_of(key: LineKey, line: CostLine) -> Amount:
     """Return a line as it is frozen; without a currency all of it is unpriced."""
     return Amount(line.gpu_hours, line.cost, 0 if key.currency else line.gpu_hours)
 
@@ -126,7 +126,7 @@ def booked_lines(closed: ClosedPeriod, **where: Any) -> list[tuple[date, Key, Am
     ]
 
 
-def write_frozen(closed: ClosedPeriod, day: date, lines: Mapping[LineKey, Line]) -> None:
+def write_frozen(closed: ClosedPeriod, day: date, lines: Mapping[LineKey, CostLine]) -> None:
     """Freeze a day's lines."""
     made = (
         (closed.pk, *_row(day, _key(key), amount_of(key, line)))

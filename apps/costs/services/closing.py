@@ -23,11 +23,11 @@ from apps.costs.domain.files import FileFormat, TooManyRows
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Adjustment, ClosedPeriod, PricedHour
 from apps.costs.permissions import check_reopen
-from apps.costs.selectors.files import cost_centers, period_file
-from apps.costs.selectors.lengths import days_at_once
+from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
+from apps.costs.selectors.files.cost_files import cost_centers, period_file
+from apps.costs.selectors.files.row_estimates import days_at_once
 from apps.costs.selectors.periods import closed_period, gaps_of, month_window
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.reading import Line, LineKey, Reading
 from apps.costs.services.adjusting import (
     amount_of,
     booked_lines,
@@ -36,7 +36,7 @@ from apps.costs.services.adjusting import (
     write_frozen,
 )
 from apps.costs.services.due import due_in
-from apps.usage.domain.rows import Interval
+from apps.usage.domain.rows import TimeStep
 from apps.usage.models import Day
 from apps.usage.selectors.refusals import GroupingRefused
 
@@ -160,7 +160,7 @@ def _check_whole(month: date, window: Window, forced: str) -> None:
 def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
     """Freeze all lines, some days at a time; return their SHA-256 and how many they are."""
     zone = report().zone
-    reading = reading_of(window, Basis(closed.basis), Policy(closed.policy), interval=Interval.DAY)
+    reading = reading_of(window, Basis(closed.basis), Policy(closed.policy), interval=TimeStep.DAY)
     count = 0
 
     def rows() -> Iterator[Closed]:
@@ -177,8 +177,8 @@ def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
-def _by_day(lines: dict[LineKey, Line], zone: ZoneInfo) -> dict[date, dict[LineKey, Line]]:
-    found: dict[date, dict[LineKey, Line]] = defaultdict(dict)
+def _by_day(lines: dict[LineKey, CostLine], zone: ZoneInfo) -> dict[date, dict[LineKey, CostLine]]:
+    found: dict[date, dict[LineKey, CostLine]] = defaultdict(dict)
     for key, line in lines.items():
         found[day_of(key.period, zone)][key] = line
     return found
@@ -196,7 +196,7 @@ def header_of(closed: ClosedPeriod) -> dict[str, str]:
     }
 
 
-def _canonical(day: date, lines: dict[LineKey, Line], reading: Reading) -> list[Closed]:
+def _canonical(day: date, lines: dict[LineKey, CostLine], reading: CostReader) -> list[Closed]:
     names = reading.names_of({key.ids for key in lines})
     return sorted(
         (

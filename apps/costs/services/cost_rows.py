@@ -12,7 +12,7 @@ from apps.accounts.models import Team
 from apps.costs.domain.costing import CHARGED, HELD, Basis, Cause, fact_cost
 from apps.costs.domain.prices import energy_cost
 from apps.costs.domain.unallocated import Policy, shared
-from apps.costs.services.rates import Kind, Names, Rate, Rates
+from apps.costs.services.rates import PoolKey, Rate, RateNames, Rates
 from apps.usage.models import PodHour, TeamHour, TierHour
 
 HELD_NAMES = tuple(cause.value for cause in HELD)
@@ -50,7 +50,7 @@ class AmountTooLarge(ValueError):
     """An hour of a pool costs more than a 64-bit number of 1e-8 holds; the text says what to do."""
 
 
-class Holder(NamedTuple):
+class CostHolder(NamedTuple):
     team: int
     namespace: int
     workload: int
@@ -72,21 +72,21 @@ POOL_COLUMNS = (*KIND_COLUMNS, *RATE_COLUMNS, *HELD_COLUMNS, *FREE_COLUMNS)
 
 
 @dataclass(slots=True)
-class HourFacts:
+class PricedFacts:
     """What an hour's facts say of each pool: who held what, and what nobody held."""
 
-    held: dict[Kind, list[tuple[Holder, Sequence[int]]]] = field(
+    held: dict[PoolKey, list[tuple[CostHolder, Sequence[int]]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    free: dict[Kind, Sequence[int]] = field(default_factory=dict)
+    free: dict[PoolKey, Sequence[int]] = field(default_factory=dict)
 
 
-def facts_of(cluster: int, hours: Sequence[datetime]) -> dict[datetime, HourFacts]:
+def facts_of(cluster: int, hours: Sequence[datetime]) -> dict[datetime, PricedFacts]:
     """Return the facts of some hours of a cluster, by workload. Two queries."""
     return _facts(PodHour, HOLDER_COLUMNS, cluster, hours)
 
 
-def team_facts_of(cluster: int, hours: Sequence[datetime]) -> dict[datetime, HourFacts]:
+def team_facts_of(cluster: int, hours: Sequence[datetime]) -> dict[datetime, PricedFacts]:
     """Return the facts of hours whose facts by pod are gone: each team is one holder.
 
     Its namespace and workload are 0. Two queries.
@@ -99,22 +99,22 @@ def _facts(
     holder: Sequence[str],
     cluster: int,
     hours: Sequence[datetime],
-) -> dict[datetime, HourFacts]:
-    found: dict[datetime, HourFacts] = {hour: HourFacts() for hour in hours}
+) -> dict[datetime, PricedFacts]:
+    found: dict[datetime, PricedFacts] = {hour: PricedFacts() for hour in hours}
     of_hours = {"cluster_id": cluster, "hour__in": list(hours)}
     sums = {f"sum_{name}": Sum(name) for name in (*HELD_NAMES, "energy_mwh")}
     keys = ("hour", *KIND_COLUMNS, *holder)
     first = len(KIND_COLUMNS) + 1
     rows = table._default_manager.filter(**of_hours).order_by().values(*keys).annotate(**sums)
-    drawn: dict[tuple[datetime, Kind], int] = defaultdict(int)
+    drawn: dict[tuple[datetime, PoolKey], int] = defaultdict(int)
     for row in rows.values_list(*keys, *sums):
-        kind, held = Kind(*row[1:first]), [int(value) for value in row[len(keys) :]]
+        kind, held = PoolKey(*row[1:first]), [int(value) for value in row[len(keys) :]]
         drawn[row[0], kind] += held[_WIDTH]
         found[row[0]].held[kind].append((_holder(*row[first : len(keys)]), held))
     tiers = TierHour.objects.filter(**of_hours).order_by()
     for row in tiers.values_list("hour", *KIND_COLUMNS, *FREE_NAMES, "burst", "energy_mwh"):
         # A tier has one row for each kind in an hour, or sums that are to be added.
-        kind = Kind(*row[1:first])
+        kind = PoolKey(*row[1:first])
         known = found[row[0]].free.get(kind, _NOTHING_FREE)
         found[row[0]].free[kind] = [a + b for a, b in zip(known, row[first:], strict=True)]
     for hour, facts in found.items():
@@ -124,8 +124,8 @@ def _facts(
     return found
 
 
-def _holder(team: int, namespace: int = 0, workload: int = 0) -> Holder:
-    return Holder(team, namespace, workload)
+def _holder(team: int, namespace: int = 0, workload: int = 0) -> CostHolder:
+    return CostHolder(team, namespace, workload)
 
 
 class Pricing:
@@ -133,9 +133,9 @@ class Pricing:
 
     def __init__(self, rates: Rates) -> None:
         self.rates = rates
-        self._teams = Names(Team)
+        self._teams = RateNames(Team)
 
-    def costs(self, hour: datetime, facts: HourFacts) -> HourCosts:
+    def costs(self, hour: datetime, facts: PricedFacts) -> HourCosts:
         """Return the rows of an hour. What has no price costs 0 in them and has no currency.
 
         Raises AmountTooLarge.
@@ -149,9 +149,9 @@ class Pricing:
     def _pool(
         self,
         made: HourCosts,
-        kind: Kind,
+        kind: PoolKey,
         hour: datetime,
-        held: Sequence[tuple[Holder, Sequence[int]]],
+        held: Sequence[tuple[CostHolder, Sequence[int]]],
         free: Sequence[int],
     ) -> None:
         rate = self.rates.rate(kind, hour)
@@ -174,7 +174,11 @@ class Pricing:
         made.pools.append((*kind, *rated, *whole, *beside))
 
     def _shares(
-        self, kind: Kind, hour: datetime, by_team: Mapping[int, Sequence[int]], free: Sequence[int]
+        self,
+        kind: PoolKey,
+        hour: datetime,
+        by_team: Mapping[int, Sequence[int]],
+        free: Sequence[int],
     ) -> dict[int, list[int]]:
         used = {basis: self._used(by_team, basis) for basis in Basis}
         return self.shares(kind, hour, used, gpu_hours=free[0], cost=free[len(FREE_NAMES)])
@@ -184,7 +188,7 @@ class Pricing:
 
     def shares(
         self,
-        kind: Kind,
+        kind: PoolKey,
         hour: datetime,
         used: Mapping[Basis, Mapping[str, int]],
         *,
@@ -205,7 +209,7 @@ class Pricing:
         return found
 
 
-def _too_large(kind: Kind, hour: datetime, rate: Rate | None) -> str:
+def _too_large(kind: PoolKey, hour: datetime, rate: Rate | None) -> str:
     price = "no price" if rate is None else f"{rate.price / 10**8:,.2f} {rate.currency}"
     return (
         f"the hour {hour:%Y-%m-%dT%H:%MZ} of cluster {kind.cluster}, tier {kind.tier} at {price} "

@@ -24,20 +24,20 @@ from apps.accounts.permissions import NotAllowed, Visibility, visibility_of
 from apps.clusters.selectors import report
 from apps.costs.adapters import Stored, removed, stored, swept, write
 from apps.costs.domain.costing import Basis
-from apps.costs.domain.exports import MOST_ATTEMPTS, Asked, ExportState, counted
+from apps.costs.domain.exports import MOST_ATTEMPTS, ExportScope, ExportState, counted
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Export
-from apps.costs.selectors.exports import check_still_sees, exports_folder
-from apps.costs.selectors.files import (
+from apps.costs.selectors.files.cost_files import (
     cost_file,
     days_question,
     month_rows_expected,
     period_file,
 )
-from apps.costs.selectors.lengths import rows_expected
+from apps.costs.selectors.files.exports import check_still_sees, exports_folder
+from apps.costs.selectors.files.row_estimates import rows_expected
 from apps.costs.selectors.periods import closed_period
-from apps.costs.selectors.rows import Question
+from apps.costs.selectors.rows import CostQuery
 from apps.usage.selectors import GroupingRefused
 
 TASK: Final = "costs.write_export"
@@ -57,11 +57,11 @@ class ExportRefused(ValueError):
     """A file cannot be asked for now; the text says why and what to do."""
 
 
-class LeaseLost(Exception):
+class ExportLeaseLost(Exception):
     """Somebody else writes this file now, or nobody is to write it any more."""
 
 
-def ask_export(user: User, asked: Asked, format_: FileFormat, *, now: datetime) -> int:
+def ask_export(user: User, asked: ExportScope, format_: FileFormat, *, now: datetime) -> int:
     """Note that somebody wants a file, and tell a worker; return its id. One transaction.
 
     What is being made for them already is not made twice. Raises ExportRefused, and TooManyRows
@@ -95,7 +95,7 @@ def ask_export(user: User, asked: Asked, format_: FileFormat, *, now: datetime) 
     return made.pk
 
 
-def _as_charged(asked: Asked) -> Asked:
+def _as_charged(asked: ExportScope) -> ExportScope:
     """Return what is asked on the terms that its file will have: a closed month keeps its own."""
     closed = closed_period(asked.month) if asked.month else None
     if closed is None:
@@ -103,7 +103,7 @@ def _as_charged(asked: Asked) -> Asked:
     return replace(asked, basis=Basis(closed.basis), policy=Policy(closed.policy))
 
 
-def file_of(asked: Asked, format_: FileFormat, visibility: Visibility) -> CostFile:
+def file_of(asked: ExportScope, format_: FileFormat, visibility: Visibility) -> CostFile:
     """Return the file that was asked for, to be written. Raises TooManyRows, GroupingRefused."""
     if asked.month is not None:
         return period_file(
@@ -115,7 +115,7 @@ def file_of(asked: Asked, format_: FileFormat, visibility: Visibility) -> CostFi
     return cost_file(question, format_, visibility=visibility)
 
 
-def _question(asked: Asked) -> Question | None:
+def _question(asked: ExportScope) -> CostQuery | None:
     """Return what is asked of some days; None where it is no days that are asked of."""
     if asked.window is None:
         return None
@@ -136,7 +136,7 @@ def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> in
         return 0
     try:
         done = _written(row, clock)
-    except LeaseLost:
+    except ExportLeaseLost:
         logger.info("export %s is written by somebody else, or not wanted any more", pk)
         return 0
     except (TooManyRows, GroupingRefused, NotAllowed, ExportRefused) as refusal:
@@ -175,7 +175,7 @@ def _taken(pk: int, now: datetime) -> Export | None:
 
 
 def _written(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str]:
-    asked, format_ = Asked.of(row.question), FileFormat(row.format)
+    asked, format_ = ExportScope.of(row.question), FileFormat(row.format)
     if not row.asked_by.is_active:
         raise ExportRefused("The account that asked for it is switched off.")
     check_still_sees(row, visibility_of(row.asked_by))
@@ -198,13 +198,13 @@ def _written(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str]:
     )
 
 
-def name_of(asked: Asked, format_: FileFormat) -> str:
+def name_of(asked: ExportScope, format_: FileFormat) -> str:
     """Return the first part of a download's name: what it holds."""
     kind = "focus" if format_.is_focus else "costs"
     return f"{kind}-{asked.month:%Y-%m}" if asked.month else kind
 
 
-def _expected(asked: Asked, visibility: Visibility) -> int | None:
+def _expected(asked: ExportScope, visibility: Visibility) -> int | None:
     if asked.month is not None:
         return month_rows_expected(asked.month, visibility=visibility)
     question = _question(asked)
@@ -217,7 +217,7 @@ def _note(row: Export, now: datetime, **values: object) -> None:
     """Write to a row that is ours and renew the lease. Raises LeaseLost."""
     mine = Export.objects.filter(pk=row.pk, lease=row.lease, state=ExportState.RUNNING.value)
     if not mine.update(lease_until=now + LEASE, **values):
-        raise LeaseLost(str(row.pk))
+        raise ExportLeaseLost(str(row.pk))
 
 
 def _done(row: Export, file: Stored, name: str, *, at: datetime) -> int:
@@ -233,7 +233,7 @@ def _done(row: Export, file: Stored, name: str, *, at: datetime) -> int:
             file_name=name,
             error="",
         )
-    except LeaseLost:
+    except ExportLeaseLost:
         removed(file.path)
         return 0
     logger.info("export %s: %s bytes in %s", row.pk, file.size, at - (row.started_at or at))

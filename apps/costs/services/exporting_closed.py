@@ -12,8 +12,8 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.costs.adapters import opened, removed, stored, write
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedFile, ClosedPeriod
-from apps.costs.selectors.exports import closed_folder, closed_path
-from apps.costs.selectors.files import period_file
+from apps.costs.selectors.files.cost_files import period_file
+from apps.costs.selectors.files.exports import closed_folder, closed_path
 from apps.costs.selectors.periods import closed_period
 
 logger = logging.getLogger(__name__)

@@ -43,7 +43,7 @@ from apps.costs.services.cost_rows import (
     with_hour,
 )
 from apps.costs.services.due import days_of, due_days
-from apps.costs.services.kept import kept_day
+from apps.costs.services.pruned_days import kept_day
 from apps.costs.services.rates import Rates
 from apps.usage.models import CollectionWindow, Day
 from apps.usage.selectors.refusals import GroupingRefused

@@ -18,7 +18,7 @@ from apps.quotas.models import Entitlement
 _MICRO = 1_000_000
 
 
-class Kind(NamedTuple):
+class PoolKey(NamedTuple):
     """What tells pools apart, as ids."""
 
     cluster: int
@@ -52,7 +52,7 @@ class _Entitled:
         return self.start <= at and (self.end is None or at < self.end)
 
 
-class Names:
+class RateNames:
     """Names of a table's rows by id, and back; what came to be since is looked up when met."""
 
     def __init__(self, table: type[Cluster | Tier | GpuModel | Team]) -> None:
@@ -81,7 +81,7 @@ class Names:
         self._ids = {name: pk for pk, name in self._names.items()}
 
 
-class Stretch(NamedTuple):
+class PriceInterval(NamedTuple):
     """A stretch of time of one digest; None where it has no start or no end."""
 
     start: datetime | None
@@ -95,13 +95,13 @@ class Rates:
     def __init__(self) -> None:
         self._book = price_book()
         self.version = self._book.version
-        self._clusters, self._tiers = Names(Cluster), Names(Tier)
-        self._models = Names(GpuModel)
+        self._clusters, self._tiers = RateNames(Cluster), RateNames(Tier)
+        self._models = RateNames(GpuModel)
         self._entitled = _entitlements()
         self._turns = sorted({*_turns(self._book.entries), *_ends(self._entitled)})
         self._digests: dict[int, str] = {}
 
-    def rate(self, kind: Kind, at: datetime) -> Rate | None:
+    def rate(self, kind: PoolKey, at: datetime) -> Rate | None:
         """Return the rate of a pool in the hour that begins at `at`; None: unpriced."""
         entry = self._book.price(
             cluster=self._clusters.name(kind.cluster),
@@ -131,12 +131,12 @@ class Rates:
             self._digests[place] = hashlib.sha256(text.encode()).hexdigest()[:16]
         return self._digests[place]
 
-    def stretches(self, first: datetime, last: datetime) -> Iterator[Stretch]:
+    def stretches(self, first: datetime, last: datetime) -> Iterator[PriceInterval]:
         """Yield the stretches that hold a time from `first` up to, and with, `last`."""
         for place in range(bisect_right(self._turns, first), bisect_right(self._turns, last) + 1):
             start = self._turns[place - 1] if place else None
             end = self._turns[place] if place < len(self._turns) else None
-            yield Stretch(start, end, self.digest(start or first))
+            yield PriceInterval(start, end, self.digest(start or first))
 
     def _text(self, entry: PriceEntry) -> str:
         """Return what of an entry decides an amount: a source that is put right changes none."""

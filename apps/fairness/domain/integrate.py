@@ -6,10 +6,10 @@ from functools import cached_property
 import numpy as np
 
 from apps.fairness.domain.arrays import Array, amounts
-from apps.fairness.domain.denied import denied
 from apps.fairness.domain.indices import borrowable, jain_allocation_ratio, jain_index
 from apps.fairness.domain.lending import BorrowedFrom, Lending, borrowed_from, lend
 from apps.fairness.domain.shares import fair_shares
+from apps.fairness.domain.unmet import denied
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Sums:
+class FairnessSums:
     """GPU-hours over a window: one of each team, then those of the tier.
 
     They can be added up: windows that follow one another sum to the longer one's.
@@ -115,11 +115,11 @@ def measure(slots: TierSlots) -> Measured:
     )
 
 
-def integrate(measured: Measured) -> Sums:
+def integrate(measured: Measured) -> FairnessSums:
     """Return the GPU-hours of all slots together."""
     slots, lending = measured.slots, measured.lending
     hours = slots.hours
-    return Sums(
+    return FairnessSums(
         entitlement=hours @ slots.entitlement,
         demand=hours @ measured.demand,
         fair_share=hours @ measured.fair_share,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Part(NamedTuple):
+class StatementPart(NamedTuple):
     """Something of another team: GPU-hours where borrowed or lent, mean GPUs where idle."""
 
     team: str
@@ -33,9 +33,9 @@ class TeamFigures:
     denied_gpu_hours: float
     from_pool_gpu_hours: float = 0.0
     overdrawn_gpu_hours: float = 0.0
-    borrowed_from: Sequence[Part] = ()
-    lent_to: Sequence[Part] = ()
-    idle_beside: Sequence[Part] = ()
+    borrowed_from: Sequence[StatementPart] = ()
+    lent_to: Sequence[StatementPart] = ()
+    idle_beside: Sequence[StatementPart] = ()
 
 
 def sentence(figures: TeamFigures) -> str:
@@ -55,17 +55,17 @@ def sentence(figures: TeamFigures) -> str:
     return f"{', '.join(words)}; {_denial(figures)}"
 
 
-def _sources(figures: TeamFigures) -> list[Part]:
+def _sources(figures: TeamFigures) -> list[StatementPart]:
     """Return where borrowed GPUs came from: lending teams first, then what is no team's to lend."""
     return [
         *figures.borrowed_from,
-        Part("capacity nobody is entitled to", figures.from_pool_gpu_hours),
-        Part("what others were asking for", figures.overdrawn_gpu_hours),
+        StatementPart("capacity nobody is entitled to", figures.from_pool_gpu_hours),
+        StatementPart("what others were asking for", figures.overdrawn_gpu_hours),
     ]
 
 
 def _moved(
-    verb: str, way: str, gpu_hours: float, parts: Sequence[Part], figures: TeamFigures
+    verb: str, way: str, gpu_hours: float, parts: Sequence[StatementPart], figures: TeamFigures
 ) -> list[str]:
     if not _shows(gpu_hours, figures):
         return []

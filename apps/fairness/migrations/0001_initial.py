@@ -12,22 +12,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="FairLook",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("at", models.DateTimeField()),
-                ("whole_at", models.DateTimeField()),
-                ("wait_rows", models.BigIntegerField(default=0)),
-                ("promises", models.CharField(blank=True, default="", max_length=64)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="FairWindow",
+            name="FairnessWindow",
             fields=[
                 (
                     "id",
@@ -47,7 +32,22 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="FairDate",
+            name="RecomputeCursor",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                ("whole_at", models.DateTimeField()),
+                ("wait_rows", models.BigIntegerField(default=0)),
+                ("promises", models.CharField(blank=True, default="", max_length=64)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="FairnessDay",
             fields=[
                 (
                     "id",
@@ -73,156 +73,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="FairDay",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("entitlement", models.BigIntegerField(default=0)),
-                ("weight", models.BigIntegerField(default=0)),
-                ("demand", models.BigIntegerField(default=0)),
-                ("fair_share", models.BigIntegerField(default=0)),
-                ("allocated", models.BigIntegerField(default=0)),
-                ("borrowed", models.BigIntegerField(default=0)),
-                ("lent", models.BigIntegerField(default=0)),
-                ("denied", models.BigIntegerField(default=0)),
-                ("from_pool", models.BigIntegerField(default=0)),
-                ("overdrawn", models.BigIntegerField(default=0)),
-                ("idle", models.BigIntegerField(default=0)),
-                ("day", models.DateField()),
-                (
-                    "team",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="accounts.team",
-                    ),
-                ),
-                (
-                    "tier",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="clusters.tier",
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["day", "pk"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("tier", "day", "team"), name="fair_day_once")
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="FairHour",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("entitlement", models.BigIntegerField(default=0)),
-                ("weight", models.BigIntegerField(default=0)),
-                ("demand", models.BigIntegerField(default=0)),
-                ("fair_share", models.BigIntegerField(default=0)),
-                ("allocated", models.BigIntegerField(default=0)),
-                ("borrowed", models.BigIntegerField(default=0)),
-                ("lent", models.BigIntegerField(default=0)),
-                ("denied", models.BigIntegerField(default=0)),
-                ("from_pool", models.BigIntegerField(default=0)),
-                ("overdrawn", models.BigIntegerField(default=0)),
-                ("idle", models.BigIntegerField(default=0)),
-                ("hour", models.DateTimeField()),
-                (
-                    "team",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="accounts.team",
-                    ),
-                ),
-                (
-                    "tier",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="clusters.tier",
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["hour", "pk"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("tier", "hour", "team"), name="fair_hour_once")
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="FairLoan",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("amount", models.BigIntegerField()),
-                ("hour", models.DateTimeField()),
-                (
-                    "borrower",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="accounts.team",
-                    ),
-                ),
-                (
-                    "lender",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="accounts.team",
-                    ),
-                ),
-                (
-                    "tier",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="clusters.tier",
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ["hour", "pk"],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("tier", "hour", "lender", "borrower"), name="fair_loan_once"
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="FairLoanDay",
+            name="LoanDay",
             fields=[
                 (
                     "id",
@@ -273,7 +124,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="FairPack",
+            name="LoanHour",
             fields=[
                 (
                     "id",
@@ -281,14 +132,28 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
+                ("amount", models.BigIntegerField()),
+                ("hour", models.DateTimeField()),
                 (
-                    "span",
-                    models.CharField(
-                        choices=[("hour", "hour"), ("day", "day"), ("week", "week")], max_length=4
+                    "borrower",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
                     ),
                 ),
-                ("start", models.DateTimeField()),
-                ("teams", models.BinaryField()),
+                (
+                    "lender",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
                 (
                     "tier",
                     models.ForeignKey(
@@ -301,14 +166,114 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "ordering": ["start", "pk"],
+                "ordering": ["hour", "pk"],
                 "constraints": [
-                    models.UniqueConstraint(fields=("span", "start", "tier"), name="fair_pack_once")
+                    models.UniqueConstraint(
+                        fields=("tier", "hour", "lender", "borrower"), name="fair_loan_once"
+                    )
                 ],
             },
         ),
         migrations.CreateModel(
-            name="FairTierDay",
+            name="TeamFairnessDay",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("entitlement", models.BigIntegerField(default=0)),
+                ("weight", models.BigIntegerField(default=0)),
+                ("demand", models.BigIntegerField(default=0)),
+                ("fair_share", models.BigIntegerField(default=0)),
+                ("allocated", models.BigIntegerField(default=0)),
+                ("borrowed", models.BigIntegerField(default=0)),
+                ("lent", models.BigIntegerField(default=0)),
+                ("denied", models.BigIntegerField(default=0)),
+                ("from_pool", models.BigIntegerField(default=0)),
+                ("overdrawn", models.BigIntegerField(default=0)),
+                ("idle", models.BigIntegerField(default=0)),
+                ("day", models.DateField()),
+                (
+                    "team",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["day", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("tier", "day", "team"), name="fair_day_once")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="TeamFairnessHour",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("entitlement", models.BigIntegerField(default=0)),
+                ("weight", models.BigIntegerField(default=0)),
+                ("demand", models.BigIntegerField(default=0)),
+                ("fair_share", models.BigIntegerField(default=0)),
+                ("allocated", models.BigIntegerField(default=0)),
+                ("borrowed", models.BigIntegerField(default=0)),
+                ("lent", models.BigIntegerField(default=0)),
+                ("denied", models.BigIntegerField(default=0)),
+                ("from_pool", models.BigIntegerField(default=0)),
+                ("overdrawn", models.BigIntegerField(default=0)),
+                ("idle", models.BigIntegerField(default=0)),
+                ("hour", models.DateTimeField()),
+                (
+                    "team",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["hour", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("tier", "hour", "team"), name="fair_hour_once")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="TierFairnessDay",
             fields=[
                 (
                     "id",
@@ -344,7 +309,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="FairTierHour",
+            name="TierFairnessHour",
             fields=[
                 (
                     "id",
@@ -384,6 +349,41 @@ class Migration(migrations.Migration):
                 "ordering": ["hour", "pk"],
                 "constraints": [
                     models.UniqueConstraint(fields=("tier", "hour"), name="fair_tier_hour_once")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="TierTeamBlob",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "span",
+                    models.CharField(
+                        choices=[("hour", "hour"), ("day", "day"), ("week", "week")], max_length=4
+                    ),
+                ),
+                ("start", models.DateTimeField()),
+                ("teams", models.BinaryField()),
+                (
+                    "tier",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="+",
+                        to="clusters.tier",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["start", "pk"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("span", "start", "tier"), name="fair_pack_once")
                 ],
             },
         ),

@@ -6,13 +6,13 @@ All of it is sums of GPUs of teams, which everybody may see; money and namespace
 from apps.fairness.selectors.detail import tier_detail
 from apps.fairness.selectors.explained import explain_fairness
 from apps.fairness.selectors.explained_what_if import explain_what_if
-from apps.fairness.selectors.overview import fair_overview
+from apps.fairness.selectors.overview import fairness_overview
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,
     FairnessFilters,
-    FairOverview,
-    Hours,
+    FairnessOverview,
+    HourCounts,
     Loaned,
     Margin,
     OutcomeRow,
@@ -36,9 +36,9 @@ __all__ = [
     "BorrowMatrix",
     "CapacityUnknown",
     "DominantShare",
-    "FairOverview",
     "FairnessFilters",
-    "Hours",
+    "FairnessOverview",
+    "HourCounts",
     "Loaned",
     "Margin",
     "OutcomeRow",
@@ -57,7 +57,7 @@ __all__ = [
     "WhatIfReport",
     "explain_fairness",
     "explain_what_if",
-    "fair_overview",
+    "fairness_overview",
     "fairness_rows",
     "statement",
     "team_standing",

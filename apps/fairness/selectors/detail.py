@@ -6,10 +6,10 @@ from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window
 from apps.fairness.selectors.loans import loans_of, matrix_of
+from apps.fairness.selectors.measures.over_time import days_of
+from apps.fairness.selectors.measures.sums import parts_of, team_sums
 from apps.fairness.selectors.names import tier_names
-from apps.fairness.selectors.over_time import days_of
 from apps.fairness.selectors.rows import TierDetail
-from apps.fairness.selectors.sums import parts_of, team_sums
 from apps.fairness.selectors.tiers import tier_rows
 
 

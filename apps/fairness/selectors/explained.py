@@ -8,11 +8,11 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window
 from apps.fairness.selectors.explained_sums import ORIGIN, SUMS, explain_sum, tier_parts
 from apps.fairness.selectors.names import tier_names
-from apps.fairness.selectors.overview import fair_overview
+from apps.fairness.selectors.overview import fairness_overview
+from apps.fairness.selectors.queue_times import team_waits
 from apps.fairness.selectors.rows import FairnessFilters, TeamFairness, TierFairness
 from apps.fairness.selectors.tiers import EVERYTHING_FAIR, fairness_rows
 from apps.fairness.selectors.usage_factor import usage_parts
-from apps.fairness.selectors.waits import team_waits
 from apps.pending.selectors.explained import queue_time
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
@@ -76,7 +76,7 @@ def _dominant_share(
     window: Window, filters: FairnessFilters, visibility: Visibility
 ) -> Explained | None:
     (team,) = filters.team
-    shares = fair_overview(window, visibility=visibility).shares
+    shares = fairness_overview(window, visibility=visibility).shares
     found = next((one for one in shares if one.team == team), None)
     if found is None:
         return None

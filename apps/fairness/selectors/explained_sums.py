@@ -10,16 +10,16 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
 from apps.fairness.models import (
-    FairDay,
-    FairHour,
-    FairLoan,
-    FairLoanDay,
-    FairTierDay,
-    FairTierHour,
+    LoanDay,
+    LoanHour,
+    TeamFairnessDay,
+    TeamFairnessHour,
+    TierFairnessDay,
+    TierFairnessHour,
 )
+from apps.fairness.selectors.measures.sums import Parts, TierSums, parts_of, team_sums, tier_sums
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import FairnessFilters
-from apps.fairness.selectors.sums import Parts, TierSums, parts_of, team_sums, tier_sums
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
@@ -34,9 +34,9 @@ class _Kept(NamedTuple):
     teams: tuple[str, ...]
 
 
-_TEAMS = _Kept((FairDay, FairHour), ("team",))
-_TIERS = _Kept((FairTierDay, FairTierHour), ())
-_LOANS = _Kept((FairLoanDay, FairLoan), ("lender", "borrower"))
+_TEAMS = _Kept((TeamFairnessDay, TeamFairnessHour), ("team",))
+_TIERS = _Kept((TierFairnessDay, TierFairnessHour), ())
+_LOANS = _Kept((LoanDay, LoanHour), ("lender", "borrower"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +216,14 @@ def _mean_idle(window: Window, filters: FairnessFilters, other: str) -> Explaine
     if not tiers or not {*filters.team, other} <= ids.keys():
         return None
     span = Q(hour__gte=window.start, hour__lt=window.end, tier_id__in=list(tiers))
-    denied = FairHour.objects.filter(span, team=ids[filters.team[0]], denied__gt=0).order_by("hour")
+    denied = TeamFairnessHour.objects.filter(
+        span, team=ids[filters.team[0]], denied__gt=0
+    ).order_by("hour")
     hours = list(denied.values_list("hour", flat=True))
     idle = dict(
-        FairHour.objects.filter(span, team=ids[other], idle__gt=0, hour__in=denied.values("hour"))
+        TeamFairnessHour.objects.filter(
+            span, team=ids[other], idle__gt=0, hour__in=denied.values("hour")
+        )
         .order_by("hour")
         .values_list("hour", "idle")
     )

@@ -10,8 +10,8 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, from_seconds
 from apps.fairness.domain.arrays import Array
 from apps.fairness.domain.integrate import Measured, integrate
-from apps.fairness.domain.layout import Change
-from apps.fairness.domain.whatif import TierReplay
+from apps.fairness.domain.simulation.layout import Change
+from apps.fairness.domain.simulation.whatif import TierReplay
 from apps.fairness.selectors.what_if import replayed_tier
 from apps.pending.selectors.explained import queue_time
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit

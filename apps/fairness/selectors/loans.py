@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from django.db.models import Q, Sum
 
 from apps.clusters.domain.tiers import UNASSIGNED
-from apps.fairness.models import FairLoan, FairLoanDay
+from apps.fairness.models import LoanDay, LoanHour
+from apps.fairness.selectors.measures.sums import Parts, TeamSums
 from apps.fairness.selectors.rows import BorrowMatrix, Loaned, Margin
-from apps.fairness.selectors.sums import Parts, TeamSums
 from apps.usage.domain.amounts import hours
 
 Loans = Mapping[tuple[int, int], int]
@@ -50,7 +50,7 @@ def loans_of(parts: Parts, tiers: Collection[int], *, team: int | None = None) -
     found: dict[int, dict[tuple[int, int], int]] = {tier: defaultdict(int) for tier in tiers}
     keys = ("tier_id", "lender_id", "borrower_id")
     of_team = Q() if team is None else Q(lender=team) | Q(borrower=team)
-    for where, model in ((parts.days, FairLoanDay), (parts.hours, FairLoan)):
+    for where, model in ((parts.days, LoanDay), (parts.hours, LoanHour)):
         if where is None:
             continue
         rows = model._default_manager.filter(where, of_team, tier__in=tiers).order_by()

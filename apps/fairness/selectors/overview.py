@@ -10,16 +10,16 @@ from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
 from apps.fairness.domain.dominant import dominant_shares
 from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
-from apps.fairness.domain.packed import TeamTable, table_of
+from apps.fairness.domain.team_table import TeamTable, table_of
+from apps.fairness.selectors.measures.sums import TierSums, cover_of, tier_sums
+from apps.fairness.selectors.measures.team_tables import packed_sums
 from apps.fairness.selectors.names import tier_names
-from apps.fairness.selectors.packs import packed_sums
 from apps.fairness.selectors.rows import (
     DominantShare,
     FairnessFilters,
-    FairOverview,
+    FairnessOverview,
     TierGlance,
 )
-from apps.fairness.selectors.sums import TierSums, cover_of, tier_sums
 from apps.fairness.selectors.tiers import EVERYTHING_FAIR
 from apps.usage.domain.amounts import NANO, hours
 
@@ -27,9 +27,9 @@ _NOBODY = table_of(())
 _Tables = Mapping[int, TeamTable]
 
 
-def fair_overview(
+def fairness_overview(
     window: Window, *, visibility: Visibility, filters: FairnessFilters = EVERYTHING_FAIR
-) -> FairOverview:
+) -> FairnessOverview:
     """Return each tier that any hour of the window was computed of, and dominant shares.
 
     What `fairness_rows` tells, but for teams one by one and their waits, in a small part of the
@@ -48,7 +48,7 @@ def fair_overview(
             table = tables.get(tier, _NOBODY)
             shown = table.only(chosen) if filters.team else table
             glances.append(_glance(name, of_tiers[tier], table, shown))
-    return FairOverview(tuple(glances), tuple(_shares(of_tiers, tables, tiers, names)))
+    return FairnessOverview(tuple(glances), tuple(_shares(of_tiers, tables, tiers, names)))
 
 
 def _read(window: Window, tiers: Mapping[int, str]) -> tuple[dict[int, TierSums], _Tables]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.layout import Change
+from apps.fairness.domain.simulation.layout import Change
 from apps.fairness.domain.statement import TeamFigures
 
 
@@ -52,7 +52,7 @@ class TeamFairness:
 
 
 @dataclass(frozen=True, slots=True)
-class Hours:
+class HourCounts:
     """How many hours are in a sum, and how good they are.
 
     `missing` ones are in no sum: a cluster lacks facts, or its demand is not known. Of the `known`
@@ -79,7 +79,7 @@ class TierFairness:
     """
 
     tier: str
-    hours: Hours
+    hours: HourCounts
     capacity_gpu_hours: float
     from_pool_gpu_hours: float
     overdrawn_gpu_hours: float
@@ -96,7 +96,7 @@ class TierDayIndex:
     """A tier on one local day of a window; of days at its ends the part within it."""
 
     day: date
-    hours: Hours
+    hours: HourCounts
     capacity_gpu_hours: float
     allocated_gpu_hours: float
     denied_gpu_hours: float
@@ -164,7 +164,7 @@ class TierGlance:
     """One tier over a window at a glance; `teams` counts those with any amount in it."""
 
     tier: str
-    hours: Hours
+    hours: HourCounts
     capacity_gpu_hours: float
     from_pool_gpu_hours: float
     overdrawn_gpu_hours: float
@@ -178,7 +178,7 @@ class TierGlance:
 
 
 @dataclass(frozen=True, slots=True)
-class FairOverview:
+class FairnessOverview:
     """Tiers in the catalog's order, and every team's dominant share, the largest first."""
 
     tiers: tuple[TierGlance, ...]
@@ -190,7 +190,7 @@ class TierStatement:
     """A team's week in one tier. `sentence` is None where none of the week's hours is known."""
 
     tier: str
-    hours: Hours
+    hours: HourCounts
     figures: TeamFigures | None
     sentence: str | None
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window
+from apps.fairness.selectors.measures.sums import TeamSums, TierSums, parts_of, team_sums, tier_sums
 from apps.fairness.selectors.names import tier_names
-from apps.fairness.selectors.rows import Hours
-from apps.fairness.selectors.sums import TeamSums, TierSums, parts_of, team_sums, tier_sums
+from apps.fairness.selectors.rows import HourCounts
 from apps.fairness.selectors.usage_factor import usage_factor_of_teams
 from apps.usage.domain.amounts import hours
 
@@ -19,7 +19,7 @@ class TierStanding:
     """One team on one tier over the known hours of a window; None denied where there is none."""
 
     tier: str
-    hours: Hours
+    hours: HourCounts
     entitlement_gpu_hours: float
     allocated_gpu_hours: float
     borrowed_gpu_hours: float

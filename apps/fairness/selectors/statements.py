@@ -11,17 +11,17 @@ from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.fairness.domain.statement import Part, TeamFigures, sentence
-from apps.fairness.models import FairDate, FairHour
+from apps.fairness.domain.statement import StatementPart, TeamFigures, sentence
+from apps.fairness.models import FairnessDay, TeamFairnessHour
 from apps.fairness.selectors.loans import Loans, loans_of
+from apps.fairness.selectors.measures.sums import TeamSums, TierSums, parts_of, team_sums, tier_sums
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import Statement, TierStatement
-from apps.fairness.selectors.sums import TeamSums, TierSums, parts_of, team_sums, tier_sums
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
 
 _WEEK = timedelta(days=7)
-_Idle = Mapping[int, list[Part]]
+_Idle = Mapping[int, list[StatementPart]]
 
 
 class UnknownTeam(Exception):
@@ -45,7 +45,7 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
     monday = week - timedelta(days=week.weekday())
     window = Window(day_start(monday, zone), day_start(monday + _WEEK, zone))
     tiers, known = _tiers(pk, names, window, now)
-    earlier = FairDate.objects.filter(day__lt=monday).exists()
+    earlier = FairnessDay.objects.filter(day__lt=monday).exists()
     return Statement(
         team_id=pk,
         team=team,
@@ -55,7 +55,7 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
         known_hours=known,
         previous=monday - _WEEK if earlier else None,
         next=monday + _WEEK if monday + _WEEK <= day_of(now, zone) else None,
-        hours_kept=not FairDate.objects.filter(
+        hours_kept=not FairnessDay.objects.filter(
             pruned=True, day__gte=monday, day__lt=monday + _WEEK
         ).exists(),
     )
@@ -117,8 +117,8 @@ def _figures(
     tier: str,
     known: int,
     sums: TeamSums,
-    loans: tuple[list[Part], list[Part]],
-    idle: list[Part],
+    loans: tuple[list[StatementPart], list[StatementPart]],
+    idle: list[StatementPart],
 ) -> TeamFigures:
     borrowed_from, lent_to = loans
     return TeamFigures(
@@ -140,15 +140,20 @@ def _figures(
     )
 
 
-def _parts(team: int, loans: Loans, names: Mapping[int, str]) -> tuple[list[Part], list[Part]]:
+def _parts(
+    team: int, loans: Loans, names: Mapping[int, str]
+) -> tuple[list[StatementPart], list[StatementPart]]:
     """Return from whom the team borrowed, and to whom it lent, the largest first."""
     taken = {lender: amount for (lender, borrower), amount in loans.items() if borrower == team}
     given = {borrower: amount for (lender, borrower), amount in loans.items() if lender == team}
     return _ordered(taken, names), _ordered(given, names)
 
 
-def _ordered(amounts: Mapping[int, int], names: Mapping[int, str]) -> list[Part]:
-    parts = [Part(names.get(team, UNASSIGNED), hours(amount)) for team, amount in amounts.items()]
+def _ordered(amounts: Mapping[int, int], names: Mapping[int, str]) -> list[StatementPart]:
+    parts = [
+        StatementPart(names.get(team, UNASSIGNED), hours(amount))
+        for team, amount in amounts.items()
+    ]
     return sorted(parts, key=lambda part: (-part.amount, part.team))
 
 
@@ -156,14 +161,16 @@ def _idle_beside(
     team: int, window: Window, tiers: Collection[int], names: Mapping[int, str]
 ) -> _Idle:
     """Return the mean GPUs that others held idle in the hours in which the team was denied."""
-    own = FairHour.objects.filter(
+    own = TeamFairnessHour.objects.filter(
         tier__in=tiers, team=team, hour__gte=window.start, hour__lt=window.end, denied__gt=0
     )
     counts = dict(own.order_by().values_list("tier_id").annotate(Count("pk")))
     found = {}
     for tier, count in sorted(counts.items()):
         during = own.filter(tier=tier).order_by().values("hour")
-        others = FairHour.objects.filter(tier=tier, hour__in=during, idle__gt=0).exclude(team=team)
+        others = TeamFairnessHour.objects.filter(tier=tier, hour__in=during, idle__gt=0).exclude(
+            team=team
+        )
         sums = others.order_by().values_list("team_id").annotate(Sum("idle"))
         found[tier] = _ordered({who: int(idle) // count for who, idle in sums}, names)
     return found

@@ -8,15 +8,22 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
 from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
+from apps.fairness.selectors.measures.sums import (
+    Parts,
+    TeamSums,
+    TierSums,
+    parts_of,
+    team_sums,
+    tier_sums,
+)
 from apps.fairness.selectors.names import tier_names
+from apps.fairness.selectors.queue_times import TeamWaits, dark_tiers, team_waits
 from apps.fairness.selectors.rows import (
     FairnessFilters,
     TeamFairness,
     TierFairness,
 )
-from apps.fairness.selectors.sums import Parts, TeamSums, TierSums, parts_of, team_sums, tier_sums
 from apps.fairness.selectors.usage_factor import usage_factor_of_teams
-from apps.fairness.selectors.waits import TeamWaits, dark_tiers, team_waits
 from apps.usage.domain.amounts import hours
 
 EVERYTHING_FAIR = FairnessFilters()

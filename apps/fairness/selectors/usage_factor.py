@@ -14,7 +14,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.fairness.domain.usage_factor import decayed, usage_factors
-from apps.fairness.models import FairDate
+from apps.fairness.models import FairnessDay
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import HAS_FACTS, CollectionWindow, TeamDay, TeamHour
@@ -94,7 +94,7 @@ def _held(at: datetime, now: datetime, zone: ZoneInfo) -> _Held:
     found: _Held = defaultdict(dict)
     last = day_of(at - _INSTANT, zone)
     first = day_of(at - _REMEMBERED, zone)
-    rolled = FairDate.objects.filter(rolled=True, day__gte=first, end__lte=at).order_by("day")
+    rolled = FairnessDay.objects.filter(rolled=True, day__gte=first, end__lte=at).order_by("day")
     done = set()
     for day, of_day in rolled.values_list("day", "held"):
         done.add(day)

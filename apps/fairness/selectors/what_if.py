@@ -14,17 +14,17 @@ from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window
 from apps.clusters.models import Namespace, Pod
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services.unix_seconds import UnixSeconds
-from apps.fairness.domain.layout import Change, Layout, TierPlan
-from apps.fairness.domain.replay import Work
-from apps.fairness.domain.whatif import TierOutcome, TierReplay, replay_tier, tiers_of
-from apps.fairness.domain.whatif import what_if as replayed
+from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.fairness.domain.simulation.layout import Change, Layout, TierPlan
+from apps.fairness.domain.simulation.replay import ReplayWork
+from apps.fairness.domain.simulation.whatif import TierOutcome, TierReplay, replay_tier, tiers_of
+from apps.fairness.domain.simulation.whatif import what_if as replayed
+from apps.fairness.selectors.measures.sums import TierSums, parts_of, tier_sums
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
-from apps.fairness.selectors.sums import TierSums, parts_of, tier_sums
-from apps.pending.domain.queue_demand import CLUSTER_QUEUE
-from apps.pending.models import CauseSpell, Episode
-from apps.pending.selectors.demand import counted_causes
+from apps.pending.domain.queues.demand import CLUSTER_QUEUE
+from apps.pending.models import CauseInterval, Episode
+from apps.pending.selectors.history.demand import counted_causes
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
 from apps.usage.models import HAS_FACTS, CollectionWindow
@@ -113,7 +113,7 @@ def replayed_tier(
 
 def _prepared(
     window: Window, changes: Sequence[Change], limits: ReplayLimits
-) -> tuple[dict[int, str], Layout, list[Work], list[float]]:
+) -> tuple[dict[int, str], Layout, list[ReplayWork], list[float]]:
     """Return the tiers that changes concern, with plans and work, and the edges of the slots."""
     if window.end - window.start > LONGEST:
         raise TooMuchToReplay(f"At most {LONGEST.days} days are replayed: choose a shorter window.")
@@ -126,7 +126,7 @@ def _prepared(
     return chosen, layout, works, edges
 
 
-def _check_size(works: Sequence[Work], layout: Layout, *, slots: int, cells: int) -> None:
+def _check_size(works: Sequence[ReplayWork], layout: Layout, *, slots: int, cells: int) -> None:
     teams: dict[str, set[str]] = {tier: set(plan.entitlements) for tier, plan in layout.items()}
     for work in works:
         teams[work.tier].add(work.team)
@@ -203,7 +203,7 @@ class _Row(NamedTuple):
     ended: float | None
 
 
-def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[Work]:
+def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[ReplayWork]:
     rows = _pods(window, tiers, most)
     asked, since = _asked(window), _demand_since(window)
     names = set(Namespace.objects.order_by("pk").values_list("name", flat=True))
@@ -228,11 +228,11 @@ def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[Work]:
 
 def _of_queues(
     window: Window, tiers: Mapping[int, str], spans: Mapping[str, Sequence[TeamSpan]]
-) -> list[Work]:
+) -> list[ReplayWork]:
     """Return the demand of ClusterQueues that only Kueue's series show, where a team is known."""
     of_tiers = Q(episode__kind=CLUSTER_QUEUE, episode__tier__in=tiers)
     in_time = Q(end__gt=window.start, start__lt=window.end)
-    rows = CauseSpell.objects.filter(counted_causes(), of_tiers, in_time)
+    rows = CauseInterval.objects.filter(counted_causes(), of_tiers, in_time)
     columns = ("episode__workload__namespace__name", "episode__tier_id", "counted", "start", "end")
     works = []
     for space, tier, gpus, start, end in rows.order_by("start", "pk").values_list(*columns):
@@ -241,7 +241,7 @@ def _of_queues(
         if not space or end is None:
             continue
         asked, until = at.timestamp(), min(end, window.end).timestamp()
-        work = Work(span.team, tiers[tier], gpus, asked, until - asked, until, of_queue=True)
+        work = ReplayWork(span.team, tiers[tier], gpus, asked, until - asked, until, of_queue=True)
         works.append(work)
     return works
 
@@ -250,12 +250,12 @@ def _has_run(row: _Row, window: Window) -> bool:
     return row.bound is not None and row.bound < window.start_seconds
 
 
-def _work(row: _Row, team: str, tier: str, gpus: float, window: Window) -> Work:
+def _work(row: _Row, team: str, tier: str, gpus: float, window: Window) -> ReplayWork:
     start, end = window.start_seconds, window.end_seconds
     running = _has_run(row, window)
     began = start if running else row.bound
     over = row.ended if row.ended is not None and row.ended < end else None
-    return Work(
+    return ReplayWork(
         team=team,
         tier=tier,
         gpus=gpus,
@@ -334,7 +334,7 @@ def _asked(window: Window) -> dict[str, tuple[int | None, float]]:
 
 def _demand_since(window: Window) -> dict[str, float]:
     """Return from when on a pending pod was demand (Unix seconds), by uid, as fairness has it."""
-    rows = CauseSpell.objects.filter(
+    rows = CauseInterval.objects.filter(
         counted_causes(),
         Q(end__isnull=True) | Q(end__gt=window.start),
         start__lt=window.end,

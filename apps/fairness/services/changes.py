@@ -11,12 +11,12 @@ from django.db.models import Count, Max, Q
 from apps.clusters.domain.calendar import day_of, day_start, hour_floor
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.fairness.models import FairDate, FairLook, FairWindow
+from apps.fairness.models import FairnessDay, FairnessWindow, RecomputeCursor
+from apps.fairness.services.demand import half_hours, read_waited, waits_digests
+from apps.fairness.services.demand_sources import BEHIND, demand_sources
+from apps.fairness.services.entitlements import mark_of_all, marks
 from apps.fairness.services.facts import collections_digests
-from apps.fairness.services.promises import mark_of_all, marks
-from apps.fairness.services.waiting import half_hours, read_waited, waits_digests
-from apps.fairness.services.watching import BEHIND, demand_sources
-from apps.pending.models import WaitDay
+from apps.pending.models import PendingDay
 from apps.usage.models import CollectionWindow
 
 _WHOLE = timedelta(days=1)
@@ -30,7 +30,7 @@ _DAYS_AT_ONCE = 10
 
 
 @dataclass(frozen=True)
-class Changes:
+class ChangedHours:
     """Hours that are to be computed, newest first, and what to note when they are.
 
     `days` tells for older days, whose hours were held against what waited in them, which sums
@@ -51,21 +51,21 @@ class _Day(NamedTuple):
     waits: str
 
 
-def changes(*, now: datetime) -> Changes:
+def changes(*, now: datetime) -> ChangedHours:
     """Return what is to be computed. Hours that no cluster has facts of, nor failed, are not.
 
     Nor are those whose day's hours were deleted. Looks at all there is once a day, else at what
     was written since the last look that was noted. At most some 22 queries, and six for each of
     ten older days in which the waits may have changed.
     """
-    last = FairLook.objects.order_by("pk").first()
+    last = RecomputeCursor.objects.order_by("pk").first()
     if last is not None and not timedelta(0) <= now - last.whole_at < _WHOLE:
         last = None
     first = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     # Before anything is held against it: what is written meanwhile is seen the next time.
-    newest = WaitDay.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    newest = PendingDay.objects.aggregate(newest=Max("pk"))["newest"] or 0
     due = _of_facts(first, now, last)
-    kept = FairDate.objects.filter(pruned=False, end__gt=first).order_by("day").first()
+    kept = FairnessDay.objects.filter(pruned=False, end__gt=first).order_by("day").first()
     mark = ""
     if kept is not None:
         mark = mark_of_all(kept.start)
@@ -77,7 +77,7 @@ def changes(*, now: datetime) -> Changes:
     for day in checked:
         due |= _of_waits(Window(day.start, day.end))
     whole_at = now if last is None else last.whole_at
-    return Changes(
+    return ChangedHours(
         hours=_kept(due, first),
         days={day.day: day.waits for day in checked},
         more=more,
@@ -85,12 +85,12 @@ def changes(*, now: datetime) -> Changes:
     )
 
 
-def note(found: Changes) -> None:
+def note(found: ChangedHours) -> None:
     """Note that all that was due by a look was computed: the next one goes on from there."""
-    FairLook.objects.update_or_create(pk=1, defaults=dict(found.look))
+    RecomputeCursor.objects.update_or_create(pk=1, defaults=dict(found.look))
 
 
-def _of_facts(first: datetime, now: datetime, last: FairLook | None) -> set[datetime]:
+def _of_facts(first: datetime, now: datetime, last: RecomputeCursor | None) -> set[datetime]:
     """Return the hours that were collected, or collected again, since they were computed."""
     hours = Q(hour__gte=first, hour__lt=now)
     if last is not None:
@@ -101,14 +101,14 @@ def _of_facts(first: datetime, now: datetime, last: FairLook | None) -> set[date
     found = collections_digests(hours)
     if not found:
         return set()
-    windows = FairWindow.objects.filter(hour__gte=min(found)).order_by("pk")
+    windows = FairnessWindow.objects.filter(hour__gte=min(found)).order_by("pk")
     known = dict(windows.values_list("hour", "facts"))
     return {hour for hour, digest in found.items() if known.get(hour) != digest}
 
 
 def _of_promises(first: datetime) -> set[datetime]:
     """Return the computed hours in which teams were entitled to something else."""
-    rows = FairWindow.objects.filter(hour__gte=first).order_by("hour")
+    rows = FairnessWindow.objects.filter(hour__gte=first).order_by("hour")
     known = list(rows.values_list("hour", "promises"))
     found = marks([hour for hour, _ in known])
     return {hour for (hour, was), mark in zip(known, found, strict=True) if was != mark}
@@ -121,7 +121,9 @@ def _of_sources(since: datetime) -> set[datetime]:
     history: both may be after the hour was computed, the second after any time.
     """
     recent = Q(hour__gte=since) | Q(watch__startswith=BEHIND)
-    known = list(FairWindow.objects.filter(recent).order_by("hour").values_list("hour", "watch"))
+    known = list(
+        FairnessWindow.objects.filter(recent).order_by("hour").values_list("hour", "watch")
+    )
     found = demand_sources([hour for hour, _ in known])
     return {hour for (hour, was), sources in zip(known, found, strict=True) if was != sources.mark}
 
@@ -136,7 +138,7 @@ def _of_recent_waits(now: datetime) -> set[datetime]:
 def _of_waits(window: Window) -> set[datetime]:
     """Return the hours in which something else waited than when they were computed."""
     hours = [hour.start for hour in window.hours()]
-    rows = FairWindow.objects.filter(hour__gte=window.start, hour__lt=window.end).order_by("pk")
+    rows = FairnessWindow.objects.filter(hour__gte=window.start, hour__lt=window.end).order_by("pk")
     known = dict(rows.values_list("hour", "waits"))
     if not any(hour in known for hour in hours):
         return set()
@@ -146,15 +148,15 @@ def _of_waits(window: Window) -> set[datetime]:
     }
 
 
-def _older_days(now: datetime, last: FairLook | None) -> tuple[list[_Day], bool]:
+def _older_days(now: datetime, last: RecomputeCursor | None) -> tuple[list[_Day], bool]:
     """Return older days whose waits may have changed, newest first, and whether there are more.
 
     Sums of a day are written anew where anything of it changed, never altered: how many rows
     there are and which is the newest tells one time from another.
     """
-    older = FairDate.objects.filter(pruned=False, end__lte=now - _RECENT).order_by("-day")
+    older = FairnessDay.objects.filter(pruned=False, end__lte=now - _RECENT).order_by("-day")
     days = [_Day(*row) for row in older.values_list("day", "start", "end", "waits")]
-    rows = WaitDay.objects.filter(day__in=[one.day for one in days]).order_by()
+    rows = PendingDay.objects.filter(day__in=[one.day for one in days]).order_by()
     if last is not None:
         written = rows.filter(pk__gt=last.wait_rows)
         touched = set(written.values_list("day", flat=True).distinct())
@@ -174,7 +176,7 @@ def _kept(hours: set[datetime], since: datetime) -> list[datetime]:
     """Return the hours whose day's hours were not deleted, newest first."""
     if not hours:
         return []
-    gone = FairDate.objects.filter(pruned=True, end__gt=since).order_by("day")
+    gone = FairnessDay.objects.filter(pruned=True, end__gt=since).order_by("day")
     spans = list(gone.values_list("start", "end"))
     pruned = {hour.start for start, end in spans for hour in Window(start, end).hours()}
     return sorted(hours - pruned, reverse=True)

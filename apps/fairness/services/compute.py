@@ -18,7 +18,16 @@ from apps.fairness.domain.arrays import Array
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.domain.integrate import Measured, TierSlots, measure
 from apps.fairness.domain.whole import WholeSums, largest_loans, whole_sums
-from apps.fairness.models import FairDate, FairHour, FairLoan, FairPack, FairTierHour, FairWindow
+from apps.fairness.models import (
+    FairnessDay,
+    FairnessWindow,
+    LoanHour,
+    TeamFairnessHour,
+    TierFairnessHour,
+    TierTeamBlob,
+)
+from apps.fairness.services.demand import Waited, half_hours, read_waited, waits_digests
+from apps.fairness.services.entitlements import EntitlementSpan
 from apps.fairness.services.facts import (
     Halves,
     HourKnown,
@@ -26,11 +35,9 @@ from apps.fairness.services.facts import (
     read_hour,
 )
 from apps.fairness.services.packs import write_packs
-from apps.fairness.services.promises import Promise
-from apps.fairness.services.waiting import Waited, half_hours, read_waited, waits_digests
 from apps.usage.domain.amounts import NANO
-from apps.usage.services.cycle_search import paused_cycle_search
 from apps.usage.services.fact_store import insert, instant
+from apps.usage.services.gc_paused import gc_paused
 
 LOANS_AT_MOST = 500
 """Pairs of a tier and hour; the sums of lenders and borrowers hold what they do not tell."""
@@ -55,7 +62,7 @@ def compute_hour(hour: datetime, *, now: datetime) -> int:
     computed. Raises HourForgotten, and ValueError for what is no hour of facts.
     """
     window = Window.hour(hour)
-    with paused_cycle_search(), transaction.atomic():
+    with gc_paused(), transaction.atomic():
         _lock_day(window.start)
         # What the rows are made of is noted before it is read: a change in between shows later.
         facts = collections_digests(Q(hour=window.start)).get(window.start, "")
@@ -67,7 +74,7 @@ def compute_hour(hour: datetime, *, now: datetime) -> int:
         if len(edges) > 3:
             waited = read_waited(window, edges)
         count = _write(window, known, edges, waited)
-        FairWindow.objects.update_or_create(hour=window.start, defaults=noted)
+        FairnessWindow.objects.update_or_create(hour=window.start, defaults=noted)
     return count
 
 
@@ -75,17 +82,17 @@ def _lock_day(at: datetime) -> None:
     """Lock the hour's local day until the transaction ends; its sums are to be made anew."""
     zone = report().zone
     local = day_of(at, zone)
-    locked = FairDate.objects.select_for_update().defer("held").filter(day=local)
+    locked = FairnessDay.objects.select_for_update().defer("held").filter(day=local)
     day = locked.first()
     if day is None:
         span = day_window(local, zone)
-        new = FairDate(day=local, start=span.start, end=span.end)
-        FairDate.objects.bulk_create([new], ignore_conflicts=True)
+        new = FairnessDay(day=local, start=span.start, end=span.end)
+        FairnessDay.objects.bulk_create([new], ignore_conflicts=True)
         day = locked.get()
     if day.pruned:
         raise HourForgotten(f"the hours of {local} were deleted; its sums are kept")
     if day.rolled:
-        FairDate.objects.filter(pk=day.pk).update(rolled=False)
+        FairnessDay.objects.filter(pk=day.pk).update(rolled=False)
 
 
 @dataclass(frozen=True)
@@ -133,18 +140,18 @@ def _write(hour: Window, known: HourKnown, edges: Sequence[float], waited: Waite
         if known.state(tier) != HourState.MISSING.value
     ]
     every = list(Tier.objects.order_by("pk").values_list("pk", flat=True))
-    for model in (FairHour, FairTierHour, FairLoan):
+    for model in (TeamFairnessHour, TierFairnessHour, LoanHour):
         model._default_manager.filter(hour=hour.start, tier__in=every).delete()
     at = instant(hour.start)
     rows = [row for one in measured for row in one.team_rows(at)]
-    insert(FairHour, ("hour", "tier_id", "team_id", *TEAM_AMOUNTS), rows)
-    write_packs(FairPack.HOUR, hour.start, (row[1:] for row in rows), TEAM_AMOUNTS)
+    insert(TeamFairnessHour, ("hour", "tier_id", "team_id", *TEAM_AMOUNTS), rows)
+    write_packs(TierTeamBlob.HOUR, hour.start, (row[1:] for row in rows), TEAM_AMOUNTS)
     loans = [row for one in measured for row in one.loan_rows(at)]
-    insert(FairLoan, ("hour", "tier_id", "lender_id", "borrower_id", "amount"), loans)
+    insert(LoanHour, ("hour", "tier_id", "lender_id", "borrower_id", "amount"), loans)
     of_tiers = {one.tier: one.tier_row() for one in measured}
     nothing = (0,) * len(TIER_AMOUNTS)
     insert(
-        FairTierHour,
+        TierFairnessHour,
         ("hour", "tier_id", "state", "watched", *TIER_AMOUNTS),
         (
             (at, tier, known.state(tier), tier not in known.estimated, *of_tiers.get(tier, nothing))
@@ -199,7 +206,7 @@ def _means(amounts: Sequence[Halves]) -> Array:
 
 
 def _promised(
-    teams: Sequence[int], promises: Mapping[int, Sequence[Promise]], edges: Sequence[float]
+    teams: Sequence[int], promises: Mapping[int, Sequence[EntitlementSpan]], edges: Sequence[float]
 ) -> tuple[Array, Array]:
     """Return entitlements and weights: (slots, teams) each."""
     starts = edges[:-1]
@@ -209,7 +216,7 @@ def _promised(
 
 
 def _in_slots(
-    promises: Sequence[Promise], starts: Sequence[float]
+    promises: Sequence[EntitlementSpan], starts: Sequence[float]
 ) -> Sequence[tuple[float, float]]:
     """Return (GPU-equivalents, weight) in each slot; a promise begins and ends with slots."""
     if len(promises) == 1 and promises[0].start <= starts[0] and promises[0].end > starts[-1]:

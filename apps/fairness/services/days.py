@@ -13,21 +13,21 @@ from django.db.models.query import QuerySet
 from apps.clusters.models import Cluster, Tier
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.models import (
-    FairDate,
-    FairDay,
-    FairHour,
-    FairLoan,
-    FairLoanDay,
-    FairPack,
-    FairTierDay,
-    FairTierHour,
+    FairnessDay,
+    LoanDay,
+    LoanHour,
+    TeamFairnessDay,
+    TeamFairnessHour,
+    TierFairnessDay,
+    TierFairnessHour,
+    TierTeamBlob,
 )
 from apps.fairness.services.compute import LOANS_AT_MOST, TEAM_AMOUNTS, TIER_AMOUNTS
 from apps.fairness.services.packs import lock_week, prune_packs, write_packs, write_week
 from apps.usage.models import TeamHour
 from apps.usage.services.fact_store import day_value, insert
 
-_DAYS = (FairDay, FairTierDay, FairLoanDay)
+_DAYS = (TeamFairnessDay, TierFairnessDay, LoanDay)
 
 
 def roll_days(*, now: datetime) -> int:
@@ -35,14 +35,14 @@ def roll_days(*, now: datetime) -> int:
 
     Until then a day is read from its hours.
     """
-    due = FairDate.objects.filter(rolled=False, pruned=False, end__lte=now).order_by("-day")
+    due = FairnessDay.objects.filter(rolled=False, pruned=False, end__lte=now).order_by("-day")
     return sum(roll_day(pk) for pk in list(due.values_list("pk", flat=True)))
 
 
 @transaction.atomic
 def roll_day(date_id: int) -> bool:
     """Sum one day; False when another process did so meanwhile."""
-    week = lock_week(FairDate.objects.values_list("day", flat=True).get(pk=date_id))
+    week = lock_week(FairnessDay.objects.values_list("day", flat=True).get(pk=date_id))
     date = next(one for one in week if one.pk == date_id)
     if date.rolled or date.pruned:
         return False
@@ -52,29 +52,29 @@ def roll_day(date_id: int) -> bool:
     of_day = Q(tier__in=tiers, hour__gte=date.start, hour__lt=date.end)
     day = day_value(date.day)
     columns = ("tier_id", "team_id")
-    rows = list(_sums(FairHour.objects.filter(of_day), columns, TEAM_AMOUNTS))
-    insert(FairDay, ("day", *columns, *TEAM_AMOUNTS), [(day, *row) for row in rows])
+    rows = list(_sums(TeamFairnessHour.objects.filter(of_day), columns, TEAM_AMOUNTS))
+    insert(TeamFairnessDay, ("day", *columns, *TEAM_AMOUNTS), [(day, *row) for row in rows])
     insert(
-        FairTierDay,
+        TierFairnessDay,
         (
             *("day", "tier_id", *TIER_AMOUNTS),
             *("hours", "hours_missing", "hours_partial", "hours_watched"),
         ),
-        [(day, *row) for row in _tier_sums(FairTierHour.objects.filter(of_day))],
+        [(day, *row) for row in _tier_sums(TierFairnessHour.objects.filter(of_day))],
     )
     insert(
-        FairLoanDay,
+        LoanDay,
         ("day", "tier_id", "lender_id", "borrower_id", "amount"),
-        [(day, *row) for row in _largest(FairLoan.objects.filter(of_day))],
+        [(day, *row) for row in _largest(LoanHour.objects.filter(of_day))],
     )
-    FairDate.objects.filter(pk=date_id).update(rolled=True, held=_held(date))
+    FairnessDay.objects.filter(pk=date_id).update(rolled=True, held=_held(date))
     date.rolled = True
-    write_packs(FairPack.DAY, date.start, rows, TEAM_AMOUNTS)
+    write_packs(TierTeamBlob.DAY, date.start, rows, TEAM_AMOUNTS)
     write_week(week)
     return True
 
 
-def _held(date: FairDate) -> dict[int, int]:
+def _held(date: FairnessDay) -> dict[int, int]:
     """Return what each team held of all tiers, in hours of which a tier is missing too."""
     clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
     facts = TeamHour.objects.filter(
@@ -85,7 +85,7 @@ def _held(date: FairDate) -> dict[int, int]:
 
 
 def _sums(
-    rows: QuerySet[FairHour], keys: tuple[str, ...], columns: Iterable[str]
+    rows: QuerySet[TeamFairnessHour], keys: tuple[str, ...], columns: Iterable[str]
 ) -> Iterable[tuple[int, ...]]:
     sums = {f"sum_{column}": Sum(column) for column in columns}
     found: Iterable[tuple[int, ...]] = (
@@ -94,7 +94,7 @@ def _sums(
     return found
 
 
-def _tier_sums(rows: QuerySet[FairTierHour]) -> Iterable[tuple[int, ...]]:
+def _tier_sums(rows: QuerySet[TierFairnessHour]) -> Iterable[tuple[int, ...]]:
     """Yield the tier, the sums of TIER_AMOUNTS, and the hours summed, missing, partial, watched."""
     known = ~Q(state=HourState.MISSING.value)
     counts = {
@@ -110,7 +110,7 @@ def _tier_sums(rows: QuerySet[FairTierHour]) -> Iterable[tuple[int, ...]]:
     return found
 
 
-def _largest(rows: QuerySet[FairLoan]) -> Iterable[tuple[int, int, int, int]]:
+def _largest(rows: QuerySet[LoanHour]) -> Iterable[tuple[int, int, int, int]]:
     """Yield (tier, lender, borrower, amount), of each tier the largest."""
     keys = ("tier_id", "lender_id", "borrower_id")
     by_tier: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
@@ -129,19 +129,19 @@ def prune(*, now: datetime) -> int:
     """
     prune_packs(now=now)
     horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
-    due = FairDate.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("day")
+    due = FairnessDay.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("day")
     return sum(_prune_day(pk) for pk in list(due.values_list("pk", flat=True)))
 
 
 @transaction.atomic
 def _prune_day(date_id: int) -> bool:
-    date = FairDate.objects.select_for_update().defer("held").get(pk=date_id)
+    date = FairnessDay.objects.select_for_update().defer("held").get(pk=date_id)
     if not date.rolled or date.pruned:
         return False
     tiers = list(Tier.objects.order_by("pk").values_list("pk", flat=True))
-    for model in (FairHour, FairTierHour, FairLoan):
+    for model in (TeamFairnessHour, TierFairnessHour, LoanHour):
         model._default_manager.filter(
             tier__in=tiers, hour__gte=date.start, hour__lt=date.end
         ).delete()
-    FairDate.objects.filter(pk=date_id).update(pruned=True)
+    FairnessDay.objects.filter(pk=date_id).update(pruned=True)
     return True

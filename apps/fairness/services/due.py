@@ -7,8 +7,8 @@ from django.db import transaction
 
 from apps.clusters.domain.calendar import day_window
 from apps.clusters.selectors import report
-from apps.fairness.models import FairDate
-from apps.fairness.services.changes import Changes, changes, note
+from apps.fairness.models import FairnessDay
+from apps.fairness.services.changes import ChangedHours, changes, note
 from apps.fairness.services.compute import HourForgotten, compute_hour
 
 _TASK = "fairness.compute_hours"
@@ -38,12 +38,12 @@ def _compute(hour: datetime, now: datetime) -> bool:
     return True
 
 
-def _note_days(found: Changes, left: set[datetime]) -> None:
+def _note_days(found: ChangedHours, left: set[datetime]) -> None:
     """Note of days that no hour of theirs is due by what waited in it."""
     zone = report().zone
     for day, waits in found.days.items():
         if left.isdisjoint(hour.start for hour in day_window(day, zone).hours()):
-            FairDate.objects.filter(day=day).update(waits=waits)
+            FairnessDay.objects.filter(day=day).update(waits=waits)
 
 
 def _again() -> None:

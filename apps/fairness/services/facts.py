@@ -13,8 +13,8 @@ from django.db.models.functions import Coalesce
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.fairness.domain.hour_state import HourState
-from apps.fairness.services.promises import Promise, read_promises
-from apps.fairness.services.watching import DemandSources, demand_sources, untold
+from apps.fairness.services.demand_sources import DemandSources, demand_sources, untold
+from apps.fairness.services.entitlements import EntitlementSpan, read_promises
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
 
@@ -44,7 +44,7 @@ class HourKnown:
 
     capacity: Mapping[int, Halves]
     held: Mapping[int, Mapping[int, HeldBy]]
-    promises: Mapping[int, Mapping[int, Sequence[Promise]]]
+    promises: Mapping[int, Mapping[int, Sequence[EntitlementSpan]]]
     changes: Collection[float]
     """Times within the hour at which a promise begins or ends."""
     missing: Collection[int]

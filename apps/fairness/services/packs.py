@@ -7,8 +7,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from apps.fairness.domain.packed import PACKED, TeamTable, pack, summed, table_of, unpack
-from apps.fairness.models import FairDate, FairPack
+from apps.fairness.domain.team_table import PACKED, TeamTable, pack, summed, table_of, unpack
+from apps.fairness.models import FairnessDay, TierTeamBlob
 from apps.usage.services.fact_store import insert, instant
 
 _HOURS_KEPT = timedelta(days=3)
@@ -31,36 +31,38 @@ def write_packs(
     _replace(span, start, tables)
 
 
-def lock_week(day: date) -> list[FairDate]:
+def lock_week(day: date) -> list[FairnessDay]:
     """Lock the dates of a day's week, that no two of its days are summed at once; return them."""
     first = day - timedelta(days=day.weekday())
-    days = FairDate.objects.filter(day__gte=first, day__lt=first + timedelta(days=_WEEK_DAYS))
+    days = FairnessDay.objects.filter(day__gte=first, day__lt=first + timedelta(days=_WEEK_DAYS))
     return list(days.select_for_update().defer("held").order_by("day"))
 
 
-def write_week(week: Sequence[FairDate]) -> None:
+def write_week(week: Sequence[FairnessDay]) -> None:
     """Sum the packs of a locked week if all its days are rolled; else it has none."""
     start = week[0].start
     if len(week) < _WEEK_DAYS or not all(date.rolled for date in week):
-        FairPack.objects.filter(span=FairPack.WEEK, start=start).delete()
+        TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK, start=start).delete()
         return
     tables: dict[int, list[TeamTable]] = defaultdict(list)
-    days = FairPack.objects.filter(span=FairPack.DAY, start__in=[date.start for date in week])
+    days = TierTeamBlob.objects.filter(
+        span=TierTeamBlob.DAY, start__in=[date.start for date in week]
+    )
     for tier, stored in days.order_by("tier", "start").values_list("tier_id", "teams"):
         tables[tier].append(unpack(stored))
-    _replace(FairPack.WEEK, start, {tier: summed(found) for tier, found in tables.items()})
+    _replace(TierTeamBlob.WEEK, start, {tier: summed(found) for tier, found in tables.items()})
 
 
 def prune_packs(*, now: datetime) -> None:
     """Delete the packs of hours of which the days' are enough."""
-    FairPack.objects.filter(span=FairPack.HOUR, start__lt=now - _HOURS_KEPT).delete()
+    TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR, start__lt=now - _HOURS_KEPT).delete()
 
 
 def _replace(span: str, start: datetime, tables: dict[int, TeamTable]) -> None:
-    FairPack.objects.filter(span=span, start=start).delete()
+    TierTeamBlob.objects.filter(span=span, start=start).delete()
     at = instant(start)
     insert(
-        FairPack,
+        TierTeamBlob,
         ("span", "start", "tier_id", "teams"),
         [(span, at, tier, pack(table)) for tier, table in tables.items()],
     )

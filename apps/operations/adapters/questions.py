@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from apps.clusters.ports import SourceRejected, SourceUnavailable
-from apps.operations.domain.looks import Answers, Room
+from apps.operations.domain.observations import Answers, NodeHeadroom
 from apps.operations.ports import TakesQuestions
 
 Series = Sequence[tuple[Mapping[str, str], float]]
@@ -76,11 +76,11 @@ def _by_node(source: TakesQuestions, question: str) -> dict[str, float]:
     return {labels["node"]: value for labels, value in series if labels.get("node")}
 
 
-def _room(source: TakesQuestions) -> dict[str, Room]:
+def _room(source: TakesQuestions) -> dict[str, NodeHeadroom]:
     left = []
     for resource in (_CPU, _MEMORY):
         there = _by_node(source, ALLOCATABLE % resource)
         taken = _by_node(source, REQUESTED % resource)
         left.append({node: amount - taken.get(node, 0.0) for node, amount in there.items()})
     cpus, memory = left
-    return {node: Room(cpus[node], memory[node]) for node in cpus.keys() & memory.keys()}
+    return {node: NodeHeadroom(cpus[node], memory[node]) for node in cpus.keys() & memory.keys()}

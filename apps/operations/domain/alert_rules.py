@@ -24,7 +24,7 @@ HARDWARE_XIDS = (48, 63, 64, 74, 79, 92, 94, 95, 119, 120)
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class AlertThresholds:
     """When an alert goes off: fractions are 0..1, times as Prometheus writes them."""
 
     idle_below: float = 0.1
@@ -47,9 +47,9 @@ def prometheus_rule() -> dict[str, Any]:
     }
 
 
-def rule_file(given: Thresholds | None = None) -> dict[str, Any]:
+def rule_file(given: AlertThresholds | None = None) -> dict[str, Any]:
     """Return what a rules file of Prometheus holds."""
-    given = given or Thresholds()
+    given = given or AlertThresholds()
     alerts = [
         _idle(given),
         _memory(given),
@@ -62,7 +62,7 @@ def rule_file(given: Thresholds | None = None) -> dict[str, Any]:
     return {"groups": [{"name": "gpuportal-gpus", "interval": "1m", "rules": alerts}]}
 
 
-def _idle(given: Thresholds) -> dict[str, Any]:
+def _idle(given: AlertThresholds) -> dict[str, Any]:
     activity = _by("max", (*DEVICE, *HOLDER), f"{_named(ACTIVITY)}")
     return _alert(
         "GpuAllocatedAndIdle",
@@ -76,7 +76,7 @@ def _idle(given: Thresholds) -> dict[str, Any]:
     )
 
 
-def _memory(given: Thresholds) -> dict[str, Any]:
+def _memory(given: AlertThresholds) -> dict[str, Any]:
     """Warn of full cards that several pods are named on, or whose node says that it shares."""
     used, free = (_by("max", DEVICE, metric) for metric in (USED, FREE))
     full = f"{_with_node(f'{used} / ({used} + {free})')} > {given.memory_above:g}"
@@ -96,7 +96,7 @@ def _memory(given: Thresholds) -> dict[str, Any]:
     )
 
 
-def _exhausted(given: Thresholds) -> dict[str, Any]:
+def _exhausted(given: AlertThresholds) -> dict[str, Any]:
     asked = _by(
         "max",
         ("namespace", "pod", "uid", "container", "resource"),
@@ -119,7 +119,7 @@ def _exhausted(given: Thresholds) -> dict[str, Any]:
     )
 
 
-def _hot(given: Thresholds) -> dict[str, Any]:
+def _hot(given: AlertThresholds) -> dict[str, Any]:
     return _alert(
         "GpuTemperatureHigh",
         f"{_by('max', CARD, TEMPERATURE)} > {given.celsius_above:g}",
@@ -159,7 +159,7 @@ def _xid() -> dict[str, Any]:
     )
 
 
-def _gone(given: Thresholds) -> dict[str, Any]:
+def _gone(given: AlertThresholds) -> dict[str, Any]:
     there = 'kube_node_status_allocatable{resource=~"nvidia_com_(gpu|mig_).*"} > 0'
     # Memory is exported of whole cards and of MIG instances alike.
     shown = _by("max", ("node",), _with_node(USED))

@@ -6,10 +6,10 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from apps.operations.domain.located import shown
+from apps.operations.domain.source_positions import shown
 
 
-class Action(StrEnum):
+class RowAction(StrEnum):
     """`corrected` changes a row in place; `withdrawn` drops a plan that never took effect."""
 
     ADDED = "added"
@@ -20,7 +20,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnChange:
     """One value before and after; `old` is None where there was nothing before."""
 
     name: str
@@ -34,13 +34,13 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RowChange:
     """One row added, changed or closed. `at` is when it takes effect; None: at once."""
 
-    action: Action
+    action: RowAction
     what: str
     name: str
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ColumnChange, ...] = ()
     at: datetime | None = None
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Change:
 class CatalogDifference:
     """All that a load changes, or would change, in the order of the catalog's sections."""
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RowChange, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -63,10 +63,10 @@ class CatalogDifference:
         """Yield one line of plain text for each change."""
         return (str(change) for change in self.changes)
 
-    def counts(self) -> dict[Action, int]:
+    def counts(self) -> dict[RowAction, int]:
         """Return how many changes there are of each action that occurs."""
         actions = [change.action for change in self.changes]
-        return {action: actions.count(action) for action in Action if action in actions}
+        return {action: actions.count(action) for action in RowAction if action in actions}
 
 
 def _value(value: object) -> str:

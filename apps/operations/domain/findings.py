@@ -19,7 +19,7 @@ class Severity(StrEnum):
 SEVERITIES = tuple(Severity)
 
 
-class Kind(NamedTuple):
+class FindingKind(NamedTuple):
     """A kind of finding.
 
     `public` ones speak of tiers, models and settings alone, so that everybody may read them; the
@@ -39,77 +39,87 @@ class Kind(NamedTuple):
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, FindingKind] = {
     # The portal itself and its connections.
-    "catalog-empty": Kind("No cluster is loaded", _E),
-    "audit-broken": Kind("The audit does not hold", _E),
-    "prometheus-unavailable": Kind("Prometheus does not answer", _E),
-    "prometheus-rejected": Kind("Prometheus refuses the portal", _E),
-    "api-unavailable": Kind("The Kubernetes API does not answer", _E),
-    "api-rejected": Kind("The Kubernetes API refuses the portal", _E),
-    "clock-skew": Kind("Clocks differ", _W),
-    "rbac-missing": Kind("A right to read is missing", _E),
-    "owners-unreadable": Kind("Controllers of pods cannot be read", _N),
-    "waiting-unreadable": Kind("What explains waiting cannot be read", _W),
-    "slices-unreadable": Kind("DRA objects cannot be read", _E),
-    "writer-rejected": Kind("The account that changes quotas cannot be used", _W),
-    "writer-rights-missing": Kind("A right to change quotas is missing", _W),
-    "rights-too-many": Kind("An account of the portal may do too much", _W),
-    "watch-not-running": Kind("Nobody watches the Kubernetes API", _E),
-    "watch-behind": Kind("The watch is behind", _E),
+    "catalog-empty": FindingKind("No cluster is loaded", _E),
+    "audit-broken": FindingKind("The audit does not hold", _E),
+    "prometheus-unavailable": FindingKind("Prometheus does not answer", _E),
+    "prometheus-rejected": FindingKind("Prometheus refuses the portal", _E),
+    "api-unavailable": FindingKind("The Kubernetes API does not answer", _E),
+    "api-rejected": FindingKind("The Kubernetes API refuses the portal", _E),
+    "clock-skew": FindingKind("Clocks differ", _W),
+    "rbac-missing": FindingKind("A right to read is missing", _E),
+    "owners-unreadable": FindingKind("Controllers of pods cannot be read", _N),
+    "waiting-unreadable": FindingKind("What explains waiting cannot be read", _W),
+    "slices-unreadable": FindingKind("DRA objects cannot be read", _E),
+    "writer-rejected": FindingKind("The account that changes quotas cannot be used", _W),
+    "writer-rights-missing": FindingKind("A right to change quotas is missing", _W),
+    "rights-too-many": FindingKind("An account of the portal may do too much", _W),
+    "watch-not-running": FindingKind("Nobody watches the Kubernetes API", _E),
+    "watch-behind": FindingKind("The watch is behind", _E),
     # Hours and coverage.
-    "collection-behind": Kind("Hours are not collected", _E, public=True),
-    "hours-failed": Kind("Hours failed", _E),
-    "hours-partial": Kind("Hours are partial", _W),
-    "coverage-low": Kind("Running pods are not measured", _W, public=True),
-    "interval-differs": Kind("Another scrape interval than the catalog says", _N, public=True),
+    "collection-behind": FindingKind("Hours are not collected", _E, public=True),
+    "hours-failed": FindingKind("Hours failed", _E),
+    "hours-partial": FindingKind("Hours are partial", _W),
+    "coverage-low": FindingKind("Running pods are not measured", _W, public=True),
+    "interval-differs": FindingKind(
+        "Another scrape interval than the catalog says", _N, public=True
+    ),
     # Exporters.
-    "no-device-metrics": Kind("No GPU metrics", _E, public=True),
-    "no-activity-metric": Kind("Nothing tells how busy a GPU model is", _E, public=True),
-    "no-profiling-metric": Kind("Only the coarse utilization is exported", _N, public=True),
-    "no-memory-metric": Kind("GPU memory is not exported", _N, public=True),
-    "no-energy-metric": Kind("GPU energy is not exported", _N, public=True),
-    "no-pod-labels": Kind("GPU metrics name no pods", _W, public=True),
-    "label-forms-mixed": Kind("Workloads are named in two ways", _N, public=True),
-    "host-labels-mixed": Kind("Nodes are named in two ways", _N, public=True),
-    "scraped-twice": Kind("GPUs are scraped more than once", _N, public=True),
-    "units-rescaled": Kind("Utilization has another unit", _N, public=True),
-    "stuck-counter": Kind("A profiling counter stands at zero", _W, public=True),
-    "shared-unmapped": Kind("The renamed resource is not mapped to pods", _W, public=True),
-    "virtual-gpus-off": Kind("Sharers of a card are not told apart", _W, public=True),
-    "process-values-zero": Kind("Processes are not matched to pods", _W, public=True),
-    "dra-labels-missing": Kind("GPUs of claims name no pods", _W, public=True),
-    "activity-unattributed": Kind("GPUs are busy and nobody holds them", _W, public=True),
-    "exporter-changed": Kind("The exporter shows itself otherwise", _N, public=True),
-    "vendor-limits": Kind("What an exporter cannot show", _N, public=True),
+    "no-device-metrics": FindingKind("No GPU metrics", _E, public=True),
+    "no-activity-metric": FindingKind("Nothing tells how busy a GPU model is", _E, public=True),
+    "no-profiling-metric": FindingKind("Only the coarse utilization is exported", _N, public=True),
+    "no-memory-metric": FindingKind("GPU memory is not exported", _N, public=True),
+    "no-energy-metric": FindingKind("GPU energy is not exported", _N, public=True),
+    "no-pod-labels": FindingKind("GPU metrics name no pods", _W, public=True),
+    "label-forms-mixed": FindingKind("Workloads are named in two ways", _N, public=True),
+    "host-labels-mixed": FindingKind("Nodes are named in two ways", _N, public=True),
+    "scraped-twice": FindingKind("GPUs are scraped more than once", _N, public=True),
+    "units-rescaled": FindingKind("Utilization has another unit", _N, public=True),
+    "stuck-counter": FindingKind("A profiling counter stands at zero", _W, public=True),
+    "shared-unmapped": FindingKind("The renamed resource is not mapped to pods", _W, public=True),
+    "virtual-gpus-off": FindingKind("Sharers of a card are not told apart", _W, public=True),
+    "process-values-zero": FindingKind("Processes are not matched to pods", _W, public=True),
+    "dra-labels-missing": FindingKind("GPUs of claims name no pods", _W, public=True),
+    "activity-unattributed": FindingKind("GPUs are busy and nobody holds them", _W, public=True),
+    "exporter-changed": FindingKind("The exporter shows itself otherwise", _N, public=True),
+    "vendor-limits": FindingKind("What an exporter cannot show", _N, public=True),
     # kube-state-metrics.
-    "kube-state-missing": Kind("kube-state-metrics is missing", _W, public=True),
-    "node-labels-missing": Kind("kube-state-metrics shows no node labels", _W, public=True),
-    "kube-state-duplicated": Kind("kube-state-metrics is scraped more than once", _N, public=True),
+    "kube-state-missing": FindingKind("kube-state-metrics is missing", _W, public=True),
+    "node-labels-missing": FindingKind("kube-state-metrics shows no node labels", _W, public=True),
+    "kube-state-duplicated": FindingKind(
+        "kube-state-metrics is scraped more than once", _N, public=True
+    ),
     # The catalog against the cluster.
-    "tier-matches-nothing": Kind("A tier matches nothing", _W, public=True),
-    "gpus-unmatched": Kind("GPUs belong to no tier", _W, public=True),
-    "sharing-differs": Kind("A tier says another sharing than its nodes", _W, public=True),
-    "namespaces-unassigned": Kind("Namespaces belong to no team", _N),
+    "tier-matches-nothing": FindingKind("A tier matches nothing", _W, public=True),
+    "gpus-unmatched": FindingKind("GPUs belong to no tier", _W, public=True),
+    "sharing-differs": FindingKind("A tier says another sharing than its nodes", _W, public=True),
+    "namespaces-unassigned": FindingKind("Namespaces belong to no team", _N),
     # Practices.
-    "quota-counts-nothing": Kind("A quota key limits nothing", _W, practice=True),
-    "namespaces-without-quota": Kind("GPU namespaces have no GPU quota", _N, practice=True),
-    "shared-not-renamed": Kind("Shared GPUs look like whole ones", _W, public=True, practice=True),
-    "shared-units-above-one": Kind(
+    "quota-counts-nothing": FindingKind("A quota key limits nothing", _W, practice=True),
+    "namespaces-without-quota": FindingKind("GPU namespaces have no GPU quota", _N, practice=True),
+    "shared-not-renamed": FindingKind(
+        "Shared GPUs look like whole ones", _W, public=True, practice=True
+    ),
+    "shared-units-above-one": FindingKind(
         "Pods ask for several units of a shared card", _W, practice=True
     ),
-    "nodes-without-taint": Kind("GPU nodes take any pod", _N, public=True, practice=True),
-    "gangs-on-shared": Kind("Multi-GPU work runs on shared cards", _W, practice=True),
-    "replicas-under-pressure": Kind(
+    "nodes-without-taint": FindingKind("GPU nodes take any pod", _N, public=True, practice=True),
+    "gangs-on-shared": FindingKind("Multi-GPU work runs on shared cards", _W, practice=True),
+    "replicas-under-pressure": FindingKind(
         "Many share a card whose memory is full", _W, public=True, practice=True
     ),
-    "mig-outside-catalog": Kind("MIG sizes belong to no tier", _W, public=True, practice=True),
-    "slices-stranded": Kind("MIG slices are stranded", _N, public=True, practice=True),
-    "mig-reconfiguring": Kind("A MIG configuration is under way", _N, public=True, practice=True),
-    "mig-failed": Kind("A MIG configuration failed", _W, public=True, practice=True),
-    "interconnect-mixed": Kind("A tier mixes interconnects", _W, public=True, practice=True),
-    "team-not-allowed": Kind("A team uses a tier that is not for it", _W, practice=True),
-    "free-unreachable": Kind(
+    "mig-outside-catalog": FindingKind(
+        "MIG sizes belong to no tier", _W, public=True, practice=True
+    ),
+    "slices-stranded": FindingKind("MIG slices are stranded", _N, public=True, practice=True),
+    "mig-reconfiguring": FindingKind(
+        "A MIG configuration is under way", _N, public=True, practice=True
+    ),
+    "mig-failed": FindingKind("A MIG configuration failed", _W, public=True, practice=True),
+    "interconnect-mixed": FindingKind("A tier mixes interconnects", _W, public=True, practice=True),
+    "team-not-allowed": FindingKind("A team uses a tier that is not for it", _W, practice=True),
+    "free-unreachable": FindingKind(
         "Free GPUs cannot be reached for want of CPU or memory", _W, public=True, practice=True
     ),
 }
@@ -143,7 +153,7 @@ class Finding:
             raise ValueError(f"{self.code!r} is no kind of finding")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FindingKind:
         return KINDS[self.code]
 
     @property

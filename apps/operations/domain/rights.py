@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from apps.clusters.domain.owners import PLURALS
+from apps.clusters.domain.pods.owners import PLURALS
 from apps.clusters.domain.tiers import TierRule
-from apps.operations.domain.looks import Right
+from apps.operations.domain.observations import Right
 
 DRA_GROUP = "resource.k8s.io"
 LEDGER = (("", "nodes"), ("", "namespaces"), ("", "pods"))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from apps.clusters.domain.tiers import Sharing
+from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.prices import PriceKind
 
 
@@ -187,7 +187,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
 class Tier(Struct, frozen=True, kw_only=True):
     name: Name
-    sharing: Sharing
+    sharing: GpuSharing
     resources: tuple[Resource, ...] = ()
     device_classes: tuple[DeviceClass, ...] = ()
     node_selector: dict[LabelKey, LabelValue] = {}
@@ -240,7 +240,7 @@ class Price(Struct, frozen=True, kw_only=True):
 
     The most specific price wins: of cluster and tier, of the cluster, of the tier, of any.
     `confirmed` lets a figure pass that looks like a typing error, such as one per month.
-    `source` says where it is from; `example` that nobody has vouched for it.
+    `source` says where it is from; `example` that nobody has observed for it.
     """
 
     gpu_model: GpuModel

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from apps.operations.domain.difference import Action, Change, Column
-from apps.operations.domain.located import Path
+from apps.operations.domain.difference import ColumnChange, RowAction, RowChange
+from apps.operations.domain.source_positions import Path
 
 
 class Record(Protocol):
@@ -38,7 +38,7 @@ DatedRecord = TypeVar("DatedRecord", bound=Dated)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[AnyRecord]):
+class RecordKind(Generic[AnyRecord]):
     """How to tell the records of a table apart and compare them.
 
     `columns` are compared and shown; `quiet` ones are not worth telling of a new row. `corrects`
@@ -54,7 +54,7 @@ class Kind(Generic[AnyRecord]):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish(Generic[AnyRecord]):
+class DesiredRow(Generic[AnyRecord]):
     """A record that the catalog asks for, and where in the text it does."""
 
     record: AnyRecord
@@ -62,7 +62,7 @@ class Wish(Generic[AnyRecord]):
 
 
 @dataclass(slots=True)
-class Plan(Generic[AnyRecord]):
+class TimelinePlan(Generic[AnyRecord]):
     """What is to be stored: `saved` without pk are new; `withdrawn` are pks to delete.
 
     `refused` holds wishes that would rewrite what is in force, with the reason.
@@ -70,51 +70,53 @@ class Plan(Generic[AnyRecord]):
 
     saved: list[AnyRecord] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[RowChange] = field(default_factory=list)
     refused: list[tuple[Path, str]] = field(default_factory=list)
 
 
 def plan_current(
     held: Iterable[AnyRecord],
     wished: Iterable[AnyRecord],
-    kind: Kind[AnyRecord],
+    kind: RecordKind[AnyRecord],
     *,
     retire: Callable[[AnyRecord], AnyRecord],
-) -> Plan[AnyRecord]:
+) -> TimelinePlan[AnyRecord]:
     """Plan a table without history: add, change in place, and `retire` what is not wished."""
-    plan: Plan[AnyRecord] = Plan()
+    plan: TimelinePlan[AnyRecord] = TimelinePlan()
     left = {kind.key(record): record for record in held}
     for wish in wished:
         before = left.pop(kind.key(wish), None)
         after = _with(wish, pk=before.pk if before else None)
-        action = Action.CHANGED if before else Action.ADDED
+        action = RowAction.CHANGED if before else RowAction.ADDED
         _save_current(plan, kind, action, before, after)
     for before in left.values():
-        _save_current(plan, kind, Action.CLOSED, before, retire(before))
+        _save_current(plan, kind, RowAction.CLOSED, before, retire(before))
     return plan
 
 
 def _save_current(
-    plan: Plan[AnyRecord],
-    kind: Kind[AnyRecord],
-    action: Action,
+    plan: TimelinePlan[AnyRecord],
+    kind: RecordKind[AnyRecord],
+    action: RowAction,
     before: AnyRecord | None,
     after: AnyRecord,
 ) -> None:
     if before is not None and _content(kind, before) == _content(kind, after):
         return
     plan.saved.append(after)
-    plan.changes.append(Change(action, kind.what, kind.name(after), _columns(kind, before, after)))
+    plan.changes.append(
+        RowChange(action, kind.what, kind.name(after), _columns(kind, before, after))
+    )
 
 
 def plan_dated(
     held: Iterable[DatedRecord],
-    wishes: Iterable[Wish[DatedRecord]],
-    kind: Kind[DatedRecord],
+    wishes: Iterable[DesiredRow[DatedRecord]],
+    kind: RecordKind[DatedRecord],
     *,
     now: datetime,
     opening: datetime,
-) -> Plan[DatedRecord]:
+) -> TimelinePlan[DatedRecord]:
     """Plan a table with history.
 
     `opening` is when a row begins that has no `valid_from` and none in force to go on from: `now`,
@@ -123,10 +125,10 @@ def plan_dated(
     rows: dict[Hashable, list[DatedRecord]] = {}
     for record in held:
         rows.setdefault(kind.key(record), []).append(record)
-    asked: dict[Hashable, list[Wish[DatedRecord]]] = {}
+    asked: dict[Hashable, list[DesiredRow[DatedRecord]]] = {}
     for wish in wishes:
         asked.setdefault(kind.key(wish.record), []).append(wish)
-    plan: Plan[DatedRecord] = Plan()
+    plan: TimelinePlan[DatedRecord] = TimelinePlan()
     for key in [*asked, *(key for key in rows if key not in asked)]:
         _Timeline(kind, sorted(rows.get(key, ()), key=_start), now).plan(
             asked.get(key, ()), plan, opening
@@ -138,12 +140,15 @@ def plan_dated(
 class _Timeline(Generic[DatedRecord]):
     """The rows of one key, oldest first."""
 
-    kind: Kind[DatedRecord]
+    kind: RecordKind[DatedRecord]
     held: list[DatedRecord]
     now: datetime
 
     def plan(
-        self, wishes: Sequence[Wish[DatedRecord]], plan: Plan[DatedRecord], opening: datetime
+        self,
+        wishes: Sequence[DesiredRow[DatedRecord]],
+        plan: TimelinePlan[DatedRecord],
+        opening: datetime,
     ) -> None:
         target = self._target([self._begun(wish.record, opening) for wish in wishes])
         placed = [_with(record, pk=self._pk_at(_start(record))) for record in target]
@@ -158,7 +163,7 @@ class _Timeline(Generic[DatedRecord]):
             self._save(plan, before.get(record.pk), record, earlier, placed[index + 1 :])
         for record in dropped:
             plan.withdrawn.append(cast("int", record.pk))
-            plan.changes.append(self._change(Action.WITHDRAWN, record, (), _start(record)))
+            plan.changes.append(self._change(RowAction.WITHDRAWN, record, (), _start(record)))
 
     def _begun(self, wish: DatedRecord, opening: datetime) -> DatedRecord:
         """Return the wish with its start: its own, that of the same rule in force, or now."""
@@ -234,7 +239,7 @@ class _Timeline(Generic[DatedRecord]):
 
     def _save(
         self,
-        plan: Plan[DatedRecord],
+        plan: TimelinePlan[DatedRecord],
         before: DatedRecord | None,
         after: DatedRecord,
         earlier: DatedRecord | None,
@@ -245,22 +250,26 @@ class _Timeline(Generic[DatedRecord]):
         plan.saved.append(after)
         if before is None:
             replaced = earlier if earlier and earlier.valid_to == after.valid_from else None
-            action = Action.CHANGED if replaced else Action.ADDED
+            action = RowAction.CHANGED if replaced else RowAction.ADDED
             columns = _columns(self.kind, replaced, after)
             plan.changes.append(self._change(action, after, columns, _start(after)))
         elif not self._same(before, after) or before.valid_from != after.valid_from:
             columns = _columns(self.kind, before, after) + _moved(before, after)
-            plan.changes.append(self._change(Action.CORRECTED, after, columns, _start(after)))
+            plan.changes.append(self._change(RowAction.CORRECTED, after, columns, _start(after)))
         elif after.valid_to is None:
-            columns = (Column("valid_to", before.valid_to, None),)
-            plan.changes.append(self._change(Action.CHANGED, after, columns, None))
+            columns = (ColumnChange("valid_to", before.valid_to, None),)
+            plan.changes.append(self._change(RowAction.CHANGED, after, columns, None))
         elif not (later and later[0].valid_from == after.valid_to):
-            plan.changes.append(self._change(Action.CLOSED, after, (), after.valid_to))
+            plan.changes.append(self._change(RowAction.CLOSED, after, (), after.valid_to))
 
     def _change(
-        self, action: Action, record: DatedRecord, columns: tuple[Column, ...], at: datetime | None
-    ) -> Change:
-        return Change(action, self.kind.what, self.kind.name(record), columns, at)
+        self,
+        action: RowAction,
+        record: DatedRecord,
+        columns: tuple[ColumnChange, ...],
+        at: datetime | None,
+    ) -> RowChange:
+        return RowChange(action, self.kind.what, self.kind.name(record), columns, at)
 
     def _same(self, one: DatedRecord, other: DatedRecord) -> bool:
         return _content(self.kind, one) == _content(self.kind, other)
@@ -283,27 +292,27 @@ def _sooner(end: datetime | None, limit: datetime) -> datetime:
     return limit if end is None else min(end, limit)
 
 
-def _moved(before: Dated, after: Dated) -> tuple[Column, ...]:
+def _moved(before: Dated, after: Dated) -> tuple[ColumnChange, ...]:
     if before.valid_from == after.valid_from:
         return ()
-    return (Column("valid_from", before.valid_from, after.valid_from),)
+    return (ColumnChange("valid_from", before.valid_from, after.valid_from),)
 
 
-def _content(kind: Kind[AnyRecord], record: AnyRecord) -> tuple[object, ...]:
+def _content(kind: RecordKind[AnyRecord], record: AnyRecord) -> tuple[object, ...]:
     return tuple(getattr(record, column) for column in kind.columns)
 
 
 def _columns(
-    kind: Kind[AnyRecord], before: AnyRecord | None, after: AnyRecord
-) -> tuple[Column, ...]:
+    kind: RecordKind[AnyRecord], before: AnyRecord | None, after: AnyRecord
+) -> tuple[ColumnChange, ...]:
     """Return the columns that differ; of a new row those that hold something."""
     columns = []
     for name in kind.columns:
         new = getattr(after, name)
         if before is not None and getattr(before, name) != new:
-            columns.append(Column(name, getattr(before, name), new))
+            columns.append(ColumnChange(name, getattr(before, name), new))
         elif before is None and name not in kind.quiet and new not in (None, "", (), {}):
-            columns.append(Column(name, None, new))
+            columns.append(ColumnChange(name, None, new))
     return tuple(columns)
 
 

@@ -24,7 +24,7 @@ _AHEAD = 2
 _TRIES = 4
 
 
-class Stretch(NamedTuple):
+class HourBatch(NamedTuple):
     """Hours of a cluster that are collected together: a day at most."""
 
     cluster: str
@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
 class Collected(NamedTuple):
     """How the hours of a stretch ended, and how long it took."""
 
-    stretch: Stretch
+    stretch: HourBatch
     ended: Sequence["HourOutcome"]
     seconds: float
 
@@ -48,14 +48,14 @@ class _Collector(NamedTuple):
     pipe: "Connection[Any, Any]"
 
 
-def collect_here(plan: Sequence[Stretch]) -> Iterator[Collected]:
+def collect_here(plan: Sequence[HourBatch]) -> Iterator[Collected]:
     """Collect one stretch after the other in this process; yield each as it ends."""
     for stretch in plan:
         yield _collect(stretch)
 
 
 @contextmanager
-def collecting(plan: Sequence[Stretch], jobs: int) -> Iterator[Iterator[Collected]]:
+def collecting(plan: Sequence[HourBatch], jobs: int) -> Iterator[Iterator[Collected]]:
     """Collect in `jobs` processes from now on; they end with the context, done or not.
 
     Gives the stretches as they end, about in the plan's order. Killing a process does no harm: an
@@ -89,13 +89,13 @@ _Hands = dict["Connection[Any, Any]", int]
 """How many stretches each process has in hand."""
 
 
-def _give(pipe: "Connection[Any, Any]", hands: _Hands, left: deque[Stretch]) -> None:
+def _give(pipe: "Connection[Any, Any]", hands: _Hands, left: deque[HourBatch]) -> None:
     if left:
         pipe.send(left.popleft())
         hands[pipe] += 1
 
 
-def _done(hands: _Hands, left: deque[Stretch]) -> Iterator[Collected]:
+def _done(hands: _Hands, left: deque[HourBatch]) -> Iterator[Collected]:
     while busy := [pipe for pipe, count in hands.items() if count]:
         for ready in wait(busy):
             pipe = next(one for one in busy if one is ready)
@@ -119,7 +119,7 @@ def _serve(pipe: "Connection[Any, Any]") -> None:
         pipe.send(_collect(stretch))
 
 
-def _collect(stretch: Stretch) -> Collected:
+def _collect(stretch: HourBatch) -> Collected:
     """Collect a stretch; try again when the database is busy or away for a moment.
 
     SQLite gives its lock to whichever writer asks first, so one of several may wait in vain.

@@ -9,17 +9,17 @@ from typing import NamedTuple
 from django.contrib.auth import get_user_model
 
 from apps.accounts.permissions import EVERYTHING, NotAllowed
-from apps.changes import services
-from apps.changes.domain.states import TransitionDenied
-from apps.changes.domain.targets import TargetRefused
-from apps.changes.permissions import Actor, actor_of
-from apps.changes.selectors import request_detail, request_rows
 from apps.clusters.domain.calendar import day_of
 from apps.clusters.selectors import report
 from apps.costs.selectors import charging
 from apps.costs.services import CloseRefused, close_period
 from apps.costs.services.exporting_closed import keep_closed_files
 from apps.operations.management.people import is_of_demo
+from apps.quota_requests import services
+from apps.quota_requests.domain.states import TransitionDenied
+from apps.quota_requests.domain.targets import TargetRefused
+from apps.quota_requests.permissions import Actor, actor_of
+from apps.quota_requests.selectors import request_detail, request_rows
 from apps.quotas.selectors import QuotaRow, quota_rows
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Story:
         return True
 
     def _ask(self, wish: _Wish, row: QuotaRow) -> int:
-        asked = services.Asked(
+        asked = services.RequestInput(
             cluster=row.cluster,
             source=row.source,
             namespace=row.namespace,

@@ -22,7 +22,7 @@ class RealAccounts(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class DemoPerson:
     """`what` says in words what this sign-in shows; `team` is one they are a member of."""
 
     name: str
@@ -36,10 +36,10 @@ class Person:
 
 
 PEOPLE = (
-    Person("ada", Role.VIEWER, "team lead"),
-    Person("ben", Role.VIEWER, "member of a team", team="speech"),
-    Person("admin", Role.ADMIN, "platform admin"),
-    Person("finn", Role.FINANCE, "finance"),
+    DemoPerson("ada", Role.VIEWER, "team lead"),
+    DemoPerson("ben", Role.VIEWER, "member of a team", team="speech"),
+    DemoPerson("admin", Role.ADMIN, "platform admin"),
+    DemoPerson("finn", Role.FINANCE, "finance"),
 )
 
 
@@ -55,7 +55,7 @@ def is_of_demo(user: AbstractBaseUser) -> bool:
     return str(getattr(user, "email", "")).endswith(_MAIL)
 
 
-def ensure_people() -> list[Person]:
+def ensure_people() -> list[DemoPerson]:
     """Make the demo's people, or give them their roles and password back; return these.
 
     An account of one of these names that the demo did not make stays as it is, and is left out.
@@ -66,7 +66,7 @@ def ensure_people() -> list[Person]:
     return made
 
 
-def _ensure(person: Person) -> bool:
+def _ensure(person: DemoPerson) -> bool:
     user, _created = get_user_model().objects.get_or_create(
         username=person.name, defaults={"email": person.mail}
     )
@@ -81,7 +81,7 @@ def _ensure(person: Person) -> bool:
     return True
 
 
-def _give_places(people: Sequence[Person]) -> None:
+def _give_places(people: Sequence[DemoPerson]) -> None:
     """Let the demo's administrator put people on their teams, where the scenario has them."""
     now, teams = datetime.now(UTC), set(open_teams())
     admin = get_user_model().objects.filter(email=f"admin{_MAIL}").first()

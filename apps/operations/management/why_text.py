@@ -7,7 +7,13 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.durations import duration
 from apps.clusters.domain.quantities import gpus, quantity
-from apps.pending.selectors import EpisodeRow, InFrontTeam, PendingRow, SpellRow, TypicalWait
+from apps.pending.selectors import (
+    CauseIntervalRow,
+    EpisodeRow,
+    InFrontTeam,
+    PendingRow,
+    TypicalWait,
+)
 
 WIDTH = 100
 _MOST_TEAMS, _MOST_PODS = 5, 3
@@ -38,7 +44,9 @@ def answer(
             _section("In front", list(_in_front(in_front))),
             _section("How long", [_typical(typical)] if typical else []),
         ]
-    parts.append(_section("So far", [_spell(spell, now, zone) for spell in found.spells]))
+    parts.append(
+        _section("So far", [_interval(interval, now, zone) for interval in found.intervals])
+    )
     return "\n\n".join(part for part in parts if part)
 
 
@@ -100,11 +108,11 @@ def _typical(typical: TypicalWait) -> str:
     )
 
 
-def _spell(spell: SpellRow, now: datetime, zone: ZoneInfo) -> str:
-    end = spell.end or now
-    detail = f" ({spell.detail})" if spell.detail else ""
-    lasted = duration((end - spell.start).total_seconds())
-    return f"{_clock(spell.start, zone)}: {spell.cause}{detail}, {lasted}"
+def _interval(interval: CauseIntervalRow, now: datetime, zone: ZoneInfo) -> str:
+    end = interval.end or now
+    detail = f" ({interval.detail})" if interval.detail else ""
+    lasted = duration((end - interval.start).total_seconds())
+    return f"{_clock(interval.start, zone)}: {interval.cause}{detail}, {lasted}"
 
 
 def _section(title: str, lines: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """Writes of running the portal: loading the catalog, and what the doctor finds."""
 
+from apps.operations.services.alerting import NotGathered, gather_notices
 from apps.operations.services.deriving import (
     Ran,
     derive_after_history,
@@ -8,7 +9,6 @@ from apps.operations.services.deriving import (
 )
 from apps.operations.services.doctor import Diagnosis, Examined, UnknownCluster, run_doctor
 from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
-from apps.operations.services.noticing import NotGathered, gather_notices
 
 __all__ = [
     "CatalogNotStored",

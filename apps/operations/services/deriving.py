@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 from django.db import InterfaceError, OperationalError, connection
 
-from apps.changes import services as changes
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from apps.clusters.services import devices
 from apps.costs import services as costs
-from apps.costs.services import recommending
 from apps.costs.services.money_alerts import note_money_alerts
+from apps.costs.services.recommendations import daily_run
 from apps.fairness import services as fairness
+from apps.operations.services.alerting import gather_notices
 from apps.operations.services.doctor import run_doctor
-from apps.operations.services.noticing import gather_notices
 from apps.pending import services as pending
-from apps.pending.domain.look import look
+from apps.pending.domain.diagnose import diagnose_cluster
+from apps.quota_requests import services as changes
 from apps.quotas import services as quotas
 from apps.usage import services as usage
 
@@ -35,7 +35,7 @@ _MOST_ROUNDS = 200
 _ALL_HOURS = 100_000
 
 
-class Step(NamedTuple):
+class DerivingStep(NamedTuple):
     """What one room computes, as of a time; it returns how much there was to do.
 
     `partly` does a part of what is due and is asked again until nothing is.
@@ -59,33 +59,35 @@ def _look_at_devices(now: datetime) -> int:
 
 
 def _look_at_pending(now: datetime) -> int:
-    return sum(pending.refresh(pk, now=now, look=look) for pk in devices.active_clusters())
+    return sum(
+        pending.refresh(pk, now=now, look=diagnose_cluster) for pk in devices.active_clusters()
+    )
 
 
 def _take_in_pods(now: datetime) -> int:
-    return pending.take_in_pods(devices.active_clusters(), now=now, look=look)
+    return pending.take_in_pods(devices.active_clusters(), now=now, look=diagnose_cluster)
 
 
-_OF_NOW: Sequence[Step] = (
-    Step("pending workloads", _look_at_pending),
-    Step("pending history", lambda now: pending.roll_days(now=now)),
-    Step("GPUs", _look_at_devices),
-    Step("data quality", lambda now: len(run_doctor(now).findings)),
+_OF_NOW: Sequence[DerivingStep] = (
+    DerivingStep("pending workloads", _look_at_pending),
+    DerivingStep("pending history", lambda now: pending.roll_days(now=now)),
+    DerivingStep("GPUs", _look_at_devices),
+    DerivingStep("data quality", lambda now: len(run_doctor(now).findings)),
 )
-_OF_HOURS: Sequence[Step] = (
-    Step("days", lambda now: usage.roll_days(now=now)),
-    Step("costs", lambda now: costs.price_hours(now=now), partly=True),
-    Step("pending pods", _take_in_pods),
-    Step("fairness", lambda now: fairness.compute_hours(now=now, at_most=_ALL_HOURS)),
-    Step("fairness by day", lambda now: fairness.roll_days(now=now)),
-    Step("quotas", lambda now: quotas.roll_hours(now=now), partly=True),
+_OF_HOURS: Sequence[DerivingStep] = (
+    DerivingStep("days", lambda now: usage.roll_days(now=now)),
+    DerivingStep("costs", lambda now: costs.price_hours(now=now), partly=True),
+    DerivingStep("pending pods", _take_in_pods),
+    DerivingStep("fairness", lambda now: fairness.compute_hours(now=now, at_most=_ALL_HOURS)),
+    DerivingStep("fairness by day", lambda now: fairness.roll_days(now=now)),
+    DerivingStep("quotas", lambda now: quotas.roll_hours(now=now), partly=True),
 )
-_OF_HISTORY: Sequence[Step] = (
-    Step("recommendations", lambda now: recommending.recommend(now=now)),
-    Step("budgets", lambda now: quotas.note_budget_alerts(now=now)),
-    Step("budgets in money", lambda now: note_money_alerts(now=now)),
-    Step("audit", lambda now: int(bool(changes.check_audit_when_due(now=now)))),
-    Step("alerts", lambda now: gather_notices(now=now)),
+_OF_HISTORY: Sequence[DerivingStep] = (
+    DerivingStep("recommendations", lambda now: daily_run.recommend(now=now)),
+    DerivingStep("budgets", lambda now: quotas.note_budget_alerts(now=now)),
+    DerivingStep("budgets in money", lambda now: note_money_alerts(now=now)),
+    DerivingStep("audit", lambda now: int(bool(changes.check_audit_when_due(now=now)))),
+    DerivingStep("alerts", lambda now: gather_notices(now=now)),
 )
 
 
@@ -104,7 +106,7 @@ def derive_after_history(clock: Clock) -> list[Ran]:
     return list(run_steps((*_OF_NOW, *_OF_HOURS, *_OF_HISTORY), clock))
 
 
-def run_steps(steps: Sequence[Step], clock: Clock) -> Iterator[Ran]:
+def run_steps(steps: Sequence[DerivingStep], clock: Clock) -> Iterator[Ran]:
     """Run steps one after another; one that fails keeps no other from it."""
     for step in steps:
         started = time.monotonic()
@@ -112,7 +114,7 @@ def run_steps(steps: Sequence[Step], clock: Clock) -> Iterator[Ran]:
         yield Ran(step.name, done, time.monotonic() - started)
 
 
-def _done(step: Step, clock: Clock) -> int | None:
+def _done(step: DerivingStep, clock: Clock) -> int | None:
     """Run a step until nothing is due; None where it failed, which keeps no other from running."""
     done = 0
     try:

@@ -7,20 +7,20 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Max
 
-from apps.changes.permissions import portal
-from apps.changes.selectors import last_audit_check
-from apps.clusters.domain.exporter_profile import ExporterProfile, differences, remembered
+from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, remembered
 from apps.clusters.domain.tiers import TierRule
-from apps.clusters.gateways import Doorway
+from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import DEFAULT_SCRAPE_INTERVAL_SECONDS
 from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.domain.examine import examine
 from apps.operations.domain.findings import Finding, Severity, worst_first
-from apps.operations.domain.looks import ClusterLook, MetricsLook
+from apps.operations.domain.observations import ClusterLook, MetricsLook
 from apps.operations.models import DoctorCheck, DoctorFinding, SeenExporters
-from apps.operations.services.looking import DEADLINE_SECONDS, Seen, look_at_all
-from apps.operations.services.past import allowed_teams, past_of, tiers_of_others
+from apps.operations.services.history import allowed_teams, history_of, tiers_of_others
+from apps.operations.services.source_checks import DEADLINE_SECONDS, SourceAnswers, look_at_all
+from apps.quota_requests.permissions import portal
+from apps.quota_requests.selectors import last_audit_check
 
 CHANGE_SHOWN = timedelta(days=7)
 # What can be said while Prometheus does not answer. Other findings stay as they were last seen.
@@ -62,7 +62,7 @@ def run_doctor(
     now: datetime,
     *,
     cluster: str | None = None,
-    doorway: Doorway | None = None,
+    clients: ClusterClients | None = None,
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Diagnosis:
     """Examine the clusters of the catalog, or one of them, and store what was found.
@@ -74,11 +74,11 @@ def run_doctor(
         chosen = chosen.filter(name=cluster)
         if not chosen.exists():
             raise UnknownCluster(f"no cluster {cluster!r} in the catalog")
-    clusters = list(chosen.annotate(watched=Max("watchspan__end")))
+    clusters = list(chosen.annotate(watched=Max("watchcoverage__end")))
     rules = tier_rules_at(now)
     seen = look_at_all(
         [(one, rules) for one in clusters],
-        doorway=doorway or Doorway(),
+        clients=clients or ClusterClients(),
         now=now,
         deadline_seconds=deadline_seconds,
     )
@@ -97,14 +97,16 @@ def run_doctor(
     return Diagnosis(now, tuple(_examined(look) for look in looks), tuple(found))
 
 
-def _look(cluster: Cluster, seen: Seen, rules: Sequence[TierRule], now: datetime) -> ClusterLook:
+def _look(
+    cluster: Cluster, seen: SourceAnswers, rules: Sequence[TierRule], now: datetime
+) -> ClusterLook:
     api = seen.api and replace(seen.api, watched_until=cluster.watched)  # type: ignore[attr-defined]
     return ClusterLook(
         cluster=cluster.name,
         now=now,
         metrics=_with_changes(cluster, seen.metrics, now),
         api=api,
-        past=past_of(cluster, now, rules, seen.pods, seen.metrics.nodes),
+        past=history_of(cluster, now, rules, seen.pods, seen.metrics.nodes),
         rules=rules,
         catalog_interval_seconds=float(
             cluster.prometheus.get("scrape_interval_seconds") or DEFAULT_SCRAPE_INTERVAL_SECONDS

@@ -7,8 +7,8 @@ from django.db import IntegrityError, OperationalError, transaction
 from apps.accounts import services as accounts
 from apps.clusters.services import catalog as clusters
 from apps.operations.domain.difference import CatalogDifference
-from apps.operations.domain.located import CatalogError, Path, Problems
 from apps.operations.domain.schema import Catalog
+from apps.operations.domain.source_positions import CatalogError, Path, Problems
 from apps.operations.services.planning import Loaded, Plans, loaded, plan_catalog
 from apps.operations.services.reading import read_catalog
 from apps.usage.selectors import data_ready

@@ -21,19 +21,19 @@ from apps.costs import services as costs
 from apps.costs.services import PriceRecord
 from apps.operations.domain.difference import CatalogDifference
 from apps.operations.domain.instants import BEGINNING
-from apps.operations.domain.located import Path
 from apps.operations.domain.positions import positions
 from apps.operations.domain.schema import Catalog
+from apps.operations.domain.source_positions import Path
 from apps.operations.domain.timeline import (
     AnyRecord,
     DatedRecord,
-    Kind,
-    Plan,
-    Wish,
+    DesiredRow,
+    RecordKind,
+    TimelinePlan,
     plan_current,
     plan_dated,
 )
-from apps.operations.services import wishes
+from apps.operations.services import desired_rows
 from apps.quotas import services as quotas
 from apps.quotas.services import BudgetRecord, EntitlementRecord
 
@@ -42,42 +42,42 @@ _QUIET = frozenset({"active", "lead", "position"})
 _Retirable = TypeVar("_Retirable", ClusterRecord, TeamRecord, TierRecord)
 
 
-def _named(what: str, name: str, *columns: str) -> Kind[AnyRecord]:
+def _named(what: str, name: str, *columns: str) -> RecordKind[AnyRecord]:
     """Return a kind whose records are told apart, and called, by the field `name`."""
     field = attrgetter(name)
-    return Kind(what, key=field, name=field, columns=columns, quiet=_QUIET)
+    return RecordKind(what, key=field, name=field, columns=columns, quiet=_QUIET)
 
 
-TEAM: Kind[TeamRecord] = _named("team", "name", "cost_center", "active")
-CLUSTER: Kind[ClusterRecord] = _named("cluster", "name", "prometheus", "kubernetes", "active")
-TIER: Kind[TierRecord] = _named("tier", "name", "position", "promise", "active")
-CLAIM: Kind[ClaimRecord] = _named("namespace claim", "pattern", "team", "position")
-RULE: Kind[RuleRecord] = _named(
+TEAM: RecordKind[TeamRecord] = _named("team", "name", "cost_center", "active")
+CLUSTER: RecordKind[ClusterRecord] = _named("cluster", "name", "prometheus", "kubernetes", "active")
+TIER: RecordKind[TierRecord] = _named("tier", "name", "position", "promise", "active")
+CLAIM: RecordKind[ClaimRecord] = _named("namespace claim", "pattern", "team", "position")
+RULE: RecordKind[RuleRecord] = _named(
     "tier rule",
     "tier",
     *("position", "sharing", "resources", "device_classes", "node_selector", "allowed_teams"),
 )
-LEAD: Kind[LeadRecord] = Kind(
+LEAD: RecordKind[LeadRecord] = RecordKind(
     "lead",
     key=lambda r: (r.team, r.username),
     name=lambda r: f"{r.username} of {r.team}",
     columns=("lead",),
     quiet=_QUIET,
 )
-ENTITLEMENT: Kind[EntitlementRecord] = Kind(
+ENTITLEMENT: RecordKind[EntitlementRecord] = RecordKind(
     "entitlement",
     key=lambda r: (r.team, r.tier),
     name=lambda r: f"{r.team} × {r.tier}",
     columns=("gpus", "weight"),
 )
-BUDGET: Kind[BudgetRecord] = Kind(
+BUDGET: RecordKind[BudgetRecord] = RecordKind(
     "budget",
     key=lambda r: (r.team, r.period, r.money is None),
     name=lambda r: f"{r.team} per {r.period} in {'GPU-hours' if r.money is None else 'money'}",
     columns=("gpu_hours", "money", "currency"),
 )
 # A price is told by the day from which it holds, so what it says of that day may be put right.
-PRICE: Kind[PriceRecord] = Kind(
+PRICE: RecordKind[PriceRecord] = RecordKind(
     "price",
     key=lambda r: (r.cluster, r.tier, model_key(r.gpu_model), r.capacity_type),
     name=lambda r: " ".join(filter(None, (r.gpu_model, r.capacity_type, r.cluster, r.tier))),
@@ -88,7 +88,7 @@ PRICE: Kind[PriceRecord] = Kind(
     quiet=frozenset({"discount", "kind", "example", "pue"}),
     corrects=True,
 )
-REPORT: Kind[ReportRecord] = Kind(
+REPORT: RecordKind[ReportRecord] = RecordKind(
     "report",
     key=lambda _: None,
     name=lambda _: "settings",
@@ -121,16 +121,16 @@ class Loaded:
 class Plans:
     """What a load stores, table by table."""
 
-    clusters: Plan[ClusterRecord]
-    tiers: Plan[TierRecord]
-    rules: Plan[RuleRecord]
-    teams: Plan[TeamRecord]
-    leads: Plan[LeadRecord]
-    claims: Plan[ClaimRecord]
-    entitlements: Plan[EntitlementRecord]
-    budgets: Plan[BudgetRecord]
-    prices: Plan[PriceRecord]
-    report: Plan[ReportRecord]
+    clusters: TimelinePlan[ClusterRecord]
+    tiers: TimelinePlan[TierRecord]
+    rules: TimelinePlan[RuleRecord]
+    teams: TimelinePlan[TeamRecord]
+    leads: TimelinePlan[LeadRecord]
+    claims: TimelinePlan[ClaimRecord]
+    entitlements: TimelinePlan[EntitlementRecord]
+    budgets: TimelinePlan[BudgetRecord]
+    prices: TimelinePlan[PriceRecord]
+    report: TimelinePlan[ReportRecord]
 
     def difference(self) -> CatalogDifference:
         """Return all changes in the order of the catalog's sections."""
@@ -153,7 +153,7 @@ class Plans:
         costs.write_prices(self.prices.saved, withdrawn=self.prices.withdrawn)
         clusters.write_report(self.report.saved)
 
-    def _all(self) -> list[Plan[Any]]:
+    def _all(self) -> list[TimelinePlan[Any]]:
         return [getattr(self, name) for name in self.__slots__]
 
 
@@ -179,27 +179,31 @@ def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
     opening = BEGINNING if held.is_first else now
 
     def dated(
-        rows: list[DatedRecord], asked: Iterable[Wish[DatedRecord]], kind: Kind[DatedRecord]
-    ) -> Plan[DatedRecord]:
+        rows: list[DatedRecord],
+        asked: Iterable[DesiredRow[DatedRecord]],
+        kind: RecordKind[DatedRecord],
+    ) -> TimelinePlan[DatedRecord]:
         return plan_dated(rows, asked, kind, now=now, opening=opening)
 
     tier_places = positions([t.name for t in catalog.tiers], _places(held.rules, RULE))
     patterns = [pattern for team in catalog.teams for pattern in team.namespaces]
-    claims = wishes.claims(catalog, positions(patterns, _places(held.claims, CLAIM)))
-    tiers = wishes.tiers(catalog, tier_places)
+    claims = desired_rows.claims(catalog, positions(patterns, _places(held.claims, CLAIM)))
+    tiers = desired_rows.tiers(catalog, tier_places)
     return Plans(
-        clusters=plan_current(held.clusters, wishes.clusters(catalog), CLUSTER, retire=_retired),
+        clusters=plan_current(
+            held.clusters, desired_rows.clusters(catalog), CLUSTER, retire=_retired
+        ),
         tiers=plan_current(held.tiers, tiers, TIER, retire=_retired),
-        rules=dated(held.rules, wishes.rules(catalog, tier_places), RULE),
-        teams=plan_current(held.teams, wishes.teams(catalog), TEAM, retire=_retired),
+        rules=dated(held.rules, desired_rows.rules(catalog, tier_places), RULE),
+        teams=plan_current(held.teams, desired_rows.teams(catalog), TEAM, retire=_retired),
         leads=plan_current(
-            held.leads, wishes.leads(catalog), LEAD, retire=lambda r: replace(r, lead=False)
+            held.leads, desired_rows.leads(catalog), LEAD, retire=lambda r: replace(r, lead=False)
         ),
         claims=dated(held.claims, claims, CLAIM),
-        entitlements=dated(held.entitlements, wishes.entitlements(catalog), ENTITLEMENT),
-        budgets=dated(held.budgets, wishes.budgets(catalog), BUDGET),
-        prices=dated(held.prices, wishes.prices(catalog), PRICE),
-        report=plan_current(held.report, wishes.report(catalog), REPORT, retire=lambda r: r),
+        entitlements=dated(held.entitlements, desired_rows.entitlements(catalog), ENTITLEMENT),
+        budgets=dated(held.budgets, desired_rows.budgets(catalog), BUDGET),
+        prices=dated(held.prices, desired_rows.prices(catalog), PRICE),
+        report=plan_current(held.report, desired_rows.report(catalog), REPORT, retire=lambda r: r),
     )
 
 
@@ -207,6 +211,6 @@ def _retired(record: _Retirable) -> _Retirable:
     return replace(record, active=False)
 
 
-def _places(rows: Iterable[RuleRecord | ClaimRecord], kind: Kind[Any]) -> dict[str, int]:
+def _places(rows: Iterable[RuleRecord | ClaimRecord], kind: RecordKind[Any]) -> dict[str, int]:
     """Return the positions of the rows that hold on, by name."""
     return {kind.name(row): row.position for row in rows if row.valid_to is None}

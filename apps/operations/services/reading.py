@@ -28,17 +28,17 @@ from yaml.reader import Reader, ReaderError
 from yaml.scanner import Scanner
 
 from apps.operations.domain.checks import check
-from apps.operations.domain.located import (
+from apps.operations.domain.decoder import shaped
+from apps.operations.domain.schema import Catalog
+from apps.operations.domain.source_positions import (
     CatalogError,
-    Node,
     Path,
     Problem,
     Problems,
     Scalar,
+    SourceNode,
     shown_path,
 )
-from apps.operations.domain.schema import Catalog
-from apps.operations.domain.shape import shaped
 
 _DEEPEST = 12
 _MOST_VALUES = 500_000
@@ -98,9 +98,9 @@ class _Builder:
         self._text = text
         self._found: list[Problem] = []
         # None while the value of an anchor is being read.
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, SourceNode | None] = {}
 
-    def document(self, filename: str) -> tuple[Node, list[Problem]]:
+    def document(self, filename: str) -> tuple[SourceNode, list[Problem]]:
         """Return the only document; an empty text is a tree of nothing."""
         try:
             self._events = _Events(self._text)
@@ -117,10 +117,10 @@ class _Builder:
             problem = Problem(self._events.line + 1, "", f"is not YAML: {error}")
         raise CatalogError(filename, [*self._found, problem])
 
-    def _document(self) -> Node:
+    def _document(self) -> SourceNode:
         self._events.take()
         if isinstance(self._events.ahead(), StreamEndEvent):
-            return Node(None, 1)
+            return SourceNode(None, 1)
         self._events.take()
         root = self._node((), 0)
         self._events.take()
@@ -129,7 +129,7 @@ class _Builder:
             raise _Unreadable(_line(after), "a second document begins; a catalog is one document")
         return root
 
-    def _node(self, path: Path, depth: int) -> Node:
+    def _node(self, path: Path, depth: int) -> SourceNode:
         event = self._events.take()
         if isinstance(event, AliasEvent):
             return self._aliased(event)
@@ -145,7 +145,7 @@ class _Builder:
             self._anchors[anchor] = node
         return node
 
-    def _built(self, event: Event, path: Path, depth: int) -> Node:
+    def _built(self, event: Event, path: Path, depth: int) -> SourceNode:
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", "tag:yaml.org,2002:str"):
             self._note(_line(event), path, "tags (!) are not used in a catalog")
@@ -153,25 +153,25 @@ class _Builder:
             return self._sequence(event, path, depth)
         if isinstance(event, MappingStartEvent):
             return self._mapping(event, path, depth)
-        return Node(self._scalar(cast("ScalarEvent", event), path), _line(event))
+        return SourceNode(self._scalar(cast("ScalarEvent", event), path), _line(event))
 
-    def _aliased(self, event: AliasEvent) -> Node:
+    def _aliased(self, event: AliasEvent) -> SourceNode:
         if event.anchor not in self._anchors:
             raise _Unreadable(_line(event), f"the alias *{event.anchor} has no anchor before it")
         node = self._anchors[event.anchor]
         if node is None:
             raise _Unreadable(_line(event), f"the alias *{event.anchor} stands in its own anchor")
-        return Node(node.value, _line(event), node.size)
+        return SourceNode(node.value, _line(event), node.size)
 
-    def _sequence(self, start: Event, path: Path, depth: int) -> Node:
-        items: list[Node] = []
+    def _sequence(self, start: Event, path: Path, depth: int) -> SourceNode:
+        items: list[SourceNode] = []
         while not isinstance(self._events.ahead(), SequenceEndEvent):
             items.append(self._node((*path, len(items)), depth + 1))
         self._events.take()
-        return Node(tuple(items), _line(start), 1 + sum(item.size for item in items))
+        return SourceNode(tuple(items), _line(start), 1 + sum(item.size for item in items))
 
-    def _mapping(self, start: Event, path: Path, depth: int) -> Node:
-        entries: dict[str, Node] = {}
+    def _mapping(self, start: Event, path: Path, depth: int) -> SourceNode:
+        entries: dict[str, SourceNode] = {}
         while not isinstance(self._events.ahead(), MappingEndEvent):
             line, key = self._key(path)
             value = self._node((*path, key), depth + 1)
@@ -181,9 +181,9 @@ class _Builder:
                 first = entries[key].line
                 self._note(line, (*path, key), f"the key is given twice, first on line {first}")
             else:
-                entries[key] = Node(value.value, line, value.size)
+                entries[key] = SourceNode(value.value, line, value.size)
         self._events.take()
-        return Node(entries, _line(start), 1 + sum(entry.size for entry in entries.values()))
+        return SourceNode(entries, _line(start), 1 + sum(entry.size for entry in entries.values()))
 
     def _key(self, path: Path) -> tuple[int, str]:
         event = self._events.take()

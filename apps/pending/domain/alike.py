@@ -1,7 +1,7 @@
 """Which nodes have GPUs that do for a pod what those would that it asks for."""
 
-from apps.clusters.domain.sightings import Placement
-from apps.pending.domain.fits import EPSILON, Gpu, Nodes, gpu_of
+from apps.clusters.domain.observed.objects import Placement
+from apps.pending.domain.placement.fits import EPSILON, Gpu, Nodes, gpu_of
 
 
 def alike(nodes: Nodes, resource: str, placement: Placement) -> int:

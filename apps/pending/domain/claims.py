@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apps.clusters.domain.sightings import Kind, SeenClaim, SeenEvent, SeenPod, Sighting
+from apps.clusters.domain.observed.objects import (
+    ClaimSnapshot,
+    EventSnapshot,
+    ObservedKind,
+    ObservedObject,
+    PodSnapshot,
+)
 from apps.pending.domain.causes import Cause
+from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
-from apps.pending.domain.refusals import refusal
+from apps.pending.domain.placement.refusals import refusal
 from apps.pending.domain.wording import count, listed
-from apps.pending.domain.world import World, bodies, plain
 
 MISSING = "missing"
 TEMPLATE = "not made from its template"
@@ -22,22 +28,22 @@ _NO_CLASS = "device class "
 class Claims:
     """The claims of a cluster by namespace and name."""
 
-    by_name: Mapping[tuple[str, str], tuple[Sighting, SeenClaim]]
+    by_name: Mapping[tuple[str, str], tuple[ObservedObject, ClaimSnapshot]]
 
-    def of(self, namespace: str, pod: SeenPod) -> list[tuple[Sighting, SeenClaim]]:
+    def of(self, namespace: str, pod: PodSnapshot) -> list[tuple[ObservedObject, ClaimSnapshot]]:
         """Return the claims that a pod names and that are there."""
         keys = [(namespace, use.claim) for use in pod.claims if use.claim]
         return [self.by_name[key] for key in keys if key in self.by_name]
 
 
-def claims_of(world: World) -> Claims:
+def claims_of(world: ClusterIndex) -> Claims:
     """Return the claims seen of a cluster."""
-    seen = bodies(world.state.of(Kind.RESOURCE_CLAIM), SeenClaim)
+    seen = bodies(world.state.of(ObservedKind.RESOURCE_CLAIM), ClaimSnapshot)
     return Claims({(one.namespace, one.name): (one, claim) for one, claim in seen})
 
 
 def unmade(
-    namespace: str, pod: SeenPod, claims: Claims, events: list[SeenEvent]
+    namespace: str, pod: PodSnapshot, claims: Claims, events: list[EventSnapshot]
 ) -> Diagnosis | None:
     """Return what is the matter when a claim of the pod is not there; None when all are."""
     failed = next((e for e in events if e.reason == "FailedResourceClaimCreation"), None)
@@ -60,7 +66,7 @@ def unmade(
     return None
 
 
-def _not_made(namespace: str, template: str, failed: SeenEvent | None) -> Diagnosis:
+def _not_made(namespace: str, template: str, failed: EventSnapshot | None) -> Diagnosis:
     said = plain(failed.message) if failed is not None else ""
     why = refusal(said) if said else None
     steps = []
@@ -104,7 +110,7 @@ def _not_made(namespace: str, template: str, failed: SeenEvent | None) -> Diagno
 
 
 def unallocated(
-    namespace: str, pod: SeenPod, claims: Claims, texts: list[str], free_devices: int
+    namespace: str, pod: PodSnapshot, claims: Claims, texts: list[str], free_devices: int
 ) -> Diagnosis:
     """Return why the scheduler could not allocate the claims of a pod.
 
@@ -135,7 +141,7 @@ def unallocated(
     )
 
 
-def _why(waiting: list[tuple[Sighting, SeenClaim]], free_devices: int) -> str:
+def _why(waiting: list[tuple[ObservedObject, ClaimSnapshot]], free_devices: int) -> str:
     wishes = [text for _, claim in waiting for one in claim.requests for text in one.selectors]
     names = listed([seen.name for seen, _ in waiting]) or "of the pod"
     if wishes:
@@ -146,7 +152,7 @@ def _why(waiting: list[tuple[Sighting, SeenClaim]], free_devices: int) -> str:
     return f"The scheduler cannot allocate the ResourceClaim {names}."
 
 
-def _change(seen: Sighting, claim: SeenClaim) -> Suggestion:
+def _change(seen: ObservedObject, claim: ClaimSnapshot) -> Suggestion:
     name = claim.requests[0].device_class if claim.requests else ""
     wishes = [text for one in claim.requests for text in one.selectors]
     what = f"Change the selector of the ResourceClaim {seen.name} ({listed(wishes)})"

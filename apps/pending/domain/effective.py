@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from apps.clusters.domain.families import family_of
+from apps.clusters.domain.workload_families import family_of
 from apps.usage.domain.amounts import Amounts
 
 UNKNOWN_MODEL = ""
 
 
-class Work(NamedTuple):
+class PendingWork(NamedTuple):
     """What pending work is known by; `workload` reads `Kind/name`.
 
     `gpu_model` is that of its tier, UNKNOWN_MODEL where the tier has none or several.
@@ -50,7 +50,7 @@ class KnownActivity:
 
     _sums: dict[tuple[str, ...], _Sum] = field(default_factory=lambda: defaultdict(_Sum))
 
-    def add_work(self, work: Work, amounts: Amounts) -> None:
+    def add_work(self, work: PendingWork, amounts: Amounts) -> None:
         """Add what a workload did."""
         self._sums["workload", work.cluster, work.namespace, work.workload].add(amounts)
         self._sums["family", *work.family].add(amounts)
@@ -60,7 +60,7 @@ class KnownActivity:
         self._sums["team", tier, team].add(amounts)
         self._sums["tier", tier].add(amounts)
 
-    def of(self, work: Work) -> float | None:
+    def of(self, work: PendingWork) -> float | None:
         """Return the activity of the closest kind that was measured, 0..1; None without any.
 
         The workload itself, its family, its team on the tier, the tier.
@@ -78,7 +78,7 @@ class KnownActivity:
 
 
 def effective_utilization(
-    amounts: Amounts, pending: Iterable[tuple[Work, int]], activity: KnownActivity
+    amounts: Amounts, pending: Iterable[tuple[PendingWork, int]], activity: KnownActivity
 ) -> float | None:
     """Return (busy + pending × own activity) ÷ (allocated + pending), 0..1.
 
@@ -98,13 +98,13 @@ def effective_utilization(
 class DemandOfGroups:
     """Pending demand by the values of some fields of `Work`."""
 
-    def __init__(self, pending: Mapping[Work, int], names: Iterable[str]) -> None:
+    def __init__(self, pending: Mapping[PendingWork, int], names: Iterable[str]) -> None:
         self._names = tuple(names)
-        self._found: dict[tuple[str, ...], list[tuple[Work, int]]] = defaultdict(list)
+        self._found: dict[tuple[str, ...], list[tuple[PendingWork, int]]] = defaultdict(list)
         for work, gpu_hours in pending.items():
             self._found[self._key(work._asdict())].append((work, gpu_hours))
 
-    def of(self, groups: Mapping[str, str]) -> Sequence[tuple[Work, int]] | None:
+    def of(self, groups: Mapping[str, str]) -> Sequence[tuple[PendingWork, int]] | None:
         """Return the demand of a group; None where some of it may be of another GPU model."""
         unknown = {**groups, "gpu_model": UNKNOWN_MODEL}
         if "gpu_model" in self._names and self._key(unknown) in self._found:

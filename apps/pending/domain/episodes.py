@@ -1,6 +1,6 @@
 """Episodes of waiting: from looks at what waits and the pod ledger's times to spans with a cause.
 
-Pure. Times are Unix seconds, whole microseconds; spans are half-open. The spells of an episode
+Pure. Times are Unix seconds, whole microseconds; spans are half-open. The intervals of an episode
 are contiguous, disjoint and cover it from `since` until it ended, or are open at their end.
 """
 
@@ -15,7 +15,7 @@ NOT_WATCHED = "not watched"
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class CauseSpan:
     """A span with one cause; as a mark (what it waits for from `start` on) its `end` is unused."""
 
     start: float
@@ -26,7 +26,7 @@ class Spell:
     message: str = ""
     end: float | None = None
 
-    def alike(self, other: "Spell") -> bool:
+    def alike(self, other: "CauseSpan") -> bool:
         """Say whether both say the same but for their times and the raw text."""
         return (
             self.cause is other.cause
@@ -37,7 +37,7 @@ class Spell:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class PodLife:
     """What the ledger knows of a pod; `refused`: it failed without a container having run.
 
     `unschedulable`: series showed that a scheduler refused it.
@@ -52,14 +52,14 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """An episode's times and spells; `until` is None and `outcome` empty while it lasts."""
+class EpisodeTimes:
+    """An episode's times and intervals; `until` is None and `outcome` empty while it lasts."""
 
     since: float
     bound: float | None
     until: float | None
     outcome: Outcome | None
-    spells: tuple[Spell, ...]
+    intervals: tuple[CauseSpan, ...]
 
 
 def exact(seconds: float) -> float:
@@ -67,26 +67,28 @@ def exact(seconds: float) -> float:
     return round(seconds, 6)
 
 
-def pod_course(life: Life, marks: Iterable[Spell], *, counted: float, detail: str = "") -> Course:
+def pod_course(
+    life: PodLife, marks: Iterable[CauseSpan], *, counted: float, detail: str = ""
+) -> EpisodeTimes:
     """Return the episode of a pod: waiting until it is bound, then starting until it runs.
 
     `marks` are what it was seen to wait for, in any order; each holds until the next, the first
     from the beginning. Where none was seen the cause is that of `unseen_cause` with `detail`, and
-    once it is bound `starting`; such spells count `counted`. The ledger's times go before those of
-    marks.
+    once it is bound `starting`; such intervals count `counted`. The ledger's times go before those
+    of marks.
     """
     bound, until, outcome = pod_times(life)
     marks = sorted(marks, key=lambda mark: mark.start)
     waiting = [mark for mark in marks if mark.counts is not Counts.STARTING]
     starting = [mark for mark in marks if mark.counts is Counts.STARTING]
     cause = unseen_cause(detail, unschedulable=life.unschedulable)
-    unseen = Spell(life.created, cause, Counts.PENDING, counted, detail or NOT_SEEN)
+    unseen = CauseSpan(life.created, cause, Counts.PENDING, counted, detail or NOT_SEEN)
     bound_end = until if bound is None else bound
-    spells = _chain(waiting or [unseen], life.created, bound_end)
+    intervals = _chain(waiting or [unseen], life.created, bound_end)
     if bound is not None:
-        unseen = Spell(bound, Cause.STARTING, Counts.STARTING, counted)
-        spells += _chain(starting or [unseen], bound, until)
-    return Course(life.created, bound, until, outcome, tuple(spells))
+        unseen = CauseSpan(bound, Cause.STARTING, Counts.STARTING, counted)
+        intervals += _chain(starting or [unseen], bound, until)
+    return EpisodeTimes(life.created, bound, until, outcome, tuple(intervals))
 
 
 def unseen_cause(detail: str, *, unschedulable: bool) -> Cause:
@@ -99,7 +101,7 @@ def unseen_cause(detail: str, *, unschedulable: bool) -> Cause:
     return Cause.UNSCHEDULABLE if unschedulable else Cause.UNRECORDED
 
 
-def pod_times(life: Life) -> tuple[float | None, float | None, Outcome | None]:
+def pod_times(life: PodLife) -> tuple[float | None, float | None, Outcome | None]:
     """Return when a pod was bound, and when and how its episode ended; no time before another.
 
     Bound at its end, without having started, it never was.
@@ -111,7 +113,7 @@ def pod_times(life: Life) -> tuple[float | None, float | None, Outcome | None]:
     return bound, until, outcome
 
 
-def _pod_end(life: Life) -> tuple[float | None, Outcome | None]:
+def _pod_end(life: PodLife) -> tuple[float | None, Outcome | None]:
     if life.bound is not None and life.started is not None:
         return max(life.created, life.bound, life.started), Outcome.STARTED
     if life.ended is not None:
@@ -122,27 +124,29 @@ def _pod_end(life: Life) -> tuple[float | None, Outcome | None]:
 
 def thing_course(
     since: float,
-    marks: Iterable[Spell],
+    marks: Iterable[CauseSpan],
     *,
     until: float | None = None,
     outcome: Outcome | None = None,
-) -> Course:
+) -> EpisodeTimes:
     """Return the episode of anything else; `marks` must not be empty.
 
     It ends no sooner than it began.
     """
     end = None if until is None else max(since, until)
-    spells = _chain(sorted(marks, key=lambda mark: mark.start), since, end)
-    return Course(since, None, end, outcome if end is not None else None, tuple(spells))
+    intervals = _chain(sorted(marks, key=lambda mark: mark.start), since, end)
+    return EpisodeTimes(since, None, end, outcome if end is not None else None, tuple(intervals))
 
 
-def _chain(marks: Sequence[Spell], start: float, end: float | None) -> list[Spell]:
-    """Return spells that cover start..end: each mark holds until the next, the first from start."""
+def _chain(marks: Sequence[CauseSpan], start: float, end: float | None) -> list[CauseSpan]:
+    """Return intervals that cover start..end: each mark holds until the next, the first from
+    start.
+    """
     if end is not None and end <= start:
         return []
     # What was noted only after the end, by another clock, still tells what it had waited for.
     kept = [mark for mark in marks if end is None or mark.start < end] or [marks[0]]
-    chain: list[Spell] = []
+    chain: list[CauseSpan] = []
     for mark in kept:
         at = max(start, mark.start) if chain else start
         if chain and chain[-1].start >= at:
@@ -152,14 +156,14 @@ def _chain(marks: Sequence[Spell], start: float, end: float | None) -> list[Spel
             continue
         at = at if chain else start
         chain.append(mark if mark.start == at else replace(mark, start=at))
-    ends = [spell.start for spell in chain[1:]]
+    ends = [interval.start for interval in chain[1:]]
     return [
-        spell if spell.end == at else replace(spell, end=at)
-        for spell, at in zip(chain, [*ends, end], strict=True)
+        interval if interval.end == at else replace(interval, end=at)
+        for interval, at in zip(chain, [*ends, end], strict=True)
     ]
 
 
-def rescaled(marks: Sequence[Spell], before: float, now: float) -> list[Spell]:
+def rescaled(marks: Sequence[CauseSpan], before: float, now: float) -> list[CauseSpan]:
     """Return marks for a thing that counts as `now` GPU-equivalents instead of `before`.
 
     A pod is weighed anew when it is bound: only its node tells what a unit is.
@@ -167,7 +171,7 @@ def rescaled(marks: Sequence[Spell], before: float, now: float) -> list[Spell]:
     if before == now:
         return list(marks)
 
-    def counted(mark: Spell) -> float:
+    def counted(mark: CauseSpan) -> float:
         if mark.counted == before or before <= 0:
             return now
         return mark.counted * now / before
@@ -176,37 +180,37 @@ def rescaled(marks: Sequence[Spell], before: float, now: float) -> list[Spell]:
 
 
 @dataclass(frozen=True, slots=True)
-class SpellChanges:
-    """What to write of an episode's spells, and which to delete by their start.
+class SpanChanges:
+    """What to write of an episode's intervals, and which to delete by their start.
 
     `touched` is the earliest time at which sums of amounts change; None where none does.
     """
 
-    write: tuple[Spell, ...]
+    write: tuple[CauseSpan, ...]
     delete: tuple[float, ...]
     touched: float | None
 
 
-def spell_changes(known: Sequence[Spell], wanted: Sequence[Spell]) -> SpellChanges:
-    """Return how to make `known` spells the `wanted` ones; nothing where they are the same.
+def interval_changes(known: Sequence[CauseSpan], wanted: Sequence[CauseSpan]) -> SpanChanges:
+    """Return how to make `known` intervals the `wanted` ones; nothing where they are the same.
 
-    A text alone is no change: that of the spell that lasts is kept with the episode.
+    A text alone is no change: that of the interval that lasts is kept with the episode.
     """
-    old = {spell.start: spell for spell in known}
-    new = {spell.start: spell for spell in wanted}
+    old = {interval.start: interval for interval in known}
+    new = {interval.start: interval for interval in wanted}
     write = []
     delete = [start for start in old if start not in new]
     times = list(delete)
-    for spell in new.values():
-        before = old.get(spell.start)
-        if before is None or not before.alike(spell):
-            times.append(spell.start)
-        elif before.end != spell.end:
-            times += [end for end in (before.end, spell.end) if end is not None]
+    for interval in new.values():
+        before = old.get(interval.start)
+        if before is None or not before.alike(interval):
+            times.append(interval.start)
+        elif before.end != interval.end:
+            times += [end for end in (before.end, interval.end) if end is not None]
         else:
             continue
-        write.append(spell)
-    return SpellChanges(tuple(write), tuple(delete), min(times, default=None))
+        write.append(interval)
+    return SpanChanges(tuple(write), tuple(delete), min(times, default=None))
 
 
 def changed_at(seen: float | None, *, before: float | None, now: float) -> float:

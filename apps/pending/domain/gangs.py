@@ -16,7 +16,7 @@ GANG_KINDS = frozenset(
 """Kinds whose pods work on one thing at the same time: none of them gets on without the others."""
 
 
-class Holder(NamedTuple):
+class GangMember(NamedTuple):
     """A pod that holds GPUs of a job not all of whose pods do; `bound` in Unix seconds.
 
     `busy` and `measured` are nano-GPU-hours of its time since the first of the others waits;
@@ -40,7 +40,7 @@ class Partial:
     """
 
     group: int
-    holding: tuple[Holder, ...]
+    holding: tuple[GangMember, ...]
     held: int
     utilization: float | None
 
@@ -50,7 +50,7 @@ class Partial:
 
 
 def partial_gangs(
-    holders: Iterable[Holder], since: Mapping[int, float], *, now: float, idle_below: float
+    holders: Iterable[GangMember], since: Mapping[int, float], *, now: float, idle_below: float
 ) -> list[Partial]:
     """Return the jobs that hold GPUs for nothing, the most held first.
 
@@ -59,7 +59,7 @@ def partial_gangs(
     others: it holds for something, and a job of such alone is left out. One that nobody measured
     may wait.
     """
-    groups: dict[int, list[Holder]] = defaultdict(list)
+    groups: dict[int, list[GangMember]] = defaultdict(list)
     for one in holders:
         if one.group in since and (not one.measured or one.busy < idle_below * one.measured):
             groups[one.group].append(one)
@@ -67,7 +67,7 @@ def partial_gangs(
     return sorted(found, key=lambda one: (-one.held, one.group))
 
 
-def _partial(holders: Sequence[Holder], since: float, now: float) -> Partial:
+def _partial(holders: Sequence[GangMember], since: float, now: float) -> Partial:
     measured = sum(one.measured for one in holders)
     return Partial(
         group=holders[0].group,

@@ -1,6 +1,7 @@
-"""Sums of waiting over time: amounts of spells by day, and percentiles of waits.
+"""Sums of waiting over time: amounts of intervals by day, and percentiles of waits.
 
-Amounts are whole nano-GPU-hours: each part of a spell is rounded once, so sums of them are exact.
+Amounts are whole nano-GPU-hours: each part of an interval is rounded once, so sums of them are
+exact.
 """
 
 from bisect import bisect_right
@@ -14,7 +15,7 @@ from apps.usage.domain.amounts import nano
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DayPart:
     """A span of Unix time that is summed by itself: (a part of) a day, under one team."""
 
     start: float
@@ -23,14 +24,14 @@ class Stretch:
     team_id: int = 0
 
 
-class Stretches:
+class DayParts:
     """Stretches in order, disjoint, found by time."""
 
-    def __init__(self, stretches: Iterable[Stretch]) -> None:
+    def __init__(self, stretches: Iterable[DayPart]) -> None:
         self._all = tuple(stretches)
         self._starts = [one.start for one in self._all]
 
-    def parts(self, start: float, end: float) -> Iterator[tuple[Stretch, float]]:
+    def parts(self, start: float, end: float) -> Iterator[tuple[DayPart, float]]:
         """Yield each stretch that start..end touches, with the seconds of it in there."""
         place = max(0, bisect_right(self._starts, start) - 1)
         for one in self._all[place:]:
@@ -40,7 +41,7 @@ class Stretches:
             if seconds > 0:
                 yield one, seconds
 
-    def at(self, time: float) -> Stretch | None:
+    def at(self, time: float) -> DayPart | None:
         """Return the stretch in which a time lies; None outside of all."""
         place = bisect_right(self._starts, time) - 1
         if place < 0 or time >= self._all[place].end:
@@ -53,7 +54,7 @@ COLUMN = {
     Counts.SUPPRESSED.value: "suppressed",
     Counts.STARTING.value: "starting",
 }
-"""The sum that a spell of each kind adds to; what counts as nothing adds to none."""
+"""The sum that an interval of each kind adds to; what counts as nothing adds to none."""
 
 MOST = 2**63 - 1
 """The largest sum that is kept; who asks for more GPUs than can be is not told any more exactly."""

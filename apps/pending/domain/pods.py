@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from apps.clusters.domain.sightings import Placement, SeenPod, Sighting
+from apps.clusters.domain.observed.objects import ObservedObject, Placement, PodSnapshot
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.claims import Claims, unmade
+from apps.pending.domain.cluster_index import ClusterIndex, Owner
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
-from apps.pending.domain.groups import Gang
-from apps.pending.domain.queued import Queued
-from apps.pending.domain.starting import why_not_running
-from apps.pending.domain.state import Waiting
-from apps.pending.domain.steps import together
-from apps.pending.domain.unplaced import Placer, preempting
+from apps.pending.domain.placement.fixes import together
+from apps.pending.domain.placement.starting import why_not_running
+from apps.pending.domain.placement.unschedulable import Placer, preempting
+from apps.pending.domain.queues.gangs import Gang
+from apps.pending.domain.queues.queued import Queued
+from apps.pending.domain.state import PendingItem
 from apps.pending.domain.wording import listed
-from apps.pending.domain.world import Owner, World
 
 GATED = "scheduling-gated"
 NO_SCHEDULER = "no scheduler"
@@ -33,7 +33,7 @@ class Pods:
 
     def __init__(
         self,
-        world: World,
+        world: ClusterIndex,
         placer: Placer,
         claims: Claims,
         queued: Iterable[tuple[Queued, Diagnosis]],
@@ -52,7 +52,7 @@ class Pods:
                 self._flavors[key] = flavors[one.seen.uid]
         self._gangs = {seen.uid: why for gang, why in gangs for seen, _ in gang.pods}
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[PendingItem]:
         """Return the pods that wait; those that are over or being deleted do not."""
         return [
             self._waiting(seen, pod)
@@ -60,13 +60,13 @@ class Pods:
             if pod.phase not in ("Failed", "Succeeded") and pod.deleting is None
         ]
 
-    def _waiting(self, seen: Sighting, pod: SeenPod) -> Waiting:
+    def _waiting(self, seen: ObservedObject, pod: PodSnapshot) -> PendingItem:
         why = self._why(seen, pod)
         context = self._world.context(seen)
         requests = self._world.gpus(pod.requests)
         bound = bool(pod.node)
         counts = Counts.STARTING if bound else Counts.PENDING
-        return Waiting(
+        return PendingItem(
             kind=seen.kind.short,
             uid=seen.uid,
             namespace=seen.namespace,
@@ -86,7 +86,7 @@ class Pods:
             again=not bound and self._world.preempted_at(pod) is not None,
         )
 
-    def _why(self, seen: Sighting, pod: SeenPod) -> Diagnosis:
+    def _why(self, seen: ObservedObject, pod: PodSnapshot) -> Diagnosis:
         if pod.node:
             return why_not_running(pod, self._world.events(seen))
         message = self._message(seen, pod)
@@ -105,14 +105,14 @@ class Pods:
         events = self._world.events(seen)
         return unmade(seen.namespace, pod, self._claims, events) or self._unseen(pod)
 
-    def _message(self, seen: Sighting, pod: SeenPod) -> str:
+    def _message(self, seen: ObservedObject, pod: PodSnapshot) -> str:
         """Return the scheduler's text: that of the condition, which neither is cut nor expires."""
         told = pod.scheduled
         if told is not None and told.status == "False" and told.message:
             return told.message
         return self._world.failed_scheduling(seen)
 
-    def _workload_of(self, seen: Sighting, pod: SeenPod) -> Owner | None:
+    def _workload_of(self, seen: ObservedObject, pod: PodSnapshot) -> Owner | None:
         """Return by what the Workload is found that holds a pod back; None where none does."""
         if not any(gate.startswith(_KUEUE) for gate in pod.gates):
             return None
@@ -120,11 +120,11 @@ class Pods:
         keys.append((seen.namespace, pod.owner_kind, pod.owner))
         return next((key for key in keys if key in self._queued), None)
 
-    def _flavor_labels(self, seen: Sighting, pod: SeenPod) -> Mapping[str, str]:
+    def _flavor_labels(self, seen: ObservedObject, pod: PodSnapshot) -> Mapping[str, str]:
         key = self._workload_of(seen, pod)
         return {} if key is None else self._flavors[key]
 
-    def _gated(self, seen: Sighting, pod: SeenPod, message: str) -> Diagnosis:
+    def _gated(self, seen: ObservedObject, pod: PodSnapshot, message: str) -> Diagnosis:
         if (key := self._workload_of(seen, pod)) is not None:
             why = self._queued[key]
             return replace(why, message=why.message or message)
@@ -146,7 +146,7 @@ class Pods:
             suggestions=tuple(together(steps)),
         )
 
-    def _unseen(self, pod: SeenPod) -> Diagnosis:
+    def _unseen(self, pod: PodSnapshot) -> Diagnosis:
         name = pod.scheduler
         if name != _DEFAULT_SCHEDULER and name not in self._world.schedulers:
             step = Suggestion(

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from apps.clusters.domain.sightings import Kind, Sighting
+from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.pending.domain.causes import Counts
 from apps.pending.domain.diagnosis import Diagnosis
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class BoundPod:
     """A pod that is bound and not over; `requests` of GPU resources and device classes only."""
 
     uid: str
@@ -34,18 +34,18 @@ class ClusterState:
     """
 
     at: float
-    sightings: Mapping[Kind, Sequence[Sighting]]
-    holders: Sequence[Holder] = ()
-    gone: Sequence[Sighting] = ()
+    sightings: Mapping[ObservedKind, Sequence[ObservedObject]]
+    holders: Sequence[BoundPod] = ()
+    gone: Sequence[ObservedObject] = ()
     is_gpu: Callable[[str], bool] = field(default=lambda resource: "gpu" in resource)
 
-    def of(self, *kinds: Kind) -> list[Sighting]:
+    def of(self, *kinds: ObservedKind) -> list[ObservedObject]:
         """Return what is there of these kinds, in the order given."""
         return [one for kind in kinds for one in self.sightings.get(kind, ())]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingItem:
     """One thing that waits, and why.
 
     `uid` identifies it: of pods turned away by a kubelet and of refused pods it is that of their

@@ -112,27 +112,10 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["since", "pk"],
-                "indexes": [
-                    models.Index(fields=["until", "since"], name="episode_lifetime"),
-                    models.Index(fields=["workload", "-since"], name="episode_of_workload"),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("cluster", "kind", "uid", "since"), name="episode_once"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("until__isnull", True),
-                            ("until__gte", models.F("since")),
-                            _connector="OR",
-                        ),
-                        name="episode_forward",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
-            name="CauseSpell",
+            name="CauseInterval",
             fields=[
                 (
                     "id",
@@ -187,23 +170,13 @@ class Migration(migrations.Migration):
                     "episode",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="spells",
+                        related_name="intervals",
                         to="pending.episode",
                     ),
                 ),
             ],
             options={
                 "ordering": ["episode", "start"],
-                "indexes": [models.Index(fields=["end", "start"], name="cause_spell_lifetime")],
-                "constraints": [
-                    models.UniqueConstraint(fields=("episode", "start"), name="cause_spell_once"),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("end__isnull", True), ("end__gte", models.F("start")), _connector="OR"
-                        ),
-                        name="cause_spell_forward",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -242,42 +215,10 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-at", "pk"],
-                "indexes": [models.Index(fields=["at"], name="eviction_at")],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "pod_uid"), name="eviction_once")
-                ],
             },
         ),
         migrations.CreateModel(
-            name="Refreshed",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("at", models.DateTimeField(blank=True, null=True)),
-                ("waiting", models.IntegerField(default=0)),
-                ("error", models.TextField(blank=True)),
-                ("rolled_to", models.DateTimeField(blank=True, null=True)),
-                ("pods_to", models.BigIntegerField(default=0)),
-                ("revised_to", models.DateTimeField(blank=True, null=True)),
-                ("lease_until", models.DateTimeField(blank=True, null=True)),
-                (
-                    "queue_mark",
-                    models.CharField(blank=True, db_default="", default="", max_length=32),
-                ),
-                (
-                    "cluster",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
-                    ),
-                ),
-            ],
-        ),
-        migrations.CreateModel(
-            name="WaitDay",
+            name="PendingDay",
             fields=[
                 (
                     "id",
@@ -344,7 +285,88 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["day", "pk"],
-                "indexes": [models.Index(fields=["day", "cluster"], name="wait_day_day")],
             },
+        ),
+        migrations.CreateModel(
+            name="RefreshState",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField(blank=True, null=True)),
+                ("waiting", models.IntegerField(default=0)),
+                ("error", models.TextField(blank=True)),
+                ("rolled_to", models.DateTimeField(blank=True, null=True)),
+                ("pods_to", models.BigIntegerField(default=0)),
+                ("revised_to", models.DateTimeField(blank=True, null=True)),
+                ("lease_until", models.DateTimeField(blank=True, null=True)),
+                (
+                    "queue_mark",
+                    models.CharField(blank=True, db_default="", default="", max_length=32),
+                ),
+                (
+                    "cluster",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, to="clusters.cluster"
+                    ),
+                ),
+            ],
+        ),
+        migrations.AddIndex(
+            model_name="episode",
+            index=models.Index(fields=["until", "since"], name="episode_lifetime"),
+        ),
+        migrations.AddIndex(
+            model_name="episode",
+            index=models.Index(fields=["workload", "-since"], name="episode_of_workload"),
+        ),
+        migrations.AddConstraint(
+            model_name="episode",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "kind", "uid", "since"), name="episode_once"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="episode",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("until__isnull", True), ("until__gte", models.F("since")), _connector="OR"
+                ),
+                name="episode_forward",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="causeinterval",
+            index=models.Index(fields=["end", "start"], name="cause_interval_lifetime"),
+        ),
+        migrations.AddConstraint(
+            model_name="causeinterval",
+            constraint=models.UniqueConstraint(
+                fields=("episode", "start"), name="cause_interval_once"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="causeinterval",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("end__isnull", True), ("end__gte", models.F("start")), _connector="OR"
+                ),
+                name="cause_interval_forward",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="eviction",
+            index=models.Index(fields=["at"], name="eviction_at"),
+        ),
+        migrations.AddConstraint(
+            model_name="eviction",
+            constraint=models.UniqueConstraint(fields=("cluster", "pod_uid"), name="eviction_once"),
+        ),
+        migrations.AddIndex(
+            model_name="pendingday",
+            index=models.Index(fields=["day", "cluster"], name="wait_day_day"),
         ),
     ]

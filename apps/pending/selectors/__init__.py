@@ -1,39 +1,39 @@
 """Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
 
 from apps.pending.selectors.context import Context
-from apps.pending.selectors.effective import effective_ratios
-from apps.pending.selectors.episodes import episodes_of, find_waiting
-from apps.pending.selectors.evictions import eviction_sums
 from apps.pending.selectors.explained import explain_pending
 from apps.pending.selectors.freshness import freshness, look_rows
 from apps.pending.selectors.gangs import partial_gangs
-from apps.pending.selectors.history import pending_history
+from apps.pending.selectors.history.days import pending_history
+from apps.pending.selectors.history.effective import effective_ratios
+from apps.pending.selectors.history.episodes import episodes_of, find_waiting
+from apps.pending.selectors.history.evictions import eviction_sums
+from apps.pending.selectors.history.queue_times import TypicalWait, time_to_start, typical_wait
 from apps.pending.selectors.in_front import in_front
 from apps.pending.selectors.now import pending_now, pending_sums
 from apps.pending.selectors.pod_causes import causes_of
 from apps.pending.selectors.rows import (
-    By,
+    CauseIntervalRow,
     EpisodeRow,
     EvictionSum,
     HistoryRow,
     InFrontPod,
     InFrontTeam,
     LookRow,
-    Order,
     PartialGang,
     PendingFilters,
+    PendingGrouping,
+    PendingOrder,
     PendingRow,
     PendingSum,
     PodCause,
-    SpellRow,
+    QueueTimeSums,
     StartTimes,
     SuggestionRow,
-    WaitSums,
 )
-from apps.pending.selectors.waits import TypicalWait, time_to_start, typical_wait
 
 __all__ = [
-    "By",
+    "CauseIntervalRow",
     "Context",
     "EpisodeRow",
     "EvictionSum",
@@ -41,17 +41,17 @@ __all__ = [
     "InFrontPod",
     "InFrontTeam",
     "LookRow",
-    "Order",
     "PartialGang",
     "PendingFilters",
+    "PendingGrouping",
+    "PendingOrder",
     "PendingRow",
     "PendingSum",
     "PodCause",
-    "SpellRow",
+    "QueueTimeSums",
     "StartTimes",
     "SuggestionRow",
     "TypicalWait",
-    "WaitSums",
     "causes_of",
     "effective_ratios",
     "episodes_of",

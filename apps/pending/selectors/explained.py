@@ -11,11 +11,11 @@ from apps.clusters.domain.window import Window
 from apps.pending.domain.causes import FROM_SERIES
 from apps.pending.domain.history import nearest_rank
 from apps.pending.selectors.context import INSTANT, Context
-from apps.pending.selectors.history import pending_history
+from apps.pending.selectors.history.days import pending_history
+from apps.pending.selectors.history.queue_times import started_waits
 from apps.pending.selectors.now import pending_sums
-from apps.pending.selectors.rows import By, PendingFilters
-from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
-from apps.pending.selectors.waits import started_waits
+from apps.pending.selectors.rows import PendingFilters, PendingGrouping
+from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
@@ -98,7 +98,7 @@ def _gpu_hours(
         window,
         now=now,
         visibility=visibility,
-        by=(By.DAY, By.CAUSE, By.TIER),
+        by=(PendingGrouping.DAY, PendingGrouping.CAUSE, PendingGrouping.TIER),
         filters=filters,
         context=context,
     )
@@ -137,7 +137,9 @@ def _now(
     context: Context,
 ) -> Explained:
     label, meaning, fields = _NOW[figure]
-    sums = pending_sums(now, by=By.CAUSE, visibility=visibility, filters=filters, context=context)
+    sums = pending_sums(
+        now, by=PendingGrouping.CAUSE, visibility=visibility, filters=filters, context=context
+    )
     rows: list[dict[str, Any]] = [
         {
             "cause": one.name,
@@ -173,7 +175,7 @@ def _queue_time(
     filters: PendingFilters,
     context: Context,
 ) -> Explained:
-    scope = Scope(window.end - INSTANT, filters, visibility, context)
+    scope = PendingScope(window.end - INSTANT, filters, visibility, context)
     return queue_time(
         figure,
         started_waits(window, scope),

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, from_seconds
-from apps.pending.selectors.evictions import eviction_sums
 from apps.pending.selectors.gangs import partial_gangs
-from apps.pending.selectors.rows import By, PendingFilters
+from apps.pending.selectors.history.evictions import eviction_sums
+from apps.pending.selectors.rows import PendingFilters, PendingGrouping
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, Number, RowColumn, Unit
 
@@ -55,8 +55,8 @@ def explain_eviction(
     """
     if figure not in _EVICTIONS:
         return None
-    found = eviction_sums(window, by=By.TEAM, visibility=visibility, filters=filters)
-    tiers = eviction_sums(window, by=By.TIER, visibility=visibility, filters=filters)
+    found = eviction_sums(window, by=PendingGrouping.TEAM, visibility=visibility, filters=filters)
+    tiers = eviction_sums(window, by=PendingGrouping.TIER, visibility=visibility, filters=filters)
     label, meaning, formula = _EVICTIONS[figure]
     allocated = sum(one.allocated for one in tiers)
     preempted, reclaimed = (

@@ -62,12 +62,12 @@ def freshness(at: datetime) -> dict[int, Freshness]:
     last collected hour.
     """
     rows = Cluster.objects.filter(active=True).annotate(
-        watched=Max("watchspan__end"), collected=newest_hour()
+        watched=Max("watchcoverage__end"), collected=newest_hour()
     )
-    columns = ("name", "kubernetes", "watched", "collected", "refreshed__pk")
-    own = ("refreshed__at", "refreshed__waiting", "refreshed__error")
-    note = ("watchnote__subject", "watchnote__since")
-    told = rows.order_by("name", "pk", "watchnote__subject")
+    columns = ("name", "kubernetes", "watched", "collected", "refreshstate__pk")
+    own = ("refreshstate__at", "refreshstate__waiting", "refreshstate__error")
+    note = ("watchissue__subject", "watchissue__since")
+    told = rows.order_by("name", "pk", "watchissue__subject")
     found: dict[int, Freshness] = {}
     # A row for each note of a cluster, and one for a cluster without any.
     for pk, *values, subject, since in told.values_list("pk", *columns, *own, *note):

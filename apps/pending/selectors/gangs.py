@@ -9,22 +9,22 @@ from django.conf import settings
 from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.resource_claims import CLAIM_KIND
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.models import Pod, Workload
-from apps.clusters.services.unix_seconds import UnixSeconds
+from apps.clusters.services.pods.unix_seconds import UnixSeconds
 from apps.pending.domain.causes import Counts
-from apps.pending.domain.gangs import Holder, Partial
+from apps.pending.domain.gangs import GangMember, Partial
 from apps.pending.domain.gangs import partial_gangs as find_partial_gangs
 from apps.pending.models import Episode
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.now import waiting_at
 from apps.pending.selectors.rows import PartialGang, PendingFilters
-from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
 from apps.pending.selectors.together import run_together
 from apps.pending.selectors.utilization import used_of
 from apps.usage.models import TierHour
-from apps.usage.selectors import remembered
+from apps.usage.selectors import cached
 
 _MOST = 200
 _RECENT = timedelta(hours=23)
@@ -56,7 +56,7 @@ def partial_gangs(
     read from the last 24 hours of facts since the first of the others waits; who is busy does not
     wait for them. Thirteen queries at most, ten with a context, and one where nothing waits.
     """
-    scope = Scope(at, filters, visibility, context)
+    scope = PendingScope(at, filters, visibility, context)
     pending = waiting_at(at).filter(
         scope.condition(), kind="Pod", counts=Counts.PENDING.value, bound_at__isnull=True
     )
@@ -111,7 +111,7 @@ def _partial(rests: Mapping[int, _Rest], pods: QuerySet[Pod]) -> dict[int, _Rest
     return {job: rest for job, rest in rests.items() if job in found}
 
 
-def _holders(pods: QuerySet[Pod], rests: Mapping[int, _Rest], at: datetime) -> Iterator[Holder]:
+def _holders(pods: QuerySet[Pod], rests: Mapping[int, _Rest], at: datetime) -> Iterator[GangMember]:
     """Yield the pods that hold GPUs, with what they used of them lately. Four queries."""
     since = min(rest.since for rest in rests.values())
     used = _used_lately(pods.filter(started_at__isnull=False), rests, since, at)
@@ -119,7 +119,7 @@ def _holders(pods: QuerySet[Pod], rests: Mapping[int, _Rest], at: datetime) -> I
     columns = ("pk", "workload_id", "name", "gpu_equivalents", "bound")
     for pk, job, name, gpus, bound in rows.values_list(*columns):
         busy, measured = used.get(pk, (0, 0))
-        yield Holder(job, name, gpus, bound, busy, measured)
+        yield GangMember(job, name, gpus, bound, busy, measured)
 
 
 def _used_lately(
@@ -138,14 +138,14 @@ def _used_lately(
             pk: (own.busy, own.measured) for pk, own in used_of(pods, start=start, end=at).items()
         }
 
-    return remembered("partial-gangs", (since, sorted(jobs)), read)
+    return cached("partial-gangs", (since, sorted(jobs)), read)
 
 
 def _rows(
     found: Collection[Partial],
     rests: Mapping[int, _Rest],
     oldest: QuerySet[Episode],
-    scope: Scope,
+    scope: PendingScope,
 ) -> list[PartialGang]:
     jobs = [one.group for one in found]
     causes = dict(
@@ -162,7 +162,7 @@ def _rows(
     ]
 
 
-def _gang(one: Partial, job: Any, rest: _Rest, cause: str, scope: Scope) -> PartialGang:
+def _gang(one: Partial, job: Any, rest: _Rest, cause: str, scope: PendingScope) -> PartialGang:
     return PartialGang(
         cluster=job.namespace__cluster__name,
         namespace=job.namespace__name,

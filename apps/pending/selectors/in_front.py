@@ -8,12 +8,12 @@ from typing import Any
 from django.db.models import Q
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.sightings import Kind
+from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.tiers import UNDETERMINED
-from apps.clusters.models import Pod, Sighting
+from apps.clusters.models import ObservedObject, Pod
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.rows import InFrontPod, InFrontTeam, PendingRow
-from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
 from apps.pending.selectors.utilization import Used, used_by
 
 MOST_NODES = 500
@@ -24,8 +24,8 @@ _MOST_IN_QUEUE = 200
 _DAY = timedelta(hours=24)
 _NODE = "node:"
 _QUEUES = (
-    ("cluster_queue:", Kind.KUEUE_WORKLOAD, "body__cluster_queue__in"),
-    ("volcano_queue:", Kind.VOLCANO_POD_GROUP, "body__queue__in"),
+    ("cluster_queue:", ObservedKind.KUEUE_WORKLOAD, "body__cluster_queue__in"),
+    ("volcano_queue:", ObservedKind.VOLCANO_POD_GROUP, "body__queue__in"),
 )
 """How a queue is named, the objects in it, and where these name it."""
 _COLUMNS = (
@@ -60,7 +60,7 @@ def in_front(
     ).exclude(uid=waiting.uid)
     rows = list(pods.order_by("pk").values_list(*_COLUMNS, named=True)[:MOST_PODS])
     used = used_by([row.pk for row in rows], start=at - _DAY, end=at)
-    scope = Scope(at, EVERYTHING_WAITING, visibility, context)
+    scope = PendingScope(at, EVERYTHING_WAITING, visibility, context)
     teams: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         teams[scope.team_of(row.workload__namespace_id)].append(row)
@@ -93,7 +93,7 @@ def _admitted(cluster: str, named: Iterable[str]) -> list[Q]:
         queues = [one.removeprefix(prefix) for one in named if one.startswith(prefix)]
         if not queues:
             continue
-        rows = Sighting.objects.filter(
+        rows = ObservedObject.objects.filter(
             cluster__name=cluster, kind=kind.value, gone_at__isnull=True, **{path: queues}
         )
         for space, body in rows.order_by("pk").values_list("namespace", "body")[:_MOST_IN_QUEUE]:
@@ -104,7 +104,9 @@ def _admitted(cluster: str, named: Iterable[str]) -> list[Q]:
     return found
 
 
-def _team(name: str, rows: Sequence[Any], used: dict[int, Used], scope: Scope) -> InFrontTeam:
+def _team(
+    name: str, rows: Sequence[Any], used: dict[int, Used], scope: PendingScope
+) -> InFrontTeam:
     none = Used()
     measured = sum(used.get(row.pk, none).measured for row in rows)
     busy = sum(used.get(row.pk, none).busy for row in rows)

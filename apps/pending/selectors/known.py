@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
 
-from apps.clusters.models import Cluster, Pod, WatchSpan
+from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour, TierDay
 
 _HOUR = timedelta(hours=1)
@@ -33,7 +33,7 @@ def _known_until(
     clusters: QuerySet[Cluster],
 ) -> Iterator[tuple[int, str, datetime | None]]:
     """Yield id, name and until when it is known what waits. One query."""
-    spans = WatchSpan.objects.filter(cluster=OuterRef("pk")).order_by("-end", "-pk")
+    spans = WatchCoverage.objects.filter(cluster=OuterRef("pk")).order_by("-end", "-pk")
     rows = clusters.annotate(watched=Subquery(spans.values("end")[:1]), collected=newest_hour())
     columns = ("pk", "name", "kubernetes", "watched", "collected")
     for pk, name, kubernetes, watched, collected in rows.values_list(*columns):
@@ -96,15 +96,15 @@ def watched_until() -> dict[int, datetime]:
     Those that nobody ever watched are left out. Of later hours series tell some pods only once the
     watch is back: what it saw pending they neither end nor let last.
     """
-    rows = Cluster.objects.filter(active=True, watchspan__isnull=False).order_by("pk")
-    ends = rows.annotate(end=Max("watchspan__end")).values_list("pk", "kubernetes", "end")
+    rows = Cluster.objects.filter(active=True, watchcoverage__isnull=False).order_by("pk")
+    ends = rows.annotate(end=Max("watchcoverage__end")).values_list("pk", "kubernetes", "end")
     return {pk: end for pk, kubernetes, end in ends if kubernetes is not None}
 
 
 def watches_away() -> list[datetime]:
     """Return when the watches went away after which active clusters have facts. One query."""
-    rows = Cluster.objects.filter(active=True, watchspan__isnull=False).order_by("pk")
-    ends = rows.annotate(end=Max("watchspan__end"), newest=newest_hour())
+    rows = Cluster.objects.filter(active=True, watchcoverage__isnull=False).order_by("pk")
+    ends = rows.annotate(end=Max("watchcoverage__end"), newest=newest_hour())
     return [
         end
         for kubernetes, end, hour in ends.values_list("kubernetes", "end", "newest")
@@ -129,7 +129,7 @@ def without_history() -> dict[int, datetime]:
     rows = Cluster.objects.order_by("pk").annotate(due=Subquery(due.values("hour")[:1]))
     later = Q(pk__in=())
     hours: dict[int, datetime] = {}
-    for cluster, pods_to, hour in rows.values_list("pk", "refreshed__pods_to", "due"):
+    for cluster, pods_to, hour in rows.values_list("pk", "refreshstate__pods_to", "due"):
         if hour is not None:
             hours[cluster] = hour
         # Each part is a range of the primary key, or of an index that begins with the cluster.

@@ -11,20 +11,20 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.pending.domain.causes import Counts
-from apps.pending.domain.queue_demand import CLUSTER_QUEUE
+from apps.pending.domain.queues.demand import CLUSTER_QUEUE
 from apps.pending.domain.wording import listed
 from apps.pending.models import Episode
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.freshness import Freshness
 from apps.pending.selectors.rows import (
-    By,
-    Order,
     PendingFilters,
+    PendingGrouping,
+    PendingOrder,
     PendingRow,
     PendingSum,
     SuggestionRow,
 )
-from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
 from apps.usage.domain.rows import Page
 from apps.usage.selectors import CursorRefused, cursors
 
@@ -69,7 +69,7 @@ def pending_now(
     visibility: Visibility,
     cursor: str | None = None,
     page_size: int = 100,
-    order: Order = Order.LONGEST,
+    order: PendingOrder = PendingOrder.LONGEST,
     context: Context | None = None,
 ) -> Page[PendingRow]:
     """Return what waits at `at`, what has waited longest first, or what asks for most.
@@ -78,12 +78,12 @@ def pending_now(
     the reader sees. Causes are as last seen. Five queries at most, one
     with a context that knows how fresh it is. Raises CursorRefused.
     """
-    scope = Scope(at, filters, visibility, context)
+    scope = PendingScope(at, filters, visibility, context)
     kind = f"{_KIND}-{order.value}"
     rows = waiting_at(at).filter(scope.condition(), one_line_each(at, filters))
     if cursor is not None:
         rows = rows.filter(_after(kind, cursor, order))
-    first = "since" if order is Order.LONGEST else "-gpu_equivalents"
+    first = "since" if order is PendingOrder.LONGEST else "-gpu_equivalents"
     found = list(rows.order_by(first, "pk").values_list(*COLUMNS, named=True)[: page_size + 1])
     shown = found[:page_size]
     last = shown[-1] if len(found) > page_size else None
@@ -93,14 +93,14 @@ def pending_now(
     )
 
 
-def _key(row: Any, order: Order) -> tuple[str, int]:
-    first = row.since.isoformat() if order is Order.LONGEST else repr(row.gpu_equivalents)
+def _key(row: Any, order: PendingOrder) -> tuple[str, int]:
+    first = row.since.isoformat() if order is PendingOrder.LONGEST else repr(row.gpu_equivalents)
     return (first, row.pk)
 
 
-def _after(kind: str, cursor: str, order: Order) -> Q:
+def _after(kind: str, cursor: str, order: PendingOrder) -> Q:
     text, pk = cursors.decode(kind, cursor, (str, int))
-    if order is Order.LONGEST:
+    if order is PendingOrder.LONGEST:
         at = cursors.moment(text)
         return Q(since__gt=at) | Q(since=at, pk__gt=pk)
     try:
@@ -110,7 +110,7 @@ def _after(kind: str, cursor: str, order: Order) -> Q:
     return Q(gpu_equivalents__lt=most) | Q(gpu_equivalents=most, pk__gt=pk)
 
 
-def pending_row(row: Any, at: datetime, scope: Scope) -> PendingRow:
+def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
     """Return an episode's columns (COLUMNS) as a row at `at`."""
     known = scope.freshness().get(row.cluster_id) or Freshness(None, stale=True)
     suggestions = tuple(_suggestion(one, row.cluster__name, scope) for one in row.suggestions)
@@ -152,7 +152,7 @@ def pending_row(row: Any, at: datetime, scope: Scope) -> PendingRow:
     )
 
 
-def _suggestion(given: Mapping[str, Any], cluster: str, scope: Scope) -> SuggestionRow:
+def _suggestion(given: Mapping[str, Any], cluster: str, scope: PendingScope) -> SuggestionRow:
     """Return a suggestion as the reader may have it: holders are pods, of other teams too."""
     text, change = str(given.get("text", "")), dict(given.get("change") or {})
     holders = [str(one) for one in change.pop("holders", ())]
@@ -164,7 +164,7 @@ def _suggestion(given: Mapping[str, Any], cluster: str, scope: Scope) -> Suggest
     return SuggestionRow(str(given.get("action", "")), text, change)
 
 
-def _is_seen(holder: str, cluster: str, scope: Scope) -> bool:
+def _is_seen(holder: str, cluster: str, scope: PendingScope) -> bool:
     if scope.visibility.everything:
         return True
     return (cluster, holder.partition("/")[0]) in scope.seen_names
@@ -177,18 +177,18 @@ def _held_by(named: Sequence[str], of: int) -> str:
 
 
 _GROUPS = {
-    By.CAUSE: "cause",
-    By.TIER: "tier__name",
-    By.TEAM: "workload__namespace_id",
-    By.NAMESPACE: "workload__namespace_id",
-    By.CLUSTER: "cluster__name",
+    PendingGrouping.CAUSE: "cause",
+    PendingGrouping.TIER: "tier__name",
+    PendingGrouping.TEAM: "workload__namespace_id",
+    PendingGrouping.NAMESPACE: "workload__namespace_id",
+    PendingGrouping.CLUSTER: "cluster__name",
 }
 
 
 def pending_sums(
     at: datetime,
     *,
-    by: By,
+    by: PendingGrouping,
     visibility: Visibility,
     filters: PendingFilters = EVERYTHING_WAITING,
     context: Context | None = None,
@@ -201,8 +201,8 @@ def pending_sums(
     """
     if by not in _GROUPS:
         raise ValueError(f"what waits at a moment cannot be summed by {by}")
-    scope = Scope(at, filters, visibility, context)
-    details = by in (By.CAUSE, By.NAMESPACE) or bool(filters.namespace)
+    scope = PendingScope(at, filters, visibility, context)
+    details = by in (PendingGrouping.CAUSE, PendingGrouping.NAMESPACE) or bool(filters.namespace)
     rows = waiting_at(at).filter(scope.condition(details=details), one_line_each(at, filters))
     column = _GROUPS[by]
     sums = rows.order_by().values(column, "counts")
@@ -211,13 +211,13 @@ def pending_sums(
     return sorted(_joined(named), key=lambda one: (-(one.pending + one.suppressed), one.name))
 
 
-def _group_name(by: By, value: Any, scope: Scope) -> str:
-    if by is By.TEAM:
+def _group_name(by: PendingGrouping, value: Any, scope: PendingScope) -> str:
+    if by is PendingGrouping.TEAM:
         return scope.team_of(value)
-    if by is By.NAMESPACE:
+    if by is PendingGrouping.NAMESPACE:
         owned = scope.namespaces.get(value)
         return "" if owned is None else f"{owned.cluster}/{owned.name}"
-    return str(value or UNDETERMINED) if by is By.TIER else str(value)
+    return str(value or UNDETERMINED) if by is PendingGrouping.TIER else str(value)
 
 
 def _joined(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[PendingSum]:

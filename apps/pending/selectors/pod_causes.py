@@ -8,7 +8,7 @@ from django.db.models import Q
 from apps.accounts.permissions import Visibility
 from apps.pending.selectors.now import waiting_at
 from apps.pending.selectors.rows import PodCause
-from apps.pending.selectors.scope import EVERYTHING_WAITING, Scope
+from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
 
 
 def causes_of(
@@ -22,7 +22,7 @@ def causes_of(
     if not pods:
         return {}
     rows = waiting_at(at).filter(
-        Scope(at, EVERYTHING_WAITING, visibility).condition(),
+        PendingScope(at, EVERYTHING_WAITING, visibility).condition(),
         Q(cluster__name__in={cluster for cluster, _ in pods}),
         kind="Pod",
         uid__in={uid for _, uid in pods},

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from typing import Any
 
-from apps.pending.domain.gangs import Holder
+from apps.pending.domain.gangs import GangMember
 from apps.usage.domain.amounts import hours
 
 
@@ -22,14 +22,14 @@ class PendingFilters:
     kind: tuple[str, ...] = ()
 
 
-class Order(StrEnum):
+class PendingOrder(StrEnum):
     """What comes first: what has waited longest, or what asks for most GPU-equivalents."""
 
     LONGEST = "longest"
     MOST = "most"
 
 
-class By(StrEnum):
+class PendingGrouping(StrEnum):
     """What sums of waiting can be taken by; `day` is local to the report zone."""
 
     DAY = "day"
@@ -50,7 +50,7 @@ class SuggestionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SpellRow:
+class CauseIntervalRow:
     """A span of an episode with one cause; `end` None while it lasts."""
 
     start: datetime
@@ -121,7 +121,7 @@ class EpisodeRow:
     """An episode with every change of its cause, oldest first."""
 
     row: PendingRow
-    spells: tuple[SpellRow, ...]
+    intervals: tuple[CauseIntervalRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class LookRow:
 
 
 @dataclass(slots=True)
-class WaitSums:
+class QueueTimeSums:
     """Nano-GPU-hours waited, suppressed and starting; episodes that began and ended."""
 
     waited: int = 0
@@ -165,7 +165,7 @@ class WaitSums:
     began: int = 0
     ended: int = 0
 
-    def add(self, other: "WaitSums") -> None:
+    def add(self, other: "QueueTimeSums") -> None:
         """Add another row to this one in place."""
         self.waited += other.waited
         self.suppressed += other.suppressed
@@ -195,7 +195,7 @@ class HistoryRow:
 
     day: date | None
     groups: Mapping[str, str]
-    sums: WaitSums
+    sums: QueueTimeSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class PartialGang:
     utilization: float | None
     cause: str
     pods: tuple[str, ...]
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[GangMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from apps.pending.selectors.rows import PendingFilters
 EVERYTHING_WAITING = PendingFilters()
 
 
-class Scope:
+class PendingScope:
     """The namespaces of active clusters, whose they are at a moment, and which may be read.
 
     Three queries, when it is first asked for a namespace; none where a context is given.

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q
 
-from apps.clusters.domain.sightings import POD_GROUPS, Kind
-from apps.clusters.models import Sighting, Workload
+from apps.clusters.domain.observed.objects import POD_GROUPS, ObservedKind
+from apps.clusters.models import ObservedObject, Workload
 from apps.pending.domain.gangs import GANG_KINDS
 
 _COLUMNS = (
@@ -61,9 +61,11 @@ def run_together(holding: Mapping[int, int], waiting: Any) -> set[int]:
 
 
 def _seen(namespaces: Collection[str], waiting: Any) -> list[_Seen]:
-    whole = (Kind.JOB, Kind.KUEUE_WORKLOAD, *POD_GROUPS)
-    kinds = Q(kind=Kind.POD.value, uid__in=waiting) | Q(kind__in=[k.value for k in whole])
-    rows = Sighting.objects.filter(kinds, gone_at__isnull=True, namespace__in=list(namespaces))
+    whole = (ObservedKind.JOB, ObservedKind.KUEUE_WORKLOAD, *POD_GROUPS)
+    kinds = Q(kind=ObservedKind.POD.value, uid__in=waiting) | Q(kind__in=[k.value for k in whole])
+    rows = ObservedObject.objects.filter(
+        kinds, gone_at__isnull=True, namespace__in=list(namespaces)
+    )
     return [_Seen(*row) for row in rows.order_by("pk").values_list(*_COLUMNS)]
 
 
@@ -74,7 +76,7 @@ def _is_group(one: _Seen) -> bool:
 def _groups(seen: Collection[_Seen]) -> Iterator[tuple[Controller, tuple[int, str, str]]]:
     """Yield the controller and the group of each pod that is in one."""
     for one in seen:
-        if one.kind == Kind.POD and one.group:
+        if one.kind == ObservedKind.POD and one.group:
             yield one.of, (one.cluster, one.namespace, one.group)
 
 
@@ -83,8 +85,8 @@ def _gang(one: _Seen) -> Controller | None:
 
     Runs of one CronJob do not: of Jobs only those that nothing else made are asked.
     """
-    if one.kind == Kind.JOB and one.together and not one.owner:
-        return (one.cluster, one.namespace, Kind.JOB.value, one.name)
-    if one.kind == Kind.KUEUE_WORKLOAD and len(one.pod_sets or ()) > 1:
+    if one.kind == ObservedKind.JOB and one.together and not one.owner:
+        return (one.cluster, one.namespace, ObservedKind.JOB.value, one.name)
+    if one.kind == ObservedKind.KUEUE_WORKLOAD and len(one.pod_sets or ()) > 1:
         return one.of
     return None

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from apps.clusters.domain.kube_objects import main_resource
-from apps.clusters.domain.places import Place, Places
-from apps.clusters.domain.sightings import SeenNode, Sighting
+from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
+from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedObject
+from apps.clusters.domain.pods.kube_objects import main_resource
 from apps.clusters.domain.tiers import UNDETERMINED, UNMATCHED, tier_before_binding
 from apps.clusters.models import Tier
 from apps.clusters.services.tier_history import TierHistory
-from apps.pending.domain.state import Waiting
+from apps.pending.domain.state import PendingItem
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingDemand:
     """What a thing asks for; `resource` is empty and `units` 0 where that is no GPU any more."""
 
     tier_id: int | None
@@ -25,27 +25,31 @@ class Asked:
 class Weights:
     """The catalog's rules of one time and the nodes there are; one query, when it is made."""
 
-    def __init__(self, catalog: TierHistory, now: float, nodes: Iterable[Sighting] = ()) -> None:
+    def __init__(
+        self, catalog: TierHistory, now: float, nodes: Iterable[ObservedObject] = ()
+    ) -> None:
         self._rules = catalog.at(now)
-        self._places = Places([_place(one.body) for one in nodes if isinstance(one.body, SeenNode)])
+        self._places = NodeOffers(
+            [_place(one.body) for one in nodes if isinstance(one.body, NodeSnapshot)]
+        )
         self._tiers = dict(Tier.objects.order_by("pk").values_list("name", "pk"))
 
-    def is_open(self, asked: Asked) -> bool:
+    def is_open(self, asked: PendingDemand) -> bool:
         """Say whether the request of a pod alone leaves open which tier it is for."""
         return asked.tier_id is not None and asked.tier_id == self._tiers.get(UNDETERMINED)
 
-    def asked(self, waiting: Waiting) -> Asked:
+    def asked(self, waiting: PendingItem) -> PendingDemand:
         """Return what it asks for before any node holds it: as it weighs where it could come to."""
         if not waiting.requests:
-            return Asked(self._tiers.get(UNMATCHED), "", 0.0, 0.0)
+            return PendingDemand(self._tiers.get(UNMATCHED), "", 0.0, 0.0)
         resource, units = main_resource(waiting.requests)
         tier = tier_before_binding(resource, waiting.node_selector, self._rules)
         total = sum(
             n * self._places.weight(name, waiting.node_selector, tier, self._rules)
             for name, n in waiting.requests.items()
         )
-        return Asked(self._tiers.get(tier), resource, units, total)
+        return PendingDemand(self._tiers.get(tier), resource, units, total)
 
 
-def _place(node: SeenNode) -> Place:
-    return Place(node.labels, {*node.allocatable, *node.devices})
+def _place(node: NodeSnapshot) -> NodeOffer:
+    return NodeOffer(node.labels, {*node.allocatable, *node.devices})

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from apps.pending.models import Refreshed
+from apps.pending.models import RefreshState
 from apps.pending.selectors.known import without_history
 from apps.pending.services.refresh import Look, refresh
 
@@ -31,5 +31,5 @@ def _of(clusters: Collection[int]) -> dict[int, _Left]:
     Hours are collected in any order: the oldest pod may be the last to be taken in.
     """
     found = {pk: at for pk, at in without_history().items() if pk in clusters}
-    read = dict(Refreshed.objects.filter(cluster__in=found).values_list("cluster_id", "pods_to"))
+    read = dict(RefreshState.objects.filter(cluster__in=found).values_list("cluster_id", "pods_to"))
     return {pk: (at, read.get(pk, 0)) for pk, at in found.items()}

@@ -14,9 +14,9 @@ from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.pending.domain.history import MOST
-from apps.pending.models import CauseSpell, Episode, Eviction, Refreshed, WaitDay
+from apps.pending.models import CauseInterval, Episode, Eviction, PendingDay, RefreshState
+from apps.pending.selectors.history.interval_sums import interval_sums
 from apps.pending.selectors.known import known_until
-from apps.pending.selectors.spell_sums import spell_sums
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def roll_days(*, now: datetime) -> int:
     """
     zone = report().zone
     count = 0
-    for pk in list(Refreshed.objects.order_by("pk").values_list("pk", flat=True)):
+    for pk in list(RefreshState.objects.order_by("pk").values_list("pk", flat=True)):
         try:
             count += _roll(pk, now, zone)
         except (OperationalError, InterfaceError):
@@ -53,12 +53,12 @@ def first_summed(now: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _roll(pk: int, now: datetime, zone: ZoneInfo) -> int:
-    row = Refreshed.objects.get(pk=pk)
+    row = RefreshState.objects.get(pk=pk)
     if row.rolled_to is None:
         first = Episode.objects.filter(cluster_id=row.cluster_id).aggregate(Min("since"))
         row.rolled_to = min(first["since__min"] or now, now)
         # From now on a refresh that writes something older moves the mark back.
-        Refreshed.objects.filter(pk=pk, rolled_to__isnull=True).update(rolled_to=row.rolled_to)
+        RefreshState.objects.filter(pk=pk, rolled_to__isnull=True).update(rolled_to=row.rolled_to)
     start = max(min(row.rolled_to, now - timedelta(seconds=1)), first_summed(now, zone))
     final = _final(row.cluster_id, now)
     count = 0
@@ -82,16 +82,16 @@ def _final(cluster_id: int, now: datetime) -> datetime:
 
 @transaction.atomic
 def _roll_next(
-    row: Refreshed, day: date, *, now: datetime, final: datetime, zone: ZoneInfo
+    row: RefreshState, day: date, *, now: datetime, final: datetime, zone: ZoneInfo
 ) -> bool:
     """Sum a day and move the mark past it, but not past `final`: both or none.
 
     A refresh may have moved the mark back meanwhile: then it stays, False comes back, and the
     days from there on are summed the next time.
     """
-    Refreshed.objects.select_for_update().filter(pk=row.pk).first()
+    RefreshState.objects.select_for_update().filter(pk=row.pk).first()
     roll_day(row.cluster_id, day, now=now, zone=zone)
-    mine = Refreshed.objects.filter(pk=row.pk, rolled_to=row.rolled_to)
+    mine = RefreshState.objects.filter(pk=row.pk, rolled_to=row.rolled_to)
     end = min(day_window(day, zone).end, final)
     row.rolled_to = end if row.rolled_to is None else max(row.rolled_to, end)
     return mine.update(rolled_to=row.rolled_to) > 0
@@ -104,9 +104,11 @@ def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> in
     Rows stay that say the same already: newer ones tell who reads them that something changed.
     """
     window = day_window(day, zone)
-    sums = spell_sums(window, partial(_of_cluster, cluster_id), now=min(now, window.end), zone=zone)
+    sums = interval_sums(
+        window, partial(_of_cluster, cluster_id), now=min(now, window.end), zone=zone
+    )
     rows = [
-        WaitDay(
+        PendingDay(
             cluster_id=key.cluster_id,
             day=key.day,
             namespace_id=key.namespace_id,
@@ -121,14 +123,14 @@ def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> in
         )
         for key, own in sorted(sums.items(), key=lambda item: item[0][2:4])
     ]
-    known = WaitDay.objects.filter(cluster_id=cluster_id, day=day)
+    known = PendingDay.objects.filter(cluster_id=cluster_id, day=day)
     if Counter(map(_told, rows)) != Counter(known.order_by("pk").values_list(*_TOLD)):
         known.delete()
-        WaitDay.objects.bulk_create(rows, batch_size=_AT_ONCE)
+        PendingDay.objects.bulk_create(rows, batch_size=_AT_ONCE)
     return len(rows)
 
 
-def _told(row: WaitDay) -> tuple[object, ...]:
+def _told(row: PendingDay) -> tuple[object, ...]:
     return tuple(getattr(row, column) for column in _TOLD)
 
 
@@ -137,7 +139,7 @@ def _of_cluster(cluster_id: int, path: str) -> Q:
 
 
 def prune(*, now: datetime) -> int:
-    """Delete episodes, their spells, and evictions past the ledger's retention; return how many.
+    """Delete episodes, their intervals, and evictions past the ledger's retention; return how many.
 
     Some thousands at a time, each in a short transaction. Sums of days are kept for good.
     """
@@ -149,6 +151,6 @@ def prune(*, now: datetime) -> int:
         if not ids:
             break
         with transaction.atomic():
-            CauseSpell.objects.filter(episode_id__in=ids).delete()
+            CauseInterval.objects.filter(episode_id__in=ids).delete()
             deleted += Episode.objects.filter(pk__in=ids).delete()[0]
     return deleted + Eviction.objects.filter(at__lt=horizon).delete()[0]

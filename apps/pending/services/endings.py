@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
+    ClaimSnapshot,
     Condition,
-    SeenClaim,
-    SeenController,
-    SeenPodGroup,
-    SeenWorkload,
-    Sighting,
+    ControllerSnapshot,
+    ObservedObject,
+    PodGroupSnapshot,
+    WorkloadSnapshot,
 )
 from apps.pending.domain.causes import Cause, Outcome
 
@@ -18,7 +18,7 @@ _LAG_SECONDS = 60.0
 
 
 def ending(
-    seen: Sighting | None,
+    seen: ObservedObject | None,
     cause: Cause,
     *,
     before: float | None,
@@ -38,26 +38,26 @@ def ending(
 
 
 def _ending(
-    seen: Sighting | None, cause: Cause, newest_pod: float | None
+    seen: ObservedObject | None, cause: Cause, newest_pod: float | None
 ) -> tuple[float | None, Outcome]:
     if seen is None or seen.gone is not None:
         gone = Outcome.REFUSED if cause in _REFUSALS else Outcome.GAVE_UP
         return (None if seen is None else seen.gone), gone
     body = seen.body
-    if isinstance(body, SeenController):
+    if isinstance(body, ControllerSnapshot):
         return _of_controller(body, seen.changed, cause, newest_pod)
-    if isinstance(body, SeenWorkload):
+    if isinstance(body, WorkloadSnapshot):
         reserved = _holding(body.conditions, ("QuotaReserved", "Admitted", "Finished"))
         return (None if reserved is None else reserved.since), Outcome.SETTLED
-    if isinstance(body, SeenClaim):
+    if isinstance(body, ClaimSnapshot):
         return body.allocated or seen.changed, Outcome.SETTLED
-    if isinstance(body, SeenPodGroup):
+    if isinstance(body, PodGroupSnapshot):
         return seen.changed, Outcome.SETTLED
     return seen.changed, Outcome.SETTLED
 
 
 def _of_controller(
-    body: SeenController, changed: float, cause: Cause, newest_pod: float | None
+    body: ControllerSnapshot, changed: float, cause: Cause, newest_pod: float | None
 ) -> tuple[float | None, Outcome]:
     failed = _holding(body.conditions, ("Failed", "FailureTarget"))
     if failed is not None:

@@ -7,17 +7,17 @@ from datetime import datetime, timedelta
 
 from django.db.models import Exists, OuterRef, Q
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
     Condition,
-    Kind,
-    SeenEvent,
-    SeenWorkload,
-    Sighting,
+    EventSnapshot,
+    ObservedKind,
+    ObservedObject,
+    WorkloadSnapshot,
 )
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Pod
 from apps.clusters.services.names import chunks
-from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.objects.reader import observed_objects
 from apps.pending.domain.history import MOST, amount
 from apps.pending.models import Eviction
 from apps.pending.services.ledger import PREEMPTED, LedgerPod, ledger_pods
@@ -46,8 +46,10 @@ def note_evictions(cluster_id: int, *, now: datetime, since: datetime | None) ->
     where = Q(ended_at__isnull=False, bound_at__isnull=False) & Q(~Exists(known))
     if since is not None:
         where &= Q(ended_at__gte=since - _LATE)
-    seen = sightings(
-        cluster_id, (Kind.EVENT, Kind.KUEUE_WORKLOAD), gone_since=(since or now) - _LATE
+    seen = observed_objects(
+        cluster_id,
+        (ObservedKind.EVENT, ObservedKind.KUEUE_WORKLOAD),
+        gone_since=(since or now) - _LATE,
     )
     losses = [*_preempted(cluster_id, where, seen), *_requeued(cluster_id, where, seen)]
     rows = {loss.pod.uid: _row(cluster_id, loss) for loss in losses}
@@ -61,12 +63,12 @@ def lately_evicted(cluster_id: int, now: datetime) -> dict[int, float]:
     return {pk: at.timestamp() for pk, at in rows.values_list("workload_id", "at")}
 
 
-def _preempted(cluster_id: int, where: Q, seen: Sequence[Sighting]) -> Iterator[_Loss]:
+def _preempted(cluster_id: int, where: Q, seen: Sequence[ObservedObject]) -> Iterator[_Loss]:
     """Yield pods that the scheduler preempted, or that Volcano evicted for others."""
     told = {
         one.body.about_uid: one.body
         for one in seen
-        if isinstance(one.body, SeenEvent) and one.body.reason in {"Preempted", _VOLCANO_REASON}
+        if isinstance(one.body, EventSnapshot) and one.body.reason in {"Preempted", _VOLCANO_REASON}
     }
     evicted = sorted(uid for uid, event in told.items() if event.reason == _VOLCANO_REASON)
     pods = ledger_pods(cluster_id, where & Q(end_reason=PREEMPTED))
@@ -81,7 +83,7 @@ def _preempted(cluster_id: int, where: Q, seen: Sequence[Sighting]) -> Iterator[
         yield _Loss(pod, event is not None and bool(_RECLAIM.search(text)), by)
 
 
-def _names(cluster_id: int, events: Iterable[SeenEvent]) -> dict[str, str]:
+def _names(cluster_id: int, events: Iterable[EventSnapshot]) -> dict[str, str]:
     """Return the names of those pods that events name by uid."""
     uids = {match[1] for event in events if (match := _BY_POD.match(event.message))}
     columns = ("uid", "workload__namespace__name", "name")
@@ -93,11 +95,11 @@ def _names(cluster_id: int, events: Iterable[SeenEvent]) -> dict[str, str]:
     return found
 
 
-def _requeued(cluster_id: int, where: Q, seen: Sequence[Sighting]) -> Iterator[_Loss]:
+def _requeued(cluster_id: int, where: Q, seen: Sequence[ObservedObject]) -> Iterator[_Loss]:
     """Yield the pods of Kueue Workloads that were evicted for others."""
     evicted: dict[tuple[str, str, str], Condition] = {}
     for one in seen:
-        if isinstance(one.body, SeenWorkload) and (lost := _lost(one.body.conditions)):
+        if isinstance(one.body, WorkloadSnapshot) and (lost := _lost(one.body.conditions)):
             evicted[one.namespace, one.body.owner_kind, one.body.owner] = lost
     owners = sorted({owner for _, _, owner in evicted})
     pods = [

@@ -10,15 +10,15 @@ import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
-from apps.clusters.domain.ledger import Source
-from apps.clusters.domain.resource_claims import CLAIM_KIND
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.models import Pod
 from apps.clusters.services.names import chunks
-from apps.clusters.services.unix_seconds import UnixSeconds
+from apps.clusters.services.pods.unix_seconds import UnixSeconds
 from apps.pending.domain.causes import Cause
-from apps.pending.domain.episodes import Life, exact
-from apps.pending.domain.refusals import rejection
-from apps.pending.domain.state import Holder
+from apps.pending.domain.episodes import PodLife, exact
+from apps.pending.domain.placement.refusals import rejection
+from apps.pending.domain.state import BoundPod
 
 _GONE = frozenset({"", "Deleted", "Lost", "Completed"})
 """Reasons of an end that say that somebody took the pod away, not that a kubelet refused it."""
@@ -76,7 +76,7 @@ class LedgerPod:
 
     @property
     def inferred(self) -> bool:
-        return self.source == Source.METRICS.value
+        return self.source == PodSource.METRICS.value
 
     @property
     def is_refused(self) -> bool:
@@ -93,10 +93,10 @@ class LedgerPod:
         """Return why a kubelet refused it, as its end says; None where that says nothing."""
         return rejection(self.end_reason, "") if self.is_refused else None
 
-    def life(self, *, bound: float | None = None) -> Life:
+    def life(self, *, bound: float | None = None) -> PodLife:
         """Return its times; `bound` is what was seen of it where the ledger knows none yet."""
         known = bound if self.bound is None else self.bound
-        return Life(
+        return PodLife(
             self.created, known, self.started, self.ended, self.is_refused, self.unschedulable
         )
 
@@ -119,11 +119,11 @@ def pods_of(cluster_id: int, uids: Iterable[str]) -> dict[str, LedgerPod]:
     return found
 
 
-def holders(pods: Sequence[LedgerPod]) -> list[Holder]:
+def holders(pods: Sequence[LedgerPod]) -> list[BoundPod]:
     """Return who is bound and not over; a claim itself while no pod that is there uses it."""
     used = {claim for pod in pods if pod.ended is None for claim in pod.claims}
     return [
-        Holder(
+        BoundPod(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,

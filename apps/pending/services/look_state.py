@@ -4,16 +4,28 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
-from apps.clusters.domain.dra import is_gpu_class
+from apps.clusters.domain.devices.dra import is_gpu_class
+from apps.clusters.domain.observed.objects import (
+    CONTROLLERS,
+    POD_GROUPS,
+    ObservedKind,
+    ObservedObject,
+    PodSnapshot,
+)
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.sightings import CONTROLLERS, POD_GROUPS, Kind, SeenPod, Sighting
-from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.objects.reader import observed_objects
 from apps.clusters.services.tier_history import TierHistory
 from apps.pending.domain.state import ClusterState
 from apps.pending.services.ledger import LedgerPod, holders
 
 _WAITING_KINDS = frozenset(
-    {Kind.POD, *CONTROLLERS, *POD_GROUPS, Kind.KUEUE_WORKLOAD, Kind.RESOURCE_CLAIM}
+    {
+        ObservedKind.POD,
+        *CONTROLLERS,
+        *POD_GROUPS,
+        ObservedKind.KUEUE_WORKLOAD,
+        ObservedKind.RESOURCE_CLAIM,
+    }
 )
 
 
@@ -26,9 +38,9 @@ def read_state(
     catalog: TierHistory,
 ) -> ClusterState:
     """Return the state at `now`; `pods` are the ledger's rows of those there. One query."""
-    there: dict[Kind, list[Sighting]] = defaultdict(list)
+    there: dict[ObservedKind, list[ObservedObject]] = defaultdict(list)
     gone = []
-    for one in sightings(cluster_id, list(Kind), gone_since=gone_since):
+    for one in observed_objects(cluster_id, list(ObservedKind), gone_since=gone_since):
         if one.gone is None:
             there[one.kind].append(one)
         elif one.kind in _WAITING_KINDS:
@@ -42,12 +54,12 @@ def read_state(
     )
 
 
-def came_and_went(state: ClusterState, known: Collection[str]) -> list[Sighting]:
+def came_and_went(state: ClusterState, known: Collection[str]) -> list[ObservedObject]:
     """Return pods that went, last seen unbound, which are not among the `known` uids."""
     return [
         one
         for one in state.gone
-        if isinstance(one.body, SeenPod) and one.body.bound is None and one.uid not in known
+        if isinstance(one.body, PodSnapshot) and one.body.bound is None and one.uid not in known
     ]
 
 

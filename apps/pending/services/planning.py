@@ -6,32 +6,32 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
-from apps.clusters.domain.sightings import Sighting
-from apps.clusters.domain.spans import Span
+from apps.clusters.domain.observed.objects import ObservedObject
+from apps.clusters.domain.time_spans import Span
 from apps.clusters.domain.window import from_seconds
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnosis import Diagnosis
 from apps.pending.domain.episodes import (
     NOT_SEEN,
     NOT_WATCHED,
-    Course,
-    Life,
+    CauseSpan,
+    EpisodeTimes,
+    PodLife,
     Recording,
-    Spell,
-    SpellChanges,
+    SpanChanges,
     changed_at,
     exact,
+    interval_changes,
     pod_course,
     pod_times,
     rescaled,
-    spell_changes,
     thing_course,
     unseen_cause,
 )
-from apps.pending.domain.state import Waiting
+from apps.pending.domain.state import PendingItem
 from apps.pending.models import Episode
 from apps.pending.services.appearance import SHOWN, clean, named, shown
-from apps.pending.services.asking import Asked, Weights
+from apps.pending.services.asking import PendingDemand, Weights
 from apps.pending.services.endings import ending
 from apps.pending.services.ledger import LedgerPod
 
@@ -50,14 +50,14 @@ _UNSEEN_SECONDS = 600.0
 
 
 @dataclass(slots=True)
-class Thing:
+class PendingRecord:
     """A thing and all that is known of it: how it waits now, its ledger row, its last episode.
 
     `past`: it was seen to wait, and has gone since. `revised`: series have changed its ledger row.
     """
 
     key: Key
-    waiting: Waiting | None = None
+    waiting: PendingItem | None = None
     pod: LedgerPod | None = None
     row: Episode | None = None
     past: bool = False
@@ -69,7 +69,7 @@ class Thing:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class RefreshContext:
     """What a refresh knows apart from the things; times in Unix seconds.
 
     `before` is when the last look was, `certain` whether this one saw all that waits, so that
@@ -83,26 +83,26 @@ class Looked:
     certain: bool
     recording: Recording
     weights: Weights
-    objects: Mapping[Key, Sighting] = field(default_factory=dict)
+    objects: Mapping[Key, ObservedObject] = field(default_factory=dict)
     newest_pods: Mapping[Owned, float] = field(default_factory=dict)
     evicted: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Plan:
-    """An episode to be written: its fields and the changes of its spells.
+class EpisodePlan:
+    """An episode to be written: its fields and the changes of its intervals.
 
     `owned` names its top controller where the row of that is not known yet. `changed` is
     the time whose sums change (Unix seconds); None where none do.
     """
 
     fields: dict[str, Any]
-    changes: SpellChanges
+    changes: SpanChanges
     owned: Owned | None
     changed: Span | None
 
 
-def must_wait(thing: Thing, looked: Looked) -> bool:
+def must_wait(thing: PendingRecord, looked: RefreshContext) -> bool:
     """Say whether a pod is so new that what it waits for may be seen only next time."""
     pod = thing.pod
     if pod is None or thing.row is not None or thing.waiting is not None:
@@ -111,7 +111,7 @@ def must_wait(thing: Thing, looked: Looked) -> bool:
     return not over and looked.certain and looked.now - pod.created < _YOUNG_SECONDS
 
 
-def is_as_kept(thing: Thing, looked: Looked) -> bool:
+def is_unchanged(thing: PendingRecord, looked: RefreshContext) -> bool:
     """Say whether the episode of a thing already says all that is known of it."""
     row, waiting = thing.row, thing.waiting
     if row is None or thing.revised or (row.until is not None and not thing.is_pod):
@@ -123,7 +123,7 @@ def is_as_kept(thing: Thing, looked: Looked) -> bool:
     return waiting is not None and _shows(row, waiting, looked.weights.asked(waiting))
 
 
-def _is_pod_as_kept(thing: Thing, row: Episode, weights: Weights) -> bool:
+def _is_pod_as_kept(thing: PendingRecord, row: Episode, weights: Weights) -> bool:
     pod, waiting = thing.pod, thing.waiting
     if pod is None:
         return False
@@ -136,7 +136,7 @@ def _is_pod_as_kept(thing: Thing, row: Episode, weights: Weights) -> bool:
     return waiting is None or row.until is not None or _shows(row, waiting, asked)
 
 
-def _shows(row: Episode, waiting: Waiting, asked: Asked) -> bool:
+def _shows(row: Episode, waiting: PendingItem, asked: PendingDemand) -> bool:
     given = shown(waiting.diagnosis)
     return (
         row.counts == waiting.counts.value
@@ -147,21 +147,25 @@ def _shows(row: Episode, waiting: Waiting, asked: Asked) -> bool:
     )
 
 
-def plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | None:
-    """Return what to write of a thing; `known` are the spells of its row. None: nothing to.
+def plan(
+    thing: PendingRecord, known: Sequence[CauseSpan], looked: RefreshContext
+) -> EpisodePlan | None:
+    """Return what to write of a thing; `known` are the intervals of its row. None: nothing to.
 
     A new episode of what had one before begins no sooner than that ended.
     """
     row = thing.row
     if known and row is not None and known[-1].cause.value == row.cause:
-        # While a spell lasts its newest text is kept with the episode alone.
+        # While an interval lasts its newest text is kept with the episode alone.
         known = [*known[:-1], replace(known[-1], message=row.message)]
     if thing.is_pod:
         return _pod_plan(thing, known, looked)
     return _thing_plan(thing, known, looked)
 
 
-def _pod_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | None:
+def _pod_plan(
+    thing: PendingRecord, known: Sequence[CauseSpan], looked: RefreshContext
+) -> EpisodePlan | None:
     pod, row = thing.pod, thing.row
     asked = _asked(thing, looked)
     if asked is None:
@@ -183,12 +187,14 @@ def _pod_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | No
     return _plan(thing, asked, course, known, looked)
 
 
-def _thing_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | None:
+def _thing_plan(
+    thing: PendingRecord, known: Sequence[CauseSpan], looked: RefreshContext
+) -> EpisodePlan | None:
     row, waiting = thing.row, thing.waiting
     if waiting is None:
         if row is None or row.until is not None:
             return None
-        asked = Asked(row.tier_id, row.resource, row.units, row.gpu_equivalents)
+        asked = PendingDemand(row.tier_id, row.resource, row.units, row.gpu_equivalents)
         newest = looked.newest_pods.get(_owned_by(row))
         at, outcome = ending(
             looked.objects.get(thing.key),
@@ -215,7 +221,7 @@ def _thing_plan(thing: Thing, known: Sequence[Spell], looked: Looked) -> Plan | 
     return _plan(thing, asked, thing_course(since, marks), known, looked)
 
 
-def _asked(thing: Thing, looked: Looked) -> Asked | None:
+def _asked(thing: PendingRecord, looked: RefreshContext) -> PendingDemand | None:
     waiting = thing.waiting
     if thing.pod is not None:
         return _asked_by(thing.pod, waiting, looked.weights)
@@ -224,18 +230,18 @@ def _asked(thing: Thing, looked: Looked) -> Asked | None:
     row = thing.row
     if row is None or not looked.certain:
         return None
-    return Asked(row.tier_id, row.resource, row.units, row.gpu_equivalents)
+    return PendingDemand(row.tier_id, row.resource, row.units, row.gpu_equivalents)
 
 
-def _asked_by(pod: LedgerPod, waiting: Waiting | None, weights: Weights) -> Asked:
+def _asked_by(pod: LedgerPod, waiting: PendingItem | None, weights: Weights) -> PendingDemand:
     """Return what a pod asks for: by its own spec, else by the flavor of what holds it back."""
-    own = Asked(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
+    own = PendingDemand(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
     if waiting is None or pod.bound is not None or not weights.is_open(own):
         return own
     return weights.asked(waiting)
 
 
-def _created(thing: Thing) -> float:
+def _created(thing: PendingRecord) -> float:
     if thing.row is not None:
         return thing.row.since.timestamp()
     if thing.pod is not None:
@@ -243,17 +249,19 @@ def _created(thing: Thing) -> float:
     return 0.0 if thing.waiting is None else exact(thing.waiting.since)
 
 
-def _life(thing: Thing) -> Life:
+def _life(thing: PendingRecord) -> PodLife:
     seen = None if thing.waiting is None or thing.past else thing.waiting.bound
     seen = None if seen is None else exact(seen)
     pod = thing.pod
-    life = Life(_created(thing), seen) if pod is None else pod.life(bound=seen)
+    life = PodLife(_created(thing), seen) if pod is None else pod.life(bound=seen)
     # An episode keeps its beginning, by which it is found.
     created = _created(thing)
     return life if life.created == created else replace(life, created=created)
 
 
-def _new_marks(thing: Thing, asked: Asked, looked: Looked, since: float) -> list[Spell]:
+def _new_marks(
+    thing: PendingRecord, asked: PendingDemand, looked: RefreshContext, since: float
+) -> list[CauseSpan]:
     """Return what a look adds to what is known of the causes of a thing."""
     waiting, row = thing.waiting, thing.row
     if waiting is None:
@@ -267,12 +275,12 @@ def _new_marks(thing: Thing, asked: Asked, looked: Looked, since: float) -> list
     if start is not None and since < start:
         unseen = _unseen(thing, looked, since)
         counts = Counts.PENDING if thing.is_pod else mark.counts
-        earlier = Spell(since, unseen.cause, counts, mark.counted, unseen.detail)
+        earlier = CauseSpan(since, unseen.cause, counts, mark.counted, unseen.detail)
         return [earlier, replace(mark, start=start)]
     return [mark]
 
 
-def _unseen(thing: Thing, looked: Looked, since: float) -> Diagnosis:
+def _unseen(thing: PendingRecord, looked: RefreshContext, since: float) -> Diagnosis:
     """Return what is known of the wait of a thing that nobody saw wait."""
     pod = thing.pod
     detail = looked.recording.unseen(since, inferred=pod is not None and pod.inferred)
@@ -283,26 +291,28 @@ def _unseen(thing: Thing, looked: Looked, since: float) -> Diagnosis:
     return Diagnosis(cause, detail)
 
 
-def _rejection(thing: Thing) -> Diagnosis | None:
+def _rejection(thing: PendingRecord) -> Diagnosis | None:
     """Return why a kubelet refused a pod that nobody saw pend, as the pod's end says."""
     pod = thing.pod
     cause = None if pod is None else pod.rejection
     return None if pod is None or cause is None else Diagnosis(cause, pod.end_reason)
 
 
-def _refused(mark: Spell) -> Spell:
+def _refused(mark: CauseSpan) -> CauseSpan:
     """Return a mark of a pod of which series show by now that a scheduler refused it."""
     return replace(mark, cause=Cause.UNSCHEDULABLE) if mark.cause is Cause.UNRECORDED else mark
 
 
-def _mark(thing: Thing, waiting: Waiting, asked: Asked, since: float) -> Spell:
+def _mark(
+    thing: PendingRecord, waiting: PendingItem, asked: PendingDemand, since: float
+) -> CauseSpan:
     diagnosis, counts = waiting.diagnosis, waiting.counts
     counted = asked.gpu_equivalents * waiting.share
     pod = thing.pod
     if counts is Counts.NOTHING and pod is not None and pod.bound is not None:
         # A kubelet turned it away: it asks for nothing more, and until then it held its GPUs.
         counts, counted = Counts.STARTING, asked.gpu_equivalents
-    return Spell(
+    return CauseSpan(
         start=since,
         cause=diagnosis.cause,
         counts=counts,
@@ -313,8 +323,12 @@ def _mark(thing: Thing, waiting: Waiting, asked: Asked, since: float) -> Spell:
 
 
 def _plan(
-    thing: Thing, asked: Asked, course: Course, known: Sequence[Spell], looked: Looked
-) -> Plan:
+    thing: PendingRecord,
+    asked: PendingDemand,
+    course: EpisodeTimes,
+    known: Sequence[CauseSpan],
+    looked: RefreshContext,
+) -> EpisodePlan:
     row, waiting = thing.row, thing.waiting
     since, bound, until, outcome = _times(course)
     fields: dict[str, Any] = {
@@ -330,7 +344,7 @@ def _plan(
         **_appearance(thing, course, looked),
     }
     fields["kind"], fields["uid"] = thing.key
-    changes = spell_changes(known, course.spells)
+    changes = interval_changes(known, course.intervals)
     touched = changes.touched
     if row is None or row.tier_id != asked.tier_id:
         touched = course.since
@@ -340,13 +354,13 @@ def _plan(
     owned = None
     if "workload_id" not in fields and waiting is not None:
         owned = _owner_of(waiting)
-    ends = [spell.end for spell in (*known, *course.spells)]
+    ends = [interval.end for interval in (*known, *course.intervals)]
     last = inf if None in ends else max((end for end in ends if end is not None), default=inf)
     changed = None if touched is None else (touched, max(touched, last))
-    return Plan(fields, changes, owned, changed)
+    return EpisodePlan(fields, changes, owned, changed)
 
 
-def _identity(thing: Thing, looked: Looked) -> dict[str, Any]:
+def _identity(thing: PendingRecord, looked: RefreshContext) -> dict[str, Any]:
     row, pod, waiting = thing.row, thing.pod, thing.waiting
     found: dict[str, Any] = {"queue": "", "priority": 0, "again": False}
     if row is not None:
@@ -364,10 +378,12 @@ def _identity(thing: Thing, looked: Looked) -> dict[str, Any]:
     return found
 
 
-def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
-    """Return how an episode shows itself: as last seen, else as its last spell says."""
+def _appearance(
+    thing: PendingRecord, course: EpisodeTimes, looked: RefreshContext
+) -> dict[str, Any]:
+    """Return how an episode shows itself: as last seen, else as its last interval says."""
     row, waiting = thing.row, thing.waiting
-    last = course.spells[-1] if course.spells else None
+    last = course.intervals[-1] if course.intervals else None
     # What a look said has an explanation; what series tell has none, and changes with them.
     was_seen = row is not None and bool(row.explanation)
     if waiting is not None:
@@ -393,7 +409,7 @@ def _appearance(thing: Thing, course: Course, looked: Looked) -> dict[str, Any]:
     return found | {"counts": counts, "counted": counted}
 
 
-def _times(course: Course) -> tuple[Any, Any, Any, str]:
+def _times(course: EpisodeTimes) -> tuple[Any, Any, Any, str]:
     return (
         from_seconds(course.since),
         _moment(course.bound),
@@ -406,7 +422,7 @@ def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else from_seconds(seconds)
 
 
-def _owner_of(waiting: Waiting) -> Owned:
+def _owner_of(waiting: PendingItem) -> Owned:
     if waiting.owner:
         return (waiting.namespace, named(waiting.owner_kind, 63), named(waiting.owner))
     return (waiting.namespace, named(waiting.kind, 63), named(waiting.name))

@@ -10,18 +10,18 @@ from typing import NamedTuple
 from django.db import transaction
 from django.db.models import Q
 
-from apps.clusters.domain.merge import gaps
-from apps.clusters.domain.places import Places
-from apps.clusters.domain.spans import Span
+from apps.clusters.domain.node_offers import NodeOffers
+from apps.clusters.domain.pods.merge import gaps
 from apps.clusters.domain.tiers import TierRule
+from apps.clusters.domain.time_spans import Span
 from apps.clusters.domain.window import SLOT_SECONDS, Window, from_seconds
 from apps.clusters.models import Tier
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services.names import Names
+from apps.clusters.services.names import NameRegistry
+from apps.clusters.services.pods.unix_seconds import UnixSeconds
 from apps.clusters.services.tier_history import TierHistory
-from apps.clusters.services.unix_seconds import UnixSeconds
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.queue_demand import (
+from apps.pending.domain.queues.demand import (
     CLUSTER_QUEUE,
     PENDING_IN_KUEUE,
     Counted,
@@ -29,8 +29,8 @@ from apps.pending.domain.queue_demand import (
     QueueLinks,
     beyond_history,
 )
-from apps.pending.models import CauseSpell, Episode, Refreshed
-from apps.pending.selectors.queue_settings import QueueSettings, queue_settings, seen_places
+from apps.pending.models import CauseInterval, Episode, RefreshState
+from apps.pending.selectors.history.queue_settings import QueueSettings, queue_settings, seen_places
 from apps.pending.services.store import keep
 from apps.usage.models import QueueHour, QueuePending
 
@@ -43,7 +43,9 @@ _WAITS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
 
 
 class _Demand(NamedTuple):
-    """What one spell says: its holder's queue, namespace, resource and tier; GPUs over a span."""
+    """What one interval says: its holder's queue, namespace, resource and tier; GPUs over a
+    span.
+    """
 
     queue: str
     namespace: str
@@ -66,7 +68,7 @@ class _Demand(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """A spell of something else that is pending; `units` of the resource over its time."""
+    """An interval of something else that is pending; `units` of the resource over its time."""
 
     resource: str
     namespace: str
@@ -76,7 +78,7 @@ class _Wait(NamedTuple):
     end: float
 
 
-def take_in_queues(held: Refreshed, spans: Sequence[Span], catalog: TierHistory) -> str:
+def take_in_queues(held: RefreshState, spans: Sequence[Span], catalog: TierHistory) -> str:
     """Bring hours that are due into the pending history; return the mark of what it rests on.
 
     Only what nobody watched of an hour counts: the watch knows Workloads. One query for a cluster
@@ -89,7 +91,7 @@ def take_in_queues(held: Refreshed, spans: Sequence[Span], catalog: TierHistory)
     if settings.mark != held.queue_mark:
         QueueHour.objects.filter(cluster=held.cluster_id).update(due=True)
         due = _due(held.cluster_id)
-    places = seen_places(held.cluster_id) if due and settings.flavors else Places()
+    places = seen_places(held.cluster_id) if due and settings.flavors else NodeOffers()
     for hours in _by_day(due):
         _take_in(held, hours, _Known(settings, spans, catalog, places))
     return settings.mark
@@ -115,14 +117,14 @@ class _Known:
     settings: QueueSettings
     spans: Sequence[Span]
     catalog: TierHistory
-    places: Places
+    places: NodeOffers
     tiers: Mapping[str, int] = field(
         default_factory=lambda: dict(Tier.objects.order_by("pk").values_list("name", "pk"))
     )
 
 
 @transaction.atomic
-def _take_in(held: Refreshed, hours: Sequence[datetime], known: _Known) -> None:
+def _take_in(held: RefreshState, hours: Sequence[datetime], known: _Known) -> None:
     """Replace what the pending history has of the queues in some hours of a day."""
     rows = QueueHour.objects.filter(cluster=held.cluster_id, hour__in=hours, due=True)
     locked = list(rows.select_for_update().order_by("hour").values_list("pk", "hour"))
@@ -138,11 +140,11 @@ def _take_in(held: Refreshed, hours: Sequence[datetime], known: _Known) -> None:
 
 
 def _there(cluster_id: int, hours: Iterable[datetime]) -> dict[_Demand, int]:
-    """Return what the history has of these hours, each with the id of its spell."""
+    """Return what the history has of these hours, each with the id of its interval."""
     of_hours = Q(pk__in=())
     for hour in hours:
         of_hours |= Q(start__gte=hour, start__lt=hour + _HOUR)
-    rows = CauseSpell.objects.filter(
+    rows = CauseInterval.objects.filter(
         of_hours, episode__cluster_id=cluster_id, episode__kind=CLUSTER_QUEUE
     ).annotate(since=UnixSeconds("start"), until=UnixSeconds("end"))
     columns = ("episode__name", "episode__workload__namespace__name", "episode__resource")
@@ -201,9 +203,9 @@ def _slots(cluster_id: int, hours: Sequence[datetime]) -> dict[float, _Slot]:
 def _waits(cluster_id: int, window: Window, resources: Iterable[str]) -> list[_Wait]:
     """Return what else is pending in a window. One query.
 
-    Spells count GPU-equivalents: a spell's units are its part of its episode's.
+    Intervals count GPU-equivalents: an interval's units are its part of its episode's.
     """
-    rows = CauseSpell.objects.filter(
+    rows = CauseInterval.objects.filter(
         Q(end__isnull=True) | Q(end__gt=window.start),
         episode__cluster_id=cluster_id,
         episode__resource__in=sorted(resources),
@@ -279,11 +281,11 @@ def _namespace(users: Iterable[str], teams: Mapping[str, Sequence[TeamSpan]], at
 
 def _replace(cluster_id: int, wanted: set[_Demand], there: Mapping[_Demand, int]) -> None:
     gone = [pk for one, pk in there.items() if one not in wanted]
-    CauseSpell.objects.filter(pk__in=gone).delete()
+    CauseInterval.objects.filter(pk__in=gone).delete()
     new = sorted(wanted - there.keys(), key=lambda one: (one.start, one.queue, one.uid))
     episodes = _episodes(cluster_id, new)
-    CauseSpell.objects.bulk_create(
-        CauseSpell(
+    CauseInterval.objects.bulk_create(
+        CauseInterval(
             episode_id=episodes[one.uid, one.day],
             start=from_seconds(one.start),
             end=from_seconds(one.end),
@@ -299,7 +301,7 @@ def _replace(cluster_id: int, wanted: set[_Demand], there: Mapping[_Demand, int]
 def _episodes(cluster_id: int, new: Sequence[_Demand]) -> dict[tuple[str, float], int]:
     """Return the ids of the episodes that hold what is new; those that lack are made."""
     owned = {(one.namespace, CLUSTER_QUEUE, one.queue) for one in new}
-    workloads = Names(cluster_id).workloads(owned) if owned else {}
+    workloads = NameRegistry(cluster_id).workloads(owned) if owned else {}
     rows = {
         (one.uid, one.day): Episode(
             cluster_id=cluster_id,

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from apps.clusters.domain.sightings import Kind, Sighting
-from apps.clusters.models import Cluster, Pod, WatchSpan
+from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
+from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.services.names import chunks
 from apps.clusters.services.tier_history import TierHistory
 from apps.pending.domain.causes import Outcome
-from apps.pending.domain.episodes import Recording, Spell
-from apps.pending.domain.state import ClusterState, Waiting
-from apps.pending.models import CauseSpell, Episode, Refreshed
+from apps.pending.domain.episodes import CauseSpan, Recording
+from apps.pending.domain.state import ClusterState, PendingItem
+from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.selectors.known import STALE
 from apps.pending.services.appearance import named
 from apps.pending.services.asking import Weights
@@ -24,17 +24,17 @@ from apps.pending.services.look_state import came_and_went, read_state
 from apps.pending.services.planning import (
     POD,
     Key,
-    Looked,
     Owned,
-    Thing,
-    is_as_kept,
+    PendingRecord,
+    RefreshContext,
+    is_unchanged,
     must_wait,
     plan,
 )
 from apps.pending.services.queue_demand import take_in_queues
-from apps.pending.services.store import LeaseLost, claim, release, spell_of, store
+from apps.pending.services.store import RefreshLeaseLost, claim, interval_of, release, store
 
-Look = Callable[[ClusterState], Sequence[Waiting]]
+Look = Callable[[ClusterState], Sequence[PendingItem]]
 
 _GONE_FOR = timedelta(minutes=10)
 """What went so long before the last look is seen again: it may be written later than it went."""
@@ -60,14 +60,14 @@ def refresh(cluster_id: int, *, now: datetime, look: Look) -> int:
         return 0
     try:
         return _refresh(held, now, look)
-    except LeaseLost:
+    except RefreshLeaseLost:
         return 0
     except Exception as error:
         release(held, error=f"{type(error).__name__}: {error}".replace("\0", "")[:2000])
         raise
 
 
-def _refresh(held: Refreshed, now: datetime, look: Look) -> int:
+def _refresh(held: RefreshState, now: datetime, look: Look) -> int:
     cluster = Cluster.objects.get(pk=held.cluster_id)
     since = min(now, held.at or now) - _GONE_FOR
     pods = ledger_pods(cluster.pk, Q(ended_at__isnull=True) | Q(ended_at__gte=since))
@@ -75,17 +75,17 @@ def _refresh(held: Refreshed, now: datetime, look: Look) -> int:
     note_evictions(cluster.pk, now=now, since=held.at)
     spans = _watched(cluster)
     state: ClusterState | None = None
-    waiting: list[tuple[Waiting, bool]] = []
+    waiting: list[tuple[PendingItem, bool]] = []
     catalog = TierHistory.load()
     if cluster.kubernetes is not None and _is_watched(spans, now):
         state = read_state(cluster.pk, pods, now=now, gone_since=since, catalog=catalog)
         waiting = _look(cluster.pk, state, look, rows)
-    looked = Looked(
+    looked = RefreshContext(
         now=now.timestamp(),
         before=_last_look(held, spans),
         certain=state is not None,
         recording=Recording(spans),
-        weights=Weights(catalog, now.timestamp(), state.of(Kind.NODE) if state else ()),
+        weights=Weights(catalog, now.timestamp(), state.of(ObservedKind.NODE) if state else ()),
         objects=_objects(state) if state else {},
         newest_pods=_newest_pods(pods),
         evicted=lately_evicted(cluster.pk, now),
@@ -112,7 +112,7 @@ def _refresh(held: Refreshed, now: datetime, look: Look) -> int:
     return count
 
 
-def _last_look(held: Refreshed, spans: Sequence[tuple[float, float]]) -> float | None:
+def _last_look(held: RefreshState, spans: Sequence[tuple[float, float]]) -> float | None:
     """Return until when the last look knew what waits; None before the first.
 
     It may have come a little after the watch had gone, which has begun anew since.
@@ -129,7 +129,7 @@ def _is_watched(spans: Sequence[tuple[float, float]], now: datetime) -> bool:
 
 
 def _watched(cluster: Cluster) -> tuple[tuple[float, float], ...]:
-    rows = WatchSpan.objects.filter(cluster=cluster).order_by("start", "pk")
+    rows = WatchCoverage.objects.filter(cluster=cluster).order_by("start", "pk")
     return tuple((row.start.timestamp(), row.end.timestamp()) for row in rows)
 
 
@@ -143,7 +143,7 @@ def _open_rows(cluster_id: int, now: datetime) -> dict[Key, Episode]:
 
 def _look(
     cluster_id: int, state: ClusterState, look: Look, rows: dict[Key, Episode]
-) -> list[tuple[Waiting, bool]]:
+) -> list[tuple[PendingItem, bool]]:
     """Return what waits, and whether it has gone since.
 
     Pods that came and went between two looks are looked at too, for what they last waited for.
@@ -155,12 +155,12 @@ def _look(
         gone = [one for one in gone if one.uid not in kept]
     past = {one.uid for one in gone}
     seen = dict(state.sightings)
-    seen[Kind.POD] = [*seen.get(Kind.POD, ()), *gone]
+    seen[ObservedKind.POD] = [*seen.get(ObservedKind.POD, ()), *gone]
     found = look(replace(state, sightings=seen) if gone else state)
     return [(one, one.kind == POD and one.uid in past) for one in found]
 
 
-def _objects(state: ClusterState) -> dict[Key, Sighting]:
+def _objects(state: ClusterState) -> dict[Key, ObservedObject]:
     """Return objects as they were seen last, by kind and uid."""
     objects = {(one.kind.short, one.uid): one for one in state.gone}
     for group in state.sightings.values():
@@ -178,19 +178,19 @@ def _newest_pods(pods: Iterable[LedgerPod]) -> dict[Owned, float]:
 
 
 def _things(
-    cluster_id: int, waiting: Sequence[tuple[Waiting, bool]], rows: dict[Key, Episode]
-) -> dict[Key, Thing]:
-    things = {key: Thing(key, row=row) for key, row in rows.items()}
+    cluster_id: int, waiting: Sequence[tuple[PendingItem, bool]], rows: dict[Key, Episode]
+) -> dict[Key, PendingRecord]:
+    things = {key: PendingRecord(key, row=row) for key, row in rows.items()}
     new = []
     for one, past in waiting:
         # An owner reference is what a user wrote: it need not be a kind or a uid.
         key = (named(one.kind, 63), named(one.uid, 64))
         if key not in things:
             new.append(key[1])
-        thing = things.setdefault(key, Thing(key))
+        thing = things.setdefault(key, PendingRecord(key))
         thing.waiting, thing.past = one, past
     for row in _rows_of(cluster_id, new):
-        thing = things.get((row.kind, row.uid), Thing((row.kind, row.uid)))
+        thing = things.get((row.kind, row.uid), PendingRecord((row.kind, row.uid)))
         if thing.row is None or row.since > thing.row.since:
             thing.row = row
     return things
@@ -205,13 +205,13 @@ def _rows_of(cluster_id: int, uids: Collection[str]) -> list[Episode]:
 
 
 def _with_pods(
-    cluster_id: int, things: dict[Key, Thing], pods: Sequence[LedgerPod], held: Refreshed
+    cluster_id: int, things: dict[Key, PendingRecord], pods: Sequence[LedgerPod], held: RefreshState
 ) -> int:
     """Give things their ledger rows; return up to which id the ledger was looked through."""
     new, to = _without_episode(cluster_id, held.pods_to)
     for pod in new:
         if not pod.is_claim:
-            things.setdefault((POD, pod.uid), Thing((POD, pod.uid)))
+            things.setdefault((POD, pod.uid), PendingRecord((POD, pod.uid)))
     known = {pod.uid: pod for pod in [*pods, *new] if not pod.is_claim}
     missing = [uid for kind, uid in things if kind == POD and uid not in known]
     known.update(pods_of(cluster_id, missing))
@@ -223,7 +223,7 @@ def _with_pods(
     return max((pod.id for pod in (*pods, *new)), default=held.pods_to)
 
 
-def _with_revised(cluster_id: int, things: dict[Key, Thing], held: Refreshed) -> None:
+def _with_revised(cluster_id: int, things: dict[Key, PendingRecord], held: RefreshState) -> None:
     """Add the pods of which series tell something else since the last refresh."""
     revised = Q(revised_at__isnull=False)
     if held.revised_to is not None:
@@ -231,7 +231,7 @@ def _with_revised(cluster_id: int, things: dict[Key, Thing], held: Refreshed) ->
     pods = {pod.uid: pod for pod in ledger_pods(cluster_id, revised) if not pod.is_claim}
     for row in _rows_of(cluster_id, [uid for uid in pods if (POD, uid) not in things]):
         if row.kind == POD:
-            things[POD, row.uid] = Thing((POD, row.uid), row=row)
+            things[POD, row.uid] = PendingRecord((POD, row.uid), row=row)
     for uid, pod in pods.items():
         thing = things.get((POD, uid))
         if thing is not None:
@@ -255,37 +255,39 @@ def _without_episode(cluster_id: int, pods_to: int) -> tuple[list[LedgerPod], in
     return list(pods_of(cluster_id, there).values()), to
 
 
-def _plan_and_store(held: Refreshed, things: dict[Key, Thing], looked: Looked) -> list[int]:
+def _plan_and_store(
+    held: RefreshState, things: dict[Key, PendingRecord], looked: RefreshContext
+) -> list[int]:
     """Write what changed; return the ids of pods that are left for the next time."""
     young, due = [], []
     for thing in things.values():
         if must_wait(thing, looked):
             young += [] if thing.pod is None else [thing.pod.id]
-        elif not is_as_kept(thing, looked) and not _is_unknown(thing, looked):
+        elif not is_unchanged(thing, looked) and not _is_unknown(thing, looked):
             due.append(thing)
-    spells = _spells([thing.row.pk for thing in due if thing.row is not None])
+    intervals = _intervals([thing.row.pk for thing in due if thing.row is not None])
     plans = [
         found
         for thing in due
-        if (found := plan(thing, spells.get(_pk(thing), []), looked)) is not None
+        if (found := plan(thing, intervals.get(_pk(thing), []), looked)) is not None
     ]
     store(held, plans)
     return young
 
 
-def _is_unknown(thing: Thing, looked: Looked) -> bool:
+def _is_unknown(thing: PendingRecord, looked: RefreshContext) -> bool:
     """Say whether nothing can be said of a thing now, for nobody looked."""
     return thing.waiting is None and thing.pod is None and not looked.certain
 
 
-def _pk(thing: Thing) -> int:
+def _pk(thing: PendingRecord) -> int:
     return 0 if thing.row is None else thing.row.pk
 
 
-def _spells(episodes: Sequence[int]) -> dict[int, list[Spell]]:
-    found: dict[int, list[Spell]] = defaultdict(list)
+def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseSpan]]:
+    found: dict[int, list[CauseSpan]] = defaultdict(list)
     for start in range(0, len(episodes), 500):
-        rows = CauseSpell.objects.filter(episode_id__in=episodes[start : start + 500])
+        rows = CauseInterval.objects.filter(episode_id__in=episodes[start : start + 500])
         for row in rows.order_by("episode_id", "start", "pk"):
-            found[row.episode_id].append(spell_of(row))
+            found[row.episode_id].append(interval_of(row))
     return found

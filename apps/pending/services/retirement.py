@@ -14,7 +14,7 @@ from apps.clusters.services.retirement import (
     lock_retired,
     retired_clusters,
 )
-from apps.pending.models import CauseSpell, Episode, Refreshed
+from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.selectors.known import facts_until, known_until
 from apps.pending.services.days import first_summed
 
@@ -53,10 +53,10 @@ def _end(cluster_id: int, at: datetime, now: datetime) -> int:
     if not lock_retired(cluster_id):
         return 0
     # Who refreshes the cluster just now keeps this lock while writing.
-    row = Refreshed.objects.select_for_update().filter(cluster=cluster_id).first()
+    row = RefreshState.objects.select_for_update().filter(cluster=cluster_id).first()
     moment = Value(at, output_field=DateTimeField())
-    spells = CauseSpell.objects.filter(episode__cluster=cluster_id, end__isnull=True)
-    spells.update(end=Greatest(F("start"), moment))
+    intervals = CauseInterval.objects.filter(episode__cluster=cluster_id, end__isnull=True)
+    intervals.update(end=Greatest(F("start"), moment))
     lasting = Episode.objects.filter(cluster=cluster_id, until__isnull=True)
     count = lasting.update(until=Greatest(F("since"), moment))
     if row is not None:

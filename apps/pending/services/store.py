@@ -1,4 +1,4 @@
-"""Writing episodes and their spells, some at a time, under the lease of who refreshes."""
+"""Writing episodes and their intervals, some at a time, under the lease of who refreshes."""
 
 import logging
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from django.db.models import Q
 
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.selectors import report
-from apps.clusters.services.names import Names
+from apps.clusters.services.names import NameRegistry
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.episodes import Spell
-from apps.pending.models import CauseSpell, Episode, Refreshed
+from apps.pending.domain.episodes import CauseSpan
+from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.services.days import first_summed
-from apps.pending.services.planning import Plan
+from apps.pending.services.planning import EpisodePlan
 from apps.pending.services.queue_due import mark_due
 
 logger = logging.getLogger(__name__)
@@ -28,18 +28,18 @@ _FIELDS = [
     *("queue", "priority", "bound_at", "until", "outcome", "again", "cause", "detail"),
     *("explanation", "message", "node_reasons", "context", "suggestions", "in_front"),
 ]
-_SPELL_FIELDS = ["end", "cause", "detail", "message", "counts", "counted"]
+_INTERVAL_FIELDS = ["end", "cause", "detail", "message", "counts", "counted"]
 
 
-class LeaseLost(Exception):
+class RefreshLeaseLost(Exception):
     """Another process refreshes the cluster meanwhile: what it writes holds."""
 
 
-def claim(cluster_id: int, now: datetime) -> Refreshed | None:
+def claim(cluster_id: int, now: datetime) -> RefreshState | None:
     """Take the lease of a cluster until `LEASE` from now; None while another process has it."""
     with transaction.atomic():
-        Refreshed.objects.get_or_create(cluster_id=cluster_id)
-        row = Refreshed.objects.select_for_update().get(cluster_id=cluster_id)
+        RefreshState.objects.get_or_create(cluster_id=cluster_id)
+        row = RefreshState.objects.select_for_update().get(cluster_id=cluster_id)
         if row.lease_until is not None and row.lease_until > now:
             return None
         row.lease_until = now + LEASE
@@ -47,19 +47,19 @@ def claim(cluster_id: int, now: datetime) -> Refreshed | None:
     return row
 
 
-def release(held: Refreshed, **values: object) -> None:
+def release(held: RefreshState, **values: object) -> None:
     """Give the lease back and note how it went; nothing where another process took it over."""
-    mine = Refreshed.objects.filter(pk=held.pk, lease_until=held.lease_until)
+    mine = RefreshState.objects.filter(pk=held.pk, lease_until=held.lease_until)
     mine.update(lease_until=None, **values)
 
 
-def store(held: Refreshed, plans: Sequence[Plan]) -> None:
-    """Write episodes and spells, each thousand in one transaction. Raises LeaseLost.
+def store(held: RefreshState, plans: Sequence[EpisodePlan]) -> None:
+    """Write episodes and intervals, each thousand in one transaction. Raises LeaseLost.
 
     The same plans twice leave the same rows, so a process that is killed in between does no harm.
     One that no database takes is logged and left out.
     """
-    names = Names(held.cluster_id)
+    names = NameRegistry(held.cluster_id)
     owned = {plan.owned for plan in plans if plan.owned is not None}
     ids = names.workloads(owned) if owned else {}
     for start in range(0, len(plans), _AT_ONCE):
@@ -74,7 +74,7 @@ def store(held: Refreshed, plans: Sequence[Plan]) -> None:
                 _store_alone(held, plan)
 
 
-def _store_alone(held: Refreshed, plan: Plan) -> None:
+def _store_alone(held: RefreshState, plan: EpisodePlan) -> None:
     try:
         _store(held, [plan])
     except (DataError, IntegrityError):
@@ -83,21 +83,21 @@ def _store_alone(held: Refreshed, plan: Plan) -> None:
 
 
 @transaction.atomic
-def _store(held: Refreshed, plans: Sequence[Plan]) -> None:
+def _store(held: RefreshState, plans: Sequence[EpisodePlan]) -> None:
     changed = [plan.changed for plan in plans if plan.changed is not None]
     keep(held, min((start for start, _ in changed), default=None))
     mark_due(held.cluster_id, changed)
     _write(held.cluster_id, plans)
 
 
-def keep(held: Refreshed, touched: float | None) -> None:
+def keep(held: RefreshState, touched: float | None) -> None:
     """Lock the lease, and have the days summed anew from when amounts change (Unix seconds).
 
     Within the transaction of what changes them. Raises LeaseLost.
     """
-    row = Refreshed.objects.select_for_update().get(pk=held.pk)
+    row = RefreshState.objects.select_for_update().get(pk=held.pk)
     if row.lease_until != held.lease_until:
-        raise LeaseLost
+        raise RefreshLeaseLost
     if row.rolled_to is None or touched is None or from_seconds(touched) >= row.rolled_to:
         return
     changed = from_seconds(touched)
@@ -108,7 +108,7 @@ def keep(held: Refreshed, touched: float | None) -> None:
     row.save(update_fields=["rolled_to"])
 
 
-def _write(cluster_id: int, plans: Sequence[Plan]) -> None:
+def _write(cluster_id: int, plans: Sequence[EpisodePlan]) -> None:
     # Rows that are there are found by their key, so that new and known ones go together.
     rows = Episode.objects.bulk_create(
         [Episode(cluster_id=cluster_id, **plan.fields) for plan in plans],
@@ -116,38 +116,38 @@ def _write(cluster_id: int, plans: Sequence[Plan]) -> None:
         unique_fields=_KEYS,
         update_fields=_FIELDS,
     )
-    spells, gone = [], Q()
+    intervals, gone = [], Q()
     for row, plan in zip(rows, plans, strict=True):
-        spells += [_row(row.pk, spell) for spell in plan.changes.write]
+        intervals += [_row(row.pk, interval) for interval in plan.changes.write]
         if plan.changes.delete:
             starts = [from_seconds(start) for start in plan.changes.delete]
             gone |= Q(episode_id=row.pk, start__in=starts)
     if gone:
-        CauseSpell.objects.filter(gone).delete()
-    CauseSpell.objects.bulk_create(
-        spells,
+        CauseInterval.objects.filter(gone).delete()
+    CauseInterval.objects.bulk_create(
+        intervals,
         update_conflicts=True,
         unique_fields=["episode", "start"],
-        update_fields=_SPELL_FIELDS,
+        update_fields=_INTERVAL_FIELDS,
     )
 
 
-def _row(episode: int, spell: Spell) -> CauseSpell:
-    return CauseSpell(
+def _row(episode: int, interval: CauseSpan) -> CauseInterval:
+    return CauseInterval(
         episode_id=episode,
-        start=from_seconds(spell.start),
-        end=None if spell.end is None else from_seconds(spell.end),
-        cause=spell.cause.value,
-        detail=spell.detail,
-        message=spell.message,
-        counts=spell.counts.value,
-        counted=spell.counted,
+        start=from_seconds(interval.start),
+        end=None if interval.end is None else from_seconds(interval.end),
+        cause=interval.cause.value,
+        detail=interval.detail,
+        message=interval.message,
+        counts=interval.counts.value,
+        counted=interval.counted,
     )
 
 
-def spell_of(row: CauseSpell) -> Spell:
+def interval_of(row: CauseInterval) -> CauseSpan:
     """Return a row as the domain speaks of it."""
-    return Spell(
+    return CauseSpan(
         start=row.start.timestamp(),
         cause=Cause(row.cause),
         counts=Counts(row.counts),

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from apps.clusters.domain.sightings import Scope
+from apps.clusters.domain.observed.objects import QuotaScope
 from apps.quotas.domain.keys import Counting, meaning_of
 
 _PRIORITY = "PriorityClass"
@@ -30,7 +30,7 @@ class Limit:
     name: str
     hard: Mapping[str, float]
     used: Mapping[str, float]
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[QuotaScope, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def headroom(
     return Headroom(least.units, least.quota, least.key, certain=not doubtful)
 
 
-def counts(scopes: Sequence[Scope], asking: Asking) -> bool | None:
+def counts(scopes: Sequence[QuotaScope], asking: Asking) -> bool | None:
     """Say whether a quota with these scopes counts a pod; None where that cannot be told.
 
     A pod must match every scope. A quota without scopes counts all pods.
@@ -95,7 +95,7 @@ def counts(scopes: Sequence[Scope], asking: Asking) -> bool | None:
     return None if any(answer is None for answer in answers) else True
 
 
-def scope_words(scope: Scope) -> str:
+def scope_words(scope: QuotaScope) -> str:
     """Return a scope as it is shown: `PriorityClass In high, urgent`."""
     plain = scope.operator == "Exists" and not scope.values
     if plain:
@@ -103,7 +103,7 @@ def scope_words(scope: Scope) -> str:
     return f"{scope.name} {scope.operator} {', '.join(scope.values)}".rstrip()
 
 
-def _matches(scope: Scope, asking: Asking) -> bool | None:
+def _matches(scope: QuotaScope, asking: Asking) -> bool | None:
     if scope.name == _PRIORITY:
         return _selects(scope, asking.priority_class)
     known = {
@@ -117,7 +117,7 @@ def _matches(scope: Scope, asking: Asking) -> bool | None:
     return not answer if scope.name.startswith("Not") and answer is not None else answer
 
 
-def _selects(scope: Scope, name: str) -> bool | None:
+def _selects(scope: QuotaScope, name: str) -> bool | None:
     """Say whether a label selector's operator takes a class; a pod may have none, which is ``."""
     match scope.operator:
         case "Exists":

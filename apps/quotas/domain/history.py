@@ -3,17 +3,22 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from apps.clusters.domain.observed.objects import (
+    ObservedKind,
+    ObservedObject,
+    QuotaScope,
+    QuotaSnapshot,
+)
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.sightings import Kind, Scope, SeenQuota, Sighting
 from apps.clusters.domain.window import SLOT_SECONDS
-from apps.quotas.domain.keys import Counting, Source, meaning_of
+from apps.quotas.domain.keys import Counting, QuotaSource, meaning_of
 from apps.quotas.domain.limits import set_limits
-from apps.quotas.domain.saturation import KeyId, KeySpells, Spell
+from apps.quotas.domain.saturation import KeyId, KeyIntervals, LimitInterval
 
-SOURCES: Mapping[Kind, Source] = {
-    Kind.RESOURCE_QUOTA: Source.RESOURCE_QUOTA,
-    Kind.CLUSTER_QUEUE: Source.CLUSTER_QUEUE,
-    Kind.VOLCANO_QUEUE: Source.VOLCANO_QUEUE,
+SOURCES: Mapping[ObservedKind, QuotaSource] = {
+    ObservedKind.RESOURCE_QUOTA: QuotaSource.RESOURCE_QUOTA,
+    ObservedKind.CLUSTER_QUEUE: QuotaSource.CLUSTER_QUEUE,
+    ObservedKind.VOLCANO_QUEUE: QuotaSource.VOLCANO_QUEUE,
 }
 QUOTA_KINDS = tuple(SOURCES)
 
@@ -29,55 +34,55 @@ class ShownQuota(NamedTuple):
     used: float | None
 
 
-def seen_spells(
-    seen: Iterable[Sighting], start: float, end: float, *, named: Collection[str] = ()
-) -> dict[KeyId, KeySpells]:
-    """Return the GPU keys of quotas and queues by id, cut to start..end; the oldest spell first.
+def seen_intervals(
+    seen: Iterable[ObservedObject], start: float, end: float, *, named: Collection[str] = ()
+) -> dict[KeyId, KeyIntervals]:
+    """Return the GPU keys of quotas and queues by id, cut to start..end; the oldest interval first.
 
     `seen` has a sighting for each setting. Of two that claim one time, as when a quota was made
     again before it was seen to go, the later holds.
     """
-    found: dict[KeyId, KeySpells] = {}
+    found: dict[KeyId, KeyIntervals] = {}
     for one in sorted(seen, key=lambda s: (s.first, s.uid)):
         span = (max(one.first, start), end if one.gone is None else min(one.gone, end))
         if one.kind not in SOURCES or span[1] <= span[0]:
             continue
-        for known, spell in _spells_of(one, span, named):
+        for known, interval in _intervals_of(one, span, named):
             key = found.setdefault(known.id, known)
             key.effective = known.effective
-            _add(key.spells, spell)
+            _add(key.intervals, interval)
     return found
 
 
-def _spells_of(
-    one: Sighting, span: tuple[float, float], named: Collection[str]
-) -> Iterable[tuple[KeySpells, Spell]]:
+def _intervals_of(
+    one: ObservedObject, span: tuple[float, float], named: Collection[str]
+) -> Iterable[tuple[KeyIntervals, LimitInterval]]:
     source = SOURCES[one.kind].value
-    if isinstance(one.body, SeenQuota):
+    if isinstance(one.body, QuotaSnapshot):
         for key, hard in sorted(one.body.hard.items()):
             meaning = meaning_of(key, named=named, scopes=one.body.scopes)
             if meaning.of_gpus:
-                known = KeySpells(
+                known = KeyIntervals(
                     KeyId(source, one.namespace, one.name, key),
                     meaning.resource,
                     meaning.counting,
                     meaning.effective,
                 )
-                yield known, Spell(*span, hard, one.body.scopes)
+                yield known, LimitInterval(*span, hard, one.body.scopes)
         return
     for _, resource, key, hard in set_limits(one):
         if is_gpu(resource, named):
             id_ = KeyId(source, "", one.name, key)
-            yield KeySpells(id_, resource, Counting.REQUESTS), Spell(*span, hard)
+            yield KeyIntervals(id_, resource, Counting.REQUESTS), LimitInterval(*span, hard)
 
 
 def with_shown(
-    keys: dict[KeyId, KeySpells],
+    keys: dict[KeyId, KeyIntervals],
     shown: Sequence[ShownQuota],
     unwatched: Collection[int],
     *,
     named: Collection[str] = (),
-) -> dict[KeyId, KeySpells]:
+) -> dict[KeyId, KeyIntervals]:
     """Return `keys` with what series show put in place of slots in which nobody watched.
 
     A key's means stand for the whole slot. Its scopes, which no series shows, are those of the
@@ -87,23 +92,23 @@ def with_shown(
     by_key: dict[KeyId, list[ShownQuota]] = {}
     for one in shown:
         if one.slot in slots and one.hard is not None:
-            id_ = KeyId(Source.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
+            id_ = KeyId(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
             by_key.setdefault(id_, []).append(one)
     joined = dict(keys)
     for id_, rows in by_key.items():
         meaning = meaning_of(id_.key, named=named)
         if not meaning.of_gpus:
             continue
-        known = joined.get(id_) or KeySpells(
+        known = joined.get(id_) or KeyIntervals(
             id_, meaning.resource, meaning.counting, meaning.effective
         )
-        spells = list(known.spells)
+        intervals = list(known.intervals)
         for one in rows:
-            scopes = _nearest(known.spells, one.slot)
+            scopes = _nearest(known.intervals, one.slot)
             hard = one.hard or 0.0
-            _replace(spells, Spell(one.slot, one.slot + SLOT_SECONDS, hard, scopes))
-        joined[id_] = KeySpells(
-            id_, known.resource, known.counting, known.effective, sorted(spells)
+            _replace(intervals, LimitInterval(one.slot, one.slot + SLOT_SECONDS, hard, scopes))
+        joined[id_] = KeyIntervals(
+            id_, known.resource, known.counting, known.effective, sorted(intervals)
         )
     return joined
 
@@ -124,12 +129,12 @@ class ShownQueue(NamedTuple):
 
 
 def with_shown_queues(
-    keys: dict[KeyId, KeySpells],
+    keys: dict[KeyId, KeyIntervals],
     shown: Sequence[ShownQueue],
     unwatched: Collection[int],
     *,
     named: Collection[str] = (),
-) -> dict[KeyId, KeySpells]:
+) -> dict[KeyId, KeyIntervals]:
     """Return `keys` with the nominal quotas that Kueue showed in slots in which nobody watched."""
     slots = set(unwatched)
     joined = dict(keys)
@@ -137,45 +142,45 @@ def with_shown_queues(
         if one.slot not in slots or one.nominal is None or not is_gpu(one.resource, named):
             continue
         id_ = queue_key(one)
-        known = joined.get(id_) or KeySpells(id_, one.resource, Counting.REQUESTS)
-        spells = list(known.spells)
-        _replace(spells, Spell(one.slot, one.slot + SLOT_SECONDS, one.nominal))
-        joined[id_] = KeySpells(
-            id_, known.resource, known.counting, known.effective, sorted(spells)
+        known = joined.get(id_) or KeyIntervals(id_, one.resource, Counting.REQUESTS)
+        intervals = list(known.intervals)
+        _replace(intervals, LimitInterval(one.slot, one.slot + SLOT_SECONDS, one.nominal))
+        joined[id_] = KeyIntervals(
+            id_, known.resource, known.counting, known.effective, sorted(intervals)
         )
     return joined
 
 
 def queue_key(one: ShownQueue) -> KeyId:
     """Return the key of a ClusterQueue that a row with a flavor is of."""
-    return KeyId(Source.CLUSTER_QUEUE.value, "", one.queue, f"{one.flavor}/{one.resource}")
+    return KeyId(QuotaSource.CLUSTER_QUEUE.value, "", one.queue, f"{one.flavor}/{one.resource}")
 
 
-def _nearest(spells: Sequence[Spell], slot: float) -> tuple[Scope, ...]:
-    if not spells:
+def _nearest(intervals: Sequence[LimitInterval], slot: float) -> tuple[QuotaScope, ...]:
+    if not intervals:
         return ()
-    return min(spells, key=lambda s: max(s.start - slot, slot - s.end, 0.0)).scopes
+    return min(intervals, key=lambda s: max(s.start - slot, slot - s.end, 0.0)).scopes
 
 
-def _add(spells: list[Spell], spell: Spell) -> None:
-    """Add a spell that begins no sooner than those there; what it covers of them is its own."""
-    if spells and spells[-1].end > spell.start:
-        last = spells.pop()
-        if last.start < spell.start:
-            spells.append(last._replace(end=spell.start))
-        if last.end > spell.end:
-            spell = spell._replace(end=last.end)
-    spells.append(spell)
+def _add(intervals: list[LimitInterval], interval: LimitInterval) -> None:
+    """Add an interval that begins no sooner than those there; what it covers of them is its own."""
+    if intervals and intervals[-1].end > interval.start:
+        last = intervals.pop()
+        if last.start < interval.start:
+            intervals.append(last._replace(end=interval.start))
+        if last.end > interval.end:
+            interval = interval._replace(end=last.end)
+    intervals.append(interval)
 
 
-def _replace(spells: list[Spell], spell: Spell) -> None:
+def _replace(intervals: list[LimitInterval], interval: LimitInterval) -> None:
     cut = []
-    for one in spells:
-        if one.end <= spell.start or one.start >= spell.end:
+    for one in intervals:
+        if one.end <= interval.start or one.start >= interval.end:
             cut.append(one)
             continue
-        if one.start < spell.start:
-            cut.append(one._replace(end=spell.start))
-        if one.end > spell.end:
-            cut.append(one._replace(start=spell.end))
-    spells[:] = [*cut, spell]
+        if one.start < interval.start:
+            cut.append(one._replace(end=interval.start))
+        if one.end > interval.end:
+            cut.append(one._replace(start=interval.end))
+    intervals[:] = [*cut, interval]

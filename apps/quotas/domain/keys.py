@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from apps.clusters.domain.dra import is_gpu_class
+from apps.clusters.domain.devices.dra import is_gpu_class
+from apps.clusters.domain.observed.objects import QuotaScope
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.sightings import Scope
 from apps.clusters.domain.tiers import TierRule
 
 REQUESTS: Final = "requests."
@@ -23,7 +23,7 @@ _SHARED = ".shared"
 _WHOLE = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 
 
-class Source(StrEnum):
+class QuotaSource(StrEnum):
     """Kinds of object that hold a quota, by the name that the API and the pages use."""
 
     RESOURCE_QUOTA = "ResourceQuota"
@@ -68,7 +68,7 @@ class KeyMeaning:
 
 
 def meaning_of(
-    key: str, *, named: Collection[str] = (), scopes: Sequence[Scope] = ()
+    key: str, *, named: Collection[str] = (), scopes: Sequence[QuotaScope] = ()
 ) -> KeyMeaning:
     """Return what a ResourceQuota's key limits (facts of Kubernetes' quota evaluators).
 
@@ -91,7 +91,7 @@ def meaning_of(
 
 def meaning_in(source: str, key: str, *, named: Collection[str] = ()) -> KeyMeaning:
     """Return what a key limits: of a ResourceQuota, or of a queue (`flavor/resource`)."""
-    if source == Source.RESOURCE_QUOTA:
+    if source == QuotaSource.RESOURCE_QUOTA:
         return meaning_of(key, named=named)
     resource = key.partition("/")[2]
     return KeyMeaning(key, resource, Counting.REQUESTS, of_gpus=is_gpu(resource, named))
@@ -137,7 +137,9 @@ def _is_gpu_class(name: str, named: Collection[str]) -> bool:
     return name in named or is_gpu_class(name, None)
 
 
-def _of_claims(key: str, name: str, named: Collection[str], scopes: Sequence[Scope]) -> KeyMeaning:
+def _of_claims(
+    key: str, name: str, named: Collection[str], scopes: Sequence[QuotaScope]
+) -> KeyMeaning:
     of_gpus = _is_gpu_class(name, named)
     if not scopes or not of_gpus:
         return KeyMeaning(key, name, Counting.CLAIMS, of_gpus)

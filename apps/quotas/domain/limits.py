@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from apps.clusters.domain.sightings import (
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
     FlavorUse,
-    Kind,
-    SeenClusterQueue,
-    SeenVolcanoQueue,
-    Sighting,
+    ObservedKind,
+    ObservedObject,
+    VolcanoQueueSnapshot,
 )
-from apps.pending.domain.queue_room import queues_of
+from apps.pending.domain.queues.headroom import queues_of
 from apps.pending.domain.state import ClusterState
 
 CAPABILITY = "capability"
@@ -47,13 +47,13 @@ class QueueLimit:
         return f"{self.part}/{self.resource}"
 
 
-def kueue_limits(seen: Sequence[Sighting]) -> list[QueueLimit]:
+def kueue_limits(seen: Sequence[ObservedObject]) -> list[QueueLimit]:
     """Return the limits of all ClusterQueues among the sightings (Cohorts are read too).
 
     The ceiling is nominal + min(borrowing limit, what the cohort can lend): without a cohort the
     nominal quota, and lending limits keep quota from the cohort.
     """
-    by_kind: dict[Kind, list[Sighting]] = {}
+    by_kind: dict[ObservedKind, list[ObservedObject]] = {}
     for one in seen:
         by_kind.setdefault(one.kind, []).append(one)
     queues = queues_of(ClusterState(0.0, by_kind))
@@ -86,7 +86,7 @@ def kueue_limits(seen: Sequence[Sighting]) -> list[QueueLimit]:
     return found
 
 
-def volcano_limits(name: str, body: SeenVolcanoQueue) -> list[QueueLimit]:
+def volcano_limits(name: str, body: VolcanoQueueSnapshot) -> list[QueueLimit]:
     """Return a Volcano queue's capability (never more) and deserved (more can be reclaimed)."""
     found = []
     for part, amounts in ((CAPABILITY, body.capability), (DESERVED, body.deserved)):
@@ -107,12 +107,12 @@ def volcano_limits(name: str, body: SeenVolcanoQueue) -> list[QueueLimit]:
     return found
 
 
-def set_limits(one: Sighting) -> list[tuple[str, str, str, float]]:
+def set_limits(one: ObservedObject) -> list[tuple[str, str, str, float]]:
     """Return (part, resource, key, hard) of what a queue alone sets, whatever others lend it."""
-    if isinstance(one.body, SeenClusterQueue):
+    if isinstance(one.body, ClusterQueueSnapshot):
         cells = ((q.flavor, q.resource, q.nominal) for q in one.body.quotas)
         return [(part, resource, f"{part}/{resource}", hard) for part, resource, hard in cells]
-    if isinstance(one.body, SeenVolcanoQueue):
+    if isinstance(one.body, VolcanoQueueSnapshot):
         limits = volcano_limits(one.name, one.body)
         return [(limit.part, limit.resource, limit.key, limit.hard) for limit in limits]
     return []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import NamedTuple
 
-from apps.clusters.domain.sightings import Scope
+from apps.clusters.domain.observed.objects import QuotaScope
 from apps.quotas.domain.headroom import Asking, counts
 from apps.quotas.domain.keys import Counting
 
@@ -26,28 +26,28 @@ class KeyId(NamedTuple):
     key: str
 
 
-class Spell(NamedTuple):
+class LimitInterval(NamedTuple):
     """A span in which a key was set to `hard`, in a quota with these scopes."""
 
     start: float
     end: float
     hard: float
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[QuotaScope, ...] = ()
 
 
 @dataclass(slots=True)
-class KeySpells:
+class KeyIntervals:
     """All settings of one key in a window, disjoint and the oldest first."""
 
     id: KeyId
     resource: str
     counting: Counting
     effective: bool = True
-    spells: list[Spell] = field(default_factory=list)
+    intervals: list[LimitInterval] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class RequestLife:
     """What asked for units: a pod, or a ResourceClaim; None: not yet.
 
     Between `created` and `ended` a ResourceQuota counts it, bound or not. `bound` spans are when
@@ -62,7 +62,7 @@ class Life:
     counting: Counting = Counting.REQUESTS
 
 
-class Refused(NamedTuple):
+class RefusedSpan(NamedTuple):
     """A span in which a quota kept `units` of a resource from being asked for.
 
     `quotas` are the names of those that refused them; empty where that is not known.
@@ -91,10 +91,10 @@ class Filled:
 
 
 def fill(
-    key: KeySpells,
+    key: KeyIntervals,
     hour: float,
-    lives: Iterable[Life],
-    refused: Iterable[Refused] = (),
+    lives: Iterable[RequestLife],
+    refused: Iterable[RefusedSpan] = (),
     *,
     end: float | None = None,
     known: bool = True,
@@ -106,11 +106,11 @@ def fill(
     is not effective uses nothing, as in the status of its quota. What scopes do not tell
     (deadlines, quality of service) counts.
     """
-    spells = _within(key.spells, hour, hour + _HOUR if end is None else end)
-    if not spells:
+    intervals = _within(key.intervals, hour, hour + _HOUR if end is None else end)
+    if not intervals:
         return None
-    there = fsum(s.end - s.start for s in spells)
-    filled = Filled(there, _hours(s.hard * (s.end - s.start) for s in spells))
+    there = fsum(s.end - s.start for s in intervals)
+    filled = Filled(there, _hours(s.hard * (s.end - s.start) for s in intervals))
     if not known:
         return filled
     used: list[float] = []
@@ -120,14 +120,14 @@ def fill(
             units = life.amounts.get(key.resource, 0.0)
             if units <= 0 or life.counting is not key.counting:
                 continue
-            _count(life, units, spells, used, held)
+            _count(life, units, intervals, used, held)
     filled.used, filled.held = _hours(used), _hours(held)
     filled.pending = max(0.0, round(filled.used - filled.held, _DIGITS))
     filled.suppressed = _hours(
-        one.units * _overlap(spell, one.start, one.end)
+        one.units * _overlap(interval, one.start, one.end)
         for one in refused
         if one.resource == key.resource and _is_by(one, key.id.name)
-        for spell in spells
+        for interval in intervals
     )
     return filled
 
@@ -162,7 +162,7 @@ def sum_known(amounts: Iterable[float | None]) -> float | None:
 
 
 def fill_queue(
-    key: KeySpells,
+    key: KeyIntervals,
     hour: float,
     taken: Iterable[tuple[float, float, float | None]],
     held: Iterable[tuple[float, float, float | None]],
@@ -176,53 +176,61 @@ def fill_queue(
     Work that waits for a queue mostly has no pods: it is `suppressed`, and `pending` is what is
     admitted and not bound.
     """
-    spells = _within(key.spells, hour, hour + _HOUR)
-    if not spells:
+    intervals = _within(key.intervals, hour, hour + _HOUR)
+    if not intervals:
         return None
-    there = fsum(s.end - s.start for s in spells)
-    filled = Filled(there, _hours(s.hard * (s.end - s.start) for s in spells))
+    there = fsum(s.end - s.start for s in intervals)
+    filled = Filled(there, _hours(s.hard * (s.end - s.start) for s in intervals))
     if known:
-        filled.used = _spanned(spells, taken)
-        filled.held = _spanned(spells, held)
+        filled.used = _spanned(intervals, taken)
+        filled.held = _spanned(intervals, held)
         filled.pending = max(0.0, round(filled.used - filled.held, _DIGITS))
-        filled.suppressed = _spanned(spells, waiting)
+        filled.suppressed = _spanned(intervals, waiting)
     return filled
 
 
 def _count(
-    life: Life, units: float, spells: Sequence[Spell], used: list[float], held: list[float]
+    life: RequestLife,
+    units: float,
+    intervals: Sequence[LimitInterval],
+    used: list[float],
+    held: list[float],
 ) -> None:
-    for spell in spells:
-        there = _overlap(spell, life.created, life.ended)
-        if there <= 0 or not _counts(spell, life):
+    for interval in intervals:
+        there = _overlap(interval, life.created, life.ended)
+        if there <= 0 or not _counts(interval, life):
             continue
         used.append(units * there)
-        held.extend(units * _overlap(spell, start, end) for start, end in life.bound)
+        held.extend(units * _overlap(interval, start, end) for start, end in life.bound)
 
 
-def _counts(spell: Spell, life: Life) -> bool:
-    if not spell.scopes:
+def _counts(interval: LimitInterval, life: RequestLife) -> bool:
+    if not interval.scopes:
         return True
-    return counts(spell.scopes, Asking(priority_class=life.priority_class)) is not False
+    return counts(interval.scopes, Asking(priority_class=life.priority_class)) is not False
 
 
-def _is_by(one: Refused, name: str) -> bool:
+def _is_by(one: RefusedSpan, name: str) -> bool:
     return not one.quotas or name in one.quotas
 
 
-def _within(spells: Iterable[Spell], start: float, end: float) -> list[Spell]:
-    cut = (Spell(max(s.start, start), min(s.end, end), s.hard, s.scopes) for s in spells)
-    return [spell for spell in cut if spell.end > spell.start]
+def _within(intervals: Iterable[LimitInterval], start: float, end: float) -> list[LimitInterval]:
+    cut = (LimitInterval(max(s.start, start), min(s.end, end), s.hard, s.scopes) for s in intervals)
+    return [interval for interval in cut if interval.end > interval.start]
 
 
-def _overlap(spell: Spell, start: float, end: float | None) -> float:
-    until = spell.end if end is None else min(spell.end, end)
-    return max(0.0, until - max(spell.start, start))
+def _overlap(interval: LimitInterval, start: float, end: float | None) -> float:
+    until = interval.end if end is None else min(interval.end, end)
+    return max(0.0, until - max(interval.start, start))
 
 
-def _spanned(spells: Sequence[Spell], spans: Iterable[tuple[float, float, float | None]]) -> float:
+def _spanned(
+    intervals: Sequence[LimitInterval], spans: Iterable[tuple[float, float, float | None]]
+) -> float:
     return _hours(
-        units * _overlap(spell, start, end) for units, start, end in spans for spell in spells
+        units * _overlap(interval, start, end)
+        for units, start, end in spans
+        for interval in intervals
     )
 
 

@@ -79,7 +79,7 @@ class ClusterHours:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownHours:
     """Up to when anything is known, and how much of the time before is.
 
     `clusters` are the active ones, `retired` those that were collected once. `whole_days` are the
@@ -216,7 +216,9 @@ def spent_of(
     return Spent(total, float(hours if gone else max(spans.values()) or hours))
 
 
-def _pace(one: Allowance, spending: Spending, known: Known, at: datetime) -> tuple[Spent, Spent]:
+def _pace(
+    one: Allowance, spending: Spending, known: KnownHours, at: datetime
+) -> tuple[Spent, Spent]:
     """Return what the last day and week before the end of what is known came to.
 
     Nothing where that ended so long ago that no hour of the day, or week, before `at` is known.
@@ -236,7 +238,7 @@ def _pace(one: Allowance, spending: Spending, known: Known, at: datetime) -> tup
     return day, week
 
 
-def _there(known: Known, hours: int) -> dict[str, int]:
+def _there(known: KnownHours, hours: int) -> dict[str, int]:
     """Return in how many of the last hours each active cluster was there."""
     window = Window(known.end - hours * _HOUR, known.end)
     return {name: own.expected(window) for name, own in known.clusters.items()}
@@ -255,7 +257,7 @@ def day_of_end(days: Sequence[tuple[date, float]], amount: float) -> tuple[date,
 def burn_of(
     one: Allowance,
     spending: Spending,
-    known: Known,
+    known: KnownHours,
     *,
     at: datetime,
     zone: ZoneInfo,
@@ -286,7 +288,7 @@ def burn_of(
 
 
 def points_of(
-    one: Allowance, spending: Spending, known: Known, zone: ZoneInfo
+    one: Allowance, spending: Spending, known: KnownHours, zone: ZoneInfo
 ) -> Iterator[tuple[datetime, float]]:
     """Yield what was used by the end of each local day of the period so far, from its start.
 

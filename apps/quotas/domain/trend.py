@@ -9,7 +9,7 @@ _LEAST_HOURS = 24
 _FLAT = 1e-9
 
 
-class Sums(NamedTuple):
+class TrendSums(NamedTuple):
     """Sums over the hours of the last seven days: x hours before now (0 and less), y units used."""
 
     hours: int
@@ -19,7 +19,7 @@ class Sums(NamedTuple):
     xx: float
 
 
-def full_at(at: datetime, *, hard: float, used: float, sums: Sums | None) -> datetime | None:
+def full_at(at: datetime, *, hard: float, used: float, sums: TrendSums | None) -> datetime | None:
     """Return when `used` reaches `hard` along the trend of the last seven days.
 
     The trend is the straight line of least squares through the hourly means of what was used,

@@ -43,12 +43,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["cluster", "source", "namespace", "name", "key"],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("cluster", "source", "namespace", "name", "key"),
-                        name="quota_key_once",
-                    )
-                ],
             },
         ),
         migrations.CreateModel(
@@ -98,17 +92,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["hour", "key"],
-                "indexes": [models.Index(fields=["cluster", "hour"], name="quota_key_hour_hour")],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("key", "hour", "team"), name="quota_key_hour_of_team"
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("team__isnull", True)),
-                        fields=("key", "hour"),
-                        name="quota_key_hour_of_several",
-                    ),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -280,5 +263,29 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(fields=("cluster", "hour"), name="quota_hour_once")
                 ],
             },
+        ),
+        migrations.AddConstraint(
+            model_name="quotakey",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "source", "namespace", "name", "key"), name="quota_key_once"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="quotakeyhour",
+            index=models.Index(fields=["cluster", "hour"], name="quota_key_hour_hour"),
+        ),
+        migrations.AddConstraint(
+            model_name="quotakeyhour",
+            constraint=models.UniqueConstraint(
+                fields=("key", "hour", "team"), name="quota_key_hour_of_team"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="quotakeyhour",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("team__isnull", True)),
+                fields=("key", "hour"),
+                name="quota_key_hour_of_several",
+            ),
         ),
     ]

@@ -18,7 +18,7 @@ from apps.quotas.domain.periods import period_at
 from apps.quotas.domain.spending import (
     Allowance,
     ClusterHours,
-    Known,
+    KnownHours,
     Spending,
     burn_of,
     day_of_end,
@@ -123,7 +123,7 @@ def known_hours(
     at: datetime,
     zone: ZoneInfo,
     pattern: bool = True,
-) -> Known | None:
+) -> KnownHours | None:
     """Return which hours before `at` are known; None while there are none. Four queries.
 
     Without `pattern` no whole days are told, which takes a query less.
@@ -139,12 +139,12 @@ def known_hours(
     starts = sorted({one.window.start for one in allowances})
     clusters, retired = _cluster_hours(rows, end, starts)
     if not pattern:
-        return Known(end, clusters, retired=retired)
+        return KnownHours(end, clusters, retired=retired)
     of_pattern = rows.filter(hour__gte=_pattern_start(end, zone), cluster__active=True)
     counts = of_pattern.order_by("hour").values_list("hour").annotate(known=Count("pk"))
     before = day_of(end, zone)
     whole = tuple(whole_days(counts, clusters.values(), before=before, zone=zone))
-    return Known(end, clusters, whole, retired)
+    return KnownHours(end, clusters, whole, retired)
 
 
 def _cluster_hours(
@@ -193,7 +193,7 @@ def _there() -> QuerySet[Cluster, tuple[str, bool, datetime | None, datetime | N
 def burn_rows(
     allowances: Sequence[Allowance],
     spending: Spending,
-    known: Known | None,
+    known: KnownHours | None,
     *,
     at: datetime,
     zone: ZoneInfo,
@@ -230,7 +230,7 @@ def burn_rows(
 def _row(
     one: Allowance,
     spending: Spending,
-    known: Known | None,
+    known: KnownHours | None,
     *,
     at: datetime,
     zone: ZoneInfo,
@@ -267,7 +267,7 @@ def _row(
     )
 
 
-def _data_start(one: Allowance, known: Known) -> datetime | None:
+def _data_start(one: Allowance, known: KnownHours) -> datetime | None:
     start = known.data_start
     return start if start is not None and start > one.window.start else None
 

@@ -12,7 +12,7 @@ from apps.usage.domain.explained import Explained, Input, Number, RowColumn, Uni
 _HOUR = timedelta(hours=1)
 
 
-class Burning(Protocol):
+class BudgetPeriod(Protocol):
     """A budget in its period, of GPU-hours or money."""
 
     @property
@@ -93,7 +93,7 @@ def explain_budget(
     )
 
 
-def explain_burn(figure: str, row: Burning, *, currency: str = "") -> Explained:
+def explain_burn(figure: str, row: BudgetPeriod, *, currency: str = "") -> Explained:
     """Explain one of BUDGETS of a budget in GPU-hours, or in a currency; without its rows."""
     of, unit = _BUDGET[figure], Unit.MONEY if currency else Unit.GPU_HOURS
     used = Input("used", "used", row.used, unit, figure="budget_used")
@@ -141,7 +141,7 @@ def hours_between(start: datetime | None, end: datetime | None) -> float | None:
     return (end.astimezone(UTC) - start.astimezone(UTC)) / _HOUR
 
 
-def _known(row: Burning) -> dict[str, float]:
+def _known(row: BudgetPeriod) -> dict[str, float]:
     elapsed = hours_between(row.period_start, row.as_of)
     if row.known_hours is None or elapsed is None:
         return {}

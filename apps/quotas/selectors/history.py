@@ -13,21 +13,21 @@ from django.db.models.functions import Greatest
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
-from apps.clusters.domain.sightings import Kind, SeenFlavor
+from apps.clusters.domain.observed.objects import FlavorSnapshot, ObservedKind
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
-from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.objects.reader import observed_objects
 from apps.clusters.services.tier_history import TierHistory
-from apps.quotas.domain.history import seen_spells
-from apps.quotas.domain.keys import DEVICES, Source, meaning_in, reachable_tiers
-from apps.quotas.domain.saturation import KeyId, KeySpells
+from apps.quotas.domain.history import seen_intervals
+from apps.quotas.domain.keys import DEVICES, QuotaSource, meaning_in, reachable_tiers
+from apps.quotas.domain.saturation import KeyId, KeyIntervals
 from apps.quotas.models import QuotaKeyHour
 from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
 from apps.quotas.selectors.settings import named_by_tiers, settings_in
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.periods import Periods
-from apps.usage.domain.rows import Filters, Grouping, Interval
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.selectors import usage_rows
 
 ALL_QUOTAS = QuotaFilters()
@@ -45,7 +45,7 @@ def quota_history(
     name: str,
     key: str,
     visibility: Visibility,
-    interval: Interval = Interval.HOUR,
+    interval: TimeStep = TimeStep.HOUR,
 ) -> list[QuotaPoint]:
     """Return how full a quota key was, period by period; one it was not there in has no point.
 
@@ -165,7 +165,7 @@ def quota_hours(
 class _Settings:
     """What sums do not say: scopes, with which a quota counts no claims, and flavors' labels."""
 
-    keys: dict[str, dict[KeyId, KeySpells]] = field(default_factory=dict)
+    keys: dict[str, dict[KeyId, KeyIntervals]] = field(default_factory=dict)
     flavors: dict[str, dict[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def limits(self, cluster: str, id_: KeyId) -> bool:
@@ -175,7 +175,7 @@ class _Settings:
 
     def labels(self, cluster: str, source: str, key: str) -> Mapping[str, str] | None:
         """Return the labels of the nodes of a ClusterQueue's flavor, as they are now."""
-        if source != Source.CLUSTER_QUEUE:
+        if source != QuotaSource.CLUSTER_QUEUE:
             return None
         return self.flavors.get(cluster, {}).get(key.partition("/")[0])
 
@@ -183,7 +183,7 @@ class _Settings:
 def _settings(window: Window, rows: Iterable[Sequence[Any]], named: Collection[str]) -> _Settings:
     """Read settings where keys need them. One query, and one for each such cluster and kind."""
     claims = {row[0] for row in rows if row[4].endswith(DEVICES)}
-    queues = {row[0] for row in rows if row[2] == Source.CLUSTER_QUEUE}
+    queues = {row[0] for row in rows if row[2] == QuotaSource.CLUSTER_QUEUE}
     found = _Settings()
     if not claims | queues:
         return found
@@ -192,13 +192,13 @@ def _settings(window: Window, rows: Iterable[Sequence[Any]], named: Collection[s
         if cluster in claims:
             seen = settings_in(pk, window)
             span = (window.start_seconds, window.end_seconds)
-            found.keys[cluster] = seen_spells(seen, *span, named=named)
+            found.keys[cluster] = seen_intervals(seen, *span, named=named)
         if cluster in queues:
-            flavors = sightings(pk, [Kind.RESOURCE_FLAVOR])
+            flavors = observed_objects(pk, [ObservedKind.RESOURCE_FLAVOR])
             found.flavors[cluster] = {
                 one.name: one.body.node_labels
                 for one in flavors
-                if isinstance(one.body, SeenFlavor)
+                if isinstance(one.body, FlavorSnapshot)
             }
     return found
 
@@ -210,7 +210,7 @@ def _idle(
     by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TEAM, Grouping.TIER)
     rows = usage_rows(
         window,
-        interval=Interval.TOTAL,
+        interval=TimeStep.TOTAL,
         group_by=by,
         filters=Filters(cluster=filters.cluster, team=filters.team, namespace=filters.namespace),
         visibility=visibility,

@@ -8,25 +8,26 @@ from functools import cache
 from math import fsum, inf
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.sightings import Kind, SeenClusterQueue
+from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind
 from apps.clusters.domain.tiers import UNASSIGNED, TierRule
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.objects.reader import observed_objects
 from apps.clusters.services.tier_history import TierHistory
-from apps.quotas.domain.asked import QueueUse, Taken, kueue_use, volcano_use
+from apps.quotas.domain.allocations import QueueUse, Taken, kueue_use, volcano_use
 from apps.quotas.domain.headroom import Asking, Limit, counts, headroom, scope_words
-from apps.quotas.domain.keys import Counting, Source, reachable_tiers
+from apps.quotas.domain.keys import Counting, QuotaSource, reachable_tiers
 from apps.quotas.domain.limits import QueueLimit
 from apps.quotas.domain.saturation import KeyId, sum_known
 from apps.quotas.domain.trend import full_at
-from apps.quotas.selectors.held import OpenPods, open_pods, pod_lives, pods_counted
+from apps.quotas.selectors.blocked import BlockedWork, waits_in
 from apps.quotas.selectors.observed import Observed, Present, present
+from apps.quotas.selectors.open_pods import OpenPods, open_pods, pod_lives, pods_counted
 from apps.quotas.selectors.paging import part_of
 from apps.quotas.selectors.rows import (
-    Order,
     QuotaDetail,
     QuotaFilters,
+    QuotaOrder,
     QuotaRow,
     QuotaShare,
     QuotasNow,
@@ -35,12 +36,11 @@ from apps.quotas.selectors.rows import (
 )
 from apps.quotas.selectors.settings import named_by_tiers, queue_users
 from apps.quotas.selectors.trends import trends
-from apps.quotas.selectors.waits import Waits, waits_in
 from apps.usage.domain.rows import Page
 
 ALL_QUOTAS = QuotaFilters()
 _INSTANT = timedelta(seconds=1)
-_NO_WAITS = Waits()
+_NO_WAITS = BlockedWork()
 _NO_LIMIT = QueueLimit("", "", "", 0.0, None)
 
 
@@ -51,7 +51,7 @@ def quota_rows(
     visibility: Visibility,
     cursor: str | None = None,
     page_size: int = 100,
-    order: Order = Order.NAME,
+    order: QuotaOrder = QuotaOrder.NAME,
 ) -> Page[QuotaRow]:
     """Return the GPU keys of all quotas and queues that are there, one row each.
 
@@ -77,7 +77,7 @@ def quotas_now(
     visibility: Visibility,
     cursor: str | None = None,
     page_size: int = 100,
-    order: Order = Order.NAME,
+    order: QuotaOrder = QuotaOrder.NAME,
 ) -> QuotasNow:
     """Return what `quota_rows` returns, how many keys there are, and the sums of teams.
 
@@ -103,7 +103,7 @@ def _least(keys: Iterable[Observed]) -> list[Observed]:
     """Return of the quotas on one resource of a namespace the one that allows the least."""
     least: dict[tuple[int, str, str, Counting], Observed] = {}
     for one in keys:
-        if one.source != Source.RESOURCE_QUOTA or one.scopes or not one.meaning.effective:
+        if one.source != QuotaSource.RESOURCE_QUOTA or one.scopes or not one.meaning.effective:
             continue
         place = (one.cluster_id, one.namespace, one.meaning.resource, one.meaning.counting)
         if place not in least or one.hard < least[place].hard:
@@ -244,7 +244,7 @@ class _World:
     users: dict[int, dict[tuple[str, str], set[str]]]
     spans: dict[str, tuple[TeamSpan, ...]] = field(default_factory=dict)
     open: OpenPods = field(default_factory=OpenPods)
-    waits: dict[int, Waits] = field(default_factory=dict)
+    waits: dict[int, BlockedWork] = field(default_factory=dict)
     shown: list[Observed] = field(default_factory=list)
     _tiers: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
 
@@ -278,7 +278,7 @@ class _World:
         return teams[0].team if len(teams) == 1 else None
 
     def tiers(self, one: Observed) -> tuple[str, ...]:
-        flavor = one.key.partition("/")[0] if one.source == Source.CLUSTER_QUEUE else ""
+        flavor = one.key.partition("/")[0] if one.source == QuotaSource.CLUSTER_QUEUE else ""
         place = (one.cluster_id if flavor else 0, flavor, one.meaning.resource)
         if place not in self._tiers:
             labels = self.there.flavors.get(one.cluster_id, {}).get(flavor)
@@ -347,7 +347,9 @@ def _queue_users(there: Present) -> dict[int, dict[tuple[str, str], set[str]]]:
     return {
         pk: queue_users(
             there.local.get(pk, {}),
-            sightings(pk, [Kind.VOLCANO_POD_GROUP]) if pk in there.with_volcano else (),
+            observed_objects(pk, [ObservedKind.VOLCANO_POD_GROUP])
+            if pk in there.with_volcano
+            else (),
         )
         for pk in there.with_queues | there.with_volcano
     }
@@ -441,7 +443,7 @@ _BELOW_USE = "Limit lowered below use: running pods stay, new pods are blocked b
 def _is_below_use(one: Observed) -> bool:
     """Say whether a ResourceQuota allows less than is used: no admission lets use come to that."""
     return (
-        one.source == Source.RESOURCE_QUOTA
+        one.source == QuotaSource.RESOURCE_QUOTA
         and one.meaning.effective
         and one.used is not None
         and one.used > one.hard
@@ -468,7 +470,7 @@ def _amounts(
 
 
 def _held_of_queue(one: Observed, use: dict[int, QueueUse]) -> Sequence[Taken]:
-    flavor = one.key.partition("/")[0] if one.source == Source.CLUSTER_QUEUE else ""
+    flavor = one.key.partition("/")[0] if one.source == QuotaSource.CLUSTER_QUEUE else ""
     return use[one.cluster_id].held.get((one.name, flavor, one.meaning.resource), ())
 
 
@@ -480,8 +482,15 @@ def _queue_use(world: _World, page: Sequence[Observed]) -> dict[int, QueueUse]:
     lives = pod_lives(world.at, clusters)
     found = {}
     for pk in clusters:
-        seen = sightings(pk, (Kind.KUEUE_WORKLOAD, Kind.VOLCANO_POD_GROUP, Kind.CLUSTER_QUEUE))
-        queues = {one.name: one.body for one in seen if isinstance(one.body, SeenClusterQueue)}
+        seen = observed_objects(
+            pk,
+            (
+                ObservedKind.KUEUE_WORKLOAD,
+                ObservedKind.VOLCANO_POD_GROUP,
+                ObservedKind.CLUSTER_QUEUE,
+            ),
+        )
+        queues = {one.name: one.body for one in seen if isinstance(one.body, ClusterQueueSnapshot)}
         use = kueue_use(seen, queues, world.there.local.get(pk, {}), lives[pk])
         of_volcano = volcano_use(seen, lives[pk])
         use.held.update(of_volcano.held)

@@ -9,26 +9,26 @@ from typing import Any
 from django.db.models import Case, Count, Max, Sum, When
 from django.db.models.lookups import Exact
 
-from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.sightings import (
-    Kind,
-    Scope,
-    SeenFlavor,
-    SeenQuota,
-    SeenVolcanoQueue,
-    Sighting,
+from apps.clusters.domain.observed.objects import (
+    FlavorSnapshot,
+    ObservedKind,
+    ObservedObject,
+    QuotaScope,
+    QuotaSnapshot,
+    VolcanoQueueSnapshot,
 )
+from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
-from apps.clusters.services.sighting_reader import sightings
+from apps.clusters.services.objects.reader import observed_objects
 from apps.quotas.domain.history import QUOTA_KINDS, SOURCES
-from apps.quotas.domain.keys import Counting, KeyMeaning, Source, meaning_in, meaning_of
+from apps.quotas.domain.keys import Counting, KeyMeaning, QuotaSource, meaning_in, meaning_of
 from apps.quotas.domain.limits import QueueLimit, kueue_limits, volcano_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
+from apps.quotas.selectors.observed_until import STALE_AFTER, observed_until
 from apps.quotas.selectors.settings import BESIDE_QUEUES, LocalQueues, local_queues
-from apps.quotas.selectors.vouched import STALE_AFTER, vouched_until
 
-_KINDS = (*QUOTA_KINDS, *BESIDE_QUEUES, Kind.RESOURCE_FLAVOR)
+_KINDS = (*QUOTA_KINDS, *BESIDE_QUEUES, ObservedKind.RESOURCE_FLAVOR)
 _HOUR = timedelta(hours=1)
 LATE_AFTER = timedelta(hours=3)
 """An hour of series is summed well within this time after its end."""
@@ -53,7 +53,7 @@ class Observed:
     hard: float
     used: float | None
     set_at: float | None = None
-    quota: SeenQuota | None = None
+    quota: QuotaSnapshot | None = None
     limit: QueueLimit | None = None
     as_of: datetime | None = None
     stale: bool = False
@@ -75,7 +75,7 @@ class Observed:
         return self.used / self.hard
 
     @property
-    def scopes(self) -> tuple[Scope, ...]:
+    def scopes(self) -> tuple[QuotaScope, ...]:
         return () if self.quota is None else self.quota.scopes
 
 
@@ -106,17 +106,17 @@ def present(at: datetime, *, named: Collection[str], clusters: Collection[str] =
     found.clusters = {pk: name for pk, name, _ in there}
     watchable = {pk for pk, _, kubernetes in there if kubernetes}
     meaning = cache(lambda key, scopes: meaning_of(key, named=named, scopes=scopes))
-    vouched = vouched_until(list(found.clusters))
+    observed = observed_until(list(found.clusters))
     for pk, name in found.clusters.items():
-        seen = sightings(pk, _KINDS)
+        seen = observed_objects(pk, _KINDS)
         _take(found, pk, name, seen, meaning, named)
-        _date(found.keys, pk, at, seen, vouched)
+        _date(found.keys, pk, at, seen, observed)
     quotas = (one for one in found.keys if one.quota is not None)
     watched = {one.cluster_id for one in quotas if not one.stale}
     watched.update(
         pk
-        for (pk, kind), until in vouched.items()
-        if kind is Kind.RESOURCE_QUOTA and at - until <= STALE_AFTER
+        for (pk, kind), until in observed.items()
+        if kind is ObservedKind.RESOURCE_QUOTA and at - until <= STALE_AFTER
     )
     unwatched = [pk for pk in found.clusters if pk not in watched]
     if unwatched:
@@ -128,15 +128,15 @@ def _date(
     keys: Sequence[Observed],
     cluster: int,
     at: datetime,
-    seen: Sequence[Sighting],
-    vouched: Mapping[tuple[int, Kind], datetime],
+    seen: Sequence[ObservedObject],
+    observed: Mapping[tuple[int, ObservedKind], datetime],
 ) -> None:
-    """Say of keys that were seen until when they are vouched for: by a change at the latest."""
+    """Say of keys that were seen until when they are observed for: by a change at the latest."""
     until: dict[str, datetime] = {}
     for kind, source in SOURCES.items():
         known = [from_seconds(one.changed) for one in seen if one.kind is kind]
-        if (cluster, kind) in vouched:
-            known.append(vouched[cluster, kind])
+        if (cluster, kind) in observed:
+            known.append(observed[cluster, kind])
         until[source.value] = min(at, max(known, default=at))
     for one in keys:
         if one.cluster_id == cluster:
@@ -144,21 +144,21 @@ def _date(
             one.stale = at - one.as_of > STALE_AFTER
 
 
-_Meaning = Callable[[str, tuple[Scope, ...]], KeyMeaning]
+_Meaning = Callable[[str, tuple[QuotaScope, ...]], KeyMeaning]
 
 
 def _take(
     found: Present,
     pk: int,
     cluster: str,
-    seen: Sequence[Sighting],
+    seen: Sequence[ObservedObject],
     meaning: _Meaning,
     named: Collection[str],
 ) -> None:
-    source = Source.RESOURCE_QUOTA.value
+    source = QuotaSource.RESOURCE_QUOTA.value
     for one in seen:
         body = one.body
-        if isinstance(body, SeenQuota):
+        if isinstance(body, QuotaSnapshot):
             for key, hard in body.hard.items():
                 means = meaning(key, body.scopes)
                 if not means.of_gpus:
@@ -166,14 +166,14 @@ def _take(
                 used = body.used.get(key, 0.0) if means.effective else None
                 where = (pk, cluster, source, one.namespace, one.name)
                 found.keys.append(Observed(*where, means, hard, used, one.changed, body))
-        elif isinstance(body, SeenVolcanoQueue):
+        elif isinstance(body, VolcanoQueueSnapshot):
             limits = volcano_limits(one.name, body)
-            _queues(found, (pk, cluster, Source.VOLCANO_QUEUE.value), limits, named)
+            _queues(found, (pk, cluster, QuotaSource.VOLCANO_QUEUE.value), limits, named)
     limits = kueue_limits(seen)
-    _queues(found, (pk, cluster, Source.CLUSTER_QUEUE.value), limits, named)
+    _queues(found, (pk, cluster, QuotaSource.CLUSTER_QUEUE.value), limits, named)
     found.local[pk] = local_queues(seen)
     found.flavors[pk] = {
-        one.name: one.body.node_labels for one in seen if isinstance(one.body, SeenFlavor)
+        one.name: one.body.node_labels for one in seen if isinstance(one.body, FlavorSnapshot)
     }
 
 
@@ -187,7 +187,7 @@ def _queues(
         if is_gpu(one.resource, named):
             means = KeyMeaning(one.key, one.resource, Counting.REQUESTS, of_gpus=True)
             found.keys.append(Observed(*where, "", one.name, means, one.hard, one.used, limit=one))
-            of_kueue = where[2] == Source.CLUSTER_QUEUE
+            of_kueue = where[2] == QuotaSource.CLUSTER_QUEUE
             (found.with_queues if of_kueue else found.with_volcano).add(where[0])
 
 
@@ -208,7 +208,7 @@ def _summed(
         one = seen.get((pk, source, namespace, name, key))
         if one is not None:
             _renew(one, until, hard * per, amounts)
-        elif pk not in with_sightings or source == Source.RESOURCE_QUOTA:
+        elif pk not in with_sightings or source == QuotaSource.RESOURCE_QUOTA:
             means = meaning_in(source, key, named=named)
             used = amounts[0] if means.effective else None
             found.keys.append(

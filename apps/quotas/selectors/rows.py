@@ -8,7 +8,7 @@ from apps.quotas.domain.saturation import KeyId
 from apps.usage.domain.rows import Page
 
 
-class Order(StrEnum):
+class QuotaOrder(StrEnum):
     """How quota rows are ordered; ties by cluster, namespace, source, name and key."""
 
     NAME = "name"
@@ -97,7 +97,7 @@ class QuotaSum:
     """What the ResourceQuotas of a team's namespaces allow of a resource, and what they count.
 
     Amounts are None where that of one quota is not known: the rest alone would be too little.
-    `as_of` is that of the quota that is longest not vouched for; `stale` that one is not now,
+    `as_of` is that of the quota that is longest not observed for; `stale` that one is not now,
     `from_series` that one is known from series.
     """
 

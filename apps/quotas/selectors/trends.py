@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import Count, ExpressionWrapper, F, FloatField, Func, Sum, Value
 
 from apps.quotas.domain.saturation import KeyId
-from apps.quotas.domain.trend import DAYS_BACK, Sums
+from apps.quotas.domain.trend import DAYS_BACK, TrendSums
 from apps.quotas.models import QuotaKey, QuotaKeyHour
 
 _FLOAT = FloatField()
@@ -26,7 +26,7 @@ class _HourNumber(Func):
         return self.as_sql(compiler, connection, template=template, **extra)
 
 
-def trends(at: datetime, keys: Iterable[KeyOf]) -> dict[KeyOf, Sums]:
+def trends(at: datetime, keys: Iterable[KeyOf]) -> dict[KeyOf, TrendSums]:
     """Return what the last seven days of these keys (with their cluster's id) sum to.
 
     Two queries; keys that no hour has are left out.
@@ -55,7 +55,7 @@ def trends(at: datetime, keys: Iterable[KeyOf]) -> dict[KeyOf, Sums]:
             sum_xx=Sum(F("x") * F("x"), output_field=_FLOAT),
         )
     )
-    return {ids[pk]: Sums(*rest) for pk, *rest in sums}
+    return {ids[pk]: TrendSums(*rest) for pk, *rest in sums}
 
 
 def trend_hours(at: datetime, cluster: str, key: KeyId) -> list[tuple[datetime, float, float]]:

@@ -1,7 +1,7 @@
 """Writes of what was promised, of how full quotas were, and of alerts on budgets."""
 
 from apps.quotas.services.alerts import note_alerts, note_budget_alerts
-from apps.quotas.services.promises import (
+from apps.quotas.services.entitlements import (
     BudgetRecord,
     EntitlementRecord,
     loaded_budgets,

@@ -15,7 +15,7 @@ from apps.quotas.selectors.budgets import budget_rows
 THRESHOLDS = (0.5, 0.8, 1.0)
 
 
-class Burning(Protocol):
+class BudgetUse(Protocol):
     """What is looked at of a budget in its running period, in GPU-hours or in money."""
 
     @property
@@ -46,7 +46,7 @@ def note_budget_alerts(*, now: datetime) -> int:
     return note_alerts(rows, now=now)
 
 
-def note_alerts(rows: Iterable[Burning], *, now: datetime) -> int:
+def note_alerts(rows: Iterable[BudgetUse], *, now: datetime) -> int:
     """Note which budgets reached a threshold (a share of the allowance) or will end too soon.
 
     Each once in a period, also where several do so at once. A budget that is used up is not
@@ -76,7 +76,7 @@ def note_alerts(rows: Iterable[Burning], *, now: datetime) -> int:
 
 
 def _told(
-    rows: Iterable[Burning],
+    rows: Iterable[BudgetUse],
 ) -> dict[tuple[str, str, str, datetime], set[tuple[str, float]]]:
     starts = {row.period_start for row in rows}
     found: dict[tuple[str, str, str, datetime], set[tuple[str, float]]] = defaultdict(set)
@@ -86,7 +86,7 @@ def _told(
     return found
 
 
-def _alert(row: Burning, kind: str, level: float, team_id: int, now: datetime) -> BudgetAlert:
+def _alert(row: BudgetUse, kind: str, level: float, team_id: int, now: datetime) -> BudgetAlert:
     return BudgetAlert(
         team_id=team_id,
         unit=row.unit,

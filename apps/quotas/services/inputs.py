@@ -4,26 +4,22 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from apps.clusters.domain.ledger import PodRecord
-from apps.clusters.domain.resource_claims import CLAIM_KIND
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind, ObservedObject
+from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.sightings import (
-    Kind,
-    SeenClusterQueue,
-    Sighting,
-)
-from apps.clusters.domain.spans import Span, clip, seconds
+from apps.clusters.domain.time_spans import Span, clip, seconds
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource
-from apps.clusters.services.ledger_reader import (
+from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services.pods.ledger_reader import (
     recorded_claims,
     recorded_pod_rows,
     watched_spans,
 )
-from apps.clusters.services.sighting_reader import sightings
 from apps.clusters.services.tier_history import TierHistory
-from apps.quotas.domain.asked import (
+from apps.quotas.domain.allocations import (
     PodLives,
     QueueUse,
     Taken,
@@ -35,22 +31,22 @@ from apps.quotas.domain.history import (
     ShownQueue,
     ShownQuota,
     queue_key,
-    seen_spells,
+    seen_intervals,
     with_shown,
     with_shown_queues,
 )
-from apps.quotas.domain.keys import IMPLICIT, Source
-from apps.quotas.domain.saturation import KeyId, KeySpells, Life, Refused
+from apps.quotas.domain.keys import IMPLICIT, QuotaSource
+from apps.quotas.domain.saturation import KeyId, KeyIntervals, RefusedSpan, RequestLife
+from apps.quotas.selectors.blocked import BlockedWork, waits_in
 from apps.quotas.selectors.settings import (
     local_queues,
     named_by_tiers,
     queue_users,
     settings_in,
 )
-from apps.quotas.selectors.waits import Waits, waits_in
 
 _GAP_SECONDS = 90.0
-ByHour = dict[tuple[int, str], list[Life]]
+ByHour = dict[tuple[int, str], list[RequestLife]]
 
 
 @dataclass(slots=True)
@@ -62,9 +58,9 @@ class Inputs:
     show as pending of a ClusterQueue's resource.
     """
 
-    keys: dict[KeyId, KeySpells]
+    keys: dict[KeyId, KeyIntervals]
     lives: ByHour
-    refused: Mapping[str, Sequence[Refused]]
+    refused: Mapping[str, Sequence[RefusedSpan]]
     queue_use: QueueUse
     queue_waits: Mapping[tuple[str, str], Sequence[Taken]]
     users: Mapping[tuple[str, str], Collection[str]]
@@ -84,7 +80,7 @@ def read_inputs(cluster: Cluster, window: Window, source: Callable[[], MetricsSo
     unwatched = [slot for slot in window.slots() if slot not in watched]
     named = named_by_tiers(TierHistory.load())
     seen = settings_in(cluster.pk, window)
-    keys = seen_spells(seen, start, end, named=named)
+    keys = seen_intervals(seen, start, end, named=named)
     shown: list[ShownQuota] = []
     queues: list[ShownQueue] = []
     if unwatched:
@@ -94,16 +90,22 @@ def read_inputs(cluster: Cluster, window: Window, source: Callable[[], MetricsSo
         keys = with_shown_queues(keys, queues, unwatched, named=named)
     records = [row.record for row in recorded_pod_rows(cluster, window, source=None)]
     pods = [(pod, _life(pod, end, named)) for pod in records if pod.owner.kind != CLAIM_KIND]
-    waiting_kinds = (Kind.RESOURCE_CLAIM, Kind.KUEUE_WORKLOAD, Kind.VOLCANO_POD_GROUP)
+    waiting_kinds = (
+        ObservedKind.RESOURCE_CLAIM,
+        ObservedKind.KUEUE_WORKLOAD,
+        ObservedKind.VOLCANO_POD_GROUP,
+    )
     asking = [
         one
-        for one in sightings(cluster.pk, waiting_kinds, gone_since=window.start)
+        for one in observed_objects(cluster.pk, waiting_kinds, gone_since=window.start)
         if one.first < end
     ]
     claims = claim_lives(asking, recorded_claims(cluster, window))
     lives = [(pod.namespace, life) for pod, life in pods] + claims
     local = local_queues(seen)
-    waits = waits_in(window, {cluster.pk: local}, clusters=[cluster.pk]).get(cluster.pk, Waits())
+    waits = waits_in(window, {cluster.pk: local}, clusters=[cluster.pk]).get(
+        cluster.pk, BlockedWork()
+    )
     return Inputs(
         keys=keys,
         lives=_by_hour(lives, window),
@@ -126,7 +128,7 @@ def _watched_slots(spans: Sequence[Span], window: Window) -> frozenset[int]:
     )
 
 
-def _life(pod: PodRecord, until: float, named: Collection[str]) -> Life:
+def _life(pod: PodRecord, until: float, named: Collection[str]) -> RequestLife:
     """Return a pod as a quota sees it: what claims serve is counted by the claims."""
     held = pod.held(until)
     bound = () if held is None else ((held[0], pod.ended),)
@@ -134,7 +136,7 @@ def _life(pod: PodRecord, until: float, named: Collection[str]) -> Life:
         amounts: Mapping[str, float] = pod.requests
     else:
         amounts = _requested(pod, named)
-    return Life(amounts, pod.created, pod.ended, bound, pod.priority_class)
+    return RequestLife(amounts, pod.created, pod.ended, bound, pod.priority_class)
 
 
 def _requested(pod: PodRecord, named: Collection[str]) -> dict[str, float]:
@@ -150,7 +152,7 @@ def _is_extended(resource: str, named: Collection[str]) -> bool:
     return "/" in resource and is_gpu(resource, named)
 
 
-def _by_hour(lives: Iterable[tuple[str, Life]], window: Window) -> ByHour:
+def _by_hour(lives: Iterable[tuple[str, RequestLife]], window: Window) -> ByHour:
     """Return the lives that reach into each hour, by its start and their namespace."""
     first, last = int(window.start_seconds), int(window.end_seconds)
     found: ByHour = defaultdict(list)
@@ -165,19 +167,19 @@ def _by_hour(lives: Iterable[tuple[str, Life]], window: Window) -> ByHour:
 
 
 def _queue_use(
-    seen: Iterable[Sighting],
-    asking: Sequence[Sighting],
-    pods: Iterable[tuple[PodRecord, Life]],
+    seen: Iterable[ObservedObject],
+    asking: Sequence[ObservedObject],
+    pods: Iterable[tuple[PodRecord, RequestLife]],
     local: Mapping[tuple[str, str], str],
 ) -> QueueUse:
-    workloads = [one for one in asking if one.kind is Kind.KUEUE_WORKLOAD]
-    groups = [one for one in asking if one.kind is Kind.VOLCANO_POD_GROUP]
+    workloads = [one for one in asking if one.kind is ObservedKind.KUEUE_WORKLOAD]
+    groups = [one for one in asking if one.kind is ObservedKind.VOLCANO_POD_GROUP]
     if not workloads and not groups:
         return QueueUse()
     of_cluster = PodLives()
     for pod, life in pods:
         of_cluster.add((pod.namespace, pod.owner.kind, pod.owner.name), pod.name, life)
-    queues = {one.name: one.body for one in seen if isinstance(one.body, SeenClusterQueue)}
+    queues = {one.name: one.body for one in seen if isinstance(one.body, ClusterQueueSnapshot)}
     use = kueue_use(workloads, queues, local, of_cluster)
     of_volcano = volcano_use(groups, of_cluster)
     use.taken.update(of_volcano.taken)
@@ -192,7 +194,7 @@ def _shown_used(
     slots = set(unwatched)
     for one in shown:
         if one.used is not None and one.slot in slots:
-            id_ = KeyId(Source.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
+            id_ = KeyId(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
             found[id_][one.slot] = one.used
     return found
 

@@ -16,10 +16,10 @@ from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import team_spans
 from apps.clusters.services.catalog import team_finder_at
-from apps.clusters.services.pod_revisions import revision_of_hour
+from apps.clusters.services.pods.revisions import revision_of_hour
 from apps.clusters.services.retention import SIGHTINGS_KEPT
-from apps.quotas.domain.keys import Counting, Source
-from apps.quotas.domain.saturation import Filled, KeyId, KeySpells, fill, fill_queue, together
+from apps.quotas.domain.keys import Counting, QuotaSource
+from apps.quotas.domain.saturation import Filled, KeyId, KeyIntervals, fill, fill_queue, together
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.services.inputs import Inputs, read_inputs
 from apps.usage.models import HAS_FACTS, CollectionWindow
@@ -168,7 +168,7 @@ def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_Row]:
     spans = team_spans(hour, {id_.namespace for id_ in inputs.keys if id_.namespace})
     team_of = team_finder_at(hour.start)
     for id_, key in sorted(inputs.keys.items()):
-        if id_.source == Source.RESOURCE_QUOTA:
+        if id_.source == QuotaSource.RESOURCE_QUOTA:
             of_teams: dict[int, list[Filled]] = defaultdict(list)
             for span in spans[id_.namespace]:
                 part = Window(span.start, span.end)
@@ -187,7 +187,7 @@ def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_Row]:
 
 
 def _quota(
-    key: KeySpells, hour: Window, part: Window, inputs: Inputs, *, watched: bool
+    key: KeyIntervals, hour: Window, part: Window, inputs: Inputs, *, watched: bool
 ) -> Filled | None:
     """Return how full a key was in the part of an hour in which it was one team's."""
     known = watched or key.counting is not Counting.CLAIMS
@@ -218,9 +218,9 @@ def _shown(slots: Mapping[int, float], hour: Window, part: Window) -> float | No
     return sum(shown) if shown else None
 
 
-def _queue(key: KeySpells, start: float, inputs: Inputs, *, known: bool) -> Filled | None:
+def _queue(key: KeyIntervals, start: float, inputs: Inputs, *, known: bool) -> Filled | None:
     part = key.id.key.partition("/")[0]
-    flavor = part if key.id.source == Source.CLUSTER_QUEUE else ""
+    flavor = part if key.id.source == QuotaSource.CLUSTER_QUEUE else ""
     cell = (key.id.name, flavor, key.resource)
     return fill_queue(
         key,
@@ -232,7 +232,7 @@ def _queue(key: KeySpells, start: float, inputs: Inputs, *, known: bool) -> Fill
     )
 
 
-def _fill_shown(filled: Filled, key: KeySpells, hour: Window, inputs: Inputs) -> None:
+def _fill_shown(filled: Filled, key: KeyIntervals, hour: Window, inputs: Inputs) -> None:
     """Put to a queue what Kueue's series show in every slot of the hour: reserved, and pending."""
     used = inputs.shown_used.get(key.id, {})
     pending = inputs.shown_pending.get((key.id.name, key.resource), {})

@@ -11,7 +11,7 @@ from apps.usage.domain.amounts import Amounts
 Row = TypeVar("Row")
 
 
-class Interval(StrEnum):
+class TimeStep(StrEnum):
     HOUR = "hour"
     DAY = "day"
     WEEK = "week"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from apps.usage.domain.attribution.hour import HourFacts
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.evidence import (
     Contradiction,
@@ -11,7 +12,6 @@ from apps.usage.domain.evidence import (
     Thresholds,
     contradictions,
 )
-from apps.usage.domain.hour import HourFacts
 
 # Scrapes at the edges of pods cost a little coverage; below this something is missing.
 COMPLETE_FROM = 0.95
@@ -25,7 +25,7 @@ _NOTHING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HourVerdict:
     """`coverage_ratio` is None when nothing ran; `error` is empty when all is well.
 
     `withheld`: the sources contradict each other, so that no figure of the hour is to be shown.
@@ -45,7 +45,7 @@ def judge(
     evidence: Evidence = _NO_EVIDENCE,
     reference: Reference | None = None,
     thresholds: Thresholds = _USUAL,
-) -> Verdict:
+) -> HourVerdict:
     """Judge an hour: complete, partial, or failed when there is nothing to tell of it.
 
     An hour in which somebody looked and no node with GPUs was there is complete: clusters are
@@ -60,9 +60,9 @@ def judge(
     coverage = total.coverage_ratio
     against = contradictions(evidence, reference, thresholds)
     if against:
-        return Verdict(CollectionState.PARTIAL, coverage, _contradicted(against), withheld=True)
+        return HourVerdict(CollectionState.PARTIAL, coverage, _contradicted(against), withheld=True)
     if not total.capacity and slots_without_ledger:
-        return Verdict(CollectionState.FAILED, None, _NOTHING)
+        return HourVerdict(CollectionState.FAILED, None, _NOTHING)
     reasons = [f"the metrics server warns: {text}" for text in evidence.incomplete[:1]]
     if slots_without_ledger:
         reasons.append(
@@ -72,7 +72,7 @@ def judge(
     if coverage is not None and coverage < COMPLETE_FROM:
         reasons.append(_uncovered(facts, 1.0 - coverage, device_rows))
     state = CollectionState.PARTIAL if reasons else CollectionState.COMPLETE
-    return Verdict(state, coverage, "; ".join(reasons))
+    return HourVerdict(state, coverage, "; ".join(reasons))
 
 
 def _contradicted(against: Sequence[Contradiction]) -> str:

@@ -31,11 +31,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["cluster", "pk"],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("cluster", "digest"), name="exporter_set_up_once"
-                    )
-                ],
             },
         ),
         migrations.CreateModel(
@@ -96,17 +91,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-hour", "cluster"],
-                "indexes": [
-                    models.Index(fields=["-hour", "cluster"], name="collection_hour"),
-                    models.Index(
-                        condition=models.Q(("again_at__isnull", False)),
-                        fields=["again_at"],
-                        name="collection_again",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "hour"), name="collection_once")
-                ],
             },
         ),
         migrations.CreateModel(
@@ -193,7 +177,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["hour", "pk"],
-                "indexes": [models.Index(fields=["cluster", "hour"], name="node_hour_hour")],
             },
         ),
         migrations.CreateModel(
@@ -313,10 +296,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["hour", "pk"],
-                "indexes": [
-                    models.Index(fields=["cluster", "hour"], name="pod_hour_hour"),
-                    models.Index(fields=["pod", "hour"], name="pod_hour_pod"),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -339,16 +318,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-hour", "cluster"],
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("due", True)),
-                        fields=["cluster", "hour"],
-                        name="queue_hour_due",
-                    )
-                ],
-                "constraints": [
-                    models.UniqueConstraint(fields=("cluster", "hour"), name="queue_hour_once")
-                ],
             },
         ),
         migrations.CreateModel(
@@ -386,13 +355,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["slot", "namespace", "queue", "resource"],
-                "indexes": [models.Index(fields=["cluster", "hour"], name="queue_pending_hour")],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("cluster", "slot", "namespace", "queue", "resource"),
-                        name="queue_pending_once",
-                    )
-                ],
             },
         ),
         migrations.CreateModel(
@@ -474,7 +436,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["day", "pk"],
-                "indexes": [models.Index(fields=["cluster", "day"], name="team_day_day")],
             },
         ),
         migrations.CreateModel(
@@ -557,7 +518,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["hour", "pk"],
-                "indexes": [models.Index(fields=["cluster", "hour"], name="team_hour_hour")],
             },
         ),
         migrations.CreateModel(
@@ -635,7 +595,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["day", "pk"],
-                "indexes": [models.Index(fields=["day", "cluster"], name="tier_day_day")],
             },
         ),
         migrations.CreateModel(
@@ -714,7 +673,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["hour", "pk"],
-                "indexes": [models.Index(fields=["cluster", "hour"], name="tier_hour_hour")],
             },
         ),
         migrations.CreateModel(
@@ -805,9 +763,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["day", "pk"],
-                "indexes": [
-                    models.Index(fields=["cluster", "tier", "day"], name="workload_activity_day")
-                ],
             },
         ),
         migrations.CreateModel(
@@ -907,11 +862,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["day", "pk"],
-                "indexes": [
-                    models.Index(fields=["cluster", "day"], name="workload_day_day"),
-                    models.Index(fields=["team", "day"], name="workload_day_team"),
-                    models.Index(fields=["workload", "day"], name="workload_day_workload"),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -945,5 +895,92 @@ class Migration(migrations.Migration):
                     ),
                 ],
             },
+        ),
+        migrations.AddConstraint(
+            model_name="exportersetup",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "digest"), name="exporter_set_up_once"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="collectionwindow",
+            index=models.Index(fields=["-hour", "cluster"], name="collection_hour"),
+        ),
+        migrations.AddIndex(
+            model_name="collectionwindow",
+            index=models.Index(
+                condition=models.Q(("again_at__isnull", False)),
+                fields=["again_at"],
+                name="collection_again",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="collectionwindow",
+            constraint=models.UniqueConstraint(fields=("cluster", "hour"), name="collection_once"),
+        ),
+        migrations.AddIndex(
+            model_name="nodehour",
+            index=models.Index(fields=["cluster", "hour"], name="node_hour_hour"),
+        ),
+        migrations.AddIndex(
+            model_name="podhour",
+            index=models.Index(fields=["cluster", "hour"], name="pod_hour_hour"),
+        ),
+        migrations.AddIndex(
+            model_name="podhour",
+            index=models.Index(fields=["pod", "hour"], name="pod_hour_pod"),
+        ),
+        migrations.AddIndex(
+            model_name="queuehour",
+            index=models.Index(
+                condition=models.Q(("due", True)), fields=["cluster", "hour"], name="queue_hour_due"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="queuehour",
+            constraint=models.UniqueConstraint(fields=("cluster", "hour"), name="queue_hour_once"),
+        ),
+        migrations.AddIndex(
+            model_name="queuepending",
+            index=models.Index(fields=["cluster", "hour"], name="queue_pending_hour"),
+        ),
+        migrations.AddConstraint(
+            model_name="queuepending",
+            constraint=models.UniqueConstraint(
+                fields=("cluster", "slot", "namespace", "queue", "resource"),
+                name="queue_pending_once",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="teamday",
+            index=models.Index(fields=["cluster", "day"], name="team_day_day"),
+        ),
+        migrations.AddIndex(
+            model_name="teamhour",
+            index=models.Index(fields=["cluster", "hour"], name="team_hour_hour"),
+        ),
+        migrations.AddIndex(
+            model_name="tierday",
+            index=models.Index(fields=["day", "cluster"], name="tier_day_day"),
+        ),
+        migrations.AddIndex(
+            model_name="tierhour",
+            index=models.Index(fields=["cluster", "hour"], name="tier_hour_hour"),
+        ),
+        migrations.AddIndex(
+            model_name="workloadactivityday",
+            index=models.Index(fields=["cluster", "tier", "day"], name="workload_activity_day"),
+        ),
+        migrations.AddIndex(
+            model_name="workloadday",
+            index=models.Index(fields=["cluster", "day"], name="workload_day_day"),
+        ),
+        migrations.AddIndex(
+            model_name="workloadday",
+            index=models.Index(fields=["team", "day"], name="workload_day_team"),
+        ),
+        migrations.AddIndex(
+            model_name="workloadday",
+            index=models.Index(fields=["workload", "day"], name="workload_day_workload"),
         ),
     ]

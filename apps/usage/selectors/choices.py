@@ -12,8 +12,8 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace, Pod
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.rows import Filters, Grouping
-from apps.usage.selectors.names import Names
-from apps.usage.selectors.waits import Waiting
+from apps.usage.selectors.current.pending import PendingGpus
+from apps.usage.selectors.names import NameLookup
 
 _NAMED = (Grouping.TIER, Grouping.TEAM, Grouping.GPU_MODEL)
 _KEPT = timedelta(days=400)  # how long facts go back
@@ -25,7 +25,7 @@ def filter_names(*, visibility: Visibility) -> Mapping[str, Sequence[str]]:
 
     By the keys of `Filters`. Everybody may know them: `visibility` narrows nothing. One query.
     """
-    names = Names(_NAMED)
+    names = NameLookup(_NAMED)
     found = {grouping.value: sorted(set(names.known(grouping).values())) for grouping in _NAMED}
     return {**found, Grouping.CAPACITY_TYPE.value: [kind.value for kind in CapacityType]}
 
@@ -51,7 +51,7 @@ def namespaces_seen(
     )
 
 
-def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> list[Waiting]:
+def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> list[PendingGpus]:
     """Return what waits at `at`, by tier name, where `filters` name teams or namespaces too.
 
     Sums of GPUs at the level of a team may be seen by everybody; where a namespace is named, only
@@ -60,7 +60,7 @@ def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> lis
     """
     rows = _by_namespace(at, filters)
     spans = team_spans(Window(at, at + _INSTANT), {row[0] for row in rows})
-    found: dict[str, Waiting] = {}
+    found: dict[str, PendingGpus] = {}
     for namespace, tier, pods, gpus, oldest_at in rows:
         holder = spans[namespace][0]
         if filters.team and holder.team not in filters.team:
@@ -68,8 +68,8 @@ def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> lis
         if filters.namespace and not visibility.sees(holder.team_id):
             continue
         name = tier or UNDETERMINED
-        before = found.get(name, Waiting(name, 0, 0.0, oldest_at))
-        found[name] = Waiting(
+        before = found.get(name, PendingGpus(name, 0, 0.0, oldest_at))
+        found[name] = PendingGpus(
             name,
             before.pods + pods,
             before.gpu_equivalents + gpus,

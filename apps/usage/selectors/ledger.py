@@ -16,16 +16,16 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.periods import BEGINNING, Periods, is_day_start
-from apps.usage.domain.rows import Filters, Grouping, Interval, Page, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep, UsageRow
 from apps.usage.selectors import cursors
-from apps.usage.selectors.names import Names, check_known
-from apps.usage.selectors.plan import Plan, hours_only, with_days
+from apps.usage.selectors.names import NameLookup, check_known
+from apps.usage.selectors.plan import ReadPlan, hours_only, with_days
 from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.selectors.sources import (
     DETAILED,
     DayTable,
+    FactTables,
     HourTable,
-    Source,
     condition,
     filtered,
     source_of,
@@ -48,7 +48,7 @@ _Keyed = tuple[_Key, Amounts]
 def usage_rows(
     window: Window,
     *,
-    interval: Interval,
+    interval: TimeStep,
     group_by: Sequence[Grouping],
     filters: Filters,
     visibility: Visibility,
@@ -71,7 +71,7 @@ def usage_rows(
 def usage_page(
     window: Window,
     *,
-    interval: Interval,
+    interval: TimeStep,
     group_by: Sequence[Grouping],
     filters: Filters,
     visibility: Visibility,
@@ -109,11 +109,11 @@ class _Reading:
 
     group_by: tuple[Grouping, ...]
     filters: Filters
-    source: Source
+    source: FactTables
     where: Q
     periods: Periods
     clusters: tuple[int, ...]
-    names: Names
+    names: NameLookup
 
     def between(self, window: Window) -> list[_Keyed]:
         """Return the sums of a window in order."""
@@ -126,7 +126,7 @@ class _Reading:
                 known.add(amounts)
         return sorted(sums.items(), key=itemgetter(0))
 
-    def _plan(self, window: Window) -> Plan:
+    def _plan(self, window: Window) -> ReadPlan:
         if self.source.days is None:
             return hours_only(window, self.clusters)
         return with_days(
@@ -140,7 +140,7 @@ class _Reading:
         ]
         return {ids: tuple(map(getitem, tables, ids)) for ids in groups}
 
-    def _facts(self, plan: Plan) -> Iterator[tuple[datetime, _Ids, Amounts]]:
+    def _facts(self, plan: ReadPlan) -> Iterator[tuple[datetime, _Ids, Amounts]]:
         """Yield (period, group ids, sums): of days one query, of hours another."""
         if self.source.days is not None:
             for where in plan.day_conditions(few=self._is_of_few()):
@@ -161,7 +161,7 @@ class _Reading:
         self, table: HourTable | DayTable, time: str, where: Q
     ) -> Iterator[tuple[Any, _Ids, Amounts]]:
         """Yield (day or hour, group ids, sums); one query. The time is None for a total."""
-        total = self.periods.interval is Interval.TOTAL
+        total = self.periods.interval is TimeStep.TOTAL
         columns = (*(() if total else (time,)), *map(_column, self.group_by))
         sums = sums_of(capacity=self.source.capacity, large=total)
         if not columns:
@@ -229,7 +229,7 @@ class _Reading:
 
 def _reading(
     window: Window,
-    interval: Interval,
+    interval: TimeStep,
     group_by: Sequence[Grouping],
     filters: Filters,
     visibility: Visibility,
@@ -239,7 +239,7 @@ def _reading(
     periods = Periods(interval, zone or report().zone)
     source = source_of(group_by, filters, visibility)
     _check(window, periods, source, group_by, filters)
-    names = Names({Grouping.CLUSTER, *group_by, *filtered(filters)})
+    names = NameLookup({Grouping.CLUSTER, *group_by, *filtered(filters)})
     clusters = sorted(
         cast("int", pk)
         for pk, name in names.known(Grouping.CLUSTER).items()
@@ -259,7 +259,7 @@ def _reading(
 def _check(
     window: Window,
     periods: Periods,
-    source: Source,
+    source: FactTables,
     group_by: Sequence[Grouping],
     filters: Filters,
 ) -> None:
@@ -267,7 +267,7 @@ def _check(
         raise GroupingRefused("each group can be named once")
     if window.end - window.start <= _HOURLY_MOST:
         return
-    if periods.interval is Interval.HOUR:
+    if periods.interval is TimeStep.HOUR:
         raise GroupingRefused(
             f"hours can be had for at most {HOURLY_DAYS} days at a time: choose a shorter window "
             "or interval day, week, month or total"

@@ -36,7 +36,7 @@ _WHOLE: dict[Grouping, type[Cluster] | type[Tier] | type[Team] | type[GpuModel]]
 """Few enough to be read whole, whether asked for or not; what is inactive keeps its history."""
 
 
-class Names:
+class NameLookup:
     """Looks names up once; keeps them for the pages that follow.
 
     `wanted` of the small tables are read at once, in one query: each query would cost a page of
@@ -104,10 +104,10 @@ def check_names(filters: Filters) -> None:
     Names of namespaces, workloads, nodes are not checked: to say that one exists would tell.
     Raises NamesUnknown.
     """
-    check_known(filters, Names(filtered(filters) & set(CHECKED)))
+    check_known(filters, NameLookup(filtered(filters) & set(CHECKED)))
 
 
-def check_known(filters: Filters, names: Names) -> None:
+def check_known(filters: Filters, names: NameLookup) -> None:
     """Do the same with names that were read for these filters."""
     unknown = {}
     for grouping in CHECKED:

@@ -15,10 +15,10 @@ from apps.clusters.models import Cluster, Pod
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.rows import Filters
 from apps.usage.models import PodHour
-from apps.usage.selectors.sources import Source, condition
+from apps.usage.selectors.sources import FactTables, condition
 from apps.usage.selectors.sums import amounts_of, sums_of
 
-_PODS = Source(PodHour, None, detailed=True)
+_PODS = FactTables(PodHour, None, detailed=True)
 
 
 @dataclass(frozen=True, slots=True)

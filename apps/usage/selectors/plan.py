@@ -11,7 +11,7 @@ from django.db.models.lookups import In
 
 from apps.clusters.domain.window import Window
 from apps.usage.domain.periods import Periods, day_end, day_start
-from apps.usage.domain.rows import Interval
+from apps.usage.domain.rows import TimeStep
 from apps.usage.models import Day
 
 _BRANCHES = 200
@@ -62,7 +62,7 @@ class _DaySpan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class WindowPart:
     """How the clusters `clusters` read a window: runs of whole days, and hours for the rest.
 
     A day run holds its last day; an hour span does not hold its end.
@@ -74,10 +74,10 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """The stretches of a window, and the period that each day read from daily sums is in."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[WindowPart, ...]
     period_of_day: dict[date, datetime]
 
     def day_conditions(self, *, few: bool = False) -> list[Q]:
@@ -106,21 +106,23 @@ def _of_clusters(clusters: Sequence[int], *, few: bool) -> Q:
     return Q(In(F("cluster_id") + 0, clusters)) if few else Q(cluster_id__in=clusters)
 
 
-def hours_only(window: Window, clusters: Sequence[int]) -> Plan:
+def hours_only(window: Window, clusters: Sequence[int]) -> ReadPlan:
     """Return the plan that reads every hour."""
     if not clusters:
-        return Plan((), {})
-    return Plan((Stretch(tuple(clusters), (), ((window.start, window.end),)),), {})
+        return ReadPlan((), {})
+    return ReadPlan((WindowPart(tuple(clusters), (), ((window.start, window.end),)),), {})
 
 
-def with_days(window: Window, *, clusters: Sequence[int], periods: Periods, rolled: bool) -> Plan:
+def with_days(
+    window: Window, *, clusters: Sequence[int], periods: Periods, rolled: bool
+) -> ReadPlan:
     """Return the plan that reads whole days where their sums may be used. One query.
 
     A day's sum may be used when the day lies within the window and within one period; a day that
     was closed in another time zone may not, nor one that overlaps the day before. `rolled`: only
     days whose workload sums are up to date.
     """
-    if periods.interval is Interval.HOUR or not clusters:
+    if periods.interval is TimeStep.HOUR or not clusters:
         return hours_only(window, clusters)
     days = _days().filter(cluster_id__in=clusters, start__gte=window.start, end__lte=window.end)
     if rolled:
@@ -139,7 +141,7 @@ def with_days(window: Window, *, clusters: Sequence[int], periods: Periods, roll
             continue
         if period_of_day.setdefault(of_day.day, of_day.period) == of_day.period:
             usable[cluster].append(of_day)
-    return Plan(tuple(_stretches(window, usable)), period_of_day)
+    return ReadPlan(tuple(_stretches(window, usable)), period_of_day)
 
 
 @cache
@@ -169,13 +171,13 @@ def _day_span(periods: Periods, start_seconds: int, end_seconds: int, day: date)
     return _DaySpan(day, start, end, period if within else None)
 
 
-def _stretches(window: Window, usable: dict[int, list[_DaySpan]]) -> Iterable[Stretch]:
+def _stretches(window: Window, usable: dict[int, list[_DaySpan]]) -> Iterable[WindowPart]:
     alike: dict[tuple[tuple[DayRun, ...], tuple[HourSpan, ...]], list[int]] = {}
     for cluster, days in usable.items():
         spans = _rest(window, [(span.start, span.end) for span in days])
         alike.setdefault((_runs([span.day for span in days]), spans), []).append(cluster)
     for (runs, spans), clusters in alike.items():
-        yield Stretch(tuple(clusters), runs, spans)
+        yield WindowPart(tuple(clusters), runs, spans)
 
 
 def _runs(days: list[date]) -> tuple[DayRun, ...]:

@@ -46,7 +46,7 @@ def pod_page(
     it. Raises CursorRefused, and GroupingRefused for a filter on `capacity_type`, which a pod
     that waits has none of.
     """
-    scope = Scope(window, filters, visibility)
+    scope = PodScope(window, filters, visibility)
     pods = Pod.objects.filter(_lived(window), narrowed(filters), scope.condition())
     if cursor is not None:
         created, pk = cursors.decode(_KIND, cursor, (str, int))
@@ -75,11 +75,11 @@ def pod_row(cluster: str, uid: str, *, window: Window, visibility: Visibility) -
     if row is None:
         return None
     end = max(row.ended_at or window.end, row.created_at + _SECOND)
-    scope = Scope(Window(row.created_at, end), Filters(), visibility, facts=window)
+    scope = PodScope(Window(row.created_at, end), Filters(), visibility, facts=window)
     return next(iter(_pod_rows([row], scope)), None)
 
 
-class Scope:
+class PodScope:
     """Whose pods are read, and over which hours; `teams` None means everybody's."""
 
     def __init__(
@@ -182,7 +182,7 @@ def _named(filters: Filters, **paths: str) -> Q:
     return Q(**{f"{paths[name]}__in": some for name, some in wanted.items() if some})
 
 
-def _pod_rows(rows: Sequence[Any], scope: Scope) -> list[PodRow]:
+def _pod_rows(rows: Sequence[Any], scope: PodScope) -> list[PodRow]:
     if not rows:
         return []
     spans = team_spans(scope.window, {row.workload__namespace__name for row in rows})

@@ -31,7 +31,7 @@ _BRANCHES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FactTables:
     """The tables of a grouping.
 
     `days` is None where only hours are kept. `capacity`: whether the whole ledger is there.
@@ -46,14 +46,14 @@ class Source:
     rolled: bool = False
 
 
-_TIER = Source(TierHour, TierDay, capacity=True)
-_TEAM = Source(TeamHour, TeamDay)
-_WORKLOAD = Source(PodHour, WorkloadDay, detailed=True, rolled=True)
-_NODE = Source(NodeHour, None, capacity=True)
-_NODE_OF_TEAM = Source(PodHour, None, detailed=True)
+_TIER = FactTables(TierHour, TierDay, capacity=True)
+_TEAM = FactTables(TeamHour, TeamDay)
+_WORKLOAD = FactTables(PodHour, WorkloadDay, detailed=True, rolled=True)
+_NODE = FactTables(NodeHour, None, capacity=True)
+_NODE_OF_TEAM = FactTables(PodHour, None, detailed=True)
 
 
-def source_of(group_by: Sequence[Grouping], filters: Filters, visibility: Visibility) -> Source:
+def source_of(group_by: Sequence[Grouping], filters: Filters, visibility: Visibility) -> FactTables:
     """Return the coarsest tables that have everything the question names.
 
     A node is finer than a team, and its whole ledger tells what others held on it: it is for who
@@ -73,7 +73,7 @@ def filtered(filters: Filters) -> set[Grouping]:
     return {Grouping(f.name) for f in fields(filters) if getattr(filters, f.name)}
 
 
-def condition(source: Source, filters: Filters, visibility: Visibility) -> Q:
+def condition(source: FactTables, filters: Filters, visibility: Visibility) -> Q:
     """Return what rows must meet, the cluster and the time apart; adds no query."""
     where = Q()
     if filters.tier:

@@ -14,8 +14,8 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.usage.domain.periods import Periods
-from apps.usage.domain.rows import Filters, Grouping, Interval
-from apps.usage.selectors.names import Names
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.selectors.names import NameLookup
 from apps.usage.selectors.plan import with_days
 from apps.usage.selectors.sources import condition, filtered, source_of
 from apps.usage.selectors.sums import sum_of_unused, sums_of_unused
@@ -72,13 +72,13 @@ def largest_waste(
     never summed up, add nothing. Six queries, and two for the names of what is returned.
     """
     source = source_of(_GROUPS, filters, visibility)
-    names = Names({*_GROUPS, *filtered(filters)})
+    names = NameLookup({*_GROUPS, *filtered(filters)})
     clusters = [
         pk
         for pk, name in names.known(Grouping.CLUSTER).items()
         if isinstance(pk, int) and (not filters.cluster or name in filters.cluster)
     ]
-    periods = Periods(Interval.TOTAL, zone or report().zone)
+    periods = Periods(TimeStep.TOTAL, zone or report().zone)
     plan = with_days(window, clusters=sorted(clusters), periods=periods, rolled=True)
     where = condition(source, filters, visibility)
     few = bool(filters.team or filters.workload)
@@ -127,7 +127,7 @@ def _facts(
         yield from rows.filter(where & part).values_list(*columns, *sums)
 
 
-def _rows(found: list[tuple[_Ids, _Sums]], names: Names) -> list[WasteRow]:
+def _rows(found: list[tuple[_Ids, _Sums]], names: NameLookup) -> list[WasteRow]:
     of = [
         names.of(grouping, {ids[place] for ids, _ in found})
         for place, grouping in enumerate(_GROUPS)

@@ -14,7 +14,7 @@ from django.db import DataError, transaction
 from django.db.models import F, Q
 
 from apps.clusters.domain.calendar import hour_floor
-from apps.clusters.domain.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
@@ -27,15 +27,14 @@ from apps.clusters.ports import (
 )
 from apps.clusters.selectors import report
 from apps.clusters.services.catalog import team_finder_at, tier_rules_at
-from apps.usage.domain.attribution import Interval
+from apps.usage.domain.attribution.attribute import SampleInterval
+from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
+from apps.usage.domain.attribution.hour import HourFacts
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.evidence import Evidence, Reference
-from apps.usage.domain.hour import HourFacts
-from apps.usage.domain.reckon import HourInput, reckon
 from apps.usage.domain.retry import late_look, next_day
-from apps.usage.domain.verdict import Verdict, judge
+from apps.usage.domain.verdict import HourVerdict, judge
 from apps.usage.models import CollectionWindow
-from apps.usage.services.cycle_search import paused_cycle_search
 from apps.usage.services.dimensions import Dimensions, model_ids, node_ids, pod_ids, tier_ids
 from apps.usage.services.evidence import (
     gather,
@@ -46,6 +45,7 @@ from apps.usage.services.evidence import (
     with_quotas,
 )
 from apps.usage.services.exporters import set_up_id
+from apps.usage.services.gc_paused import gc_paused
 from apps.usage.services.ledger_input import LedgerInput, read_ledger
 from apps.usage.services.queue_hours import write_queue_hour
 from apps.usage.services.write import HourPruned, clear_hour, holds_same, write_hour
@@ -137,7 +137,7 @@ def collect_window(
         raise UnknownCluster(f"no cluster {cluster_name!r} in the catalog")
     hours = fact_hours(window)
     _claim(cluster, hours, now)
-    with paused_cycle_search():
+    with gc_paused():
         return _collect(cluster, window, hours, source, now)
 
 
@@ -264,16 +264,16 @@ def _compute(
     known = HourInput(
         start=int(hour.start_seconds),
         pods=answers.ledger.pods,
-        spells=answers.ledger.spells,
+        intervals=answers.ledger.intervals,
         rows=answers.rows(hour),
         rules=tier_rules_at(hour.start),
-        interval=Interval(seconds, answers.devices.intervals),
+        interval=SampleInterval(seconds, answers.devices.intervals),
         bound=answers.ledger.bound,
         limits=answers.ledger.limits,
         claims=answers.ledger.claims,
     )
     raw = _RawSamples(cluster, hour, source)
-    result, attribution = reckon(known, raw, idle_below=settings.IDLE_BELOW)
+    result, attribution = attribute_hour(known, raw, idle_below=settings.IDLE_BELOW)
     result.findings.update(answers.devices.findings_of(hour.slots()))
     result.findings["pods_without_node"] += answers.ledger.pods_without_node(hour)
     usual = attribution.usual_interval() or seconds
@@ -318,7 +318,7 @@ def _store(
     hour: Window,
     result: HourFacts,
     answers: _Answers,
-    verdict: Verdict,
+    verdict: HourVerdict,
     interval: float,
     evidence: Evidence,
     started: float,
@@ -330,7 +330,7 @@ def _store(
     exporters = set_up_id(cluster, answers.devices.profile)
     with transaction.atomic():
         write_hour(hour, result, dimensions, zone=zone)
-        write_queue_hour(cluster, hour, answers.queues, answers.ledger.spells)
+        write_queue_hour(cluster, hour, answers.queues, answers.ledger.intervals)
         CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
             state=verdict.state.value,
             coverage_ratio=verdict.coverage_ratio,
@@ -363,7 +363,7 @@ def _withhold(
     hour: Window,
     result: HourFacts,
     answers: _Answers,
-    verdict: Verdict,
+    verdict: HourVerdict,
     started: float,
     now: datetime,
 ) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from apps.clusters.services.retention import forget_ledger, forget_sightings
+from apps.clusters.services.retention import forget_ledger, forget_objects
 from apps.usage.models import (
     CollectionWindow,
     Day,
@@ -77,7 +77,8 @@ def _prune_day(day_id: int) -> bool:
 
 
 def forget(*, now: datetime) -> int:
-    """Delete data health, queue series, pods, node spells and devices past the ledger's retention.
+    """Delete data health, queue series, pods, node intervals and devices past the ledger's
+    retention.
 
     What was seen to go two days ago goes too, but for the settings of quotas and queues. Returns
     how many rows.
@@ -87,5 +88,5 @@ def forget(*, now: datetime) -> int:
     for shown in (QueuePending, QueueHour):
         deleted += shown._default_manager.filter(hour__lt=horizon).delete()[0]
     ExporterSetUp.objects.filter(collectionwindow__isnull=True).delete()
-    deleted += forget_sightings(now=now, history_before=horizon)
+    deleted += forget_objects(now=now, history_before=horizon)
     return deleted + forget_ledger(before=horizon)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.models import Cluster, GpuModel, Node, Pod, Tier
-from apps.usage.domain.cards import Card
+from apps.usage.domain.attribution.gpu_classes import GpuClass
 
 _UIDS_PER_QUERY = 5000
 
@@ -31,9 +31,9 @@ class Dimensions:
     models: dict[str, int]
     tiers: dict[str, int]
     team_of: Callable[[str], int]
-    _kinds: dict[Card, tuple[object, ...]] = field(default_factory=dict)
+    _kinds: dict[GpuClass, tuple[object, ...]] = field(default_factory=dict)
 
-    def kind(self, card: Card) -> tuple[object, ...]:
+    def kind(self, card: GpuClass) -> tuple[object, ...]:
         """Return the ids of cluster, tier and model of a kind of card, and its capacity type."""
         known = self._kinds.get(card)
         if known is None:

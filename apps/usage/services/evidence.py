@@ -9,17 +9,17 @@ from math import ceil
 from django.conf import settings
 from django.db.models import QuerySet
 
-from apps.clusters.domain.ledger import PodRecord
-from apps.clusters.domain.samples import DeviceSlot
-from apps.clusters.domain.shown_series import NODE_LABELS
-from apps.clusters.domain.spans import clip
+from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.pods.ledger import PodRecord
+from apps.clusters.domain.pods.series import NODE_LABELS
 from apps.clusters.domain.tiers import TierRule
+from apps.clusters.domain.time_spans import clip
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import Cluster
 from apps.clusters.ports import QuotaSlot, SourceRejected
+from apps.usage.domain.attribution.hour import HourFacts
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.evidence import Evidence, Reference, Thresholds, contradictions, has_fallen
-from apps.usage.domain.hour import HourFacts
 from apps.usage.models import CollectionWindow
 from apps.usage.services.ledger_input import LedgerInput
 
@@ -41,9 +41,9 @@ def gather(
 ) -> Evidence:
     """Return what the sources of an hour say; `incomplete` are the server's warnings."""
     offering = {
-        spell.node
-        for spell in ledger.spells
-        if spell.start < hour.end_seconds and spell.end > hour.start_seconds
+        interval.node
+        for interval in ledger.intervals
+        if interval.start < hour.end_seconds and interval.end > hour.start_seconds
     }
     slots = {
         slot
@@ -158,7 +158,7 @@ def _unlabelled(
     """
     if evidence.shares.get(NODE_LABELS, 1.0) > 0.0:
         return 0.0, 0
-    bare = {spell.node for spell in ledger.spells if not spell.labels}
+    bare = {interval.node for interval in ledger.intervals if not interval.labels}
     cards: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.node in bare:

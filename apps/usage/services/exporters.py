@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from apps.clusters.domain.exporter_profile import ExporterProfile
+from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.models import Cluster
 from apps.usage.models import ExporterSetUp
 

@@ -4,25 +4,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from apps.clusters.domain.ledger import ClaimRecord, NodeSpell, PodRecord
-from apps.clusters.domain.merge import gaps, merge_pods, merge_spells
-from apps.clusters.domain.pod_history import reopened
-from apps.clusters.domain.resource_claims import CLAIM_KIND
-from apps.clusters.domain.shown_series import ShownSeries
-from apps.clusters.domain.spans import Span, clip
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.pods.history import reopened
+from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
+from apps.clusters.domain.pods.merge import gaps, merge_intervals, merge_pods
+from apps.clusters.domain.pods.series import ShownSeries
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
+from apps.clusters.domain.time_spans import Span, clip
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import Cluster
 from apps.clusters.ports import LedgerAnswer, MetricsSource
-from apps.clusters.services.inferred_pods import store_inferred_pods
-from apps.clusters.services.ledger_reader import (
+from apps.clusters.services.pods.inferred_pods import store_inferred_pods
+from apps.clusters.services.pods.ledger_reader import (
     RecordedPod,
     recorded_claims,
+    recorded_intervals,
     recorded_pod_rows,
-    recorded_spells,
     watched_spans,
 )
-from apps.usage.domain.cards import Bound
+from apps.usage.domain.attribution.gpu_classes import Bound
 from apps.usage.services.dimensions import PodIds
 
 # The stream of a watch may pause for a moment without anything being missed.
@@ -40,14 +40,14 @@ class LedgerInput:
     """
 
     pods: Sequence[PodRecord]
-    spells: Sequence[NodeSpell]
+    intervals: Sequence[NodeInterval]
     bound: Mapping[str, Bound] = field(default_factory=dict)
     unwatched: Sequence[Span] = ()
     covered: Mapping[int, bool] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     ids: Mapping[str, PodIds] = field(default_factory=dict)
-    claims: Sequence[ClaimRecord] = ()
+    claims: Sequence[ClaimAllocationRecord] = ()
     shown: ShownSeries = field(default_factory=ShownSeries)
     incomplete: tuple[str, ...] = ()
 
@@ -71,9 +71,9 @@ class LedgerInput:
     def pods_without_node(self, hour: Window) -> int:
         """Return how many pods held GPUs in the hour on a node that is not known."""
         nodes = {
-            spell.node
-            for spell in self.spells
-            if spell.start < hour.end_seconds and spell.end > hour.start_seconds
+            interval.node
+            for interval in self.intervals
+            if interval.start < hour.end_seconds and interval.end > hour.start_seconds
         }
         held = ((pod, pod.held(hour.end_seconds)) for pod in self.pods if pod.node not in nodes)
         return sum(span is not None and span[1] > hour.start_seconds for _, span in held)
@@ -99,7 +99,7 @@ def read_ledger(
         named = sorted({resource for rule in rules for resource in rule.resources})
         keys = sorted({key for rule in rules for key in rule.node_selector})
         answer = source.ledger(window, gpu_resources=named, label_keys=keys)
-        labels = {spell.node: spell.labels for spell in answer.nodes}
+        labels = {interval.node: interval.labels for interval in answer.nodes}
         store_inferred_pods(cluster, answer.pods, rules, labels, now=now)
         # Those that were over before have no part in these hours.
         living = [pod for pod in answer.pods if pod.ended is None or pod.ended > start]
@@ -107,10 +107,10 @@ def read_ledger(
     rows = recorded_pod_rows(cluster, window)
     recorded = [pod for pod in _recorded(rows, answer.pods) if pod.owner.kind != CLAIM_KIND]
     shown = {pod.uid for pod in recorded}
-    spells = recorded_spells(cluster, window)
+    intervals = recorded_intervals(cluster, window)
     return LedgerInput(
         pods=merge_pods(recorded, answer.pods),
-        spells=merge_spells(spells, answer.nodes, unwatched, tolerance=_GAP_SECONDS),
+        intervals=merge_intervals(intervals, answer.nodes, unwatched, tolerance=_GAP_SECONDS),
         bound=_bound(rows),
         unwatched=unwatched,
         covered=answer.covered,

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from apps.clusters.domain.ledger import NodeSpell
-from apps.clusters.domain.places import Place, Places
+from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
+from apps.clusters.domain.pods.ledger import NodeInterval
 from apps.clusters.domain.tiers import TierRule, tier_before_binding
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import Cluster
@@ -19,7 +19,7 @@ def write_queue_hour(
     cluster: Cluster,
     hour: Window,
     shown: Sequence[QueuePendingSlot],
-    spells: Sequence[NodeSpell],
+    intervals: Sequence[NodeInterval],
 ) -> None:
     """Replace what the series show of an hour; must run in a transaction.
 
@@ -31,7 +31,7 @@ def write_queue_hour(
     known = QueueHour.objects.filter(cluster=cluster, hour=hour.start)
     if not rows and not known.exists():
         return
-    found = _rows(cluster, hour, rows, spells, tier_rules_at(hour.start))
+    found = _rows(cluster, hour, rows, intervals, tier_rules_at(hour.start))
     there = QueuePending.objects.filter(cluster=cluster, hour=hour.start)
     if {_told(row) for row in found} == set(there.order_by().values_list(*_TOLD)):
         return
@@ -54,12 +54,12 @@ def _rows(
     cluster: Cluster,
     hour: Window,
     shown: Sequence[QueuePendingSlot],
-    spells: Sequence[NodeSpell],
+    intervals: Sequence[NodeInterval],
     rules: Sequence[TierRule],
 ) -> list[QueuePending]:
     start, end = hour.start_seconds, hour.end_seconds
-    there = [one for one in spells if one.start < end and one.end > start]
-    places = Places([Place(one.labels) for one in _last_of_nodes(there)])
+    there = [one for one in intervals if one.start < end and one.end > start]
+    places = NodeOffers([NodeOffer(one.labels) for one in _last_of_nodes(there)])
     tiers = tier_ids()
     rows = []
     for one in shown:
@@ -81,7 +81,7 @@ def _rows(
     return rows
 
 
-def _last_of_nodes(spells: Sequence[NodeSpell]) -> list[NodeSpell]:
-    """Return the newest spell of each node, by its name."""
-    newest = {one.node: one for one in sorted(spells, key=lambda one: one.start)}
+def _last_of_nodes(intervals: Sequence[NodeInterval]) -> list[NodeInterval]:
+    """Return the newest interval of each node, by its name."""
+    newest = {one.node: one for one in sorted(intervals, key=lambda one: one.start)}
     return [newest[name] for name in sorted(newest)]

@@ -12,7 +12,7 @@ from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.hour import HourFacts
+from apps.usage.domain.attribution.hour import HourFacts
 from apps.usage.models import Day, NodeHour, PodHour, TeamDay, TeamHour, TierDay, TierHour
 from apps.usage.services.dimensions import Dimensions
 from apps.usage.services.fact_store import (

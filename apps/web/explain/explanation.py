@@ -10,22 +10,22 @@ from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import ShownQuery
 from apps.usage.domain.amounts import Amounts
+from apps.web.components.filtering import LABELS
+from apps.web.components.formats import Format, exact, plain, shown
+from apps.web.components.links import Query
 from apps.web.explain.figures import (
     ALLOCATED_EQUATION,
     CAPACITY_EQUATION,
     FIGURES,
-    Figure,
+    LedgerFigure,
     Number,
 )
-from apps.web.explain.scope import Scope
-from apps.web.filtering import LABELS
-from apps.web.formats import Format, exact, plain, shown
-from apps.web.links import Query
-from apps.web.reading import Reading
+from apps.web.explain.scope import FigureScope
+from apps.web.query_session import QuerySession
 
 _SLOT = timedelta(seconds=SLOT_SECONDS)
 _MARGIN = timedelta(milliseconds=1)
-Write = Callable[[Figure, Number], str]
+Write = Callable[[LedgerFigure, Number], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Equation:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class QuerySource:
     """Queries of some clusters; `from_api` are those whose pods the Kubernetes API tells."""
 
     clusters: Sequence[str]
@@ -67,7 +67,7 @@ class Explanation:
     `formula` is empty for what is counted.
     """
 
-    figure: Figure
+    figure: LedgerFigure
     value: str
     rounded: str
     in_full: str
@@ -80,7 +80,7 @@ class Explanation:
 
 
 def explanation(
-    figure: Figure, amounts: Amounts | None, scope: Scope, reading: Reading
+    figure: LedgerFigure, amounts: Amounts | None, scope: FigureScope, reading: QuerySession
 ) -> Explanation:
     """Explain a figure of one line of the ledger; None where no hour of it has facts."""
     known = amounts or Amounts()
@@ -100,24 +100,24 @@ def explanation(
     )
 
 
-def _apportioned(amounts: Amounts, reading: Reading) -> str:
+def _apportioned(amounts: Amounts, reading: QuerySession) -> str:
     if not amounts.grade_apportioned:
         return ""
     share = amounts.grade_apportioned / amounts.allocated
     return shown(share, Format.RATIO, reading.choice.zone)
 
 
-def in_full(figure: Figure, value: Number) -> str:
+def in_full(figure: LedgerFigure, value: Number) -> str:
     """Write a value of a figure in full: GPU-hours to nine decimals, ratios in per cent to six."""
     return _written(figure, value, hours_to=9, percent_to=6)
 
 
-def rounded(figure: Figure, value: Number) -> str:
+def rounded(figure: LedgerFigure, value: Number) -> str:
     """Write a value as a formula shows it: GPU-hours to three decimals, per cent to two."""
     return _written(figure, value, hours_to=3, percent_to=2)
 
 
-def _written(figure: Figure, value: Number, *, hours_to: int, percent_to: int) -> str:
+def _written(figure: LedgerFigure, value: Number, *, hours_to: int, percent_to: int) -> str:
     if value is None:
         return "unknown"
     if figure.is_ratio:
@@ -125,17 +125,19 @@ def _written(figure: Figure, value: Number, *, hours_to: int, percent_to: int) -
     return f"{round(Decimal(value).scaleb(-9), hours_to).normalize():,f}"
 
 
-def _kind(figure: Figure) -> Format:
+def _kind(figure: LedgerFigure) -> Format:
     return Format.RATIO if figure.is_ratio else Format.GPU_HOURS
 
 
-def _formula(figure: Figure, amounts: Amounts, scope: Scope, query: Query) -> list[Term]:
+def _formula(
+    figure: LedgerFigure, amounts: Amounts, scope: FigureScope, query: Query
+) -> list[Term]:
     """Return the terms of a figure's formula, rounded for reading."""
     return _terms(figure.formula, amounts, scope, query, rounded)
 
 
 def _terms(
-    formula: Sequence[str], amounts: Amounts, scope: Scope, query: Query, write: Write
+    formula: Sequence[str], amounts: Amounts, scope: FigureScope, query: Query, write: Write
 ) -> list[Term]:
     return [
         _number(FIGURES[part], amounts, scope, query, write) if part in FIGURES else Term(part)
@@ -143,14 +145,16 @@ def _terms(
     ]
 
 
-def _number(figure: Figure, amounts: Amounts, scope: Scope, query: Query, write: Write) -> Term:
+def _number(
+    figure: LedgerFigure, amounts: Amounts, scope: FigureScope, query: Query, write: Write
+) -> Term:
     value = figure.value(amounts)
     text, full = write(figure, value), in_full(figure, value)
     title = full if full != text else ""
     return Term(text, figure.label.lower(), scope.href(figure.key, query), title)
 
 
-def _equations(amounts: Amounts, scope: Scope, query: Query) -> list[Equation]:
+def _equations(amounts: Amounts, scope: FigureScope, query: Query) -> list[Equation]:
     asked: list[Sequence[str]] = [] if amounts.capacity is None else [CAPACITY_EQUATION]
     asked.append(ALLOCATED_EQUATION)
     return [
@@ -164,7 +168,9 @@ def _holds(parts: Sequence[str], amounts: Amounts) -> bool:
     return whole == sum(rest)
 
 
-def _nothing(figure: Figure, amounts: Amounts | None, scope: Scope, *, blended: bool) -> str:
+def _nothing(
+    figure: LedgerFigure, amounts: Amounts | None, scope: FigureScope, *, blended: bool
+) -> str:
     if figure.of_capacity and not scope.has_capacity:
         return (
             "Only nodes have it: a team, a namespace, a workload or a pod has no capacity of its "
@@ -188,8 +194,8 @@ def _nothing(figure: Figure, amounts: Amounts | None, scope: Scope, *, blended: 
 
 
 def sources_of(
-    figure: Figure, reading: Reading, *, namespace: str, pods: Sequence[str]
-) -> list[Source]:
+    figure: LedgerFigure, reading: QuerySession, *, namespace: str, pods: Sequence[str]
+) -> list[QuerySource]:
     """Return the queries behind a figure, clusters with the same ones together. Two queries.
 
     `namespace` and `pods` narrow them by name; empty for all.
@@ -198,8 +204,8 @@ def sources_of(
 
 
 def queries_of(
-    kinds: Sequence[str], reading: Reading, *, namespace: str = "", pods: Sequence[str] = ()
-) -> list[Source]:
+    kinds: Sequence[str], reading: QuerySession, *, namespace: str = "", pods: Sequence[str] = ()
+) -> list[QuerySource]:
     """Return the queries of these kinds (capacity, holding, activity), as `sources_of` does."""
     if not kinds:
         return []
@@ -214,7 +220,7 @@ def queries_of(
     for row in rows:
         alike.setdefault(tuple(sorted(own.get(row.name, {}).items())), []).append(row)
     return [
-        Source(
+        QuerySource(
             clusters=[row.name for row in group],
             from_api=[row.name for row in group if row.has_kubernetes_api],
             about=about,
@@ -236,7 +242,7 @@ class Instants:
     count: int
 
 
-def lasting_href(figure: Figure, scope: Scope, reading: Reading) -> str:
+def lasting_href(figure: LedgerFigure, scope: FigureScope, reading: QuerySession) -> str:
     """Return the address of this explanation that means the same window tomorrow.
 
     Empty where that of the page does: days and times stay what they are.
@@ -252,7 +258,7 @@ def lasting_href(figure: Figure, scope: Scope, reading: Reading) -> str:
     return scope.href(figure.key, (*times, *chosen))
 
 
-def instants_of(reading: Reading) -> Instants:
+def instants_of(reading: QuerySession) -> Instants:
     """Return the instants at which the window's half hours are asked for, in UTC."""
     window = reading.window
     first, last = window.start + _SLOT - _MARGIN, window.end - _MARGIN

@@ -13,7 +13,7 @@ Number = int | float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class LedgerFigure:
     """A figure by its column key.
 
     `formula` is made of operators and of the keys of other figures, as `("busy_gpu_hours", "÷",
@@ -52,8 +52,8 @@ def _amount(
     sources: Sequence[str] = _MEASURED,
     *,
     of_capacity: bool = False,
-) -> Figure:
-    return Figure(
+) -> LedgerFigure:
+    return LedgerFigure(
         key=f"{name}_gpu_hours",
         label=label,
         meaning=meaning,
@@ -165,7 +165,7 @@ _ALL = (
         "Activity of a shared card above what its tenants held. It stands beside the ledger.",
         "attribution",
     ),
-    Figure(
+    LedgerFigure(
         key="not_busy_gpu_hours",
         label="Not used",
         meaning="Held and known not to be busy. What nobody measured is left out.",
@@ -174,7 +174,7 @@ _ALL = (
         facts=("not_running", "idle", "underused"),
         formula=("not_running_gpu_hours", "+", "idle_gpu_hours", "+", "underused_gpu_hours"),
     ),
-    Figure(
+    LedgerFigure(
         key="measured_gpu_hours",
         label="Measured",
         meaning="Allocated, running and covered by device samples.",
@@ -185,7 +185,7 @@ _ALL = (
             *("allocated_gpu_hours", "−", "unmeasured_gpu_hours", "−", "not_running_gpu_hours"),
         ),
     ),
-    Figure(
+    LedgerFigure(
         key="allocation_ratio",
         label="Allocation",
         meaning="The share of the capacity that pods held.",
@@ -196,7 +196,7 @@ _ALL = (
         sources=("capacity", "holding"),
         of_capacity=True,
     ),
-    Figure(
+    LedgerFigure(
         key="utilization_ratio",
         label="Utilization",
         meaning="The share of the held, running and measured time in which the GPUs were busy. "
@@ -209,7 +209,7 @@ _ALL = (
             *("−", "not_running_gpu_hours", ")"),
         ),
     ),
-    Figure(
+    LedgerFigure(
         key="coverage_ratio",
         label="Metrics coverage",
         meaning="The share of the running time that device samples cover.",
@@ -222,18 +222,18 @@ _ALL = (
         ),
     ),
 )
-FIGURES: Mapping[str, Figure] = {figure.key: figure for figure in _ALL}
+FIGURES: Mapping[str, LedgerFigure] = {figure.key: figure for figure in _ALL}
 """All figures by column key."""
 
 CAPACITY_EQUATION = ("capacity_gpu_hours", "=", *FIGURES["capacity_gpu_hours"].formula)
 ALLOCATED_EQUATION = ("allocated_gpu_hours", "=", *_SPLIT)
 
 
-def figure_named(name: str) -> Figure | None:
+def figure_named(name: str) -> LedgerFigure | None:
     """Return the figure of a column key, or of a ledger field alone (`busy`); None for others."""
     return FIGURES.get(name) or FIGURES.get(f"{name}_gpu_hours")
 
 
-def terms_of(figure: Figure) -> list[Figure]:
+def terms_of(figure: LedgerFigure) -> list[LedgerFigure]:
     """Return the figures that the formula is made of, in its order; empty for what is counted."""
     return [FIGURES[part] for part in figure.formula if part in FIGURES]

@@ -7,19 +7,19 @@ from django.http import HttpRequest
 
 from apps.clusters import selectors as clusters
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Grouping, Interval, UsageRow
+from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
 from apps.usage.selectors.ledger import HOURLY_DAYS
 from apps.usage.selectors.parts import PodPart, PodSum, pod_hours, pod_parts, pod_sum
-from apps.web import tables
-from apps.web.explain.figures import Figure, terms_of
-from apps.web.explain.scope import Scope
-from apps.web.formats import Format, Value
+from apps.web.components import tables
+from apps.web.components.formats import Format, Value
+from apps.web.components.links import href, path_of
+from apps.web.components.listings import GROUP_LABELS
+from apps.web.components.picker import PLACE_KEYS, kept
+from apps.web.components.tables import Column, Row, Table
+from apps.web.explain.figures import LedgerFigure, terms_of
+from apps.web.explain.scope import FigureScope
 from apps.web.forms import DAY, pages_from
-from apps.web.links import href, path_of
-from apps.web.listings import GROUP_LABELS
-from apps.web.picker import PLACE_KEYS, kept
-from apps.web.reading import Reading, usage_of
-from apps.web.tables import Column, Row, Table
+from apps.web.query_session import QuerySession, usage_of
 
 _NODES = (Grouping.CLUSTER, Grouping.NODE)
 _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
@@ -39,10 +39,10 @@ _TITLES = {
 class Whole:
     """The figure that is split: its amounts and what it is of."""
 
-    figure: Figure
+    figure: LedgerFigure
     amounts: Amounts
-    scope: Scope
-    reading: Reading
+    scope: FigureScope
+    reading: QuerySession
 
     def columns(self, *, with_capacity: bool) -> list[Column]:
         """Return the columns of a table of its parts: itself, its share, and its inputs."""
@@ -63,7 +63,7 @@ class Whole:
         return {**{f.key: f.value(amounts) for f in figures}, _SHARE.key: share}
 
 
-def _column(figure: Figure) -> Column:
+def _column(figure: LedgerFigure) -> Column:
     if figure.is_ratio:
         return Column(figure.key, figure.label, Format.RATIO, "%", figure.meaning)
     return Column(figure.key, figure.label, Format.GPU_HOURS, "GPU-h", figure.meaning)
@@ -106,7 +106,7 @@ def _next_level(whole: Whole, *, details: bool) -> tuple[Grouping, ...]:
 def _groups(level: tuple[Grouping, ...], whole: Whole) -> Table:
     reading, figure = whole.reading, whole.figure
     rows = usage_of(
-        reading, by=level, interval=Interval.TOTAL, narrowed=whole.scope.filters(reading)
+        reading, by=level, interval=TimeStep.TOTAL, narrowed=whole.scope.filters(reading)
     )
     some = [row for row in rows if row.amounts.allocated or row.amounts.capacity]
     ordered = sorted(some, key=lambda row: -(figure.value(row.amounts) or 0))
@@ -259,7 +259,7 @@ def reconciled(whole: Whole, pods: PodSum) -> Reconciled:
     return Reconciled(table, pods_are_all=len(shown) == 1)
 
 
-def _less(figure: Figure, amounts: Amounts | None) -> int | float:
+def _less(figure: LedgerFigure, amounts: Amounts | None) -> int | float:
     return (figure.value(amounts) or 0) if amounts else 0
 
 
@@ -276,7 +276,7 @@ def _seen(whole: Whole) -> Amounts:
     rows = usage_of(
         reading,
         by=[Grouping.TEAM],
-        interval=Interval.TOTAL,
+        interval=TimeStep.TOTAL,
         narrowed=whole.scope.filters(reading),
     )
     return tables.summed([row for row in rows if row.groups[Grouping.TEAM] in own])

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from django.http import QueryDict
 
 from apps.usage.domain.rows import Filters, Grouping
-from apps.web.filtering import LABELS
-from apps.web.links import SCOPES, Query, explain_href, href
-from apps.web.reading import Reading
+from apps.web.components.filtering import LABELS
+from apps.web.components.links import SCOPES, Query, explain_href, href
+from apps.web.query_session import QuerySession
 
 _LABELS = {
     "cluster": "cluster",
@@ -32,7 +32,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class FigureScope:
     """Names by the keys of SCOPES, as far as given; a workload reads `Kind/name`."""
 
     names: Mapping[str, str]
@@ -50,7 +50,7 @@ class Scope:
         """Whether nodes are its own: teams and what they run have none."""
         return not (self["team"] or self.is_detailed)
 
-    def filters(self, reading: Reading) -> Filters:
+    def filters(self, reading: QuerySession) -> Filters:
         """Return the filters of facts; a pod is not among them."""
         kept = {g.value for g in Grouping if g.value in self.names and g is not Grouping.CLUSTER}
         return replace(reading.filters, **{key: (self.names[key],) for key in kept})
@@ -88,10 +88,10 @@ def several(params: QueryDict) -> list[str]:
     return [key for key in LABELS if len({name for name in params.getlist(key) if name}) > 1]
 
 
-def scope_from(params: QueryDict) -> Scope | None:
+def scope_from(params: QueryDict) -> FigureScope | None:
     """Return what an address names; None where a name cannot be one."""
     chosen = several(params)
     given = {key: params.get(key, "") for key in SCOPES if key not in chosen}
     if any("\0" in name for name in given.values()):
         return None  # PostgreSQL refuses to compare with it
-    return Scope({key: name for key, name in given.items() if name})
+    return FigureScope({key: name for key, name in given.items() if name})

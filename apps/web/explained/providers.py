@@ -9,8 +9,17 @@ from django.http import QueryDict
 from apps.clusters.selectors import report, team_rows, tier_rows
 from apps.costs.domain.costing import Cause
 from apps.costs.selectors import PLATFORM_NAME, explain_cost
-from apps.costs.selectors.explained import FIGURES as COSTS
-from apps.costs.selectors.explained_budgets import explain_money_budget
+from apps.costs.selectors.explain.budgets import explain_money_budget
+from apps.costs.selectors.explain.costs import FIGURES as COSTS
+from apps.costs.selectors.explain.savings import (
+    COVERED,
+    QUOTA_SAVING,
+    RECOMMENDED,
+    SAVING,
+    explain_recommendation,
+    explain_saving,
+    explain_waste_covered,
+)
 from apps.costs.selectors.explained_ratios import (
     ADJUSTMENT,
     ENERGY,
@@ -23,16 +32,7 @@ from apps.costs.selectors.explained_ratios import (
     explain_energy,
     explain_price,
 )
-from apps.costs.selectors.explained_savings import (
-    COVERED,
-    QUOTA_SAVING,
-    RECOMMENDED,
-    SAVING,
-    explain_recommendation,
-    explain_saving,
-    explain_waste_covered,
-)
-from apps.fairness.domain.layout import ChangeImpossible
+from apps.fairness.domain.simulation.layout import ChangeImpossible
 from apps.fairness.selectors import (
     CapacityUnknown,
     FairnessFilters,
@@ -56,13 +56,13 @@ from apps.quotas.selectors import explain_budget, explain_quota, explain_team_qu
 from apps.quotas.selectors.explained import BUDGETS
 from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained
-from apps.usage.selectors.wait_times import WAIT_DAYS, bound_waits, recent_waits
-from apps.web.fair.what_if import capped, wish_of
-from apps.web.money.asked import TAKES as COST_TAKES
-from apps.web.money.asked import asked_of
-from apps.web.money.groups import PLATFORM_PAYS
-from apps.web.money.recommended import asked_of as recommended_of
-from apps.web.reading import Reading
+from apps.usage.selectors.current.queue_times import WAIT_DAYS, bound_waits, recent_waits
+from apps.web.costs.groups import PLATFORM_PAYS
+from apps.web.costs.query import TAKES as COST_TAKES
+from apps.web.costs.query import asked_of
+from apps.web.costs.recommendation_lines import asked_of as recommended_of
+from apps.web.fairness.what_if import capped, wish_of
+from apps.web.query_session import QuerySession
 
 _CORRECTIONS = {"yes": True, "no": False}
 _SAVINGS = (SAVING, QUOTA_SAVING, COVERED)
@@ -86,7 +86,7 @@ class FigureQuery:
     """A figure that is to be explained, and what of: `names` are those of the address."""
 
     figure: str
-    reading: Reading
+    reading: QuerySession
     names: QueryDict
 
 

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import FUNCTIONS, Explained, Number, PriceLine, Unit, evaluate
-from apps.web.formats import NOTHING, Format, Value, plain, shown
-from apps.web.links import figure_href
-from apps.web.reading import Reading
-from apps.web.tables import Column, Row, Table
+from apps.web.components.formats import NOTHING, Format, Value, plain, shown
+from apps.web.components.links import figure_href
+from apps.web.components.tables import Column, Row, Table
+from apps.web.query_session import QuerySession
 
 _TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|[0-9.]+|\*\*|[-+*/(),]")
 _SIGNS = {"*": "×", "/": "÷", "-": "−", "**": "^"}
@@ -63,7 +63,7 @@ class ExplainedPage:
     grades: Sequence[GradeShare]
 
 
-def page_of(one: Explained, reading: Reading, names: Mapping[str, str]) -> ExplainedPage:
+def page_of(one: Explained, reading: QuerySession, names: Mapping[str, str]) -> ExplainedPage:
     """Return an explanation in words and numbers; `names` say what the figure is of."""
     return ExplainedPage(
         one=one,
@@ -101,7 +101,9 @@ def written(value: Any, one: Explained, unit: Unit, zone: ZoneInfo) -> str:
     return f"{shown(float(value), Format.DECIMAL, zone)} {unit.value}".strip()
 
 
-def _term(token: str, one: Explained, reading: Reading, names: Mapping[str, str]) -> FormulaTerm:
+def _term(
+    token: str, one: Explained, reading: QuerySession, names: Mapping[str, str]
+) -> FormulaTerm:
     given = next((i for i in one.inputs if i.name == token), None)
     if given is not None:
         text = written(given.value, one, given.unit, reading.choice.zone)
@@ -124,13 +126,13 @@ def _grades(one: Explained) -> list[GradeShare]:
     ]
 
 
-def tables_of(one: Explained, reading: Reading) -> list[Table]:
+def tables_of(one: Explained, reading: QuerySession) -> list[Table]:
     """Return the rows below a figure, and the lines of the price book that it rests on."""
     found = [_rows(one, reading)] if one.columns else []
     return [*found, _prices(one.prices, reading)] if one.prices else found
 
 
-def _rows(one: Explained, reading: Reading) -> Table:
+def _rows(one: Explained, reading: QuerySession) -> Table:
     return Table(
         id="rows",
         title="Rows",
@@ -182,7 +184,7 @@ _PRICE_COLUMNS = (
 )
 
 
-def _prices(lines: Sequence[PriceLine], reading: Reading) -> Table:
+def _prices(lines: Sequence[PriceLine], reading: QuerySession) -> Table:
     return Table(
         id="prices",
         title="Price book",

@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
-from apps.web import tables
-from apps.web.formats import Format, shown
+from apps.web.components import tables
+from apps.web.components.formats import Format, shown
 
 _SAME = 0.005  # as fractions: half a percent, or half a point, is no change to speak of
 _WHOLE_FROM = 10
@@ -24,7 +24,7 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class WindowSums:
     """What a window adds up to, and the same as averages."""
 
     amounts: Amounts
@@ -32,7 +32,7 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Difference:
     """A difference from the period before: `sign` is -1, 0 or 1, `text` says by how much."""
 
     sign: int
@@ -47,7 +47,7 @@ def sums(
     rows: Sequence[UsageRow],
     hours: Mapping[str, int],
     untold: Mapping[tuple[str, str], int] | None = None,
-) -> Sums | None:
+) -> WindowSums | None:
     """Return the sums of rows by cluster and tier; `hours` counts a cluster's hours with facts.
 
     A cluster's amounts are divided by its own hours, so that one that lacks some does not look
@@ -68,7 +68,7 @@ def sums(
         return sum((getattr(row.amounts, name) or 0) / NANO / hours_of(row) for row in known)
 
     capacity = average("capacity") if total.capacity is not None else None
-    return Sums(total, Gpus(capacity, *map(average, ("allocated", "busy", "not_used"))))
+    return WindowSums(total, Gpus(capacity, *map(average, ("allocated", "busy", "not_used"))))
 
 
 def known_hours(
@@ -79,27 +79,27 @@ def known_hours(
     return hours.get(cluster, 0) - untold.get((cluster, row.groups[Grouping.TIER]), 0)
 
 
-def amount_change(now: float, before: float) -> Change | None:
+def amount_change(now: float, before: float) -> Difference | None:
     """Return how an amount differs, in percent of what it was; None where that was nothing."""
     if before <= 0:
         return None
     ratio = now / before
     if abs(ratio - 1) < _SAME:
-        return Change(0, "about the same")
+        return Difference(0, "about the same")
     share = abs(ratio - 1) * 100
     text = f"{share:,.0f} %" if share >= _WHOLE_FROM else f"{share:.1f} %"
-    return Change(1, f"{text} more") if ratio > 1 else Change(-1, f"{text} less")
+    return Difference(1, f"{text} more") if ratio > 1 else Difference(-1, f"{text} less")
 
 
-def ratio_change(now: float | None, before: float | None) -> Change | None:
+def ratio_change(now: float | None, before: float | None) -> Difference | None:
     """Return how a ratio differs, in percentage points; None where one of them is not known."""
     if now is None or before is None:
         return None
     points = (now - before) * 100
     if abs(points) < _SAME * 100:
-        return Change(0, "about the same")
+        return Difference(0, "about the same")
     text = f"{abs(points):.1f} points"
-    return Change(1, f"{text} more") if points > 0 else Change(-1, f"{text} less")
+    return Difference(1, f"{text} more") if points > 0 else Difference(-1, f"{text} less")
 
 
 def gpus_text(number: float) -> str:

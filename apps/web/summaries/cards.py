@@ -10,14 +10,14 @@ from apps.clusters.selectors import TierRow
 from apps.pending.selectors.known import PendingKnown
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
-from apps.usage.selectors import Waiting
-from apps.web import tables
-from apps.web.filtering import EVERY
-from apps.web.formats import NOTHING, duration
-from apps.web.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, StripPart, strip
-from apps.web.links import Query, explain_href, href
-from apps.web.summaries.averages import Sums, gpu_hours_text, gpus_text
-from apps.web.summaries.comparison import Changes, Comparison
+from apps.usage.selectors import PendingGpus
+from apps.web.components import tables
+from apps.web.components.filtering import EVERY
+from apps.web.components.formats import NOTHING, duration
+from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, StripPart, strip
+from apps.web.components.links import Query, explain_href, href
+from apps.web.summaries.averages import WindowSums, gpu_hours_text, gpus_text
+from apps.web.summaries.comparison import Comparison, Differences
 from apps.web.summaries.sparkline import Sparkline
 
 
@@ -61,8 +61,8 @@ class TierCard:
     now: TierWaiting | None
     query: Query = ()
     scope: Mapping[str, str] = field(default_factory=dict)
-    sums: Sums | None = None
-    changes: Changes | None = None
+    sums: WindowSums | None = None
+    changes: Differences | None = None
     sparkline: Sparkline | None = None
     month_href: str | None = None
 
@@ -121,7 +121,7 @@ class TierCard:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TierContext:
     """What is known of the tiers of a page: ledger rows, comparison, waits, and their last month.
 
     `pending` says until when it is known what waits; it is told of with it alone. `sparklines`
@@ -129,7 +129,7 @@ class Known:
     """
 
     rows: Sequence[UsageRow]
-    waiting: Sequence[Waiting]
+    waiting: Sequence[PendingGpus]
     comparison: Comparison
     pending: PendingKnown | None = None
     sparklines: Mapping[str, Sparkline | None] = field(default_factory=dict)
@@ -145,7 +145,7 @@ def rows_by(rows: Sequence[UsageRow], grouping: Grouping) -> dict[str, list[Usag
 
 
 def tier_cards(
-    tiers: Sequence[TierRow], known: Known, query: Query, *, now: datetime
+    tiers: Sequence[TierRow], known: TierContext, query: Query, *, now: datetime
 ) -> list[TierCard]:
     """Return a card per tier in catalog order.
 
@@ -161,13 +161,13 @@ def tier_cards(
     return [_card(name, in_catalog.get(name), known, query, now) for name in names]
 
 
-def tier_card(tier: TierRow, known: Known, query: Query, *, now: datetime) -> TierCard:
+def tier_card(tier: TierRow, known: TierContext, query: Query, *, now: datetime) -> TierCard:
     """Return the card of one tier; what is known may be of others too."""
     return _card(tier.name, tier, known, query, now)
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class TeamTiers:
     """What a team or a workload held in a window: a card for each tier.
 
     `total` is set where there are several tiers; of it only amounts count, no ratio: tiers are
@@ -178,15 +178,15 @@ class Holding:
     total: TierCard | None
 
 
-def holding(known: Known, query: Query) -> Holding:
+def holding(known: TierContext, query: Query) -> TeamTiers:
     """Return what the scope of `known` held, tier by tier."""
     by_tier = rows_by(known.rows, Grouping.TIER)
     cards = [_held_card(name, rows, known, query) for name, rows in by_tier.items()]
     total = _held_card("", known.rows, known, query) if len(cards) > 1 else None
-    return Holding(cards, total)
+    return TeamTiers(cards, total)
 
 
-def _held_card(name: str, rows: Sequence[UsageRow], known: Known, query: Query) -> TierCard:
+def _held_card(name: str, rows: Sequence[UsageRow], known: TierContext, query: Query) -> TierCard:
     amounts = tables.summed(rows)
     return TierCard(
         name=name,
@@ -204,7 +204,7 @@ def _held_card(name: str, rows: Sequence[UsageRow], known: Known, query: Query) 
 
 
 def tier_waiting(
-    name: str, waiting: Waiting | None, pending: PendingKnown, query: Query, *, now: datetime
+    name: str, waiting: PendingGpus | None, pending: PendingKnown, query: Query, *, now: datetime
 ) -> TierWaiting:
     """Return what pends for a tier, also when nothing does, and until when that is known."""
     page = href("tier", query, name=name)
@@ -222,11 +222,13 @@ def tier_waiting(
     )
 
 
-def _age(waiting: Waiting, until: datetime) -> str:
+def _age(waiting: PendingGpus, until: datetime) -> str:
     return duration(max(0.0, (until - waiting.oldest_at).total_seconds()))
 
 
-def _card(name: str, tier: TierRow | None, known: Known, query: Query, now: datetime) -> TierCard:
+def _card(
+    name: str, tier: TierRow | None, known: TierContext, query: Query, now: datetime
+) -> TierCard:
     rows = [row for row in known.rows if row.groups[Grouping.TIER] == name]
     amounts = tables.summed(rows) if rows else None
     waiting = next((row for row in known.waiting if row.tier == name), None)

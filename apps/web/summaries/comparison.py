@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, Grouping, Interval, UsageRow
-from apps.web import steps
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.web.components import window_navigation
 from apps.web.forms import HOUR
-from apps.web.reading import Reading, of_page, usage_of
+from apps.web.query_session import QuerySession, of_page, usage_of
 from apps.web.summaries.averages import (
-    Change,
-    Sums,
+    Difference,
+    WindowSums,
     amount_change,
     known_hours,
     ratio_change,
@@ -24,16 +24,16 @@ Untold = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class Differences:
     """How the figures of a card differ; None where one cannot be compared.
 
     `allocated` is a difference of ratios where there is a capacity, else one of amounts.
     """
 
-    capacity: Change | None
-    allocated: Change | None
-    busy: Change | None
-    not_used: Change | None
+    capacity: Difference | None
+    allocated: Difference | None
+    busy: Difference | None
+    not_used: Difference | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class Comparison:
     untold: Untold = field(default_factory=dict)
     untold_before: Untold = field(default_factory=dict)
 
-    def sums(self, tier: str = "") -> Sums | None:
+    def sums(self, tier: str = "") -> WindowSums | None:
         """Return what the window adds up to, of one tier or of all."""
         return sums(_of(self.rows, tier), self.hours, self.untold)
 
-    def changes(self, tier: str = "") -> Changes | None:
+    def changes(self, tier: str = "") -> Differences | None:
         """Return the differences from the window before; None where it has nothing.
 
         Of tiers and clusters that both windows know: what only one tells of is no change.
@@ -72,7 +72,7 @@ class Comparison:
         capacity = None
         if now.gpus.capacity is not None and before.gpus.capacity is not None:
             capacity = amount_change(now.gpus.capacity, before.gpus.capacity)
-        return Changes(
+        return Differences(
             capacity=capacity,
             allocated=_allocated_change(now, before),
             busy=ratio_change(now.amounts.utilization_ratio, before.amounts.utilization_ratio),
@@ -89,7 +89,7 @@ class Comparison:
 
 
 def compared(
-    reading: Reading, *, tier: str = "", team: str = "", narrowed: Filters | None = None
+    reading: QuerySession, *, tier: str = "", team: str = "", narrowed: Filters | None = None
 ) -> Comparison:
     """Return the sums of the reading's window and, unless the reader said no, of the one before.
 
@@ -99,12 +99,13 @@ def compared(
     narrowed = narrowed or of_page(reading, tier=tier, team=team)
     rows, hours = _read(reading, narrowed, reading.window)
     if not reading.compares:
-        (untold,) = usage.untold_hours([reading.window], visibility=reading.visibility)
+        (untold,) = usage.gap_hours([reading.window], visibility=reading.visibility)
         return Comparison(rows, hours, untold=untold)
-    window, words = steps.before(reading.choice), steps.before_words(reading.choice)
-    untold, untold_before = usage.untold_hours(
-        [reading.window, window], visibility=reading.visibility
+    window, words = (
+        window_navigation.before(reading.choice),
+        window_navigation.before_words(reading.choice),
     )
+    untold, untold_before = usage.gap_hours([reading.window, window], visibility=reading.visibility)
     rows_before, hours_before = _read(reading, narrowed, window)
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)
@@ -114,15 +115,17 @@ def compared(
     return Comparison(rows, hours, words, "", rows_before, hours_before, untold, untold_before)
 
 
-def _allocated_change(now: Sums, before: Sums) -> Change | None:
+def _allocated_change(now: WindowSums, before: WindowSums) -> Difference | None:
     if now.gpus.capacity is None:
         return amount_change(now.gpus.allocated, before.gpus.allocated)
     return ratio_change(now.amounts.allocation_ratio, before.amounts.allocation_ratio)
 
 
-def _read(reading: Reading, narrowed: Filters, window: Window) -> tuple[Rows, Mapping[str, int]]:
+def _read(
+    reading: QuerySession, narrowed: Filters, window: Window
+) -> tuple[Rows, Mapping[str, int]]:
     by = (Grouping.CLUSTER, Grouping.TIER)
-    rows = usage_of(reading, by=by, interval=Interval.TOTAL, narrowed=narrowed, window=window)
+    rows = usage_of(reading, by=by, interval=TimeStep.TOTAL, narrowed=narrowed, window=window)
     hours = usage.collected_hours(window, filters=narrowed, visibility=reading.visibility)
     return rows, hours
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from apps.quotas.selectors import Entitled, entitled_teams
-from apps.usage.selectors.held import Held, held_now
-from apps.web.links import href
-from apps.web.reading import Reading
+from apps.usage.selectors.current.allocated import AllocatedGpus, held_now
+from apps.web.components.links import href
+from apps.web.query_session import QuerySession
 
 NEARLY = 0.8
-_NOTHING = Held()
+_NOTHING = AllocatedGpus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class EntitlementLine:
         return max(0.0, self.held - self.entitled)
 
 
-def entitlement_lines(reading: Reading, *, limit: int) -> list[EntitlementLine]:
+def entitlement_lines(reading: QuerySession, *, limit: int) -> list[EntitlementLine]:
     """Return the entitlements of which most is held, of all clusters. Four queries.
 
     Those of which less than NEARLY is held or waited for are left out. An entitlement is for all
@@ -56,7 +56,7 @@ def entitlement_lines(reading: Reading, *, limit: int) -> list[EntitlementLine]:
     return sorted(nearly, key=lambda line: (-line.ratio, -line.waiting, line.team))[:limit]
 
 
-def _line(row: Entitled, own: Held, reading: Reading) -> EntitlementLine:
+def _line(row: Entitled, own: AllocatedGpus, reading: QuerySession) -> EntitlementLine:
     drawn = max(row.gpus, own.held + own.waiting)
 
     def percent(gpus: float) -> float:

@@ -9,17 +9,17 @@ from apps.pending.selectors.known import PendingKnown, pending_known
 from apps.pending.selectors.pod_causes import causes_of
 from apps.pending.selectors.rows import PodCause
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Grouping, Interval
-from apps.usage.selectors import Waiting, WaitingPod, WasteRow
+from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.selectors import PendingGpus, WaitingPod, WasteRow
 from apps.usage.selectors.choices import waiting_of
-from apps.web.formats import duration
+from apps.web.components.formats import duration
+from apps.web.components.ledger import IDLE, NOT_RUNNING, UNDERUSED, LedgerClass
+from apps.web.components.links import href
 from apps.web.forms import DAY
-from apps.web.ledger import IDLE, NOT_RUNNING, UNDERUSED, LedgerClass
-from apps.web.links import href
-from apps.web.reading import Reading, of_page, usage_of
+from apps.web.pending.causes import Badge, badge
+from apps.web.query_session import QuerySession, of_page, usage_of
 from apps.web.summaries.cards import rows_by
 from apps.web.summaries.sparkline import Sparkline, days_until, sparkline
-from apps.web.waiting.causes import Badge, badge
 
 TOP = 5
 _LONGEST_WASTE = 62 * DAY
@@ -28,7 +28,7 @@ _CAUSES = (IDLE, UNDERUSED, NOT_RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WastePart:
     """One cause of a workload's waste; `percent` of the largest waste shown, 0..100."""
 
     cls: LedgerClass
@@ -46,11 +46,11 @@ class WasteLine:
     href: str | None
     tier_href: str | None
     share: float
-    parts: Sequence[Part]
+    parts: Sequence[WastePart]
 
 
 @dataclass(frozen=True, slots=True)
-class Waste:
+class TopWaste:
     """The largest waste; `days`: of so many days at the window's end alone, 0 for all of it."""
 
     lines: Sequence[WasteLine]
@@ -73,20 +73,20 @@ class WaitLine:
     cause_href: str | None = None
 
 
-def sparklines(reading: Reading, *, tier: str = "") -> dict[str, Sparkline | None]:
+def sparklines(reading: QuerySession, *, tier: str = "") -> dict[str, Sparkline | None]:
     """Return by tier its days up to the end of the reading's window. Five queries at most."""
     if not reading.has_capacity:
         return {}  # the bars are parts of a capacity
     choice = reading.choice
     days = days_until(choice.last, choice.zone, reading.window.end)
-    rows = usage_of(reading, by=[Grouping.TIER], interval=Interval.DAY, tier=tier, window=days)
+    rows = usage_of(reading, by=[Grouping.TIER], interval=TimeStep.DAY, tier=tier, window=days)
     return {
         name: sparkline(own, choice.last, choice.zone)
         for name, own in rows_by(rows, Grouping.TIER).items()
     }
 
 
-def largest_waste(reading: Reading, *, team: str = "") -> Waste:
+def largest_waste(reading: QuerySession, *, team: str = "") -> TopWaste:
     """Return the workloads that held most without using it.
 
     In the reading's window, or the last days of one so long that workloads gone for months would
@@ -96,7 +96,7 @@ def largest_waste(reading: Reading, *, team: str = "") -> Waste:
     long = window.end - window.start > _LONGEST_WASTE
     recent = Window(window.end - _RECENT_WASTE, window.end) if long else window
     filters, sees = of_page(reading, team=team), reading.visibility
-    rows = usage.remembered(
+    rows = usage.cached(
         "largest-waste",
         (recent, filters, sees.everything, sorted(sees.team_ids), TOP, reading.choice.zone.key),
         lambda: usage.largest_waste(
@@ -105,10 +105,10 @@ def largest_waste(reading: Reading, *, team: str = "") -> Waste:
     )
     most = max((row.not_used for row in rows), default=0)
     lines = [_waste_line(row, most, reading) for row in rows]
-    return Waste(lines, _RECENT_WASTE.days if long else 0)
+    return TopWaste(lines, _RECENT_WASTE.days if long else 0)
 
 
-def waiting(reading: Reading, *, tier: str = "") -> list[Waiting]:
+def waiting(reading: QuerySession, *, tier: str = "") -> list[PendingGpus]:
     """Return what waits now by tier, of the page's clusters, tiers, teams and namespaces.
 
     Like `wait_lines` it does not mind GPU models and capacity types.
@@ -120,7 +120,7 @@ def waiting(reading: Reading, *, tier: str = "") -> list[Waiting]:
     return [row for row in rows if not own.tier or row.tier in own.tier]
 
 
-def known_until(reading: Reading) -> PendingKnown:
+def known_until(reading: QuerySession) -> PendingKnown:
     """Return until when it is known what pends on the page's clusters."""
     return pending_known(reading.now, clusters=reading.filters.cluster)
 
@@ -131,7 +131,7 @@ def known_earlier(pending: PendingKnown, now: datetime) -> list[tuple[str, datet
 
 
 def wait_lines(
-    reading: Reading, *, tier: str = "", team: str = "", limit: int = TOP
+    reading: QuerySession, *, tier: str = "", team: str = "", limit: int = TOP
 ) -> list[WaitLine]:
     """Return the pods that wait now and have waited longest, of those the reader sees.
 
@@ -149,7 +149,7 @@ def wait_lines(
     return [_wait_line(row, causes.get((row.cluster, row.uid)), reading) for row in rows]
 
 
-def _waste_line(row: WasteRow, most: int, reading: Reading) -> WasteLine:
+def _waste_line(row: WasteRow, most: int, reading: QuerySession) -> WasteLine:
     kind, _, name = row.workload.partition("/")
     parts = ((cls, getattr(row, cls.key)) for cls in _CAUSES)
     return WasteLine(
@@ -166,11 +166,13 @@ def _waste_line(row: WasteRow, most: int, reading: Reading) -> WasteLine:
         ),
         tier_href=href("tier", reading.query, name=row.tier),
         share=row.not_used / row.allocated if row.allocated else 0.0,
-        parts=[Part(cls, hours, round(100 * hours / most, 2)) for cls, hours in parts if hours],
+        parts=[
+            WastePart(cls, hours, round(100 * hours / most, 2)) for cls, hours in parts if hours
+        ],
     )
 
 
-def _wait_line(row: WaitingPod, why: PodCause | None, reading: Reading) -> WaitLine:
+def _wait_line(row: WaitingPod, why: PodCause | None, reading: QuerySession) -> WaitLine:
     return WaitLine(
         row=row,
         age=duration((reading.now - row.since).total_seconds()),

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps.usage.domain.amounts import NANO
-from apps.web.quality import Quality
-from apps.web.summaries.averages import Change, Sums, gpu_hours_text, gpus_text
+from apps.web.data_quality.quality import Quality
+from apps.web.summaries.averages import Difference, WindowSums, gpu_hours_text, gpus_text
 from apps.web.summaries.cards import TierCard
-from apps.web.summaries.comparison import Changes, Comparison
+from apps.web.summaries.comparison import Comparison, Differences
 
 _COVERED = 0.995
 
@@ -30,7 +30,7 @@ class Headline:
     lack.
     """
 
-    sums: Sums
+    sums: WindowSums
     tiers: int
     capacity_gpus: str
     allocated_gpus: str
@@ -39,7 +39,7 @@ class Headline:
     utilization_ratio: float | None
     not_used: int
     not_used_gpu_hours: str
-    not_used_change: Change | None
+    not_used_change: Difference | None
     fullest: Extreme | None
     least_busy: Extreme | None
     limits: Sequence[str]
@@ -98,13 +98,13 @@ def _gaps(quality: Quality) -> str:
     return f"{begins}{lost} hour{'' if lost == 1 else 's'} of the window could not be counted."
 
 
-def _per_hour(comparison: Comparison, changes: Changes | None) -> str:
+def _per_hour(comparison: Comparison, changes: Differences | None) -> str:
     if changes is None or dict(comparison.hours) == dict(comparison.hours_before):
         return ""
     return "The comparison is by the hour, since the two periods do not have equally many."
 
 
-def _unmeasured(total: Sums) -> str:
+def _unmeasured(total: WindowSums) -> str:
     coverage = total.amounts.coverage_ratio
     if coverage is None or coverage >= _COVERED:
         return ""

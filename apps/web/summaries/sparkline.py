@@ -9,7 +9,7 @@ from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import UsageRow
-from apps.web.formats import Format, shown
+from apps.web.components.formats import Format, shown
 
 DAYS = 30
 _STEP, _BAR, HEIGHT = 10, 8, 40

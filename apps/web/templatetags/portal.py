@@ -9,9 +9,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.clusters.domain import quantities
-from apps.web import cell_html, links
-from apps.web.formats import NOTHING, Format, exact, shown
-from apps.web.tables import Table
+from apps.web.components import cell_html, links
+from apps.web.components.formats import NOTHING, Format, exact, shown
+from apps.web.components.tables import Table
 
 register = template.Library()
 _UTC = ZoneInfo("UTC")

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from django import template
 
 from apps.accounts.permissions import NotAllowed
-from apps.changes.permissions import actor_of
-from apps.changes.selectors import Turns, turns_of
+from apps.quota_requests.permissions import actor_of
+from apps.quota_requests.selectors import Turns, turns_of
 
 if TYPE_CHECKING:
     from apps.accounts.models import User

@@ -10,17 +10,17 @@ from apps.clusters.domain.window import Window
 from apps.costs.selectors import price_list
 from apps.quotas.selectors import entitled_teams
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Grouping, Interval, UsageRow
+from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness
-from apps.usage.selectors.wait_times import WAIT_DAYS, recent_waits, tier_wait_times
-from apps.web.formats import Format, shown
-from apps.web.offers import entries as catalog
-from apps.web.offers import guide
-from apps.web.offers.entries import Entry
+from apps.usage.selectors.current.queue_times import WAIT_DAYS, recent_waits, tier_wait_times
+from apps.web.components.formats import Format, shown
 from apps.web.pages import page, respond
-from apps.web.reading import PageRequest, Reading, freshness_of, reading_of
+from apps.web.query_session import PageRequest, QuerySession, freshness_of, query_session
 from apps.web.summaries import glance
 from apps.web.summaries.cards import TierWaiting, tier_waiting
+from apps.web.tier_catalog import entries as catalog
+from apps.web.tier_catalog import guide
+from apps.web.tier_catalog.entries import TierEntry
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
@@ -28,7 +28,7 @@ _DAY = timedelta(days=1)
 
 @page
 def tier_catalog(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = query_session(request)
     freshness = freshness_of(reading)
     entries = _entries(reading, freshness)
     answers = guide.answered({key: request.GET.get(key, "") for key in request.GET})
@@ -49,7 +49,7 @@ def tier_catalog(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
+def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
     newest = _newest(reading, freshness, _HOUR, [Grouping.TIER])
     # A cluster that lags has no newest hour, and its cards a price all the same.
     priced = _newest(reading, freshness, _DAY, catalog.PRICED)
@@ -66,7 +66,7 @@ def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
         entitled=entitled_teams(reading.now, visibility=reading.visibility),
         amounts={row.groups[Grouping.TIER]: row.amounts for row in newest},
         prices=catalog.prices(priced, known, reading.query),
-        waits=usage.remembered(
+        waits=usage.cached(
             "waits",
             (since, reading.filters),
             lambda: tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
@@ -77,7 +77,7 @@ def _entries(reading: Reading, freshness: Freshness) -> list[Entry]:
 
 
 def _newest(
-    reading: Reading, freshness: Freshness, length: timedelta, by: Sequence[Grouping]
+    reading: QuerySession, freshness: Freshness, length: timedelta, by: Sequence[Grouping]
 ) -> list[UsageRow]:
     """Return the ledger of the newest collected hour and those before; none before the first."""
     end = freshness.last_hour_end
@@ -85,19 +85,21 @@ def _newest(
         return []
     return usage.usage_rows(
         Window(end - length, end),
-        interval=Interval.TOTAL,
+        interval=TimeStep.TOTAL,
         group_by=by,
         filters=reading.filters,
         visibility=reading.visibility,
     )
 
 
-def _last_hour(reading: Reading, freshness: Freshness) -> str:
+def _last_hour(reading: QuerySession, freshness: Freshness) -> str:
     end = freshness.last_hour_end
     return shown(end, Format.HOUR, reading.choice.zone) if end else ""
 
 
-def _is_best_kind(advice: guide.Advice | None, fitting: list[str], entries: list[Entry]) -> bool:
+def _is_best_kind(
+    advice: guide.Advice | None, fitting: list[str], entries: list[TierEntry]
+) -> bool:
     """Say whether the catalog has a tier of the kind that suits best."""
     best = advice.kinds[0] if advice else None
     return any(entry.sharing is best for entry in entries if entry.name in fitting)

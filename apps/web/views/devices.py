@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from django.http import Http404, HttpResponseBase
 
-from apps.clusters.domain.device_state import Health
+from apps.clusters.domain.devices.state import Health
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Page, PodRow
-from apps.usage.selectors.devices import (
+from apps.usage.selectors.current.devices import (
     DeviceFilters,
     DeviceRow,
     device_healths,
@@ -18,20 +18,21 @@ from apps.usage.selectors.devices import (
     last_looks,
     node_rows,
 )
-from apps.web import devices, forms, listings
-from apps.web.links import Query, path_of, with_query
+from apps.web import devices, forms
+from apps.web.components import listings
+from apps.web.components.links import Query, path_of, with_query
+from apps.web.components.tables import Table
+from apps.web.data_quality.unattributed import unattributed_nodes
 from apps.web.pages import page, respond
-from apps.web.reading import (
+from apps.web.query_session import (
     PageRequest,
-    Reading,
+    QuerySession,
     every_row,
     freshness_of,
     on_cluster,
     quality_of,
-    reading_of,
+    query_session,
 )
-from apps.web.tables import Table
-from apps.web.unattributed import unattributed_nodes
 
 PER_PAGE = 100
 PER_FILE_READ = 2000
@@ -60,7 +61,7 @@ class _Asked:
 
 @page
 def device_list(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request, takes=_TAKES)
+    reading = query_session(request, takes=_TAKES)
     asked = _asked(request, reading)
     found = _page(reading, asked.filters, request.GET.get("cursor") or None)
     nodes = node_rows(
@@ -100,7 +101,7 @@ def device_list(request: PageRequest) -> HttpResponseBase:
 
 @page
 def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
-    reading = on_cluster(reading_of(request), cluster)
+    reading = on_cluster(query_session(request), cluster)
     wanted = DeviceFilters(cluster=(cluster,), uuid=uuid)
     rows = _page(reading, wanted, None).rows
     if not rows:
@@ -123,14 +124,14 @@ def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
     )
 
 
-def _node_table(rows: Sequence[DeviceRow], reading: Reading) -> Table:
+def _node_table(rows: Sequence[DeviceRow], reading: QuerySession) -> Table:
     """Return the one line of a device's node."""
     place = (rows[0].cluster, rows[0].node)
     nodes = node_rows([place], visibility=reading.visibility, now=reading.now)
     return replace(devices.nodes_table(nodes, rows, reading), title="Its node")
 
 
-def _pods_table(pods: Page[PodRow], reading: Reading) -> Table:
+def _pods_table(pods: Page[PodRow], reading: QuerySession) -> Table:
     table = listings.pods(pods.rows, reading, next_query=None, every=lambda: pods.rows)
     cut = "" if pods.next_cursor is None else f" These are the {PER_PAGE} newest."
     return replace(
@@ -141,7 +142,7 @@ def _pods_table(pods: Page[PodRow], reading: Reading) -> Table:
     )
 
 
-def _pods_of_node(row: DeviceRow, reading: Reading) -> Page[PodRow]:
+def _pods_of_node(row: DeviceRow, reading: QuerySession) -> Page[PodRow]:
     """Return the pods that were on the device's node in the last day."""
     if not row.node:
         return Page((), None)
@@ -154,7 +155,7 @@ def _pods_of_node(row: DeviceRow, reading: Reading) -> Page[PodRow]:
     )
 
 
-def _asked(request: PageRequest, reading: Reading) -> _Asked:
+def _asked(request: PageRequest, reading: QuerySession) -> _Asked:
     healths, problem = forms.names_from(request.GET, "health", _HEALTHS)
     nodes = tuple(
         dict.fromkeys(
@@ -184,7 +185,7 @@ def _is_name(name: str) -> bool:
 
 
 def _page(
-    reading: Reading, filters: DeviceFilters, cursor: str | None, size: int = PER_PAGE
+    reading: QuerySession, filters: DeviceFilters, cursor: str | None, size: int = PER_PAGE
 ) -> Page[DeviceRow]:
     return device_page(
         filters,
@@ -196,7 +197,7 @@ def _page(
 
 
 def _next(
-    request: PageRequest, reading: Reading, asked: _Asked, found: Page[DeviceRow]
+    request: PageRequest, reading: QuerySession, asked: _Asked, found: Page[DeviceRow]
 ) -> str | None:
     if found.next_cursor is None:
         return None
@@ -205,7 +206,7 @@ def _next(
 
 
 def _health_links(
-    request: PageRequest, reading: Reading, asked: _Asked
+    request: PageRequest, reading: QuerySession, asked: _Asked
 ) -> list[tuple[str, str, bool, int]]:
     """Return (label, address, chosen, devices) of each health to filter by, all of them first."""
     counts = device_healths(asked.filters, visibility=reading.visibility, now=reading.now)
@@ -228,7 +229,7 @@ def _health_links(
 
 
 def _node_chips(
-    request: PageRequest, reading: Reading, asked: _Asked
+    request: PageRequest, reading: QuerySession, asked: _Asked
 ) -> Sequence[tuple[str, str, str]]:
     """Return (label, value, address without it) of what narrows the list by node and UUID."""
     query = (*reading.query, *asked.query)

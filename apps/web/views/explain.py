@@ -6,10 +6,13 @@ from apps.clusters import selectors as clusters
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import collected_amounts
-from apps.usage.domain.rows import Interval, PodRow
-from apps.web import tables
+from apps.usage.domain.rows import PodRow, TimeStep
+from apps.web.components import tables
+from apps.web.components.links import path_of, with_query
+from apps.web.components.picker import PLACE_KEYS, kept
+from apps.web.components.tables import Table
 from apps.web.explain.explanation import explanation, instants_of, lasting_href, sources_of
-from apps.web.explain.figures import Figure, figure_named
+from apps.web.explain.figures import LedgerFigure, figure_named
 from apps.web.explain.parts import (
     Reconciled,
     Whole,
@@ -19,20 +22,17 @@ from apps.web.explain.parts import (
     reconciled,
     sum_of_pods,
 )
-from apps.web.explain.scope import Scope, scope_from, several
+from apps.web.explain.scope import FigureScope, scope_from, several
 from apps.web.forms import DAY
-from apps.web.links import path_of, with_query
 from apps.web.pages import page, respond
-from apps.web.picker import PLACE_KEYS, kept
-from apps.web.reading import (
+from apps.web.query_session import (
     PageRequest,
-    Reading,
+    QuerySession,
     freshness_of,
     quality_of,
-    reading_of,
+    query_session,
     usage_of,
 )
-from apps.web.tables import Table
 
 _USUAL = "allocated_gpu_hours"
 LIST_PODS = "pods"
@@ -48,7 +48,7 @@ _MOST_NAMED = 20
 @page
 def explain(request: PageRequest) -> HttpResponseBase:
     figure, scope = _asked(request)
-    reading = reading_of(request, takes=several(request.GET), keeps=False)
+    reading = query_session(request, takes=several(request.GET), keeps=False)
     _check(scope, reading)
     pod = _pod(scope, reading) if scope["pod"] else None
     amounts = collected_amounts(pod, reading.window) if pod else _amounts(scope, reading)
@@ -75,7 +75,7 @@ def explain(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _asked(request: PageRequest) -> tuple[Figure, Scope]:
+def _asked(request: PageRequest) -> tuple[LedgerFigure, FigureScope]:
     figure = figure_named(request.GET.get("figure", "") or _USUAL)
     if figure is None:
         raise Http404("There is no such figure; addresses of this page come from the figures.")
@@ -85,7 +85,7 @@ def _asked(request: PageRequest) -> tuple[Figure, Scope]:
     return figure, scope
 
 
-def _check(scope: Scope, reading: Reading) -> None:
+def _check(scope: FigureScope, reading: QuerySession) -> None:
     """Raise Http404 for names that there never were, or that the reader may not see."""
     cluster = scope["cluster"]
     if (cluster and cluster not in reading.filters.cluster) or (scope["pod"] and not cluster):
@@ -96,7 +96,7 @@ def _check(scope: Scope, reading: Reading) -> None:
         raise Http404("There is no such tier or team.") from unknown
 
 
-def _pod(scope: Scope, reading: Reading) -> PodRow:
+def _pod(scope: FigureScope, reading: QuerySession) -> PodRow:
     row = usage.pod_row(
         scope["cluster"], scope["pod"], window=reading.window, visibility=reading.visibility
     )
@@ -105,12 +105,12 @@ def _pod(scope: Scope, reading: Reading) -> PodRow:
     return row
 
 
-def _amounts(scope: Scope, reading: Reading) -> Amounts | None:
+def _amounts(scope: FigureScope, reading: QuerySession) -> Amounts | None:
     """Return the line of the ledger; None where no hour of it has facts that the reader sees.
 
     What is not there and what may not be seen look alike.
     """
-    rows = usage_of(reading, by=[], interval=Interval.TOTAL, narrowed=scope.filters(reading))
+    rows = usage_of(reading, by=[], interval=TimeStep.TOTAL, narrowed=scope.filters(reading))
     return tables.summed(rows) if rows else None
 
 

@@ -4,18 +4,12 @@ from dataclasses import replace
 
 from django.http import Http404, HttpResponseBase
 
+from apps.web.components.links import TIMES
 from apps.web.explain.explanation import instants_of, queries_of
 from apps.web.explained.providers import FigureQuery, explained, filters_of, names_of, subject_of
 from apps.web.explained.view_parts import page_of, tables_of
-from apps.web.links import TIMES
 from apps.web.pages import page, respond
-from apps.web.reading import (
-    PageRequest,
-    freshness_of,
-    held_of,
-    quality_of,
-    reading_of,
-)
+from apps.web.query_session import PageRequest, freshness_of, held_of, quality_of, query_session
 
 
 @page
@@ -24,7 +18,7 @@ def explain_figure(request: PageRequest, figure: str) -> HttpResponseBase:
     names = (name for key, of in request.GET.lists() if key not in TIMES for name in of)
     if any("\0" in name for name in names):
         raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
-    reading = reading_of(request, takes=filters_of(figure), keeps=False)
+    reading = query_session(request, takes=filters_of(figure), keeps=False)
     reading = replace(reading, subject=subject_of(figure))
     one = explained(FigureQuery(figure, reading, request.GET))
     if one is None:

@@ -8,21 +8,27 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.fairness import selectors as fairness
-from apps.fairness.domain.layout import ChangeImpossible
+from apps.fairness.domain.simulation.layout import ChangeImpossible
 from apps.fairness.selectors import FairnessFilters, TierDetail
-from apps.web.fair import overview, statement, tier, what_if
-from apps.web.links import href, path_of, with_query
+from apps.web.components.links import href, path_of, with_query
+from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.pages import page, respond
-from apps.web.reading import PageRequest, Reading, freshness_of, quality_of, reading_of
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    quality_of,
+    query_session,
+)
 
 _MOST_NAMED = 300  # names to choose from in a form; others can be written
 
 
 @page
 def fairness_list(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request, takes=("tier", "team"))
+    reading = query_session(request, takes=("tier", "team"))
     own = reading.filters
-    found = fairness.fair_overview(
+    found = fairness.fairness_overview(
         reading.window,
         visibility=reading.visibility,
         filters=FairnessFilters(tier=own.tier, team=own.team),
@@ -42,7 +48,7 @@ def fairness_list(request: PageRequest) -> HttpResponseBase:
 
 @page
 def tier_fairness(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = query_session(request)
     _known_tier(name, reading)
     found = fairness.tier_detail(
         reading.window, name, now=reading.now, visibility=reading.visibility
@@ -60,7 +66,7 @@ def tier_fairness(request: PageRequest, name: str) -> HttpResponseBase:
     )
 
 
-def _detail(found: TierDetail, reading: Reading) -> dict[str, Any]:
+def _detail(found: TierDetail, reading: QuerySession) -> dict[str, Any]:
     own = found.fairness
     bars = tier.bars_of(own, reading)
     plot = tier.index_plot(own.tier, found.days, reading)
@@ -82,7 +88,7 @@ def _detail(found: TierDetail, reading: Reading) -> dict[str, Any]:
     }
 
 
-def _known_tier(name: str, reading: Reading) -> list[str]:
+def _known_tier(name: str, reading: QuerySession) -> list[str]:
     """Return the names of all tiers; there must be one of this name."""
     rows = clusters.tier_rows(visibility=reading.visibility, former=True)
     if name not in {row.name for row in rows}:
@@ -95,7 +101,7 @@ def _known_tier(name: str, reading: Reading) -> list[str]:
 
 @page
 def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = query_session(request)
     this_week = reading.now.astimezone(reading.choice.zone).date()
     day, problem = statement.week_from(request.GET, this_week)
     try:
@@ -131,7 +137,7 @@ def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
 
 @page
 def what_if_page(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = query_session(request)
     names = _known_tier(name, reading)
     teams = [row.name for row in clusters.team_rows(visibility=reading.visibility)]
     wish = what_if.wish_of(request.GET, name, teams=teams, tiers=names)

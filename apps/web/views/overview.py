@@ -4,28 +4,28 @@ from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
-from apps.usage.domain.rows import Filters, Grouping, Interval
-from apps.usage.selectors import Untold, untold_tiers
-from apps.web import charts, listings, tables
-from apps.web.filtering import EVERY
-from apps.web.links import path_of, with_query
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.selectors import CoverageGap, gap_tiers
+from apps.web.components import charts, listings, tables
+from apps.web.components.filtering import EVERY
+from apps.web.components.links import path_of, with_query
+from apps.web.components.tables import Table
 from apps.web.pages import page, respond
-from apps.web.reading import (
+from apps.web.query_session import (
     PageRequest,
-    Reading,
+    QuerySession,
     axis_of,
     freshness_of,
     quality_of,
-    reading_of,
+    query_session,
     usage_of,
 )
 from apps.web.summaries import glance
-from apps.web.summaries.cards import Known, rows_by, tier_cards, tier_waiting
+from apps.web.summaries.cards import TierContext, rows_by, tier_cards, tier_waiting
 from apps.web.summaries.comparison import compared
 from apps.web.summaries.entitlements import EntitlementLine, entitlement_lines
 from apps.web.summaries.headline import headline
-from apps.web.tables import Table
-from apps.web.views.first_run import in_place_of_charts
+from apps.web.views.operations.first_run import in_place_of_charts
 
 _BY_TEAM = (Grouping.TEAM, Grouping.TIER)
 _MOST_ENTITLEMENTS = 100_000
@@ -35,7 +35,7 @@ _MOST_TIERS = 500  # in an address, which somebody else may have written
 
 @page
 def overview(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request, takes=EVERY)
+    reading = query_session(request, takes=EVERY)
     if request.htmx and request.GET.get("part") == "now":
         return _now(request, reading)
     first_run = in_place_of_charts(request, reading)
@@ -44,7 +44,7 @@ def overview(request: PageRequest) -> HttpResponseBase:
     freshness = freshness_of(reading)
     comparison = compared(reading)
     pending = glance.known_until(reading)
-    known = Known(
+    known = TierContext(
         rows=usage_of(reading, by=[Grouping.TIER]),
         waiting=glance.waiting(reading),
         comparison=comparison,
@@ -86,12 +86,12 @@ def overview(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _untold(reading: Reading) -> list[Untold]:
+def _untold(reading: QuerySession) -> list[CoverageGap]:
     tiers = reading.filters.tier
-    return untold_tiers(reading.window, visibility=reading.visibility, tiers=tiers)
+    return gap_tiers(reading.window, visibility=reading.visibility, tiers=tiers)
 
 
-def _now(request: PageRequest, reading: Reading) -> HttpResponse:
+def _now(request: PageRequest, reading: QuerySession) -> HttpResponse:
     """Answer with what changes by the minute: what waits, for the tiers that the page shows."""
     names = list(dict.fromkeys(request.GET.getlist("card")))[:_MOST_TIERS]
     waiting = {row.tier: row for row in glance.waiting(reading)}
@@ -110,12 +110,12 @@ def _now(request: PageRequest, reading: Reading) -> HttpResponse:
     return render(request, "overview/_now.html", context)
 
 
-def _now_href(request: PageRequest, reading: Reading, tiers: list[str]) -> str:
+def _now_href(request: PageRequest, reading: QuerySession, tiers: list[str]) -> str:
     named = [("card", name) for name in tiers[:_MOST_TIERS]]
     return with_query(path_of(request), [*reading.query, ("part", "now"), *named])
 
 
-def _tiers(reading: Reading, known: Known) -> list[clusters.TierRow]:
+def _tiers(reading: QuerySession, known: TierContext) -> list[clusters.TierRow]:
     """Return the tiers of the catalog that the page is about.
 
     Where a filter is on more than clusters and tiers, those of which there is nothing are none.
@@ -129,7 +129,7 @@ def _tiers(reading: Reading, known: Known) -> list[clusters.TierRow]:
     return [row for row in clusters.tier_rows(visibility=reading.visibility) if row.name in wanted]
 
 
-def _entitlements(reading: Reading) -> list[EntitlementLine]:
+def _entitlements(reading: QuerySession) -> list[EntitlementLine]:
     """Return what is nearly used up, of the page's tiers and teams."""
     tiers, teams = reading.filters.tier, reading.filters.team
     lines = entitlement_lines(reading, limit=_MOST_ENTITLEMENTS)
@@ -141,9 +141,9 @@ def _entitlements(reading: Reading) -> list[EntitlementLine]:
     return own[: glance.TOP]
 
 
-def team_table(reading: Reading, *, page_length: int) -> Table:
+def team_table(reading: QuerySession, *, page_length: int) -> Table:
     """Return what each team held on each tier in the window, so many lines at a time."""
-    rows = usage_of(reading, by=_BY_TEAM, interval=Interval.TOTAL)
+    rows = usage_of(reading, by=_BY_TEAM, interval=TimeStep.TOTAL)
     return listings.groups(
         [row for row in rows if row.amounts.allocated],
         _BY_TEAM,

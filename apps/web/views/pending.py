@@ -9,30 +9,30 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
 from apps.pending.selectors.context import Context
-from apps.pending.selectors.episodes import episodes_of
 from apps.pending.selectors.freshness import look_rows
 from apps.pending.selectors.gangs import partial_gangs
+from apps.pending.selectors.history.episodes import episodes_of
+from apps.pending.selectors.history.queue_times import typical_wait
+from apps.pending.selectors.history.queues import queues_unwatched
 from apps.pending.selectors.in_front import in_front
 from apps.pending.selectors.now import pending_now, pending_sums
-from apps.pending.selectors.queues import queues_unwatched
-from apps.pending.selectors.rows import By, PendingRow
-from apps.pending.selectors.waits import typical_wait
+from apps.pending.selectors.rows import PendingGrouping, PendingRow
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Page
-from apps.web import listings
-from apps.web.changes.asked import may_ask
-from apps.web.links import path_of, with_query
+from apps.web.components import listings
+from apps.web.components.links import path_of, with_query
+from apps.web.components.tables import Table
 from apps.web.pages import page, respond
-from apps.web.reading import PageRequest, Reading, every_row, on_cluster, reading_of
-from apps.web.tables import Table
-from apps.web.waiting import suggestions, sums, thing
-from apps.web.waiting.asked import KINDS, TAKES, Asked, asked_of
-from apps.web.waiting.causes import badge, of_asker
-from apps.web.waiting.gangs import gangs_table
-from apps.web.waiting.history import history_of
-from apps.web.waiting.lines import waiting_table
-from apps.web.waiting.queues import queues_table
-from apps.web.waiting.sums import Looked
+from apps.web.pending import pending_detail, suggestions, sums
+from apps.web.pending.causes import badge, of_asker
+from apps.web.pending.gangs import gangs_table
+from apps.web.pending.history import history_of
+from apps.web.pending.pending_table import pending_table
+from apps.web.pending.query import KINDS, TAKES, PendingPageQuery, asked_of
+from apps.web.pending.queues import queues_table
+from apps.web.pending.sums import PendingFreshness
+from apps.web.query_session import PageRequest, QuerySession, every_row, on_cluster, query_session
+from apps.web.quota_requests.request_input import may_ask
 
 PER_PAGE = 50
 PER_FILE_READ = 1000
@@ -44,13 +44,13 @@ _R = TypeVar("_R")
 
 @page
 def waiting_list(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request, takes=TAKES)
+    reading = query_session(request, takes=TAKES)
     asked = asked_of(request.GET)
     filters = asked.filters(reading)
     context = Context.over(reading.window, now=reading.now)
     everywhere = pending_sums(
         reading.now,
-        by=By.CAUSE,
+        by=PendingGrouping.CAUSE,
         visibility=reading.visibility,
         filters=asked.filters(reading, every=True),
         context=context,
@@ -89,17 +89,21 @@ def waiting_list(request: PageRequest) -> HttpResponseBase:
 
 
 def _more(
-    table: Callable[[Sequence[_R], Reading], Table], rows: Sequence[_R], reading: Reading
+    table: Callable[[Sequence[_R], QuerySession], Table], rows: Sequence[_R], reading: QuerySession
 ) -> list[Table]:
     """Return the table of some rows; none without any."""
     return [table(rows, reading)] if rows else []
 
 
 def _table(
-    request: PageRequest, reading: Reading, asked: Asked, looked: Looked, context: Context
+    request: PageRequest,
+    reading: QuerySession,
+    asked: PendingPageQuery,
+    looked: PendingFreshness,
+    context: Context,
 ) -> Table:
     found = _page(reading, asked, request.GET.get("cursor") or None, context)
-    return waiting_table(
+    return pending_table(
         found.rows,
         reading,
         empty=_nothing(reading, asked, looked),
@@ -109,7 +113,11 @@ def _table(
 
 
 def _page(
-    reading: Reading, asked: Asked, cursor: str | None, context: Context, size: int = PER_PAGE
+    reading: QuerySession,
+    asked: PendingPageQuery,
+    cursor: str | None,
+    context: Context,
+    size: int = PER_PAGE,
 ) -> Page[PendingRow]:
     return pending_now(
         reading.now,
@@ -123,7 +131,7 @@ def _page(
 
 
 def _next(
-    request: PageRequest, reading: Reading, asked: Asked, found: Page[PendingRow]
+    request: PageRequest, reading: QuerySession, asked: PendingPageQuery, found: Page[PendingRow]
 ) -> str | None:
     if found.next_cursor is None:
         return None
@@ -131,7 +139,7 @@ def _next(
     return f"{with_query(path_of(request), query)}#waiting"
 
 
-def _nothing(reading: Reading, asked: Asked, looked: Looked) -> str:
+def _nothing(reading: QuerySession, asked: PendingPageQuery, looked: PendingFreshness) -> str:
     """Return what to say of an empty list; never that nobody waits where that is not known."""
     own = reading.filters
     narrowed = asked.narrows or own.tier or own.team or own.namespace or own.cluster
@@ -144,7 +152,9 @@ def _nothing(reading: Reading, asked: Asked, looked: Looked) -> str:
     return "Nobody waits."
 
 
-def _orders(request: PageRequest, reading: Reading, asked: Asked) -> list[tuple[str, str, bool]]:
+def _orders(
+    request: PageRequest, reading: QuerySession, asked: PendingPageQuery
+) -> list[tuple[str, str, bool]]:
     """Return (label, address, chosen) of each order."""
     kept = [*reading.query, *asked.without("order")]
     path = path_of(request)
@@ -158,7 +168,9 @@ def _orders(request: PageRequest, reading: Reading, asked: Asked) -> list[tuple[
     ]
 
 
-def _kind_chips(request: PageRequest, reading: Reading, asked: Asked) -> list[tuple[str, str]]:
+def _kind_chips(
+    request: PageRequest, reading: QuerySession, asked: PendingPageQuery
+) -> list[tuple[str, str]]:
     """Return (kind, address without it) of the kinds that the list is narrowed to."""
     query = (*reading.query, *asked.query)
     return [
@@ -169,7 +181,7 @@ def _kind_chips(request: PageRequest, reading: Reading, asked: Asked) -> list[tu
 
 @page
 def waiting(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
-    reading = on_cluster(reading_of(request), cluster)
+    reading = on_cluster(query_session(request), cluster)
     context = Context.at(reading.now)
     episodes = episodes_of(
         cluster, uid, at=reading.now, visibility=reading.visibility, context=context
@@ -181,41 +193,44 @@ def waiting(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     front = []
     if not row.until:
         front = in_front(row, reading.now, visibility=reading.visibility, context=context)
-    tables = [thing.timeline(newest, reading)]
+    tables = [pending_detail.timeline(newest, reading)]
     if front:
-        tables += [thing.teams_in_front(front, reading), thing.pods_in_front(front, reading)]
+        tables += [
+            pending_detail.teams_in_front(front, reading),
+            pending_detail.pods_in_front(front, reading),
+        ]
     if row.kind != "Pod":
         tables.append(_pods(row, reading))
     if len(episodes) > 1:
-        tables.append(thing.earlier(episodes[1:], reading))
+        tables.append(pending_detail.earlier(episodes[1:], reading))
     return respond(
         request,
         reading,
         "waiting",
         tables=tables,
         row=row,
-        headline=thing.headline(row, reading),
+        headline=pending_detail.headline(row, reading),
         badge=badge(row.cause, row.detail),
         of_asker=of_asker(row.cause),
-        links=thing.links_of(row, reading),
+        links=pending_detail.links_of(row, reading),
         helps=suggestions.help_of(row) if not row.until else (),
         may_ask=may_ask(request.user),
-        reasons=thing.reasons(row),
+        reasons=pending_detail.reasons(row),
         front=front,
         typical=_typical(row, reading),
         address=request.build_absolute_uri(path_of(request)),
     )
 
 
-def _typical(row: PendingRow, reading: Reading) -> str:
+def _typical(row: PendingRow, reading: QuerySession) -> str:
     """Return how long pods wait that ask for the same; empty where that says nothing."""
     if row.kind != "Pod" or not row.resource:
         return ""
     found = typical_wait(row.tier, row.resource, row.units, reading.now, cluster=row.cluster)
-    return thing.typical_words(found, row)
+    return pending_detail.typical_words(found, row)
 
 
-def _pods(row: PendingRow, reading: Reading) -> Table:
+def _pods(row: PendingRow, reading: QuerySession) -> Table:
     """Return the pods of the last days of what waits as a whole."""
     kind, _, name = row.workload.partition("/")
     own = Filters(cluster=(row.cluster,), namespace=(row.namespace,), workload=(f"{kind}/{name}",))

@@ -6,24 +6,31 @@ from datetime import datetime
 
 from django.http import Http404, HttpResponseBase
 
-from apps.pending.selectors.episodes import episodes_of
+from apps.pending.selectors.history.episodes import episodes_of
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import PodRow
-from apps.usage.selectors.cotenants import CoTenants, co_tenants
-from apps.web import listings
-from apps.web.formats import Format
-from apps.web.ledger import ALLOCATED_CLASSES, strip
-from apps.web.links import href
+from apps.usage.selectors.current.cotenants import CoTenants, co_tenants
+from apps.web.components import listings
+from apps.web.components.formats import Format
+from apps.web.components.ledger import ALLOCATED_CLASSES, strip
+from apps.web.components.links import href
+from apps.web.components.tables import Column, Row, Table
 from apps.web.pages import page, respond
-from apps.web.reading import PageRequest, Reading, freshness_of, on_cluster, quality_of, reading_of
-from apps.web.tables import Column, Row, Table
-from apps.web.waiting.thing import Why, why
+from apps.web.pending.pending_detail import Why, why
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    on_cluster,
+    quality_of,
+    query_session,
+)
 
 MOST_BESIDE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class PodPhase:
     """A part of a pod's life; `end` is None while it lasts."""
 
     name: str
@@ -34,7 +41,7 @@ class Phase:
 
 @page
 def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
-    reading = on_cluster(reading_of(request), cluster)
+    reading = on_cluster(query_session(request), cluster)
     row = usage.pod_row(cluster, uid, window=reading.window, visibility=reading.visibility)
     if row is None:
         raise Http404("There is no such pod, or you may not see it.")
@@ -60,7 +67,7 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     )
 
 
-def _why(row: PodRow, reading: Reading) -> Why | None:
+def _why(row: PodRow, reading: QuerySession) -> Why | None:
     """Return why it waits, or does not start; asked of none that runs or is over."""
     if row.started_at is not None or row.end is not None:
         return None
@@ -68,7 +75,7 @@ def _why(row: PodRow, reading: Reading) -> Why | None:
     return why([one.row for one in episodes if one.row.until is None], reading)
 
 
-def _links(row: PodRow, reading: Reading) -> dict[str, str | None]:
+def _links(row: PodRow, reading: QuerySession) -> dict[str, str | None]:
     return {
         "team": href("team", reading.query, name=row.team),
         "tier": href("tier", reading.query, name=row.tier) if row.tier else None,
@@ -83,21 +90,21 @@ def _links(row: PodRow, reading: Reading) -> dict[str, str | None]:
     }
 
 
-def phases(row: PodRow) -> Iterator[Phase]:
+def phases(row: PodRow) -> Iterator[PodPhase]:
     """Yield waiting, starting and running as far as the pod came, oldest first.
 
     A pod that was never bound waits until it ends; one that never started is starting until then.
     """
-    yield Phase("waiting", row.created_at, row.waited_until, "not bound to a node")
+    yield PodPhase("waiting", row.created_at, row.waited_until, "not bound to a node")
     if row.bound_at is None:
         return
     started = row.started_at or row.end
-    yield Phase("starting", row.bound_at, started, "bound; no GPU container runs yet")
+    yield PodPhase("starting", row.bound_at, started, "bound; no GPU container runs yet")
     if row.started_at is not None:
-        yield Phase("running", row.started_at, row.end, "from its first start")
+        yield PodPhase("running", row.started_at, row.end, "from its first start")
 
 
-def _life(row: PodRow, reading: Reading) -> Table:
+def _life(row: PodRow, reading: QuerySession) -> Table:
     return Table(
         id="life",
         title="Its life",
@@ -115,7 +122,7 @@ def _life(row: PodRow, reading: Reading) -> Table:
     )
 
 
-def _phase_line(phase: Phase, reading: Reading) -> Row:
+def _phase_line(phase: PodPhase, reading: QuerySession) -> Row:
     lasted = ((phase.end or reading.now) - phase.start).total_seconds()
     return Row(
         {
@@ -128,7 +135,7 @@ def _phase_line(phase: Phase, reading: Reading) -> Row:
     )
 
 
-def _beside(found: CoTenants, reading: Reading, cluster: str) -> Table:
+def _beside(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
     """Return a line per pod that the reader may see beside this one on shared cards."""
     return Table(
         id="beside",

@@ -8,24 +8,24 @@ from functools import cached_property
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
-from apps.pending.selectors.queues import QueueRow, queues_unwatched
+from apps.pending.selectors.history.queues import QueueRow, queues_unwatched
 from apps.pending.selectors.rows import PendingFilters
 from apps.quotas import selectors as quotas
-from apps.quotas.domain.keys import Source
+from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.domain.saturation import KeyId
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
-from apps.usage.domain.rows import Interval, Page
-from apps.usage.selectors import Untold, untold_tiers
-from apps.web.changes.choosing import Asker
-from apps.web.links import href, path_of, with_query
+from apps.usage.domain.rows import Page, TimeStep
+from apps.usage.selectors import CoverageGap, gap_tiers
+from apps.web.components.links import href, path_of, with_query
+from apps.web.components.picker import PLACE_KEYS, kept
+from apps.web.components.tables import Table, with_rows
 from apps.web.pages import page, respond
-from apps.web.picker import PLACE_KEYS, kept
-from apps.web.quota import budgets, keys, one_key
-from apps.web.quota.asked import EFFECTS, SOURCES, TAKES, Asked, asked_of
-from apps.web.quota.keys import Closed, KeyName
-from apps.web.reading import PageRequest, Reading, every_row, on_cluster, reading_of
-from apps.web.tables import Table, with_rows
-from apps.web.waiting.queues import queues_table
+from apps.web.pending.queues import queues_table
+from apps.web.query_session import PageRequest, QuerySession, every_row, on_cluster, query_session
+from apps.web.quota_requests.quota_picker import Asker
+from apps.web.quotas import budgets, key_page, keys
+from apps.web.quotas.keys import Closed, KeyName
+from apps.web.quotas.query import EFFECTS, SOURCES, TAKES, QuotaPageQuery, asked_of
 
 PER_PAGE = 50
 PER_FILE_READ = 500
@@ -35,7 +35,7 @@ MOST_SUMMED = 100_000
 
 @page
 def quota_list(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request, takes=TAKES)
+    reading = query_session(request, takes=TAKES)
     asked = asked_of(request.GET)
     running = _running(reading)
     alerts = quotas.budget_alerts(reading.window, visibility=reading.visibility)
@@ -77,7 +77,7 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _running(reading: Reading) -> budgets.LaterBudgets:
+def _running(reading: QuerySession) -> budgets.LaterBudgets:
     """Return the budgets, the most pressing first; when each may end at the earliest is read late.
 
     For that the days of some weeks are read, which of a thousand teams takes long.
@@ -91,11 +91,11 @@ def _running(reading: Reading) -> budgets.LaterBudgets:
     )
 
 
-def _untold(since: datetime | None, reading: Reading) -> list[Untold]:
+def _untold(since: datetime | None, reading: QuerySession) -> list[CoverageGap]:
     """Return what budgets lack since the start of the oldest period: devices of claims."""
     if since is None or since >= reading.now:
         return []
-    return untold_tiers(Window(since.astimezone(UTC), reading.now), visibility=reading.visibility)
+    return gap_tiers(Window(since.astimezone(UTC), reading.now), visibility=reading.visibility)
 
 
 # ---------------------------------------------------------------- held but unused
@@ -104,7 +104,7 @@ def _untold(since: datetime | None, reading: Reading) -> list[Untold]:
 class _Unused:
     """What was held but unused in the window of a reading, read when it is asked for, once."""
 
-    def __init__(self, reading: Reading, asked: Asked) -> None:
+    def __init__(self, reading: QuerySession, asked: QuotaPageQuery) -> None:
         self._reading = reading
         self._filters = asked.filters(reading)
 
@@ -131,7 +131,7 @@ class _Unused:
         return quotas.held_but_unused(own.window, filters=filters, visibility=own.visibility)
 
 
-def _opens_unused(request: PageRequest, reading: Reading, count: int) -> bool:
+def _opens_unused(request: PageRequest, reading: QuerySession, count: int) -> bool:
     """Say whether to sum every hour of every key: where that is quick, or was asked for."""
     wanted = request.GET.get("unused") == "show" or f"{keys.UNUSED}.sort" in request.GET
     as_file = request.GET.get("format") == "csv" and request.GET.get("table") == keys.UNUSED
@@ -153,8 +153,8 @@ def _closed(request: PageRequest, count: int) -> Closed:
 
 def _keys(
     request: PageRequest,
-    reading: Reading,
-    asked: Asked,
+    reading: QuerySession,
+    asked: QuotaPageQuery,
     found: Page[QuotaRow],
     unused: _Unused,
     *,
@@ -173,7 +173,7 @@ def _keys(
     )
 
 
-def _with_asks(table: Table, asker: Asker, reading: Reading) -> Table:
+def _with_asks(table: Table, asker: Asker, reading: QuerySession) -> Table:
     """Return the list with a link in each line whose key the reader may ask for."""
     lines = [
         replace(line, ask=asker.ask_href(line.row, reading.query))
@@ -184,7 +184,9 @@ def _with_asks(table: Table, asker: Asker, reading: Reading) -> Table:
     return with_rows(table, lines)
 
 
-def _page(reading: Reading, asked: Asked, cursor: str | None, size: int) -> Page[QuotaRow]:
+def _page(
+    reading: QuerySession, asked: QuotaPageQuery, cursor: str | None, size: int
+) -> Page[QuotaRow]:
     return quotas.quota_rows(
         reading.now,
         filters=asked.filters(reading),
@@ -195,7 +197,7 @@ def _page(reading: Reading, asked: Asked, cursor: str | None, size: int) -> Page
     )
 
 
-def _nothing(reading: Reading, asked: Asked) -> str:
+def _nothing(reading: QuerySession, asked: QuotaPageQuery) -> str:
     own = reading.filters
     if asked.narrows or own.tier or own.team or own.namespace or own.cluster:
         return "No quota that you may see is like that. Take off a filter."
@@ -213,8 +215,8 @@ Links = list[tuple[str, str, bool]]
 
 def _links(
     request: PageRequest,
-    reading: Reading,
-    asked: Asked,
+    reading: QuerySession,
+    asked: QuotaPageQuery,
     key: str,
     values: Sequence[str],
     *,
@@ -230,7 +232,7 @@ def _links(
     return links
 
 
-def _effects(request: PageRequest, reading: Reading, asked: Asked) -> Links:
+def _effects(request: PageRequest, reading: QuerySession, asked: QuotaPageQuery) -> Links:
     words = {"all": "effective or not", "yes": "effective", "no": "not effective"}
     found = _links(request, reading, asked, "effective", tuple(EFFECTS))
     return [(words[label], link, chosen) for label, link, chosen in found]
@@ -243,19 +245,19 @@ def _effects(request: PageRequest, reading: Reading, asked: Asked) -> Links:
 def quota(
     request: PageRequest, cluster: str, source: str, namespace: str, name: str, key: str
 ) -> HttpResponseBase:
-    reading = on_cluster(reading_of(request), cluster)
+    reading = on_cluster(query_session(request), cluster)
     space = "" if namespace == keys.NO_NAMESPACE else namespace
     place: KeyName = (cluster, source, space, name, key)
     row = _row(reading, place)
     points = _history(reading, place, reading.choice.interval)
     hours = points
-    if reading.choice.interval is not Interval.HOUR:
-        hours = _history(reading, place, Interval.HOUR)
+    if reading.choice.interval is not TimeStep.HOUR:
+        hours = _history(reading, place, TimeStep.HOUR)
     if row is None and not points:
         raise Http404("There is no such quota, or you may not see it, or not in this window.")
-    plot = one_key.saturation_plot(points, reading, row.unit if row else "units")
-    tables = [plot.table, one_key.owners_table(hours, reading)]
-    if source == Source.CLUSTER_QUEUE and (queues := _unwatched(reading, cluster, name)):
+    plot = key_page.saturation_plot(points, reading, row.unit if row else "units")
+    tables = [plot.table, key_page.owners_table(hours, reading)]
+    if source == QuotaSource.CLUSTER_QUEUE and (queues := _unwatched(reading, cluster, name)):
         tables.append(queues_table(queues, reading))
     line = keys.key_line(row, reading, {}) if row else None
     return respond(
@@ -271,13 +273,13 @@ def quota(
         namespace=space,
         cluster=cluster,
         line=line,
-        amounts=one_key.amounts_of(row, line.explains) if row and line else (),
+        amounts=key_page.amounts_of(row, line.explains) if row and line else (),
         team_href=href("team", reading.query, name=row.team) if row and row.team else None,
         ask_href=Asker.of(request.user).ask_href(row, reading.query) if row else "",
     )
 
 
-def _unwatched(reading: Reading, cluster: str, name: str) -> list[QueueRow]:
+def _unwatched(reading: QuerySession, cluster: str, name: str) -> list[QueueRow]:
     """Return what Kueue's series show of a ClusterQueue; none where none do."""
     return queues_unwatched(
         reading.window,
@@ -287,14 +289,14 @@ def _unwatched(reading: Reading, cluster: str, name: str) -> list[QueueRow]:
     )
 
 
-def _row(reading: Reading, place: KeyName) -> QuotaRow | None:
+def _row(reading: QuerySession, place: KeyName) -> QuotaRow | None:
     cluster, *names = place
     filters = QuotaFilters(cluster=(cluster,), key=KeyId(*names))
     found = quotas.quota_rows(reading.now, filters=filters, visibility=reading.visibility)
     return next(iter(found.rows), None)
 
 
-def _history(reading: Reading, place: KeyName, interval: Interval) -> list[QuotaPoint]:
+def _history(reading: QuerySession, place: KeyName, interval: TimeStep) -> list[QuotaPoint]:
     cluster, source, namespace, name, key = place
     return quotas.quota_history(
         reading.window,

@@ -6,22 +6,22 @@ from datetime import datetime
 
 from django.http import HttpResponseBase
 
-from apps.usage.selectors.search import POD_DAYS, Found, Kind, found_by_name
-from apps.web.formats import duration
-from apps.web.links import href
+from apps.usage.selectors.current.search import POD_DAYS, Found, ResultKind, found_by_name
+from apps.web.components.formats import duration
+from apps.web.components.links import href
 from apps.web.pages import page, respond
-from apps.web.reading import PageRequest, Reading, reading_of
+from apps.web.query_session import PageRequest, QuerySession, query_session
 
 LEAST_LETTERS = 2
 PER_KIND = 25
 SUGGESTED_PER_KIND = 5
 LONGEST_NAME = 253  # of anything in Kubernetes, and twice that with its namespace
 _PLURALS = {
-    Kind.TEAM: "Teams",
-    Kind.TIER: "Tiers",
-    Kind.NAMESPACE: "Namespaces",
-    Kind.WORKLOAD: "Workloads",
-    Kind.POD: "Pods",
+    ResultKind.TEAM: "Teams",
+    ResultKind.TIER: "Tiers",
+    ResultKind.NAMESPACE: "Namespaces",
+    ResultKind.WORKLOAD: "Workloads",
+    ResultKind.POD: "Pods",
 }
 
 
@@ -37,7 +37,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ResultGroup:
     """The results of one kind; `more` says that there are others."""
 
     title: str
@@ -47,7 +47,7 @@ class Group:
 
 @page
 def search(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request)
+    reading = query_session(request)
     text = request.GET.get("q", "").replace("\0", "").strip()[: 2 * LONGEST_NAME]
     limit = SUGGESTED_PER_KIND if request.htmx else PER_KIND
     groups = _groups(text, reading, limit) if len(text) >= LEAST_LETTERS else []
@@ -64,34 +64,34 @@ def search(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _groups(text: str, reading: Reading, limit: int) -> list[Group]:
+def _groups(text: str, reading: QuerySession, limit: int) -> list[ResultGroup]:
     found = found_by_name(text, visibility=reading.visibility, now=reading.now, limit=limit + 1)
-    by_kind: dict[Kind, list[Found]] = {}
+    by_kind: dict[ResultKind, list[Found]] = {}
     for row in found:
         by_kind.setdefault(row.kind, []).append(row)
     return [
-        Group(_PLURALS[kind], _hits(rows[:limit], reading), more=len(rows) > limit)
+        ResultGroup(_PLURALS[kind], _hits(rows[:limit], reading), more=len(rows) > limit)
         for kind, rows in by_kind.items()
     ]
 
 
-def _hits(rows: Iterable[Found], reading: Reading) -> list[Hit]:
+def _hits(rows: Iterable[Found], reading: QuerySession) -> list[Hit]:
     return [
         Hit(
             name=f"{row.owner_kind}/{row.name}" if row.owner_kind else row.name,
             href=_address(row, reading),
             where=" · ".join(part for part in (row.namespace, row.cluster) if part),
-            team=row.team or "" if row.kind is not Kind.TEAM else "",
+            team=row.team or "" if row.kind is not ResultKind.TEAM else "",
             seen=_seen(row, reading.now),
         )
         for row in rows
     ]
 
 
-def _address(row: Found, reading: Reading) -> str | None:
-    if row.kind is Kind.TIER:
+def _address(row: Found, reading: QuerySession) -> str | None:
+    if row.kind is ResultKind.TIER:
         return href("tier", reading.query, name=row.name)
-    if row.kind is Kind.WORKLOAD:
+    if row.kind is ResultKind.WORKLOAD:
         return href(
             "workload",
             reading.query,
@@ -100,12 +100,12 @@ def _address(row: Found, reading: Reading) -> str | None:
             kind=row.owner_kind,
             name=row.name,
         )
-    if row.kind is Kind.POD:
+    if row.kind is ResultKind.POD:
         return href("pod", reading.query, cluster=row.cluster, uid=row.uid)
     if row.team is None:
         return None
     address = href("team", reading.query, name=row.team)
-    return f"{address}#namespaces" if address and row.kind is Kind.NAMESPACE else address
+    return f"{address}#namespaces" if address and row.kind is ResultKind.NAMESPACE else address
 
 
 def _seen(row: Found, now: datetime) -> str:

@@ -5,30 +5,31 @@ from collections.abc import Sequence
 from django.http import Http404, HttpRequest, HttpResponseBase
 
 from apps.clusters import selectors as clusters
-from apps.quotas.selectors import Order, QuotaFilters, quota_rows
-from apps.usage.domain.rows import Grouping, Interval, UsageRow
-from apps.usage.selectors import untold_tiers
-from apps.usage.services.cycle_search import paused_cycle_search
-from apps.web import charts, forms, listings, tables
-from apps.web.changes.choosing import Asker, KeyToAsk, lines_of
-from apps.web.fair.position import position_of
-from apps.web.filtering import EVERY
-from apps.web.ledger import ALLOCATED_CLASSES
-from apps.web.links import path_of, with_query
+from apps.quotas.selectors import QuotaFilters, QuotaOrder, quota_rows
+from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
+from apps.usage.selectors import gap_tiers
+from apps.usage.services.gc_paused import gc_paused
+from apps.web import forms
+from apps.web.components import charts, listings, tables
+from apps.web.components.filtering import EVERY
+from apps.web.components.ledger import ALLOCATED_CLASSES
+from apps.web.components.links import path_of, with_query
+from apps.web.components.tables import Row, Table
+from apps.web.fairness.position import position_of
 from apps.web.pages import page, respond
-from apps.web.reading import (
+from apps.web.query_session import (
     PageRequest,
-    Reading,
+    QuerySession,
     axis_of,
     freshness_of,
     quality_of,
-    reading_of,
+    query_session,
     usage_of,
 )
+from apps.web.quota_requests.quota_picker import Asker, KeyToAsk, lines_of
 from apps.web.summaries import glance
-from apps.web.summaries.cards import Known, holding, rows_by
+from apps.web.summaries.cards import TierContext, holding, rows_by
 from apps.web.summaries.comparison import compared
-from apps.web.tables import Row, Table
 from apps.web.views.overview import team_table
 
 _WORKLOADS_PER_PAGE = 50
@@ -41,11 +42,11 @@ _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TIER)
 
 @page
 def teams(request: PageRequest) -> HttpResponseBase:
-    reading = reading_of(request, takes=EVERY)
+    reading = query_session(request, takes=EVERY)
     named = reading.filters.team
     freshness = freshness_of(reading)
     # A thousand teams on twenty tiers: two fifths of the time went into the search.
-    with paused_cycle_search():
+    with gc_paused():
         table = team_table(reading, page_length=forms.PER_PAGE)
     return respond(
         request,
@@ -63,7 +64,7 @@ def teams(request: PageRequest) -> HttpResponseBase:
 
 @page
 def team(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = reading_of(request, takes=_TAKES)
+    reading = query_session(request, takes=_TAKES)
     row = _team(name, reading)
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], team=name)
@@ -71,7 +72,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
     of_tier = rows_by(rows, Grouping.TIER)
     axis = axis_of(reading, freshness)
     comparison = compared(reading, team=name)
-    known = Known(rows=rows, waiting=(), comparison=comparison, scope={"team": name})
+    known = TierContext(rows=rows, waiting=(), comparison=comparison, scope={"team": name})
     asker = Asker.of(request.user)
     return respond(
         request,
@@ -94,7 +95,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
         ],
         team=row,
         comparison=comparison,
-        untold=untold_tiers(reading.window, visibility=reading.visibility),
+        untold=gap_tiers(reading.window, visibility=reading.visibility),
         holding=holding(known, reading.query) if rows else None,
         position=position_of(name, reading),
         detailed=detailed,
@@ -107,14 +108,14 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
     )
 
 
-def _team(name: str, reading: Reading) -> clusters.TeamRow:
+def _team(name: str, reading: QuerySession) -> clusters.TeamRow:
     for row in clusters.team_rows(visibility=reading.visibility, former=True):
         if row.name == name:
             return row
     raise Http404(f"There is no team “{name}”.")
 
 
-def _quotas(name: str, reading: Reading, asker: Asker) -> list[KeyToAsk]:
+def _quotas(name: str, reading: QuerySession, asker: Asker) -> list[KeyToAsk]:
     """Return the fullest quotas of a team; the page of quotas has all of them."""
     filters = QuotaFilters(cluster=reading.filters.cluster, team=(name,), effective=True)
     found = quota_rows(
@@ -122,12 +123,12 @@ def _quotas(name: str, reading: Reading, asker: Asker) -> list[KeyToAsk]:
         filters=filters,
         visibility=reading.visibility,
         page_size=_MOST_QUOTAS,
-        order=Order.FULLEST,
+        order=QuotaOrder.FULLEST,
     )
     return lines_of(found.rows, reading, asker)
 
 
-def _tiers(name: str, rows: Sequence[UsageRow], reading: Reading) -> Table:
+def _tiers(name: str, rows: Sequence[UsageRow], reading: QuerySession) -> Table:
     by_tier = rows_by(rows, Grouping.TIER)
     sums = [
         UsageRow(period=None, groups={Grouping.TIER: tier}, amounts=tables.summed(own))
@@ -144,9 +145,9 @@ def _tiers(name: str, rows: Sequence[UsageRow], reading: Reading) -> Table:
     )
 
 
-def _details(request: HttpRequest, name: str, reading: Reading) -> list[Table]:
+def _details(request: HttpRequest, name: str, reading: QuerySession) -> list[Table]:
     """Return the tables of namespaces and workloads, for readers who may see them."""
-    rows = usage_of(reading, by=_WORKLOADS, interval=Interval.TOTAL, team=name)
+    rows = usage_of(reading, by=_WORKLOADS, interval=TimeStep.TOTAL, team=name)
     namespaces = listings.groups(
         _by_namespace(rows),
         _NAMESPACES,
@@ -174,7 +175,7 @@ def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
     ]
 
 
-def _filter_link(row: Row, request: HttpRequest, reading: Reading) -> Row:
+def _filter_link(row: Row, request: HttpRequest, reading: QuerySession) -> Row:
     others = [pair for pair in reading.query if pair[0] != "namespace"]
     query = (*others, ("namespace", str(row.values["namespace"])))
     links = {"namespace": with_query(path_of(request), query) + "#workloads"}
@@ -182,7 +183,7 @@ def _filter_link(row: Row, request: HttpRequest, reading: Reading) -> Row:
 
 
 def _workload_page(
-    rows: Sequence[UsageRow], request: HttpRequest, reading: Reading, team: str
+    rows: Sequence[UsageRow], request: HttpRequest, reading: QuerySession, team: str
 ) -> Table:
     """Return one page of workloads, those first that hold most without using it."""
     ordered = sorted(

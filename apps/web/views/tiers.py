@@ -3,27 +3,27 @@
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
-from apps.pending.selectors import By, PendingFilters, time_to_start
-from apps.usage.domain.rows import Grouping, Interval
-from apps.usage.selectors import Untold, untold_tiers
-from apps.web import charts, listings
-from apps.web.filtering import EVERY
-from apps.web.formats import duration
+from apps.pending.selectors import PendingFilters, PendingGrouping, time_to_start
+from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.selectors import CoverageGap, gap_tiers
+from apps.web.components import charts, listings
+from apps.web.components.filtering import EVERY
+from apps.web.components.formats import duration
+from apps.web.components.tables import Table
 from apps.web.pages import page, respond
-from apps.web.reading import (
+from apps.web.query_session import (
     PageRequest,
-    Reading,
+    QuerySession,
     axis_of,
     effective_of,
     freshness_of,
     quality_of,
-    reading_of,
+    query_session,
     usage_of,
 )
 from apps.web.summaries import glance
-from apps.web.summaries.cards import Known, tier_card
+from apps.web.summaries.cards import TierContext, tier_card
 from apps.web.summaries.comparison import Comparison, compared
-from apps.web.tables import Table
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
 _MOST_WAITS = 20
@@ -32,12 +32,12 @@ _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 
 @page
 def tier(request: PageRequest, name: str) -> HttpResponseBase:
-    reading = reading_of(request, takes=_TAKES)
+    reading = query_session(request, takes=_TAKES)
     row = _tier(name, reading)
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], tier=name)
     comparison = compared(reading, tier=name)
-    known = Known(
+    known = TierContext(
         rows=rows,
         waiting=glance.waiting(reading, tier=name),
         comparison=comparison,
@@ -74,14 +74,14 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     )
 
 
-def _queue_time(name: str, reading: Reading) -> dict[str, str]:
+def _queue_time(name: str, reading: QuerySession) -> dict[str, str]:
     """Return how long half and 95 % of the pods waited that started; empty where none did."""
     own = reading.filters
     filters = PendingFilters(
         cluster=own.cluster, team=own.team, tier=(name,), namespace=own.namespace
     )
     found = time_to_start(
-        reading.window, by=By.TIER, visibility=reading.visibility, filters=filters
+        reading.window, by=PendingGrouping.TIER, visibility=reading.visibility, filters=filters
     )
     times = next((one for one in found if one.name == name), None)
     if times is None:
@@ -89,8 +89,8 @@ def _queue_time(name: str, reading: Reading) -> dict[str, str]:
     return {"p50": duration(times.p50_seconds), "p95": duration(times.p95_seconds)}
 
 
-def _untold(name: str, reading: Reading) -> list[Untold]:
-    return untold_tiers(reading.window, visibility=reading.visibility, tiers=[name])
+def _untold(name: str, reading: QuerySession) -> list[CoverageGap]:
+    return gap_tiers(reading.window, visibility=reading.visibility, tiers=[name])
 
 
 def _no_data(name: str, comparison: Comparison) -> str:
@@ -104,15 +104,15 @@ def _no_data(name: str, comparison: Comparison) -> str:
     return "No data: no API server was watched in this window."
 
 
-def _tier(name: str, reading: Reading) -> clusters.TierRow:
+def _tier(name: str, reading: QuerySession) -> clusters.TierRow:
     for row in clusters.tier_rows(visibility=reading.visibility, former=True):
         if row.name == name:
             return row
     raise Http404(f"There is no tier “{name}”.")
 
 
-def _teams(name: str, reading: Reading, no_data: str) -> Table:
-    rows = usage_of(reading, by=[Grouping.TEAM], interval=Interval.TOTAL, tier=name)
+def _teams(name: str, reading: QuerySession, no_data: str) -> Table:
+    rows = usage_of(reading, by=[Grouping.TEAM], interval=TimeStep.TOTAL, tier=name)
     return listings.groups(
         [row for row in rows if row.amounts.allocated],
         [Grouping.TEAM],
@@ -125,8 +125,8 @@ def _teams(name: str, reading: Reading, no_data: str) -> Table:
     )
 
 
-def _models(name: str, reading: Reading, no_data: str) -> Table:
-    rows = usage_of(reading, by=_MODELS, interval=Interval.TOTAL, tier=name)
+def _models(name: str, reading: QuerySession, no_data: str) -> Table:
+    rows = usage_of(reading, by=_MODELS, interval=TimeStep.TOTAL, tier=name)
     return listings.groups(
         rows,
         _MODELS,

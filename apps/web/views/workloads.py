@@ -6,30 +6,30 @@ from datetime import timedelta
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
-from apps.costs.selectors.kept_idle import kept_workloads
-from apps.pending.selectors.episodes import find_waiting
+from apps.costs.selectors.kept_workloads import kept_workloads
+from apps.pending.selectors.history.episodes import find_waiting
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
-from apps.web import charts, listings, tables
+from apps.web.alerts.kept_workloads import kept_words
+from apps.web.components import charts, listings, tables
+from apps.web.components.ledger import ALLOCATED_CLASSES
+from apps.web.components.links import Query, path_of, with_query
 from apps.web.forms import LONGEST_DAYS
-from apps.web.ledger import ALLOCATED_CLASSES
-from apps.web.links import Query, path_of, with_query
-from apps.web.notices.kept import kept_words
 from apps.web.pages import page, respond
-from apps.web.reading import (
+from apps.web.pending.pending_detail import Why, why
+from apps.web.query_session import (
     PageRequest,
-    Reading,
+    QuerySession,
     axis_of,
     every_row,
     freshness_of,
     on_cluster,
     quality_of,
-    reading_of,
+    query_session,
     usage_of,
 )
-from apps.web.summaries.cards import Known, holding, rows_by
+from apps.web.summaries.cards import TierContext, holding, rows_by
 from apps.web.summaries.comparison import compared
-from apps.web.waiting.thing import Why, why
 
 _TAKES = ("tier", "gpu_model")  # its pods have no capacity type before they are bound
 PER_PAGE = 100
@@ -40,7 +40,7 @@ PER_FILE_READ = 2000
 def workload(
     request: PageRequest, cluster: str, namespace: str, kind: str, name: str
 ) -> HttpResponseBase:
-    reading = on_cluster(reading_of(request, takes=_TAKES), cluster)
+    reading = on_cluster(query_session(request, takes=_TAKES), cluster)
     whole = Filters(cluster=(cluster,), namespace=(namespace,), workload=(f"{kind}/{name}",))
     own = replace(whole, tier=reading.filters.tier, gpu_model=reading.filters.gpu_model)
     pods = _pods(reading.window, own, reading, request.GET.get("pods") or None)
@@ -51,7 +51,7 @@ def workload(
     axis = axis_of(reading, freshness)
     comparison = compared(reading, narrowed=own)
     scope = {"cluster": cluster, "namespace": namespace, "workload": f"{kind}/{name}"}
-    known = Known(rows=rows, waiting=(), comparison=comparison, scope=scope)
+    known = TierContext(rows=rows, waiting=(), comparison=comparison, scope=scope)
     return respond(
         request,
         reading,
@@ -87,13 +87,13 @@ def workload(
     )
 
 
-def _kept(cluster: str, namespace: str, workload: str, reading: Reading) -> str:
+def _kept(cluster: str, namespace: str, workload: str, reading: QuerySession) -> str:
     """Return until when somebody keeps it though it is idle; empty where nobody does."""
     one = (cluster, namespace, workload)
     return kept_words(kept_workloads([one], now=reading.now).get(one), reading.choice.zone)
 
 
-def _why(whole: Filters, reading: Reading) -> Why | None:
+def _why(whole: Filters, reading: QuerySession) -> Why | None:
     """Return why what of it has waited longest does."""
     (cluster,), (namespace,), (workload,) = whole.cluster, whole.namespace, whole.workload
     found = find_waiting(
@@ -107,12 +107,12 @@ def _why(whole: Filters, reading: Reading) -> Why | None:
     return why(own, reading)
 
 
-def _explained(reading: Reading) -> Query:
+def _explained(reading: QuerySession) -> Query:
     """Return the query that explains the page's figures: without filters it does not take."""
     return [pair for pair in reading.query if pair not in reading.asides]
 
 
-def _nothing(pods: Page[PodRow], reading: Reading) -> str:
+def _nothing(pods: Page[PodRow], reading: QuerySession) -> str:
     """Return what to say where there is no chart: nothing was held, or nothing of it is known."""
     if any(listings.is_unknown(row, reading) for row in pods.rows):
         return listings.NOT_KEPT
@@ -120,14 +120,14 @@ def _nothing(pods: Page[PodRow], reading: Reading) -> str:
 
 
 def _pods(
-    window: Window, own: Filters, reading: Reading, cursor: str | None, size: int = PER_PAGE
+    window: Window, own: Filters, reading: QuerySession, cursor: str | None, size: int = PER_PAGE
 ) -> Page[PodRow]:
     return usage.pod_page(
         window, filters=own, visibility=reading.visibility, cursor=cursor, page_size=size
     )
 
 
-def _ever(own: Filters, reading: Reading) -> PodRow:
+def _ever(own: Filters, reading: QuerySession) -> PodRow:
     """Return the workload's newest pod of all that is kept.
 
     Raises Http404 when there is none, or none that the reader may see: the two look alike.

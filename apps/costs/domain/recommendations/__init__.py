@@ -7,8 +7,8 @@ from apps.costs.domain.recommendations.gpus import fewer_gpus, smaller_model, sp
 from apps.costs.domain.recommendations.quiet import idle_end, idle_start
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
-    Kind,
     Recommendation,
+    RecommendationKind,
 )
 from apps.costs.domain.recommendations.sharing import (
     idle_notebook,
@@ -19,9 +19,9 @@ from apps.costs.domain.recommendations.sharing import (
 
 __all__ = [
     "Confidence",
-    "Kind",
     "Offers",
     "Recommendation",
+    "RecommendationKind",
     "WorkloadEvidence",
     "for_workloads",
 ]

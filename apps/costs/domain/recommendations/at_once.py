@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Spell(NamedTuple):
+class AllocationInterval(NamedTuple):
     """A span in which units were held, in Unix seconds; `end` None: they still are."""
 
     start: float
@@ -12,13 +12,13 @@ class Spell(NamedTuple):
     units: float
 
 
-def most_at_once(spells: Iterable[Spell]) -> float:
-    """Return the highest sum of units of spells that overlap, 0.0 for none.
+def most_at_once(intervals: Iterable[AllocationInterval]) -> float:
+    """Return the highest sum of units of intervals that overlap, 0.0 for none.
 
     What is freed in the second in which something else is taken is not held beside it.
     """
     steps: list[tuple[float, float]] = []
-    for start, end, units in spells:
+    for start, end, units in intervals:
         if end is None or end > start:
             steps.append((start, units))
             if end is not None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, fsum
 
-from apps.clusters.domain.mig import Geometry, Part, part_of
+from apps.clusters.domain.devices.mig import Geometry, MigModel, part_of
 from apps.clusters.domain.quantities import quantity
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
@@ -19,8 +19,8 @@ from apps.costs.domain.recommendations.gpus import HEADROOM
 from apps.costs.domain.recommendations.recommendation import (
     HOURS_PER_MONTH,
     Confidence,
-    Kind,
     Recommendation,
+    RecommendationKind,
     Saving,
     at_most,
     by_evidence,
@@ -56,7 +56,7 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
         by_evidence(days=one.days, coverage=one.coverage),
     )
     return Recommendation(
-        kind=Kind.UNUSED_QUOTA,
+        kind=RecommendationKind.UNUSED_QUOTA,
         subject=one.subject,
         change=f"Lower {one.key} from {quantity(one.hard)} to {quantity(wanted)}: "
         f"at most {quantity(one.peak_used)} were ever used at once.",
@@ -127,7 +127,7 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
     )
     total = _slices(part)
     return Recommendation(
-        kind=Kind.MIG_LAYOUT,
+        kind=RecommendationKind.MIG_LAYOUT,
         subject=one.subject,
         change=f"Cut {one.cards} × {part.name} as {_written(best)} instead of "
         f"{_written(one.layout)}: {then} instead of {now} of {total} slices are stranded.",
@@ -167,7 +167,7 @@ def empty_nodes(one: PoolEvidence) -> Recommendation | None:
     )
     listed = "; ".join(_stretch_text(*stretch) for stretch in stretches)
     return Recommendation(
-        kind=Kind.EMPTY_NODES,
+        kind=RecommendationKind.EMPTY_NODES,
         subject=one.subject,
         change=f"Scale down {one.capacity_type} nodes with {one.gpu_model} while they are empty "
         f"every week: {listed}.",
@@ -193,12 +193,12 @@ def _of_pool(one: PoolEvidence, node_hours: int) -> Fractions:
     return {name: {Cause.UNALLOCATED.value: min(1.0, freed / one.unallocated_gpu_hours)}}
 
 
-def layouts(part: Part) -> Iterator[dict[str, int]]:
+def layouts(part: MigModel) -> Iterator[dict[str, int]]:
     """Yield every set of profiles that fits on one card, by compute and memory slices."""
     yield from _filled(list(part.profiles.items()), *_room(part))
 
 
-def stranded(layout: Mapping[str, int], part: Part) -> int:
+def stranded(layout: Mapping[str, int], part: MigModel) -> int:
     """Return how many compute slices of a card a layout leaves over."""
     used = sum(
         part.profiles[name].compute * n for name, n in layout.items() if name in part.profiles
@@ -206,12 +206,12 @@ def stranded(layout: Mapping[str, int], part: Part) -> int:
     return _slices(part) - used
 
 
-def _room(part: Part) -> tuple[int, int]:
+def _room(part: MigModel) -> tuple[int, int]:
     cut = next(iter(part.profiles.values()))
     return cut.compute_total, cut.memory_total
 
 
-def _slices(part: Part) -> int:
+def _slices(part: MigModel) -> int:
     return _room(part)[0]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from apps.clusters.domain.tiers import Sharing
+from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.recommendations.coverage import Gap, cell_name, every_waste
 from apps.costs.domain.recommendations.recommendation import (
     LEAST_COVERAGE,
@@ -36,7 +36,7 @@ class WorkloadEvidence:
     """
 
     subject: Subject
-    sharing: Sharing
+    sharing: GpuSharing
     gpu_model: str
     capacity_type: str
     owner_kind: str
@@ -188,7 +188,7 @@ class SpotPool:
     """Cards of a model that a tier has on spot, and what a GPU-hour of them costs."""
 
     gpu_model: str
-    sharing: Sharing
+    sharing: GpuSharing
     price_per_gpu_hour: Decimal
     currency: str
     tier: str = ""

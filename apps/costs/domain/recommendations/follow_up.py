@@ -7,7 +7,7 @@ from enum import StrEnum
 from apps.costs.domain.recommendations.recommendation import HOURS_PER_MONTH, LEAST_DAYS
 
 
-class Verdict(StrEnum):
+class FollowUpOutcome(StrEnum):
     TOO_EARLY = "too-early"
     CAME = "came"
     PARTLY = "partly"
@@ -22,7 +22,7 @@ PARTLY_FROM = Decimal("0.2")
 class FollowUp:
     """What it costs less per month than before, to the cent; None while it is too early."""
 
-    verdict: Verdict
+    verdict: FollowUpOutcome
     saved_per_month: Decimal | None
     ratio: Decimal | None
 
@@ -42,14 +42,14 @@ def follow_up(
     days. Work that ended by itself saves too: the page shows both costs, so that one can tell.
     """
     if days_after < Decimal(LEAST_DAYS) or days_before <= 0 or promised <= 0:
-        return FollowUp(Verdict.TOO_EARLY, None, None)
+        return FollowUp(FollowUpOutcome.TOO_EARLY, None, None)
     saved = _per_month(cost_before, days_before) - _per_month(cost_after, days_after)
     ratio = saved / promised
-    verdict = Verdict.DID_NOT
+    verdict = FollowUpOutcome.DID_NOT
     if ratio >= CAME_FROM:
-        verdict = Verdict.CAME
+        verdict = FollowUpOutcome.CAME
     elif ratio >= PARTLY_FROM:
-        verdict = Verdict.PARTLY
+        verdict = FollowUpOutcome.PARTLY
     return FollowUp(
         verdict,
         saved.quantize(Decimal("0.01"), ROUND_HALF_EVEN),

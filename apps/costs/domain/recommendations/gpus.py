@@ -4,15 +4,15 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from apps.clusters.domain.families import JOBS
-from apps.clusters.domain.mig import part_of
-from apps.clusters.domain.tiers import CapacityType, Sharing, model_key
+from apps.clusters.domain.devices.mig import part_of
+from apps.clusters.domain.tiers import CapacityType, GpuSharing, model_key
+from apps.clusters.domain.workload_families import JOBS
 from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import Model, Offers, SpotPool, WorkloadEvidence
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
-    Kind,
     Recommendation,
+    RecommendationKind,
     Saving,
     at_most,
     by_evidence,
@@ -75,7 +75,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     left = one.units - never
     confidence, reason = by_evidence(days=one.days_seen, coverage=one.coverage)
     return Recommendation(
-        kind=Kind.FEWER_GPUS,
+        kind=RecommendationKind.FEWER_GPUS,
         subject=one.subject,
         change=f"Ask for {left} GPU{'s' * (left > 1)} per pod instead of {one.units}: {never} of "
         "them never did anything.",
@@ -96,7 +96,7 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
     """
     price, peak, p95 = one.price_per_gpu_hour, one.memory_peak_mib, one.p95_activity
     speed = tflops(one.gpu_model)
-    if one.sharing is not Sharing.EXCLUSIVE or None in (price, peak, p95, speed):
+    if one.sharing is not GpuSharing.EXCLUSIVE or None in (price, peak, p95, speed):
         return None
     fitting = _without_needless_spot([model for model in offers.models if _fits(one, model)])
     if not fitting or price is None:
@@ -108,7 +108,7 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
         by_evidence(days=one.days_seen, coverage=one.coverage),
     )
     return Recommendation(
-        kind=Kind.SMALLER_MODEL,
+        kind=RecommendationKind.SMALLER_MODEL,
         subject=one.subject,
         change=f"Move from {one.gpu_model} to {best.gpu_model}{_where(best)}.",
         saved=Saving(one.gpu_hours_per_month, price - _paid(one, best)),
@@ -142,7 +142,7 @@ def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     where = f" (tier {pool.tier})" if pool.tier not in ("", one.subject.tier) else ""
     confidence, reason = _restartable(one)
     return Recommendation(
-        kind=Kind.SPOT,
+        kind=RecommendationKind.SPOT,
         subject=one.subject,
         change=f"Run this {one.owner_kind} on spot capacity{where}, with checkpoints.",
         saved=Saving(one.gpu_hours_per_month, price - there * SPOT_REDO),

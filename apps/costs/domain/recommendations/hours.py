@@ -15,8 +15,8 @@ from apps.costs.domain.recommendations.recommendation import (
     LEAST_COVERAGE,
     LEAST_DAYS,
     Confidence,
-    Kind,
     Recommendation,
+    RecommendationKind,
     Saving,
     Subject,
     at_most,
@@ -74,7 +74,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
         return None
     confidence, reason = _confidence(one)
     return Recommendation(
-        kind=Kind.EMPTY_HOURS,
+        kind=RecommendationKind.EMPTY_HOURS,
         subject=one.subject,
         change=f"Scale down or lend {one.gpu_model} ({one.capacity_type}) that stands empty: "
         f"{_listed(usual)}.{_wanted(one)}",
@@ -186,7 +186,7 @@ def lend_quota(one: LendingEvidence) -> Recommendation | None:
         by_evidence(days=one.days, coverage=one.coverage),
     )
     return Recommendation(
-        kind=Kind.LEND_QUOTA,
+        kind=RecommendationKind.LEND_QUOTA,
         subject=one.subject,
         change=f"Lend {lent} of {quantity(one.hard)} {one.key}: nine of ten hours used at most "
         f"{quantity(one.usual_used)}, while others waited.",

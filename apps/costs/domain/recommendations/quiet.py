@@ -10,8 +10,8 @@ from apps.costs.domain.recommendations.coverage import Fractions
 from apps.costs.domain.recommendations.evidence import Offers, WorkloadEvidence
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
-    Kind,
     Recommendation,
+    RecommendationKind,
     Saving,
     Subject,
     at_most,
@@ -32,7 +32,7 @@ def idle_start(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     """Pods hold their GPUs while they pull images and load: do that before they ask for any."""
     return _edge(
         one,
-        Kind.IDLE_START,
+        RecommendationKind.IDLE_START,
         one.head_gpu_hours,
         "Load data and images before GPUs are held: {hours:.0f} GPU-hours passed before pods "
         "were first active.",
@@ -45,7 +45,7 @@ def idle_end(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     """Pods hold their GPUs after the work is done: end them, or do what is left without GPUs."""
     return _edge(
         one,
-        Kind.IDLE_END,
+        RecommendationKind.IDLE_END,
         one.tail_gpu_hours,
         "End pods when the work is done: {hours:.0f} GPU-hours passed after pods were last active.",
         "what runs at the end may need the GPU's memory",
@@ -54,7 +54,12 @@ def idle_end(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
 
 
 def _edge(
-    one: WorkloadEvidence, kind: Kind, gpu_hours: float, change: str, why: str, patch: str
+    one: WorkloadEvidence,
+    kind: RecommendationKind,
+    gpu_hours: float,
+    change: str,
+    why: str,
+    patch: str,
 ) -> Recommendation | None:
     if gpu_hours < LEAST_SHARE * one.gpu_hours or gpu_hours <= 0:
         return None
@@ -119,7 +124,7 @@ def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
         evidence["pending_gpu_hours_at_most"] = round(one.could_have_run, 3)
     each = None if one.worth is None else one.worth / Decimal(repr(gpu_hours))
     return Recommendation(
-        kind=Kind.IDLE_TIMEOUT,
+        kind=RecommendationKind.IDLE_TIMEOUT,
         subject=one.subject,
         change=f"Stop pods after {TIMEOUT_MINUTES} idle minutes: frees {gpu_hours:.0f} GPU-hours "
         f"in {one.days:.0f} days, and hits {len(hit)} workload{'s' * (len(hit) != 1)}.",

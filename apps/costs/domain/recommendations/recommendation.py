@@ -18,7 +18,7 @@ Figure = float | int | str | Decimal
 SAVED_GPU_HOURS, SAVED_EACH = "saved_gpu_hours_per_month", "saved_per_gpu_hour"
 
 
-class Kind(StrEnum):
+class RecommendationKind(StrEnum):
     FEWER_GPUS = "fewer-gpus"
     MIG_PROFILE = "mig-profile"
     SHARED_TIER = "shared-tier"
@@ -36,26 +36,26 @@ class Kind(StrEnum):
     LEND_QUOTA = "lend-quota"
 
 
-OF_QUOTA = (Kind.UNUSED_QUOTA, Kind.LEND_QUOTA)
+OF_QUOTA = (RecommendationKind.UNUSED_QUOTA, RecommendationKind.LEND_QUOTA)
 """What they save is no cash: a quota costs nothing by itself. Their sum stands apart."""
 
 
-RISKS: Mapping[Kind, str] = {
-    Kind.FEWER_GPUS: "A later run may need the GPUs that were idle.",
-    Kind.MIG_PROFILE: "Memory beyond the profile fails the work.",
-    Kind.SHARED_TIER: "Work on one GPU slows each other down, and shares its memory.",
-    Kind.SMALLER_MODEL: "The work takes longer on a slower GPU.",
-    Kind.STOP_IDLE_NOTEBOOK: "What is in memory and not saved is lost.",
-    Kind.UNUSED_QUOTA: "A peak above all earlier ones is blocked.",
-    Kind.MIG_LAYOUT: "GPUs are drained while they are cut anew.",
-    Kind.SPOT: "Nodes may be taken away at any time.",
-    Kind.EMPTY_NODES: "A sudden peak waits for a node to start.",
-    Kind.IDLE_START: "The first step may wait for data to be loaded.",
-    Kind.IDLE_END: "Results not yet written are lost if pods end too early.",
-    Kind.IDLE_TIMEOUT: "Work that waits for a person or for data is stopped.",
-    Kind.SCALE_TO_DEMAND: "A peak inside an hour meets too few replicas.",
-    Kind.EMPTY_HOURS: "In one of five such hours work waits for a node.",
-    Kind.LEND_QUOTA: "The owner waits until borrowed GPUs are given back.",
+RISKS: Mapping[RecommendationKind, str] = {
+    RecommendationKind.FEWER_GPUS: "A later run may need the GPUs that were idle.",
+    RecommendationKind.MIG_PROFILE: "Memory beyond the profile fails the work.",
+    RecommendationKind.SHARED_TIER: "Work on one GPU slows each other down, and shares its memory.",
+    RecommendationKind.SMALLER_MODEL: "The work takes longer on a slower GPU.",
+    RecommendationKind.STOP_IDLE_NOTEBOOK: "What is in memory and not saved is lost.",
+    RecommendationKind.UNUSED_QUOTA: "A peak above all earlier ones is blocked.",
+    RecommendationKind.MIG_LAYOUT: "GPUs are drained while they are cut anew.",
+    RecommendationKind.SPOT: "Nodes may be taken away at any time.",
+    RecommendationKind.EMPTY_NODES: "A sudden peak waits for a node to start.",
+    RecommendationKind.IDLE_START: "The first step may wait for data to be loaded.",
+    RecommendationKind.IDLE_END: "Results not yet written are lost if pods end too early.",
+    RecommendationKind.IDLE_TIMEOUT: "Work that waits for a person or for data is stopped.",
+    RecommendationKind.SCALE_TO_DEMAND: "A peak inside an hour meets too few replicas.",
+    RecommendationKind.EMPTY_HOURS: "In one of five such hours work waits for a node.",
+    RecommendationKind.LEND_QUOTA: "The owner waits until borrowed GPUs are given back.",
 }
 """What may go wrong with a change of each kind."""
 
@@ -108,7 +108,7 @@ class Recommendation:
     `cells` the same of other subjects, by the names of their cells (`coverage`).
     """
 
-    kind: Kind
+    kind: RecommendationKind
     subject: Subject
     change: str
     saved: Saving

@@ -9,8 +9,8 @@ from apps.costs.domain.recommendations.evidence import WorkloadEvidence
 from apps.costs.domain.recommendations.gpus import HEADROOM
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
-    Kind,
     Recommendation,
+    RecommendationKind,
     Saving,
     at_most,
     by_evidence,
@@ -65,7 +65,7 @@ def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
     # The pattern is of fewer days than the workload's evidence: its waste is put to that.
     scaled = freed * one.of.gpu_hours / whole
     return Recommendation(
-        kind=Kind.SCALE_TO_DEMAND,
+        kind=RecommendationKind.SCALE_TO_DEMAND,
         subject=one.of.subject,
         change=f"Run no more replicas than the work of the hour needs: {_spans(needed)}.",
         saved=Saving(per_month(scaled, one.of.days), one.of.price_per_gpu_hour),

@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from apps.clusters.domain.mig import geometry, part_of
-from apps.clusters.domain.tiers import Sharing, model_key, same_model
+from apps.clusters.domain.devices.mig import geometry, part_of
+from apps.clusters.domain.tiers import GpuSharing, model_key, same_model
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import (
@@ -15,8 +15,8 @@ from apps.costs.domain.recommendations.evidence import (
 from apps.costs.domain.recommendations.gpus import HEADROOM, tflops
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
-    Kind,
     Recommendation,
+    RecommendationKind,
     Saving,
     at_most,
     by_evidence,
@@ -40,7 +40,7 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     offers yet is recommended with low confidence: somebody has to cut a card first.
     """
     part = part_of(one.gpu_model)
-    if one.sharing is not Sharing.EXCLUSIVE or one.units != 1 or part is None:
+    if one.sharing is not GpuSharing.EXCLUSIVE or one.units != 1 or part is None:
         return None
     if one.memory_peak_mib is None or one.p95_activity is None:
         return None
@@ -54,7 +54,7 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     share, _, profile = min(fitting)
     confidence, reason = _mig_confidence(one, share, offered=_offered(offers, one, profile))
     return Recommendation(
-        kind=Kind.MIG_PROFILE,
+        kind=RecommendationKind.MIG_PROFILE,
         subject=one.subject,
         change=f"Ask for one nvidia.com/mig-{profile} instead of a whole {one.gpu_model}.",
         saved=Saving(one.gpu_hours_per_month * (1 - share), one.price_per_gpu_hour),
@@ -72,7 +72,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
 
     The smallest share that holds its peak memory, which no sharer is kept from exceeding.
     """
-    if one.sharing is not Sharing.EXCLUSIVE or one.units != 1 or not one.is_notebook:
+    if one.sharing is not GpuSharing.EXCLUSIVE or one.units != 1 or not one.is_notebook:
         return None
     if one.idle_ratio < BURSTY_FROM_IDLE:
         return None
@@ -89,7 +89,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     confidence, reason = at_most(limit, why, by_evidence(days=one.days_seen, coverage=one.coverage))
     freed = one.gpu_hours_per_month * (1 - best.share)
     return Recommendation(
-        kind=Kind.SHARED_TIER,
+        kind=RecommendationKind.SHARED_TIER,
         subject=one.subject,
         change=f"Move to the shared tier {best.tier} (1/{round(1 / best.share)} of a card).",
         saved=Saving(freed, one.price_per_gpu_hour),
@@ -108,7 +108,7 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     Speeds are those of data sheets. Memory must be known: it is what a smaller part cannot give.
     """
     price = one.price_per_gpu_hour
-    if one.sharing is not Sharing.EXCLUSIVE or one.units != 1 or price is None:
+    if one.sharing is not GpuSharing.EXCLUSIVE or one.units != 1 or price is None:
         return None
     fitting = [part for part in offers.parts if _fits_on(one, part, price)]
     if not fitting:
@@ -121,7 +121,7 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         by_evidence(days=one.days_seen, coverage=one.coverage),
     )
     return Recommendation(
-        kind=Kind.MIG_PROFILE if best.is_mig else Kind.SHARED_TIER,
+        kind=RecommendationKind.MIG_PROFILE if best.is_mig else RecommendationKind.SHARED_TIER,
         subject=one.subject,
         change=f"Move from a whole {one.gpu_model} to {100 * best.share:.0f} % of a "
         f"{best.gpu_model} (tier {best.tier}).",
@@ -176,7 +176,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
         return None
     confidence, reason = by_evidence(days=one.days_seen, coverage=one.coverage)
     return Recommendation(
-        kind=Kind.STOP_IDLE_NOTEBOOK,
+        kind=RecommendationKind.STOP_IDLE_NOTEBOOK,
         subject=one.subject,
         change=f"Stop it: it has been idle for {_how_long(one.idle_hours_now)}. Stopping "
         "notebooks after some idle hours would do so by itself.",

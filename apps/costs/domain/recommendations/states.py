@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class State(StrEnum):
+class RecommendationState(StrEnum):
     """`gone`: open, and no longer found. `done`: accepted, and its saving came."""
 
     OPEN = "open"
@@ -13,20 +13,24 @@ class State(StrEnum):
     GONE = "gone"
 
 
-DECIDABLE = (State.OPEN, State.ACCEPTED, State.DISMISSED)
+DECIDABLE = (RecommendationState.OPEN, RecommendationState.ACCEPTED, RecommendationState.DISMISSED)
 """What somebody may still accept or dismiss; also to think again."""
-FROZEN = (State.ACCEPTED,)
+FROZEN = (RecommendationState.ACCEPTED,)
 """Its figures stand still: they are what was promised."""
 
 
-def found_again(state: State) -> State:
+def found_again(state: RecommendationState) -> RecommendationState:
     """Return the state of one that the rules find (again).
 
     What was dismissed stays so, however often it is found; what went, or was done, is open again.
     """
-    return State.OPEN if state in (State.GONE, State.DONE) else state
+    return (
+        RecommendationState.OPEN
+        if state in (RecommendationState.GONE, RecommendationState.DONE)
+        else state
+    )
 
 
-def not_found(state: State) -> State:
+def not_found(state: RecommendationState) -> RecommendationState:
     """Return the state of one that the rules do not find any more."""
-    return State.GONE if state is State.OPEN else state
+    return RecommendationState.GONE if state is RecommendationState.OPEN else state

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from apps.operations.domain.checks import clusters, prices, report, teams, tiers
-from apps.operations.domain.located import Problems
 from apps.operations.domain.schema import Catalog
+from apps.operations.domain.source_positions import Problems
 
 
 def check(catalog: Catalog, problems: Problems, *, now: datetime) -> None:

@@ -3,8 +3,8 @@
 from urllib.parse import urlsplit
 
 from apps.operations.domain.checks.names import check_once
-from apps.operations.domain.located import Path, Problems
 from apps.operations.domain.schema import Account, Catalog, Cluster, Prometheus
+from apps.operations.domain.source_positions import Path, Problems
 
 _WAYS = ("kubeconfig", "in_cluster", "api_server")
 # What else belongs to one way of connecting, and to which.

@@ -2,10 +2,10 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from apps.operations.domain.located import (
-    Node,
+from apps.operations.domain.source_positions import (
     Path,
     Problems,
+    SourceNode,
     child,
     line_of,
     near,
@@ -16,7 +16,7 @@ from apps.operations.domain.located import (
 _MOST_SHOWN = 12
 
 
-def written(root: Node, section: str) -> list[str]:
+def written(root: SourceNode, section: str) -> list[str]:
     """Return the names in a section in order, those of otherwise broken items too."""
     node = child(root, section)
     items = node.value if node is not None and isinstance(node.value, tuple) else ()

@@ -10,9 +10,9 @@ from apps.costs.domain.plausible import doubt
 from apps.costs.domain.prices import PriceEntry
 from apps.operations.domain.checks.names import check_known, check_once, written
 from apps.operations.domain.instants import BEGINNING, instant
-from apps.operations.domain.located import Path, Problems
 from apps.operations.domain.priced import per_gpu_hour
 from apps.operations.domain.schema import Catalog, Price
+from apps.operations.domain.source_positions import Path, Problems
 
 _SEPARATE = ("gpu_model", "capacity_type", "cluster", "tier", "valid_from")
 _AMOUNT = ("gpu_model", "capacity_type", "per_gpu_hour", "currency", "discount", "owned")

@@ -5,8 +5,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from apps.operations.domain.instants import instant, known_zones, zone_problem
-from apps.operations.domain.located import Path, Problems, near
 from apps.operations.domain.schema import Catalog
+from apps.operations.domain.source_positions import Path, Problems, near
 
 _UTC = ZoneInfo("UTC")
 _DATED = ("tiers", "teams", "prices")

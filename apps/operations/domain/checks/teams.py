@@ -2,8 +2,8 @@
 
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.operations.domain.checks.names import check_free, check_known, check_once, written
-from apps.operations.domain.located import Path, Problems
 from apps.operations.domain.schema import Budget, Catalog, Team
+from apps.operations.domain.source_positions import Path, Problems
 
 
 def check(catalog: Catalog, problems: Problems) -> None:

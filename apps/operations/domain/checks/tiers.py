@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from apps.clusters.domain.tiers import BUILTIN_TIERS, Sharing, TierRule, unreachable
+from apps.clusters.domain.tiers import BUILTIN_TIERS, GpuSharing, TierRule, unreachable
 from apps.operations.domain.checks.names import check_free, check_known, check_once, written
-from apps.operations.domain.located import Path, Problems
 from apps.operations.domain.schema import Catalog, Tier
+from apps.operations.domain.source_positions import Path, Problems
 
 _DECIDE = ("name", "sharing", "resources", "device_classes", "node_selector")
 
@@ -41,7 +41,7 @@ def _check_matching(tier: Tier, path: Path, problems: Problems) -> None:
     if bool(tier.resources) == bool(tier.device_classes):
         have = "both" if tier.resources else "neither"
         problems.add(path, f"has {have} of resources and device_classes; exactly one is needed")
-    elif tier.device_classes and tier.sharing != Sharing.DRA:
+    elif tier.device_classes and tier.sharing != GpuSharing.DRA:
         problems.add(
             (*path, "device_classes"), f"are for sharing: dra, not for {tier.sharing.value}"
         )

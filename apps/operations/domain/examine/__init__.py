@@ -15,7 +15,7 @@ from apps.operations.domain.examine import (
     usage,
 )
 from apps.operations.domain.findings import Finding, worst_first
-from apps.operations.domain.looks import ClusterLook
+from apps.operations.domain.observations import ClusterLook
 
 CHECKS: tuple[Callable[[ClusterLook], Iterator[Finding]], ...] = (
     connection.check,

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from apps.clusters.domain.quantities import counted
-from apps.clusters.domain.tiers import Sharing
+from apps.clusters.domain.tiers import GpuSharing
 from apps.operations.domain.examine.offers import Offer, offers
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import ClusterLook, Tenant
+from apps.operations.domain.observations import ClusterLook, NodeTenant
 
 _SLOT_SECONDS = 1800
 _COPIED = 1.5
@@ -27,7 +27,7 @@ def check(look: ClusterLook) -> Iterator[Finding]:
     yield from _claims(look, running, named)
 
 
-def _no_labels(look: ClusterLook, running: list[Tenant]) -> Finding:
+def _no_labels(look: ClusterLook, running: list[NodeTenant]) -> Finding:
     return Finding(
         "no-pod-labels",
         look.cluster,
@@ -46,9 +46,9 @@ def _seen_nodes(look: ClusterLook) -> set[str]:
     return {card.node for card in look.metrics.cards}
 
 
-def _unmapped(look: ClusterLook, running: list[Tenant], named: set[str]) -> Iterator[Finding]:
+def _unmapped(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> Iterator[Finding]:
     """Yield where only pods of a renamed resource are on a node, and its cards name nobody."""
-    found: dict[str, list[Tenant]] = {}
+    found: dict[str, list[NodeTenant]] = {}
     others = {t.node for t in running if not t.resource.endswith(".shared")}
     for tenant in running:
         on_shared = tenant.resource.endswith(".shared") and tenant.node not in others
@@ -69,7 +69,9 @@ def _unmapped(look: ClusterLook, running: list[Tenant], named: set[str]) -> Iter
         )
 
 
-def _virtual_gpus(look: ClusterLook, running: list[Tenant], named: set[str]) -> Iterator[Finding]:
+def _virtual_gpus(
+    look: ClusterLook, running: list[NodeTenant], named: set[str]
+) -> Iterator[Finding]:
     """Yield where more pods share cards than the series can name at a time.
 
     With more pods than cards on a node at least one card has two of them. Where no card has more
@@ -121,8 +123,8 @@ def _process_values(look: ClusterLook) -> Iterator[Finding]:
     )
 
 
-def _claims(look: ClusterLook, running: list[Tenant], named: set[str]) -> Iterator[Finding]:
-    tiers = {rule.tier for rule in look.rules if rule.sharing is Sharing.DRA}
+def _claims(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> Iterator[Finding]:
+    tiers = {rule.tier for rule in look.rules if rule.sharing is GpuSharing.DRA}
     classes = {name for rule in look.rules for name in rule.device_classes}
     mapped = any(job.dra_labels for job in look.metrics.profile.jobs)
     nodes = _seen_nodes(look) - named

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from apps.clusters.domain.quantities import counted
-from apps.clusters.domain.tiers import PRODUCT_LABEL, UNMATCHED, Sharing, mig_profile
+from apps.clusters.domain.tiers import PRODUCT_LABEL, UNMATCHED, GpuSharing, mig_profile
 from apps.operations.domain.examine.offers import Offer, offers
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import ClusterLook
+from apps.operations.domain.observations import ClusterLook
 
 
 def check(look: ClusterLook) -> Iterator[Finding]:
@@ -76,9 +76,9 @@ def _unmatched(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
 
 def _sharing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
     said = {rule.tier: rule.sharing for rule in look.rules}
-    other: dict[tuple[str, Sharing], list[Offer]] = defaultdict(list)
+    other: dict[tuple[str, GpuSharing], list[Offer]] = defaultdict(list)
     for offer in found:
-        if offer.tier in said and said[offer.tier] not in {offer.sharing, Sharing.DRA}:
+        if offer.tier in said and said[offer.tier] not in {offer.sharing, GpuSharing.DRA}:
             other[offer.tier, offer.sharing].append(offer)
     for (tier, really), some_offers in sorted(other.items()):
         nodes = {offer.node for offer in some_offers}
@@ -97,13 +97,13 @@ def _sharing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
         )
 
 
-def _separated(tier: str, really: Sharing, offer: Offer) -> str:
+def _separated(tier: str, really: GpuSharing, offer: Offer) -> str:
     """Return the catalog's lines that tell the two kinds of node apart."""
     product = offer.labels.get(PRODUCT_LABEL, "")
     label = (
         f"nvidia.com/gpu.sharing-strategy: {offer.labels.get('nvidia.com/gpu.sharing-strategy')}"
     )
-    if really is Sharing.MIG or "nvidia.com/gpu.sharing-strategy" not in offer.labels:
+    if really is GpuSharing.MIG or "nvidia.com/gpu.sharing-strategy" not in offer.labels:
         label = f"{PRODUCT_LABEL}: {product or 'PRODUCT'}"
     return (
         f"# in the catalog, before {tier}: a tier of what these nodes really offer\ntiers:\n"

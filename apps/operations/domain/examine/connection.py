@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from apps.clusters.domain.quantities import counted
 from apps.operations.domain.findings import Finding
-from apps.operations.domain.looks import ApiLook, ClusterLook, Right, WriterLook
+from apps.operations.domain.observations import ApiLook, ClusterLook, Right, WriterLook
 from apps.operations.domain.rights import ANYTHING, DRA_GROUP, LEDGER
 
 LARGEST_SKEW_SECONDS = 30.0

@@ -2,16 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from apps.clusters.domain.exporter_profile import (
-    VENDOR_LIMITS,
-    Generation,
-    WorkloadLabels,
-)
+from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, Generation, WorkloadLabels
 from apps.clusters.domain.quantities import counted
 from apps.clusters.domain.tiers import same_model
 from apps.operations.domain.examine import attribution
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import Card, ClusterLook
+from apps.operations.domain.observations import ClusterLook, ObservedDevice
 
 PROFILING = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 _CSV = "# counters of dcgm-exporter (Helm: customMetrics, or the ConfigMap of its CSV):\n"
@@ -56,7 +52,7 @@ def _nothing(look: ClusterLook) -> Iterator[Finding]:
     )
 
 
-def _model(look: ClusterLook, model: str, cards: Sequence[Card]) -> Iterator[Finding]:
+def _model(look: ClusterLook, model: str, cards: Sequence[ObservedDevice]) -> Iterator[Finding]:
     shown = model or "of no model"
     found = counted(len(cards), "device")
     # Some cards of a model being silent is a fault of nodes, which coverage shows.

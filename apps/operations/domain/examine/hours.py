@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from apps.clusters.domain.quantities import counted
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import ClusterLook
+from apps.operations.domain.observations import ClusterLook
 
 MAY_LAG = timedelta(hours=3)
 LOW_COVERAGE = 0.9

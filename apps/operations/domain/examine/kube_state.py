@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from apps.clusters.domain.quantities import counted
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import ClusterLook
+from apps.operations.domain.observations import ClusterLook
 
 NODE_LABELS = (
     "nvidia.com/gpu.product",

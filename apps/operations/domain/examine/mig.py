@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from apps.clusters.domain.quantities import counted
-from apps.clusters.domain.tiers import UNMATCHED, Sharing, gpu_model, mig_profile
+from apps.clusters.domain.tiers import UNMATCHED, GpuSharing, gpu_model, mig_profile
 from apps.operations.domain.examine.offers import offers
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import ClusterLook
+from apps.operations.domain.observations import ClusterLook
 
 CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
@@ -26,7 +26,7 @@ def check(look: ClusterLook) -> Iterator[Finding]:
 def _outside(look: ClusterLook) -> Iterator[Finding]:
     loose = defaultdict(list)
     for offer in offers(look):
-        if offer.sharing is Sharing.MIG and offer.tier == UNMATCHED:
+        if offer.sharing is GpuSharing.MIG and offer.tier == UNMATCHED:
             profile = mig_profile(offer.resource, offer.labels)
             if profile != "INVALID":
                 loose[profile, offer.model, offer.resource].append(offer)

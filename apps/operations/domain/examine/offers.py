@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from apps.clusters.domain.tiers import (
-    Sharing,
+    GpuSharing,
     gpu_model,
     is_shared,
     mig_profile,
     tier_of,
     unit_weight,
 )
-from apps.operations.domain.looks import ClusterLook
+from apps.operations.domain.observations import ClusterLook
 
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
 REPLICAS = "nvidia.com/gpu.replicas"
@@ -25,7 +25,7 @@ class Offer(NamedTuple):
     units: float
     labels: Mapping[str, str]
     tier: str
-    sharing: Sharing
+    sharing: GpuSharing
 
     @property
     def model(self) -> str:
@@ -37,7 +37,7 @@ class Offer(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        return self.sharing in {Sharing.TIME_SLICED, Sharing.MPS}
+        return self.sharing in {GpuSharing.TIME_SLICED, GpuSharing.MPS}
 
 
 def offers(look: ClusterLook) -> Iterator[Offer]:
@@ -50,10 +50,10 @@ def offers(look: ClusterLook) -> Iterator[Offer]:
                 yield Offer(node.node, resource, units, node.labels, tier, how)
 
 
-def sharing_of(resource: str, labels: Mapping[str, str]) -> Sharing:
+def sharing_of(resource: str, labels: Mapping[str, str]) -> GpuSharing:
     """Return how a unit of `resource` is shared, by what the node's labels say."""
     if mig_profile(resource, labels):
-        return Sharing.MIG
+        return GpuSharing.MIG
     if not is_shared(resource, labels):
-        return Sharing.EXCLUSIVE
-    return Sharing.MPS if labels.get(STRATEGY) == "mps" else Sharing.TIME_SLICED
+        return GpuSharing.EXCLUSIVE
+    return GpuSharing.MPS if labels.get(STRATEGY) == "mps" else GpuSharing.TIME_SLICED

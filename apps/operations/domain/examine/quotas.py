@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from apps.clusters.domain.quantities import counted
 from apps.clusters.domain.resources import is_gpu
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import ClusterLook, QuotaRow
+from apps.operations.domain.observations import ClusterLook, QuotaRow
 
 _DRA_KEY = ".deviceclass.resource.k8s.io/devices"
 _DRA_RESOURCE = "requests.deviceclass.resource.kubernetes.io/"

@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from apps.clusters.domain.quantities import counted
-from apps.clusters.domain.tiers import Sharing
+from apps.clusters.domain.tiers import GpuSharing
 from apps.operations.domain.examine.offers import REPLICAS, STRATEGY, Offer, offers
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import ClusterLook
+from apps.operations.domain.observations import ClusterLook
 
 GANGS = frozenset(
     {
@@ -139,7 +139,7 @@ def _pressure(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
     held = Counter(tenant.node for tenant in look.past.tenants)
     for offer in shared:
         # MPS divides memory, and who is alone on a card fills it for nobody else.
-        if offer.sharing is not Sharing.TIME_SLICED or held[offer.node] <= offer.gpus:
+        if offer.sharing is not GpuSharing.TIME_SLICED or held[offer.node] <= offer.gpus:
             continue
         board = _number(offer.labels.get(MEMORY_LABEL))
         if _number(offer.labels.get(REPLICAS)) >= MANY_REPLICAS and board:

@@ -8,7 +8,7 @@ from apps.clusters.domain.quantities import counted
 from apps.clusters.domain.tiers import PRODUCT_LABEL, UNMATCHED
 from apps.operations.domain.examine.offers import offers
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.looks import ClusterLook, NodeDay
+from apps.operations.domain.observations import ClusterLook, NodeDay
 
 LEAST_CPUS = 1.0
 LEAST_MEMORY_BYTES = 2.0 * 2**30

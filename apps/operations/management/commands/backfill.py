@@ -24,7 +24,7 @@ from apps.operations.management import outcomes
 from apps.operations.management.collectors import (
     Collected,
     CollectorEnded,
-    Stretch,
+    HourBatch,
     collect_here,
     collecting,
 )
@@ -77,7 +77,7 @@ class Command(BaseCommand):
             )
         self.stdout.write(outcomes.counts(ended))
 
-    def _collect(self, plan: Sequence[Stretch], count: int, tell: Tell) -> list[HourOutcome]:
+    def _collect(self, plan: Sequence[HourBatch], count: int, tell: Tell) -> list[HourOutcome]:
         try:
             with collecting(plan, count) if count > 1 else nullcontext(collect_here(plan)) as done:
                 self._told(derive_now(_now))
@@ -102,7 +102,7 @@ class Command(BaseCommand):
             self.stdout.write(f"    {', '.join(steps)}")
 
     @contextmanager
-    def _teller(self, plan: Sequence[Stretch]) -> Iterator[Tell]:
+    def _teller(self, plan: Sequence[HourBatch]) -> Iterator[Tell]:
         """Draw a progress bar of hours on a terminal, else write a line for each stretch."""
         console = Console(file=sys.stderr)
         if not console.is_terminal:
@@ -123,14 +123,14 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _plan(clusters: Iterable[str], days: int, *, again: bool) -> list[Stretch]:
+def _plan(clusters: Iterable[str], days: int, *, again: bool) -> list[HourBatch]:
     """Return what is to be collected of all clusters, newest first; each hour of it is noted."""
-    found: list[Stretch] = []
+    found: list[HourBatch] = []
     for name in clusters:
         _check_cluster(name)
         plan = services.backfill_plan(name, days, now=_now(), again=again)
         services.note_backfill(name, plan)
-        found += (Stretch(name, window) for window in plan)
+        found += (HourBatch(name, window) for window in plan)
     return sorted(found, key=lambda one: one.window.start, reverse=True)
 
 
@@ -139,7 +139,7 @@ def _now() -> datetime:
 
 
 def collect_all(
-    plan: Sequence[Stretch],
+    plan: Sequence[HourBatch],
     done: Iterable[Collected],
     tell: Tell,
     derive: Callable[[], None],

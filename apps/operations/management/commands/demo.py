@@ -25,10 +25,10 @@ from django.db import connection, connections
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.selectors import cluster_rows
 from apps.operations.management.database_version import check_database_version
-from apps.operations.management.demo_place import Place, PlaceTaken
+from apps.operations.management.demo_directory import DemoDirectory, PlaceTaken
 from apps.operations.management.people import (
     PASSWORD,
-    Person,
+    DemoPerson,
     RealAccounts,
     check_accounts,
     ensure_people,
@@ -108,13 +108,13 @@ class Demo:
     """One run of the demo, step by step."""
 
     def __init__(
-        self, command: BaseCommand, place: Place, port: int, lab_port: int, verbosity: int
+        self, command: BaseCommand, place: DemoDirectory, port: int, lab_port: int, verbosity: int
     ) -> None:
         self._verbosity = str(verbosity)
         self._command = command
         self._place = place
         self._scenario = place.scenario
-        self._people: list[Person] = []
+        self._people: list[DemoPerson] = []
         self._port = port
         self._lab_port = lab_port
 
@@ -294,26 +294,26 @@ def ports() -> tuple[int, int]:
         raise CommandError(f"{error}: a port from 1 to 65535 is needed") from error
 
 
-def place_of(scenario: str) -> Place:
+def place_of(scenario: str) -> DemoDirectory:
     """Return where this scenario's data is: the demo's own file unless DATABASE_URL names another.
 
     The text that tells that one apart holds no password.
     """
-    own = Place(settings.VAR_DIR, scenario)
+    own = DemoDirectory(settings.VAR_DIR, scenario)
     named = settings.DATABASES["default"]
     given = os.environ.get("DATABASE_URL") or os.environ.get("DATABASE_URL_FILE")
     if not given or str(named["NAME"]) == str(own.database.absolute()):
         return own
     parts = [str(named.get(part, "")) for part in ("ENGINE", "HOST", "PORT", "NAME")]
-    return Place(settings.VAR_DIR, scenario, own_url=" ".join(parts))
+    return DemoDirectory(settings.VAR_DIR, scenario, own_url=" ".join(parts))
 
 
-def own_database(place: Place) -> str:
+def own_database(place: DemoDirectory) -> str:
     """Return the DATABASE_URL of the demo's own file."""
     return f"sqlite:///{quote(str(place.database.absolute()))}"
 
 
-def start_again(place: Place) -> NoReturn:
+def start_again(place: DemoDirectory) -> NoReturn:
     """Make way for this same command on the demo's own database.
 
     A process has the database of its settings for life, and that one is the portal's.
@@ -364,7 +364,7 @@ def shell(command: str) -> list[str]:
     return ["/bin/sh", "-c", f"exec {command}"]
 
 
-def child_environment(place: Place, port: int) -> dict[str, str]:
+def child_environment(place: DemoDirectory, port: int) -> dict[str, str]:
     """Return the environment of the processes: this Python's programs first, and the port.
 
     Queue, schedule and cache are their own, so that no message of the demo reaches a real portal's

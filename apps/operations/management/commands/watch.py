@@ -9,15 +9,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.clusters.ports import SourceRejected, SourceUnavailable
-from apps.clusters.services.watch_clusters import (
-    UnknownCluster,
+from apps.clusters.services.watch.clusters import (
+    UnknownWatchCluster,
     WatchedCluster,
     Watchers,
     clusters_to_watch,
     snapshot_cluster,
     watch_cluster,
 )
-from apps.operations.services.waiting import WaitingLooks
+from apps.operations.services.pending_refresh import WaitingLooks
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             chosen = clusters_to_watch(options["cluster"])
-        except UnknownCluster as error:
+        except UnknownWatchCluster as error:
             raise CommandError(str(error)) from error
         for cluster in chosen:
             if not cluster.kubernetes:

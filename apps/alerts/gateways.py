@@ -1,0 +1,21 @@
+"""The room's clients to the world: the messenger and the seal, as the settings have them."""
+
+from django.conf import settings
+
+from apps.alerts.adapters.messenger import PortalMessenger
+from apps.alerts.adapters.sealed import Seal, SealBroken
+from apps.alerts.ports import Messenger
+
+__all__ = ["SealBroken", "messenger", "seal"]
+
+
+def messenger() -> Messenger:
+    return PortalMessenger(
+        sender=settings.DEFAULT_FROM_EMAIL,
+        allowed=settings.NOTICES_HOSTS,
+        domains=settings.NOTICES_EMAIL_DOMAINS,
+    )
+
+
+def seal() -> Seal:
+    return Seal([settings.SECRET_KEY, *map(str, settings.SECRET_KEY_FALLBACKS)])

@@ -1,0 +1,281 @@
+"""Making and changing channels, muting them, and answering idle notices."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.accounts.models import Team, User
+from apps.accounts.services.journal import ActingParty, note
+from apps.alerts.domain.channels import (
+    AddressRefused,
+    ChannelKind,
+    check_domain,
+    checked,
+    host_of,
+    shown,
+)
+from apps.alerts.domain.digest import Cadence
+from apps.alerts.domain.idle import IdleDecision, keep, release
+from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.gateways import seal
+from apps.alerts.models import Alert, Channel, IdleAnswer, Mute
+from apps.alerts.permissions import check_answer, check_channel, check_kind
+
+LONGEST_MUTE = timedelta(days=90)
+MOST_CHANNELS = 20
+
+
+class ChannelRefused(ValueError):
+    """A channel, a mute or an answer cannot be taken; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a person wrote of a channel; `address` is empty where the known one is kept."""
+
+    name: str
+    kind: ChannelKind
+    address: str
+    kinds: Collection[AlertKind]
+    cadence: Cadence = Cadence.AT_ONCE
+    at: time = time(8)
+    weekday: int = 0
+    quiet_from: time | None = None
+    quiet_to: time | None = None
+    active: bool = True
+
+
+@transaction.atomic
+def add_channel(
+    user: User,
+    wanted: Wanted,
+    *,
+    now: datetime,
+    team_id: int | None = None,
+    own: bool = False,
+    origin: str = "",
+) -> Channel:
+    """Make a channel of a team, of the person (`own`) or of the platform; the audit notes it.
+
+    `origin` is where the person acts from. Raises NotAllowed, ChannelRefused.
+    """
+    owner_id = user.pk if own else None
+    check_channel(user, team_id=team_id, owner_id=owner_id)
+    if own and team_id is not None:
+        raise ChannelRefused("A channel is of one person or of one team.")
+    if not wanted.address:
+        raise ChannelRefused("Write where the notices go.")
+    _check_room(team_id, owner_id)
+    channel = Channel(owner_id=owner_id, team_id=team_id, created_by=user.username, created_at=now)
+    _saved(user, channel, wanted)
+    by = ActingParty(user.username, origin)
+    note(by, "make_channel", _audited(channel), at=now, after=_told(channel))
+    return channel
+
+
+def _check_room(team_id: int | None, owner_id: int | None) -> None:
+    """Refuse one more than MOST_CHANNELS: each notice is held against all channels."""
+    if team_id is not None:
+        # Locked, so that two who add one at once do not both count one too few.
+        if (
+            Team.objects.select_for_update(no_key=True).filter(pk=team_id, active=True).first()
+            is None
+        ):
+            raise ChannelRefused("There is no such team any more.")
+    elif owner_id is not None:
+        User.objects.select_for_update(no_key=True).get(pk=owner_id)
+    if Channel.objects.filter(team=team_id, owner=owner_id).count() >= MOST_CHANNELS:
+        raise ChannelRefused(f"There are {MOST_CHANNELS} channels already: remove one first.")
+
+
+@transaction.atomic
+def change_channel(
+    user: User, channel: Channel, wanted: Wanted, *, now: datetime, origin: str = ""
+) -> Channel:
+    """Change a channel; an empty address keeps the one it has, of the same kind.
+
+    The audit says that there is another address, not which. Raises NotAllowed, ChannelRefused.
+    """
+    check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
+    if not wanted.address and wanted.kind.value != channel.kind:
+        raise ChannelRefused("Another kind of channel needs another address: write it.")
+    before = _told(channel)
+    after = _told(_saved(user, channel, wanted))
+    if wanted.address:
+        before, after = {**before, "address": "the old one"}, {**after, "address": "written anew"}
+    by = ActingParty(user.username, origin)
+    note(by, "change_channel", _audited(channel), at=now, before=before, after=after)
+    return channel
+
+
+@transaction.atomic
+def switch_channel(
+    user: User, channel: Channel, *, on: bool, now: datetime, origin: str = ""
+) -> None:
+    """Switch a channel off or on; what comes due while it is off is not sent. Raises NotAllowed."""
+    check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
+    before = _told(channel)
+    channel.active = on
+    channel.save(update_fields=["active"])
+    by, after = ActingParty(user.username, origin), _told(channel)
+    note(by, "change_channel", _audited(channel), at=now, before=before, after=after)
+
+
+@transaction.atomic
+def remove_channel(user: User, channel: Channel, *, now: datetime, origin: str = "") -> None:
+    """Delete a channel with the log of what went there. Raises NotAllowed."""
+    check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
+    by = ActingParty(user.username, origin)
+    note(by, "remove_channel", _audited(channel), at=now, before=_told(channel))
+    channel.delete()
+
+
+def _audited(channel: Channel) -> str:
+    return f"channel/{channel.pk}"
+
+
+def _told(channel: Channel) -> dict[str, Any]:
+    """Return what the audit tells of a channel: nothing of the address, whatever its kind."""
+    of = "the platform"
+    if channel.owner is not None:
+        of = channel.owner.username
+    elif channel.team is not None:
+        of = f"team {channel.team.name}"
+    quiet = None
+    if channel.quiet_from is not None and channel.quiet_to is not None:
+        quiet = f"{channel.quiet_from:%H:%M} to {channel.quiet_to:%H:%M}"
+    return {
+        "name": channel.name,
+        "of": of,
+        "kind": channel.kind,
+        "notices": list(channel.kinds),
+        "cadence": channel.cadence,
+        "at": f"{channel.at:%H:%M}",
+        "weekday": channel.weekday,
+        "quiet": quiet,
+        "active": channel.active,
+    }
+
+
+def _saved(user: User, channel: Channel, wanted: Wanted) -> Channel:
+    if not wanted.name.strip():
+        raise ChannelRefused("Give the channel a name.")
+    if not wanted.kinds:
+        raise ChannelRefused("Choose at least one kind of notice.")
+    if (wanted.quiet_from is None) != (wanted.quiet_to is None):
+        raise ChannelRefused("Quiet hours need a beginning and an end.")
+    if wanted.quiet_from is not None and wanted.quiet_from == wanted.quiet_to:
+        raise ChannelRefused("Quiet hours end at another time than they begin.")
+    if not 0 <= wanted.weekday <= 6:
+        raise ChannelRefused("Choose a day of the week.")
+    if wanted.address:
+        channel.sealed, channel.shown = _sealed(user, wanted)
+    channel.name, channel.kind = wanted.name.strip()[:80], wanted.kind.value
+    channel.kinds = sorted(kind.value for kind in set(wanted.kinds))
+    channel.cadence, channel.at, channel.weekday = wanted.cadence.value, wanted.at, wanted.weekday
+    channel.quiet_from, channel.quiet_to = wanted.quiet_from, wanted.quiet_to
+    channel.active = wanted.active
+    channel.save()
+    return channel
+
+
+def _sealed(user: User, wanted: Wanted) -> tuple[str, str]:
+    hosts = settings.NOTICES_HOSTS
+    try:
+        address = checked(wanted.kind, wanted.address, plain=hosts)
+        if wanted.kind is ChannelKind.EMAIL:
+            check_domain(address, settings.NOTICES_EMAIL_DOMAINS)
+    except AddressRefused as refused:
+        raise ChannelRefused(str(refused)) from refused
+    if wanted.kind is not ChannelKind.EMAIL:
+        check_kind(user, wanted.kind, host_allowed=host_of(address)[0] in hosts)
+    return seal().sealed(address), shown(wanted.kind, address)[:254]
+
+
+@transaction.atomic
+def mute(
+    user: User,
+    channel: Channel,
+    *,
+    now: datetime,
+    until: datetime,
+    why: str,
+    kind: AlertKind | None = None,
+    subject: str = "",
+    origin: str = "",
+) -> Mute:
+    """Send nothing of a kind, or about a subject, until then. Raises NotAllowed, ChannelRefused."""
+    check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
+    if until <= now:
+        raise ChannelRefused("The end of the silence is past: choose a later one.")
+    if until > now + LONGEST_MUTE:
+        raise ChannelRefused(f"Mute for {LONGEST_MUTE.days} days at most, or switch it off.")
+    muted = Mute.objects.create(
+        channel=channel,
+        kind=kind.value if kind else "",
+        subject=subject.strip()[:600],
+        start=now,
+        end=until,
+        why=" ".join(why.split())[:500],
+        by=user.username,
+    )
+    about = {"kind": muted.kind or None, "subject": muted.subject or None}
+    after = {**about, "until": until.isoformat(), "why": muted.why or None}
+    by = ActingParty(user.username, origin)
+    note(by, "mute_channel", _audited(channel), at=now, after=after)
+    return muted
+
+
+@transaction.atomic
+def unmute(user: User, muted: Mute, *, now: datetime, origin: str = "") -> None:
+    """End a silence now; the audit notes it. Raises NotAllowed."""
+    channel = muted.channel
+    check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
+    if muted.end <= now:
+        return
+    about = {"kind": muted.kind or None, "subject": muted.subject or None}
+    before = {**about, "until": muted.end.isoformat(), "by": muted.by}
+    note(
+        ActingParty(user.username, origin),
+        "unmute_channel",
+        _audited(channel),
+        at=now,
+        before=before,
+    )
+    if muted.start < now:
+        muted.end = now
+        muted.save(update_fields=["end"])
+    else:
+        muted.delete()
+
+
+def answer_idle(
+    user: User, notice: Alert, *, until: str, reason: str, now: datetime, zone: ZoneInfo
+) -> IdleDecision:
+    """Answer an idle notice: keep it until a day, or (`until` empty) say that it can go.
+
+    Raises NotAllowed, ChannelRefused, AnswerRefused.
+    """
+    if notice.kind != AlertKind.IDLE.value or notice.team_id is None:
+        raise ChannelRefused("Only notices of idle GPUs are answered.")
+    check_answer(user, notice.team_id)
+    if until.strip():
+        most = settings.NOTICES_KEEP_DAYS
+        found = keep(until, reason, person=user.username, now=now, zone=zone, most_days=most)
+    else:
+        found = release(reason, person=user.username, now=now)
+    IdleAnswer.objects.create(
+        subject=notice.subject,
+        team_id=notice.team_id,
+        choice=found.choice.value,
+        person=found.person,
+        at=found.at,
+        reason=found.reason,
+        until=found.until,
+    )
+    return found

@@ -1,0 +1,249 @@
+"""Saying things once: what was said stays said, and goes to every channel that wants it."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from django.db import transaction
+
+from apps.alerts.domain.digest import Cadence, Schedule, due_at
+from apps.alerts.domain.mutes import MuteWindow, QuietHours, deliverable_at, is_muted
+from apps.alerts.domain.thresholds import AlertKind, AlertLevel, Threshold, alert_key, judge
+from apps.alerts.models import Alert, Channel, Delivery, SourceCursor
+from apps.alerts.models import AlertState as StandingRow
+from apps.alerts.models import Mute as MuteRow
+from apps.alerts.permissions import hearing
+
+# Names of Kubernetes are long enough to go over what the columns take, and one that does would
+# keep back all that is said with it.
+_LONGEST_KEY, _LONGEST_SUBJECT, _LONGEST_TITLE = 900, 600, 200
+_LONGEST_TEXT, _LONGEST_PATH = 5000, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NewAlert:
+    """One thing to say: `occasion` is what makes this time another one than the last.
+
+    `team_id` None: it is about the platform. `path` is the page that shows it.
+    """
+
+    kind: AlertKind
+    subject: str
+    team_id: int | None
+    title: str
+    text: str
+    path: str = ""
+    urgent: bool = False
+    occasion: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A value to be held against levels, in the unit of its kind; None is not known now."""
+
+    said: NewAlert
+    value: float | None
+
+
+def _everything(_subject: str) -> bool:
+    return True
+
+
+def notify(things: Iterable[NewAlert], *, now: datetime, zone: ZoneInfo) -> int:
+    """Note what was not said before, and queue it for channels; return how much was new.
+
+    Whole or not at all. Clocks of channels run in `zone`.
+    """
+    with transaction.atomic():
+        return _say(things, now, zone)
+
+
+def evaluate(
+    threshold: Threshold,
+    measured: Sequence[Measurement],
+    *,
+    now: datetime,
+    zone: ZoneInfo,
+    over: Callable[[str], bool] = _everything,
+) -> int:
+    """Hold values against levels and say which were reached; return how many notices are new.
+
+    What stood before and is not among them has ended where `over` says so of its subject; of
+    others that is not known. Two that do this for one kind at once wait for each other. Whole or
+    not at all.
+    """
+    kind = threshold.kind
+    measured = [replace(one, said=_fitting(one.said)) for one in measured]
+    with transaction.atomic():
+        _turn(kind.value)
+        rows = {row.subject: row for row in StandingRow.objects.filter(kind=kind.value)}
+        gone = {subject: 0.0 for subject in rows if over(subject)}
+        values = gone | {one.said.subject: one.value for one in measured}
+        found = {
+            subject: judge(threshold, _standing(rows.get(subject)), value, now=now)
+            for subject, value in values.items()
+        }
+        _keep(kind, rows, {subject: judged.standing for subject, judged in found.items()})
+        new = [one.said for one in measured if found[one.said.subject].notice]
+        return _say([_at(said, now) for said in new], now, zone)
+
+
+def go_on(
+    source: str,
+    read: Callable[[int], tuple[Iterable[NewAlert], int]],
+    *,
+    now: datetime,
+    zone: ZoneInfo,
+) -> int:
+    """Say what a numbered source has since it was last asked; return how much was new.
+
+    `read` gets the last number and returns what to say and the new last number. What is said and
+    how far it was read are written together, so that nothing is left out after a crash.
+    """
+    with transaction.atomic():
+        turn = _turn(source)
+        things, position = read(turn.position)
+        new = _say(things, now, zone)
+        if position != turn.position:
+            turn.position = position
+            turn.save(update_fields=["position"])
+        return new
+
+
+def _turn(name: str) -> SourceCursor:
+    SourceCursor.objects.get_or_create(pk=name)
+    return SourceCursor.objects.select_for_update().get(pk=name)
+
+
+def _standing(row: StandingRow | None) -> AlertLevel:
+    return AlertLevel() if row is None else AlertLevel(row.level, row.said_at, row.said_level)
+
+
+def _keep(
+    kind: AlertKind, rows: Mapping[str, StandingRow], standings: Mapping[str, AlertLevel]
+) -> None:
+    """Write the standings that changed, and delete those of which nothing is left."""
+    over = [row.pk for subject, row in rows.items() if standings.get(subject) == AlertLevel()]
+    changed = [
+        StandingRow(
+            kind=kind.value,
+            subject=subject,
+            level=after.level,
+            said_level=after.said_level,
+            said_at=after.said_at,
+        )
+        for subject, after in standings.items()
+        if after.said_at is not None and after != _standing(rows.get(subject))
+    ]
+    StandingRow.objects.filter(pk__in=over).delete()
+    StandingRow.objects.bulk_create(
+        changed,
+        update_conflicts=True,
+        unique_fields=["kind", "subject"],
+        update_fields=["level", "said_level", "said_at"],
+    )
+
+
+def _at(said: NewAlert, now: datetime) -> NewAlert:
+    return NewAlert(
+        *(said.kind, said.subject, said.team_id, said.title, said.text, said.path, said.urgent),
+        occasion=(now.isoformat(),),
+    )
+
+
+def _say(things: Iterable[NewAlert], now: datetime, zone: ZoneInfo) -> int:
+    fitting = [_fitting(said) for said in things]
+    wanted = {key: _notice(key, said, now) for said in fitting if (key := _key(said))}
+    known = set(Alert.objects.filter(key__in=wanted).values_list("key", flat=True))
+    missing = [notice for key, notice in wanted.items() if key not in known]
+    if not missing:
+        return 0
+    Alert.objects.bulk_create(missing, ignore_conflicts=True)
+    # Read back: of two that say the same at once, one wrote it, and rows have their ids.
+    keys = [notice.key for notice in missing]
+    said_now = list(Alert.objects.filter(key__in=keys).order_by("at", "pk"))
+    Delivery.objects.bulk_create(_deliveries(said_now, now, zone), ignore_conflicts=True)
+    return len(said_now)
+
+
+def _key(said: NewAlert) -> str:
+    return _told_apart(alert_key(said.kind, said.subject, "", said.occasion), _LONGEST_KEY)
+
+
+def _fitting(said: NewAlert) -> NewAlert:
+    """Return what to say with a subject that the column takes."""
+    if len(said.subject) <= _LONGEST_SUBJECT:
+        return said
+    return replace(said, subject=_told_apart(said.subject, _LONGEST_SUBJECT))
+
+
+def _told_apart(text: str, most: int) -> str:
+    """Cut a text so that two that differ stay two."""
+    if len(text) <= most:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[: most - len(digest) - 1]}…{digest}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _notice(key: str, said: NewAlert, now: datetime) -> Alert:
+    return Alert(
+        key=key,
+        kind=said.kind.value,
+        subject=said.subject,
+        team_id=said.team_id,
+        title=_cut(said.title, _LONGEST_TITLE),
+        text=_cut(said.text, _LONGEST_TEXT),
+        # A path that is cut leads nowhere: then rather none.
+        path=said.path if len(said.path) <= _LONGEST_PATH else "",
+        at=now,
+        urgent=said.urgent,
+    )
+
+
+def _deliveries(notices: Sequence[Alert], now: datetime, zone: ZoneInfo) -> list[Delivery]:
+    channels = Channel.objects.filter(active=True).select_related("owner").order_by("pk")
+    mutes: dict[int, list[MuteWindow]] = {}
+    for row in MuteRow.objects.filter(start__lte=now, end__gt=now).order_by("pk"):
+        kind = AlertKind(row.kind) if row.kind else None
+        mutes.setdefault(row.channel_id, []).append(
+            MuteWindow(row.start, row.end, kind, row.subject)
+        )
+    found = []
+    for channel in channels:
+        told = [notice for notice in notices if notice.kind in channel.kinds]
+        hears = hearing(channel) if told else None
+        found += [
+            _delivery(notice, channel, mutes.get(channel.pk, []), now, zone)
+            for notice in told
+            if hears is not None and hears(notice)
+        ]
+    return found
+
+
+def _delivery(
+    notice: Alert, channel: Channel, mutes: Iterable[MuteWindow], now: datetime, zone: ZoneInfo
+) -> Delivery:
+    muted = is_muted(mutes, AlertKind(notice.kind), notice.subject, now)
+    at = now if notice.urgent else due_at(_schedule(channel, zone), now)
+    return Delivery(
+        notice=notice,
+        channel=channel,
+        state=Delivery.State.MUTED if muted else Delivery.State.QUEUED,
+        due_at=at if notice.urgent else deliverable_at(at, _quiet(channel, zone)),
+    )
+
+
+def _schedule(channel: Channel, zone: ZoneInfo) -> Schedule:
+    return Schedule(Cadence(channel.cadence), zone, channel.at, channel.weekday)
+
+
+def _quiet(channel: Channel, zone: ZoneInfo) -> list[QuietHours]:
+    if channel.quiet_from is None or channel.quiet_to is None:
+        return []
+    return [QuietHours(channel.quiet_from, channel.quiet_to, zone)]

@@ -1,0 +1,45 @@
+"""Forgetting what is old, and keeping addresses readable under the key of today."""
+
+import logging
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from apps.alerts.gateways import SealBroken, seal
+from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer, Mute
+
+_LOG = logging.getLogger(__name__)
+KEPT = timedelta(days=180)
+
+
+def prune(*, now: datetime) -> int:
+    """Delete notices of more than 180 days ago that nobody waits for; return how many rows.
+
+    An answer that still holds is kept, however long ago it was given.
+    """
+    old = now - KEPT
+    waiting = Delivery.objects.filter(state=Delivery.State.QUEUED).values("notice")
+    rows, _ = Alert.objects.filter(at__lt=old).exclude(pk__in=waiting).delete()
+    mutes, _ = Mute.objects.filter(end__lt=old).delete()
+    over = Q(until__isnull=True) | Q(until__lte=now)
+    answers, _ = IdleAnswer.objects.filter(over, at__lt=old).delete()
+    return rows + mutes + answers
+
+
+def renew_seals() -> int:
+    """Seal addresses under the present key; return how many were under an older one.
+
+    So that the older one can be taken out of the settings after a day. An address that no key
+    reads stays as it is: deliveries say so.
+    """
+    box, renewed = seal(), 0
+    for pk, sealed in Channel.objects.order_by("pk").values_list("pk", "sealed"):
+        try:
+            anew = box.renewed(sealed)
+        except SealBroken as broken:
+            _LOG.warning("notices: channel %d: %s", pk, broken)
+            continue
+        # Only what it was: an address that was written meanwhile is under the present key.
+        if anew is not None:
+            renewed += Channel.objects.filter(pk=pk, sealed=sealed).update(sealed=anew)
+    return renewed

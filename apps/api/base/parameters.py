@@ -1,0 +1,192 @@
+"""What a request may ask: one serializer for each endpoint, which knows every parameter."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any, cast
+
+from django.http import QueryDict
+from rest_framework import serializers
+
+from apps.api.base.problems import InvalidParameters
+from apps.clusters.domain.tiers import CapacityType
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
+
+PAGE_SIZE = 100
+PAGE_SIZE_MOST = 500
+FORMATS = ("json", "csv")
+_SEVERAL = "Repeat it or separate by commas."
+_START = (
+    "Start of the window: an RFC 3339 time with its offset, or a date (midnight in the report's "
+    "time zone)."
+)
+
+
+class NamesField(serializers.ListField):
+    """Several names: the parameter repeated, or separated by commas."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        help_text = f"{kwargs.pop('help_text', '')} {_SEVERAL}".strip()
+        kwargs.setdefault("child", serializers.CharField())
+        super().__init__(required=False, help_text=help_text, **kwargs)
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        """Split the raw values; blanks between commas are dropped."""
+        names = [name.strip() for text in data for name in str(text).split(",") if name.strip()]
+        found = super().to_internal_value(names)
+        return list(dict.fromkeys(found))
+
+
+def choices(values: Sequence[str], **kwargs: Any) -> serializers.ChoiceField:
+    """Return a field whose error names what is allowed."""
+    message = f"'{{input}}' is not known: use one of {', '.join(values)}"
+    return serializers.ChoiceField(
+        choices=list(values), error_messages={"invalid_choice": message}, **kwargs
+    )
+
+
+class Params(serializers.Serializer[dict[str, Any]]):
+    """Query parameters; an unknown or a doubled one is an error that names what is allowed."""
+
+    @classmethod
+    def read(cls, params: QueryDict) -> dict[str, Any]:
+        """Return the validated parameters. Raises InvalidParameters."""
+        known: dict[str, serializers.Field[Any, Any, Any, Any]] = cls._declared_fields
+        errors: dict[str, list[str]] = {}
+        given: dict[str, Any] = {}
+        for name in params:
+            values = params.getlist(name)
+            if name not in known:
+                allowed = ", ".join(known) or "none"
+                errors[name] = [f"is not a parameter here; allowed: {allowed}"]
+            elif isinstance(known[name], NamesField):
+                given[name] = values
+            elif len(values) > 1:
+                errors[name] = ["is given more than once"]
+            else:
+                given[name] = values[0]
+        query: dict[str, Any] = {}
+        try:
+            query = dict(_shared(cls).run_validation(given))
+        except serializers.ValidationError as error:
+            refused = cast("Mapping[str, Any]", error.detail)
+            errors |= {name: _texts(found) for name, found in refused.items()}
+        if errors:
+            raise InvalidParameters(errors)
+        return query
+
+
+@cache
+def _shared(query: type[Params]) -> Params:
+    """Return one serializer for all requests: it keeps nothing of what it validates.
+
+    A new one copies every field, which takes longer than to validate them.
+    """
+    return query()
+
+
+def _texts(found: Any) -> list[str]:
+    """Return all texts of an error, however deep: a list's items have theirs by position."""
+    if isinstance(found, Mapping):
+        found = found.values()
+    elif isinstance(found, str):
+        return [str(found)]
+    return [text for part in found for text in _texts(part)]
+
+
+def whole_file(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Return validated parameters; paging beside `format=csv` raises ValidationError."""
+    if attrs.get("format") == "csv":
+        paging = {name for name in ("cursor", "page_size") if name in attrs}
+        if paging:
+            text = ["a CSV file comes whole: leave it out"]
+            raise serializers.ValidationError(dict.fromkeys(sorted(paging), text))
+    return attrs
+
+
+class PageParams(Params):
+    """Paging, of every list."""
+
+    cursor = serializers.CharField(
+        required=False, help_text="Opaque: from the `next` of the page before."
+    )
+    page_size = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=PAGE_SIZE_MOST,
+        help_text=f"Rows of a page: 1 to {PAGE_SIZE_MOST}, {PAGE_SIZE} unless told.",
+    )
+
+
+class WindowParams(PageParams):
+    start = serializers.CharField(
+        required=False, help_text=f"{_START} Unless told: seven local days before `end`."
+    )
+    end = serializers.CharField(
+        required=False,
+        help_text="End of the window, not included; forms as `start`. Unless told: the last "
+        "midnight in the report's time zone.",
+    )
+
+
+class FileParams(WindowParams):
+    """A window of facts that can be had as a file."""
+
+    format = choices(
+        FORMATS,
+        required=False,
+        help_text="csv streams all rows of the window as a file, without pages.",
+    )
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    team = NamesField(help_text="Only these teams.")
+    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
+    workload = NamesField(help_text="Only these workloads, written Kind/name.")
+    gpu_model = NamesField(
+        help_text="Only these GPU models; case, blanks and dashes do not matter."
+    )
+    node = NamesField(help_text="Only these nodes.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return whole_file(attrs)
+
+    def validate_workload(self, names: list[str]) -> list[str]:
+        for name in names:
+            kind, slash, own = name.partition("/")
+            if not (kind and slash and own):
+                raise serializers.ValidationError(f"{name!r}: write Kind/name, as Job/train")
+        return names
+
+
+class UsageParams(FileParams):
+    """Parameters of `usage`."""
+
+    interval = choices(
+        [interval.value for interval in TimeStep],
+        required=False,
+        help_text="Length of a period; day unless told.",
+    )
+    group_by = NamesField(
+        child=choices([grouping.value for grouping in Grouping]),
+        help_text="Columns to group by, in this order; without it, one row for each period.",
+    )
+    capacity_type = NamesField(child=choices([kind.value for kind in CapacityType]))
+
+
+class PodsParams(FileParams):
+    """Parameters of `pods`."""
+
+
+class CollectionsParams(PageParams):
+    """Parameters of `collections`: without a window all hours, newest first."""
+
+    start = serializers.CharField(required=False, help_text=_START)
+    end = serializers.CharField(required=False, help_text="End of the window, not included.")
+    cluster = NamesField(help_text="Only these clusters.")
+    state = NamesField(child=choices([state.value for state in CollectionState]))
+
+
+def filters_of(query: dict[str, Any]) -> Filters:
+    """Return the filters among validated parameters."""
+    return Filters(**{f.name: tuple(query.get(f.name, ())) for f in fields(Filters)})

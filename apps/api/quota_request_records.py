@@ -1,0 +1,348 @@
+"""Quota requests as the API takes and gives them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, cast
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.api.base.parameters import NamesField, PageParams, choices
+from apps.api.base.problems import InvalidParameters
+from apps.api.base.windows import moment
+from apps.clusters import selectors as clusters
+from apps.quota_requests.domain.states import RequestState
+from apps.quota_requests.selectors import RequestDetail, RequestRow, Which
+from apps.usage.domain.columns import utc_text
+
+SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
+STATES = [state.value for state in RequestState]
+LONGEST = 10_000
+_MOST = 2**31 - 1
+_LONGEST_TIME = 40
+_AMOUNT = "An amount in units of the key, as a text: 8."
+Fields = dict[str, serializers.Field[Any, Any, Any, Any]]
+
+
+class QuotaRequestsParams(PageParams):
+    """Parameters of the list."""
+
+    which = choices(
+        [which.value for which in Which],
+        required=False,
+        help_text="mine: written by you; queue: waiting for you; all (unless told).",
+    )
+    state = NamesField(child=choices(STATES))
+    team = NamesField(help_text="Only requests for these teams.")
+    cluster = NamesField(help_text="Only these clusters.")
+    namespace = NamesField(help_text="Only namespaces of these names.")
+    # The contract's name; a field has an attribute of that name of its own, which this is not.
+    source = NamesField(child=choices(SOURCES))  # type: ignore[assignment]
+
+
+# ---------------------------------------------------------------- what is taken
+
+
+class Body(serializers.Serializer[dict[str, Any]]):
+    """A body; what it does not know is an error that names what is allowed."""
+
+    @classmethod
+    def read(cls, data: Any) -> dict[str, Any]:
+        """Return the validated body. Raises InvalidParameters."""
+        body = cls()
+        if not isinstance(data, Mapping):
+            raise InvalidParameters({"body": ["must be an object"]})
+        allowed = ", ".join(body.fields) or "none"
+        unknown = [name for name in data if name not in body.fields]
+        if unknown:
+            texts = [f"is not known here; allowed: {allowed}"]
+            raise InvalidParameters({str(name)[:80]: texts for name in unknown[:20]})
+        try:
+            return dict(body.run_validation(data))
+        except serializers.ValidationError as error:
+            raise InvalidParameters(cast("Any", error.detail)) from error
+
+
+class Text(serializers.CharField):
+    """A text: a number is none, so that the document and what is taken are the same."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field({"oneOf": [{"type": "string", "minLength": 1}, {"type": "number"}]})
+class Amount(serializers.CharField):
+    """An amount as a text, or as the number that people write first."""
+
+
+class Flag(serializers.BooleanField):
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class Number(serializers.IntegerField):
+    def to_internal_value(self, data: Any) -> int:
+        if isinstance(data, bool | str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field(OpenApiTypes.DATETIME)
+class Moment(serializers.CharField):
+    """A time with its offset, or a date: midnight in the report's time zone, as of windows."""
+
+    def to_internal_value(self, data: Any) -> datetime:  # type: ignore[override]
+        if not isinstance(data, str) or len(data) > _LONGEST_TIME:
+            self.fail("invalid")
+        try:
+            return moment(data, clusters.report().zone)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+
+
+_MOMENT = "An RFC 3339 time with its offset, or a date (midnight in the report's time zone)."
+
+
+def _moment(help_text: str = "") -> Moment:
+    text = f"{_MOMENT} {help_text}".strip()
+    return Moment(required=False, allow_null=True, help_text=text)
+
+
+def _version() -> Number:
+    return Number(min_value=1, max_value=_MOST, required=False, help_text="Or the header If-Match.")
+
+
+def _amounts(fields: Fields, *, required: bool) -> Fields:
+    """Return fields with `from` and `to`, names that Python does not let a class have."""
+
+    def amount() -> serializers.CharField:
+        return Amount(max_length=40, required=required, help_text=_AMOUNT)
+
+    return {"from": amount(), "to": amount(), **fields}
+
+
+class RequestBody(Body):
+    """A new request."""
+
+    cluster = Text(max_length=253)
+    namespace = Text(
+        max_length=253, required=False, allow_blank=True, help_text="Empty for queues."
+    )
+    source = serializers.ChoiceField(SOURCES)  # type: ignore[assignment]
+    name = Text(max_length=253)
+    key = Text(max_length=530, help_text="Of queues flavor/resource.")
+    team = Text(max_length=200, required=False, help_text="Needed where several teams use a queue.")
+    reason = Text(max_length=LONGEST)
+    needed_by = _moment()
+    until = _moment("The change goes back by itself then.")
+
+    def get_fields(self) -> Fields:
+        return _amounts(super().get_fields(), required=True)
+
+
+class EditedBody(Body):
+    """What is to change in a request; what is left out stays, null empties a date."""
+
+    reason = Text(max_length=LONGEST, required=False)
+    needed_by = _moment()
+    until = _moment()
+    version = _version()
+
+    def get_fields(self) -> Fields:
+        return _amounts(super().get_fields(), required=False)
+
+
+class VersionBody(Body):
+    """The version of the request as it was read."""
+
+    version = _version()
+
+
+class NoteBody(VersionBody):
+    text = Text(max_length=LONGEST, required=False, allow_blank=True)
+
+
+class ReasonBody(VersionBody):
+    text = Text(max_length=LONGEST)
+
+
+class OfferBody(ReasonBody):
+    offer = Amount(max_length=40, required=False, help_text="An amount that would be approved.")
+
+
+class ApplyBody(VersionBody):
+    gitops = Flag(required=False, help_text="true: people commit the file, and the portal watches.")
+    confirmed = serializers.ListField(
+        child=Text(max_length=253),
+        max_length=50,
+        required=False,
+        help_text="Managers of preview.owners that the limit is taken over from.",
+    )
+
+
+class RevertBody(VersionBody):
+    gitops = Flag(
+        required=False, allow_null=True, help_text="Null: the way in which it was applied."
+    )
+
+
+class CommentBody(Body):
+    text = Text(max_length=LONGEST)
+
+
+class EmptyBody(Body):
+    """Nothing is to be said with it."""
+
+
+# ---------------------------------------------------------------- what is given
+
+
+def _time() -> serializers.DateTimeField:
+    return serializers.DateTimeField(allow_null=True, help_text="")
+
+
+def _names(help_text: str = "") -> serializers.ListField:
+    return serializers.ListField(child=serializers.CharField(), help_text=help_text)
+
+
+class QuotaRequestSerializer(serializers.Serializer[Any]):
+    """A request to change one quota key."""
+
+    id = serializers.IntegerField()
+    version = serializers.IntegerField(help_text="Counts up with each change; also the ETag.")
+    state = serializers.CharField(help_text=f"One of {', '.join(STATES)}.")
+    cluster = serializers.CharField()
+    namespace = serializers.CharField(help_text="Empty for queues of a whole cluster.")
+    source = serializers.ChoiceField(SOURCES)  # type: ignore[assignment]
+    name = serializers.CharField()
+    key = serializers.CharField()
+    tiers = _names("Every tier that the key can reach.")
+    team = serializers.CharField()
+    reason = serializers.CharField()
+    needed_by = _time()
+    until = _time()
+    authors = _names("All who wrote or edited it: none of them decides.")
+    approvals = _names()
+    approvals_needed = serializers.IntegerField()
+    by_rule = serializers.BooleanField(help_text="Approved by a rule of the site.")
+    reviewer = serializers.CharField(help_text="Empty while nobody has taken it.")
+    created_at = serializers.DateTimeField()
+    changed_at = serializers.DateTimeField()
+    changed_by = serializers.CharField()
+    state_since = serializers.DateTimeField(help_text="Of the state; edits leave it.")
+    state_by = serializers.CharField()
+    submitted_at = _time()
+    decided_at = _time()
+    applied_at = _time()
+    reverts_at = _time()
+    outcome = serializers.CharField(help_text="How it ended, in a sentence; empty before.")
+    drift = serializers.CharField(
+        help_text="What the cluster shows instead of what was approved; empty for nothing else."
+    )
+
+    def get_fields(self) -> Fields:
+        return _amounts(super().get_fields(), required=True)
+
+
+class CommentSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    author = serializers.CharField()
+    text = serializers.CharField()
+    offer = serializers.CharField(help_text="An amount; empty where none was offered.")
+
+
+class ExecutionSerializer(serializers.Serializer[Any]):
+    """An order that is or was carried out."""
+
+    id = serializers.IntegerField()
+    order = serializers.CharField(help_text="apply or revert.")
+    mode = serializers.CharField(help_text="direct or gitops.")
+    reviewed = serializers.CharField()
+    wanted = serializers.CharField()
+    started_by = serializers.CharField()
+    started_at = serializers.DateTimeField()
+    sentence = serializers.CharField()
+    detail = serializers.CharField(help_text="The cluster's words, for administrators.")
+    end = serializers.CharField(help_text="Empty while it lasts.")
+    ended_at = _time()
+    cluster_before = serializers.CharField(allow_null=True)
+    cluster_after = serializers.CharField(allow_null=True)
+    confirmed = _names()
+    patch_file = serializers.DictField(
+        child=serializers.CharField(), allow_null=True, help_text="name, text and how; or null."
+    )
+
+
+class LineSerializer(serializers.Serializer[Any]):
+    """A line of the audit."""
+
+    number = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    actor = serializers.CharField()
+    origin = serializers.CharField()
+    action = serializers.CharField()
+    before = serializers.DictField(allow_null=True)
+    after = serializers.DictField(allow_null=True)
+    note = serializers.CharField()
+
+
+class QuotaRequestDetailSerializer(QuotaRequestSerializer):
+    """A request with all that one screen shows of it."""
+
+    evidence = serializers.DictField(help_text="As frozen when handed in; empty before.")
+    preview = serializers.DictField(help_text="As frozen when handed in; empty before.")
+    ruling = serializers.DictField(help_text="What the site's rules said of it.")
+    comments = CommentSerializer(many=True)
+    executions = ExecutionSerializer(many=True)
+    history = LineSerializer(many=True, help_text="Of the audit, the newest first.")
+    actions = _names("What you may do now, as the actions below.")
+    offer = serializers.CharField(help_text="A counter-offer that waits for an answer.")
+    can_write = serializers.BooleanField(help_text="False: it is applied by commit.")
+    goes_back_to = serializers.CharField(allow_null=True)
+
+
+ROW_COLUMNS = [name for name in QuotaRequestSerializer().get_fields() if name not in {"from", "to"}]
+EXECUTION_COLUMNS = list(ExecutionSerializer().get_fields())
+_LINE_COLUMNS = list(LineSerializer().get_fields())
+
+
+def request_record(row: RequestRow) -> dict[str, Any]:
+    """Return what QuotaRequestSerializer describes."""
+    record = _plain({name: getattr(row, name) for name in ROW_COLUMNS})
+    return {"from": row.before, "to": row.after, **record}
+
+
+def detail_record(detail: RequestDetail) -> dict[str, Any]:
+    """Return what QuotaRequestDetailSerializer describes."""
+    executions = [
+        {name: getattr(one, name) for name in EXECUTION_COLUMNS} for one in detail.executions
+    ]
+    history = [{name: getattr(line, name) for name in _LINE_COLUMNS} for line in detail.history]
+    return request_record(detail.row) | {
+        "evidence": detail.evidence,
+        "preview": detail.preview,
+        "ruling": detail.ruling,
+        "comments": [_plain(asdict(one)) for one in detail.comments],
+        "executions": [_plain(one) for one in executions],
+        "history": [_plain(line) for line in history],
+        "actions": [name.replace("_", "-") for name in detail.actions],
+        "offer": detail.offer,
+        "can_write": detail.can_write,
+        "goes_back_to": detail.goes_back_to,
+    }
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in record.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return utc_text(value)
+    return list(value) if isinstance(value, tuple) else value

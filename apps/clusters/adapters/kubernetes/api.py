@@ -1,0 +1,297 @@
+"""A Kubernetes API server behind the port `ClusterSource`.
+
+The official client gives the connection and its credentials; bodies are decoded here, because
+its model classes take many times longer than the JSON itself.
+"""
+
+import functools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import urllib3
+from kubernetes.client import ApiClient
+from kubernetes.config.config_exception import ConfigException
+
+from apps.clusters.adapters.kubernetes.config import api_client
+from apps.clusters.adapters.kubernetes.errors import ContinueExpired, check, checked_status
+from apps.clusters.adapters.kubernetes.shapes import LINE, STATUS, Decoders, Page
+from apps.clusters.ports import (
+    Listing,
+    ObjectChange,
+    SourceHealth,
+    SourceRejected,
+    SourceUnavailable,
+    WatchExpired,
+)
+
+CHUNK = 500
+_RESTARTS = 3
+_READ_BYTES = 1 << 16
+_REVIEWS_VERSION = "authorization.k8s.io/v1"
+_REVIEWED = msgspec.json.Decoder(dict[str, Any])
+
+
+@functools.cache
+def _decoders(plural: str) -> Decoders:
+    return Decoders(plural)
+
+
+class KubernetesApi:
+    """One API server; may be used by several threads at once.
+
+    `watch_seconds` is how long a watch is asked to last; a stream that is silent for
+    `silence_seconds` longer is taken for broken (a server sends bookmarks every minute).
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        chunk: int = CHUNK,
+        timeout_seconds: float = 60.0,
+        watch_seconds: int = 60,
+        silence_seconds: float = 30.0,
+    ) -> None:
+        self._client = client
+        self._chunk = chunk
+        self._timeout = (10.0, timeout_seconds)
+        self._watch_seconds = watch_seconds
+        self._watch_timeout = (10.0, watch_seconds + silence_seconds)
+        self._streams: set[urllib3.BaseHTTPResponse] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "KubernetesApi":
+        """Return the API server of a catalog entry; raises SourceRejected when that is unusable."""
+        return cls(api_client(config))
+
+    # ------------------------------------------------------------ the port
+
+    def list(self, path: str) -> Listing:
+        """Return all objects of a collection, read in chunks, as of one version.
+
+        When the server forgets that version in the middle the list starts again; if that keeps
+        happening, the rest is read with the token the server offers. The objects then are of
+        several versions, and the watch starts from the first one, so that nothing is missed.
+        """
+        for _ in range(_RESTARTS):
+            try:
+                return self._list(path, inconsistent=False)
+            except ContinueExpired:
+                continue
+        return self._list(path, inconsistent=True)
+
+    def watch(self, path: str, *, resource_version: str) -> Iterator[ObjectChange]:
+        """Yield changes after that version until the server ends the stream in order."""
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._watch_seconds),
+            "resourceVersion": resource_version,
+        }
+        decoder = _decoders(_plural(path)).item
+        with self._request(path, query, timeout=self._watch_timeout) as response:
+            if response.status == 410:
+                raise WatchExpired(f"{path}: the server has forgotten version {resource_version}")
+            if response.status != 200:
+                check(response.status, response.headers, response.data, "watch", path)
+            for line in self._lines(response, path):
+                yield _change(line, decoder, path)
+
+    def get(self, path: str) -> Mapping[str, Any] | None:
+        """Return one object; None when there is none (404)."""
+        status, body, headers = self._read(path, {})
+        if status == 404:
+            return None
+        check(status, headers, body, "get", path)
+        item: Mapping[str, Any] = _decode(
+            _decoders(_plural(path.rpartition("/")[0])).item, body, path
+        )
+        return item
+
+    def health(self) -> SourceHealth:
+        """Return the server's version."""
+        version = self.get("/version") or {}
+        return SourceHealth(str(version.get("gitVersion", "")))
+
+    def may(self, verb: str, group: str, resource: str) -> bool:
+        """Say whether the account may do `verb` on a resource in all namespaces.
+
+        Asked by a SelfSubjectAccessReview, which every account may create and changes nothing.
+        """
+        wanted = {"verb": verb, "group": group, "resource": resource}
+        review = {
+            "apiVersion": _REVIEWS_VERSION,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": wanted},
+        }
+        path = f"/apis/{_REVIEWS_VERSION}/selfsubjectaccessreviews"
+        with self._request(path, {}, timeout=self._timeout, body=review) as response:
+            status, answer, headers = response.status, response.data, response.headers
+        if status != 201:
+            check(status, headers, answer, "create", path)
+        found: Mapping[str, Any] = _decode(_REVIEWED, answer, path)
+        return bool((found.get("status") or {}).get("allowed"))
+
+    def close(self) -> None:
+        """End every open watch, from any thread; their readers see SourceUnavailable."""
+        with self._lock:
+            self._closed = True
+            streams = list(self._streams)
+        for response in streams:
+            _shut(response)
+        self._client.rest_client.pool_manager.clear()
+
+    # ------------------------------------------------------------ lists
+
+    def _list(self, path: str, *, inconsistent: bool) -> Listing:
+        items: list[Mapping[str, Any]] = []
+        version = token = ""
+        while True:
+            page, token = self._page(path, token, inconsistent=inconsistent)
+            items.extend(page.items or ())
+            version = version or (page.metadata or {}).get("resourceVersion", "")
+            if not token:
+                return Listing(
+                    items=_unique(items) if inconsistent else items, resource_version=version
+                )
+
+    def _page(self, path: str, token: str, *, inconsistent: bool) -> tuple[Page[Any], str]:
+        """Return one chunk and the token of the next; after a 410, one more try if allowed."""
+        status, body, headers = self._read(path, self._chunk_query(token))
+        if status == 410 and token:
+            offered = checked_status(body).token
+            if not inconsistent or not offered:
+                raise ContinueExpired(path)
+            status, body, headers = self._read(path, self._chunk_query(offered))
+        check(status, headers, body, "list", path)
+        page: Page[Any] = _decode(_decoders(_plural(path)).page, body, path)
+        if not page.kind.endswith("List"):
+            raise SourceRejected(
+                f"GET {path} answered {page.kind or 'no kind'}, not a Kubernetes list: "
+                "is api_server the address of an API server?"
+            )
+        return page, (page.metadata or {}).get("continue") or ""
+
+    def _chunk_query(self, token: str) -> dict[str, str]:
+        query = {"limit": str(self._chunk)}
+        return query | {"continue": token} if token else query
+
+    # ------------------------------------------------------------ requests
+
+    def _read(self, path: str, query: Mapping[str, str]) -> tuple[int, bytes, Mapping[str, str]]:
+        with self._request(path, query, timeout=self._timeout) as response:
+            return response.status, response.data, response.headers
+
+    @contextmanager
+    def _request(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: tuple[float, float],
+        body: Mapping[str, Any] | None = None,
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        """Open a GET, or a POST of `body`; whatever breaks meanwhile is SourceUnavailable."""
+        response: urllib3.BaseHTTPResponse | None = None
+        try:
+            method, url, headers, sent, _ = self._client.param_serialize(
+                "GET" if body is None else "POST",
+                path,
+                query_params=list(query.items()),
+                header_params={
+                    "Accept": "application/json",
+                    "Content-Type": "application/json",
+                    "User-Agent": "gpuportal",
+                },
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            answer = self._client.call_api(
+                method, url, headers, body=sent, _request_timeout=timeout
+            )
+            response = answer.response
+            self._open(response)
+            yield response
+        except urllib3.exceptions.MaxRetryError as error:
+            raise SourceUnavailable(_broken(path, error.reason or error)) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise SourceUnavailable(_broken(path, error)) from error
+        except (OSError, ConfigException) as error:
+            raise SourceUnavailable(_broken(path, error)) from error
+        finally:
+            if response is not None:
+                self._finish(response)
+
+    def _open(self, response: urllib3.BaseHTTPResponse) -> None:
+        with self._lock:
+            self._streams.add(response)
+            closed = self._closed
+        if closed:
+            raise SourceUnavailable("this connection was closed")
+
+    def _finish(self, response: urllib3.BaseHTTPResponse) -> None:
+        """Give the connection back when it was read to its end, else drop it."""
+        with self._lock:
+            self._streams.discard(response)
+        if not response.closed:
+            response.close()
+        response.release_conn()
+
+    def _lines(self, response: urllib3.BaseHTTPResponse, path: str) -> Iterator[bytes]:
+        """Yield the lines of a stream as they come; a half line at its end means it was cut."""
+        rest = b""
+        while True:
+            # Whatever has arrived, without waiting for more.
+            part = response.read1(_READ_BYTES)
+            if not part:
+                break
+            *lines, rest = (rest + part).split(b"\n")
+            yield from (line for line in lines if line.strip())
+        if rest.strip():
+            raise SourceUnavailable(f"the watch of {path} was cut in the middle of a line")
+        if self._closed:
+            raise SourceUnavailable("this connection was closed")
+
+
+def _plural(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _change(line: bytes, decoder: msgspec.json.Decoder[Any], path: str) -> ObjectChange:
+    event = _decode(LINE, line, path)
+    if event.type == "ERROR":
+        status = _decode(STATUS, event.object, path)
+        if status.code == 410:
+            raise WatchExpired(f"{path}: {status.message}")
+        raise SourceUnavailable(f"the watch of {path} ended with: {status.message}")
+    return ObjectChange(type=event.type, object=_decode(decoder, event.object, path))
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], body: bytes | msgspec.Raw, path: str) -> Any:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise SourceRejected(f"GET {path} is not what Kubernetes answers: {error}") from error
+    except msgspec.DecodeError as error:
+        raise SourceUnavailable(f"GET {path} answered a body cut short: {error}") from error
+
+
+def _unique(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Drop what an inconsistent list shows twice; the later copy is the newer one."""
+    return list({(i.get("metadata") or {}).get("uid", n): i for n, i in enumerate(items)}.values())
+
+
+def _broken(path: str, error: object) -> str:
+    return f"the Kubernetes API did not answer GET {path}: {type(error).__name__}: {error}"
+
+
+def _shut(response: urllib3.BaseHTTPResponse) -> None:
+    """Wake up whoever reads this response in another thread."""
+    # Neither an ended nor an already broken stream needs it.
+    with suppress(OSError, RuntimeError, ValueError):
+        response.shutdown()

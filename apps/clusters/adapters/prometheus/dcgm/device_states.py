@@ -1,0 +1,340 @@
+"""What every device says of itself at one time: instant queries of few labels.
+
+Gauges of a device are asked for together, `max by (name, device)`: an exporter that shows a card
+once for each of its pods repeats the card's value, and where a row is one pod's own part, the
+row of the card beside it is the largest. What a cluster does not export stays None.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from apps.clusters.adapters.prometheus.dcgm.activity import (
+    LARGEST_FRACTION,
+    LARGEST_PERCENT,
+    reads_fraction,
+    reads_percent,
+)
+from apps.clusters.adapters.prometheus.dcgm.device_memory import Memory, read_memory
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
+    ACTIVITY,
+    DCGM_1,
+    UTILIZATION,
+    ExporterMetrics,
+)
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import DeviceLabels, LabelledSlots, parts
+from apps.clusters.adapters.prometheus.dcgm.vendors import VendorReader
+from apps.clusters.adapters.prometheus.promql import by, over, selector
+from apps.clusters.adapters.prometheus.transport.answers import Instant
+from apps.clusters.adapters.prometheus.transport.api import slot_end
+from apps.clusters.adapters.prometheus.transport.window_reader import WindowReader
+from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
+from apps.clusters.domain.window import SLOT_SECONDS
+
+_Labels = TypeVar("_Labels")
+_Key = tuple[str, str]
+"""(UUID, MIG instance)."""
+_STUCK = 0.05  # utilization over which a profiling counter at 0 is not believed
+
+
+class _Gauge(NamedTuple):
+    """A metric, its name in release 1.x (empty: none), and the range of what is no blank."""
+
+    name: str
+    old: str
+    largest: float
+
+
+_TEMPERATURE = _Gauge("DCGM_FI_DEV_GPU_TEMP", "dcgm_gpu_temp", 200.0)
+_MEMORY_TEMPERATURE = _Gauge("DCGM_FI_DEV_MEMORY_TEMP", "dcgm_memory_temp", 200.0)
+_POWER = _Gauge("DCGM_FI_DEV_POWER_USAGE", "dcgm_power_usage", 1e4)
+_CLOCK = _Gauge("DCGM_FI_DEV_SM_CLOCK", "dcgm_sm_clock", 1e5)
+_XID = _Gauge("DCGM_FI_DEV_XID_ERRORS", "dcgm_xid_errors", 1e5)
+_CORRECTABLE = _Gauge("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "", 1e6)
+_UNCORRECTABLE = _Gauge("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "", 1e6)
+_FAILURE = _Gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", "", 1.0)
+_SM = _Gauge("DCGM_FI_PROF_SM_ACTIVE", "dcgm_fi_prof_sm_active", LARGEST_PERCENT)
+_TENSOR = _Gauge(
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "dcgm_fi_prof_pipe_tensor_active", LARGEST_PERCENT
+)
+_COPY = _Gauge("DCGM_FI_DEV_MEM_COPY_UTIL", "dcgm_mem_copy_utilization", LARGEST_PERCENT)
+_ACTIVITY = _Gauge(ACTIVITY, DCGM_1.activity, LARGEST_PERCENT)
+_UTILIZATION = _Gauge(UTILIZATION, DCGM_1.utilization, LARGEST_PERCENT)
+_GAUGES = (
+    *(_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER, _CLOCK),
+    *(_CORRECTABLE, _UNCORRECTABLE, _FAILURE, _ACTIVITY, _UTILIZATION, _SM, _TENSOR, _COPY),
+)
+_PERCENTS = (_UTILIZATION, _COPY)
+"""What the exporter writes as whole per cent; the others are fractions."""
+
+
+class _Named(msgspec.Struct, frozen=True, gc=False):
+    metric: str = msgspec.field(name="__name__", default="")
+    upper: str = msgspec.field(name="UUID", default="")
+    lower: str = msgspec.field(name="uuid", default="")
+    gpu_instance: str = msgspec.field(name="GPU_I_ID", default="")
+    message: str = msgspec.field(name="err_msg", default="")
+
+    @property
+    def key(self) -> _Key:
+        return self.upper or self.lower, self.gpu_instance
+
+
+class _Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a device is, beside the labels that every row is made of."""
+
+    upper: str = msgspec.field(name="UUID", default="")
+    lower: str = msgspec.field(name="uuid", default="")
+    gpu_instance: str = msgspec.field(name="GPU_I_ID", default="")
+    gpu: str = ""
+    pci_bus_id: str = ""
+    driver: str = msgspec.field(name="DCGM_FI_DRIVER_VERSION", default="")
+
+    @property
+    def key(self) -> _Key:
+        return self.upper or self.lower, self.gpu_instance
+
+
+@dataclass(slots=True)
+class _Values:
+    """Everything the queries said, by device; activity as fractions."""
+
+    now: dict[_Gauge, dict[_Key, float]] = field(default_factory=lambda: defaultdict(dict))
+    means: dict[_Key, float] = field(default_factory=dict)
+    xids: dict[_Key, tuple[int, str]] = field(default_factory=dict)
+    memory: Mapping[_Key, Memory] = field(default_factory=dict)
+
+
+def read_states(reading: WindowReader, at: datetime) -> list[DeviceState]:
+    """Return the state of every device that is shown at `at`, by UUID and MIG instance.
+
+    Values are at most five minutes old, as instant queries have them. Raises as the port says.
+    """
+    slot = int(at.timestamp()) - SLOT_SECONDS
+    found: dict[_Key, DeviceState] = {}
+    for stretch in parts(reading, [[slot]]):
+        for part in stretch:
+            states = _native(reading, part) if part.dialect.native else _vendor(reading, part)
+            for state in states:
+                found[state.key] = _joined(found.get(state.key), state)
+    return [found[key] for key in sorted(found)]
+
+
+def _joined(one: DeviceState | None, other: DeviceState) -> DeviceState:
+    """Return what two exporters say of one device: the first tells, the second fills gaps.
+
+    Used and total memory come from one of them, together.
+    """
+    if one is None:
+        return other
+    gaps = {
+        name: getattr(other, name)
+        for name in DeviceState.__dataclass_fields__
+        if getattr(one, name) in (None, "")
+    }
+    if one.memory_used_mib is not None:
+        gaps.pop("memory_total_mib", None)
+    tenants = tuple(dict.fromkeys((*one.tenants, *other.tenants)))
+    return replace(one, **{**gaps, "tenants": tenants})
+
+
+# ---------------------------------------------------------------- DCGM
+
+
+def _native(reading: WindowReader, part: LabelledSlots) -> list[DeviceState]:
+    values = _Values()
+    _read_now(reading, part, values)
+    _read_means(reading, part, values)
+    values.memory = read_memory(reading, part)
+    devices, tenants = _read_devices(reading, part)
+    places = _read_places(reading, part)
+    return [
+        _state(device, tenants[key], places.get(key, _Place()), key, values)
+        for key, device in devices.items()
+    ]
+
+
+def _read_now(reading: WindowReader, part: LabelledSlots, values: _Values) -> None:
+    by_name = {_name(gauge, part.dialect): gauge for gauge in _GAUGES}
+    by_name.pop("", None)
+    labels = ("__name__", part.form.uuid_label, "GPU_I_ID")
+    for one in _instant(reading, part, by("max", labels, _chosen(part, by_name)), _Named):
+        gauge = by_name.get(one.metric.metric)
+        if gauge is not None and 0.0 <= one.value[1] <= gauge.largest:
+            values.now[gauge][one.metric.key] = one.value[1]
+    for gauge in (_ACTIVITY, _UTILIZATION, _SM, _TENSOR, _COPY):
+        scale = _scale(gauge, [(value, 1) for value in values.now[gauge].values()])
+        values.now[gauge] = _fractions(values.now[gauge], scale)
+    labels = (part.form.uuid_label, "GPU_I_ID", "err_msg")
+    xid = by("max", labels, _chosen(part, [_name(_XID, part.dialect)]))
+    for one in _instant(reading, part, xid, _Named):
+        code = one.value[1]
+        if 0.0 <= code <= _XID.largest and code >= values.xids.get(one.metric.key, (0, ""))[0]:
+            values.xids[one.metric.key] = (int(code), one.metric.message if code else "")
+
+
+def _read_means(reading: WindowReader, part: LabelledSlots, values: _Values) -> None:
+    """Read the mean activity of the half hour; of utilization where a counter is away or stuck.
+
+    A row of utilization may be one pod's own part of the card, so that of several the largest
+    tells; those of activity are copies of the card's, or follow each other.
+    """
+    labels = (part.form.uuid_label, "GPU_I_ID")
+    activity, utilization = (_name(g, part.dialect) for g in (_ACTIVITY, _UTILIZATION))
+    sums, counts = (
+        {
+            one.metric.key: one.value[1]
+            for one in _instant(
+                reading, part, by("sum", labels, over(how, activity, part.matchers)), _Named
+            )
+        }
+        for how in ("sum_over_time", "count_over_time")
+    )
+    pairs = {key: (total, int(counts[key])) for key, total in sums.items() if counts.get(key)}
+    means = {key: total / count for key, (total, count) in pairs.items()}
+    values.means = _fractions(means, _scale(_ACTIVITY, list(pairs.values())))
+    inner = over("avg_over_time", utilization, part.matchers)
+    found = {
+        one.metric.key: one.value[1]
+        for one in _instant(reading, part, by("max", labels, inner), _Named)
+        if 0.0 <= one.value[1] <= _UTILIZATION.largest
+    }
+    scale = _scale(_UTILIZATION, [(value, 1) for value in found.values()])
+    for key, mean in _fractions(found, scale).items():
+        stuck = values.means.get(key) == 0.0 and mean > _STUCK and not key[1]
+        if stuck or key not in values.means:
+            values.means[key] = mean
+            if stuck:
+                values.now[_ACTIVITY].pop(key, None)
+
+
+def _scale(gauge: _Gauge, sums: Sequence[tuple[float, int]]) -> float:
+    """Return what makes fractions of a metric's values; a collector may have rescaled it."""
+    if gauge in _PERCENTS:
+        return 1.0 if reads_fraction(sums) else 0.01
+    return 0.01 if reads_percent(total / count for total, count in sums) else 1.0
+
+
+def _fractions(values: Mapping[_Key, float], scale: float) -> dict[_Key, float]:
+    return {
+        key: min(value * scale, 1.0)
+        for key, value in values.items()
+        if 0.0 <= value * scale <= LARGEST_FRACTION
+    }
+
+
+def _read_devices(
+    reading: WindowReader, part: LabelledSlots
+) -> tuple[dict[_Key, DeviceLabels], dict[_Key, list[DeviceHolder]]]:
+    """Return by device its labels, and the containers that they name."""
+    signs = _chosen(part, part.dialect.signs)
+    devices: dict[_Key, DeviceLabels] = {}
+    tenants: dict[_Key, list[DeviceHolder]] = defaultdict(list)
+    labels = part.form.device_labels
+    for one in _instant(reading, part, by("max", labels, signs), part.form.device):
+        device = one.metric
+        key = (device.uuid, device.gpu_instance)
+        if not device.uuid:
+            continue
+        devices.setdefault(key, device)
+        holder = part.form.holder(
+            device.uuid, device.gpu_instance, device.namespace, device.pod, device.container
+        )
+        named = DeviceHolder(*part.workload(holder, part.slots[0]))
+        if named.pod and named not in tenants[key]:
+            tenants[key].append(named)
+    return devices, tenants
+
+
+def _read_places(reading: WindowReader, part: LabelledSlots) -> dict[_Key, _Place]:
+    labels = (part.form.uuid_label, "GPU_I_ID", "gpu", "pci_bus_id", "DCGM_FI_DRIVER_VERSION")
+    query = by("max", labels, _chosen(part, part.dialect.signs))
+    return {one.metric.key: one.metric for one in _instant(reading, part, query, _Place)}
+
+
+def _state(
+    device: DeviceLabels, tenants: Iterable[DeviceHolder], place: _Place, key: _Key, values: _Values
+) -> DeviceState:
+    def now(gauge: _Gauge) -> float | None:
+        return values.now[gauge].get(key)
+
+    xid, message = values.xids.get(key, (None, ""))
+    activity = now(_ACTIVITY)
+    memory = values.memory.get(key, Memory())
+    failure = now(_FAILURE)
+    return DeviceState(
+        uuid=key[0],
+        gpu_instance=key[1],
+        profile=device.profile,
+        model=device.model,
+        node=device.node,
+        index=place.gpu,
+        pci_bus_id=place.pci_bus_id,
+        driver_version=place.driver,
+        tenants=tuple(sorted(tenants)),
+        activity_mean=values.means.get(key),
+        activity_now=now(_UTILIZATION) if activity is None else activity,
+        sm_active=now(_SM),
+        tensor_active=now(_TENSOR),
+        memory_copy=now(_COPY),
+        memory_used_mib=memory.used_mib,
+        memory_total_mib=memory.total_mib,
+        temperature_celsius=now(_TEMPERATURE),
+        memory_temperature_celsius=now(_MEMORY_TEMPERATURE),
+        power_watts=now(_POWER),
+        sm_clock_mhz=now(_CLOCK),
+        xid=xid,
+        xid_message=message,
+        remapped_correctable=_whole(now(_CORRECTABLE)),
+        remapped_uncorrectable=_whole(now(_UNCORRECTABLE)),
+        remap_failure=None if failure is None else failure > 0,
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _name(gauge: _Gauge, dialect: ExporterMetrics) -> str:
+    return gauge.old if dialect is DCGM_1 else gauge.name
+
+
+def _chosen(part: LabelledSlots, names: Iterable[str]) -> str:
+    return selector("|".join(name for name in names if name), part.matchers)
+
+
+def _instant(
+    reading: WindowReader, part: LabelledSlots, query: str, labels: type[_Labels]
+) -> list[Instant[_Labels]]:
+    return reading.instant(query, slot_end(part.slots[0]), labels)
+
+
+# ---------------------------------------------------------------- AMD and Intel
+
+
+def _vendor(reading: WindowReader, part: LabelledSlots) -> Iterator[DeviceState]:
+    """Yield the states of devices of which only activity and memory are read.
+
+    Their memory is the most of the half hour.
+    """
+    reader = VendorReader(reading, part)
+    for _, rows in reader.rows(reading.slots(reader.queries())):
+        for row in rows:
+            named = (DeviceHolder(row.namespace, row.pod, row.container),) if row.pod else ()
+            mean = None
+            if row.samples and row.activity is not None:
+                mean = row.activity / row.samples
+            yield DeviceState(
+                uuid=row.device.uuid,
+                gpu_instance=row.device.gpu_instance,
+                profile=row.device.profile,
+                model=row.device.model,
+                node=row.device.node,
+                tenants=named,
+                activity_mean=mean,
+                memory_used_mib=row.memory,
+            )

@@ -1,0 +1,342 @@
+"""Devices of AMD and Intel: their labels made into a device and a holder, their rows into one.
+
+Their exporters name a card in several ways, and Intel's shows its tiles one by one. The labels are
+read in full and put together here; clusters of these cards are small beside those of NVIDIA.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+
+import msgspec
+
+from apps.clusters.adapters.prometheus.dcgm.activity import LARGEST_FRACTION, Sample, reads_fraction
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ExporterMetrics
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+    DeviceLabels,
+    ExportedHolder,
+    HolderLabels,
+    LabelledSlots,
+)
+from apps.clusters.adapters.prometheus.dcgm.rows import DeviceRow
+from apps.clusters.adapters.prometheus.kube_state.metrics import labels_of
+from apps.clusters.adapters.prometheus.promql import (
+    END_MARGIN_SECONDS,
+    Matcher,
+    by,
+    one_of,
+    over,
+    raw,
+)
+from apps.clusters.adapters.prometheus.transport.window_reader import (
+    Points,
+    SlotQuery,
+    WindowReader,
+)
+from apps.clusters.domain.devices.exporter_profile import Family
+
+# No GPU of today has more; beyond is a blank.
+_LARGEST_MEMORY_MIB = 1e7
+_LARGEST_SLOT_WH = 2500.0
+_WHOLE = {"", "spx"}
+_NUMBERED = "/gpu"
+
+
+class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The labels of AMD's exporter, in lower case (today) and upper case (older releases).
+
+    A card is known by its UUID, where that label is configured, else by its serial number, else
+    by its number on its node.
+    """
+
+    gpu_uuid: str = ""
+    old_uuid: str = msgspec.field(name="GPU_UUID", default="")
+    serial_number: str = ""
+    old_serial: str = msgspec.field(name="SERIAL_NUMBER", default="")
+    gpu_id: str = ""
+    old_id: str = msgspec.field(name="GPU_ID", default="")
+    card_model: str = ""
+    old_model: str = msgspec.field(name="CARD_MODEL", default="")
+    card_series: str = ""
+    gpu_partition_id: str = ""
+    gpu_compute_partition_type: str = ""
+    gpu_memory_partition_type: str = ""
+    node_label: str = msgspec.field(name="node", default="")
+    kubernetes_node: str = ""
+    nodename: str = ""
+    hostname: str = ""
+    old_hostname: str = msgspec.field(name="HOSTNAME", default="")
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    old_namespace: str = msgspec.field(name="NAMESPACE", default="")
+    old_pod: str = msgspec.field(name="POD", default="")
+    old_container: str = msgspec.field(name="CONTAINER", default="")
+    exported_namespace: str = ""
+    exported_pod: str = ""
+    exported_container: str = ""
+
+    def key(self, *, exported: bool) -> HolderLabels | None:
+        """Return the device and its holder; None where no label names the device."""
+        number = self.gpu_id or self.old_id
+        uuid = (
+            self.gpu_uuid
+            or self.old_uuid
+            or self.serial_number
+            or self.old_serial
+            or (f"{self.card('').node}{_NUMBERED}{number}" if number else "")
+        )
+        if not uuid:
+            return None
+        instance = "" if self._whole else self.gpu_partition_id
+        if exported:
+            names = (self.exported_namespace, self.exported_pod, self.exported_container)
+            return ExportedHolder(uuid, instance, *names)
+        if self.old_pod:
+            return ExportedHolder(
+                uuid, instance, self.old_namespace, self.old_pod, self.old_container
+            )
+        return HolderLabels(uuid, instance, self.namespace, self.pod, self.container)
+
+    def card(self, uuid: str) -> DeviceLabels:
+        """Return what a row tells of the device."""
+        profile = "" if self._whole else self.gpu_compute_partition_type
+        if profile and self.gpu_memory_partition_type:
+            profile = f"{profile}-{self.gpu_memory_partition_type}"
+        return DeviceLabels(
+            uuid=uuid,
+            gpu_instance="" if self._whole else self.gpu_partition_id,
+            profile=profile,
+            model=self.card_series or self.card_model or self.old_model,
+            node_label=self.node_label,
+            kubernetes_node=self.kubernetes_node,
+            nodename=self.nodename,
+            hostname=self.hostname,
+            old_hostname=self.old_hostname,
+        )
+
+    @property
+    def _whole(self) -> bool:
+        return self.gpu_compute_partition_type.lower() in _WHOLE
+
+    @property
+    def tile(self) -> str:
+        """AMD shows no tiles."""
+        return ""
+
+
+class IntelLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The labels of Intel's exporter; a tile has `sub_dev`, a group of engines `type`."""
+
+    uuid: str = ""
+    dev_name: str = ""
+    sub_dev: str = ""
+    type: str = ""
+    node_label: str = msgspec.field(name="node", default="")
+    kubernetes_node: str = ""
+    nodename: str = ""
+    hostname: str = ""
+    kube_namespace: str = ""
+    kube_pod: str = ""
+    kube_container: str = ""
+
+    def key(self, *, exported: bool) -> HolderLabels | None:
+        """Return the device and its holder; None for the rows of a board of several cards."""
+        del exported  # these names clash with none
+        names = (self.kube_namespace, self.kube_pod, self.kube_container)
+        return ExportedHolder(self.uuid, "", *names) if self.uuid else None
+
+    def card(self, uuid: str) -> DeviceLabels:
+        """Return what a row tells of the device."""
+        return DeviceLabels(
+            uuid=uuid,
+            model=self.dev_name,
+            node_label=self.node_label,
+            kubernetes_node=self.kubernetes_node,
+            nodename=self.nodename,
+            hostname=self.hostname,
+        )
+
+    @property
+    def tile(self) -> str:
+        """The tile that the row is of; empty for a row of the whole card."""
+        return self.sub_dev
+
+
+_Labels = AmdLabels | IntelLabels
+_TYPES: Mapping[Family, type[_Labels]] = {Family.AMD: AmdLabels, Family.INTEL: IntelLabels}
+
+
+def device_matchers(dialect: ExporterMetrics, uuids: Collection[str]) -> Iterator[Matcher]:
+    """Yield matchers one of which names each of these devices; some choose others, too."""
+    if dialect.family is Family.INTEL:
+        yield one_of("uuid", sorted(uuids))
+        return
+    numbered = {uuid.rpartition(_NUMBERED)[2] for uuid in uuids if _NUMBERED in uuid}
+    named = sorted(uuid for uuid in uuids if _NUMBERED not in uuid)
+    if named:
+        for label in ("gpu_uuid", "GPU_UUID", "serial_number", "SERIAL_NUMBER"):
+            yield one_of(label, named)
+    if numbered:
+        for label in ("gpu_id", "GPU_ID"):
+            yield one_of(label, sorted(numbered))
+
+
+def vendor_series(
+    reading: WindowReader,
+    part: LabelledSlots,
+    metric: str,
+    uuids: Collection[str],
+    *,
+    start: float,
+    end: float,
+) -> dict[HolderLabels, list[list[Sample]]]:
+    """Return the raw samples of start..end of some devices; those of tiles are the largest."""
+    kind = _TYPES[part.dialect.family]
+    found: dict[HolderLabels, list[list[Sample]]] = defaultdict(list)
+    for matcher in device_matchers(part.dialect, uuids):
+        if len({one.uuid for one in found}) == len(uuids):
+            break
+        query = raw(metric, (*part.matchers, matcher), seconds=end - start)
+        for one in reading.raw(query, end - END_MARGIN_SECONDS, kind):
+            holder = one.metric.key(exported=not part.form.plain)
+            if holder is not None and holder.uuid in uuids:
+                found[holder].append(one.values)
+    if part.dialect.family is Family.INTEL:
+        return {holder: [_largest_at_once(series)] for holder, series in found.items()}
+    return dict(found)
+
+
+def _largest_at_once(series: list[list[Sample]]) -> list[Sample]:
+    """Return the largest value of each instant; the tiles of a card are scraped together."""
+    values: dict[float, float] = {}
+    for at, value in chain.from_iterable(series):
+        values[at] = max(value, values.get(at, value))
+    return sorted(values.items())
+
+
+class _Folded(msgspec.Struct):
+    """One device and holder in the making: sums and counts of each of its rows, by labels."""
+
+    labels: _Labels
+    sums: dict[_Labels, float] = msgspec.field(default_factory=dict)
+    counts: dict[_Labels, float] = msgspec.field(default_factory=dict)
+    memory: dict[str, float] = msgspec.field(default_factory=dict)
+    energy: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class VendorReader:
+    """Reads one part of AMD or Intel devices; to be used as `PartReader` is.
+
+    `uuids` are the devices it found.
+    """
+
+    def __init__(self, reading: WindowReader, part: LabelledSlots) -> None:
+        self.part = part
+        self._reading = reading
+        self._kind = _TYPES[part.dialect.family]
+        self._slots: dict[int, dict[HolderLabels, _Folded]] = {slot: {} for slot in part.slots}
+        self.profiled: set[tuple[int, str, str]] = set()
+        self.metrics: set[str] = set()
+        self.fallen_back: set[str] = set()
+        self.rescaled: set[str] = set()
+        self.uuids: set[str] = set()
+        self.renamed = False
+
+    def queries(self) -> list[SlotQuery]:
+        dialect = self.part.dialect
+        return [
+            self._query("sum", over("sum_over_time", dialect.activity, self.part.matchers)),
+            self._query("sum", over("count_over_time", dialect.activity, self.part.matchers)),
+            self._query("max", over("max_over_time", dialect.memory, self.part.matchers)),
+            self._query("max", over("increase", dialect.energy, self.part.matchers)),
+        ]
+
+    def _query(self, aggregation: str, inner: str) -> SlotQuery:
+        return SlotQuery(by(aggregation, labels_of(self._kind), inner), self._kind, self.part.slots)
+
+    def rows(self, answers: Iterator[Points]) -> Iterator[tuple[int, list[DeviceRow]]]:
+        """Yield (slot, rows) of the whole part."""
+        for one, labels, value in self._folded(next(answers)):
+            one.sums[labels] = value
+        for one, labels, value in self._folded(next(answers)):
+            one.counts[labels] = value
+        dialect = self.part.dialect
+        for one, labels, value in self._folded(next(answers)):
+            if 0.0 <= value * dialect.mib <= _LARGEST_MEMORY_MIB:
+                one.memory[labels.tile] = value * dialect.mib
+        for one, labels, value in self._folded(next(answers)):
+            if 0.0 <= value * dialect.wh <= _LARGEST_SLOT_WH:
+                one.energy[labels.tile] = value * dialect.wh
+        for slot, devices in self._slots.items():
+            yield slot, self._slot_rows(slot, devices)
+
+    def _folded(self, points: Points) -> Iterator[tuple[_Folded, _Labels, float]]:
+        for slot, labels, value in points:
+            holder = labels.key(exported=not self.part.form.plain)
+            if holder is not None:
+                devices = self._slots[slot]
+                one = devices.get(holder)
+                if one is None:
+                    one = devices[holder] = _Folded(labels)
+                yield one, labels, value
+
+    def _slot_rows(self, slot: int, devices: Mapping[HolderLabels, _Folded]) -> list[DeviceRow]:
+        scale = self._scale(devices.values())
+        rows = []
+        for holder, one in devices.items():
+            self.uuids.add(holder.uuid)
+            device = one.labels.card(holder.uuid)
+            total, count = self._activity(one, scale, device)
+            rows.append(
+                DeviceRow(
+                    device,
+                    *self.part.workload(holder, slot),
+                    total if count else None,
+                    count,
+                    _whole_or_sum(one.memory),
+                    _whole_or_sum(one.energy),
+                )
+            )
+            if count:
+                self.metrics.add(self.part.dialect.activity)
+        return rows
+
+    def _scale(self, devices: Collection[_Folded]) -> float:
+        """Return what the sums of one slot are multiplied by to be of fractions 0..1."""
+        if not self.part.dialect.percent:
+            return 1.0
+        sums = [(v, int(one.counts.get(k, 0))) for one in devices for k, v in one.sums.items()]
+        if not reads_fraction(sums):
+            return 0.01
+        metric = self.part.dialect.activity
+        self.rescaled.add(metric)
+        self._reading.remark(f"{metric} reads 0..1 here, not per cent")
+        return 1.0
+
+    def _activity(self, one: _Folded, scale: float, device: DeviceLabels) -> tuple[float, int]:
+        """Return (sum of fractions, samples) of the most active row of a device and holder."""
+        best, samples = 0.0, 0
+        for labels, value in one.sums.items():
+            total, count = value * scale, int(one.counts.get(labels, 0))
+            if not count or not 0.0 <= total <= LARGEST_FRACTION * count:
+                self._reading.remark(
+                    f"{self.part.dialect.activity} has values outside 0..1 on {device.uuid}: "
+                    "these samples were left out"
+                )
+            elif not samples or total / count > best / samples:
+                best, samples = min(total, float(count)), count
+        if device.gpu_instance not in {"", "0"} and samples and best == 0.0:
+            self._reading.remark(
+                f"partitions other than 0 read 0 on {device.node or device.uuid}: "
+                "they are unmeasured, the exporter shows the card's values on partition 0"
+            )
+            return 0.0, 0
+        return best, samples
+
+
+def _whole_or_sum(by_tile: Mapping[str, float]) -> float | None:
+    """Return the value of the whole card, or the sum over its tiles; None without any."""
+    if not by_tile:
+        return None
+    return by_tile[""] if "" in by_tile else sum(by_tile.values())

@@ -1,0 +1,162 @@
+"""The metrics source over the Prometheus HTTP API (also of Thanos, Mimir, VictoriaMetrics)."""
+
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from apps.clusters.adapters.prometheus.config import PrometheusConfig, Secret
+from apps.clusters.adapters.prometheus.dcgm.device_states import read_states
+from apps.clusters.adapters.prometheus.dcgm.devices import (
+    DividedWindow,
+    divided_window,
+    read_devices,
+)
+from apps.clusters.adapters.prometheus.dcgm.samples import read_samples, slots_touched
+from apps.clusters.adapters.prometheus.kube_state.ledger import read_ledger
+from apps.clusters.adapters.prometheus.promql import equal
+from apps.clusters.adapters.prometheus.queues import read_queue_pending, read_queues
+from apps.clusters.adapters.prometheus.quotas import read_quotas
+from apps.clusters.adapters.prometheus.transport.answers import Envelope, decode_instant
+from apps.clusters.adapters.prometheus.transport.api import PrometheusApi, Request
+from apps.clusters.adapters.prometheus.transport.window_reader import WindowReader
+from apps.clusters.domain.devices.state import DeviceState
+from apps.clusters.domain.window import Window
+from apps.clusters.ports import (
+    ActivitySample,
+    DeviceAnswer,
+    LedgerAnswer,
+    QueuePendingSlot,
+    QueueSlot,
+    QuotaSlot,
+    SourceHealth,
+    SourceRejected,
+    SourceUnavailable,
+)
+
+
+class _BuildInfo(msgspec.Struct):
+    version: str = ""
+
+
+class _RuntimeInfo(msgspec.Struct, rename="camel"):
+    storage_retention: str = ""
+
+
+_DURATION = re.compile(r"(\d+)(ms|[smhdwy])")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
+
+
+def retention_of(text: str) -> timedelta | None:
+    """Return the time in Prometheus' `storageRetention` (`15d`, `1y or 10GiB`); None without."""
+    word = text.partition(" or ")[0].replace(" ", "")
+    parts = _DURATION.findall(word)
+    if not parts or "".join(map("".join, parts)) != word:
+        return None
+    seconds = sum(int(count) * _SECONDS[unit] for count, unit in parts)
+    return timedelta(seconds=seconds) if seconds else None
+
+
+class PrometheusSource:
+    """Implements `apps.clusters.ports.MetricsSource`; safe to use from several threads.
+
+    `secret` gives the value of an environment variable that the catalog names. `wait` and
+    `jitter` decide how long is waited before a request is repeated.
+    """
+
+    def __init__(
+        self,
+        config: PrometheusConfig,
+        *,
+        timeout_seconds: float = 120.0,
+        in_flight: int = 2,
+        secret: Secret = lambda _name: "",
+        wait: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._api = PrometheusApi(
+            config,
+            timeout_seconds=timeout_seconds,
+            in_flight=in_flight,
+            secret=secret,
+            wait=wait,
+            jitter=jitter,
+        )
+        # What the newest window of devices was read in: raw samples are asked for hour by hour
+        # right after it, and which exporters there are need not be found out for each.
+        self._divided = DividedWindow()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+    def devices(self, window: Window) -> DeviceAnswer:
+        reading = WindowReader(self._api)
+        divided = divided_window(reading, window)
+        answer = read_devices(reading, divided)
+        self._divided = divided
+        return answer
+
+    def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
+        divided = self._divided
+        known = divided.parts if divided.slots.issuperset(slots_touched(window)) else None
+        return list(read_samples(WindowReader(self._api), uuids, window, known))
+
+    def ledger(
+        self,
+        window: Window,
+        *,
+        gpu_resources: Sequence[str] = (),
+        label_keys: Sequence[str] = (),
+    ) -> LedgerAnswer:
+        return read_ledger(
+            WindowReader(self._api), window, gpu_resources=gpu_resources, label_keys=label_keys
+        )
+
+    def quotas(self, window: Window) -> list[QuotaSlot]:
+        return list(read_quotas(WindowReader(self._api), window))
+
+    def queues(self, window: Window) -> list[QueueSlot]:
+        return list(read_queues(WindowReader(self._api), window))
+
+    def queue_pending(
+        self, window: Window, *, gpu_resources: Sequence[str] = ()
+    ) -> list[QueuePendingSlot]:
+        return list(read_queue_pending(WindowReader(self._api), window, gpu_resources))
+
+    def device_states(self, at: datetime) -> list[DeviceState]:
+        return read_states(WindowReader(self._api), at)
+
+    def retention(self) -> timedelta | None:
+        try:
+            body = self._api.get("/api/v1/status/runtimeinfo")
+            info = msgspec.json.decode(body, type=Envelope[_RuntimeInfo])
+        except (SourceRejected, SourceUnavailable, msgspec.DecodeError):
+            return None
+        return retention_of(info.data.storage_retention) if info.data is not None else None
+
+    def ask(self, question: str) -> list[tuple[Mapping[str, str], float]]:
+        """Return labels and value of each series of an instant query, as of the server's now.
+
+        `$matchers` in the question stands for the cluster's own matchers, each with a comma.
+        """
+        chosen = "".join(f"{matcher}," for matcher in equal(self._api.config.matchers))
+        query = {"query": question.replace("$matchers", chosen)}
+        body = self._api.post(Request("/api/v1/query", query))
+        series, _ = decode_instant(body, dict[str, str])
+        return [(one.metric, one.value[1]) for one in series]
+
+    def health(self) -> SourceHealth:
+        """Return the version; servers that only speak the query API may tell none."""
+        body = self._api.get("/api/v1/status/buildinfo")
+        try:
+            envelope = msgspec.json.decode(body, type=Envelope[_BuildInfo])
+        except msgspec.DecodeError as error:
+            raise SourceRejected(
+                f"Prometheus at {self._api.config.shown_url} answers /api/v1/status/buildinfo "
+                f"with something else than Prometheus does ({error}); check the URL"
+            ) from error
+        return SourceHealth((envelope.data or _BuildInfo()).version)

@@ -1,0 +1,320 @@
+"""ResourceClaims: what they ask for, what they were given, and what that is in GPUs.
+
+Pure, and lenient as `dra` is. Times are Unix seconds.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from apps.clusters.domain.devices.dra import GPU_DRIVERS, PublishedDevice, amounts
+from apps.clusters.domain.json_fields import items, mapping, text, whole
+from apps.clusters.domain.pods.kube_objects import seconds
+from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, ClaimedDevice, Owner, PodRecord
+
+CLAIM_KIND = "ResourceClaim"
+"""Kind of the workload that stands for a claim itself in the pod ledger."""
+
+_INSTANT = 1e-3
+
+Find = Callable[[str, str, str], PublishedDevice | None]
+"""Finds a device by (driver, pool, name); None while nothing publishes it."""
+
+IsGpuClass = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One request of a claim, or one alternative of it; `count` None asks for all there are.
+
+    `name` is how results refer to it, `of` the request that it is an alternative of. `selectors`
+    are its own CEL expressions, beside those of its class.
+    """
+
+    name: str
+    device_class: str
+    count: int | None = 1
+    admin: bool = False
+    of: str = ""
+    selectors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A device that a claim was given; `consumed` is by capacity name, empty: all of it."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    consumed: tuple[tuple[str, float], ...] = ()
+    admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a claim was given; `at` is None where the object does not tell when.
+
+    `written` is when who allocated it last wrote to it: no sooner than the allocation, and the
+    nearest to it that servers before 1.34 tell.
+    """
+
+    results: tuple[Result, ...]
+    node: str = ""
+    at: float | None = None
+    written: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimState:
+    """A ResourceClaim as it was seen once; `allocation` is None while it has none."""
+
+    uid: str
+    namespace: str
+    name: str
+    requests: tuple[DeviceRequest, ...] = ()
+    allocation: Allocation | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What pods name it by: (namespace, name)."""
+        return (self.namespace, self.name)
+
+
+def claim_state(item: object) -> ClaimState | None:
+    """Return what a ResourceClaim says; None for what is none."""
+    metadata = mapping(item, "metadata")
+    uid, name = text(metadata.get("uid")), text(metadata.get("name"))
+    if not uid or not name:
+        return None
+    requests = items(mapping(item, "spec", "devices").get("requests"))
+    return ClaimState(
+        uid=uid,
+        namespace=text(metadata.get("namespace")),
+        name=name,
+        requests=tuple(one for request in requests for one in _requests(request)),
+        allocation=_allocation(item),
+    )
+
+
+def _requests(request: Mapping[str, Any]) -> Iterator[DeviceRequest]:
+    """Yield a request: of v1 and v1beta2 under `exactly`, of v1beta1 flat; or its alternatives."""
+    name = text(request.get("name"))
+    alternatives = items(request.get("firstAvailable"))
+    for other in alternatives:
+        yield _request(other, f"{name}/{text(other.get('name'))}", of=name)
+    if not alternatives:
+        yield _request(mapping(request, "exactly") or request, name, of=name)
+
+
+def _request(body: Mapping[str, Any], name: str, *, of: str) -> DeviceRequest:
+    every = body.get("allocationMode") == "All"
+    return DeviceRequest(
+        name=name,
+        device_class=text(body.get("deviceClassName")),
+        count=None if every else max(1, whole(body.get("count"), 1)),
+        admin=body.get("adminAccess") is True,
+        of=of,
+        selectors=tuple(
+            text(mapping(one, "cel").get("expression")) for one in items(body.get("selectors"))
+        ),
+    )
+
+
+def _allocation(item: object) -> Allocation | None:
+    found = mapping(item, "status", "allocation")
+    results = tuple(_results(items(mapping(found, "devices").get("results"))))
+    if not results:
+        return None
+    at = seconds(found.get("allocationTimestamp"))
+    return Allocation(results, _node(found), at, _written(item))
+
+
+def _results(results: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
+    for result in results:
+        driver = text(result.get("driver"))
+        consumed = amounts(mapping(result, "consumedCapacity"), driver)
+        yield Result(
+            request=text(result.get("request")),
+            driver=driver,
+            pool=text(result.get("pool")),
+            device=text(result.get("device")),
+            consumed=tuple(sorted(consumed.items())),
+            admin=result.get("adminAccess") is True,
+        )
+
+
+def _written(item: object) -> float | None:
+    for entry in items(mapping(item, "metadata").get("managedFields")):
+        if "f:allocation" in mapping(entry, "fieldsV1", "f:status"):
+            return seconds(entry.get("time"))
+    return None
+
+
+def _node(allocation: Mapping[str, Any]) -> str:
+    """Return the one node that an allocation is for; empty where it is not for one."""
+    named = set()
+    for term in items(mapping(allocation, "nodeSelector").get("nodeSelectorTerms")):
+        wishes = [*items(term.get("matchFields")), *items(term.get("matchExpressions"))]
+        for wish in wishes:
+            values = wish.get("values")
+            if wish.get("key") in {"metadata.name", "kubernetes.io/hostname"} and (
+                isinstance(values, list) and len(values) == 1
+            ):
+                named.add(text(values[0]))
+    return named.pop() if len(named) == 1 else ""
+
+
+# ---------------------------------------------------------------- in GPUs
+
+
+def claimed_devices(
+    claim: ClaimState, find: Find, is_gpu_class: IsGpuClass
+) -> tuple[ClaimedDevice, ...]:
+    """Return the GPUs and parts of GPUs that a claim was given, in the order of its results.
+
+    What is given for administration consumes nothing and is left out (facts, section 6.5). A
+    device that nothing publishes is a GPU by its driver or class; its model is empty then.
+    """
+    if claim.allocation is None:
+        return ()
+    found = (_claimed(claim, result, find, is_gpu_class) for result in claim.allocation.results)
+    return tuple(device for device in found if device is not None)
+
+
+def _claimed(
+    claim: ClaimState, result: Result, find: Find, is_gpu_class: IsGpuClass
+) -> ClaimedDevice | None:
+    request = _asked_by(claim, result.request)
+    if result.admin or (request is not None and request.admin):
+        return None
+    name = request.device_class if request is not None else ""
+    device = find(result.driver, result.pool, result.device)
+    if device is None:
+        if result.driver not in GPU_DRIVERS and not is_gpu_class(name):
+            return None
+        return ClaimedDevice(name or result.driver, f"{result.pool}/{result.device}", "", "")
+    if not device.is_gpu:
+        return None
+    return ClaimedDevice(
+        device_class=name or result.driver,
+        card=device.card,
+        profile=device.profile,
+        model=device.model,
+        share=_share(result, device),
+    )
+
+
+def _asked_by(claim: ClaimState, name: str) -> DeviceRequest | None:
+    return next((request for request in claim.requests if request.name == name), None)
+
+
+def _share(result: Result, device: PublishedDevice) -> float:
+    """Return what part of a device is consumed, by the capacity of which most is; 1 if untold."""
+    parts = [
+        used / device.capacity[name]
+        for name, used in result.consumed
+        if device.capacity.get(name, 0.0) > 0
+    ]
+    return min(1.0, max(parts)) if parts else 1.0
+
+
+def asked(claim: ClaimState, find: Find, is_gpu_class: IsGpuClass) -> dict[str, float]:
+    """Return device class → devices that a claim asks for, of GPU classes alone.
+
+    Of alternatives the one that was allocated counts, before that the first. Who asks for all
+    there are asks for what it was given, and for one until then.
+    """
+    units: dict[str, float] = {}
+    for request in _chosen(claim):
+        given = _given(claim, request)
+        gpus = _gpus(claim, given, find, is_gpu_class)
+        if request.admin or not (gpus if given else is_gpu_class(request.device_class)):
+            continue
+        count = request.count if request.count is not None else max(1, gpus)
+        units[request.device_class] = units.get(request.device_class, 0.0) + count
+    return units
+
+
+def _gpus(
+    claim: ClaimState, results: Iterable[Result], find: Find, is_gpu_class: IsGpuClass
+) -> int:
+    return sum(_claimed(claim, result, find, is_gpu_class) is not None for result in results)
+
+
+def _chosen(claim: ClaimState) -> Iterator[DeviceRequest]:
+    """Yield one of the alternatives of each request."""
+    by_request: dict[str, list[DeviceRequest]] = {}
+    for request in claim.requests:
+        by_request.setdefault(request.of, []).append(request)
+    for alternatives in by_request.values():
+        served = [request for request in alternatives if _given(claim, request)]
+        yield (served or alternatives)[0]
+
+
+def _given(claim: ClaimState, request: DeviceRequest) -> list[Result]:
+    results = () if claim.allocation is None else claim.allocation.results
+    return [result for result in results if result.request == request.name]
+
+
+# ---------------------------------------------------------------- over time
+
+
+def claim_record(
+    claim: ClaimState, devices: tuple[ClaimedDevice, ...], *, node: str, seen: float
+) -> ClaimAllocationRecord:
+    """Return the record of an allocation first seen at `seen`.
+
+    It began when it says, by the server's clock as all times of pods; else no later than seen.
+    """
+    allocation = claim.allocation
+    at, written = (allocation.at, allocation.written) if allocation else (None, None)
+    first = seen if written is None else min(written, seen)
+    return ClaimAllocationRecord(
+        uid=claim.uid,
+        namespace=claim.namespace,
+        name=claim.name,
+        node=node,
+        allocated=first if at is None else at,
+        released=None,
+        devices=devices,
+    )
+
+
+def is_same(
+    record: ClaimAllocationRecord, allocation: Allocation, devices: tuple[ClaimedDevice, ...]
+) -> bool:
+    """Say whether a record is of this allocation, by its time, else by the devices given."""
+    if allocation.at is not None:
+        return abs(allocation.at - record.allocated) < _INSTANT
+    if not (is_resolved(devices) and is_resolved(record.devices)):
+        return True
+    return devices == record.devices
+
+
+def is_resolved(devices: Iterable[ClaimedDevice]) -> bool:
+    """Say whether all of these devices were found in slices."""
+    return all(device.model for device in devices)
+
+
+def holder(record: ClaimAllocationRecord, *, since: float | None = None) -> PodRecord:
+    """Return the row by which a claim itself stands in the pod ledger: it never runs.
+
+    `since` is when it was first allocated, where it was freed and allocated again.
+    """
+    requests: dict[str, float] = {}
+    for device in record.devices:
+        requests[device.device_class] = requests.get(device.device_class, 0.0) + 1.0
+    bound = record.allocated if since is None else min(since, record.allocated)
+    return PodRecord(
+        uid=record.uid,
+        namespace=record.namespace,
+        name=record.name,
+        owner=Owner(CLAIM_KIND, record.name),
+        requests=requests,
+        created=bound,
+        node=record.node,
+        bound=bound,
+        deleted=record.released,
+        end_reason="Released" if record.released is not None else "",
+    )

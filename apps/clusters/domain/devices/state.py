@@ -1,0 +1,244 @@
+"""What a GPU or MIG instance says of itself at one time, and how healthy that makes it."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from apps.clusters.domain.devices.mig import mig_part
+from apps.clusters.domain.devices.xid import XidKind, meaning
+from apps.clusters.domain.tiers import gpu_model, mig_profile, model_key, unit_weight
+
+ACTIVE = 0.01
+"""Mean activity from which on a device is said to work."""
+
+
+class Health(StrEnum):
+    """`watch`: it works, and somebody should look; `unseen`: no longer shown by any exporter."""
+
+    OK = "ok"
+    WATCH = "watch"
+    BROKEN = "broken"
+    UNSEEN = "unseen"
+
+
+class DeviceHolder(NamedTuple):
+    """Who is on a device: a container that its labels name, or a pod by its ResourceClaim."""
+
+    namespace: str
+    pod: str
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A card (empty `gpu_instance`) or MIG instance as its exporter shows it at one time.
+
+    Of a MIG instance `uuid` is its card's, and temperature, power, clock, XID and remapped rows
+    are the card's, too. None is: not exported. Activity is a fraction 0..1, `activity_mean` that of
+    the last half hour, `activity_now` the last sample. `memory_total_mib` may lie a little under
+    the board's size. `sm_active`, `tensor_active` and `memory_copy` (of the memory controller) are
+    fractions 0..1 as last sampled. `xid` is the code of the last error, 0 without any;
+    `xid_message` what the exporter says of it.
+    """
+
+    uuid: str
+    gpu_instance: str = ""
+    profile: str = ""
+    model: str = ""
+    node: str = ""
+    index: str = ""
+    pci_bus_id: str = ""
+    driver_version: str = ""
+    tenants: tuple[DeviceHolder, ...] = ()
+    activity_mean: float | None = None
+    activity_now: float | None = None
+    sm_active: float | None = None
+    tensor_active: float | None = None
+    memory_copy: float | None = None
+    memory_used_mib: float | None = None
+    memory_total_mib: float | None = None
+    temperature_celsius: float | None = None
+    memory_temperature_celsius: float | None = None
+    power_watts: float | None = None
+    sm_clock_mhz: float | None = None
+    xid: int | None = None
+    xid_message: str = ""
+    remapped_correctable: int | None = None
+    remapped_uncorrectable: int | None = None
+    remap_failure: bool | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.uuid, self.gpu_instance
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it worked in the last half hour, as far as that was measured."""
+        return self.activity_mean is not None and self.activity_mean >= ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Temperatures in °C over which a device is watched."""
+
+    temperature_celsius: float = 88.0
+    memory_temperature_celsius: float = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """A node as its newest interval has it.
+
+    `missing` counts the devices that it has and cannot allocate. `withheld` are cards and profiles
+    that its ResourceSlices keep pods off, by (UUID, profile).
+    """
+
+    ready: bool = True
+    schedulable: bool = True
+    missing: int = 0
+    withheld: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class HealthVerdict:
+    """How healthy a device is, and every reason why it is not, the worst first."""
+
+    health: Health
+    reasons: tuple[str, ...] = ()
+
+
+_Finding = tuple[Health, str]
+_ORDER = (Health.BROKEN, Health.WATCH, Health.OK)
+
+
+def health_of(
+    state: DeviceState,
+    *,
+    node: NodeNow | None = None,
+    suspected: _Finding | None = None,
+    limits: Limits | None = None,
+) -> HealthVerdict:
+    """Return how healthy a device is by what it says itself and what its node does.
+
+    `node` is None where nothing is known of it. `suspected` is what `suspects` says of the device.
+    """
+    found = [
+        *_own(state, limits or Limits()),
+        *(_of_node(state, node) if node else ()),
+        *((suspected,) if suspected else ()),
+    ]
+    found.sort(key=lambda one: _ORDER.index(one[0]))
+    health = found[0][0] if found else Health.OK
+    return HealthVerdict(health, tuple(reason for _, reason in found))
+
+
+def _own(state: DeviceState, limits: Limits) -> Iterable[_Finding]:
+    if state.xid and (one := meaning(state.xid)).kind is not XidKind.APPLICATION:
+        health = Health.BROKEN if one.fatal else Health.WATCH
+        yield health, f"XID {one.code} ({one.kind}): {one.name}"
+    if state.remap_failure:
+        yield Health.BROKEN, "a bad memory row could not be replaced"
+    if state.remapped_uncorrectable:
+        yield (
+            Health.WATCH,
+            f"{state.remapped_uncorrectable} memory rows replaced after uncorrectable errors",
+        )
+    for what, value, limit in (
+        ("temperature", state.temperature_celsius, limits.temperature_celsius),
+        ("memory temperature", state.memory_temperature_celsius, limits.memory_temperature_celsius),
+    ):
+        if value is not None and value > limit:
+            yield Health.WATCH, f"{what} {value:.0f} °C, over {limit:.0f} °C"
+
+
+def _of_node(state: DeviceState, node: NodeNow) -> Iterable[_Finding]:
+    if not node.ready:
+        yield Health.BROKEN, "its node is not ready"
+    elif not node.schedulable:
+        yield Health.WATCH, "its node takes no new pods"
+    if (state.uuid, state.profile) in node.withheld:
+        yield Health.BROKEN, "its ResourceSlice keeps pods off it"
+
+
+def suspects(states: Sequence[DeviceState], missing: int) -> dict[tuple[str, str], _Finding]:
+    """Return which devices of one node may be those that it has and cannot allocate.
+
+    Kubernetes counts them and does not name them. `states` are those that are not broken by their
+    own word, and `missing` is how many are missing beyond those that are. A device that no pod
+    holds is `broken` where there are no more such devices than are missing, else each of them is
+    to be watched.
+    """
+    if missing < 1:
+        return {}
+    free = [state for state in states if not state.tenants]
+    there = f"{missing} of its node's devices cannot be allocated"
+    if len(free) <= missing:
+        return {s.key: (Health.BROKEN, f"{there}, and no pod holds this one") for s in free}
+    return {s.key: (Health.WATCH, f"{there}; which is not told") for s in free}
+
+
+def missing_devices(
+    capacity: Mapping[str, float], allocatable: Mapping[str, float], labels: Mapping[str, str]
+) -> int:
+    """Return how many devices (cards or MIG instances) a node has and cannot allocate.
+
+    Units are counted back to devices where several of them share one.
+    """
+    found = 0.0
+    for name, units in capacity.items():
+        profile = mig_profile(name, labels)
+        whole = mig_part(profile, gpu_model(labels)) if profile else 1.0
+        devices_per_unit = unit_weight(name, labels) / whole
+        found += max(0.0, units - allocatable.get(name, 0.0)) * devices_per_unit
+    return round(found)
+
+
+def judged(
+    states: Sequence[DeviceState], nodes: Mapping[str, NodeNow]
+) -> dict[tuple[str, str], HealthVerdict]:
+    """Return the health of all devices of a cluster by their keys; `nodes` by name."""
+    by_node: dict[str, list[DeviceState]] = {}
+    for state in states:
+        by_node.setdefault(state.node, []).append(state)
+    found = {}
+    for name, own in by_node.items():
+        node = nodes.get(name)
+        alone = {s.key: health_of(s, node=node) for s in own}
+        sound = [s for s in own if alone[s.key].health is not Health.BROKEN]
+        missing = node.missing - (len(own) - len(sound)) if node and node.ready else 0
+        suspected = suspects(sound, missing)
+        found.update(alone)
+        for state in sound:
+            if state.key in suspected:
+                found[state.key] = health_of(state, node=node, suspected=suspected[state.key])
+    return found
+
+
+Claimed = Mapping[tuple[str, str], Sequence[DeviceHolder]]
+"""Pods by (card, MIG profile) of what their ResourceClaims were given."""
+
+
+def with_claims(states: Iterable[DeviceState], claimed: Claimed) -> list[DeviceState]:
+    """Return the states, where no label names a tenant with the pods that claimed the device.
+
+    A claim names a card and a profile: of several such instances on one card it is not told which
+    it was given, and they stay as they are.
+    """
+    known = list(states)
+    alike = Counter((state.uuid, state.profile) for state in known)
+    return [
+        replace(state, tenants=tuple(sorted(set(holders))))
+        if not state.tenants
+        and alike[state.uuid, state.profile] == 1
+        and (holders := claimed.get((state.uuid, state.profile)))
+        else state
+        for state in known
+    ]
+
+
+def of_models(models: Iterable[str], wanted: Collection[str]) -> list[str]:
+    """Return those models, as exporters write them, that are among the wanted ones."""
+    keys = {model_key(name) for name in wanted}
+    return [model for model in models if model_key(model) in keys]

@@ -1,0 +1,434 @@
+"""What of a cluster's objects matters beyond the pod ledger: why things wait, what limits them.
+
+One dataclass for each kind, made from an object as the API server wrote it by `sighting_of`
+(`domain.sighting`). Times are Unix seconds, amounts plain numbers (CPU in cores, memory in bytes),
+names of resources and labels as Kubernetes has them. Absent is "", (), {} or None.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class ObservedKind(StrEnum):
+    """What is seen; kinds of the same name in several API groups carry their group."""
+
+    POD = "Pod"
+    NODE = "Node"
+    EVENT = "Event"
+    REPLICA_SET = "ReplicaSet"
+    STATEFUL_SET = "StatefulSet"
+    JOB = "Job"
+    RESOURCE_QUOTA = "ResourceQuota"
+    RESOURCE_CLAIM = "ResourceClaim"
+    KUEUE_WORKLOAD = "Workload.kueue.x-k8s.io"
+    CLUSTER_QUEUE = "ClusterQueue.kueue.x-k8s.io"
+    LOCAL_QUEUE = "LocalQueue.kueue.x-k8s.io"
+    COHORT = "Cohort.kueue.x-k8s.io"
+    RESOURCE_FLAVOR = "ResourceFlavor.kueue.x-k8s.io"
+    VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
+    VOLCANO_QUEUE = "Queue.scheduling.volcano.sh"
+    COSCHEDULING_POD_GROUP = "PodGroup.scheduling.x-k8s.io"
+    GANG_POD_GROUP = "PodGroup.scheduling.k8s.io"
+
+    @property
+    def short(self) -> str:
+        """The kind as Kubernetes names it, without its group."""
+        return self.value.partition(".")[0]
+
+
+CONTROLLERS = (ObservedKind.REPLICA_SET, ObservedKind.STATEFUL_SET, ObservedKind.JOB)
+POD_GROUPS = (
+    ObservedKind.VOLCANO_POD_GROUP,
+    ObservedKind.COSCHEDULING_POD_GROUP,
+    ObservedKind.GANG_POD_GROUP,
+)
+WITH_HISTORY = frozenset(
+    {
+        ObservedKind.RESOURCE_QUOTA,
+        ObservedKind.CLUSTER_QUEUE,
+        ObservedKind.LOCAL_QUEUE,
+        ObservedKind.COHORT,
+        ObservedKind.VOLCANO_QUEUE,
+    }
+)
+"""Kinds of which every change of what was set is kept, not only how they look now."""
+
+Amounts = Mapping[str, float]
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a status; `since` is its last transition."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One wish on a label; `field`: on a field of the node (metadata.name) instead."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    field: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A taint that a pod bears; an empty key with `Exists` bears all, an empty effect every one."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """How a pod names a ResourceClaim: `claim` once it is known, else made from `template`."""
+
+    name: str
+    claim: str = ""
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerWait:
+    """Why a container of a bound pod waits, as `ImagePullBackOff`."""
+
+    container: str
+    reason: str
+    message: str = ""
+    init: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod may go: what scheduling looks at in a pod, or in a controller's template.
+
+    `affinity` are the required node selector terms, any of which will do; the expressions of one
+    must all hold.
+    """
+
+    node_selector: Labels = field(default_factory=dict)
+    affinity: tuple[tuple[Expression, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodSnapshot:
+    """A pod that asks for GPU and is not running, or that a kubelet turned away.
+
+    `requests` is the whole effective request, cpu and memory too; `controller` is the uid of what
+    made it, `owner_kind` and `owner` its top controller. `group` names its gang (PodGroup, Kueue's
+    group of pods), `queue` the queue that it names. `scheduled` is the condition PodScheduled.
+    """
+
+    created: float
+    requests: Amounts = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
+    owner_kind: str = ""
+    owner: str = ""
+    controller_kind: str = ""
+    controller: str = ""
+    gates: tuple[str, ...] = ()
+    scheduler: str = "default-scheduler"
+    priority: int = 0
+    nominated_node: str = ""
+    claims: tuple[ClaimUse, ...] = ()
+    group: str = ""
+    queue: str = ""
+    node: str = ""
+    bound: float | None = None
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    deleting: float | None = None
+    scheduled: Condition | None = None
+    waiting: tuple[ContainerWait, ...] = ()
+    disrupted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """A node: what it offers and what pods that are not over have been promised of it.
+
+    `used` is summed over all pods bound to it, also those without GPU; its key `pods` counts
+    them. `devices` and `free_devices` are by device class, from ResourceSlices.
+    """
+
+    labels: Labels = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    allocatable: Amounts = field(default_factory=dict)
+    used: Amounts = field(default_factory=dict)
+    devices: Mapping[str, int] = field(default_factory=dict)
+    free_devices: Mapping[str, int] = field(default_factory=dict)
+    ready: bool = True
+    unschedulable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSnapshot:
+    """A ReplicaSet, StatefulSet or Job whose pods ask for GPU.
+
+    `wanted` is how many pods it wants now (of a Job its parallelism, at most what is left to
+    complete), `pods` how many there are that are not over; `requests` is what each asks for.
+    `together`: a Job whose pods must run at the same time, as far as its spec tells.
+    """
+
+    created: float
+    wanted: int = 0
+    pods: int = 0
+    suspended: bool = False
+    requests: Amounts = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
+    owner_kind: str = ""
+    owner: str = ""
+    queue: str = ""
+    conditions: tuple[Condition, ...] = ()
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventSnapshot:
+    """An event about something that waits (facts, section 5.7); `component` reported it."""
+
+    about_kind: str
+    about_name: str
+    about_uid: str
+    reason: str
+    message: str
+    component: str = ""
+    count: int = 1
+    first: float | None = None
+    last: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaScope:
+    """A scope of a ResourceQuota; the plain list of scopes comes as operator `Exists`."""
+
+    name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSnapshot:
+    """A ResourceQuota: `hard` of its spec, `observed_hard` and `used` of its status."""
+
+    hard: Amounts = field(default_factory=dict)
+    observed_hard: Amounts = field(default_factory=dict)
+    used: Amounts = field(default_factory=dict)
+    scopes: tuple[QuotaScope, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """One request of a claim; `count` None asks for all; alternatives share `of`."""
+
+    name: str
+    device_class: str
+    count: int | None = 1
+    admin: bool = False
+    of: str = ""
+    selectors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSnapshot:
+    """A ResourceClaim for GPUs."""
+
+    created: float
+    requests: tuple[ClaimRequest, ...] = ()
+    allocated: float | None = None
+    node: str = ""
+    pod: str = ""
+    deleting: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Pods of one kind in a Kueue Workload: how many, and what each asks for."""
+
+    name: str
+    count: int
+    requests: Amounts = field(default_factory=dict)
+    flavors: Labels = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSnapshot:
+    """A Kueue Workload; `owner_kind`, `owner` is what it was made for (Job, or Pod).
+
+    `pods` are the names of the plain pods that it was made for, of a group of them all.
+    """
+
+    created: float
+    queue: str = ""
+    cluster_queue: str = ""
+    priority: int = 0
+    active: bool = True
+    owner_kind: str = ""
+    owner: str = ""
+    pods: tuple[str, ...] = ()
+    pod_sets: tuple[PodSet, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorQuota:
+    """What a queue or cohort may use of one resource in one flavor; None: no limit set."""
+
+    flavor: str
+    resource: str
+    nominal: float
+    borrowing_limit: float | None = None
+    lending_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorUse:
+    """What is taken of one resource in one flavor, and how much of it is borrowed."""
+
+    flavor: str
+    resource: str
+    total: float
+    borrowed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueueSnapshot:
+    """A Kueue ClusterQueue: what is set, and what its status counts."""
+
+    cohort: str = ""
+    quotas: tuple[FlavorQuota, ...] = ()
+    strategy: str = ""
+    stop_policy: str = ""
+    weight: float | None = None
+    preemption: Labels = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    reserved: tuple[FlavorUse, ...] = ()
+    used: tuple[FlavorUse, ...] = ()
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueueSnapshot:
+    cluster_queue: str = ""
+    stop_policy: str = ""
+    used: tuple[FlavorUse, ...] = ()
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CohortSnapshot:
+    parent: str = ""
+    quotas: tuple[FlavorQuota, ...] = ()
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorSnapshot:
+    node_labels: Labels = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupSnapshot:
+    """A gang of Volcano, of the scheduler plug-ins or of Kubernetes itself.
+
+    `requests` is what the smallest gang asks for in all, where it says so.
+    """
+
+    created: float
+    queue: str = ""
+    min_member: int = 0
+    requests: Amounts = field(default_factory=dict)
+    phase: str = ""
+    owner_kind: str = ""
+    owner: str = ""
+    conditions: tuple[Condition, ...] = ()
+    running: int = 0
+    scheduled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VolcanoQueueSnapshot:
+    state: str = ""
+    parent: str = ""
+    weight: float | None = None
+    capability: Amounts = field(default_factory=dict)
+    deserved: Amounts = field(default_factory=dict)
+    guarantee: Amounts = field(default_factory=dict)
+    allocated: Amounts = field(default_factory=dict)
+    reclaimable: bool = True
+    pending: int = 0
+
+
+Body = (
+    PodSnapshot
+    | NodeSnapshot
+    | EventSnapshot
+    | ControllerSnapshot
+    | QuotaSnapshot
+    | ClaimSnapshot
+    | WorkloadSnapshot
+    | ClusterQueueSnapshot
+    | LocalQueueSnapshot
+    | CohortSnapshot
+    | FlavorSnapshot
+    | PodGroupSnapshot
+    | VolcanoQueueSnapshot
+)
+
+BODIES: Mapping[ObservedKind, type[Body]] = {
+    ObservedKind.POD: PodSnapshot,
+    ObservedKind.NODE: NodeSnapshot,
+    ObservedKind.EVENT: EventSnapshot,
+    ObservedKind.REPLICA_SET: ControllerSnapshot,
+    ObservedKind.STATEFUL_SET: ControllerSnapshot,
+    ObservedKind.JOB: ControllerSnapshot,
+    ObservedKind.RESOURCE_QUOTA: QuotaSnapshot,
+    ObservedKind.RESOURCE_CLAIM: ClaimSnapshot,
+    ObservedKind.KUEUE_WORKLOAD: WorkloadSnapshot,
+    ObservedKind.CLUSTER_QUEUE: ClusterQueueSnapshot,
+    ObservedKind.LOCAL_QUEUE: LocalQueueSnapshot,
+    ObservedKind.COHORT: CohortSnapshot,
+    ObservedKind.RESOURCE_FLAVOR: FlavorSnapshot,
+    ObservedKind.VOLCANO_POD_GROUP: PodGroupSnapshot,
+    ObservedKind.VOLCANO_QUEUE: VolcanoQueueSnapshot,
+    ObservedKind.COSCHEDULING_POD_GROUP: PodGroupSnapshot,
+    ObservedKind.GANG_POD_GROUP: PodGroupSnapshot,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedObject:
+    """One object as it was last seen: `changed` is since when it looks so, `gone` when it went.
+
+    `first` is when it (of kinds with history: this setting of it) was first seen.
+    """
+
+    kind: ObservedKind
+    uid: str
+    namespace: str
+    name: str
+    body: Body
+    first: float
+    changed: float
+    gone: float | None = None

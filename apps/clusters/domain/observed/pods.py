@@ -1,0 +1,311 @@
+"""Pods that wait or were turned away, and the controllers that make pods, as sightings."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from apps.clusters.domain.devices.pod_claims import NO_CLAIMS, PodClaims
+from apps.clusters.domain.json_fields import items, mapping, text
+from apps.clusters.domain.observed.fields import (
+    Fields,
+    claim_uses,
+    condition,
+    conditions,
+    created,
+    number,
+    placement,
+    request,
+)
+from apps.clusters.domain.observed.objects import (
+    ContainerWait,
+    ControllerSnapshot,
+    ObservedKind,
+    PodSnapshot,
+)
+from apps.clusters.domain.pods.kube_objects import gpu_containers, seconds
+from apps.clusters.domain.pods.ledger import Owner
+from apps.clusters.domain.pods.owners import controller_of, nearest_owner
+from apps.clusters.domain.resources import is_gpu
+
+_QUEUE_LABELS = (
+    "kueue.x-k8s.io/queue-name",
+    "volcano.sh/queue-name",
+    "kai.scheduler/queue",
+    "runai/queue",
+)
+_QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+_GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name")
+_EVICTED = "Evicted"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionContext:
+    """What is known of an object that it does not tell itself.
+
+    `named` are the GPU resources that tiers name, `owner` its top controller (None: as far as
+    itself tells), `claims` what a pod asks for by claims, `is_gpu_class` whether a device class
+    is one of GPUs, `template_classes` what each ResourceClaimTemplate, by (namespace, name), asks
+    for: device class → count.
+    """
+
+    named: Collection[str] = ()
+    owner: Owner | None = None
+    claims: PodClaims = NO_CLAIMS
+    is_gpu_class: Callable[[str], bool] = field(default=lambda name: "gpu" in name)
+    template_classes: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- pods
+
+
+def is_settled(pod: Fields) -> bool:
+    """Say whether a pod runs, or has run and is over, which needs no explanation; quick."""
+    status = pod.get("status") or {}
+    phase = status.get("phase")
+    if phase == "Succeeded":
+        return True
+    if phase == "Running":
+        every = status.get("containerStatuses") or ()
+        return not any((one.get("state") or {}).get("waiting") for one in every)
+    return False
+
+
+def pod_snapshot(pod: Fields, beside: ExtractionContext) -> PodSnapshot | None:
+    """Return a pod that asks for GPU and waits, or was turned away; None for any other.
+
+    Waiting is: not bound; bound while no GPU container has started; a GPU container that waits
+    to be started again. Turned away is: failed without any container (facts, section 5.5), or
+    evicted. A pod whose claim is not made yet waits for it, whatever it turns out to ask for.
+    """
+    metadata, spec, status = mapping(pod, "metadata"), mapping(pod, "spec"), mapping(pod, "status")
+    asked = _gpu_request(pod, beside)
+    if asked is None or not _waits(spec, status, beside):
+        return None
+    reference = controller_of({"metadata": _owned(metadata)})
+    owner = beside.owner or nearest_owner({"metadata": _owned(metadata)})
+    bound_at = condition(status, "PodScheduled")
+    node = text(spec.get("nodeName"))
+    return PodSnapshot(
+        created=created(pod),
+        requests=asked,
+        placement=placement(spec, pod=text(metadata.get("name"))),
+        owner_kind=owner.kind,
+        owner=owner.name,
+        controller_kind=reference.kind if reference else "",
+        controller=reference.uid if reference else "",
+        gates=tuple(text(gate.get("name")) for gate in items(spec.get("schedulingGates"))),
+        scheduler=text(spec.get("schedulerName")) or "default-scheduler",
+        priority=number(spec.get("priority")),
+        nominated_node=text(status.get("nominatedNodeName")),
+        claims=claim_uses(pod),
+        group=_group(metadata, spec),
+        queue=queue_name(metadata),
+        node=node,
+        bound=_bound(pod, node),
+        phase=text(status.get("phase")),
+        reason=text(status.get("reason")),
+        message=text(status.get("message")),
+        deleting=seconds(metadata.get("deletionTimestamp")),
+        scheduled=bound_at,
+        waiting=tuple(_container_waits(status)),
+        disrupted=_disrupted(status),
+    )
+
+
+def _gpu_request(pod: Fields, beside: ExtractionContext) -> dict[str, float] | None:
+    """Return the whole request of a pod, its claims' classes included; None without GPU."""
+    spec = mapping(pod, "spec")
+    plain = request(spec)
+    claimed, unknown = dict(beside.claims.requests), bool(beside.claims.unknown)
+    namespace = text(mapping(pod, "metadata").get("namespace"))
+    for use in claim_uses(pod):
+        if use.claim:
+            continue
+        classes = beside.template_classes.get((namespace, use.template))
+        unknown = unknown or classes is None
+        for name, units in (classes or {}).items():
+            if beside.is_gpu_class(name):
+                claimed[name] = claimed.get(name, 0.0) + units
+    served = {resource for _, resource in beside.claims.served}
+    found = {r: n for r, n in plain.items() if r not in served} | claimed
+    gpus = bool(claimed) or any(is_gpu(r, beside.named) for r in found)
+    # Who knows what a claim is for that is not there; of a pod that is bound it is known.
+    return found if gpus or (unknown and not text(spec.get("nodeName"))) else None
+
+
+def _waits(spec: Fields, status: Fields, beside: ExtractionContext) -> bool:
+    phase = status.get("phase")
+    if phase == "Succeeded":
+        return False
+    statuses = [
+        *items(status.get("containerStatuses")),
+        *items(status.get("initContainerStatuses")),
+    ]
+    if phase == "Failed":
+        reason = text(status.get("reason"))
+        return reason == _EVICTED or bool(reason and not statuses)
+    if not text(spec.get("nodeName")):
+        return True
+    names = gpu_containers(
+        [*items(spec.get("containers")), *items(spec.get("initContainers"))],
+        beside.named,
+        beside.claims,
+    )
+    ours = [one for one in statuses if one.get("name") in names]
+    return not any(_has_started(one) for one in ours) or any(
+        "waiting" in mapping(one, "state") for one in ours
+    )
+
+
+def _has_started(status: Fields) -> bool:
+    states = (mapping(status, "state"), mapping(status, "lastState"))
+    return any(mapping(s, kind) for s in states for kind in ("running", "terminated"))
+
+
+def _container_waits(status: Fields) -> list[ContainerWait]:
+    return [
+        ContainerWait(
+            container=text(one.get("name")),
+            reason=text(mapping(one, "state", "waiting").get("reason")),
+            message=text(mapping(one, "state", "waiting").get("message")),
+            init=init,
+        )
+        for key, init in (("initContainerStatuses", True), ("containerStatuses", False))
+        for one in items(status.get(key))
+        if "waiting" in mapping(one, "state")
+    ]
+
+
+def _bound(pod: Fields, node: str) -> float | None:
+    """When it was bound; a pod made with its node already written was bound when created."""
+    scheduled = condition(mapping(pod, "status"), "PodScheduled")
+    if scheduled is not None and scheduled.status == "True":
+        return created(pod) if scheduled.since is None else scheduled.since
+    return created(pod) if node else None
+
+
+def _disrupted(status: Fields) -> str:
+    found = condition(status, "DisruptionTarget")
+    return found.reason if found is not None and found.status == "True" else ""
+
+
+def _group(metadata: Fields, spec: Fields) -> str:
+    """Return the gang that a pod belongs to, in whichever of their ways it says so."""
+    return (
+        _first(mapping(metadata, "annotations"), _GROUP_ANNOTATIONS)
+        or _first(mapping(metadata, "labels"), _GROUP_LABELS)
+        or text(mapping(spec, "schedulingGroup").get("podGroupName"))
+        or text(mapping(spec, "workloadRef").get("name"))
+    )
+
+
+def queue_name(metadata: Fields) -> str:
+    """Return the queue that an object is to go through; empty where it names none."""
+    return _first(mapping(metadata, "labels"), _QUEUE_LABELS) or _first(
+        mapping(metadata, "annotations"), _QUEUE_ANNOTATIONS
+    )
+
+
+def _first(found: Fields, keys: tuple[str, ...]) -> str:
+    return next((text(found[key]) for key in keys if text(found.get(key))), "")
+
+
+# ---------------------------------------------------------------- owners
+
+
+def _owned(metadata: Fields) -> dict[str, Any]:
+    """Return of an object's metadata what tells its owner, of the shape the API server gives."""
+    return {
+        "name": text(metadata.get("name")),
+        "labels": mapping(metadata, "labels"),
+        "ownerReferences": items(metadata.get("ownerReferences")),
+    }
+
+
+def top_owner(item: Fields, beside: ExtractionContext) -> tuple[str, str]:
+    """Return kind and name of what made an object; empty where nothing did.
+
+    Where none of several owners controls it, the first stands for all.
+    """
+    if beside.owner is not None:
+        return beside.owner.kind, beside.owner.name
+    metadata = mapping(item, "metadata")
+    reference = controller_of({"metadata": _owned(metadata)})
+    if reference is not None:
+        return reference.kind, reference.name
+    for one in items(metadata.get("ownerReferences")):
+        return text(one.get("kind")), text(one.get("name"))
+    return "", ""
+
+
+# ---------------------------------------------------------------- controllers
+
+
+def controller_snapshot(
+    kind: ObservedKind, item: Fields, beside: ExtractionContext
+) -> ControllerSnapshot | None:
+    """Return a controller whose pods ask for GPU; None for any other.
+
+    One that wants no pods and has none, as an old revision of a Deployment, and a Job that is
+    over are left out.
+    """
+    metadata, spec, status = (
+        mapping(item, "metadata"),
+        mapping(item, "spec"),
+        mapping(item, "status"),
+    )
+    template = mapping(spec, "template", "spec")
+    asked = _gpu_request(
+        {"metadata": {"namespace": metadata.get("namespace")}, "spec": template}, beside
+    )
+    if asked is None:
+        return None
+    wanted, pods = (
+        _job_counts(spec, status) if kind is ObservedKind.JOB else _set_counts(spec, status)
+    )
+    if not wanted and not pods:
+        return None
+    owner_kind, owner = top_owner(item, beside)
+    return ControllerSnapshot(
+        created=created(item),
+        wanted=wanted,
+        pods=pods,
+        suspended=spec.get("suspend") is True,
+        requests=asked,
+        placement=placement(template),
+        owner_kind=owner_kind,
+        owner=owner,
+        queue=queue_name(metadata),
+        conditions=conditions(status),
+        together=kind is ObservedKind.JOB and _runs_together(spec),
+    )
+
+
+def _runs_together(spec: Fields) -> bool:
+    """Say whether a Job is one that Kubernetes itself takes for a gang (KEP-4671, KEP-5547).
+
+    Indexed, with as many completions as parallelism: each index has its pod at the same time.
+    """
+    pods = number(spec.get("parallelism"), 1)
+    indexed = spec.get("completionMode") == "Indexed"
+    return indexed and pods > 1 and spec.get("completions") == pods
+
+
+def _set_counts(spec: Fields, status: Fields) -> tuple[int, int]:
+    return max(0, number(spec.get("replicas"), 1)), max(0, number(status.get("replicas")))
+
+
+def _job_counts(spec: Fields, status: Fields) -> tuple[int, int]:
+    """Return how many pods a Job wants now and how many it has; of one that is over none.
+
+    Without a number of completions it makes no more pods once one has succeeded.
+    """
+    over = {c.type for c in conditions(status) if c.status == "True"} & {"Complete", "Failed"}
+    if over:
+        return 0, 0
+    parallel, active = max(0, number(spec.get("parallelism"), 1)), number(status.get("active"))
+    done = number(status.get("succeeded"))
+    if not isinstance(spec.get("completions"), int):
+        return (active if done else parallel), max(0, active)
+    return max(0, min(parallel, number(spec.get("completions")) - done)), max(0, active)

@@ -1,0 +1,185 @@
+"""What is known of a pod, joined over time: the API's later looks, and other sources' hours."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
+from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord
+
+_RANK = {"Pod": 0, "ReplicaSet": 1, "Job": 2}
+
+
+def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False) -> PodRecord:
+    """Return `known` after the API showed `seen`, a later look at the same pod, at time `at`.
+
+    Exact times once known stay; runs that the status has forgotten since are kept, and so is an
+    owner that has gone since. The same look twice changes nothing.
+
+    `vague`: the look shows that the pod is over and not when one of its GPU containers was. What
+    is known to run then ran until now, whatever other containers did.
+
+    A claim goes when its pod is over: what the pod was once seen to ask for by claims stays.
+    """
+    join = _all_runs if vague else extended_runs
+    runs = join(known.runs, seen.runs)
+    finished = _finished(known, seen, runs, at)
+    deleted = known.deleted if known.deleted is not None else seen.deleted
+    ended = finished if finished is not None else deleted
+    starts = [t for t in (known.started, seen.started) if t is not None]
+    requests, claims = _asked(known, seen)
+    return replace(
+        seen,
+        requests=requests,
+        claims=claims,
+        owner=max(seen.owner, known.owner, key=lambda owner: _height(owner)[0]),
+        created=known.created or seen.created,
+        node=seen.node or known.node,
+        bound=seen.bound if known.bound is None else known.bound,
+        started=min(starts) if starts else None,
+        unschedulable=known.unschedulable or seen.unschedulable,
+        finished=finished,
+        deleted=deleted,
+        runs=closed_runs(runs, ended),
+        end_reason=(seen.end_reason or known.end_reason) if ended is not None else "",
+    )
+
+
+def _asked(known: PodRecord, seen: PodRecord) -> tuple[Mapping[str, float], tuple[str, ...]]:
+    """Return what a pod asks for: as seen, unless claims are missing that it was known to have."""
+    if set(known.claims) <= set(seen.claims):
+        return seen.requests, seen.claims
+    if set(seen.claims) <= set(known.claims):
+        return known.requests, known.claims
+    return _most(known.requests, seen.requests), _all_claims(known, seen)
+
+
+def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {r: max(one.get(r, 0.0), other.get(r, 0.0)) for r in sorted(one.keys() | other.keys())}
+
+
+def _all_claims(one: PodRecord, other: PodRecord) -> tuple[str, ...]:
+    return tuple(sorted({*one.claims, *other.claims}))
+
+
+def extended_runs(known: tuple[Run, ...], seen: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return every run of both; `seen` tells what runs now and the last run of each container.
+
+    A run known as open that `seen` shows neither as open nor as over ended while nobody looked:
+    it is closed where the next run began.
+    """
+    runs: list[Run] = [*seen]
+    for start, end in known:
+        if end is None and not _covered(start, seen):
+            end = min((other for other, _ in seen if other > start), default=None)
+        elif end is None:
+            continue
+        runs.append((start, end))
+    return tidy_runs(runs)
+
+
+def _all_runs(known: tuple[Run, ...], seen: tuple[Run, ...]) -> tuple[Run, ...]:
+    return tidy_runs((*known, *seen))
+
+
+def _covered(start: float, runs: tuple[Run, ...]) -> bool:
+    return any(a <= start and (b is None or start < b) for a, b in runs)
+
+
+def closed_runs(runs: tuple[Run, ...], ended: float | None) -> tuple[Run, ...]:
+    """Return runs of which the open one is closed at the end of the pod, if it has ended."""
+    if ended is None:
+        return runs
+    return tidy_runs((start, ended if end is None else end) for start, end in runs)
+
+
+def reopened(lost: PodRecord) -> PodRecord:
+    """Return a pod that went while nobody watched, without the end that was put to it.
+
+    The run that lasted until that end is open again. What series show of the pod in a window
+    then says whether and when it ended there.
+    """
+    runs = tuple((a, None if b == lost.ended else b) for a, b in lost.runs)
+    return replace(lost, finished=None, deleted=None, runs=runs)
+
+
+def _finished(known: PodRecord, seen: PodRecord, runs: tuple[Run, ...], at: float) -> float | None:
+    if seen.finished is None or known.finished is not None:
+        both = [t for t in (known.finished, seen.finished) if t is not None]
+        return max(both) if both else None
+    if runs and runs[-1][1] is None:
+        # Over, and the end of what ran is not told: all that is known is when that was seen.
+        return max(at, seen.finished)
+    return seen.finished
+
+
+def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
+    """Join what two hours of kube-state-metrics series say of one pod, in any order.
+
+    Commutative, associative and idempotent, so hours may be collected in any order and again.
+    Created, bound and started are exact values, and so is a completion time. A pod that has none
+    and failed was over no later than any hour shows it. The deletion is an
+    estimate: the hour that saw the pod last decides, also when it says that the pod is still
+    there. `runs` is one span from the first start to the end, for the series do not show restarts.
+    """
+    finished = finished_inferred(one, other)
+    bound = _earliest(one.bound, other.bound)
+    created = min(one.created, other.created)
+    seen = max(last_seen(one), last_seen(other))
+    deleted = max(seen.at, created, bound or 0.0, finished or 0.0) if seen.gone else None
+    first = _earliest(one.started, other.started)
+    runs: tuple[Run, ...] = ()
+    if first is not None:
+        end = finished if finished is not None else deleted
+        # Never dropped, even when of no length: a later hour may know of a later end.
+        runs = ((first, None if end is None else max(first, end)),)
+    return replace(
+        one,
+        owner=max(one.owner, other.owner, key=_height),
+        requests=_most(one.requests, other.requests),
+        claims=_all_claims(one, other),
+        created=created,
+        node=max(one.node, other.node),
+        bound=bound,
+        started=first,
+        finished=finished,
+        deleted=deleted,
+        runs=runs,
+        end_reason=max(one.end_reason, other.end_reason),
+        priority_class=max(one.priority_class, other.priority_class),
+        unschedulable=one.unschedulable or other.unschedulable,
+        node_selector=max(one.node_selector, other.node_selector, key=lambda s: sorted(s.items())),
+        last_seen=seen,
+    )
+
+
+def finished_inferred(one: PodRecord, other: PodRecord) -> float | None:
+    """Return when a pod's containers had all finished, as two hours of series tell.
+
+    A phase (`end_reason`) proves that a pod was over by then. Without phases the last completion
+    of a container is all that is known.
+    """
+    proven = [pod.finished for pod in (one, other) if pod.finished is not None and pod.end_reason]
+    return min(proven) if proven else latest(one.finished, other.finished)
+
+
+def last_seen(pod: PodRecord) -> LastSeen:
+    """Return until when series showed a pod; of one of the API, what its times tell."""
+    if pod.last_seen is not None:
+        return pod.last_seen
+    if pod.deleted is not None:
+        return LastSeen(pod.deleted, gone=True)
+    times = (pod.created, pod.bound, pod.started, pod.finished)
+    return LastSeen(max(t for t in times if t is not None), gone=False)
+
+
+def _height(owner: Owner) -> tuple[int, str, str]:
+    return (_RANK.get(owner.kind, 3), owner.kind, owner.name)
+
+
+def _earliest(*times: float | None) -> float | None:
+    return min((t for t in times if t is not None), default=None)
+
+
+def latest(*times: float | None) -> float | None:
+    """Return the last of the times that are known; None without any."""
+    return max((t for t in times if t is not None), default=None)

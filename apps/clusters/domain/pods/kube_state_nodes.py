@@ -1,0 +1,161 @@
+"""Node intervals as kube-state-metrics series tell them, slot by slot.
+
+Within a slot the series say how much of it a node was ready, not when: what was not ready, or
+cordoned, is laid at the end of the slot (of the node's first slot: at its start).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from apps.clusters.domain.pods.kube_state import TOLERATED_SAMPLES, Samples, SeriesCoverage
+from apps.clusters.domain.pods.ledger import NodeInterval, PodSource
+from apps.clusters.domain.resources import desanitise
+from apps.clusters.domain.window import SLOT_SECONDS
+
+_MONITORING = "_monitoring"
+_OF_SLOT = 0.05
+"""A node that was there for a smaller part of a slot, before another got its name, is left out."""
+
+
+@dataclass(slots=True)
+class NodeSeries:
+    """What the series of one node say, by slot.
+
+    `created` is when it was made: another time once its name is given to another node.
+    `samples` counts its presence, `after` says whether it was seen shortly after the window.
+    `capacity` and `allocatable` hold units by resource as kube-state-metrics writes it, their
+    largest and their mean; `capacity_samples` counts how long it offered GPUs at all. `ready`
+    and `cordoned` are fractions of the slot.
+    """
+
+    name: str
+    created: dict[int, float] = field(default_factory=dict)
+    samples: dict[int, float] = field(default_factory=dict)
+    after: bool = False
+    capacity: dict[int, dict[str, float]] = field(default_factory=dict)
+    capacity_samples: dict[int, float] = field(default_factory=dict)
+    allocatable: dict[int, dict[str, float]] = field(default_factory=dict)
+    ready: dict[int, float] = field(default_factory=dict)
+    cordoned: dict[int, float] = field(default_factory=dict)
+    labels: dict[int, Mapping[str, str]] = field(default_factory=dict)
+
+
+def node_intervals(
+    node: NodeSeries, coverage: SeriesCoverage, *, named: Collection[str] = ()
+) -> list[NodeInterval]:
+    """Return the intervals in which a node offered GPUs, in order, equal neighbours joined.
+
+    `named` are resources that tiers name. A slot in which kube-state-metrics was away has none.
+    """
+    samples = node.samples or node.capacity_samples
+    intervals: list[NodeInterval] = []
+    for slot in coverage.slots:
+        if not coverage.covers(slot) or not any(node.capacity.get(slot, {}).values()):
+            continue
+        for interval in _slot_intervals(node, coverage, slot, samples, named):
+            _append(intervals, interval)
+    return intervals
+
+
+def _gone(node: NodeSeries, coverage: SeriesCoverage, slot: int, samples: Samples) -> float | None:
+    """Return when a node went that a slot shows and the next one does not; None if it stayed."""
+    created, following = node.created.get(slot), slot + SLOT_SECONDS
+    last = max(
+        (at for at, count in samples.items() if count > 0 and coverage.covers(at)), default=0
+    )
+    if slot > last > 0:
+        return float(slot)
+    if slot == last or not last:
+        return coverage.vanished({slot: samples.get(slot, 0.0)}, created, after=node.after)
+    if samples.get(following) or not coverage.covers(following):
+        return None
+    # Its name comes back later: what bears it then was made anew.
+    return coverage.reached(slot, samples[slot], max(float(slot), created or 0.0))
+
+
+def _append(intervals: list[NodeInterval], interval: NodeInterval) -> None:
+    if intervals and intervals[-1].end == interval.start:
+        joined = replace(intervals[-1], end=interval.end)
+        if joined == replace(interval, start=joined.start):
+            intervals[-1] = joined
+            return
+    intervals.append(interval)
+
+
+def _slot_intervals(
+    node: NodeSeries, coverage: SeriesCoverage, slot: int, samples: Samples, named: Collection[str]
+) -> Iterator[NodeInterval]:
+    created = node.created.get(slot)
+    first = created is not None and slot <= created < slot + SLOT_SECONDS
+    start = max(float(slot), created or 0.0)
+    gone = _gone(node, coverage, slot, samples)
+    end = min(float(slot + SLOT_SECONDS), gone if gone is not None else float("inf"))
+    offered, there = node.capacity_samples.get(slot), samples.get(slot, 0.0)
+    # More samples than since it was made: another node of that name was there before.
+    before = there - (slot + SLOT_SECONDS - start) / coverage.interval(slot)
+    tolerated = max(TOLERATED_SAMPLES, _OF_SLOT * coverage.full[slot])
+    before = before if first and before > tolerated else 0.0
+    if offered is not None and offered < there - TOLERATED_SAMPLES:
+        # The device plugin registered late: GPUs that nobody could ask for were not there.
+        start = max(start, end - (offered - before) * coverage.interval(slot))
+    capacity = {r: units for r, units in _units(node.capacity[slot], named).items() if units > 0}
+    interval = NodeInterval(
+        node=node.name,
+        start=start,
+        end=end,
+        capacity=capacity,
+        allocatable={
+            resource: units
+            for resource, units in _units(node.allocatable.get(slot, {}), named).items()
+            if resource in capacity
+        },
+        labels=dict(node.labels.get(slot, {})),
+        source=PodSource.METRICS,
+    )
+    if before:
+        earlier = min(float(slot) + before * coverage.interval(slot), created or 0.0)
+        yield replace(interval, start=float(slot), end=earlier)
+    if end <= start:
+        return
+    slack = TOLERATED_SAMPLES / 3 / max(there, 1.0)
+    ready = _fraction(node.ready.get(slot, 1.0), slack)
+    # The samples of both nodes are in its mean; what was not ready is the new one.
+    unready = min(1.0, (1.0 - ready) * there / max(there - before, 1.0))
+    cordoned = _fraction(node.cordoned.get(slot, 0.0), slack)
+    yield from _cut(interval, unready, cordoned, starts_unready=first)
+
+
+def _fraction(value: float, slack: float) -> float:
+    """Return a fraction 0..1, snapped to its ends where less than half a sample lacks."""
+    if not value > slack:
+        return 0.0
+    return 1.0 if value > 1.0 - slack else value
+
+
+def _cut(
+    interval: NodeInterval, unready: float, cordoned: float, *, starts_unready: bool
+) -> Iterator[NodeInterval]:
+    """Yield `interval` cut where its node stops (or begins) being ready and schedulable."""
+    length = interval.end - interval.start
+    ready_from = interval.start + unready * length if starts_unready else interval.start
+    ready_to = interval.end if starts_unready else interval.end - unready * length
+    open_to = interval.end - cordoned * length
+    cuts = sorted({interval.start, interval.end, ready_from, ready_to, open_to})
+    for a, b in pairwise(cuts):
+        yield replace(
+            interval,
+            start=a,
+            end=b,
+            ready=ready_from <= a and b <= ready_to,
+            schedulable=b <= open_to,
+        )
+
+
+def _units(amounts: Mapping[str, float], named: Collection[str]) -> dict[str, float]:
+    """Return resource → units under the resources' real names."""
+    return {
+        desanitise(resource, named): value
+        for resource, value in sorted(amounts.items())
+        if not resource.endswith(_MONITORING)
+    }

@@ -1,0 +1,248 @@
+"""What explains waiting, as `watch` follows it: from objects in any order to the book."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from apps.clusters.domain.devices.node_devices import devices_of
+from apps.clusters.domain.observed.extract import (
+    ExtractionContext,
+    observed_object,
+    template_classes,
+)
+from apps.clusters.domain.observed.objects import (
+    CONTROLLERS,
+    Body,
+    ControllerSnapshot,
+    NodeSnapshot,
+    ObservedKind,
+    ObservedObject,
+    PodGroupSnapshot,
+    WorkloadSnapshot,
+)
+from apps.clusters.domain.observed.pods import is_settled
+from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner
+from apps.clusters.domain.pods.owners import controller_of
+from apps.clusters.services.objects.collections import Sources, refusal, silence
+from apps.clusters.services.objects.event_store import EventStore
+from apps.clusters.services.objects.object_store import ObjectStore
+from apps.clusters.services.pods.node_use import NodeUse
+from apps.clusters.services.watch.versions import uid_of
+
+Object = Mapping[str, Any]
+BesideOf = Callable[[ObservedKind, Object], ExtractionContext]
+OwnersOf = Callable[[Iterable[Object]], Mapping[str, Owner]]
+
+_NAMES_CLAIMS = frozenset({ObservedKind.POD, ObservedKind.RESOURCE_CLAIM, *CONTROLLERS})
+
+
+class SyncContext(NamedTuple):
+    """What the rest of the watch knows, asked for when it is needed.
+
+    `beside` tells what is known of an object, `owners` the top controllers of several by uid,
+    `offered` the devices of a node, `held` every device that an open claim has, `is_ledger_pod`
+    whether the ledger has a pod of that uid.
+    """
+
+    beside: BesideOf
+    owners: OwnersOf
+    offered: Callable[[str], tuple[OfferedDevice, ...]]
+    held: Callable[[], Iterable[ClaimedDevice]]
+    is_ledger_pod: Callable[[str], bool]
+
+
+class ObjectWatch:
+    """The book of sightings of one cluster and what is needed to keep it.
+
+    Taking in the same again changes nothing. Nothing here reads or writes the database.
+    """
+
+    def __init__(
+        self, sources: Sources, around: SyncContext, present: Iterable[ObservedObject]
+    ) -> None:
+        self.book = ObjectStore(present)
+        self.templates: dict[tuple[str, str], Mapping[str, float]] = {}
+        self.use = NodeUse()
+        self._events = EventStore(self.book, around.is_ledger_pod)
+        self._sources = sources
+        self._around = around
+        self._refusals = dict(sources.refusals or {})
+        self._silent: dict[str, str] = {}
+        self._bases: dict[str, tuple[str, NodeSnapshot]] = {}
+        # Objects that name claims: what they ask for may become known later.
+        self._naming: dict[tuple[ObservedKind, str], Object] = {}
+        self._templates_changed = False
+        self._unserved: frozenset[ObservedKind] | None = frozenset(
+            kind
+            for kind in ObservedKind
+            if kind not in _OF_THE_LEDGER | set(sources.kinds.values())
+        )
+
+    def follows(self, path: str) -> bool:
+        """Say whether a collection is read for this alone."""
+        return path in self._sources.kinds or self.is_of_templates(path)
+
+    def is_of_templates(self, path: str) -> bool:
+        """Say whether a collection is that of claims' templates, which pods are read with."""
+        return path != "" and path == self._sources.templates
+
+    # ------------------------------------------------------------ collections of its own
+
+    def listed(self, path: str, items: Sequence[Object], at: float) -> None:
+        """Take in a whole collection."""
+        self._refusals.pop(path, None)
+        self.answered(path)
+        kind = self._sources.kinds.get(path)
+        if kind is None:
+            self.templates.clear()
+            for item in items:
+                self._template(item, gone=False)
+        elif kind is ObservedKind.EVENT:
+            for item in items:
+                self._events.seen(item, at)
+        else:
+            self.objects(kind, items, at)
+            self.keep_only(kind, {uid_of(item) for item in items}, at)
+
+    def changed(self, path: str, item: Object, at: float, *, gone: bool) -> None:
+        """Take in one object as it is, or that it is no more."""
+        kind = self._sources.kinds.get(path)
+        if kind is None:
+            self._template(item, gone=gone)
+        elif kind is ObservedKind.EVENT:
+            # A server forgets events after an hour; here they stay while they explain something.
+            if not gone:
+                self._events.seen(item, at)
+        elif gone:
+            self.gone(kind, uid_of(item), at)
+        else:
+            self.objects(kind, [item], at)
+
+    def refused(self, path: str, why: str) -> None:
+        """Take in that a collection may not be read: what is known of it stays as it was."""
+        self._refusals[path] = refusal(path, self._sources.kinds.get(path), why)
+
+    def unanswered(self, path: str, why: str) -> None:
+        """Take in that the server says nothing of a collection: what is known of it may be over."""
+        self._silent[path] = silence(path, self._sources.kinds.get(path), why)
+
+    def answered(self, path: str) -> None:
+        """Take in that the server tells of a collection again."""
+        self._silent.pop(path, None)
+
+    def _template(self, item: Object, *, gone: bool) -> None:
+        metadata = item["metadata"]
+        key = (str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+        if gone:
+            self.templates.pop(key, None)
+        else:
+            self.templates[key] = template_classes(item)
+        self._templates_changed = True
+
+    # ------------------------------------------------------------ objects of any collection
+
+    def objects(self, kind: ObservedKind, items: Iterable[Object], at: float) -> None:
+        """Take in objects as they are."""
+        found: list[tuple[Object, Body | None]] = []
+        for item in items:
+            if kind in _NAMES_CLAIMS:
+                self._remember(kind, item)
+            if kind is ObservedKind.POD and is_settled(item):
+                body = None
+            else:
+                body = observed_object(kind, item, self._around.beside(kind, item))
+            found.append((item, body))
+        owned = [item for item, body in found if isinstance(body, _OWNED) and controller_of(item)]
+        owners = self._around.owners(owned) if owned else {}
+        for item, body in found:
+            self._see(kind, item, _with_owner(body, owners.get(uid_of(item))), at)
+
+    def _see(self, kind: ObservedKind, item: Object, body: Body | None, at: float) -> None:
+        metadata = item["metadata"]
+        name = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        if isinstance(body, NodeSnapshot):
+            known = self._bases.get(name[1])
+            if known is not None and known[0] != uid_of(item):
+                self.book.gone(ObservedKind.NODE, known[0], at)
+            if known != (uid_of(item), body):
+                self._bases[name[1]] = (uid_of(item), body)
+                self.use.dirty.add(name[1])
+            return
+        self.book.seen(kind, uid_of(item), name, body, at)
+
+    def _remember(self, kind: ObservedKind, item: Object) -> None:
+        spec = item.get("spec") or {}
+        if kind in CONTROLLERS:
+            spec = (spec.get("template") or {}).get("spec") or {}
+        if kind is ObservedKind.RESOURCE_CLAIM or spec.get("resourceClaims"):
+            self._naming[kind, uid_of(item)] = item
+
+    def gone(self, kind: ObservedKind, uid: str, at: float) -> None:
+        """Take in that an object is no more."""
+        self._naming.pop((kind, uid), None)
+        if kind is ObservedKind.NODE:
+            for name in [name for name, known in self._bases.items() if known[0] == uid]:
+                del self._bases[name]
+        self.book.gone(kind, uid, at)
+
+    def keep_only(self, kind: ObservedKind, uids: Collection[str], at: float) -> None:
+        """Take in that of a kind only these are there."""
+        for key in [key for key in self._naming if key[0] is kind and key[1] not in uids]:
+            del self._naming[key]
+        if kind is ObservedKind.NODE:
+            self._bases = {name: one for name, one in self._bases.items() if one[0] in uids}
+        self.book.keep_only(kind, uids, at)
+
+    # ------------------------------------------------------------ what follows from all of it
+
+    def claims_changed(self, at: float, *, everything: bool, pods: Collection[str]) -> None:
+        """Look again at what names claims: `everything`, or the pods of these uids."""
+        everything = everything or self._templates_changed
+        self._templates_changed = False
+        by_kind: dict[ObservedKind, list[Object]] = {}
+        for (kind, uid), item in self._naming.items():
+            if everything or (kind is ObservedKind.POD and uid in pods):
+                by_kind.setdefault(kind, []).append(item)
+        for kind, items in by_kind.items():
+            self.objects(kind, items, at)
+
+    def settle(self, at: float, touched: Collection[str]) -> None:
+        """Bring nodes and events in line; `touched` are nodes whose devices may differ now."""
+        if self._unserved is not None:
+            for kind in self._unserved:
+                self.book.keep_only(kind, (), at)
+            self._unserved = None
+        dirty = (self.use.dirty | set(touched)) & self._bases.keys()
+        held = list(self._around.held()) if dirty else []
+        for name in sorted(dirty):
+            uid, base = self._bases[name]
+            self.book.seen(ObservedKind.NODE, uid, ("", name), self._node(name, base, held), at)
+        self.use.dirty.clear()
+        self._events.settle(at)
+
+    def _node(self, name: str, base: NodeSnapshot, held: Sequence[ClaimedDevice]) -> NodeSnapshot:
+        offered = self._around.offered(name)
+        if not offered:
+            return replace(base, used=self.use.used(name))
+        cards = {device.card for device in offered}
+        found = devices_of(offered, (one for one in held if one.card in cards))
+        return replace(
+            base, used=self.use.used(name), devices=found.offered, free_devices=found.free
+        )
+
+    def notes(self) -> dict[str, str]:
+        """Return what keeps this from being whole, by what it is about."""
+        told = {**self._silent, **self._refusals}
+        return {f"waiting:{path.rpartition('/')[2]}": why for path, why in told.items()}
+
+
+_OF_THE_LEDGER = {ObservedKind.POD, ObservedKind.NODE, ObservedKind.RESOURCE_CLAIM}
+_OWNED = (ControllerSnapshot, WorkloadSnapshot, PodGroupSnapshot)
+
+
+def _with_owner(body: Body | None, owner: Owner | None) -> Body | None:
+    if owner is None or not isinstance(
+        body, ControllerSnapshot | WorkloadSnapshot | PodGroupSnapshot
+    ):
+        return body
+    return replace(body, owner_kind=owner.kind, owner=owner.name)

@@ -1,0 +1,227 @@
+"""Rows of pods learnt from kube-state-metrics series, for all that nobody watched."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
+from apps.clusters.domain.pods.changes import changed_span, hull
+from apps.clusters.domain.pods.history import (
+    closed_runs,
+    finished_inferred,
+    last_seen,
+    latest,
+    merged_inferred,
+    reopened,
+)
+from apps.clusters.domain.pods.ledger import PodRecord, PodSource
+from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, TierRule, model_key
+from apps.clusters.domain.time_spans import Span
+from apps.clusters.models import Cluster, Pod
+from apps.clusters.services.names import NameRegistry, chunks
+from apps.clusters.services.pods.ledger_rows import POD_FIELDS, pod_record_of
+from apps.clusters.services.pods.ledger_writer import last_watched, pod_rows
+from apps.clusters.services.pods.pod_store import LOST, TrackedPod
+from apps.clusters.services.pods.revisions import note_revision
+from apps.clusters.services.tier_history import Assigned, assign
+
+_AT_ONCE = 2000
+
+
+def store_inferred_pods(
+    cluster: Cluster,
+    records: Sequence[PodRecord],
+    rules: Sequence[TierRule],
+    node_labels: Mapping[str, Mapping[str, str]],
+    *,
+    now: datetime,
+) -> dict[str, int]:
+    """Insert or complete the rows of pods read from series; return uid → row id of all of them.
+
+    What the API said is never overwritten: of its pods only those lost while nobody watched get
+    the end that the series show. Rows learnt from series are joined so that hours may be stored
+    in any order, twice, and by several workers at once, and give the same rows
+    (`merged_inferred`); the hour that saw a pod last tells its end. `rules` are those of the
+    hour, `node_labels` the labels by node. A row of which series tell something else is marked as
+    revised `now`, so that what was derived from it is derived again.
+    """
+    names = NameRegistry(cluster.pk)
+    places = NodeOffers([NodeOffer(labels) for _, labels in sorted(node_labels.items())])
+    found = {
+        record.uid: TrackedPod(
+            replace(merged_inferred(record, record), source=PodSource.METRICS),
+            assign(record, node_labels.get(record.node), list(rules), (), places),
+        )
+        for record in records
+    }
+    ids: dict[str, int] = {}
+    for uids in chunks(sorted(found), _AT_ONCE):
+        part = {uid: found[uid] for uid in uids}
+        with transaction.atomic():
+            new = set(uids) - set(_rows(cluster, uids).values_list("uid", flat=True))
+            fresh = [part[uid] for uid in sorted(new)]
+            Pod.objects.bulk_create(pod_rows(cluster.pk, fresh, names), ignore_conflicts=True)
+            # Those inserted just now are joined too: another worker may have been first.
+            joined, changed = _join(cluster, part, names, now)
+            made = hull(changed_span(None, pod.record) for pod in fresh)
+            note_revision(cluster.pk, hull((made, changed)))
+        ids.update(joined)
+    return ids
+
+
+def _rows(cluster: Cluster, uids: Sequence[str]) -> QuerySet[Pod]:
+    return Pod.objects.filter(cluster=cluster, uid__in=uids).order_by("uid", "pk")
+
+
+def _join(
+    cluster: Cluster, found: Mapping[str, TrackedPod], names: NameRegistry, now: datetime
+) -> tuple[dict[str, int], Span | None]:
+    """Join the rows there are with what was found, under lock, and write those that change.
+
+    Returns uid → row id, and the time of which something else is known now.
+    """
+    locked = _locked(_rows(cluster, list(found)))
+    known = {row.uid: _tracked(row) for row in locked}
+    watched = last_watched(cluster.pk)
+    joined = {uid: _joined(pod, found[uid], watched) for uid, pod in known.items()}
+    changed = {uid: pod for uid, pod in joined.items() if pod != known[uid]}
+    revised = {uid for uid, pod in changed.items() if _told(pod) != _told(known[uid])}
+    _write(cluster.pk, [pod for uid, pod in changed.items() if uid not in revised], names)
+    _write(cluster.pk, [joined[uid] for uid in sorted(revised)], names, revised_at=now)
+    spans = (changed_span(known[uid].record, pod.record) for uid, pod in changed.items())
+    return {row.uid: row.pk for row in locked}, hull(spans)
+
+
+def end_unlisted(cluster_id: int, names: NameRegistry) -> int:
+    """End the pods of series that the watch, which has listed all there are, has not shown.
+
+    They went between what series showed last and the list; series that are read later may tell
+    when. Return how many did. One query where there are none.
+    """
+    rows = Pod.objects.filter(
+        cluster_id=cluster_id, source=PodSource.METRICS.value, ended_at__isnull=True
+    )
+    if not rows.exists():
+        return 0
+    with transaction.atomic():
+        watched = last_watched(cluster_id)
+        pods = [_tracked(row) for row in _locked(rows.order_by("uid", "pk"))]
+        ended = [_unlisted(pod, watched) for pod in pods]
+        gone = [(was, pod) for was, pod in zip(pods, ended, strict=True) if pod.lost]
+        _write(cluster_id, [pod for _, pod in gone], names)
+        note_revision(cluster_id, hull(changed_span(was.record, pod.record) for was, pod in gone))
+    return len(gone)
+
+
+def _locked(rows: QuerySet[Pod]) -> list[Pod]:
+    related = rows.select_related("workload__namespace", "tier", "gpu_model")
+    return list(related.select_for_update(of=("self",)))
+
+
+def _told(pod: TrackedPod) -> TrackedPod:
+    """Return what is told of a pod, whenever it was seen last."""
+    return replace(pod, record=replace(pod.record, last_seen=None))
+
+
+def _write(
+    cluster_id: int,
+    pods: Sequence[TrackedPod],
+    names: NameRegistry,
+    *,
+    revised_at: datetime | None = None,
+) -> None:
+    if not pods:
+        return
+    rows = pod_rows(cluster_id, pods, names)
+    for row in rows:
+        row.revised_at = revised_at
+    Pod.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["cluster", "uid"],
+        update_fields=POD_FIELDS if revised_at is None else [*POD_FIELDS, "revised_at"],
+    )
+
+
+def _joined(known: TrackedPod, found: TrackedPod, watched: float | None) -> TrackedPod:
+    if known.record.source is PodSource.API:
+        return _with_end(known, found.record) if known.lost else known
+    joined = TrackedPod(
+        merged_inferred(_without_end(known), found.record),
+        max(known.assigned, found.assigned, key=_certainty),
+        lost=False,
+    )
+    return _unlisted(joined, watched)
+
+
+def _unlisted(pod: TrackedPod, watched: float | None) -> TrackedPod:
+    """Return a pod of series as lost where a watch was there after it was last seen.
+
+    A watch takes over the pods that it sees: this one was gone by then.
+    """
+    record = pod.record
+    if record.ended is not None or watched is None or watched <= last_seen(record).at:
+        return pod
+    times = (last_seen(record).at, record.created, record.bound, record.started)
+    deleted = max(t for t in times if t is not None)
+    ended = replace(
+        record,
+        deleted=deleted,
+        runs=closed_runs(record.runs, deleted),
+        end_reason=record.end_reason or LOST,
+    )
+    return replace(pod, record=ended, lost=True)
+
+
+def _without_end(known: TrackedPod) -> PodRecord:
+    """Return a pod without the end that was put to it when nobody was there to see it."""
+    if not known.lost:
+        return known.record
+    reason = known.record.end_reason
+    return replace(reopened(known.record), end_reason="" if reason == LOST else reason)
+
+
+def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
+    """Give a lost pod the end that the series show; its runs reach to it where one was open.
+
+    It was last seen alive, so an earlier end is no news; that they saw it later is.
+    """
+    record = known.record
+    deleted = latest(record.deleted, found.deleted, last_seen(found).at)
+    finished = finished_inferred(record, found)
+    joined = replace(
+        record,
+        deleted=deleted,
+        finished=finished,
+        runs=closed_runs(reopened(record).runs, deleted if finished is None else finished),
+        end_reason=(found.end_reason if record.end_reason == LOST else "") or record.end_reason,
+    )
+    return replace(known, record=joined)
+
+
+def _certainty(assigned: Assigned | None) -> tuple[bool, bool, str, str, float]:
+    """Order what several hours say a pod counts as: known over unknown, else any fixed order."""
+    if assigned is None:
+        return (False, False, "", "", 0.0)
+    model = assigned.gpu_model
+    return (
+        model not in {None, UNKNOWN_MODEL},
+        assigned.tier not in BUILTIN_TIERS,
+        assigned.tier,
+        "" if model is None else model_key(model),
+        assigned.gpu_equivalents,
+    )
+
+
+def _tracked(row: Pod) -> TrackedPod:
+    return TrackedPod(pod_record_of(row), _assigned(row), row.lost)
+
+
+def _assigned(row: Pod) -> Assigned | None:
+    if row.tier is None:
+        return None
+    model = None if row.gpu_model is None else row.gpu_model.name
+    return Assigned(row.tier.name, model, row.gpu_equivalents)

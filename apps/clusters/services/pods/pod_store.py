@@ -1,0 +1,183 @@
+"""The pods of a cluster as `watch` learns them, in memory until written."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from apps.clusters.domain.pods.history import closed_runs, updated
+from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
+from apps.clusters.domain.pods.ledger import PodRecord, PodSource
+from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL
+from apps.clusters.services.tier_history import Assigned
+
+LOST = "Lost"
+
+
+@dataclass(slots=True)
+class TrackedPod:
+    """A pod's record, what it counts as, and whether it went while nobody watched.
+
+    `misread`: it asks for something else than what it counts as, for its claims were not known.
+    """
+
+    record: PodRecord
+    assigned: Assigned | None = None
+    lost: bool = False
+    misread: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Say whether what it counts as is final: bound, in a tier of the catalog, model known."""
+        return (
+            not self.misread
+            and self.record.bound is not None
+            and self.assigned is not None
+            and self.assigned.tier not in BUILTIN_TIERS
+            and self.assigned.gpu_model not in {None, UNKNOWN_MODEL}
+        )
+
+
+class PodObservation(NamedTuple):
+    """A pod as it was shown once; `vague` as in `updated`."""
+
+    record: PodRecord
+    vague: bool = False
+
+
+class PodStore:
+    """Every pod that is there, by uid; `changed` are the uids to be written.
+
+    A pod that has gone is dropped from memory once written.
+    """
+
+    def __init__(self, pods: Mapping[str, TrackedPod] | None = None) -> None:
+        self.pods: dict[str, TrackedPod] = dict(pods or {})
+        self.changed: set[str] = set()
+        self.doubtful: set[str] = set()
+        self._adopted: set[str] = set()
+
+    def unknown(self, uids: Iterable[str]) -> list[str]:
+        """Return those uids whose rows must be looked up before they are taken in."""
+        return sorted(set(uids) - self.pods.keys())
+
+    def adopt(self, rows: Mapping[str, TrackedPod]) -> None:
+        """Take rows of the database into memory."""
+        for uid, tracked in rows.items():
+            self.pods.setdefault(uid, tracked)
+        self._adopted.update(rows)
+
+    def seen(self, look: PodObservation, at: float, *, assumed: tuple[Run, ...] = ()) -> None:
+        """Take in a look at a pod at time `at`; `assumed` are runs to believe of a new pod."""
+        record = look.record
+        known = self.pods.get(record.uid)
+        if known is None:
+            self.pods[record.uid] = TrackedPod(_with_runs(record, assumed))
+            self.changed.add(record.uid)
+            return
+        before = known.record
+        if _is_late(known, record):
+            return
+        if before.source is PodSource.METRICS:
+            known.lost, known.record = False, _with_runs(record, assumed)
+        elif known.lost and record.deleted is None:
+            # Missing from a list, and there after all.
+            alive = replace(before, deleted=None, end_reason="")
+            known.lost, known.record = False, updated(alive, record, at=at, vague=look.vague)
+        else:
+            known.record = updated(before, record, at=at, vague=look.vague)
+            known.lost = known.lost and known.record.finished is None
+        known.misread = known.misread or known.record.requests != before.requests
+        if known.record != before:
+            self.changed.add(record.uid)
+
+    def listed(self, uids: Collection[str], at: float, last_seen: float | None) -> None:
+        """Take in that only `uids` are there; others went since `last_seen`, unobserved."""
+        for uid, tracked in self.pods.items():
+            record = tracked.record
+            if uid in uids or record.deleted is not None or record.source is not PodSource.API:
+                continue
+            latest = max(t for t in _times(record, last_seen) if t is not None)
+            deleted = min(at, latest)
+            tracked.lost = record.finished is None
+            ended = record.finished if record.finished is not None else deleted
+            tracked.record = replace(
+                record,
+                deleted=deleted,
+                runs=closed_runs(record.runs, ended),
+                end_reason=record.end_reason or LOST,
+            )
+            self.changed.add(uid)
+
+    def look_again(self, nodes: Collection[str] | None = None) -> None:
+        """Have what pods count as worked out anew where it is not final.
+
+        `nodes` are those whose labels came or changed; None: the catalog's rules did.
+        """
+        self.doubtful |= {
+            uid
+            for uid, tracked in self.pods.items()
+            if (nodes is None or tracked.record.node in nodes) and not tracked.settled
+        }
+
+    def doubt(self, uids: Collection[str]) -> None:
+        """Have what these pods count as worked out anew: more is known of their devices."""
+        for uid in uids:
+            if uid in self.pods:
+                self.pods[uid].misread = True
+                self.doubtful.add(uid)
+
+    def assign(self, work_out: Callable[[TrackedPod], Assigned | None]) -> None:
+        """Set what changed and doubtful pods count as, unless that is final already."""
+        for uid in sorted(self.changed | self.doubtful):
+            tracked = self.pods[uid]
+            found = None if tracked.settled else work_out(tracked)
+            if found is not None and found != tracked.assigned:
+                tracked.assigned = found
+                self.changed.add(uid)
+            tracked.misread = tracked.misread and found is None
+        self.doubtful.clear()
+
+    def written(self, uids: Iterable[str]) -> None:
+        """Note that these are in the database; forget those that are over and gone."""
+        uids = set(uids)
+        self.changed -= uids
+        for uid in uids | self._adopted:
+            if uid in self.pods and self.pods[uid].record.deleted is not None:
+                del self.pods[uid]
+        self._adopted.clear()
+
+
+def agreed(known: TrackedPod, ours: TrackedPod) -> TrackedPod:
+    """Join what we are to write of a pod with the end that another process has written of it.
+
+    Two processes may watch one cluster at once, as when a new version takes over, and one of
+    them be some seconds behind: an end that either saw stays, whoever writes last.
+    """
+    if known.lost and not ours.lost:
+        return ours
+    assigned = ours.assigned if ours.settled or known.assigned is None else known.assigned
+    both = [t for t in (known.record.deleted, ours.record.deleted) if t is not None]
+    if ours.lost and not known.lost:
+        deleted = both[0] if both else None
+        return TrackedPod(replace(known.record, deleted=deleted), assigned)
+    deleted = None if not both else max(both) if ours.lost else min(both)
+    at = ours.record.ended if ours.record.ended is not None else 0.0
+    record = updated(replace(known.record, deleted=deleted), ours.record, at=at)
+    return TrackedPod(record, assigned, ours.lost)
+
+
+def _is_late(known: TrackedPod, record: PodRecord) -> bool:
+    """Say whether a look is older than the deletion that was seen: no uid comes back."""
+    return known.record.deleted is not None and not known.lost and record.deleted is None
+
+
+def _times(record: PodRecord, last_seen: float | None) -> list[float | None]:
+    starts = [start for start, _ in record.runs]
+    return [last_seen, record.created, record.bound, record.finished, *starts]
+
+
+def _with_runs(record: PodRecord, runs: tuple[Run, ...]) -> PodRecord:
+    if not runs:
+        return record
+    joined = tidy_runs((*runs, *record.runs))
+    return replace(record, runs=joined, started=joined[0][0])

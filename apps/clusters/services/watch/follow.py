@@ -1,0 +1,288 @@
+"""Writing the ledger of a cluster from its API server: pods, nodes, namespaces, claims."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+from django.db import InterfaceError, OperationalError, connection
+
+from apps.clusters.domain.observed.events import tells_of_waiting
+from apps.clusters.models import Cluster
+from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable
+from apps.clusters.services.claims import claim_watch
+from apps.clusters.services.objects import collections
+from apps.clusters.services.objects.collections import EVENTS, Sources
+from apps.clusters.services.watch.informer import COLLECTIONS, Informer
+from apps.clusters.services.watch.streams import (
+    FIRST_DELAY_SECONDS,
+    LONGEST_DELAY_SECONDS,
+    Stream,
+    asked_to_wait,
+)
+from apps.clusters.services.watch.watch_events import Item, Relisted, WatchForbidden, WatchSilent
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 1.0
+MOST_AT_ONCE = 1000
+DISCOVER_SECONDS = 600.0
+_INBOX = 10_000
+_JOIN_SECONDS = 5.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How much one look at a cluster found: GPU nodes, pods that ask for GPU, rows written."""
+
+    nodes: int
+    pods: int
+    rows: int
+
+
+def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot:
+    """Write one whole look at a cluster, taken at `now`; the same look twice changes nothing.
+
+    Raises SourceUnavailable or SourceRejected before anything is written. ResourceClaims and
+    what belongs to them, and what only explains waiting, may be refused: that is noted, and the
+    rest is written.
+    """
+    at = now.timestamp()
+    found, items = _discovered(source, at)
+    # Before the lists: what another process writes after them is newer than they are.
+    recorder = Informer(cluster.pk, source, found.claims, found.sources)
+    items += [_looked_at(source, path, at) for path in found.claims]
+    items += [Relisted(path, source.list(path).items, at) for path in COLLECTIONS]
+    items += _explained(source, found.sources, at)
+    recorder.take(items)
+    rows = recorder.write()
+    nodes, pods = recorder.counts
+    return Snapshot(nodes=nodes, pods=pods, rows=rows)
+
+
+class _Found(NamedTuple):
+    """The optional collections that a server has: of claims, and of what explains waiting."""
+
+    claims: tuple[str, ...]
+    sources: Sources
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        return (*self.claims, *self.sources.paths)
+
+
+def _discovered(source: ClusterSource, at: float) -> tuple[_Found, list[Item]]:
+    """Return the optional collections that the server has; what is refused, as what is to note.
+
+    Raises SourceUnavailable.
+    """
+    claims: tuple[str, ...] = ()
+    refused: list[Item] = []
+    try:
+        claims = claim_watch.discovered(source)
+    except SourceRejected as error:
+        logger.warning("whether there are ResourceClaims cannot be asked: %s", error)
+        refused = [WatchForbidden(claim_watch.GROUP, at, str(error))]
+    return _Found(claims, collections.discovered(source, claims)), refused
+
+
+def _looked_at(source: ClusterSource, path: str, at: float) -> Item:
+    try:
+        return Relisted(path, source.list(path).items, at)
+    except SourceRejected as error:
+        logger.warning("%s is left out: %s", path, error)
+        return WatchForbidden(path, at, str(error))
+
+
+def _explained(source: ClusterSource, sources: Sources, at: float) -> Iterator[Item]:
+    """Yield what explains waiting; of what cannot be had now, that it is so."""
+    for path in sources.paths:
+        try:
+            item = _looked_at(source, path, at)
+        except SourceUnavailable as error:
+            logger.warning("%s is left out: %s", path, error)
+            item = WatchSilent(path, at, str(error))
+        if path == EVENTS and isinstance(item, Relisted):
+            item = replace(item, items=[one for one in item.items if tells_of_waiting(one)])
+        yield item
+
+
+def follow(
+    cluster: Cluster,
+    source: ClusterSource,
+    clock: Callable[[], datetime],
+    stop: threading.Event,
+    *,
+    wait: Callable[[float], object] | None = None,
+    flush_seconds: float = FLUSH_SECONDS,
+) -> None:
+    """Keep the ledger of a cluster up to date until `stop` is set.
+
+    One thread reads each collection, this one writes: what arrived within `flush_seconds`, or
+    1000 changes, at once. An outage of the API server or of the database is waited out for
+    ever (`wait` sleeps so many seconds or until the stop). It then ends within seconds, with
+    all that had arrived written. It also ends when the server has other optional collections
+    than before, as after an upgrade: whoever called it begins anew.
+    """
+    wait = wait or stop.wait
+    found = _await_discovery(source, clock, stop, wait)
+    if found is None:
+        source.close()
+        return
+    collections, refused = found
+    inbox: queue.Queue[Item] = queue.Queue(maxsize=_INBOX)
+    ended = threading.Event()
+
+    def stopped() -> bool:
+        return stop.is_set() or ended.is_set()
+
+    streams = _streams(cluster.name, source, inbox, clock, stopped, wait, collections)
+    due = clock().timestamp() + DISCOVER_SECONDS
+    threads = [_thread(stream) for stream in streams]
+    try:
+        recorder = _persist(
+            lambda: Informer(cluster.pk, source, collections.claims, collections.sources),
+            stop,
+            wait,
+        )
+        if recorder is None:
+            return
+        _record(recorder, refused, streams, stop, wait)
+        for thread in threads:
+            thread.start()
+        while not stop.is_set():
+            batch = _gather(inbox, stop, flush_seconds)
+            _record(recorder, batch, streams, stop, wait)
+            _check_alive(threads, stop)
+            if clock().timestamp() >= due:
+                due += DISCOVER_SECONDS
+                if _is_outdated(collections, source, cluster.name):
+                    break
+        _record(recorder, _arrived(inbox), streams, stop, wait)
+    finally:
+        ended.set()
+        source.close()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(_JOIN_SECONDS)
+
+
+def _streams(
+    cluster: str,
+    source: ClusterSource,
+    inbox: "queue.Queue[Item]",
+    clock: Callable[[], datetime],
+    stopped: Callable[[], bool],
+    wait: Callable[[float], object],
+    collections: _Found,
+) -> list[Stream]:
+    """Return a stream for each collection, all into one inbox; none is begun."""
+    return [
+        Stream(
+            *(cluster, path, source, inbox, clock, stopped, wait, threading.Event()),
+            optional=path in collections.optional,
+            keep=tells_of_waiting if path == EVENTS else None,
+        )
+        for path in (*COLLECTIONS, *collections.optional)
+    ]
+
+
+def _thread(stream: Stream) -> threading.Thread:
+    name = f"watch {stream.cluster} {stream.path}"
+    return threading.Thread(target=stream.run, name=name, daemon=True)
+
+
+def _await_discovery(
+    source: ClusterSource,
+    clock: Callable[[], datetime],
+    stop: threading.Event,
+    wait: Callable[[float], object],
+) -> tuple[_Found, list[Item]] | None:
+    """Return what `_discovered` does as soon as the server answers; None when stopped before."""
+    delay = FIRST_DELAY_SECONDS
+    while not stop.is_set():
+        try:
+            return _discovered(source, clock().timestamp())
+        except SourceUnavailable as error:
+            pause = max(delay, asked_to_wait(error))
+            logger.warning("%s; trying again in %.0f s", error, pause)
+            wait(pause)
+            delay = min(delay * 2, LONGEST_DELAY_SECONDS)
+    return None
+
+
+def _is_outdated(before: _Found, source: ClusterSource, cluster: str) -> bool:
+    """Say whether the server has other optional collections now; no where it does not tell."""
+    try:
+        claims = claim_watch.discovered(source)
+        found = _Found(claims, collections.discovered(source, claims))
+    except (SourceRejected, SourceUnavailable) as error:
+        logger.debug("cluster %s: not discovered: %s", cluster, error)
+        return False
+    if set(found.optional) != set(before.optional):
+        logger.info("cluster %s: other collections are served; beginning anew", cluster)
+        return True
+    return False
+
+
+def _record(
+    recorder: Informer,
+    batch: list[Item],
+    streams: list[Stream],
+    stop: threading.Event,
+    wait: Callable[[float], object],
+) -> None:
+    if _persist(lambda: recorder.take(batch), stop, wait):
+        logger.info("the catalog's tiers name other resources or labels: listing again")
+        for stream in streams:
+            stream.relist.set()
+    _persist(recorder.write, stop, wait)
+
+
+def _gather(inbox: "queue.Queue[Item]", stop: threading.Event, seconds: float) -> list[Item]:
+    """Return what arrives within so many seconds, at most MOST_AT_ONCE; nothing when stopped."""
+    until = time.monotonic() + seconds
+    batch: list[Item] = []
+    while len(batch) < MOST_AT_ONCE and not stop.is_set():
+        left = until - time.monotonic()
+        try:
+            batch.append(inbox.get(timeout=left) if left > 0 else inbox.get_nowait())
+        except queue.Empty:
+            break
+    return batch
+
+
+def _arrived(inbox: "queue.Queue[Item]") -> list[Item]:
+    """Return all that waits to be written, without waiting for more."""
+    return [inbox.get_nowait() for _ in range(inbox.qsize())]
+
+
+def _persist(
+    work: Callable[[], T], stop: threading.Event, wait: Callable[[float], object]
+) -> T | None:
+    """Do `work` until the database lets it; None when stopped meanwhile."""
+    delay = FIRST_DELAY_SECONDS
+    while True:
+        try:
+            return work()
+        except (OperationalError, InterfaceError) as error:
+            connection.close_if_unusable_or_obsolete()
+            if stop.is_set():
+                logger.warning("stopped before the database could be written: %s", error)
+                return None
+            logger.warning("the database is away (%s); trying again in %.0f s", error, delay)
+            wait(delay)
+            delay = min(delay * 2, LONGEST_DELAY_SECONDS)
+
+
+def _check_alive(threads: list[threading.Thread], stop: threading.Event) -> None:
+    """Raise when a reader died of a programming error: half a watch must not look like one."""
+    for thread in threads:
+        if not thread.is_alive() and not stop.is_set():
+            raise RuntimeError(f"{thread.name} ended unexpectedly; see the log above")

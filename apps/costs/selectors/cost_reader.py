@@ -1,0 +1,474 @@
+"""The one way from rows of cost to who pays for what, for pages, API, files and closed months."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Any, NamedTuple, cast
+from zoneinfo import ZoneInfo
+
+from django.db.models import Case, F, IntegerField, Max, Min, Q, Value, When
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause
+from apps.costs.domain.unallocated import Policy
+from apps.costs.models import (
+    Adjustment,
+    PoolCostDay,
+    PoolCostHour,
+    TeamCostDay,
+    TeamCostHour,
+    WorkloadCostDay,
+    WorkloadCostHour,
+)
+from apps.costs.selectors.files.pruned_days import check_kept
+from apps.costs.selectors.large_sums import AsGiven, AsGivenSum, rows_with_costs
+from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
+from apps.usage.domain.periods import BEGINNING, Periods, day_start, is_day_start
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.selectors.ledger import HOURLY_DAYS
+from apps.usage.selectors.names import NameLookup
+from apps.usage.selectors.plan import ReadPlan, hours_only, with_days
+from apps.usage.selectors.refusals import GroupingRefused
+from apps.usage.selectors.sources import DETAILED, condition, filtered, source_of
+
+_HOURLY_MOST = timedelta(days=HOURLY_DAYS, hours=1)
+_EVERYTHING = Visibility(everything=True)
+# Sources of usage, for the conditions that filters become: rows of holders, and of pools.
+_OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), _EVERYTHING)
+_OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), _EVERYTHING)
+_SHARE = {
+    (Policy.ENTITLEMENT, Basis.ALLOCATED): "by_entitlement",
+    (Policy.ENTITLEMENT, Basis.USED): "by_entitlement",
+    (Policy.USE, Basis.ALLOCATED): "by_held",
+    (Policy.USE, Basis.USED): "by_used",
+}
+_OF_HOLDER = frozenset({Grouping.TEAM, *DETAILED})
+# Energy beside the causes: what cards drew that somebody held, and what others did. Columns of
+# money are named after these, as after causes; those of what was measured are not.
+_ENERGY, _FREE_ENERGY = "energy", "free_energy"
+_MEASURED = {_ENERGY: "energy_mwh", _FREE_ENERGY: "free_energy_mwh"}
+
+_Ids = tuple[Any, ...]
+
+
+class LineKey(NamedTuple):
+    """What tells lines apart: `ids` in the order of the groups; an empty currency: unpriced."""
+
+    period: datetime
+    ids: _Ids
+    cause: Cause
+    currency: str
+    correction: bool = False
+    price: int | None = None
+    list_price: int | None = None
+
+
+@dataclass(slots=True)
+class CostLine:
+    """What a key sums to; `low` and `high` are the least and greatest price in it.
+
+    `energy_mwh` is what was measured, for lines of energy alone.
+    """
+
+    gpu_hours: int = 0
+    cost: int = 0
+    low: int | None = None
+    high: int | None = None
+    energy_mwh: int = 0
+
+    def add(
+        self, gpu_hours: int, cost: int, low: int | None, high: int | None, energy_mwh: int = 0
+    ) -> None:
+        self.gpu_hours += gpu_hours
+        self.cost += cost
+        self.energy_mwh += energy_mwh
+        if low is not None:
+            self.low = low if self.low is None else min(self.low, low)
+        if high is not None:
+            self.high = high if self.high is None else max(self.high, high)
+
+
+class _Min(AsGiven, Min):
+    """The least of whole numbers."""
+
+
+class _Max(AsGiven, Max):
+    """The greatest of whole numbers."""
+
+
+def _summed(name: str) -> AsGivenSum:
+    """Return the sum of a cause's GPU-hours; of energy what was billed, None for nothing."""
+    if name in _MEASURED:
+        return AsGivenSum(_MEASURED[name], filter=~Q(**{f"cost_{name}": 0}))
+    return AsGivenSum(name)
+
+
+class _Tables(NamedTuple):
+    hours: Any
+    days: Any
+
+
+_POOLS = _Tables(PoolCostHour, PoolCostDay)
+_TEAMS = _Tables(TeamCostHour, TeamCostDay)
+_WORKLOADS = _Tables(WorkloadCostHour, WorkloadCostDay)
+
+
+class CostReader:
+    """One question, checked; what it looks up is kept for the windows that follow.
+
+    Raises GroupingRefused.
+    """
+
+    def __init__(
+        self, asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = None
+    ) -> None:
+        self.asked = asked
+        self._visibility = visibility
+        self.periods = Periods(asked.interval, zone or report().zone)
+        named = {*asked.group_by, *filtered(asked.filters)}
+        _check(asked, named, self.periods.zone)
+        self._detailed = bool(named & DETAILED)
+        self._by_payer = bool(named & _OF_HOLDER) or not visibility.everything
+        self.names = NameLookup({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
+        wanted = asked.filters.cluster
+        known = self.names.known(Grouping.CLUSTER).items()
+        self.clusters = sorted(
+            cast("int", pk) for pk, name in known if not wanted or name in wanted
+        )
+        if self._detailed:
+            # Two queries more, the second only where the window does not consist of whole days.
+            check_kept(self._plan(asked.window), asked.window, zone=self.periods.zone)
+
+    def lines(self, window: Window) -> dict[LineKey, CostLine]:
+        """Return the sums of a window, in no order.
+
+        Of pools one or two queries; where it matters who pays, as many of holders, of what nobody
+        held and of its shares each; one for the days, one for corrections.
+        """
+        found: dict[LineKey, CostLine] = {}
+        plan = self._plan(window)
+        parts = self._of_payers(plan) if self._by_payer else self._of_pools(plan)
+        if self.asked.corrections and not self.asked.waste:
+            parts = _both(parts, self._corrections(window))
+        for key, amounts in parts:
+            line = found.get(key)
+            if line is None:
+                line = found[key] = CostLine()
+            line.add(*amounts)
+        return {key: line for key, line in found.items() if line.gpu_hours or line.cost}
+
+    def rows(self, window: Window) -> list[CostRow]:
+        """Return the same as rows, ordered by period, groups, cause, currency and price."""
+        found = self.lines(window)
+        names = self.names_of({key.ids for key in found})
+        ordered = sorted(found, key=lambda key: _order(key, names))
+        labels = {at: self.periods.label(at) for at in {key.period for key in found}}
+        columns = tuple(map(str, self.asked.group_by))
+        groups = {ids: dict(zip(columns, named, strict=True)) for ids, named in names.items()}
+        return [_row(key, found[key], labels[key.period], groups[key.ids]) for key in ordered]
+
+    # ------------------------------------------------------------ parts
+
+    def _plan(self, window: Window) -> ReadPlan:
+        if self.asked.interval is TimeStep.HOUR:
+            return hours_only(window, self.clusters)
+        return with_days(window, clusters=self.clusters, periods=self.periods, rolled=False)
+
+    def _of_pools(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
+        """Yield the whole capacity by cause: nobody asks who pays."""
+        where = condition(_OF_POOLS, self.asked.filters, self._visibility)
+        causes = (*HELD, *FREE)
+        groups = self.asked.group_by
+        for fact in self._sums(_POOLS, plan, where, groups, (*causes, _ENERGY, _FREE_ENERGY)):
+            for cause, amounts in zip(causes, fact.amounts, strict=False):
+                yield fact.key(fact.ids, cause), (*amounts, *fact.prices)
+            for amounts in fact.amounts[len(causes) :]:
+                yield fact.energy(fact.ids, amounts)
+
+    def _of_payers(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
+        yield from self._held(plan)
+        filters = self.asked.filters
+        if filters.namespace or filters.workload:
+            return
+        if self._platform_pays():
+            yield from self._free(plan)
+        if self.asked.policy is not Policy.PLATFORM:
+            yield from self._shares(plan)
+
+    def _platform_pays(self) -> bool:
+        teams = self.asked.filters.team
+        if not teams:
+            return self._visibility.everything or not self.asked.waste
+        return PLATFORM_NAME in teams
+
+    def _teams_pay(self) -> Filters:
+        """Return the filters, with those of teams only where no line of theirs is needed else."""
+        filters = self.asked.filters
+        return replace(filters, team=()) if PLATFORM_NAME in filters.team else filters
+
+    def _pays(self, team: int) -> bool:
+        """Say whether a team's own lines were asked for and may be seen."""
+        wanted = self.asked.filters.team
+        named = not wanted or self._team_name(team) in wanted
+        return named and self._visibility.sees(team)
+
+    def _team_name(self, team: int) -> str:
+        return self.names.of(Grouping.TEAM, [team])[team]
+
+    def _held(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
+        """Yield what teams held: charged to them on the basis, else left with the platform."""
+        tables = _WORKLOADS if self._detailed else _TEAMS
+        where = condition(_OF_HOLDERS, self._teams_pay(), self._visibility)
+        groups = self.asked.group_by
+        by_team = PLATFORM_NAME in self.asked.filters.team and Grouping.TEAM not in groups
+        columns = (*groups, Grouping.TEAM) if by_team else groups
+        charged = CHARGED[self.asked.basis]
+        platform = self._platform_pays()
+        for fact in self._sums(tables, plan, where, columns, (*HELD, _ENERGY)):
+            ids = fact.ids[: len(groups)]
+            pays = self._pays(fact.ids[-1]) if by_team else self._pays_of(ids)
+            if pays:
+                yield fact.energy(ids, fact.amounts[-1])
+            for cause, amounts in zip(HELD, fact.amounts, strict=False):
+                if cause in charged and pays:
+                    yield fact.key(ids, cause), (*amounts, *fact.prices)
+                elif cause not in charged and platform:
+                    yield fact.key(self._by_platform(ids), cause), (*amounts, *fact.prices)
+
+    def _pays_of(self, ids: _Ids) -> bool:
+        groups = self.asked.group_by
+        return Grouping.TEAM not in groups or self._pays(ids[groups.index(Grouping.TEAM)])
+
+    def _by_platform(self, ids: _Ids) -> _Ids:
+        groups = self.asked.group_by
+        return tuple(None if g is Grouping.TEAM else pk for g, pk in zip(groups, ids, strict=True))
+
+    def _free(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
+        """Yield what nobody held, as the platform's."""
+        where = condition(_OF_POOLS, replace(self.asked.filters, team=()), self._visibility)
+        columns = tuple(g for g in self.asked.group_by if g not in _OF_HOLDER)
+        for fact in self._sums(_POOLS, plan, where, columns, (*FREE, _FREE_ENERGY)):
+            ids = self._spread(columns, fact.ids)
+            for cause, amounts in zip(FREE, fact.amounts, strict=False):
+                yield fact.key(ids, cause), (*amounts, *fact.prices)
+            yield fact.energy(ids, fact.amounts[-1])
+
+    def _shares(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
+        """Yield what teams pay of the unallocated by the policy, and take it off the platform."""
+        filters = self._teams_pay()
+        where = condition(_OF_POOLS, filters, self._visibility)
+        share = _SHARE[self.asked.policy, self.asked.basis]
+        columns = tuple(g for g in self.asked.group_by if g not in _OF_HOLDER)
+        platform = self._platform_pays()
+        for fact in self._sums(_TEAMS, plan, where, (*columns, Grouping.TEAM), (share,)):
+            ((gpu_hours, cost),) = fact.amounts
+            team = fact.ids[-1]
+            if self._pays(team):
+                ids = self._spread(columns, fact.ids[:-1], team)
+                yield fact.key(ids, Cause.UNALLOCATED), (gpu_hours, cost, *fact.prices)
+            if platform:
+                ids = self._spread(columns, fact.ids[:-1])
+                yield fact.key(ids, Cause.UNALLOCATED), (-gpu_hours, -cost, *fact.prices)
+
+    def _spread(self, columns: Sequence[Grouping], ids: _Ids, team: int | None = None) -> _Ids:
+        """Return ids of all groups: those known, the payer, and none of namespace or workload."""
+        known: dict[Grouping, Any] = dict(zip(columns, ids, strict=True))
+        known[Grouping.TEAM] = team
+        return tuple(known.get(grouping) for grouping in self.asked.group_by)
+
+    def _corrections(self, window: Window) -> Iterator[tuple[LineKey, _Ids]]:
+        """Yield lines of closed months booked on the window's days. One query.
+
+        By hour they stand in the first of the day: so every interval has the same sum.
+        """
+        zone = self.periods.zone
+        first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
+        rows = Adjustment.objects.filter(
+            condition(_OF_HOLDERS, self._teams_pay(), _EVERYTHING),
+            cluster_id__in=self.clusters,
+            booked_on__gte=first,
+            booked_on__lte=last,
+        )
+        columns = tuple(map(_column, self.asked.group_by))
+        beside = ("booked_on", "cause", "currency", "gpu_hours", "cost", "team_id", "workload_id")
+        for row in rows.order_by().values_list(*beside, *columns):
+            day, cause, currency, gpu_hours, cost, team, workload = row[: len(beside)]
+            starts = day_start(day, zone)
+            if not window.start <= starts < window.end or not self._sees(team, workload):
+                continue
+            ids = row[len(beside) :]
+            key = LineKey(
+                self.periods.start_of(starts), ids, Cause(cause), currency, correction=True
+            )
+            yield key, (gpu_hours, cost, None, None)
+
+    def _sees(self, team: int | None, workload: int | None) -> bool:
+        if team is not None:
+            return self._pays(team)
+        return self._platform_pays() and (self._visibility.everything or workload is None)
+
+    # ------------------------------------------------------------ queries
+
+    def _sums(
+        self,
+        tables: _Tables,
+        plan: ReadPlan,
+        where: Q,
+        groups: Sequence[Grouping],
+        names: Sequence[str],
+    ) -> Iterator["_Fact"]:
+        starts, time = self._day_periods(plan)
+        for part in plan.day_conditions():
+            for at, *values in self._query(tables.days, time, where & part, groups, names):
+                yield _Fact(starts[at], *values)
+        periods: dict[datetime, datetime] = {}
+        for part in plan.hour_conditions():
+            hour_of = None if self.asked.interval is TimeStep.TOTAL else F("hour")
+            for hour, *values in self._query(tables.hours, hour_of, where & part, groups, names):
+                if hour not in periods:
+                    periods[hour] = self.periods.start_of(hour) if hour else BEGINNING
+                yield _Fact(periods[hour], *values)
+
+    def _day_periods(self, plan: ReadPlan) -> tuple[Mapping[Any, datetime], Any]:
+        """Return what rows of days are grouped by, and the period that each value stands for.
+
+        Weeks and months are made out by the database: of many workloads it would hand out thirty
+        times as many rows by day.
+        """
+        interval = self.asked.interval
+        if interval is TimeStep.TOTAL or not plan.period_of_day:
+            return {None: BEGINNING}, None
+        if interval is TimeStep.DAY:
+            return plan.period_of_day, F("day")
+        firsts: dict[datetime, date] = {}
+        for day, period in plan.period_of_day.items():
+            firsts[period] = min(day, firsts.get(period, day))
+        periods = sorted(firsts)
+        whens = [
+            When(day__gte=firsts[periods[place]], then=Value(place))
+            for place in reversed(range(1, len(periods)))
+        ]
+        time = Case(*whens, default=Value(0), output_field=IntegerField()) if whens else Value(0)
+        return dict(enumerate(periods)), time
+
+    def _query(
+        self, table: Any, time: Any, where: Q, groups: Sequence[Grouping], names: Sequence[str]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield (time, then what a _Fact has) of a table by `time`; None: a total. One query."""
+        total = time is None
+        rate = ("price", "list_price") if self.asked.by_rate else ()
+        columns = (*(() if total else ("at",)), "currency", *rate, *map(_column, groups))
+        sums = {f"sum_{name}": _summed(name) for name in names}
+        prices = {"low": _Min("price"), "high": _Max("price")}
+        rows = table._default_manager.order_by().filter(where)
+        rows = (rows if total else rows.annotate(at=time)).values(*columns)
+        rows = rows.annotate(**sums)
+        found = rows_with_costs(rows, (*columns, *sums), names, prices)
+        first, width, count = int(not total), len(columns), len(names)
+        after_rate = first + 1 + len(rate)
+        for row in found:
+            amounts = zip(row[width : width + count], row[width + count : -2], strict=True)
+            yield (
+                row[0] if first else None,
+                row[after_rate:width],
+                row[first],
+                row[first + 1 : after_rate] if rate else (None, None),
+                [(int(amount or 0), int(cost)) for amount, cost in amounts],
+                row[-2:],
+            )
+
+    # ------------------------------------------------------------ names
+
+    def names_of(self, found: set[_Ids]) -> dict[_Ids, tuple[str, ...]]:
+        """Return the names of lines' groups; one query where namespaces or workloads are new."""
+        tables = []
+        for place, grouping in enumerate(self.asked.group_by):
+            ids = {group[place] for group in found} - {None}
+            tables.append({**self.names.of(grouping, ids), None: PLATFORM_NAME})
+        return {
+            ids: tuple(table[pk] for table, pk in zip(tables, ids, strict=True)) for ids in found
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """A row of sums: (GPU-hours, cost) for each cause, and the least and greatest price.
+
+    Of energy it is (milliwatt-hours, cost).
+    """
+
+    period: datetime
+    ids: _Ids
+    currency: str
+    rate: tuple[int | None, int | None]
+    amounts: Sequence[tuple[int, int]]
+    prices: tuple[int | None, int | None]
+
+    def key(self, ids: _Ids, cause: Cause) -> LineKey:
+        price, list_price = self.rate
+        return LineKey(self.period, ids, cause, self.currency, price=price, list_price=list_price)
+
+    def energy(self, ids: _Ids, amounts: tuple[int, int]) -> tuple[LineKey, _Ids]:
+        """Return the line of what was drawn; the price of a GPU-hour says nothing of it."""
+        measured, cost = amounts
+        key = LineKey(self.period, ids, Cause.ENERGY, self.currency)
+        # Where its price has no tariff it is not billed, and no line.
+        return key, (0, cost, None, None, measured if cost else 0)
+
+
+def _both(*parts: Iterator[tuple[LineKey, _Ids]]) -> Iterator[tuple[LineKey, _Ids]]:
+    for part in parts:
+        yield from part
+
+
+_CAUSE_PLACES = {cause: place for place, cause in enumerate(Cause)}
+
+
+def _order(key: LineKey, names: dict[_Ids, tuple[str, ...]]) -> tuple[Any, ...]:
+    rate = (key.price or 0, key.list_price or 0)
+    place = _CAUSE_PLACES[key.cause]
+    return (key.period, names[key.ids], place, key.correction, key.currency, rate)
+
+
+def _row(key: LineKey, line: CostLine, period: datetime | None, groups: dict[str, str]) -> CostRow:
+    priced = bool(key.currency)
+    one = line.low if line.low == line.high else None
+    return CostRow(
+        period=period,
+        groups=groups,
+        cause=key.cause,
+        gpu_hours=line.gpu_hours,
+        cost=line.cost if priced else None,
+        currency=key.currency or None,
+        price=key.price if key.price is not None else one,
+        list_price=key.list_price,
+        correction=key.correction,
+        energy_mwh=line.energy_mwh if key.cause is Cause.ENERGY else None,
+    )
+
+
+def _check(asked: CostQuery, named: set[Grouping], zone: ZoneInfo) -> None:
+    if len(set(asked.group_by)) < len(asked.group_by):
+        raise GroupingRefused("each group can be named once")
+    if Grouping.NODE in named:
+        raise GroupingRefused("costs are not kept by node: leave out node")
+    window = asked.window
+    if window.end - window.start <= _HOURLY_MOST:
+        return
+    if asked.interval is TimeStep.HOUR:
+        raise GroupingRefused(
+            f"hours can be had for at most {HOURLY_DAYS} days at a time: choose a shorter window "
+            "or interval day, week, month or total"
+        )
+    whole = all(is_day_start(at, zone) for at in (window.start, window.end))
+    if named & DETAILED and not whole:
+        raise GroupingRefused(
+            f"over more than {HOURLY_DAYS} days {' and '.join(sorted(named & DETAILED))} is kept "
+            f"by whole days: let the window start and end at midnight in {zone.key}"
+        )
+
+
+def _column(grouping: Grouping) -> str:
+    return "capacity_type" if grouping is Grouping.CAPACITY_TYPE else f"{grouping}_id"

@@ -1,0 +1,246 @@
+"""Cost files: the rows of the page, of any grouping, or a whole month as finance takes it home."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import date
+from zoneinfo import ZoneInfo
+
+from apps.accounts.models import Team
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.calendar import day_window
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import Basis, Cause, coverage_of
+from apps.costs.domain.files import CellType, Column, CostFile, FileFormat, FileRow, Notes
+from apps.costs.domain.focus import Charge, Issuer, focus_file, order
+from apps.costs.domain.money import units
+from apps.costs.domain.unallocated import Policy
+from apps.costs.models import ClosedPeriod
+from apps.costs.selectors.cost_reader import CostReader
+from apps.costs.selectors.files.name_cache import FewNames
+from apps.costs.selectors.files.row_estimates import check_length, days_at_once, rows_expected
+from apps.costs.selectors.periods import closed_period, month_window
+from apps.costs.selectors.prices import price_book
+from apps.costs.selectors.rows import CostQuery, CostRow
+from apps.usage.domain.amounts import hours
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
+
+EVERY_GROUP = (
+    Grouping.CLUSTER,
+    Grouping.TEAM,
+    Grouping.NAMESPACE,
+    Grouping.WORKLOAD,
+    Grouping.TIER,
+    Grouping.GPU_MODEL,
+    Grouping.CAPACITY_TYPE,
+)
+_AMOUNTS = (
+    Column("cause"),
+    Column("gpu_hours", CellType.SCALED, 9),
+    Column("cost", CellType.SCALED, 8),
+    Column("currency"),
+    Column("price_per_gpu_hour", CellType.SCALED, 8),
+    Column("unpriced", CellType.FLAG),
+    Column("correction", CellType.FLAG),
+)
+
+
+def period_file(
+    month: date,
+    format_: FileFormat,
+    *,
+    visibility: Visibility,
+    basis: Basis = Basis.ALLOCATED,
+    policy: Policy = Policy.PLATFORM,
+    issuer: Issuer | None = None,
+) -> CostFile:
+    """Return a month by day, workload and cause, to be streamed.
+
+    A closed month is charged as it was closed, whatever `basis` and `policy` say; so its file is
+    the same for ever. Some queries now, and at most nine while it is read for all days that are
+    held at once (`days_at_once`). Raises TooManyRows before anything is read.
+    """
+    closed = closed_period(month)
+    asked, zone = _month_question(month, closed, basis, policy)
+    return cost_file(asked, format_, visibility=visibility, issuer=issuer, zone=zone, closed=closed)
+
+
+def month_rows_expected(month: date, *, visibility: Visibility) -> int | None:
+    """Return about how many rows the files of a month get. At most four queries."""
+    closed = closed_period(month)
+    if closed is not None and visibility.everything:
+        return closed.row_count
+    asked, zone = _month_question(month, closed, Basis.ALLOCATED, Policy.PLATFORM)
+    return rows_expected(asked, visibility=visibility, zone=zone)
+
+
+def days_question(window: Window, basis: Basis, policy: Policy) -> CostQuery:
+    """Return what a file of some days asks: the same columns as those of a month."""
+    return CostQuery(window, TimeStep.DAY, EVERY_GROUP, Filters(), basis, policy)
+
+
+def _month_question(
+    month: date, closed: ClosedPeriod | None, basis: Basis, policy: Policy
+) -> tuple[CostQuery, ZoneInfo]:
+    zone = ZoneInfo(closed.time_zone) if closed else report().zone
+    if closed is not None:
+        basis, policy = Basis(closed.basis), Policy(closed.policy)
+    return days_question(month_window(month, zone), basis, policy), zone
+
+
+def cost_file(
+    asked: CostQuery,
+    format_: FileFormat,
+    *,
+    visibility: Visibility,
+    issuer: Issuer | None = None,
+    zone: ZoneInfo | None = None,
+    closed: ClosedPeriod | None = None,
+    causes: tuple[Cause, ...] = tuple(Cause),
+) -> CostFile:
+    """Return the rows of a question as a file; those of FOCUS are always by day and workload.
+
+    `causes` narrows it, to waste for one. Raises GroupingRefused and TooManyRows.
+    """
+    zone = zone or report().zone
+    notes = _notes(asked, visibility, zone, closed)
+    centers = closed.cost_centers if closed else cost_centers()
+    if format_.is_focus:
+        asked = replace(asked, interval=TimeStep.DAY, group_by=EVERY_GROUP, by_rate=True)
+    reading = CostReader(asked, visibility=visibility, zone=zone)
+    # A year of jobs that run once has more names than memory should hold.
+    reading.names = FewNames({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
+    if format_.is_focus:
+        currency = closed.currency if closed else report().currency
+        charges = _charges(reading, causes, zone, centers, currency)
+        return focus_file(charges, issuer=issuer or Issuer(), notes=notes)
+    check_length(asked, format_, visibility=visibility, zone=zone, causes=causes)
+    return CostFile("Costs", _columns(asked), _file_rows(reading, asked, causes, centers), notes)
+
+
+def cost_centers() -> dict[str, str]:
+    """Return the cost center of each team that has one. One query."""
+    teams = Team.objects.exclude(cost_center="").order_by("name")
+    return dict(teams.values_list("name", "cost_center"))
+
+
+def _columns(asked: CostQuery) -> list[Column]:
+    center = [Column("cost_center")] if Grouping.TEAM in asked.group_by else []
+    groups = [Column(str(grouping)) for grouping in asked.group_by]
+    return [Column("period", CellType.PERIOD), *groups, *center, *_AMOUNTS]
+
+
+def _file_rows(
+    reading: CostReader, asked: CostQuery, causes: tuple[Cause, ...], centers: Mapping[str, str]
+) -> Iterator[FileRow]:
+    team = Grouping.TEAM in asked.group_by
+    for row in _rows(reading, causes):
+        price = row.price_per_gpu_hour
+        yield [
+            row.period,
+            *row.groups.values(),
+            *([centers.get(row.groups["team"], "")] if team else []),
+            row.cause.value,
+            row.gpu_hours,
+            row.cost,
+            row.currency,
+            None if price is None else units(price),
+            row.cost is None,
+            row.correction,
+        ]
+
+
+def _rows(reading: CostReader, causes: tuple[Cause, ...]) -> Iterator[CostRow]:
+    """Yield rows in order, a part of the window at a time."""
+    for part in _parts(reading):
+        yield from (row for row in reading.rows(part) if row.cause in causes)
+
+
+def _parts(reading: CostReader) -> Iterator[Window]:
+    """Yield the window by some days, or by longer periods where that is the interval."""
+    window, periods = reading.asked.window, reading.periods
+    if periods.interval is TimeStep.DAY:
+        yield from days_at_once(window, periods.zone)
+        return
+    if periods.interval is TimeStep.HOUR:
+        periods = replace(periods, interval=TimeStep.DAY)
+    start = window.start
+    while start < window.end:
+        end = min(periods.after(start, 1) or window.end, window.end)
+        yield Window(start, end)
+        start = end
+
+
+def _charges(
+    reading: CostReader,
+    causes: tuple[Cause, ...],
+    zone: ZoneInfo,
+    centers: Mapping[str, str],
+    currency: str,
+) -> Iterator[Charge]:
+    for part in _parts(reading):
+        rows = (row for row in reading.rows(part) if row.cause in causes)
+        charges = [_charge(row, _day_of(row, part, zone), zone, centers, currency) for row in rows]
+        yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))
+
+
+def _day_of(row: CostRow, part: Window, zone: ZoneInfo) -> Window:
+    """Return the day of a row, as far as it lies in the part of the window that was read."""
+    if row.period is None:
+        return part
+    day = day_window(row.period.date(), zone)
+    return Window(max(day.start, part.start), min(day.end, part.end))
+
+
+def _charge(
+    row: CostRow, day: Window, zone: ZoneInfo, centers: Mapping[str, str], currency: str
+) -> Charge:
+    billing = month_window(day.start.astimezone(zone).date(), zone)
+    groups = row.groups
+    return Charge(
+        start=day.start,
+        end=day.end,
+        billing_start=billing.start,
+        billing_end=billing.end,
+        cluster=groups["cluster"],
+        team=groups["team"],
+        tier=groups["tier"],
+        gpu_model=groups["gpu_model"],
+        capacity_type=groups["capacity_type"],
+        cause=row.cause,
+        gpu_hours=row.gpu_hours,
+        cost=row.cost,
+        currency=row.currency or currency,
+        list_price=row.list_price,
+        price=row.price,
+        namespace=groups["namespace"],
+        workload=groups["workload"],
+        cost_center=centers.get(groups["team"], ""),
+        correction=row.correction,
+    )
+
+
+def _notes(
+    asked: CostQuery, visibility: Visibility, zone: ZoneInfo, closed: ClosedPeriod | None
+) -> Notes:
+    """Return what one has to know to read the figures. At most nine queries."""
+    # What a basis charges to nobody ran, too: coverage is of all that was held.
+    whole = replace(
+        asked, interval=TimeStep.TOTAL, group_by=(), by_rate=False, basis=Basis.ALLOCATED
+    )
+    rows = CostReader(whole, visibility=visibility, zone=zone).rows(asked.window)
+    held = [(row.cause, row.gpu_hours) for row in rows if not row.correction]
+    unmeasured = sum(amount for cause, amount in held if cause is Cause.UNMEASURED)
+    currencies = {row.currency for row in rows if row.currency} or {report().currency}
+    return Notes(
+        window_start=asked.window.start,
+        window_end=asked.window.end,
+        time_zone=zone.key,
+        currency=closed.currency if closed else " ".join(sorted(currencies)),
+        basis=asked.basis.value,
+        policy=asked.policy.value,
+        coverage_ratio=coverage_of(held),
+        price_book=closed.price_book if closed else price_book().version,
+        unmeasured_gpu_hours=hours(unmeasured),
+        unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.lacks_price)),
+    )

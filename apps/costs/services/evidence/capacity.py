@@ -1,0 +1,419 @@
+"""Evidence of quotas that are not used, nodes that stand empty, and how MIG cards are cut."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+from typing import NamedTuple
+
+from django.db.models import F, FloatField, Max, Min, Q, QuerySet, Sum
+
+from apps.clusters.domain.calendar import day_of
+from apps.clusters.domain.devices.mig import mig_part
+from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
+from apps.clusters.domain.tiers import (
+    TierRule,
+    capacity_type,
+    gpu_model,
+    is_shared,
+    mig_profile,
+    tier_of,
+)
+from apps.clusters.models import NodeInterval
+from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services.tier_history import TierHistory
+from apps.costs.domain.recommendations.capacity import POOL, shared_out
+from apps.costs.domain.recommendations.evidence import LayoutEvidence, PoolEvidence, QuotaEvidence
+from apps.costs.domain.recommendations.hours import LendingEvidence
+from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
+from apps.costs.services.evidence.at_once import AskedAtOnce, asked_at_once, held_at_once
+from apps.costs.services.evidence.lending import LendingKey, lending_evidence
+from apps.costs.services.evidence.offers import OfferBook, Pool, Unit
+from apps.costs.services.evidence.pending import PendingHours
+from apps.costs.services.evidence.span import FRESH, EvidenceSpan
+from apps.quotas.domain.keys import Counting, KeyMeaning, QuotaSource, meaning_of, reachable_tiers
+from apps.quotas.models import QuotaKeyHour
+from apps.quotas.selectors.observed_until import observed_until
+from apps.quotas.selectors.settings import named_by_tiers
+from apps.usage.domain.amounts import NANO, hours
+from apps.usage.models import NodeHour, TierDay
+
+_FLOAT = FloatField()
+_DAY_SECONDS = 86_400
+_COUNT_LABEL = "nvidia.com/gpu.count"
+_MIG_RESOURCE = "nvidia.com/mig-"
+_HAIR = 1e-6
+_DIGITS = 9
+_ROWS_AT_A_TIME = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOfTeam:
+    """Evidence of a quota key, whose it is, and what of it was free while others waited."""
+
+    evidence: QuotaEvidence
+    team_id: int | None
+    lending: LendingEvidence | None = None
+
+
+# ---------------------------------------------------------------- quotas
+
+
+class _Key(NamedTuple):
+    """A key of a quota that is there now, what it means, and what was summed of its hours."""
+
+    id: int
+    team_id: int | None
+    namespace: str
+    name: str
+    means: KeyMeaning
+    quota: QuotaSnapshot
+    tier: str
+    unit: Unit
+    pool: Pool
+    peak: float
+    known: float
+    there: float
+
+
+def quota_evidence(
+    span: EvidenceSpan,
+    book: OfferBook,
+    history: TierHistory,
+    pending: Mapping[str, PendingHours],
+) -> Iterator[QuotaOfTeam]:
+    """Yield what ResourceQuotas that are there now allow, and the most that was used of them.
+
+    Most is what their namespace asked for at once, to the second, with what was refused; never
+    less than the largest mean of an hour. Only keys that count GPUs of one tier alone: of others
+    it is not known what a unit is worth. Nothing where nobody watches the quotas: a mean of an
+    hour does not tell what they allow now. `pending` is what waited for each tier. Ten queries.
+    """
+    keys = list(_keys(span, book, history))
+    asked = asked_at_once(span, {one.namespace for one in keys})
+    free = _unallocated(span) if keys else {}
+    found = [_quota(span, book, one, asked, free.get(one.tier, 0.0)) for one in keys]
+    lent = dict(lending_evidence(span, list(map(_lending, keys, found)), pending))
+    for one, evidence in zip(keys, shared_out(found), strict=True):
+        yield QuotaOfTeam(evidence, one.team_id, lent.get(one.id))
+
+
+def _lending(one: _Key, evidence: QuotaEvidence) -> LendingKey:
+    return LendingKey(
+        id=one.id,
+        subject=evidence.subject,
+        key=evidence.key,
+        hard=evidence.hard,
+        weight=evidence.weight,
+        days=evidence.days,
+        coverage=evidence.coverage,
+        price=evidence.price_per_gpu_hour,
+        currency=evidence.currency,
+    )
+
+
+def _quota(
+    span: EvidenceSpan, book: OfferBook, one: _Key, asked: AskedAtOnce, free: float
+) -> QuotaEvidence:
+    price, currency = book.prices.of(span.cluster.name, *one.pool)
+    most = asked.most(one.namespace, one.means.resource, quota=one.name, scopes=one.quota.scopes)
+    return QuotaEvidence(
+        subject=Subject(span.cluster.name, one.namespace, f"ResourceQuota/{one.name}", one.tier),
+        key=one.means.key,
+        days=one.known / _DAY_SECONDS,
+        coverage=one.known / one.there,
+        hard=one.quota.hard[one.means.key],
+        peak_used=max(most, round(one.peak, _DIGITS)),
+        weight=one.unit.weight,
+        unallocated_gpus=free,
+        price_per_gpu_hour=price,
+        currency=currency,
+    )
+
+
+def _keys(span: EvidenceSpan, book: OfferBook, history: TierHistory) -> Iterator[_Key]:
+    """Yield the keys of which something can be said. Six queries."""
+    window, rules = span.window, history.at(span.window.end_seconds - 1)
+    rows = QuotaKeyHour.objects.filter(
+        cluster=span.cluster,
+        hour__gte=window.start,
+        hour__lt=window.end,
+        seconds__gt=0,
+        key__source=QuotaSource.RESOURCE_QUOTA,
+    )
+    present = _present(span)
+    owners, named = _owners_now(rows), named_by_tiers(history)
+    for pk, team, namespace, name, key, peak, known, there in _used(rows):
+        quota = present.get((namespace, name))
+        if quota is None or key not in quota.hard or peak is None:
+            continue
+        if pk not in owners or owners[pk] != team:
+            continue
+        means = meaning_of(key, named=named, scopes=quota.scopes)
+        tiers = reachable_tiers(means.resource, rules)
+        counts = means.of_gpus and means.effective and means.counting is Counting.REQUESTS
+        if not counts or len(tiers) != 1:
+            continue
+        unit, pool = book.units.get(tiers[0]), _only_pool(book, tiers[0])
+        if unit is not None and unit.resource == means.resource and pool is not None:
+            about = (namespace, name, means, quota, tiers[0], unit, pool)
+            yield _Key(pk, team, *about, peak, known, there)
+
+
+def _present(span: EvidenceSpan) -> dict[tuple[str, str], QuotaSnapshot]:
+    """Return the quotas that are there, by namespace and name; none where that is old."""
+    pk, kind = span.cluster.pk, ObservedKind.RESOURCE_QUOTA
+    until = observed_until([pk]).get((pk, kind))
+    if until is None or until < span.now - FRESH:
+        return {}
+    return {
+        (one.namespace, one.name): one.body
+        for one in observed_objects(pk, (kind,))
+        if isinstance(one.body, QuotaSnapshot)
+    }
+
+
+def _used(
+    rows: QuerySet[QuotaKeyHour, QuotaKeyHour],
+) -> Iterator[tuple[int, int | None, str, str, str, float | None, float, float]]:
+    """Yield key id, team id, namespace, name, key; largest mean, known seconds, all seconds."""
+    columns = ("key_id", "team_id", "key__namespace", "key__name", "key__key")
+    sums = (
+        rows.order_by()
+        .values_list(*columns)
+        .annotate(
+            peak=Max(F("used") * 3600.0 / F("seconds"), output_field=_FLOAT),
+            known=Sum("seconds", filter=Q(used__isnull=False), default=0.0),
+            there=Sum("seconds"),
+        )
+    )
+    yield from sums.order_by("key_id", "team_id").iterator(_ROWS_AT_A_TIME)
+
+
+def _owners_now(rows: QuerySet[QuotaKeyHour, QuotaKeyHour]) -> dict[int, int | None]:
+    """Return whose each key of the newest hour is; of one that moved in it the later team."""
+    newest = rows.aggregate(newest=Max("hour"))["newest"]
+    if newest is None:
+        return {}
+    there = rows.filter(hour=newest).order_by("pk")
+    return dict(there.values_list("key_id", "team_id"))
+
+
+def _unallocated(span: EvidenceSpan) -> dict[str, float]:
+    """Return the GPUs of each tier that stood empty, on the mean of the collected hours."""
+    rows = TierDay.objects.filter(
+        cluster=span.cluster, day__gte=span.first, day__lte=span.last
+    ).order_by()
+    collected = sum(span.hours.values())
+    sums = rows.values_list("tier__name").annotate(free=Sum("unallocated"))
+    return {tier: hours(int(free)) / collected for tier, free in sums} if collected else {}
+
+
+def _only_pool(book: OfferBook, tier: str) -> Pool | None:
+    """Return the kind of cards that a tier has; None where it has several."""
+    pools = [pool for pool in book.pools if pool.tier == tier]
+    return pools[0] if len(pools) == 1 else None
+
+
+# ---------------------------------------------------------------- empty nodes
+
+
+class _EmptyHour(NamedTuple):
+    """An hour in which nobody held anything of a node; its capacity in GPU-hours."""
+
+    hour: datetime
+    node: int
+    gpu_hours: float
+
+
+def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]:
+    """Yield for each pool how many of its nodes were wholly empty in each hour of the week.
+
+    A node counts where it was there for the whole hour, of one pool alone, healthy, and nobody
+    held anything of it; nodes of fewer GPUs than most do not count. Three queries.
+    """
+    window = span.window
+    rows = NodeHour.objects.filter(
+        cluster=span.cluster, hour__gte=window.start, hour__lt=window.end
+    ).order_by()
+    names = ("tier__name", "gpu_model__name", "capacity_type")
+    there = rows.values_list(*names).annotate(first=Min("hour"), free=Sum("unallocated"))
+    first_hour = {Pool(*row[:3]): row[3] for row in there}
+    free = {Pool(*row[:3]): hours(int(row[4])) for row in there}
+    empty: dict[Pool, list[_EmptyHour]] = defaultdict(list)
+    for pool, one in _empty(rows):
+        empty[pool].append(one)
+    collected = _collected_hours(rows)
+    for pool, found in sorted(empty.items()):
+        gpus = _gpus_per_node(found)
+        if gpus < 1:
+            continue
+        at = Counter(one.hour for one in found if one.gpu_hours >= gpus - _HAIR)
+        price, currency = book.prices.of(span.cluster.name, *pool)
+        since = day_of(first_hour[pool], span.zone)
+        name = f"{POOL}/{pool.capacity_type}/{pool.gpu_model}"
+        yield PoolEvidence(
+            subject=Subject(span.cluster.name, workload=name, tier=pool.tier),
+            gpu_model=pool.gpu_model,
+            capacity_type=pool.capacity_type,
+            gpus_per_node=gpus,
+            empty_nodes=_by_hour_of_week(span, at, [h for h in collected if h >= first_hour[pool]]),
+            days=span.days(since),
+            coverage=span.coverage(since),
+            unallocated_gpu_hours=free.get(pool, 0.0),
+            price_per_gpu_hour=price,
+            currency=currency,
+        )
+
+
+def _empty(rows: QuerySet[NodeHour, NodeHour]) -> Iterator[tuple[Pool, _EmptyHour]]:
+    """Yield the hours in which a node was empty, with its pool."""
+    whole = rows.values_list("hour", "node_id").annotate(
+        held=Sum("allocated"),
+        there=Sum("capacity"),
+        sick=Sum("unhealthy"),
+        first_tier=Min("tier__name"),
+        first_model=Min("gpu_model__name"),
+        paid_as=Min("capacity_type"),
+        last_tier=Max("tier__name"),
+        last_model=Max("gpu_model__name"),
+        last_paid_as=Max("capacity_type"),
+    )
+    found = whole.filter(held=0, there__gt=0, sick=0)
+    for hour, node, _, there, _, *kinds in found.iterator(_ROWS_AT_A_TIME):
+        if kinds[:3] == kinds[3:]:
+            yield Pool(*kinds[:3]), _EmptyHour(hour, node, hours(int(there)))
+
+
+def _gpus_per_node(found: Sequence[_EmptyHour]) -> int:
+    """Return the GPUs that most empty nodes have, going by the whole hours of each node.
+
+    An hour in which a node came or went has a part of them. Of two as common the fewer.
+    """
+    whole: dict[int, float] = defaultdict(float)
+    for one in found:
+        whole[one.node] = max(whole[one.node], one.gpu_hours)
+    counts = Counter(
+        int(one.gpu_hours + _HAIR) for one in found if one.gpu_hours >= whole[one.node] - _HAIR
+    )
+    return min(counts, key=lambda gpus: (-counts[gpus], gpus))
+
+
+def _collected_hours(rows: QuerySet[NodeHour, NodeHour]) -> list[datetime]:
+    return list(rows.values_list("hour", flat=True).distinct().order_by("hour"))
+
+
+def _by_hour_of_week(
+    span: EvidenceSpan, empty: Mapping[datetime, int], collected: Sequence[datetime]
+) -> dict[int, list[int]]:
+    """Return how many nodes were empty by local hour of the week, one number a week."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for hour in collected:
+        local = hour.astimezone(span.zone)
+        found[local.weekday() * 24 + local.hour].append(empty.get(hour, 0))
+    return found
+
+
+# ---------------------------------------------------------------- MIG layouts
+
+
+class _Cut(NamedTuple):
+    """A node's cards, the layout of each, and by profile its tier and its resource."""
+
+    cards: int
+    layout: dict[str, int]
+    tiers: dict[str, str]
+    resources: dict[str, str]
+
+
+def layout_evidence(
+    span: EvidenceSpan, book: OfferBook, rules: Sequence[TierRule]
+) -> Iterator[LayoutEvidence]:
+    """Yield how each node's cards are cut and the most that was held of every profile at once.
+
+    Only nodes whose cards are all cut alike, for a week or longer, and whose profiles are of
+    different tiers: a profile's price is that of its tier. Three queries.
+    """
+    end = span.window.end
+    intervals = NodeInterval.objects.filter(
+        node__cluster=span.cluster, end__isnull=True, start__lte=end - timedelta(days=LEAST_DAYS)
+    ).order_by("node__name", "pk")
+    cuts = [
+        (name, since, labels, cut)
+        for name, start, labels, capacity in intervals.values_list(
+            "node__name", "start", "labels", "capacity"
+        )
+        if (cut := _cut(labels, capacity, rules)) is not None
+        and (since := max(span.first, day_of(start, span.zone) + timedelta(days=1))) <= span.last
+    ]
+    means = _most_held(span) if cuts else {}
+    held = held_at_once(span, {name for name, *_ in cuts})
+    for name, since, labels, cut in cuts:
+        model, kind = gpu_model(labels), capacity_type(labels).value
+        first = cut.tiers[min(cut.tiers)]
+        price, currency = book.prices.of(span.cluster.name, first, model, kind)
+        yield LayoutEvidence(
+            subject=Subject(span.cluster.name, node=name),
+            gpu_model=model,
+            cards=cut.cards,
+            layout=cut.layout,
+            most_held=_most_of_a_card(name, model, cut, held, means),
+            days=span.days(since),
+            coverage=span.coverage(since),
+            price_per_gpu_hour=price,
+            currency=currency,
+        )
+
+
+def _most_of_a_card(
+    node: str,
+    model: str,
+    cut: _Cut,
+    held: Mapping[tuple[str, str], float],
+    means: Mapping[tuple[str, str], float],
+) -> dict[str, int]:
+    """Return the most of each profile that was held at once, on each of a node's cards.
+
+    Never less than the largest mean of an hour: of what pods do not show, as where nobody
+    watched, that is what is known.
+    """
+    most = {}
+    for profile, tier in cut.tiers.items():
+        mean = means.get((node, tier), 0.0) / mig_part(profile, model)
+        units = max(mean, held.get((node, cut.resources[profile]), 0.0))
+        most[profile] = ceil(units / cut.cards - _HAIR)
+    return most
+
+
+def _cut(
+    labels: Mapping[str, str], capacity: Mapping[str, float], rules: Sequence[TierRule]
+) -> _Cut | None:
+    """Return how a node's cards are cut; None where it is not told, or not alike."""
+    resources = [r for r, units in capacity.items() if units > 0]
+    if not resources or not all(r.startswith(_MIG_RESOURCE) for r in resources):
+        return None
+    if any(is_shared(resource, labels) for resource in resources):
+        return None
+    try:
+        cards = int(labels.get(_COUNT_LABEL, ""))
+    except ValueError:
+        return None
+    tiers = {mig_profile(r, labels): tier_of(r, labels, rules) for r in resources}
+    counts = {mig_profile(r, labels): capacity[r] for r in resources}
+    if cards < 1 or len(set(tiers.values())) < len(resources):
+        return None
+    if any(count % cards for count in counts.values()):
+        return None
+    layout = {profile: int(count // cards) for profile, count in counts.items()}
+    return _Cut(cards, layout, tiers, {mig_profile(r, labels): r for r in resources})
+
+
+def _most_held(span: EvidenceSpan) -> dict[tuple[str, str], float]:
+    """Return the most GPU-equivalents that were held of each node and tier in any hour."""
+    window = span.window
+    rows = NodeHour.objects.filter(
+        cluster=span.cluster, hour__gte=window.start, hour__lt=window.end
+    ).order_by()
+    sums = rows.values_list("node__name", "tier__name").annotate(most=Max("allocated"))
+    return {(node, tier): most / NANO for node, tier, most in sums}

@@ -1,0 +1,191 @@
+"""What workloads of a cluster could be moved to: tiers, profiles, models and spot capacity."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import NamedTuple
+
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.tiers import (
+    CapacityType,
+    GpuSharing,
+    TierRule,
+    mig_profile,
+    tier_of,
+    unit_weight,
+)
+from apps.clusters.models import Cluster, NodeInterval
+from apps.clusters.selectors import TierRow, tier_rows
+from apps.costs.domain.prices import OWNED, PriceKind
+from apps.costs.domain.recommendations.evidence import (
+    CardPart,
+    Model,
+    Offers,
+    SharedTier,
+    SpotPool,
+)
+from apps.costs.domain.recommendations.gpus import card_memory_mib
+from apps.costs.domain.recommendations.sharing import MIG_MEMORY_KEPT
+from apps.costs.services.evidence.span import PriceInForce
+from apps.usage.models import TierDay
+
+_SHARED = (GpuSharing.TIME_SLICED.value, GpuSharing.MPS.value)
+_RECENT = timedelta(days=7)
+_MIG_RESOURCE = "nvidia.com/mig-"
+
+
+class Pool(NamedTuple):
+    """Cards of one kind that a cluster had lately."""
+
+    tier: str
+    gpu_model: str
+    capacity_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one unit of a tier is: how it is asked for, and its GPU-equivalents."""
+
+    resource: str
+    weight: float
+
+
+class PricesInForce(PriceInForce):
+    """The same, and whether a price is that of hardware that somebody owns."""
+
+    def is_owned(self, cluster: str, pool: Pool) -> bool:
+        """Say whether a pool is priced as owned; what has no price is not known to be."""
+        entry = self._book.price(
+            cluster=cluster,
+            tier=pool.tier,
+            gpu_model=pool.gpu_model,
+            capacity_type=pool.capacity_type,
+            at=self._at,
+        )
+        return entry is not None and (entry.kind is PriceKind.OWNED or entry.capacity_type == OWNED)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferBook:
+    """Everything that a cluster offers; each team may be let into some of its tiers."""
+
+    cluster: str
+    tiers: Mapping[str, TierRow]
+    units: Mapping[str, Unit]
+    pools: Sequence[Pool]
+    prices: PriceInForce
+
+    def sharing(self, tier: str) -> GpuSharing | None:
+        """Return how a tier shares its cards; None for one without a rule."""
+        row = self.tiers.get(tier)
+        return GpuSharing(row.sharing) if row is not None and row.sharing else None
+
+    def offers(self, team: str) -> Offers:
+        """Return what a team's workloads could be moved to."""
+        pools = [pool for pool in self.pools if self._lets_in(pool.tier, team)]
+        return Offers(
+            mig_profiles=_profiles(pools, self.tiers),
+            shared_tiers=tuple(self._shared(pools)),
+            parts=tuple(self._parts(pools)),
+            models=tuple(self._models(pools)),
+            spot=tuple(self._spot(pools)),
+        )
+
+    def _lets_in(self, tier: str, team: str) -> bool:
+        row = self.tiers.get(tier)
+        return row is not None and (not row.allowed_teams or team in row.allowed_teams)
+
+    def _shared(self, pools: Iterable[Pool]) -> Iterator[SharedTier]:
+        for tier, model in sorted({(pool.tier, pool.gpu_model) for pool in pools}):
+            row, unit = self.tiers[tier], self.units.get(tier)
+            if row.sharing in _SHARED and unit is not None:
+                yield SharedTier(tier, model, unit.weight, unit.resource, row.node_selector)
+
+    def _parts(self, pools: Iterable[Pool]) -> Iterator[CardPart]:
+        """Yield MIG devices and replicas whose units are all alike and have a price."""
+        for pool in pools:
+            row, unit = self.tiers[pool.tier], self.units.get(pool.tier)
+            memory = card_memory_mib(pool.gpu_model)
+            price, currency = self.prices.of(self.cluster, *pool)
+            is_mig = row.sharing == GpuSharing.MIG.value
+            if unit is None or memory is None or price is None:
+                continue
+            if is_mig or row.sharing in _SHARED:
+                kept = MIG_MEMORY_KEPT if is_mig else 1.0
+                yield CardPart(
+                    tier=pool.tier,
+                    gpu_model=pool.gpu_model,
+                    share=unit.weight,
+                    memory_mib=memory * unit.weight * kept,
+                    price_per_gpu_hour=price,
+                    currency=currency,
+                    is_mig=is_mig,
+                    resource=unit.resource,
+                    node_selector=row.node_selector,
+                )
+
+    def _models(self, pools: Iterable[Pool]) -> Iterator[Model]:
+        for pool in pools:
+            row, memory = self.tiers[pool.tier], card_memory_mib(pool.gpu_model)
+            price, currency = self.prices.of(self.cluster, *pool)
+            if row.sharing != GpuSharing.EXCLUSIVE.value or memory is None or price is None:
+                continue
+            resource = row.resources[0] if len(row.resources) == 1 else ""
+            yield Model(
+                pool.gpu_model,
+                memory,
+                price,
+                currency,
+                pool.capacity_type,
+                pool.tier,
+                resource,
+                row.node_selector,
+            )
+
+    def _spot(self, pools: Iterable[Pool]) -> Iterator[SpotPool]:
+        """Yield the pools on spot: a spot price alone does not say that the cluster has any."""
+        for pool in pools:
+            sharing = self.sharing(pool.tier)
+            price, currency = self.prices.of(self.cluster, *pool)
+            if pool.capacity_type != CapacityType.SPOT or sharing is None or price is None:
+                continue
+            yield SpotPool(pool.gpu_model, sharing, price, currency, pool.tier)
+
+
+def offer_book(
+    cluster: Cluster, last: date, rules: Sequence[TierRule], prices: PriceInForce
+) -> OfferBook:
+    """Return what a cluster offered in the week up to `last`. Four queries."""
+    tiers = {row.name: row for row in tier_rows(visibility=EVERYTHING) if not row.builtin}
+    recent = TierDay.objects.filter(
+        cluster=cluster, day__gt=last - _RECENT, day__lte=last, capacity__gt=0
+    )
+    pools = recent.order_by().values_list("tier__name", "gpu_model__name", "capacity_type")
+    return OfferBook(
+        cluster=cluster.name,
+        tiers=tiers,
+        units=_units(cluster, rules),
+        pools=[Pool(*row) for row in sorted(pools.distinct()) if row[0] in tiers],
+        prices=prices,
+    )
+
+
+def _units(cluster: Cluster, rules: Sequence[TierRule]) -> dict[str, Unit]:
+    """Return what a unit of each tier is, where all its nodes offer it alike."""
+    found: dict[str, set[Unit]] = {}
+    intervals = NodeInterval.objects.filter(node__cluster=cluster, end__isnull=True).order_by("pk")
+    for labels, capacity in intervals.values_list("labels", "capacity"):
+        for resource in capacity:
+            tier = tier_of(resource, labels, rules)
+            found.setdefault(tier, set()).add(Unit(resource, unit_weight(resource, labels)))
+    return {tier: units.pop() for tier, units in found.items() if len(units) == 1}
+
+
+def _profiles(pools: Iterable[Pool], tiers: Mapping[str, TierRow]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for pool in pools:
+        row = tiers[pool.tier]
+        if row.sharing == GpuSharing.MIG.value:
+            named = (r for r in row.resources if r.startswith(_MIG_RESOURCE))
+            found.setdefault(pool.gpu_model, set()).update(mig_profile(r, {}) for r in named)
+    return {model: tuple(sorted(profiles)) for model, profiles in found.items()}

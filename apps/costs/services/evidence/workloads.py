@@ -1,0 +1,426 @@
+"""What the workloads of a tier did over thirty days, from the facts of their days."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from math import fsum
+from typing import Any
+
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+
+from apps.clusters.domain.tiers import GpuSharing
+from apps.clusters.domain.workload_families import ONE_OFF, family_of
+from apps.clusters.models import Pod, Tier
+from apps.costs.domain.recommendations.evidence import WorkloadEvidence
+from apps.costs.domain.recommendations.gpus import RESTARTABLE, card_memory_mib
+from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
+from apps.costs.domain.recommendations.sharing import LOOKED_BACK_HOURS
+from apps.costs.services.evidence.offers import Pool, PricesInForce
+from apps.costs.services.evidence.span import EvidenceSpan
+from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.attribution.activity import (
+    CLASSES,
+    LETTERS,
+    lower_edge,
+    most_active_first,
+    percentile,
+    summed,
+)
+from apps.usage.models import PodHour, WorkloadActivityDay, WorkloadDay
+
+P95 = 0.95
+STILL_THERE_DAYS = 7
+"""A workload that held nothing for longer is over: nothing about it can be changed."""
+_IDS_AT_A_TIME = 1000
+_ROWS_AT_A_TIME = 2000
+COMES_AGAIN = 3
+"""A family that was begun on so many days will be begun again."""
+"""Kinds that end for good: without a pod there is nothing left of which anything could change."""
+_COMPLETED = "Completed"
+_KEY = ("workload_id", "team_id", "gpu_model_id", "capacity_type")
+_SUMS = ("allocated", "not_running", "unmeasured", "idle", "underused", "busy")
+
+_MEASURED = Q(busy__gt=0) | Q(underused__gt=0) | Q(idle__gt=0)
+
+_Key = tuple[int, int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OfTeam:
+    """Evidence, whose it is, the workload's id, and the ids of all that are judged with it.
+
+    `main`: of the pool that rules look at; of each workload there is one.
+    """
+
+    evidence: WorkloadEvidence
+    team_id: int
+    team: str
+    workload_id: int
+    members: frozenset[int] = frozenset()
+    main: bool = True
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a workload or a family held of one kind; `key` has the id of the first of them."""
+
+    key: _Key
+    team: str
+    namespace: str
+    kind: str
+    name: str
+    gpu_model: str
+    first: date
+    last: date
+    measured: set[date] | int
+    amounts: Amounts
+    members: set[int] = field(default_factory=set)
+    begun: set[date] = field(default_factory=set)
+
+    @property
+    def measured_days(self) -> int:
+        return self.measured if isinstance(self.measured, int) else len(self.measured)
+
+
+@dataclass(slots=True)
+class _Active:
+    """What a workload's days of activity add up to; `gpus` None: not told, or all were active."""
+
+    days: set[date] = field(default_factory=set)
+    slots: list[int] = field(default_factory=lambda: [0] * CLASSES)
+    head: int = 0
+    tail: int = 0
+    resources: set[str] = field(default_factory=set)
+    units: set[float] = field(default_factory=set)
+    gpus: dict[str, str] | None = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Runs:
+    restarts: int = 0
+    finished_after_restart: int = 0
+    run_hours: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read of all workloads of a tier; `activity` is of the whole tier."""
+
+    active: Mapping[_Key, _Active]
+    runs: Mapping[int, _Runs]
+    there: set[int]
+    main: Mapping[int, _Held]
+    activity: Mapping[int, float | None]
+
+
+def workload_evidence(
+    span: EvidenceSpan, tier: Tier, sharing: GpuSharing, prices: PricesInForce
+) -> Iterator[OfTeam]:
+    """Yield what each workload did that held something of a tier, by pool.
+
+    One that held cards of several models or capacity types has its main evidence for the kind
+    that it held last, then for that of which it held most. Work that runs once is judged with all
+    of its family: same namespace, kind and stem of the name. Six queries, and one for every
+    thousand notebooks.
+    """
+    held, families = _held(span, tier)
+    known = _Known(
+        active=_activity(span, tier, families),
+        runs=_runs(span, tier, families),
+        there=_still_there(span),
+        main=_main(held),
+        activity=_tier_activity(held),
+    )
+    found = [_evidence(span, tier, sharing, one, known, prices) for one in held]
+    notebooks = sorted({one.workload_id for one in found if one.evidence.is_notebook})
+    idle = _idle_now(span, tier, notebooks)
+    for one in found:
+        since = idle.get(one.workload_id, 0.0)
+        yield one if not since else _idle_for(one, since)
+
+
+def _idle_for(one: OfTeam, since: float) -> OfTeam:
+    return replace(one, evidence=replace(one.evidence, idle_hours_now=since))
+
+
+def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
+    """Return what was held by workload or family, and the first member of each family's members.
+
+    Two queries.
+    """
+    rows = WorkloadDay.objects.filter(
+        cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last
+    ).order_by()
+    found: list[_Held] = []
+    families: dict[tuple[str, str, str], int] = {}
+    of_family: dict[_Key, _Held] = {}
+    leaders: dict[int, int] = {}
+    for row in _once(rows):
+        one = _held_of(row[1:], {row[0]} if row[12] else set())
+        family = (one.namespace, one.kind, family_of(one.kind, one.name))
+        leader = families.setdefault(family, one.key[0])
+        leaders[one.key[0]] = leader
+        key = (leader, *one.key[1:])
+        known = of_family.get(key)
+        of_family[key] = one if known is None else _joined(known, one)
+    for (leader, *_), one in of_family.items():
+        one.key = (leader, *one.key[1:])
+        if len(one.members) > 1:
+            one.name = family_of(one.kind, one.name)
+        found.append(one)
+    found += [_held_of(row, row[11]) for row in _lasting(rows)]
+    return sorted(found, key=lambda one: one.key), leaders
+
+
+def _main(held: Iterable[_Held]) -> dict[int, _Held]:
+    """Return by workload what it held of its main pool."""
+    main: dict[int, _Held] = {}
+    for one in held:
+        known = main.get(one.key[0])
+        if known is None or _rank(one) > _rank(known):
+            main[one.key[0]] = one
+    return main
+
+
+def _tier_activity(held: Iterable[_Held]) -> dict[int, float | None]:
+    """Return the mean activity of each workload on the whole tier."""
+    sums: dict[int, Amounts] = defaultdict(Amounts)
+    for one in held:
+        sums[one.key[0]].add(one.amounts)
+    return {workload: amounts.utilization_ratio for workload, amounts in sums.items()}
+
+
+_NAMES = (
+    *("team__name", "workload__namespace__name", "workload__kind", "workload__name"),
+    "gpu_model__name",
+)
+_TOTALS = {f"sum_{name}": Sum(name) for name in _SUMS}
+
+
+def _lasting(rows: QuerySet[WorkloadDay, WorkloadDay]) -> Iterator[tuple[Any, ...]]:
+    """Yield (key, names, first and last day, measured days, sums, peak) of what goes on."""
+    measured = Count("day", distinct=True, filter=_MEASURED)
+    grouped = (
+        rows.exclude(workload__kind__in=sorted(ONE_OFF))
+        .values_list(*_KEY, *_NAMES)
+        .annotate(since=Min("day"), until=Max("day"), on=measured, **_TOTALS)
+        .annotate(peak=Max("memory_peak_mib"))
+    )
+    yield from grouped.iterator(_ROWS_AT_A_TIME)
+
+
+def _once(rows: QuerySet[WorkloadDay, WorkloadDay]) -> Iterator[tuple[Any, ...]]:
+    """Yield the same, with the day in front, of work that runs once: a row for each day."""
+    grouped = (
+        rows.filter(workload__kind__in=sorted(ONE_OFF))
+        .values_list("day", *_KEY, *_NAMES)
+        .annotate(since=Min("day"), until=Max("day"), on=Count("day", filter=_MEASURED), **_TOTALS)
+        .annotate(peak=Max("memory_peak_mib"))
+    )
+    yield from grouped.order_by("day", *_KEY).iterator(_ROWS_AT_A_TIME)
+
+
+def _held_of(row: tuple[Any, ...], measured: set[date] | int) -> _Held:
+    key, (team, namespace, kind, name, model) = row[:4], row[4:9]
+    since, until, _ = row[9:12]
+    amounts = Amounts(**dict(zip(_SUMS, map(int, row[12:18]), strict=True)))
+    amounts.memory_peak_mib = row[18]
+    return _Held(
+        *(key, team, namespace, kind, name, model, since, until, measured, amounts),
+        members={key[0]},
+        begun={since},
+    )
+
+
+def _joined(known: _Held, more: _Held) -> _Held:
+    """Add what one more member or day held to its family."""
+    known.first, known.last = min(known.first, more.first), max(known.last, more.last)
+    known.amounts.add(more.amounts)
+    if isinstance(known.measured, set) and isinstance(more.measured, set):
+        known.measured |= more.measured
+    if not more.members <= known.members:
+        known.begun |= more.begun
+        known.members |= more.members
+    return known
+
+
+def _rank(one: _Held) -> tuple[date, int, _Key]:
+    return one.last, one.amounts.allocated, one.key
+
+
+def _evidence(
+    span: EvidenceSpan,
+    tier: Tier,
+    sharing: GpuSharing,
+    one: _Held,
+    known: _Known,
+    prices: PricesInForce,
+) -> OfTeam:
+    pool = Pool(tier.name, one.gpu_model, one.key[3])
+    did, ran = known.active.get(one.key, _Active()), known.runs.get(one.key[0], _Runs())
+    price, currency = prices.of(span.cluster.name, *pool)
+    long = len(did.days) >= LEAST_DAYS
+    main = known.main[one.key[0]]
+    evidence = WorkloadEvidence(
+        subject=Subject(span.cluster.name, one.namespace, f"{one.kind}/{one.name}", tier.name),
+        sharing=sharing,
+        gpu_model=one.gpu_model,
+        capacity_type=one.key[3],
+        owner_kind=one.kind,
+        days=span.days(one.first),
+        measured_days=one.measured_days,
+        gpu_hours=hours(one.amounts.allocated),
+        units=int(max(did.units, default=0)),
+        coverage=one.amounts.coverage_ratio,
+        mean_activity=one.amounts.utilization_ratio,
+        tier_activity=known.activity[one.key[0]],
+        p95_activity=percentile(did.slots, P95) if long else None,
+        idle_gpu_hours=hours(one.amounts.idle),
+        waste_gpu_hours=hours(one.amounts.idle + one.amounts.underused + one.amounts.not_running),
+        underused_gpu_hours=hours(one.amounts.underused),
+        head_gpu_hours=hours(did.head),
+        tail_gpu_hours=hours(did.tail),
+        members=len(one.members),
+        memory_peak_mib=one.amounts.memory_peak_mib,
+        card_memory_mib=card_memory_mib(one.gpu_model),
+        gpus=_gpus(did) if long else (),
+        restarts=ran.restarts,
+        finished_after_restart=ran.finished_after_restart,
+        mean_run_hours=fsum(ran.run_hours) / len(ran.run_hours) if ran.run_hours else None,
+        resource=next(iter(did.resources)) if len(did.resources) == 1 else "",
+        price_per_gpu_hour=price,
+        currency=currency,
+        owned=prices.is_owned(span.cluster.name, pool),
+        over=_is_over(span, main, known.there),
+    )
+    return OfTeam(evidence, one.key[1], one.team, one.key[0], frozenset(one.members), one is main)
+
+
+def _is_over(span: EvidenceSpan, main: _Held, there: set[int]) -> bool:
+    """Say whether nothing of a workload is left to be changed, going by its main pool."""
+    lately = main.last > span.last - timedelta(days=STILL_THERE_DAYS)
+    returns = bool(main.members & there) or len(main.begun) >= COMES_AGAIN
+    return not lately or (main.kind in ONE_OFF and not returns)
+
+
+# ---------------------------------------------------------------- activity
+
+
+def _activity(span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]) -> dict[_Key, _Active]:
+    rows = WorkloadActivityDay.objects.filter(
+        cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last
+    ).order_by("day", "pk")
+    found: dict[_Key, _Active] = defaultdict(_Active)
+    columns = ("day", "slots", "resource", "least_units", "most_units", "gpus", "head", "tail")
+    for workload, *rest in rows.values_list(*_KEY, *columns).iterator(_ROWS_AT_A_TIME):
+        key = _key((leaders.get(workload, workload), *rest[:3]))
+        day, slots, resource, least, most, gpus, head, tail = rest[3:]
+        of = found[key]
+        of.days.add(day)
+        of.head += head
+        of.tail += tail
+        of.slots = summed((of.slots, slots))
+        of.resources.add(resource)
+        of.units |= {least, most}
+        of.gpus = _with(of.gpus, gpus)
+    return found
+
+
+def _key(values: Iterable[Any]) -> _Key:
+    workload, team, model, kind = values
+    return workload, team, model, kind
+
+
+def _with(known: dict[str, str] | None, more: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the highest class of each pod's devices over one more day."""
+    if known is None or more is None:
+        return None
+    for pod, letters in more.items():
+        before = known.get(pod, LETTERS[0] * len(letters))
+        known[pod] = "".join(map(max, before, letters))
+    return known
+
+
+def _gpus(did: _Active) -> tuple[float, ...]:
+    """Return what is certain of each GPU of a pod; empty where pods differ or it is not known."""
+    if not did.gpus or len(did.units) != 1:
+        return ()
+    return tuple(lower_edge(class_) for class_ in most_active_first(did.gpus))
+
+
+# ---------------------------------------------------------------- runs
+
+
+def _runs(span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]) -> dict[int, _Runs]:
+    """Return how pods of work that can be restarted ended, by workload."""
+    window = span.window
+    pods = Pod.objects.filter(
+        cluster=span.cluster,
+        tier=tier,
+        workload__kind__in=sorted(RESTARTABLE),
+        ended_at__gte=window.start,
+        ended_at__lt=window.end,
+        started_at__isnull=False,
+    ).order_by("pk")
+    found: dict[int, _Runs] = defaultdict(_Runs)
+    columns = ("workload_id", "runs", "end_reason", "started_at", "ended_at")
+    for workload, spans, reason, started, ended in pods.values_list(*columns).iterator(
+        _ROWS_AT_A_TIME
+    ):
+        of = found[leaders.get(workload, workload)]
+        again = max(0, len(spans) - 1)
+        of.restarts += again
+        of.finished_after_restart += bool(again) and reason == _COMPLETED
+        of.run_hours.append((ended - started) / timedelta(hours=1))
+    return found
+
+
+def _still_there(span: EvidenceSpan) -> set[int]:
+    """Return the workloads that are to end for good and have a pod that has not ended yet."""
+    pods = Pod.objects.filter(
+        cluster=span.cluster, workload__kind__in=sorted(ONE_OFF), ended_at__isnull=True
+    )
+    return set(pods.order_by().values_list("workload_id", flat=True).distinct())
+
+
+# ---------------------------------------------------------------- idle now
+
+
+def _idle_now(span: EvidenceSpan, tier: Tier, workloads: list[int]) -> dict[int, float]:
+    """Return for how many hours up to the newest collected one each workload was idle.
+
+    An hour counts whose measured time was idle throughout: nothing underused, unmeasured or not
+    running. What is longer ago than LOOKED_BACK_HOURS is not looked at.
+    """
+    newest = span.newest_hour
+    if newest is None:
+        return {}
+    since = newest - timedelta(hours=LOOKED_BACK_HOURS - 1)
+    found: dict[int, float] = {}
+    for at in range(0, len(workloads), _IDS_AT_A_TIME):
+        some = workloads[at : at + _IDS_AT_A_TIME]
+        rows = PodHour.objects.filter(
+            cluster=span.cluster, hour__gte=since, tier=tier, workload_id__in=some
+        )
+        sums = (
+            rows.order_by()
+            .values_list("workload_id", "hour")
+            .annotate(
+                was_idle=Sum("idle"), rest=Sum("underused") + Sum("unmeasured") + Sum("not_running")
+            )
+        )
+        idle: dict[int, set[datetime]] = defaultdict(set)
+        for workload, hour, was_idle, rest in sums:
+            if was_idle > 0 and not rest:
+                idle[workload].add(hour)
+        found |= {workload: _up_to(newest, hours_) for workload, hours_ in idle.items()}
+    return found
+
+
+def _up_to(newest: datetime, hours_: set[datetime]) -> float:
+    """Return how many hours in a row up to the newest one are among `hours_`."""
+    count = 0
+    while newest - timedelta(hours=count) in hours_:
+        count += 1
+    return float(count)

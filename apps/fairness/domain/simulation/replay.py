@@ -1,0 +1,205 @@
+"""Replays recorded work through a tier of a given size: a plain, work-conserving scheduler."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import groupby
+from math import inf
+from typing import NamedTuple
+
+from apps.fairness.domain.simulation.layout import TierPlan
+
+_SLACK = 1e-9
+"""Sevenths of a card do not sum to whole cards exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayWork:
+    """What is scheduled as one: a pod, or a gang of pods. Times are Unix seconds.
+
+    `gpus` are its GPU-equivalents. `runs_seconds` counts from its start; None where its end is
+    not known, then it holds its GPUs as long as the replay lasts. `leaves_at` is when who asked
+    gave up. `running` was running when the replay begins, and is placed before all others;
+    its `runs_seconds` is what it had left. `of_queue`: what a queue had pending over half an hour,
+    of which it is not known how long each part waited.
+    """
+
+    team: str
+    tier: str
+    gpus: float
+    asked_at: float
+    runs_seconds: float | None = None
+    leaves_at: float | None = None
+    running: bool = False
+    of_queue: bool = False
+
+
+class Played(NamedTuple):
+    """When a work ran in the replay; `started_at` None where it never did.
+
+    `ended_at` is when it finished or gave up; None where it still runs or waits at the end.
+    """
+
+    work: ReplayWork
+    started_at: float | None
+    ended_at: float | None
+
+
+def replay(
+    works: Iterable[ReplayWork], plan: TierPlan, *, start: float, end: float
+) -> list[Played]:
+    """Return what became of each work of one tier from `start` to `end`, as they were asked for.
+
+    Whenever GPUs are free and a waiting work fits, one starts: first of teams that hold less than
+    their entitlement, then of the team that holds least for its weight; in a team the oldest that
+    fits. Nothing is preempted. Ties go by the team's name, then by the order given.
+    """
+    ordered = sorted(
+        (work for work in works if work.asked_at < end),
+        key=lambda work: (not work.running, _arrival(work, start), work.asked_at),
+    )
+    queue = _Queue(plan, ordered, end=end)
+    for at, arriving in groupby(enumerate(ordered), key=lambda pair: _arrival(pair[1], start)):
+        queue.run_until(at)
+        queue.add(at, [number for number, _ in arriving])
+    queue.run_until(end)
+    return queue.played()
+
+
+def _arrival(work: ReplayWork, start: float) -> float:
+    return start if work.running else max(work.asked_at, start)
+
+
+@dataclass
+class _Team:
+    """What a team holds, and its waiting works by size, each oldest first."""
+
+    name: str
+    entitled: float
+    weight: float
+    held: float = 0.0
+    waiting: defaultdict[float, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+
+    def turn(self) -> tuple[bool, float, str]:
+        """Sorts teams by whose turn it is."""
+        level = self.held / self.weight if self.weight > 0 else inf
+        return (self.held >= self.entitled - _SLACK, level, self.name)
+
+    def oldest_fitting(self, free: float) -> int:
+        """Return the number of the oldest work that fits, of which there is one.
+
+        Works are numbered in the order of asking.
+        """
+        return min(q[0] for gpus, q in self.waiting.items() if q and gpus <= free + _SLACK)
+
+
+class _Turns:
+    """Whose turn it is, by size of work: heaps of turns, of which those gone by are passed over.
+
+    A tier may have thousands of waiting teams but few sizes, and most instants change one team.
+    """
+
+    def __init__(self, teams: Mapping[str, _Team]) -> None:
+        self._teams = teams
+        self._heaps: defaultdict[float, list[tuple[bool, float, str]]] = defaultdict(list)
+
+    def note(self, team: _Team, sizes: Iterable[float]) -> None:
+        """A team began to wait for works of these sizes, or what it holds changed."""
+        for gpus in sizes:
+            if team.waiting[gpus]:
+                heappush(self._heaps[gpus], team.turn())
+
+    def next(self, free: float) -> _Team | None:
+        """Return the team whose turn it is among those with work that fits into `free`."""
+        turns = [self._first(gpus) for gpus in self._heaps if gpus <= free + _SLACK]
+        first = min((turn for turn in turns if turn is not None), default=None)
+        return None if first is None else self._teams[first[-1]]
+
+    def _first(self, gpus: float) -> tuple[bool, float, str] | None:
+        heap = self._heaps[gpus]
+        while heap:
+            team = self._teams[heap[0][-1]]
+            if team.waiting[gpus] and heap[0] == team.turn():
+                return heap[0]
+            heappop(heap)
+        return None
+
+
+class _Queue:
+    """The state of one tier as the replay goes on."""
+
+    def __init__(self, plan: TierPlan, works: Sequence[ReplayWork], *, end: float) -> None:
+        self._works = works
+        self._end = end
+        self._free = plan.capacity
+        self._teams = {
+            name: _Team(name, plan.entitlements.get(name, 0.0), plan.weight(name))
+            for name in sorted({work.team for work in works})
+        }
+        self._turns = _Turns(self._teams)
+        self._changes: list[tuple[float, int]] = []
+        self._started: dict[int, float] = {}
+        self._ended: dict[int, float] = {}
+
+    def add(self, at: float, numbers: Iterable[int]) -> None:
+        """Works come to wait at `at`; what can start starts."""
+        for number in numbers:
+            work = self._works[number]
+            team = self._teams[work.team]
+            team.waiting[work.gpus].append(number)
+            self._turns.note(team, [work.gpus])
+            if work.leaves_at is not None:
+                heappush(self._changes, (max(work.leaves_at, at), number))
+            if work.running:
+                # What ran before is not passed by: it was there first.
+                self._start_fitting(at)
+        self._start_fitting(at)
+
+    def run_until(self, until: float) -> None:
+        """Let works end and leave up to `until`, starting others in their place."""
+        while self._changes and self._changes[0][0] <= until:
+            at = self._changes[0][0]
+            while self._changes and self._changes[0][0] == at:
+                self._end_or_leave(at, heappop(self._changes)[1])
+            self._start_fitting(at)
+
+    def played(self) -> list[Played]:
+        """Return every work with its times, in the order of asking."""
+        return [
+            Played(work, self._started.get(number), self._ended.get(number))
+            for number, work in enumerate(self._works)
+        ]
+
+    def _end_or_leave(self, at: float, number: int) -> None:
+        work = self._works[number]
+        team = self._teams[work.team]
+        started = self._started.get(number)
+        if number in self._ended:
+            return
+        if started is None:
+            team.waiting[work.gpus].remove(number)
+        elif work.runs_seconds is None or started + work.runs_seconds > at:
+            return  # It would have given up now, but it runs.
+        else:
+            self._hold(team, -work.gpus)
+        self._ended[number] = at
+
+    def _start_fitting(self, at: float) -> None:
+        if at >= self._end:
+            return
+        while (team := self._turns.next(self._free)) is not None:
+            self._start(at, team, team.oldest_fitting(self._free))
+
+    def _start(self, at: float, team: _Team, number: int) -> None:
+        work = self._works[number]
+        team.waiting[work.gpus].popleft()
+        self._hold(team, work.gpus)
+        self._started[number] = at
+        if work.runs_seconds is not None:
+            heappush(self._changes, (at + work.runs_seconds, number))
+
+    def _hold(self, team: _Team, gpus: float) -> None:
+        team.held += gpus
+        self._free -= gpus
+        self._turns.note(team, list(team.waiting))

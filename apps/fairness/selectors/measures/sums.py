@@ -1,0 +1,215 @@
+"""Sums over a window: of whole days that are rolled from their sums, of the rest from hours."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Count, Q, QuerySet, Sum
+
+from apps.clusters.domain.calendar import hour_floor
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.fairness.domain.hour_state import HourState
+from apps.fairness.models import (
+    FairnessDay,
+    TeamFairnessDay,
+    TeamFairnessHour,
+    TierFairnessDay,
+    TierFairnessHour,
+)
+from apps.fairness.selectors.rows import HourCounts
+
+_DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
+_MOST_NAMED = 1000
+"""Hours; of more than six weeks that are not summed by day, spans are read."""
+
+
+@dataclass(slots=True)
+class TeamSums:
+    """Nano-GPU-hours of a team in a tier."""
+
+    entitlement: int = 0
+    demand: int = 0
+    fair_share: int = 0
+    allocated: int = 0
+    borrowed: int = 0
+    lent: int = 0
+    denied: int = 0
+    from_pool: int = 0
+    overdrawn: int = 0
+    idle: int = 0
+
+
+@dataclass(slots=True)
+class TierSums:
+    """Nano-GPU-hours of a tier, and how many hours they are of."""
+
+    capacity: int = 0
+    from_pool: int = 0
+    overdrawn: int = 0
+    borrowable: int = 0
+    known: int = 0
+    missing: int = 0
+    partial: int = 0
+    watched: int = 0
+
+    def hours(self) -> HourCounts:
+        return HourCounts(self.known, self.missing, self.partial, self.watched)
+
+
+TEAM_COLUMNS = tuple(field.name for field in fields(TeamSums))
+_TIER_AMOUNTS = tuple(field.name for field in fields(TierSums))[:4]
+_COUNTED = ("hours", "hours_missing", "hours_partial", "hours_watched")
+_KNOWN = ~Q(state=HourState.MISSING.value)
+_HOUR_COUNTS = {
+    "in_known": Count("pk", filter=_KNOWN),
+    "in_missing": Count("pk", filter=~_KNOWN),
+    "in_partial": Count("pk", filter=Q(state=HourState.PARTIAL.value)),
+    "in_watched": Count("pk", filter=_KNOWN & Q(watched=True)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How a window is read: conditions on `day`, and on `hour`; None where there is nothing.
+
+    Those of a `team` name each day and hour: what is stored by tier, time and team is found one
+    by one, where a span would be read whole with the rows of a thousand others.
+    """
+
+    days: Q | None
+    hours: Q | None
+    team_days: Q | None
+    team_hours: Q | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """The rolled days within a window with their spans, and what is left of it."""
+
+    days: Sequence[tuple[date, datetime, datetime]]
+    gaps: Sequence[tuple[datetime, datetime]]
+
+
+def cover_of(window: Window) -> Cover:
+    """Return which days and what else make up a window. One query."""
+    rolled = FairnessDay.objects.filter(
+        rolled=True, start__gte=window.start, end__lte=window.end
+    ).order_by("day")
+    rows = list(rolled.values_list("day", "start", "end"))
+    gaps, at = [], window.start
+    for _, start, end in rows:
+        if start > at:
+            gaps.append((at, start))
+        at = end
+    if at < window.end:
+        gaps.append((at, window.end))
+    return Cover(rows, gaps)
+
+
+def parts_of(window: Window) -> Parts:
+    """Return how to read a window. Two queries, at most."""
+    return conditions_of(cover_of(window))
+
+
+def conditions_of(cover: Cover) -> Parts:
+    """Return how to read what a window is made of. One query, at most."""
+    days = [day for day, _, _ in cover.days]
+    hours: list[datetime] = []
+    if cover.gaps:
+        zone = report().zone
+        hours = [hour for start, end in cover.gaps for hour in _hours(start, end, zone)]
+    by_span = _any("hour", cover.gaps)
+    return Parts(
+        days=_any("day", _runs(days)),
+        hours=by_span,
+        team_days=Q(day__in=days) if days else None,
+        team_hours=Q(hour__in=hours) if 0 < len(hours) <= _MOST_NAMED else by_span,
+    )
+
+
+def _hours(start: datetime, end: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """Yield the hours of facts that begin from `start` on, before `end`.
+
+    They are counted from local midnight: in a zone at :30 they begin at half past.
+    """
+    hour = hour_floor(start, zone)
+    if hour < start:
+        hour += _HOUR
+    while hour < end:
+        yield hour
+        hour += _HOUR
+
+
+def _runs(days: Sequence[date]) -> list[tuple[date, date]]:
+    """Return runs of neighbouring days, each with the day after its last."""
+    runs: list[tuple[date, date]] = []
+    for day in days:
+        if runs and runs[-1][1] == day:
+            runs[-1] = (runs[-1][0], day + _DAY)
+        else:
+            runs.append((day, day + _DAY))
+    return runs
+
+
+def _any(column: str, spans: Iterable[tuple[date | datetime, date | datetime]]) -> Q | None:
+    found = None
+    for start, end in spans:
+        one = Q(**{f"{column}__gte": start, f"{column}__lt": end})
+        found = one if found is None else found | one
+    return found
+
+
+def team_sums(
+    parts: Parts,
+    tiers: Collection[int],
+    *,
+    team: int | None = None,
+    columns: Sequence[str] = TEAM_COLUMNS,
+) -> dict[int, dict[int, TeamSums]]:
+    """Return the sums of each tier and team, or of one team alone. Two queries, at most.
+
+    What is not of `columns` stays 0: half the time goes into adding up.
+    """
+    found: dict[int, dict[int, TeamSums]] = {tier: {} for tier in tiers}
+    sums = {f"sum_{column}": Sum(column) for column in columns}
+    of_team = Q() if team is None else Q(team=team)
+    sources = ((parts.days, TeamFairnessDay.objects), (parts.hours, TeamFairnessHour.objects))
+    if team is not None:
+        sources = (
+            (parts.team_days, TeamFairnessDay.objects),
+            (parts.team_hours, TeamFairnessHour.objects),
+        )
+    for where, manager in sources:
+        if where is None:
+            continue
+        rows: QuerySet[Any] = manager.filter(where, of_team, tier__in=tiers).order_by()
+        keyed = rows.values_list("tier_id", "team_id")
+        for tier, who, *amounts in keyed.annotate(**sums):
+            own = found[tier].setdefault(who, TeamSums())
+            for name, amount in zip(columns, amounts, strict=True):
+                setattr(own, name, getattr(own, name) + int(amount))
+    return found
+
+
+def tier_sums(parts: Parts, tiers: Collection[int]) -> dict[int, TierSums]:
+    """Return the sums of each tier that has any row. Two queries, at most."""
+    found: dict[int, TierSums] = defaultdict(TierSums)
+    sums = {f"sum_{column}": Sum(column) for column in _TIER_AMOUNTS}
+    counts: tuple[dict[str, Any], ...] = (
+        {f"in_{name}": Sum(name) for name in _COUNTED},
+        _HOUR_COUNTS,
+    )
+    sources = ((parts.days, TierFairnessDay.objects), (parts.hours, TierFairnessHour.objects))
+    for (where, manager), counted in zip(sources, counts, strict=True):
+        if where is None:
+            continue
+        rows: QuerySet[Any] = manager.filter(where, tier__in=tiers).order_by()
+        for tier, *values in rows.values_list("tier_id").annotate(**sums, **counted):
+            own = found[tier]
+            for field, value in zip(fields(TierSums), values, strict=True):
+                setattr(own, field.name, getattr(own, field.name) + int(value))
+    return dict(found)

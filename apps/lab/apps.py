@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class LabConfig(AppConfig):
-    name = "apps.lab"

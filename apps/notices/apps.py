@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class NoticesConfig(AppConfig):
-    name = "apps.notices"

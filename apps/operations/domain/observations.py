@@ -1,0 +1,283 @@
+"""What the doctor looks at: plain records of one cluster, from its sources and the database."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from apps.clusters.domain.devices.exporter_profile import ExporterProfile
+from apps.clusters.domain.pods.ledger import NodeInterval
+from apps.clusters.domain.tiers import TierRule, same_model
+
+
+class Trouble(NamedTuple):
+    """Why a source gave no answer; `passing` when trying again later may help."""
+
+    text: str
+    passing: bool
+
+
+class ObservedDevice(NamedTuple):
+    """A device (card or MIG instance) as the exporter showed it in the slot looked at.
+
+    `samples` counts those of all its rows, `named` those of rows that name a pod, `pods` how many
+    different ones they name. `activity`, `memory` and `energy`: whether anything tells it.
+    """
+
+    uuid: str
+    gpu_instance: str
+    model: str
+    node: str
+    samples: int
+    named: int
+    pods: int
+    activity: bool
+    memory: bool
+    energy: bool
+
+
+class QuotaRow(NamedTuple):
+    """A GPU key of a ResourceQuota."""
+
+    namespace: str
+    quota: str
+    key: str
+    hard: float | None
+
+
+class NodeHeadroom(NamedTuple):
+    """What a node has left for pods: CPUs and bytes of memory not requested by anybody."""
+
+    cpus: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the metrics server answered to the doctor's own questions.
+
+    `skew_seconds` is its clock minus ours. `scraped_twice` counts the devices that more than one
+    target shows. `kube_state_copies` is how often a node is shown. `tainted` are the nodes with
+    any taint, `room` is what nodes have left. None: not answered.
+    """
+
+    skew_seconds: float | None = None
+    scraped_twice: int = 0
+    kube_state_copies: int = 1
+    tainted: frozenset[str] | None = None
+    room: Mapping[str, NodeHeadroom] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsLook:
+    """What the metrics server shows of the newest closed slot.
+
+    `nodes` are what kube-state-metrics shows, `kube_state` whether it is there at all (None: not
+    looked at). `remarks` counts what the reading of devices noticed, `profile` is how the
+    exporters showed themselves and `changes` what is different from before, in words, since
+    `changed_at`. `answers` is None where the source does not take the doctor's own questions,
+    `unasked` says in words what was not looked at.
+    """
+
+    trouble: Trouble | None = None
+    version: str = ""
+    cards: Sequence[ObservedDevice] = ()
+    interval_seconds: float | None = None
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    profile: ExporterProfile = field(default_factory=ExporterProfile)
+    changes: tuple[str, ...] = ()
+    changed_at: datetime | None = None
+    kube_state: bool | None = None
+    nodes: Sequence[NodeInterval] = ()
+    quotas: Sequence[QuotaRow] | None = None
+    answers: Answers | None = None
+    unasked: tuple[str, ...] = ()
+
+
+class Right(NamedTuple):
+    """A right of an account: a verb on a resource of an API group (empty: core)."""
+
+    verb: str
+    group: str
+    resource: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.verb} {self.resource}{'.' + self.group if self.group else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLook:
+    """What the account that changes quotas may do.
+
+    `denied` are rights that it lacks in all namespaces, `excess` those that it has and never uses.
+    """
+
+    trouble: Trouble | None = None
+    denied: tuple[Right, ...] = ()
+    excess: tuple[Right, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLook:
+    """What the Kubernetes API shows.
+
+    `denied` are needed rights that the account lacks, `unexplained` those to follow what explains
+    waiting, `excess` some that it has and never uses. `labels` are those of nodes as they are now:
+    the ledger keeps only what capacity and tiers follow from. `writer` is None where the portal
+    changes no quotas.
+    """
+
+    trouble: Trouble | None = None
+    version: str = ""
+    denied: tuple[Right, ...] = ()
+    unexplained: tuple[Right, ...] = ()
+    excess: tuple[Right, ...] = ()
+    writer: WriterLook | None = None
+    watched_until: datetime | None = None
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+class NodeTenant(NamedTuple):
+    """A pod that holds GPUs now."""
+
+    namespace: str
+    pod: str
+    node: str
+    resource: str
+    units: float
+    tier: str
+    kind: str
+    workload: str
+    running: bool
+
+
+class PodGroup(NamedTuple):
+    """Pods of the past that are alike: how many there were, of one kind of workload on a tier."""
+
+    namespace: str
+    kind: str
+    resource: str
+    units: float
+    tier: str
+    pods: int
+
+
+class NodeDay(NamedTuple):
+    """A node's GPU-hours of the last day, and the memory peak of its pods in MiB."""
+
+    node: str
+    tier: str
+    allocated: float
+    not_running: float
+    unmeasured: float
+    unallocated: float
+    memory_peak_mib: float | None
+
+
+class TierMonth(NamedTuple):
+    """A tier's GPU-hours of the last 30 days."""
+
+    tier: str
+    allocated: float
+    stranded: float
+    unattributed: float
+
+
+class TeamTier(NamedTuple):
+    """What a team was allocated on a tier in the last 30 days, in GPU-hours."""
+
+    team: str
+    tier: str
+    allocated: float
+
+
+class Unclaimed(NamedTuple):
+    """A namespace that no team claims, with its GPU-hours of the last 30 days."""
+
+    namespace: str
+    allocated: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedHours:
+    """The collected hours of the last day: counts by state, the newest error, what was noticed.
+
+    `newest` is the end of the newest hour with facts, `due` of the newest that should have some.
+    """
+
+    complete: int = 0
+    partial: int = 0
+    failed: int = 0
+    error: str = ""
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    newest: datetime | None = None
+    due: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHistory:
+    """What the database has: the nodes as they are, who holds GPUs, and facts.
+
+    `quotas` are the keys of ResourceQuotas as the watch lists them; None: nobody watches them.
+    """
+
+    nodes: Sequence[NodeInterval] = ()
+    tenants: Sequence[NodeTenant] = ()
+    groups: Sequence[PodGroup] = ()
+    node_days: Sequence[NodeDay] = ()
+    tiers: Sequence[TierMonth] = ()
+    teams: Sequence[TeamTier] = ()
+    unclaimed: Sequence[Unclaimed] = ()
+    quotas: Sequence[QuotaRow] | None = None
+    hours: CollectedHours = field(default_factory=CollectedHours)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLook:
+    """All that is known of one cluster at `now`.
+
+    `api` is None where the catalog gives metrics only. `rules` are the tiers as they are valid,
+    `allowed` the teams of those tiers that not all may use. `tiers_elsewhere` are the tiers that
+    other clusters match.
+    """
+
+    cluster: str
+    now: datetime
+    metrics: MetricsLook
+    api: ApiLook | None = None
+    past: ClusterHistory = field(default_factory=ClusterHistory)
+    rules: Sequence[TierRule] = ()
+    allowed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    tiers_elsewhere: frozenset[str] = frozenset()
+    catalog_interval_seconds: float = 30.0
+
+    @property
+    def nodes(self) -> Sequence[NodeInterval]:
+        """The nodes with GPUs, from the API where it is watched, else from kube-state-metrics."""
+        return self.past.nodes or self.metrics.nodes
+
+    @property
+    def quotas(self) -> Sequence[QuotaRow] | None:
+        """The keys of ResourceQuotas: as the watch lists them, else as series show them.
+
+        None where neither tells. Without a series nothing is told: quotas may not be exported.
+        """
+        return self.past.quotas if self.past.quotas is not None else (self.metrics.quotas or None)
+
+    def labels_of(self, node: NodeInterval) -> Mapping[str, str]:
+        """Return all labels of a node, where the API shows them; else those of the ledger."""
+        shown = self.api.labels.get(node.node, {}) if self.api else {}
+        return {**node.labels, **shown}
+
+    @property
+    def measured(self) -> bool:
+        """Whether the metrics server could be asked at all."""
+        return self.metrics.trouble is None
+
+    def cards_of(self, model: str) -> list[ObservedDevice]:
+        return [card for card in self.metrics.cards if same_model(card.model, model)]
+
+    def allocated(self, tier: str) -> float:
+        """Return the GPU-hours that a tier had allocated in the last 30 days."""
+        return sum(row.allocated for row in self.past.tiers if row.tier == tier)

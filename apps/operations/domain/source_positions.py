@@ -1,0 +1,139 @@
+"""A catalog's text as a tree that remembers its lines, and all that is wrong with it."""
+
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+Path = tuple[str | int, ...]
+Scalar = str | int | float | bool | None
+
+_PLAIN_KEY = re.compile(r"\A[A-Za-z0-9_-]{1,80}\Z")
+_USER_IN_URL = re.compile(r"://[^/\s]*@")
+_LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """One value of the text. `line` is that of its key where it has one, counted from 1.
+
+    `size` counts the values in it, itself included, as often as aliases repeat them.
+    """
+
+    value: "Scalar | tuple[SourceNode, ...] | Mapping[str, SourceNode]"
+    line: int
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing that is wrong; `path` reads `teams[2].entitlements.gold`, empty: the file."""
+
+    line: int
+    path: str
+    text: str
+
+
+class CatalogError(Exception):
+    """The catalog cannot be loaded; `problems` holds everything that is wrong, by line."""
+
+    def __init__(self, filename: str, problems: Sequence[Problem]) -> None:
+        self.filename = filename
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(self._sentence(problem) for problem in self.problems))
+
+    def _sentence(self, problem: Problem) -> str:
+        parts = (f"{self.filename}:{problem.line}", problem.path, problem.text)
+        return printable(": ".join(part for part in parts if part))
+
+
+class Problems:
+    """Collects what is wrong with one tree, finding the line of each path by itself."""
+
+    def __init__(self, root: SourceNode, found: Sequence[Problem] = ()) -> None:
+        self.root = root
+        self.found = list(found)
+        self._paths: set[Path] = set()
+        # Every path that leads to one of them.
+        self._above: set[Path] = set()
+
+    def add(self, path: Path, text: str) -> None:
+        """Note that the value at `path` is wrong; a missing one is told at what should hold it."""
+        self._paths.add(path)
+        self._above.update(path[:steps] for steps in range(len(path) + 1))
+        self.found.append(Problem(line_of(self.root, path), shown_path(path), text))
+
+    def clean(self, *paths: Path) -> bool:
+        """Say whether nothing is wrong at these paths, inside them or with what holds them."""
+        return not any(
+            path in self._above or any(path[:steps] in self._paths for steps in range(len(path)))
+            for path in paths
+        )
+
+
+def line_of(root: SourceNode, path: Path) -> int:
+    """Return the line of the deepest part of `path` that is there."""
+    node = root
+    for step in path:
+        inner = child(node, step)
+        if inner is None:
+            break
+        node = inner
+    return node.line
+
+
+def child(node: SourceNode | None, step: str | int) -> SourceNode | None:
+    """Return the value under a key or index; None when there is none."""
+    if node is None:
+        return None
+    if isinstance(node.value, Mapping) and isinstance(step, str):
+        return node.value.get(step)
+    if isinstance(node.value, tuple) and isinstance(step, int) and step < len(node.value):
+        return node.value[step]
+    return None
+
+
+def shown_path(path: Path) -> str:
+    """Return `teams[2].entitlements.gold`; keys with dots or blanks stand in brackets."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _PLAIN_KEY.match(step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{shown(step)}]"
+    return text
+
+
+def shown(value: object) -> str:
+    """Return a value as an error shows it: short, on one line, without the password of a URL."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            value = _USER_IN_URL.sub("://…@", value)
+            text = value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
+            return '"' + printable(text).replace('"', '\\"') + '"'
+        case int() | float():
+            return str(value)
+        case Mapping():
+            return "a mapping"
+        case _:
+            return "a list"
+
+
+def printable(text: str) -> str:
+    """Return text with whatever a terminal cannot show, or would obey, written as an escape."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def near(word: str, known: Collection[str]) -> str:
+    """Return `; did you mean X?` where a known word is close, else `;`."""
+    close = difflib.get_close_matches(word[:80], known, n=1)
+    return f"; did you mean {close[0]}?" if close and close[0] != word else ";"

@@ -1,0 +1,322 @@
+"""Looking at the sources of a cluster, in the time that the doctor has; no database."""
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.pods.ledger import PodRecord
+from apps.clusters.domain.tiers import TierRule
+from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.gateways import ClusterClients
+from apps.clusters.models import Cluster
+from apps.clusters.ports import (
+    ClusterSource,
+    MetricsSource,
+    SourceRejected,
+    SourceUnavailable,
+)
+from apps.clusters.services.objects.collections import discovered
+from apps.operations.adapters.questions import answers
+from apps.operations.domain.observations import (
+    ApiLook,
+    MetricsLook,
+    ObservedDevice,
+    QuotaRow,
+    Right,
+    Trouble,
+    WriterLook,
+)
+from apps.operations.domain.rights import (
+    ANYTHING,
+    BEYOND_READING,
+    BEYOND_WRITING,
+    changing,
+    explaining,
+    needed,
+)
+from apps.operations.ports import ReviewsAccess, TakesQuestions
+
+DEADLINE_SECONDS = 45.0
+# Right or not, no such object is there: what is told is whether one may look for it.
+_ABSENT = "gpuportal-doctor"
+_UNKNOWN_ACCOUNTS = ("HTTP 401", "system:anonymous")
+"""What stands in a refusal where the account is not known, or none was shown: no right is missing.
+"""
+_CLUSTER_WIDE = frozenset({"nodes", "namespaces", "resourceslices", "deviceclasses"})
+
+# What a source may raise, and what data that nobody thought of makes Python raise: either way the
+# other clusters are still looked at.
+_FAILURES = (
+    *(SourceUnavailable, SourceRejected),
+    *(ArithmeticError, LookupError, TypeError, ValueError),
+)
+
+Found = TypeVar("Found")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAnswers:
+    """What the sources of a cluster show; `pods` are those that kube-state-metrics knows."""
+
+    metrics: MetricsLook
+    api: ApiLook | None = None
+    pods: Sequence[PodRecord] = ()
+
+
+def look_at_all(
+    clusters: Iterable[tuple[Cluster, Sequence[TierRule]]],
+    *,
+    clients: ClusterClients,
+    now: datetime,
+    deadline_seconds: float = DEADLINE_SECONDS,
+) -> list[SourceAnswers]:
+    """Look at clusters at the same time, each with its tier rules; one Seen for each, in order.
+
+    A source that has not answered by the deadline counts as unavailable: it must not hide what
+    others show.
+    """
+    deadline = _Deadline(deadline_seconds)
+    looks = [_Look(cluster, rules, clients, now) for cluster, rules in clusters]
+    return [look.seen(deadline) for look in looks]
+
+
+class _Deadline:
+    """When everything has to be there, for answers that are waited for one after the other."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+
+    def result(self, coming: "Future[Found]") -> Found:
+        """Return what comes; raises what its source raised, SourceUnavailable when it is late."""
+        try:
+            return coming.result(max(0.0, self._until - time.monotonic()))
+        except TimeoutError as error:
+            raise SourceUnavailable(f"no answer within {self._seconds:g} s") from error
+
+
+class _Look:
+    """The two sources of one cluster, asked at the same time."""
+
+    def __init__(
+        self, cluster: Cluster, rules: Sequence[TierRule], clients: ClusterClients, now: datetime
+    ) -> None:
+        self._metrics = _beside(lambda: _metrics(clients.metrics(cluster), now, rules))
+        self._api: Future[ApiLook | None] = _beside(
+            lambda: _api(
+                clients.kubernetes(cluster), rules, lambda: clients.writer_account(cluster)
+            )
+        )
+
+    def seen(self, deadline: _Deadline) -> SourceAnswers:
+        pods: Sequence[PodRecord] = ()
+        try:
+            metrics, pods = deadline.result(self._metrics)
+        except _FAILURES as error:
+            metrics = MetricsLook(trouble=_trouble(error))
+        try:
+            api = deadline.result(self._api)
+        except _FAILURES as error:
+            api = ApiLook(trouble=_trouble(error))
+        return SourceAnswers(metrics, api, pods)
+
+
+def _beside(call: Callable[[], Found]) -> "Future[Found]":
+    """Run a call in a thread that ends with the process, so that a hung source holds nobody."""
+    coming: Future[Found] = Future()
+
+    def run() -> None:
+        try:
+            coming.set_result(call())
+        except BaseException as error:
+            coming.set_exception(error)
+
+    threading.Thread(target=run, name="doctor", daemon=True).start()
+    return coming
+
+
+def _trouble(error: Exception) -> Trouble:
+    if isinstance(error, SourceUnavailable | SourceRejected):
+        return Trouble(str(error), passing=isinstance(error, SourceUnavailable))
+    logger.error("the doctor met what it cannot read", exc_info=error)
+    return Trouble(
+        f"the source shows something that cannot be read ({type(error).__name__}: {error}); the "
+        "log has where: please report it",
+        passing=False,
+    )
+
+
+# ---------------------------------------------------------------- metrics
+
+
+def _metrics(
+    source: MetricsSource, now: datetime, rules: Sequence[TierRule]
+) -> tuple[MetricsLook, Sequence[PodRecord]]:
+    """Read the newest closed slot, which costs half of collecting an hour."""
+    version = source.health().version
+    window = newest_slot(now)
+    devices = source.devices(window)
+    ledger = source.ledger(
+        window,
+        gpu_resources=sorted({resource for rule in rules for resource in rule.resources}),
+        label_keys=sorted({key for rule in rules for key in rule.node_selector}),
+    )
+    quotas = [QuotaRow(q.namespace, q.quota, q.key, q.hard) for q in source.quotas(window)]
+    asked = answers(source, time.time) if isinstance(source, TakesQuestions) else None
+    return MetricsLook(
+        version=version,
+        cards=cards(devices.rows),
+        interval_seconds=devices.scrape_interval_seconds,
+        remarks=devices.findings_of(window.slots()),
+        profile=devices.profile,
+        kube_state=any(ledger.covered.values()) or bool(ledger.nodes or ledger.pods),
+        nodes=ledger.nodes,
+        quotas=quotas,
+        answers=asked[0] if asked else None,
+        unasked=asked[1] if asked else ("taints, clocks, copies and room on nodes",),
+    ), ledger.pods
+
+
+def newest_slot(now: datetime) -> Window:
+    """Return the newest half hour that was over at `now`."""
+    end = now.timestamp() // SLOT_SECONDS * SLOT_SECONDS
+    at = datetime.fromtimestamp(end, UTC)
+    return Window(at - timedelta(seconds=SLOT_SECONDS), at)
+
+
+def cards(rows: Iterable[DeviceSlot]) -> list[ObservedDevice]:
+    """Return each device of some rows once, by UUID and instance."""
+    by_device: dict[tuple[str, str], list[DeviceSlot]] = defaultdict(list)
+    for row in rows:
+        by_device[row.uuid, row.gpu_instance].append(row)
+    return [_card(uuid, instance, some) for (uuid, instance), some in sorted(by_device.items())]
+
+
+def _card(uuid: str, instance: str, rows: Sequence[DeviceSlot]) -> ObservedDevice:
+    named = [row for row in rows if row.pod]
+    return ObservedDevice(
+        uuid=uuid,
+        gpu_instance=instance,
+        model=next((row.model for row in rows if row.model), ""),
+        node=next((row.node for row in rows if row.node), ""),
+        samples=sum(row.samples for row in rows),
+        named=sum(row.samples for row in named),
+        pods=len({(row.namespace, row.pod) for row in named}),
+        activity=any(row.activity_sum is not None for row in rows),
+        memory=any(row.memory_used_peak_mib is not None for row in rows),
+        energy=any(row.energy_wh is not None for row in rows),
+    )
+
+
+# ---------------------------------------------------------------- the Kubernetes API
+
+
+def _api(
+    source: ClusterSource | None,
+    rules: Sequence[TierRule],
+    writer: Callable[[], ClusterSource | None],
+) -> ApiLook | None:
+    if source is None:
+        return None
+    try:
+        version = source.health().version
+        denied = tuple(right for right in needed(rules) if not _may(source, right))
+        kinds = discovered(source, ()).kinds
+        follow = explaining(kinds)
+        unexplained = tuple(right for right in follow if not _may(source, right))
+        labels = {} if any(right.resource == "nodes" for right in denied) else _labels(source)
+        excess = tuple(_excess(source, BEYOND_READING))
+    finally:
+        source.close()
+    return ApiLook(
+        version=version,
+        denied=denied,
+        unexplained=unexplained,
+        excess=excess,
+        writer=_writer(writer, tuple(changing(kinds))),
+        labels=labels,
+    )
+
+
+def _writer(
+    account: Callable[[], ClusterSource | None], wanted: Sequence[Right]
+) -> WriterLook | None:
+    """Ask what the account that changes quotas may do; what fails here hides nothing else."""
+    try:
+        source = account()
+        if source is None:
+            return None
+        try:
+            allowed = {right: _reviewed(source, right) for right in wanted}
+            excess = tuple(_excess(source, BEYOND_WRITING))
+        finally:
+            source.close()
+    except (SourceUnavailable, SourceRejected) as error:
+        return WriterLook(trouble=_trouble(error))
+    # What a server does not tell is not held against the account.
+    return WriterLook(denied=tuple(r for r in wanted if allowed[r] is False), excess=excess)
+
+
+def _excess(source: ClusterSource, beyond: Sequence[Right]) -> Iterator[Right]:
+    """Yield which of these rights an account has; of one that may do everything that alone."""
+    if _reviewed(source, ANYTHING):
+        yield ANYTHING
+        return
+    yield from (right for right in beyond if _reviewed(source, right))
+
+
+def _reviewed(source: ClusterSource, right: Right) -> bool | None:
+    """Say whether an account has a right; None where the server cannot be asked that.
+
+    Raises SourceUnavailable, and SourceRejected for an account that is not known.
+    """
+    if not isinstance(source, ReviewsAccess):
+        return None
+    try:
+        return source.may(*right)
+    except SourceRejected as error:
+        if _is_unknown(error):
+            raise
+        return None
+
+
+def _is_unknown(error: SourceRejected) -> bool:
+    return any(one in str(error) for one in _UNKNOWN_ACCOUNTS)
+
+
+def _labels(source: ClusterSource) -> dict[str, Mapping[str, str]]:
+    """Return the labels of every node."""
+    found = (node["metadata"] for node in source.list("/api/v1/nodes").items)
+    return {str(metadata["name"]): metadata.get("labels") or {} for metadata in found}
+
+
+def _may(source: ClusterSource, right: Right) -> bool:
+    """Say whether the portal's account has a right.
+
+    Where the server cannot be asked that, or does not answer it, an object that is not there is
+    looked for: rights are checked before names, and manifests give the verbs of reading together.
+    """
+    if isinstance(source, ReviewsAccess):
+        try:
+            return source.may(*right)
+        except SourceRejected as error:
+            if _is_unknown(error):
+                raise
+    group = f"/apis/{right.group}/v1" if right.group else "/api/v1"
+    place = "" if right.resource in _CLUSTER_WIDE else "/namespaces/default"
+    try:
+        source.get(f"{group}{place}/{right.resource}/{_ABSENT}")
+    except SourceRejected as error:
+        # An account that is not known at all has no right to miss: that is another fault.
+        if _is_unknown(error):
+            raise
+        return False
+    return True

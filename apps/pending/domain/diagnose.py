@@ -1,0 +1,279 @@
+"""What waits in a cluster and why: one `Waiting` for each thing, its GPUs counted once.
+
+Pods count what they ask for themselves. A Workload, a PodGroup or a controller counts only the
+share of its GPUs for which there is no pod yet; a claim counts nothing, its pod does.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from apps.clusters.domain.observed.objects import (
+    ClaimSnapshot,
+    ControllerSnapshot,
+    ObservedKind,
+    ObservedObject,
+    PodSnapshot,
+)
+from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.claims import NOT_ALLOCATABLE, claims_of
+from apps.pending.domain.cluster_index import ClusterIndex, Owner, bodies
+from apps.pending.domain.diagnosis import Diagnosis
+from apps.pending.domain.placement.blocked import Blocked
+from apps.pending.domain.placement.fits import EPSILON
+from apps.pending.domain.placement.rejected import turned_away
+from apps.pending.domain.placement.unschedulable import Placer
+from apps.pending.domain.pods import Pods, selector
+from apps.pending.domain.queues.gangs import Gang, Gangs
+from apps.pending.domain.queues.kueue import KueueQueues
+from apps.pending.domain.queues.queued import Queued, since, total, was_evicted
+from apps.pending.domain.state import BoundPod, ClusterState, PendingItem
+from apps.pending.domain.wording import amounts
+
+_NOTHING = Counts.NOTHING
+
+
+def diagnose_cluster(state: ClusterState) -> list[PendingItem]:
+    """Return everything that waits in a cluster, by namespace, kind and name. Never raises."""
+    world = ClusterIndex(state)
+    claims = claims_of(world)
+    placer = Placer(world, claims)
+    kueue, gangs = KueueQueues(world, placer), Gangs(world, placer)
+    queued = [(one, kueue.why(one)) for one in kueue.waiting]
+    waiting_gangs = [(one, gangs.why(one)) for one in gangs.waiting]
+    flavors = {one.seen.uid: kueue.node_labels(one) for one in kueue.waiting}
+    pods = Pods(world, placer, claims, queued, flavors, waiting_gangs)
+    found = pods.waiting()
+    by_owner, selectors = _pods_by_owner(world), _selectors(world)
+    workloads = [
+        w
+        for one, why in queued
+        if (w := _workload(world, one, why, by_owner, _wanted(one, kueue, selectors)))
+    ]
+    stood_for = {(w.namespace, w.owner_kind, w.owner) for w in workloads}
+    groups = [_gang(gangs, one, why, stood_for) for one, why in waiting_gangs]
+    counted = {
+        (w.namespace, w.owner_kind, w.owner)
+        for w in (*workloads, *groups)
+        if w.counts is not _NOTHING
+    }
+    refused = list(_refused(world, stood_for | counted, counted))
+    away = turned_away(world, frozenset(w.uid for w in refused))
+    everything = [*found, *workloads, *groups, *refused, *away, *_claims(world, found)]
+    return sorted(everything, key=lambda w: (w.namespace, w.kind, w.name, w.uid))
+
+
+def _pods_by_owner(world: ClusterIndex) -> dict[Owner, list[PodSnapshot]]:
+    """Return the pods that wait by their top controller, and by their group as kind ""."""
+    found: dict[Owner, list[PodSnapshot]] = {}
+    for seen, pod in world.pods:
+        if pod.phase == "Failed":
+            continue
+        found.setdefault((seen.namespace, pod.owner_kind, pod.owner), []).append(pod)
+        if pod.group:
+            found.setdefault((seen.namespace, "", pod.group), []).append(pod)
+    return found
+
+
+def _counted(
+    world: ClusterIndex, requests: Mapping[str, float], pods: Iterable[PodSnapshot | BoundPod]
+) -> tuple[Counts, float]:
+    """Return what a thing adds beyond its pods: as what, and which share of its requests."""
+    there: dict[str, float] = {}
+    for pod in pods:
+        for resource, units in world.gpus(pod.requests).items():
+            there[resource] = there.get(resource, 0.0) + units
+    whole = sum(requests.values())
+    left = sum(max(0.0, units - there.get(r, 0.0)) for r, units in requests.items())
+    share = left / whole if whole else 0.0
+    return (Counts.SUPPRESSED, share) if share > EPSILON else (_NOTHING, 0.0)
+
+
+def _workload(
+    world: ClusterIndex,
+    one: Queued,
+    why: Diagnosis,
+    by_owner: Mapping[Owner, list[PodSnapshot]],
+    node_selector: Mapping[str, str],
+) -> PendingItem | None:
+    """Return a Workload that waits in a queue for GPUs, as what it counts beyond its pods.
+
+    One that asks for none itself waits there all the same; it counts nothing.
+    """
+    requests = world.gpus(total(one.body))
+    if not requests and not one.of_gpus:
+        return None
+    seen, body = one.seen, one.body
+    pods = by_owner.get((seen.namespace, "", seen.name)) or by_owner.get(
+        (seen.namespace, body.owner_kind, body.owner), []
+    )
+    counts, share = _counted(world, requests, pods)
+    owner_kind, owner = (body.owner_kind, body.owner) if body.owner else ("Workload", seen.name)
+    return PendingItem(
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind=owner_kind,
+        owner=owner,
+        since=since(body),
+        requests=requests,
+        counts=counts,
+        diagnosis=why,
+        share=share,
+        node_selector=node_selector,
+        queue=body.queue,
+        priority=body.priority,
+        again=was_evicted(body),
+    )
+
+
+def _selectors(world: ClusterIndex) -> dict[Owner, Mapping[str, str]]:
+    """Return the node selectors of top controllers and of groups, of one with several any one's."""
+    found: dict[Owner, Mapping[str, str]] = {}
+    for seen, pod in world.pods:
+        found[seen.namespace, pod.owner_kind, pod.owner] = selector(pod.placement)
+        if pod.group:
+            found[seen.namespace, "", pod.group] = selector(pod.placement)
+    controllers = world.controllers.values()
+    return found | {_owner(seen, body): selector(body.placement) for seen, body in controllers}
+
+
+def _wanted(
+    one: Queued, kueue: KueueQueues, selectors: Mapping[Owner, Mapping[str, str]]
+) -> Mapping[str, str]:
+    """Return the labels of the nodes that a Workload is for: its pods' and its flavor's."""
+    seen, body = one.seen, one.body
+    keys = ((seen.namespace, body.owner_kind, body.owner), (seen.namespace, "", seen.name))
+    own = next((selectors[key] for key in keys if key in selectors), {})
+    return {**kueue.node_labels(one), **own}
+
+
+def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> PendingItem:
+    """Return a PodGroup, as what it counts beyond its pods."""
+    seen, body = one.seen, one.body
+    requests = gangs.total(one)
+    there: list[PodSnapshot | BoundPod] = [pod for _, pod in one.pods]
+    there += gangs.held(one)
+    counts, share = _counted(gangs.world, requests, there)
+    first = one.pods[0][1] if one.pods else None
+    owner_kind, owner = body.owner_kind, body.owner
+    if not owner:
+        kind = "PodGroup"
+        owner_kind, owner = (first.owner_kind, first.owner) if first else (kind, seen.name)
+        owner_kind, owner = (owner_kind, owner) if owner_kind != "Pod" else (kind, seen.name)
+    if (seen.namespace, owner_kind, owner) in stood_for:
+        counts, share = _NOTHING, 0.0
+    return PendingItem(
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind=owner_kind,
+        owner=owner,
+        since=gangs.since(one),
+        requests=requests,
+        counts=counts,
+        diagnosis=why,
+        share=share,
+        node_selector=selector(first.placement) if first else {},
+        queue=body.queue,
+        priority=first.priority if first else 0,
+    )
+
+
+def _refused(
+    world: ClusterIndex, stood_for: set[Owner], counted: set[Owner]
+) -> Iterable[PendingItem]:
+    """Yield the controllers whose pods were refused, and suspended ones nobody stands for.
+
+    Of `stood_for` something waits, of `counted` something that counts what has no pods: of others
+    the refused pods are counted here.
+    """
+    blocked = Blocked(world)
+    for seen, body in world.controllers.values():
+        missing = body.wanted - body.pods
+        owner = _owner(seen, body)
+        if body.suspended:
+            if owner in stood_for or body.wanted <= 0:
+                continue
+            why = _queued_job(body) if body.queue else blocked.suspended(seen, body)
+        else:
+            refused = blocked.refused(seen, body)
+            if refused is None:
+                continue
+            why = refused
+        each = world.gpus(body.requests)
+        counts = owner not in counted and bool(each) and missing > 0
+        yield PendingItem(
+            kind=seen.kind.short,
+            uid=seen.uid,
+            namespace=seen.namespace,
+            name=seen.name,
+            owner_kind=owner[1],
+            owner=owner[2],
+            since=blocked.since(seen, body),
+            requests={r: units * max(missing, 0) for r, units in each.items()},
+            counts=Counts.SUPPRESSED if counts else _NOTHING,
+            diagnosis=why,
+            share=1.0 if counts else 0.0,
+            node_selector=selector(body.placement),
+            queue=body.queue,
+        )
+
+
+def _queued_job(body: ControllerSnapshot) -> Diagnosis:
+    text = f"Suspended until the queue {body.queue} admits it; its Workload is not seen."
+    return Diagnosis(Cause.QUEUE, "suspended", text)
+
+
+def _claims(world: ClusterIndex, pods: list[PendingItem]) -> Iterable[PendingItem]:
+    """Yield claims that a pod waits for; they count nothing, their pods do.
+
+    A claim is allocated for a pod: one that no pod names waits for nothing.
+    """
+    by_claim: dict[tuple[str, str], PendingItem] = {}
+    waiting = {w.uid: w for w in pods}
+    for seen, pod in world.pods:
+        if seen.uid in waiting:
+            for use in pod.claims:
+                by_claim.setdefault((seen.namespace, use.claim), waiting[seen.uid])
+    for seen, body in bodies(world.state.of(ObservedKind.RESOURCE_CLAIM), ClaimSnapshot):
+        if body.allocated is None and body.deleting is None:
+            of_pod = by_claim.get((seen.namespace, seen.name))
+            if of_pod is not None:
+                yield _claim(world, seen, body, of_pod)
+
+
+def _claim(
+    world: ClusterIndex, seen: ObservedObject, body: ClaimSnapshot, pod: PendingItem
+) -> PendingItem:
+    requests: dict[str, float] = {}
+    for one in body.requests:
+        if not one.admin and world.is_gpu(one.device_class):
+            units = float(one.count if one.count is not None else 1)
+            requests[one.device_class] = requests.get(one.device_class, 0.0) + units
+    why = of_pod = pod.diagnosis
+    if of_pod.cause is not Cause.CLAIM:
+        asks = f"Asks for {amounts(sorted(requests.items()))}"
+        text = f"{asks}; its pod waits: {of_pod.explanation}"
+        why = replace(of_pod, cause=Cause.CLAIM, detail=NOT_ALLOCATABLE, explanation=text)
+    return PendingItem(
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind=pod.owner_kind,
+        owner=pod.owner,
+        since=body.created,
+        requests=requests,
+        counts=_NOTHING,
+        diagnosis=why,
+        share=0.0,
+    )
+
+
+def _owner(seen: ObservedObject, body: ControllerSnapshot) -> Owner:
+    """Return the top controller of a controller: itself where nothing made it."""
+    if body.owner:
+        return seen.namespace, body.owner_kind, body.owner
+    return seen.namespace, seen.kind.short, seen.name

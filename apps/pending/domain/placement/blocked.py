@@ -1,0 +1,255 @@
+"""Work refused before a pod existed: controllers whose pods a quota, or admission, turned away."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from apps.clusters.domain.observed.objects import (
+    ControllerSnapshot,
+    EventSnapshot,
+    ObservedKind,
+    ObservedObject,
+    QuotaScope,
+    QuotaSnapshot,
+)
+from apps.clusters.domain.quantities import quantity
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.placement.fits import EPSILON
+from apps.pending.domain.placement.fixes import together
+from apps.pending.domain.placement.refusals import EXCEEDED, SPEC_KEYS, Refusal, refusal
+from apps.pending.domain.wording import amount, amounts, count, listed
+
+SUSPENDED = "suspended"
+_FAILED_CREATE = ("FailedCreate", "FailedToCreatePod")
+_REPLICA_FAILURE = "ReplicaFailure"
+_REQUESTS = "requests."
+_COUNTS = ("pods", "count/pods")
+_SETTLE_SECONDS = 60.0
+_SPEAKS_SECONDS = 3600.0
+"""A controller tries again within minutes: what it was told longer ago explains nothing now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A key of a quota that does not let all the missing pods in; `to` would.
+
+    `others` is what of that is for other controllers that the same quota refused: they try again
+    as soon as there is room, whoever comes first.
+    """
+
+    quota: str
+    key: str
+    limit: float
+    used: float
+    to: float
+    others: float = 0.0
+
+
+class Blocked:
+    """The controllers of a cluster that have fewer pods than they want, and why."""
+
+    def __init__(self, world: ClusterIndex) -> None:
+        self._world = world
+        self._quotas: dict[str, list[tuple[str, QuotaSnapshot]]] = {}
+        self._sums: dict[tuple[str, str], float] = {}
+        for seen, quota in bodies(world.state.of(ObservedKind.RESOURCE_QUOTA), QuotaSnapshot):
+            self._quotas.setdefault(seen.namespace, []).append((seen.name, quota))
+
+    @cached_property
+    def _in_want(self) -> dict[str, dict[str, ControllerSnapshot]]:
+        """Return by namespace the controllers, by uid, that a quota refused pods of."""
+        found: dict[str, dict[str, ControllerSnapshot]] = {}
+        for seen, body in self._world.controllers.values():
+            if body.wanted > body.pods and not body.suspended:
+                why = refusal(self._message(seen, body))
+                if why.cause is Cause.QUOTA:
+                    found.setdefault(seen.namespace, {})[seen.uid] = body
+        return found
+
+    def _of_others(self, seen: ObservedObject, key: str) -> float:
+        """Return what refused pods of other controllers of the namespace add to a key."""
+        refused = self._in_want.get(seen.namespace, {})
+        place = (seen.namespace, key)
+        if place not in self._sums:
+            self._sums[place] = sum(_lacks(key, body) for body in refused.values())
+        mine = refused.get(seen.uid)
+        return self._sums[place] - (_lacks(key, mine) if mine is not None else 0.0)
+
+    def refused(self, seen: ObservedObject, body: ControllerSnapshot) -> Diagnosis | None:
+        """Return why pods of a controller were refused; None when none were."""
+        missing = body.wanted - body.pods
+        if missing <= 0 or body.suspended:
+            return None
+        message = self._message(seen, body)
+        why = refusal(message)
+        short = self._shortfalls(seen, body, missing, why.quota)
+        if not message:
+            settled = self._world.state.at - seen.changed >= _SETTLE_SECONDS
+            return self._by_quota(seen, body, missing, short, "") if short and settled else None
+        if why.cause is not Cause.QUOTA:
+            return self._not_admitted(body, missing, why, message)
+        known = self._quota(seen.namespace, why.quota)
+        short = short or _told(why, missing, known)
+        if short or known is None or why.detail != EXCEEDED or not why.limited:
+            return self._by_quota(seen, body, missing, short, message)
+        return _room_by_now(body, missing, why, message) if _fails(body) else None
+
+    def since(self, seen: ObservedObject, body: ControllerSnapshot) -> float:
+        """Return since when pods are refused, or none are made: as conditions and events tell."""
+        known = [c for c in body.conditions if c.since is not None]
+        failing = [c for c in known if c.type == _REPLICA_FAILURE and c.status == "True"]
+        conditions = [*failing, *(c for c in known if c.type == "Suspended")]
+        times = [c.since for c in conditions if c.since is not None]
+        if not failing and not body.suspended:
+            told = [e.first or e.last or seen.changed for e in self._failed_creates(seen)]
+            times.append(min(told, default=seen.changed))
+        return max([body.created, *times])
+
+    def suspended(self, seen: ObservedObject, body: ControllerSnapshot) -> Diagnosis:
+        """Return that a Job is suspended, so that no pods are made."""
+        step = Suggestion(
+            Action.UNSUSPEND,
+            f"Resume the {seen.kind.short} {seen.namespace}/{seen.name}.",
+            {"kind": seen.kind.short, "namespace": seen.namespace, "name": seen.name},
+        )
+        asks = amounts(sorted(self._world.gpus(body.requests).items()))
+        text = f"Wants {count(body.wanted, 'pod')} of {asks}; suspended, so none is made."
+        said = next((c.message for c in body.conditions if c.type == "Suspended"), "")
+        return Diagnosis(Cause.ADMISSION, SUSPENDED, text, said, suggestions=(step,))
+
+    def _message(self, seen: ObservedObject, body: ControllerSnapshot) -> str:
+        """Return why the last pod was not made: the condition before the event."""
+        found = [
+            c.message for c in body.conditions if c.type == _REPLICA_FAILURE and c.status == "True"
+        ]
+        told = [plain(e.message) for e in self._failed_creates(seen)]
+        return next((text for text in (*found, *told) if text), "")
+
+    def _failed_creates(self, seen: ObservedObject) -> list[EventSnapshot]:
+        """Return the events of pods not made that were told lately, latest first."""
+        earliest = self._world.state.at - _SPEAKS_SECONDS
+        found = self._world.events(seen, *_FAILED_CREATE)
+        return [e for e in found if (e.last or e.first or earliest) >= earliest]
+
+    def _quota(self, namespace: str, name: str) -> QuotaSnapshot | None:
+        found = self._quotas.get(namespace, ())
+        return next((quota for named, quota in found if named == name), None)
+
+    def _by_quota(
+        self,
+        seen: ObservedObject,
+        body: ControllerSnapshot,
+        missing: int,
+        short: list[Shortfall],
+        message: str,
+    ) -> Diagnosis:
+        each = amounts(sorted(self._world.gpus(body.requests).items()))
+        full = [
+            f"{s.quota} ({s.key}: {quantity(s.used)} of {quantity(s.limit)} used)" for s in short
+        ]
+        limits = f"quota {listed(full)}" if full else "a quota"
+        text = f"{count(missing, 'pod')} of {each} refused of {body.wanted} wanted: {limits}."
+        return Diagnosis(
+            Cause.QUOTA,
+            listed([s.quota for s in short]),
+            text,
+            message,
+            suggestions=tuple(together([_raise(seen.namespace, one) for one in short])),
+        )
+
+    def _not_admitted(
+        self, body: ControllerSnapshot, missing: int, why: Refusal, message: str
+    ) -> Diagnosis:
+        steps: tuple[Suggestion, ...] = ()
+        if why.detail == SPEC_KEYS:
+            keys = list(why.specify)
+            text = f"State {listed(keys)} in every container: quota {why.quota} asks for it."
+            steps = (Suggestion(Action.SPECIFY, text, {"keys": keys}),)
+        text = f"{count(missing, 'pod')} refused of {body.wanted} wanted."
+        return Diagnosis(Cause.ADMISSION, why.detail, text, message, suggestions=steps)
+
+    def _shortfalls(
+        self, seen: ObservedObject, body: ControllerSnapshot, missing: int, named: str
+    ) -> list[Shortfall]:
+        """Return every key of every quota of the namespace that does not let all of them in.
+
+        Of quotas with scopes that pods need not have, only the one that the refusal names.
+        """
+        found = []
+        for name, quota in sorted(self._quotas.get(seen.namespace, ()), key=lambda q: q[0]):
+            if name != named and not _counts(quota.scopes):
+                continue
+            for key, limit in sorted(quota.hard.items()):
+                used = quota.used.get(key)
+                each = _asked(key, body.requests)
+                if used is None or not each:
+                    continue
+                to = used + each * missing
+                if to > limit + EPSILON:
+                    others = self._of_others(seen, key)
+                    found.append(Shortfall(name, key, limit, used, to + others, others))
+        return found
+
+
+def _lacks(key: str, body: ControllerSnapshot) -> float:
+    return _asked(key, body.requests) * (body.wanted - body.pods)
+
+
+def _asked(key: str, requests: Mapping[str, float]) -> float:
+    """Return how much one pod adds to a quota's key."""
+    if key in _COUNTS:
+        return 1.0
+    # Devices of a class are charged to the claim, not to the pod.
+    counted = key.startswith(_REQUESTS) or key in ("cpu", "memory")
+    return requests.get(key.removeprefix(_REQUESTS), 0.0) if counted else 0.0
+
+
+def _counts(scopes: tuple[QuotaScope, ...]) -> bool:
+    """Say whether a quota is sure to count a pod of a controller; scopes by priority are not."""
+    return all(scope.name in ("NotBestEffort", "NotTerminating") for scope in scopes)
+
+
+def _fails(body: ControllerSnapshot) -> bool:
+    """Say whether a controller itself says that it cannot make its pods."""
+    return any(c.type == _REPLICA_FAILURE and c.status == "True" for c in body.conditions)
+
+
+def _room_by_now(body: ControllerSnapshot, missing: int, why: Refusal, message: str) -> Diagnosis:
+    """Return that the quota has room since: the controller tries again, ever less often."""
+    text = f"{count(missing, 'pod')} refused of {body.wanted} wanted; quota {why.quota} has room."
+    wait = "Wait: its controller will try again."
+    step = Suggestion(Action.WAIT, wait, {"what": "pods", "on": why.quota})
+    return Diagnosis(Cause.QUOTA, why.quota, text, message, suggestions=(step,))
+
+
+def _told(why: Refusal, missing: int, quota: QuotaSnapshot | None) -> list[Shortfall]:
+    """Return what the refusal says is short, by the figures of the quota where it is seen."""
+    found = []
+    for key, said in sorted(why.limited.items()):
+        limit = said if quota is None else quota.hard.get(key, float("inf"))
+        used = why.used.get(key, 0.0)
+        used = used if quota is None else quota.used.get(key, used)
+        to = used + why.requested.get(key, 0.0) * missing
+        if to > limit + EPSILON:
+            found.append(Shortfall(why.quota, key, limit, used, to))
+    return found
+
+
+def _raise(namespace: str, one: Shortfall) -> Suggestion:
+    more = f"{amount(one.key, one.to - one.limit)} more"
+    if one.others > 0:
+        more += f", {quantity(one.others)} of it for others that it refused"
+    return Suggestion(
+        Action.RAISE_QUOTA,
+        f"Raise {one.key} of quota {one.quota} from {quantity(one.limit)} to {quantity(one.to)}"
+        f" ({more}).",
+        {
+            "namespace": namespace,
+            "quota": one.quota,
+            "key": one.key,
+            "from": one.limit,
+            "to": one.to,
+        },
+    )

@@ -1,0 +1,91 @@
+"""Which nodes fit a pod in which respect, and what keeps it from the others."""
+
+from dataclasses import dataclass
+
+from apps.clusters.domain.observed.objects import Expression, Placement
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.placement.fits import Nodes
+from apps.pending.domain.placement.fixes import SchedulingConstraints
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Sets of nodes as to one pod (bits, see `Nodes`).
+
+    `selected`, `tolerated` and `open` each by one condition alone; `offering` are large enough
+    when empty, `room` have it free now; `gpu_offering` and `gpu_room` as to GPUs alone.
+    """
+
+    nodes: Nodes
+    wish: SchedulingConstraints
+    selected: int
+    tolerated: int
+    open: int
+    offering: int
+    room: int
+    gpu_offering: int
+    gpu_room: int
+
+    @property
+    def allowed(self) -> int:
+        """Nodes that the pod may go to, large enough or not."""
+        return self.selected & self.tolerated & self.open
+
+    @property
+    def could(self) -> int:
+        """Nodes that could hold it at all."""
+        return self.allowed & self.offering
+
+    @property
+    def now(self) -> int:
+        """Nodes that have room for it now."""
+        return self.could & self.room
+
+
+def fit(nodes: Nodes, wish: SchedulingConstraints) -> Fit:
+    """Return which nodes fit a pod in which respect."""
+    gpus, tolerations = wish.gpus, wish.placement.tolerations
+    return Fit(
+        nodes=nodes,
+        wish=wish,
+        selected=nodes.selected(wish.placement),
+        tolerated=nodes.tolerated(tolerations),
+        open=nodes.uncordoned(tolerations),
+        offering=nodes.offering(wish.requests),
+        room=nodes.room(wish.requests),
+        gpu_offering=nodes.offering(gpus),
+        gpu_room=nodes.room(gpus),
+    )
+
+
+def cause_of(found: Fit) -> Cause | None:
+    """Return why no node takes the pod; None when one has room for it."""
+    if found.now:
+        return None
+    wished = found.selected & found.offering
+    if found.could or not found.offering:
+        return Cause.CAPACITY
+    if not wished:
+        return Cause.CAPACITY if found.selected else Cause.AFFINITY
+    only_cordoned, only_tainted = wished & found.tolerated, wished & found.open
+    if only_cordoned & found.room or not only_tainted & found.room:
+        return Cause.CORDON if only_cordoned else Cause.TAINT
+    return Cause.TAINT
+
+
+def almost(found: Fit) -> int:
+    """Return the nodes that miss one label or expression alone of those asked for."""
+    nodes, placement = found.nodes, found.wish.placement
+    wishes = [Expression(k, "In", (v,)) for k, v in placement.node_selector.items()]
+    if len(placement.affinity) == 1:
+        wishes += placement.affinity[0]
+    each = [nodes.matching(wish) for wish in wishes]
+    if len(placement.affinity) > 1:
+        each.append(nodes.selected(Placement(affinity=placement.affinity)))
+    mask = 0
+    for left_out in range(len(each)):
+        others = nodes.every
+        for i, one in enumerate(each):
+            others &= one if i != left_out else nodes.every
+        mask |= others
+    return mask & ~found.selected

@@ -1,0 +1,129 @@
+"""What a scheduler says of a pod that it cannot place, read into its parts.
+
+The grammar and the texts are those of the scheduler's FitError and of its plug-ins, of old and new
+versions (facts, sections 5.1 and 5.2). A message of any other shape is kept as one sentence.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from apps.pending.domain.causes import Cause
+
+_HEAD = re.compile(r"^\s*[0-9]{1,9}/([0-9]{1,9}) nodes are available: ?", re.ASCII)
+_NEXT_REASON = re.compile(r", (?=[0-9]+ \S)", re.ASCII)
+_REASON = re.compile(r"^([0-9]{1,9}) (\S.*)$", re.ASCII | re.DOTALL)
+_TAIL = re.compile(
+    r"\.? (?=still not schedulable|no new claims to deallocate|deallocation of ResourceClaim"
+    r"|plugin disabled|preemption: )"
+)
+_SENTENCE_END = re.compile(r"\. ")
+_TAINT = re.compile(r"taint \{([^{}:]+)(?:: ?([^{}]*))?\}")
+_SIMILAR = "(combined from similar events): "
+
+# The first word that is found in a reason decides; in the order of how much each one tells.
+_SIGNS: tuple[tuple[str, Cause], ...] = (
+    ("insufficient ", Cause.CAPACITY),
+    ("too many pods", Cause.CAPACITY),
+    ("waiting for the preemption", Cause.PREEMPTION),
+    ("scheduling gates", Cause.QUEUE),
+    ("pod group", Cause.GANG),
+    ("gang", Cause.GANG),
+    ("minmember", Cause.GANG),
+    ("placements are available", Cause.GANG),
+    ("resourceclaim", Cause.CLAIM),
+    ("resource claim", Cause.CLAIM),
+    ("allocate all claims", Cause.CLAIM),
+    ("device class", Cause.CLAIM),
+    ("cannot fit resource", Cause.CLAIM),
+    ("topology spread", Cause.SPREAD),
+    ("free ports", Cause.SPREAD),
+    ("pod affinity", Cause.SPREAD),
+    ("anti-affinity", Cause.SPREAD),
+    ("persistentvolume", Cause.VOLUME),
+    ("persistent volume", Cause.VOLUME),
+    ("pvc", Cause.VOLUME),
+    ("volume", Cause.VOLUME),
+    ("free storage", Cause.VOLUME),
+    ("available disk", Cause.VOLUME),
+    ("taint", Cause.TAINT),
+    ("node affinity", Cause.AFFINITY),
+    ("node selector", Cause.AFFINITY),
+    ("requested node name", Cause.AFFINITY),
+    ("were unschedulable", Cause.CORDON),
+)
+LATE = (Cause.GANG, Cause.CLAIM, Cause.VOLUME, Cause.SPREAD)
+"""Causes of filters that only see nodes which had room: what they turn down was nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerMessage:
+    """A scheduler's message in its parts.
+
+    `nodes` is how many it looked at (None: it did not say), `reasons` how many nodes each reason
+    turned down (a node may have several), `sentence` what stands there instead of reasons, `tail`
+    what follows them (preemption). `taints` are those that older versions name, as key and value.
+    """
+
+    nodes: int | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    sentence: str = ""
+    tail: str = ""
+    taints: tuple[tuple[str, str], ...] = ()
+
+    def caused_by(self, cause: Cause) -> list[str]:
+        """Return the reasons, or the sentence, that speak of a cause."""
+        texts = [*self.reasons, *([self.sentence] if self.sentence else [])]
+        return [text for text in texts if cause_of(text) is cause]
+
+
+def parse(message: str) -> SchedulerMessage:
+    """Return the parts of a scheduler's message; never raises."""
+    text = message.replace(_SIMILAR, "", 1).strip()
+    head = _HEAD.match(text)
+    if head is None:
+        return SchedulerMessage(sentence=text)
+    body, tail = _split_tail(text[head.end() :])
+    reasons, rest = _reasons(body)
+    return SchedulerMessage(
+        nodes=int(head[1]),
+        reasons=reasons,
+        sentence=rest,
+        tail=tail,
+        taints=tuple((key.strip(), value.strip()) for key, value in _TAINT.findall(body)),
+    )
+
+
+@lru_cache(maxsize=4096)
+def cause_of(text: str) -> Cause | None:
+    """Return the cause that a reason's text stands for; None for a text nobody knows."""
+    lower = text.lower()
+    return next((cause for sign, cause in _SIGNS if sign in lower), None)
+
+
+def insufficient(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Return resource → nodes that have too little of it, of a verdict's reasons."""
+    short = "Insufficient "
+    found = {text.removeprefix(short): n for text, n in reasons.items() if text.startswith(short)}
+    return found | ({"pods": reasons["Too many pods"]} if "Too many pods" in reasons else {})
+
+
+def _split_tail(text: str) -> tuple[str, str]:
+    cut = _TAIL.search(text) or _SENTENCE_END.search(text)
+    if cut is None:
+        return text.removesuffix("."), ""
+    return text[: cut.start()].removesuffix("."), text[cut.end() :]
+
+
+def _reasons(body: str) -> tuple[dict[str, int], str]:
+    """Return reason → nodes, and what is no counted reason."""
+    counts: dict[str, int] = {}
+    other = []
+    for part in _NEXT_REASON.split(body):
+        match = _REASON.match(part)
+        if match is None:
+            other.append(part)
+            continue
+        counts[match[2]] = counts.get(match[2], 0) + int(match[1])
+    return counts, ", ".join(other).strip()

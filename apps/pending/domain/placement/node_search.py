@@ -1,0 +1,341 @@
+"""Why no node takes a pod, found from the nodes themselves; and what would let one take it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apps.clusters.domain.quantities import quantity
+from apps.pending.domain.alike import alike
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.placement.fits import (
+    EPSILON,
+    LIFECYCLE_TAINTS,
+    Nodes,
+    bits,
+    free,
+    offered,
+    untolerated,
+)
+from apps.pending.domain.placement.fixes import (
+    SchedulingConstraints,
+    ask_less,
+    free_some,
+    steps_on,
+    together,
+    tolerate,
+    uncordon,
+)
+from apps.pending.domain.placement.matching import Fit, almost, cause_of
+from apps.pending.domain.state import BoundPod
+from apps.pending.domain.wording import amount, amounts, count
+
+NONE_OFFERED = "none offered"
+NONE_FREE = "none free"
+FRAGMENTED = "fragmented"
+NOT_READY = "node not ready"
+_SLICES = re.compile(r"mig-([0-9])g", re.ASCII)
+_IN_FRONT = 50
+_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementContext:
+    """What besides the nodes a suggestion may name: who holds what, by node.
+
+    `own` is what the owner of the pod itself holds, by node and resource: that is not among the
+    holders, for it would help nobody to free it.
+    """
+
+    holders: Mapping[str, Sequence[BoundPod]] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def kept(self, nodes: Nodes, requests: Mapping[str, float]) -> int:
+        """Return the nodes that would not have room even if all others let go of them."""
+        mask = 0
+        for name, held in self.own.items():
+            at = nodes.place_of(name)
+            if at is not None and any(
+                offered(nodes.seen[at], r) - units < requests.get(r, 0.0) - EPSILON
+                for r, units in held.items()
+            ):
+                mask |= 1 << at
+        return mask
+
+
+def diagnose(found: Fit, around: PlacementContext) -> Diagnosis | None:
+    """Return why no node takes the pod, in words, with what would help; None when one has room."""
+    cause = cause_of(found)
+    if cause is None:
+        return None
+    detail = _detail(found, cause)
+    return Diagnosis(
+        cause=cause,
+        detail=detail,
+        explanation=_explanation(found, cause, detail),
+        suggestions=tuple(_suggestions(found, cause, around)),
+        in_front=tuple(f"node:{name}" for name in _holding(found, cause)),
+    )
+
+
+def _detail(found: Fit, cause: Cause) -> str:
+    match cause:
+        case Cause.CAPACITY:
+            return _short_of(found)
+        case Cause.AFFINITY:
+            return "affinity" if not found.wish.placement.node_selector else "selector"
+        case Cause.TAINT:
+            return NOT_READY if _sick(found) else "untolerated"
+    return "cordoned"
+
+
+def _short_of(found: Fit) -> str:
+    """Return what capacity lacks: `none offered`, `none free`, `fragmented`, `cpu short` …"""
+    if not found.could:
+        gpu = found.gpu_offering & (found.selected or found.nodes.every)
+        return f"{_short(found, gpu)[0]} short" if gpu else NONE_OFFERED
+    if lacking := _short(found, found.could & found.gpu_room):
+        return f"{lacking[0]} short"
+    gpus = found.wish.gpus or found.wish.requests
+    if all(found.nodes.free_in_all(found.could, r) >= a - EPSILON for r, a in gpus.items()):
+        return FRAGMENTED
+    return NONE_FREE
+
+
+def _short(found: Fit, mask: int) -> list[str]:
+    """Return what, other than GPU, no node of a mask has enough of (free, else at all)."""
+    if not mask:
+        return []
+    rest = found.wish.rest
+    never = [r for r, a in sorted(rest.items()) if not mask & found.nodes.offering({r: a})]
+    now = [r for r, a in sorted(rest.items()) if not mask & found.nodes.room({r: a})]
+    return never or now or sorted(rest)[:1]
+
+
+def _sick(found: Fit) -> bool:
+    mask = found.selected & found.offering & ~found.tolerated
+    tolerations = found.wish.placement.tolerations
+    taints = [t for i in bits(mask) for t in untolerated(found.nodes.seen[i], tolerations)]
+    return bool(taints) and all(t.key.startswith(LIFECYCLE_TAINTS) for t in taints)
+
+
+def _holding(found: Fit, cause: Cause) -> list[str]:
+    """Return the nodes whose holders are in front: where the pod could be, were they empty."""
+    if cause is not Cause.CAPACITY:
+        return []
+    return found.nodes.names_of(found.could or found.allowed & found.gpu_offering, _IN_FRONT)
+
+
+def _explanation(found: Fit, cause: Cause, detail: str) -> str:
+    nodes, wish = found.nodes, found.wish
+    asks = f"Asks for {amounts(_asked(wish))}."
+    if cause is not Cause.CAPACITY:
+        return f"{asks} {_kept_away(found, cause)}"
+    resource, wanted = _asked(wish)[0]
+    if detail == NONE_OFFERED:
+        largest = nodes.most_offered(found.allowed or nodes.every, resource)
+        size = offered(nodes.seen[largest], resource) if largest is not None else 0.0
+        has = f"the most that one has is {quantity(size)}" if size else "none has any"
+        return f"{asks} No node that it may go to offers as much: {has}."
+    could = found.could
+    if detail.endswith(" short"):
+        resource = detail.removesuffix(" short")
+        could = found.could & found.gpu_room or found.could or found.gpu_offering
+        wanted = wish.requests.get(resource, wanted)
+    most = nodes.most_free(could, resource)
+    at_most = max(0.0, free(nodes.seen[most], resource)) if most is not None else 0.0
+    total = nodes.free_in_all(could, resource)
+    where = f"{count(could.bit_count(), 'node')} ({nodes.listed(could)})"
+    could_hold = "could hold it" if found.could else "could hold its GPUs"
+    unit = "" if resource == _asked(wish)[0][0] else f" of the {amount(resource, wanted)}"
+    most_free = quantity(at_most) if not unit else amount(resource, at_most)
+    in_all = quantity(total) if not unit else amount(resource, total)
+    return (
+        f"{asks} {where} {could_hold}; the most free on one is {most_free}{unit},"
+        f" {in_all} in all: {detail}."
+    )
+
+
+def _kept_away(found: Fit, cause: Cause) -> str:
+    wished = found.selected & found.offering
+    if cause is Cause.AFFINITY:
+        big = found.nodes.listed(found.offering & found.tolerated & found.open or found.offering)
+        return f"No node matches its node selector or affinity; {big} would be large enough."
+    verb = "cordoned" if cause is Cause.CORDON else "tainted"
+    return (
+        f"{count(wished.bit_count(), 'node')} would be large enough and match its selector,"
+        f" but {found.nodes.listed(wished)} {'is' if wished.bit_count() == 1 else 'are'} {verb}."
+    )
+
+
+def _asked(wish: SchedulingConstraints) -> list[tuple[str, float]]:
+    gpus = sorted(wish.gpus.items())
+    rest = sorted((r, a) for r, a in wish.requests.items() if r != "pods")
+    return gpus or rest or [("pods", 1.0)]
+
+
+def _suggestions(found: Fit, cause: Cause, around: PlacementContext) -> list[Suggestion]:
+    main = _main(found, cause, around)
+    rest = [s for s in _alternatives(found) if s.change not in [m.change for m in main]]
+    return [*main, *rest]
+
+
+def _main(found: Fit, cause: Cause, around: PlacementContext) -> list[Suggestion]:
+    """Return the steps on the one node where least must be done."""
+    kept = around.kept(found.nodes, found.wish.requests)
+    at = _nearest(found, cause, kept)
+    if at is None:
+        resource, wanted = _asked(found.wish)[0]
+        why = "there is none" if not kept else "its own pods hold what there is"
+        text = f"Add a node that it may go to with {amount(resource, wanted)}: {why}."
+        return [Suggestion(Action.ADD_NODE, text, {"resource": resource, "amount": wanted})]
+    steps = steps_on(found.nodes, at, found.wish, around.holders)
+    if len(steps) == 1 and steps[0].action is Action.FREE:
+        return [_anywhere(found, at, steps[0], around, kept)]
+    return together(steps)
+
+
+def _anywhere(
+    found: Fit, at: int, step: Suggestion, around: PlacementContext, kept: int
+) -> Suggestion:
+    """Name all nodes on which freeing the same amount is enough, the nearest first."""
+    resource, short = step.change["resource"], step.change["amount"]
+    wanted = found.wish.requests[resource]
+    others = {r: a for r, a in found.wish.requests.items() if r != resource}
+    like = found.could & found.nodes.room({**others, resource: wanted - short}) & ~(1 << at | kept)
+    names = [found.nodes.names[at], *found.nodes.names_of(like, _NAMED - 1)]
+    if len(names) == 1:
+        return step
+    return free_some(resource, short, names, around.holders.get(names[0], ()))
+
+
+def _nearest(found: Fit, cause: Cause, kept: int) -> int | None:
+    """Return the node where least must be done, None where none offers what is asked for."""
+    resource = _asked(found.wish)[0][0]
+    rest = found.nodes.room(found.wish.rest)
+    with_gpus = found.could & found.gpu_room & ~kept
+    if lacking := _short(found, with_gpus):
+        return found.nodes.most_free(with_gpus, lacking[0])
+    for mask in _candidates(found, cause):
+        for nearer in (mask & found.room, mask & rest, mask):
+            at = found.nodes.most_free(nearer & ~kept, resource)
+            if at is not None:
+                return at
+    return None
+
+
+def _candidates(found: Fit, cause: Cause) -> list[int]:
+    wished = found.selected & found.offering
+    unselected = found.offering & ~found.selected
+    resource = _asked(found.wish)[0][0]
+    some = found.nodes.offering({resource: EPSILON * 2})
+    by_cause = {
+        Cause.CORDON: [wished & found.tolerated],
+        Cause.TAINT: [wished & found.open],
+        Cause.AFFINITY: [
+            almost(found) & found.tolerated & found.open & found.offering & found.room
+        ],
+    }
+    masks = [
+        found.could,
+        *by_cause.get(cause, []),
+        wished,
+        *([found.allowed & found.gpu_offering] if found.selected else []),
+        unselected & found.tolerated & found.open & found.room,
+        found.allowed & some,
+        unselected & found.tolerated & found.open,
+        found.offering,
+        found.gpu_offering,
+        found.selected & some,
+    ]
+    good = found.selected | _alike(found)
+    return [mask & good for mask in masks]
+
+
+def _alike(found: Fit) -> int:
+    """Return the nodes that a pod may be told to choose instead of those it asks for."""
+    nodes = found.nodes.every
+    for resource in found.wish.gpus:
+        nodes &= alike(found.nodes, resource, found.wish.placement)
+    return nodes
+
+
+def _alternatives(found: Fit) -> list[Suggestion]:
+    """Return other single steps after which some node has room now."""
+    nodes, wished = found.nodes, found.selected & found.room
+    steps: list[Suggestion] = []
+    steps += _less(found)
+    steps += _instead(found)
+    if tainted := wished & found.open & ~found.tolerated:
+        steps += _bear_one(found, tainted)
+    if cordoned := wished & found.tolerated & ~found.open:
+        steps.append(uncordon(nodes.names_of(cordoned, _NAMED)))
+    elsewhere = found.room & found.tolerated & found.open & ~found.selected & _alike(found)
+    at = nodes.most_free(elsewhere, _asked(found.wish)[0][0])
+    if at is not None and not found.now:
+        steps += steps_on(nodes, at, found.wish, {})
+    return steps
+
+
+def _bear_one(found: Fit, tainted: int) -> list[Suggestion]:
+    """Suggest the taint whose toleration opens most nodes, of nodes with no other taint."""
+    tolerations = found.wish.placement.tolerations
+    by_taint: dict[tuple[str, str, str], list[int]] = {}
+    for i in bits(tainted):
+        taints = untolerated(found.nodes.seen[i], tolerations)
+        if len(taints) == 1:
+            one = taints[0]
+            by_taint.setdefault((one.key, one.value, one.effect), []).append(i)
+    if not by_taint:
+        return []
+    _, where = max(by_taint.items(), key=lambda item: (len(item[1]), item[0]))
+    taint = untolerated(found.nodes.seen[where[0]], tolerations)[0]
+    return [tolerate(taint, [found.nodes.names[i] for i in where[:_NAMED]])]
+
+
+def _less(found: Fit) -> list[Suggestion]:
+    """Suggest as many of the same GPUs as one node has free, when that is at least one."""
+    gpus = found.wish.gpus
+    if len(gpus) != 1:
+        return []
+    ((resource, wanted),) = gpus.items()
+    place = found.allowed & found.nodes.room(found.wish.rest)
+    at = found.nodes.most_free(place, resource)
+    there = float(int(free(found.nodes.seen[at], resource) + EPSILON)) if at is not None else 0.0
+    if at is None or not 1 <= there < wanted:
+        return []
+    return [ask_less(resource, wanted, there, f"{found.nodes.names[at]} (free now)")]
+
+
+def _instead(found: Fit) -> list[Suggestion]:
+    """Suggest one unit of another GPU resource that is free where the pod may go."""
+    gpus = found.wish.gpus
+    if len(gpus) != 1 or next(iter(gpus.values())) != 1:
+        return []
+    (resource,) = gpus
+    place = found.allowed & found.nodes.room(found.wish.rest)
+    options = []
+    for other in found.nodes.gpu_resources:
+        if other == resource:
+            continue
+        at = found.nodes.most_free(place, other)
+        there = int(free(found.nodes.seen[at], other) + EPSILON) if at is not None else 0
+        if there >= 1 and at is not None:
+            options.append((there, other, found.nodes.names[at]))
+    if not options:
+        return []
+    size = _size(resource)
+    # The smallest that is no smaller than what was asked for, else the largest there is.
+    there, other, name = min(
+        options, key=lambda o: (_size(o[1]) < size, abs(_size(o[1]) - size), -o[0], o[1])
+    )
+    text = f"Request 1 {other} instead: {there} free on {name}."
+    change = {"resource": resource, "from": 1.0, "to": 1.0, "instead": other}
+    return [Suggestion(Action.REQUEST, text, change)]
+
+
+def _size(resource: str) -> int:
+    """Return about how many slices of a card one unit of a resource is: 8 a card, 0 a share."""
+    if found := _SLICES.search(resource):
+        return int(found[1])
+    return 0 if "shared" in resource else 8

@@ -1,0 +1,296 @@
+"""Why a pod that the scheduler looked at is on no node: its text and the nodes held together."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from apps.clusters.domain.observed.objects import ObservedObject, Placement, PodSnapshot
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.claims import Claims, unallocated
+from apps.pending.domain.cluster_index import ClusterIndex, Owner
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.placement.fixes import constraints_of
+from apps.pending.domain.placement.matching import Fit, fit
+from apps.pending.domain.placement.messages import (
+    LATE,
+    SchedulerMessage,
+    cause_of,
+    insufficient,
+    parse,
+)
+from apps.pending.domain.placement.node_search import NONE_FREE, diagnose
+from apps.pending.domain.wording import amounts, count, listed
+
+UNKNOWN = "unknown verdict"
+_BY_COUNT = (Cause.AFFINITY, Cause.TAINT, Cause.CORDON)
+_SPREAD = (
+    ("anti-affinity", "anti-affinity"),
+    ("pod affinity", "pod-affinity"),
+    ("topology spread", "topology-spread"),
+    ("free ports", "host-port"),
+)
+Key = tuple[object, ...]
+
+
+class Placer:
+    """Finds why pods have no place; pods of one shape are looked at once."""
+
+    def __init__(self, world: ClusterIndex, claims: Claims) -> None:
+        self._world = world
+        self._claims = claims
+        self._fits: dict[Key, Fit] = {}
+        self._by_state: dict[Key, Diagnosis | None] = {}
+        self._verdicts: dict[str, SchedulerMessage] = {}
+
+    def why(self, seen: ObservedObject, pod: PodSnapshot, message: str) -> Diagnosis:
+        """Return the cause and what would help; the raw text is kept whatever it is."""
+        verdict = self._verdict(message)
+        found = (
+            self._said_apart(seen, pod, verdict)
+            or self._refused_otherwise(pod, verdict)
+            or self._by_nodes(seen, pod, verdict)
+            or self._by_text(seen, pod, verdict)
+        )
+        return replace(found, message=message, node_reasons=dict(verdict.reasons))
+
+    def fit_of(self, requests: Mapping[str, float], placement: Placement) -> Fit:
+        """Return which nodes fit a shape of pods."""
+        key = key_of(requests, placement)
+        if key not in self._fits:
+            wish = constraints_of(requests, placement, self._world.is_gpu)
+            self._fits[key] = fit(self._world.nodes, wish)
+        return self._fits[key]
+
+    def by_state(
+        self,
+        requests: Mapping[str, float],
+        placement: Placement,
+        mine: tuple[Owner, ...] = (),
+    ) -> Diagnosis | None:
+        """Return what the nodes alone tell; None where one has room, or no node is known.
+
+        `mine` are those whose holdings are the pod's own, see `World.mine`.
+        """
+        key = (*key_of(requests, placement), mine)
+        if key not in self._by_state:
+            known = len(self._world.nodes) > 0
+            found = self.fit_of(requests, placement)
+            around = self._world.around_of(mine)
+            self._by_state[key] = diagnose(found, around) if known else None
+        return self._by_state[key]
+
+    def _verdict(self, message: str) -> SchedulerMessage:
+        if message not in self._verdicts:
+            self._verdicts[message] = parse(message)
+        return self._verdicts[message]
+
+    def _said_apart(
+        self, seen: ObservedObject, pod: PodSnapshot, verdict: SchedulerMessage
+    ) -> Diagnosis | None:
+        """Return what a sentence without counts says: the pod was not held against the nodes."""
+        cause = cause_of(verdict.sentence) if verdict.sentence else None
+        if cause is Cause.VOLUME:
+            return _volume(seen.namespace, pod, verdict.sentence)
+        if cause is Cause.CLAIM:
+            return unallocated(seen.namespace, pod, self._claims, [verdict.sentence], 0)
+        if cause is Cause.GANG:
+            return Diagnosis(Cause.GANG, "waits for its gang", verdict.sentence)
+        if cause is Cause.PREEMPTION or verdict.caused_by(Cause.PREEMPTION):
+            return preempting(pod)
+        if not verdict.reasons and "persistentvolumeclaim" in verdict.tail:
+            return _volume(seen.namespace, pod, verdict.tail)
+        return None
+
+    def _by_nodes(
+        self, seen: ObservedObject, pod: PodSnapshot, verdict: SchedulerMessage
+    ) -> Diagnosis | None:
+        """Return what the nodes tell, unless the scheduler found room and turned it down later."""
+        late = [c for c in LATE if verdict.caused_by(c)]
+        if late and not insufficient(verdict.reasons) and Cause.CLAIM not in late:
+            return None
+        if Cause.CLAIM in late and self._picky(pod, verdict):
+            return None
+        mine = self._world.mine(seen.namespace, pod)
+        return self.by_state(pod.requests, pod.placement, mine)
+
+    def _refused_otherwise(self, pod: PodSnapshot, verdict: SchedulerMessage) -> Diagnosis | None:
+        """Return that nodes which fit by all that is known were refused in words nobody knows."""
+        unknown = {t: n for t, n in verdict.reasons.items() if cause_of(t) is None}
+        if not unknown or any(verdict.caused_by(cause) for cause in LATE):
+            return None
+        fitting = self.fit_of(pod.requests, pod.placement).now
+        # More that fit than were so refused: the rest of the text may be from before.
+        known_too = bool(insufficient(verdict.reasons))
+        if not fitting or (known_too and fitting.bit_count() > sum(unknown.values())):
+            return None
+        names = self._world.nodes.names_of(fitting, 10)
+        reason = listed(list(unknown))
+        fits = f"{listed(names)} {'fits' if len(names) == 1 else 'fit'} by all that is known"
+        step = Suggestion(
+            Action.LOOK_AT_NODE,
+            f"See what refuses {listed(names)}: {reason}.",
+            {"nodes": names, "reason": reason},
+        )
+        text = f"{fits}, but the scheduler refuses with: {reason}."
+        return Diagnosis(Cause.OTHER, UNKNOWN, text, suggestions=(step,))
+
+    def _picky(self, pod: PodSnapshot, verdict: SchedulerMessage) -> bool:
+        """Say whether no device would do although some are free, or there is no such class."""
+        texts = verdict.caused_by(Cause.CLAIM)
+        if any("device class" in text or "in use" in text for text in texts):
+            return True
+        fitting = self.fit_of(pod.requests, pod.placement)
+        wanted = self._world.gpus(pod.requests)
+        return not wanted or bool(fitting.allowed & fitting.gpu_room) or not fitting.gpu_offering
+
+    def _by_text(
+        self, seen: ObservedObject, pod: PodSnapshot, verdict: SchedulerMessage
+    ) -> Diagnosis:
+        cause = _likeliest(verdict)
+        match cause:
+            case Cause.CLAIM:
+                texts = verdict.caused_by(Cause.CLAIM)
+                free = self._free_devices(pod)
+                return unallocated(seen.namespace, pod, self._claims, texts, free)
+            case Cause.VOLUME:
+                return _volume(seen.namespace, pod, listed(verdict.caused_by(Cause.VOLUME)))
+            case Cause.SPREAD:
+                fitting = self.fit_of(pod.requests, pod.placement)
+                return _spread(verdict, self._world.nodes.names_of(fitting.now, 10))
+            case Cause.CAPACITY:
+                return self._stale(pod, verdict)
+            case None:
+                return Diagnosis(Cause.OTHER, "", "The scheduler's text is of no known kind.")
+        found = verdict.caused_by(cause)
+        return Diagnosis(cause, _detail(cause, verdict), f"The scheduler says: {listed(found)}.")
+
+    def _stale(self, pod: PodSnapshot, verdict: SchedulerMessage) -> Diagnosis:
+        short = insufficient(verdict.reasons)
+        detail = _short_of(short, self._world.is_gpu)
+        asks = f"Asks for {amounts(sorted(self._world.gpus(pod.requests).items()))}."
+        fitting = self.fit_of(pod.requests, pod.placement)
+        names = self._world.nodes.names_of(fitting.now, 10)
+        if not names:
+            text = f"{asks} The scheduler finds too little of {listed(list(short))}."
+            return Diagnosis(Cause.CAPACITY, detail, text)
+        step = Suggestion(
+            Action.WAIT,
+            f"Wait: {listed(names)} has room by now, the scheduler will try again.",
+            {"what": "binding", "on": names[0]},
+        )
+        text = f"{asks} {count(len(names), 'node')} has room by now: the text is from before."
+        front = tuple(f"node:{name}" for name in names)
+        return Diagnosis(Cause.CAPACITY, detail, text, suggestions=(step,), in_front=front)
+
+    def _free_devices(self, pod: PodSnapshot) -> int:
+        classes = self._world.gpus(pod.requests)
+        nodes = self._world.nodes
+        return int(sum(nodes.free_in_all(nodes.every, one) for one in classes))
+
+
+def preempting(pod: PodSnapshot) -> Diagnosis:
+    """Return that a pod waits until those it preempts have gone."""
+    on = pod.nominated_node
+    where = f" on {on}" if on else ""
+    return Diagnosis(
+        Cause.PREEMPTION,
+        "victims terminating",
+        f"Has preempted others{where}; it starts once they are gone.",
+        suggestions=(
+            Suggestion(
+                Action.WAIT,
+                f"Wait until the pods that it preempts{where} have ended.",
+                {"what": "preemption", "on": on},
+            ),
+        ),
+    )
+
+
+def key_of(requests: Mapping[str, float], placement: Placement) -> Key:
+    """Return what pods of one shape have in common."""
+    return (
+        tuple(sorted(requests.items())),
+        tuple(sorted(placement.node_selector.items())),
+        placement.affinity,
+        placement.tolerations,
+    )
+
+
+def _likeliest(verdict: SchedulerMessage) -> Cause | None:
+    """Return the cause of a text when the nodes tell none.
+
+    What the late filters turn down had room; then comes what was too small; of the early ones
+    (taint, affinity, cordon) that which most nodes have.
+    """
+    for cause in LATE:
+        if verdict.caused_by(cause):
+            return cause
+    if insufficient(verdict.reasons):
+        return Cause.CAPACITY
+    counts = {
+        cause: sum(verdict.reasons.get(text, 0) for text in verdict.caused_by(cause))
+        for cause in _BY_COUNT
+    }
+    best = max(_BY_COUNT, key=lambda cause: counts[cause])
+    return best if counts[best] or verdict.caused_by(best) else None
+
+
+def _detail(cause: Cause, verdict: SchedulerMessage) -> str:
+    match cause:
+        case Cause.TAINT:
+            return listed([f"{k}={v}" if v else k for k, v in verdict.taints]) or "untolerated"
+        case Cause.CORDON:
+            return "cordoned"
+        case Cause.AFFINITY:
+            return "selector"
+    return ""
+
+
+def _short_of(short: Mapping[str, int], is_gpu: Callable[[str], bool]) -> str:
+    """Return what a text lacks: GPUs before others, unless more nodes are short of another."""
+    others = [r for r in short if not is_gpu(r)]
+    gpu = max((n for r, n in short.items() if is_gpu(r)), default=0)
+    worst = max(others, key=lambda r: short[r], default="")
+    return f"{worst} short" if worst and short[worst] > gpu else NONE_FREE
+
+
+def _volume(namespace: str, pod: PodSnapshot, text: str) -> Diagnosis:
+    name = text.split('"')[1] if text.count('"') > 1 else ""
+    missing = "not found" in text and bool(name)
+    if missing:
+        step = Suggestion(
+            Action.CREATE_VOLUME,
+            f"Create the PersistentVolumeClaim {namespace}/{name}.",
+            {"namespace": namespace, "name": name},
+        )
+        said = f"Its PersistentVolumeClaim {name} does not exist."
+        return Diagnosis(Cause.VOLUME, "claim missing", said, suggestions=(step,))
+    names = [name] if name else list(pod.placement.volumes)
+    steps = [
+        Suggestion(
+            Action.CREATE_VOLUME,
+            f"Provide a volume for {namespace}/{one} where the pod may run.",
+            {"namespace": namespace, "name": one},
+        )
+        for one in names[:1]
+    ]
+    detail = "unbound" if "unbound" in text or "to bind" in text else "not available there"
+    return Diagnosis(Cause.VOLUME, detail, f"The scheduler says: {text}.", suggestions=tuple(steps))
+
+
+def _spread(verdict: SchedulerMessage, names: list[str]) -> Diagnosis:
+    found = verdict.caused_by(Cause.SPREAD)
+    what = next((w for sign, w in _SPREAD if any(sign in t for t in found)), "topology-spread")
+    room = f"{listed(names)} has room" if len(names) == 1 else f"{listed(names)} have room"
+    text = f"The scheduler says: {listed(found)}."
+    return Diagnosis(
+        Cause.SPREAD,
+        what,
+        f"{text} {room} otherwise." if names else text,
+        suggestions=(
+            Suggestion(
+                Action.RELAX,
+                f"Relax the {what} rule{f': {room}' if names else ''}.",
+                {"what": what, "nodes": names},
+            ),
+        ),
+    )

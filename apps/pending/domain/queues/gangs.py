@@ -1,0 +1,288 @@
+"""Why a gang waits: PodGroups of Volcano, of the scheduler plug-ins and of Kubernetes itself."""
+
+from dataclasses import dataclass
+
+from apps.clusters.domain.observed.objects import (
+    POD_GROUPS,
+    Condition,
+    ObservedKind,
+    ObservedObject,
+    PodGroupSnapshot,
+    PodSnapshot,
+    VolcanoQueueSnapshot,
+)
+from apps.clusters.domain.quantities import quantity
+from apps.pending.domain.causes import Cause
+from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.placement.fits import EPSILON, bits, free
+from apps.pending.domain.placement.fixes import together
+from apps.pending.domain.placement.unschedulable import Placer
+from apps.pending.domain.state import BoundPod
+from apps.pending.domain.wording import amount, amounts, count
+
+CLOSED = "queue-closed"
+OVER_CAPABILITY = "queue-over-capability"
+OVERUSED = "cluster-overused"
+_INSUFFICIENT = "queue resource quota insufficient"
+_OVERUSED = "resource in cluster is overused"
+NOT_ENQUEUED = "not-enqueued"
+TOO_FEW_PODS = "too few pods"
+NOT_ENOUGH = "not all can start"
+_WAITING_PHASES = frozenset(
+    {"", "Pending", "Inqueue", "PreScheduling", "Scheduling", "Unknown", "Unschedulable"}
+)
+_EVENTS = ("Unschedulable", "NotEnoughResources", "NotEnoughTasks", "Unenqueueable")
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A PodGroup that waits, and its pods that wait."""
+
+    seen: ObservedObject
+    body: PodGroupSnapshot
+    pods: tuple[tuple[ObservedObject, PodSnapshot], ...] = ()
+
+
+class Gangs:
+    """The PodGroups of a cluster that wait, and why each does."""
+
+    def __init__(self, world: ClusterIndex, placer: Placer) -> None:
+        self.world = world
+        self._placer = placer
+        found = bodies(world.state.of(ObservedKind.VOLCANO_QUEUE), VolcanoQueueSnapshot)
+        self._queues = {seen.name: body for seen, body in found}
+        members: dict[tuple[str, str], list[tuple[ObservedObject, PodSnapshot]]] = {}
+        for seen, pod in world.pods:
+            if pod.group and not pod.node and pod.phase != "Failed":
+                members.setdefault((seen.namespace, pod.group), []).append((seen, pod))
+        self._bound: dict[tuple[str, str], int] = {}
+        for holder in world.state.holders:
+            key = (holder.namespace, holder.group)
+            self._bound[key] = self._bound.get(key, 0) + 1
+        self.waiting = [
+            Gang(seen, body, tuple(members.get((seen.namespace, seen.name), ())))
+            for seen, body in bodies(world.state.of(*POD_GROUPS), PodGroupSnapshot)
+            if waits(seen.kind, body)
+        ]
+
+    def total(self, gang: Gang) -> dict[str, float]:
+        """Return the GPUs that a gang asks for: as it says itself, at least what its pods do."""
+        said = self.world.gpus(gang.body.requests)
+        asked: dict[str, float] = {}
+        for _, pod in gang.pods:
+            for resource, units in self.world.gpus(pod.requests).items():
+                asked[resource] = asked.get(resource, 0.0) + units
+        return {r: max(said.get(r, 0.0), asked.get(r, 0.0)) for r in sorted({*said, *asked})}
+
+    def since(self, gang: Gang) -> float:
+        """Return since when a gang waits: when it was made, or when it stopped being whole.
+
+        Volcano writes anew every minute since when a gang is unschedulable: of one that never
+        ran the time says nothing.
+        """
+        body = gang.body
+        if gang.seen.kind is not ObservedKind.GANG_POD_GROUP and not _has_run(body):
+            return body.created
+        times = [one.since for one in body.conditions if _blocks(one) and one.since is not None]
+        if gang.seen.kind is not ObservedKind.GANG_POD_GROUP and not times:
+            times = [gang.seen.changed]
+        return max([body.created, *times])
+
+    def held(self, gang: Gang) -> list[BoundPod]:
+        """Return the pods of a gang that hold something: by its name, else by its owner.
+
+        An owner may have several gangs: of its pods no more are this one's than run of it.
+        """
+        seen, body = gang.seen, gang.body
+        named = self.world.held_by((seen.namespace, "", seen.name))
+        if named or not body.owner:
+            return list(named)
+        found = self.world.held_by((seen.namespace, body.owner_kind, body.owner))
+        # That of Kubernetes itself does not say how many run.
+        most = len(found) if seen.kind is ObservedKind.GANG_POD_GROUP else self._bound_pods(gang)
+        return list(found[:most])
+
+    def why(self, gang: Gang) -> Diagnosis:
+        """Return why a gang waits and what it lacks."""
+        message = self._message(gang)
+        if gang.seen.kind is ObservedKind.VOLCANO_POD_GROUP and gang.body.phase in ("", "Pending"):
+            return self._not_enqueued(gang, message)
+        there = len(gang.pods) + self._bound_pods(gang)
+        if there < gang.body.min_member and gang.body.phase != "Inqueue":
+            return self._too_few(gang, there, message)
+        return self._not_all(gang, message)
+
+    def _bound_pods(self, gang: Gang) -> int:
+        known = self._bound.get((gang.seen.namespace, gang.seen.name), 0)
+        return max(known, gang.body.running, gang.body.scheduled)
+
+    def _message(self, gang: Gang) -> str:
+        said = [one.message for one in gang.body.conditions if one.message and _blocks(one)]
+        told = [plain(e.message) for e in self.world.events(gang.seen, *_EVENTS)]
+        return next(iter([*said, *told]), "")
+
+    def _not_enqueued(self, gang: Gang, message: str) -> Diagnosis:
+        """Return why Volcano did not let a gang into its queue."""
+        name = gang.body.queue or "default"
+        queue = self._queues.get(name)
+        asks = f"Asks for {amounts(sorted(self.total(gang).items()))}"
+        front = (f"volcano_queue:{name}",)
+        if queue is not None and queue.state not in ("", "Open"):
+            step = Suggestion(
+                Action.RESUME_QUEUE, f"Open the queue {name}.", {"cluster_queue": name}
+            )
+            over = self._over(gang, name, queue)
+            text = f"{asks}; its queue {name} is {queue.state.lower()}."
+            return Diagnosis(
+                Cause.QUEUE, CLOSED, text, message, suggestions=(step, *over), in_front=front
+            )
+        over = self._over(gang, name, queue) if queue is not None else []
+        if _OVERUSED in message:
+            text = f"{asks}; Volcano lets nothing more in while the cluster is overused."
+            room = (self._make_room(gang, gang.body.min_member),)
+            return Diagnosis(Cause.QUEUE, OVERUSED, text, message, suggestions=room)
+        if over or _INSUFFICIENT in message:
+            over = over or [_wait_for_queue(name)]
+            text = f"{asks}; that is more than the queue {name} has left of its capability."
+            return Diagnosis(
+                Cause.QUEUE,
+                OVER_CAPABILITY,
+                text,
+                message,
+                suggestions=tuple(over),
+                in_front=front,
+            )
+        step = _wait_for_queue(name)
+        text = f"{asks}; not let into the queue {name} yet."
+        return Diagnosis(
+            Cause.QUEUE, NOT_ENQUEUED, text, message, suggestions=(step,), in_front=front
+        )
+
+    def _over(self, gang: Gang, name: str, queue: VolcanoQueueSnapshot) -> list[Suggestion]:
+        """Return the capabilities to raise: of the queue, and of those above it."""
+        steps, known = self._over_one(gang, name, queue), {name}
+        while queue.parent in self._queues and queue.parent not in known:
+            name, queue = queue.parent, self._queues[queue.parent]
+            known.add(name)
+            steps += self._over_one(gang, name, queue)
+        return together(steps)
+
+    def _over_one(self, gang: Gang, name: str, queue: VolcanoQueueSnapshot) -> list[Suggestion]:
+        steps = []
+        for resource, units in self.total(gang).items():
+            limit = queue.capability.get(resource)
+            to = queue.allocated.get(resource, 0.0) + units
+            if limit is not None and to > limit + EPSILON:
+                change = {
+                    "cluster_queue": name,
+                    "flavor": "",
+                    "resource": resource,
+                    "from": limit,
+                    "to": to,
+                }
+                text = (
+                    f"Raise the capability of queue {name} for {resource}"
+                    f" from {quantity(limit)} to {quantity(to)}."
+                )
+                steps.append(Suggestion(Action.RAISE_QUEUE_QUOTA, text, change))
+        return steps
+
+    def _too_few(self, gang: Gang, there: int, message: str) -> Diagnosis:
+        missing = gang.body.min_member - there
+        step = Suggestion(
+            Action.COMPLETE_GANG,
+            f"Create the {count(missing, 'missing pod')} of the gang {gang.seen.name}.",
+            {"group": gang.seen.name, "missing": missing},
+        )
+        text = f"Starts only with {gang.body.min_member} pods; {there} are there."
+        return Diagnosis(Cause.GANG, TOO_FEW_PODS, text, message, suggestions=(step,))
+
+    def _not_all(self, gang: Gang, message: str) -> Diagnosis:
+        """Return how many of a gang could start now, and what the others lack."""
+        wanted = max(gang.body.min_member - self._bound_pods(gang), 1)
+        could, blocked = self._startable(gang)
+        missing = max(1, wanted - could)
+        steps = [self._make_room(gang, missing)]
+        explanation = (
+            f"Starts only when {gang.body.min_member or wanted} pods can start together:"
+            f" asks for {amounts(sorted(self.total(gang).items()))},"
+            f" {count(min(could, wanted), 'pod')} could start now."
+        )
+        if blocked is not None:
+            explanation += f" {blocked.explanation}"
+        if blocked is not None and blocked.cause is not Cause.CAPACITY:
+            # No room helps pods that may go nowhere: what keeps them away comes first.
+            steps = [*blocked.suggestions, *steps]
+        return Diagnosis(
+            Cause.GANG,
+            NOT_ENOUGH,
+            explanation,
+            message,
+            suggestions=tuple(steps),
+            in_front=blocked.in_front if blocked is not None else (),
+        )
+
+    def _make_room(self, gang: Gang, missing: int) -> Suggestion:
+        requests = self._one(gang)
+        change: dict[str, object] = {"group": gang.seen.name, "missing": missing}
+        text = f"Make room for {count(missing, 'more pod')} of the gang"
+        if requests:
+            resource, units = next(iter(requests.items()))
+            change |= {"amount": units * missing, "resource": resource}
+            text += (
+                f": {amount(resource, units * missing)} more, {quantity(units)} on one node each"
+            )
+        return Suggestion(Action.COMPLETE_GANG, f"{text}.", change)
+
+    def _one(self, gang: Gang) -> dict[str, float]:
+        """Return what one pod of a gang asks for; an even share where no pod is there."""
+        if gang.pods:
+            return self.world.gpus(gang.pods[0][1].requests)
+        size = max(1, gang.body.min_member)
+        return {r: units / size for r, units in self.total(gang).items()}
+
+    def _startable(self, gang: Gang) -> tuple[int, Diagnosis | None]:
+        """Return how many pods like the first could start now, and why the next could not."""
+        if not gang.pods:
+            return 0, None
+        seen, pod = gang.pods[0]
+        fitting = self._placer.fit_of(pod.requests, pod.placement)
+        nodes = self.world.nodes
+        asked = [(r, units) for r, units in pod.requests.items() if units > 0]
+        fits = (
+            min((_times(free(nodes.seen[i], r), units) for r, units in asked), default=0)
+            for i in bits(fitting.now)
+        )
+        mine = self.world.mine(seen.namespace, pod)
+        return int(sum(fits)), self._placer.by_state(pod.requests, pod.placement, mine)
+
+
+def waits(kind: ObservedKind, body: PodGroupSnapshot) -> bool:
+    """Say whether a PodGroup has not started."""
+    if kind is ObservedKind.GANG_POD_GROUP:
+        done = [c for c in body.conditions if c.type in ("PodGroupScheduled", "Scheduled")]
+        return not any(c.status == "True" for c in done)
+    return body.phase in _WAITING_PHASES
+
+
+def _has_run(body: PodGroupSnapshot) -> bool:
+    """Say whether a gang was whole once; that some of it are scheduled does not tell."""
+    told = any(c.type == "Scheduled" and c.status == "True" for c in body.conditions)
+    return told or body.phase == "Unknown" or body.running > 0
+
+
+def _wait_for_queue(name: str) -> Suggestion:
+    text = f"Wait until Volcano lets it into the queue {name}."
+    return Suggestion(Action.WAIT, text, {"what": "queue"})
+
+
+def _blocks(one: Condition) -> bool:
+    if one.type in ("Unschedulable",):
+        return one.status == "True"
+    return one.type in ("PodGroupScheduled", "Scheduled") and one.status == "False"
+
+
+def _times(there: float, each: float) -> float:
+    """Return how many times an amount is there, at most a million (where no limit is known)."""
+    return min(max(0.0, there + EPSILON) / each, 1e6) // 1

@@ -1,0 +1,315 @@
+"""Which requests need whom: approval by rule (off by default) and thresholds for two people."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from apps.clusters.domain.quantities import quantity
+from apps.quota_requests.domain.impact import HOURS_PER_MONTH
+from apps.quota_requests.domain.quantities import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the site has decided. GPU-equivalents and money are of the change, not of the quota.
+
+    A raise approves itself only where `raises_by_rule` is on and it is at most
+    `most_gpus_by_rule`, within the fair share and within the budget; a decrease where
+    `decreases_by_rule` is on. Two people decide from `two_from_gpus` or `two_from_cost` upwards
+    (per month, in `currency`); None sets no such threshold. Decreases never need two.
+    """
+
+    raises_by_rule: bool = False
+    decreases_by_rule: bool = False
+    most_gpus_by_rule: float = 2.0
+    two_from_gpus: float | None = None
+    two_from_cost: Decimal | None = None
+    currency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """What one person, or a rule, let the asking team have in the days before; it still stands.
+
+    Together these raises are one large one that was asked for in parts. `by_rule_gpus` is what
+    rules let through, `gpus` and `cost` (in the currency of the report, a month) with what one
+    person approved; None is not known.
+    """
+
+    by_rule_gpus: float | None = 0.0
+    gpus: float | None = 0.0
+    cost: Decimal | None = Decimal(0)
+
+
+LATELY_DAYS: Final = 30
+GPU_HOURS: Final = "gpu_hours"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFacts:
+    """A budget of the team in its running period; `unit` is gpu_hours or a currency.
+
+    `burn_rate` 1.0 lands exactly on the allowance, None before the first known hour. `hours` is
+    how long the period is, `hours_left` what is left of it. `hours_unknown` of those that are over
+    were not collected; `from_start` is False where data starts later than the period.
+    """
+
+    unit: str
+    period: str
+    allowance: Decimal
+    used: Decimal
+    burn_rate: float | None
+    hours: float
+    hours_left: float
+    hours_unknown: float = 0.0
+    from_start: bool = True
+
+    @property
+    def expected(self) -> Decimal | None:
+        """What is used at the end of the period if all went, and goes on, as what is known of it.
+
+        Hours that were not collected are taken to be like the others, never as zero.
+        """
+        if self.burn_rate is None or self.hours <= 0:
+            return None
+        pace = self.burn_rate * (self.hours_left + self.hours_unknown) / self.hours
+        return self.used + self.allowance * Decimal(str(pace))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a request when it is submitted; None is not known.
+
+    `gpus` is the change in GPU-equivalents of the tier that weighs most, negative for a decrease.
+    `promised_gpus_after` is what all quotas of `team` promise it in the `tiers` that the key
+    reaches, with the change; it is held against `fair_share_gpus` (mean of the last 30 days) of
+    all these tiers together.
+    `shared`: several teams hold under the limit, so that one of them cannot ask for all.
+    `cost_per_month` is in `currency`. A team without `budgets` has `no_budget`.
+    `used_above_new_limit`: more is in use now than the new limit. `foreign_owner`: another tool
+    owns the field. `dry_run` is what the cluster said of the change. `lately` are the
+    raises that this one comes on top of.
+    """
+
+    gpus: float | None
+    promised_gpus_after: float | None = None
+    fair_share_gpus: float | None = None
+    budgets: tuple[BudgetFacts, ...] = ()
+    no_budget: bool = False
+    cost_per_month: Decimal | None = None
+    currency: str = ""
+    shared: bool = False
+    used_above_new_limit: bool = False
+    foreign_owner: bool = False
+    dry_run: bool | None = None
+    team: str = "the team"
+    tiers: tuple[str, ...] = ()
+    lately: Lately = Lately()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition, whether it holds (None: not known), and the sentence with its figures."""
+
+    name: str
+    holds: bool | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """Whether the request approves itself, how many people it needs else, and why.
+
+    The first of the `checks` is the one that decides: why two people have to, or what keeps a
+    rule from approving it.
+    """
+
+    by_rule: bool
+    approvals_needed: int
+    checks: tuple[Check, ...]
+
+    @property
+    def decides(self) -> str:
+        """The name of the check that decides."""
+        return self.checks[0].name
+
+
+def ruling(facts: Facts, rules: Rules, *, decrease: bool) -> Ruling:
+    """Decide by rule. What is not known never speaks for a request."""
+    checks = _of_decrease(facts, rules) if decrease else _of_raise(facts, rules)
+    two = None if decrease else _two_people(facts, rules)
+    by_rule = all(check.holds is True for check in checks) and two is None
+    if two is not None:
+        return Ruling(by_rule, 2, (two, *checks))
+    against = next((check for check in checks if check.holds is not True), checks[0])
+    return Ruling(by_rule, 1, (against, *(check for check in checks if check is not against)))
+
+
+def _of_decrease(facts: Facts, rules: Rules) -> tuple[Check, ...]:
+    on = "are" if rules.decreases_by_rule else "are not"
+    above = facts.used_above_new_limit
+    used = "More is in use than the new limit" if above else "What is in use stays within the limit"
+    return (
+        Check("rule", rules.decreases_by_rule, f"Decreases {on} approved by rule here."),
+        _own(facts),
+        Check("in use", not above, f"{used}."),
+        _owner(facts),
+        _dry_run(facts),
+    )
+
+
+def _of_raise(facts: Facts, rules: Rules) -> tuple[Check, ...]:
+    on = "are" if rules.raises_by_rule else "are not"
+    return (
+        Check("rule", rules.raises_by_rule, f"Small raises {on} approved by rule here."),
+        _own(facts),
+        _small(facts, rules),
+        _within_share(facts),
+        _within_budget(facts),
+        _owner(facts),
+        _dry_run(facts),
+    )
+
+
+def _own(facts: Facts) -> Check:
+    """A lead speaks for one team: what others hold under the same limit is not theirs to change."""
+    text = "Several teams share this limit." if facts.shared else "No other team shares this limit."
+    return Check("own", not facts.shared, text)
+
+
+def _dry_run(facts: Facts) -> Check:
+    text = {
+        True: "The cluster would take the change.",
+        False: "The cluster refuses the change.",
+        None: "Whether the cluster would take the change is not known.",
+    }[facts.dry_run]
+    return Check("dry run", facts.dry_run, text)
+
+
+def _small(facts: Facts, rules: Rules) -> Check:
+    if facts.gpus is None:
+        text = "How many GPUs the raise is worth is not known."
+        return Check("small", holds=None, sentence=text)
+    total = _with(facts.gpus, facts.lately.by_rule_gpus)
+    if total is None:
+        text = "How much rules let the team have lately is not known."
+        return Check("small", holds=None, sentence=text)
+    holds = total <= rules.most_gpus_by_rule
+    most = f"{quantity(rules.most_gpus_by_rule)} at most"
+    is_small = f"small ({most})" if holds else f"not a small one ({most})"
+    return Check("small", holds, f"A raise of {_size(facts.gpus, total)}: {is_small}.")
+
+
+def _with(own: float | None, before: float | None) -> float | None:
+    return None if own is None or before is None else own + before
+
+
+def _size(gpus: float, total: float) -> str:
+    """Say how large a raise is, and how large with those before it where that is more."""
+    if total <= gpus:
+        return counted(quantity(gpus), "GPU")
+    days = f"with the team's raises of the {LATELY_DAYS} days before"
+    return f"{counted(quantity(gpus), 'GPU')}, {quantity(total)} {days}"
+
+
+def _within_share(facts: Facts) -> Check:
+    after, share = facts.promised_gpus_after, facts.fair_share_gpus
+    if after is None or share is None:
+        text = f"The fair share of {facts.team} {_in(facts.tiers)} is not known."
+        if share is not None:
+            text = f"What all quotas of {facts.team} promise {_in(facts.tiers)} is not known."
+        return Check("fair share", holds=None, sentence=text)
+    holds = after <= share
+    text = (
+        f"All quotas of {facts.team} together would promise {counted(quantity(after), 'GPU')} "
+        f"{_in(facts.tiers)}: {'within' if holds else 'above'} its fair share there, "
+        f"{counted(quantity(share), 'GPU')} on average of {LATELY_DAYS} days."
+    )
+    return Check("fair share", holds, text)
+
+
+def _in(tiers: tuple[str, ...]) -> str:
+    if len(tiers) == 1:
+        return f"in {tiers[0]}"
+    return f"in the {len(tiers)} tiers that the key reaches" if tiers else "where the key reaches"
+
+
+def _within_budget(facts: Facts) -> Check:
+    """Hold what the raise costs at most until the period ends against what is left till then."""
+    if facts.no_budget:
+        return Check("budget", holds=True, sentence="The team has no budget to keep to.")
+    found = [(one, one.expected, _ceiling(one, facts)) for one in facts.budgets]
+    known = [(one, e, c) for one, e, c in found if e is not None and c is not None]
+    over = [(one, e, c) for one, e, c in known if e + c > one.allowance]
+    if over:
+        return Check("budget", holds=False, sentence=_budget_text(*over[0], holds=False))
+    late = next((one for one in facts.budgets if not one.from_start), None)
+    if late is not None:
+        text = f"Data starts after the budget's {late.period} did: how it stands is not known."
+        return Check("budget", holds=None, sentence=text)
+    if not known or len(known) < len(found):
+        text = "How the budget stands at its end, with this raise, is not known yet."
+        return Check("budget", holds=None, sentence=text)
+    tightest = min(known, key=lambda b: b[0].allowance - b[1] - b[2])
+    return Check("budget", holds=True, sentence=_budget_text(*tightest, holds=True))
+
+
+def _ceiling(budget: BudgetFacts, facts: Facts) -> Decimal | None:
+    """Return what the raise takes of a budget if all of it is held until the period ends."""
+    hours = Decimal(str(budget.hours_left))
+    if budget.unit == GPU_HOURS:
+        return None if facts.gpus is None else Decimal(str(facts.gpus)) * hours
+    if facts.cost_per_month is None or facts.currency != budget.unit:
+        return None
+    return facts.cost_per_month / HOURS_PER_MONTH * hours
+
+
+def _budget_text(budget: BudgetFacts, expected: Decimal, ceiling: Decimal, *, holds: bool) -> str:
+    unit = "GPU-hours" if budget.unit == GPU_HOURS else budget.unit
+    return (
+        f"By the end of the {budget.period} {expected:,.0f} of {budget.allowance:,.0f} {unit} are "
+        f"used at the present pace, and at most {ceiling:,.0f} more by this raise: "
+        f"{'within' if holds else 'over'} budget.{_unknown_text(budget)}"
+    )
+
+
+def _unknown_text(budget: BudgetFacts) -> str:
+    if budget.hours_unknown < 1:
+        return ""
+    return f" {counted(f'{budget.hours_unknown:,.0f}', 'hour')} without data count at this pace."
+
+
+def _owner(facts: Facts) -> Check:
+    text = (
+        "Another tool owns the limit." if facts.foreign_owner else "No other tool owns the limit."
+    )
+    return Check("owner", not facts.foreign_owner, text)
+
+
+def _two_people(facts: Facts, rules: Rules) -> Check | None:
+    """Return why two people have to decide, if so; an unknown size counts as large."""
+    if rules.two_from_gpus is not None:
+        total = _with(facts.gpus, facts.lately.gpus)
+        if facts.gpus is None or total is None:
+            return Check("two people", holds=True, sentence="Its size is not known: two decide.")
+        if total >= rules.two_from_gpus:
+            size = _size(facts.gpus, total)
+            text = f"A raise of {size}: from {quantity(rules.two_from_gpus)} on two decide."
+            return Check("two people", holds=True, sentence=text)
+    if rules.two_from_cost is not None:
+        return _two_for_cost(facts, rules, rules.two_from_cost)
+    return None
+
+
+def _two_for_cost(facts: Facts, rules: Rules, least: Decimal) -> Check | None:
+    own, before = facts.cost_per_month, facts.lately.cost
+    if own is None or before is None or facts.currency != rules.currency:
+        return Check("two people", holds=True, sentence="Its cost is not known: two decide.")
+    total = own + before
+    if total < least:
+        return None
+    size = f"{own:,.2f} {rules.currency} a month"
+    if before:
+        size += f", {total:,.2f} with the team's raises of the {LATELY_DAYS} days before"
+    text = f"A raise of up to {size}: from {least:,.2f} on two decide."
+    return Check("two people", holds=True, sentence=text)

@@ -1,0 +1,189 @@
+"""Carrying out an approved change so that it can be cut off anywhere and taken up again.
+
+What was done is a record of marks, each written before the next step starts. What to do next
+follows from the record and from what the cluster shows now; nothing else is remembered.
+
+    (none) ─read─► prepared ─dry run─► rehearsed ─mark─► sending ─patch─► patched ─read back─► done
+
+`sending` is written before the patch leaves. From then on only the cluster can say whether it
+arrived, so nothing ends there without a look. Sending again is safe: the patch tests the reviewed
+value, and whichever of two copies comes second is refused whole.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from apps.quota_requests.domain.execution.outcomes import Meaning, Then
+from apps.quota_requests.domain.quantities import Quantity
+
+
+class ApplyStage(StrEnum):
+    """How far the record says that a change has come, in this order."""
+
+    NONE = "none"
+    PREPARED = "prepared"
+    REHEARSED = "rehearsed"
+    SENDING = "sending"
+    PATCHED = "patched"
+    DONE = "done"
+
+
+class NextStep(StrEnum):
+    """The next thing to do; the three ends are what the record says for good.
+
+    APPLIED: the cluster has the wanted value, or had it after our write. BACK_TO_REVIEW and
+    FAILED: it does not have it by this change.
+    """
+
+    PREPARE = "prepare"
+    REHEARSE = "dry run"
+    SEND = "send"
+    LOOK = "look"
+    WAIT = "wait"
+    APPLIED = "applied"
+    BACK_TO_REVIEW = "back to review"
+    FAILED = "failed"
+
+
+ENDS: Final = frozenset({NextStep.APPLIED, NextStep.BACK_TO_REVIEW, NextStep.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionOrder:
+    """What is to be done: `wanted` instead of `reviewed`. A revert is the same, turned round."""
+
+    reviewed: Quantity
+    wanted: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTarget:
+    """What the cluster showed: `amount`, or None where object or key are gone (`why` says which).
+
+    `seen_wanted`: the watch has seen the wanted amount there since the first patch was sent.
+    """
+
+    amount: Quantity | None
+    why: str = ""
+    seen_wanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, and one sentence for the record.
+
+    `written`: our own write is behind the end, not somebody else's of the same value.
+    `drifted`: applied, and changed by somebody since. `refusal` is to be kept with the record: the
+    server has said a plain no to the patch, so that it is not sent again. `unconfirmed`: it ends
+    because another tool owns the limit, and nobody agreed to take it over.
+    """
+
+    do: NextStep
+    sentence: str = ""
+    written: bool = False
+    drifted: bool = False
+    refusal: str = ""
+    unconfirmed: bool = False
+
+
+def decide(
+    mark: ApplyStage,
+    order: ExecutionOrder,
+    look: ObservedTarget | None,
+    *,
+    refusal: str = "",
+    tries_left: int = 1,
+) -> Decision:
+    """Return the next step; `look` is what the cluster shows now, None before it was asked.
+
+    To be called at every start and after every step, each time with a fresh look. `refusal` is
+    what the record kept of a plain no; `tries_left` counts patches that may still be sent.
+    """
+    if mark is ApplyStage.DONE:
+        return Decision(NextStep.APPLIED, "It was applied.", written=True)
+    if look is None:
+        return Decision(NextStep.LOOK)
+    if mark is ApplyStage.PATCHED or (mark is ApplyStage.SENDING and look.seen_wanted):
+        return _after_write(order, look)
+    if look.amount == order.wanted:
+        return _already(mark, order)
+    if look.amount != order.reviewed:
+        return _moved_on(mark, order, look)
+    if mark is ApplyStage.SENDING and (refusal or tries_left <= 0):
+        why = (
+            refusal or "The patch was sent several times and took no effect: apply it again later."
+        )
+        return Decision(NextStep.FAILED, f"The cluster still shows {order.reviewed}. {why}")
+    return Decision(_ONWARD[mark])
+
+
+_ONWARD: Final = {
+    ApplyStage.NONE: NextStep.PREPARE,
+    ApplyStage.PREPARED: NextStep.REHEARSE,
+    ApplyStage.REHEARSED: NextStep.SEND,
+    ApplyStage.SENDING: NextStep.SEND,
+}
+
+
+def _already(mark: ApplyStage, order: ExecutionOrder) -> Decision:
+    if mark is ApplyStage.SENDING:
+        return Decision(
+            NextStep.APPLIED, f"The cluster shows {order.wanted}: the write arrived.", written=True
+        )
+    return Decision(
+        NextStep.APPLIED,
+        f"The cluster showed {order.wanted} already, set by somebody else; nothing was written.",
+    )
+
+
+def _moved_on(mark: ApplyStage, order: ExecutionOrder, look: ObservedTarget) -> Decision:
+    """Somebody else has changed or removed the limit; ours is not there and was never seen."""
+    ours = "Nothing was written"
+    if mark is ApplyStage.SENDING:
+        ours = f"{order.wanted} was sent and never seen in the cluster"
+    if look.amount is None:
+        return Decision(NextStep.FAILED, f"{ours}: {look.why or 'the limit is gone'}.")
+    return Decision(
+        NextStep.BACK_TO_REVIEW,
+        f"{ours}: the cluster shows {look.amount} where {order.reviewed} was reviewed.",
+    )
+
+
+def _after_write(order: ExecutionOrder, look: ObservedTarget) -> Decision:
+    """The change was made: whatever is there now, it is never made again."""
+    if look.amount == order.wanted:
+        return Decision(NextStep.APPLIED, f"The cluster shows {order.wanted}.", written=True)
+    shown = "no longer has the limit" if look.amount is None else f"shows {look.amount}"
+    return Decision(
+        NextStep.APPLIED,
+        f"{order.wanted} was written; somebody has changed it since: the cluster {shown}.",
+        written=True,
+        drifted=True,
+    )
+
+
+def after_answer(mark: ApplyStage, answered: Meaning, *, tries_left: int) -> Decision:
+    """Return what follows from an answer that was not a plain yes.
+
+    While a patch may be under way there is no end without a look at the cluster, however long
+    that takes: giving up would leave the record and the cluster apart. What was accepted counts
+    as applied even where it can never be read back. Everything before fails after its last try.
+    """
+    if mark is ApplyStage.PATCHED:
+        if tries_left > 0:
+            return Decision(NextStep.WAIT, answered.sentence)
+        text = f"The write was accepted but could not be read back. {answered.sentence}"
+        return Decision(NextStep.APPLIED, text, written=True)
+    if mark is ApplyStage.SENDING:
+        if answered.then is Then.RETRY:
+            return Decision(NextStep.WAIT, answered.sentence)
+        refusal = answered.sentence if answered.then is Then.FAILED else ""
+        return Decision(NextStep.LOOK, answered.sentence, refusal=refusal)
+    if answered.then is Then.FAILED:
+        return Decision(NextStep.FAILED, f"Nothing was written. {answered.sentence}")
+    if tries_left <= 0:
+        return Decision(NextStep.FAILED, f"Nothing was written, given up. {answered.sentence}")
+    return Decision(
+        NextStep.LOOK if answered.then is Then.LOOK_FIRST else NextStep.WAIT, answered.sentence
+    )

@@ -1,0 +1,45 @@
+"""`verify_audit`: say whether the audit is whole, and which line is not."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from apps.quota_requests import services
+
+
+class Command(BaseCommand):
+    help = (
+        "Check every line of the audit against the one before it. Exits with 1 and names the "
+        "first line that was altered or is missing. The last line is the head: keep it where "
+        "nobody who rules this database can write, and give it to --expect another time."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument(
+            "--head",
+            action="store_true",
+            help="print nothing but the head, NUMBER:DIGEST, without checking anything",
+        )
+        which.add_argument(
+            "--expect",
+            default="",
+            metavar="HEAD",
+            help="a head of earlier, from here or the end of an export: shows an audit that was "
+            "emptied, cut off or written anew as a whole",
+        )
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        if options["head"]:
+            self.stdout.write(services.written_head(services.audit_head()))
+            return
+        try:
+            noted = services.read_head(options["expect"]) if options["expect"] else None
+        except services.NoHead as error:
+            raise CommandError(str(error)) from error
+        verdict = services.verify(noted)
+        if not verdict.holds:
+            raise CommandError(verdict.words)
+        self.stdout.write(verdict.words)
+        self.stdout.write(services.written_head(services.audit_head()))

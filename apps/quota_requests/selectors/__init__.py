@@ -1,0 +1,63 @@
+"""Reads of quota changes: requests, one with everything, drift, and the audit."""
+
+from apps.quota_requests.selectors.audit import (
+    EVERY_LINE,
+    AuditFilters,
+    audit_lines,
+    audit_rows,
+    audit_since,
+)
+from apps.quota_requests.selectors.audit_checks import AuditChecked, last_audit_check
+from apps.quota_requests.selectors.requests import (
+    EVERY_REQUEST,
+    drift_rows,
+    open_request_of,
+    request_detail,
+    request_rows,
+    writable_clusters,
+)
+from apps.quota_requests.selectors.review import gitops_file, review_queue, waiting_count
+from apps.quota_requests.selectors.rows import (
+    Also,
+    AuditRow,
+    CommentRow,
+    DriftRow,
+    ExecutionRow,
+    RequestDetail,
+    RequestFilters,
+    RequestRow,
+    ReviewRow,
+    Which,
+)
+from apps.quota_requests.selectors.turns import Turns, turns_of
+
+__all__ = [
+    "EVERY_LINE",
+    "EVERY_REQUEST",
+    "Also",
+    "AuditChecked",
+    "AuditFilters",
+    "AuditRow",
+    "CommentRow",
+    "DriftRow",
+    "ExecutionRow",
+    "RequestDetail",
+    "RequestFilters",
+    "RequestRow",
+    "ReviewRow",
+    "Turns",
+    "Which",
+    "audit_lines",
+    "audit_rows",
+    "audit_since",
+    "drift_rows",
+    "gitops_file",
+    "last_audit_check",
+    "open_request_of",
+    "request_detail",
+    "request_rows",
+    "review_queue",
+    "turns_of",
+    "waiting_count",
+    "writable_clusters",
+]

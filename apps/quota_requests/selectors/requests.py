@@ -1,0 +1,352 @@
+"""Requests: lists by whose turn it is, and one with everything on one screen."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from django.db.models import Q, QuerySet
+
+from apps.accounts.permissions import NotAllowed
+from apps.clusters.models import Cluster
+from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, allowed
+from apps.quota_requests.models import (
+    OPEN_STATES,
+    SERVER_SAID,
+    Author,
+    ChangeRequest,
+    Comment,
+    DriftInterval,
+    Execution,
+)
+from apps.quota_requests.permissions import (
+    Actor,
+    check_comment,
+    is_written_to,
+    seen_by,
+    standing_of,
+)
+from apps.quota_requests.selectors.audit import history_of
+from apps.quota_requests.selectors.rows import (
+    Also,
+    AuditRow,
+    CommentRow,
+    DriftRow,
+    ExecutionRow,
+    RequestDetail,
+    RequestFilters,
+    RequestRow,
+    Which,
+)
+from apps.quota_requests.selectors.stacked import check_on_top, goes_back_to
+from apps.usage.domain.rows import Page
+from apps.usage.selectors import cursors
+
+EVERY_REQUEST = RequestFilters()
+_KIND = "quota-requests"
+_REVIEWED = [
+    RequestState.SUBMITTED.value,
+    RequestState.IN_REVIEW.value,
+    RequestState.APPROVED.value,
+]
+_STUCK = [RequestState.FAILED.value]
+_ASKED_BACK = [RequestState.DRAFT.value, RequestState.CHANGES_ASKED.value]
+
+
+def request_rows(
+    actor: Actor,
+    *,
+    which: Which = Which.ALL,
+    filters: RequestFilters = EVERY_REQUEST,
+    cursor: str | None = None,
+    page_size: int = 100,
+) -> Page[RequestRow]:
+    """Return requests that the reader may know of, the last changed first.
+
+    `QUEUE` is what waits for the reader: for admins what is to be decided, applied or looked into
+    and is neither their own nor approved by them already, for others what came back to them. Two
+    queries. Raises CursorRefused.
+    """
+    rows = _narrowed(of_whom(seen(actor), actor, which), filters)
+    if cursor is not None:
+        text, pk = cursors.decode(f"{_KIND}-{which}", cursor, (str, int))
+        at = cursors.moment(text)
+        rows = rows.filter(Q(changed_at__lt=at) | Q(changed_at=at, pk__lt=pk))
+    found = list(rows.order_by("-changed_at", "-pk")[: page_size + 1])
+    shown = found[:page_size]
+    drifts = open_drifts(shown)
+    last = shown[-1] if len(found) > page_size else None
+    key = None if last is None else (last.changed_at.isoformat(), last.pk)
+    return Page(
+        rows=tuple(row_of(one, drifts.get(one.pk, "")) for one in shown),
+        next_cursor=None if key is None else cursors.encode(f"{_KIND}-{which}", key),
+    )
+
+
+def request_detail(pk: int, actor: Actor, *, history: int = 200) -> RequestDetail | None:
+    """Return one request with everything; None where there is none that the reader may know of.
+
+    At most `history` lines of its audit, the newest first. Ten queries, at most.
+    """
+    request = seen(actor).filter(pk=pk).first()
+    if request is None:
+        return None
+    drifts = tuple(drift_rows(actor, request_id=pk, at_most=50))
+    comments = comments_of([request]).get(pk, ())
+    executions = list(request.executions.order_by("pk"))
+    back = _goes_back_to(request)
+    offer = offer_of(request, comments)
+    offer = "" if offer == request.after else offer
+    actions = tuple(one.value for one in allowed(standing_of(request), actor.person))
+    may_comment = _may_comment(actor, request)
+    may = {
+        Also.COMMENT: may_comment,
+        Also.ACCEPT_OFFER: bool(offer) and RequestAction.EDIT.value in actions,
+        Also.GIVE_UP: _is_admin(actor) and any(_waits_for_commit(one) for one in executions),
+        Also.ACCEPT_DRIFT: _is_admin(actor)
+        and any(one.ended_at is None and not one.accepted_by for one in drifts),
+    }
+    now = next((one.sentence for one in drifts if one.ended_at is None), "")
+    return RequestDetail(
+        row=row_of(request, now),
+        evidence=request.evidence,
+        preview=shown_preview(request.preview, actor),
+        ruling=request.ruling,
+        comments=comments,
+        executions=tuple(_execution(one, actor) for one in executions),
+        history=tuple(
+            _without_details(line, actor) for line in history_of(request, actor, at_most=history)
+        ),
+        drifts=drifts,
+        actions=(
+            *(one for one in actions if one != RequestAction.REVERT or back is not None),
+            *(one.value for one, is_allowed in may.items() if is_allowed),
+        ),
+        may_comment=may_comment,
+        can_write=is_written_to(request.cluster),
+        offer=offer,
+        goes_back_to=back,
+    )
+
+
+def drift_rows(
+    actor: Actor, *, request_id: int | None = None, at_most: int = 500
+) -> list[DriftRow]:
+    """Return drifts that the reader may know of, the newest first: open ones, of a request all.
+
+    One query.
+    """
+    rows = DriftInterval.objects.filter(request__in=ChangeRequest.objects.filter(_seen_q(actor)))
+    if request_id is None:
+        rows = rows.filter(ended_at__isnull=True)
+    else:
+        rows = rows.filter(request=request_id)
+    columns = (
+        *("request_id", "request__cluster__name", "request__team__name", "request__source"),
+        *("request__namespace", "request__name", "request__key", "kind", "sentence"),
+        *("found_at", "ended_at", "accepted_by"),
+    )
+    found = rows.order_by("-found_at", "-pk").values_list(*columns)[:at_most]
+    return [DriftRow(*one) for one in found]
+
+
+def writable_clusters() -> list[str]:
+    """Return the clusters whose quotas the portal may change, by name. One query."""
+    rows = Cluster.objects.filter(active=True).order_by("name")
+    return [row.name for row in rows if is_written_to(row)]
+
+
+def open_request_of(
+    actor: Actor, *, cluster: str, source: str, namespace: str, name: str, key: str
+) -> int | None:
+    """Return the request that is open for a quota key, if the reader may know of it. One query.
+
+    Drafts do not count: several people may write one, and the first who hands it in is first.
+    """
+    rows = seen(actor).filter(
+        cluster__name=cluster, source=source, namespace=namespace, name=name, key=key
+    )
+    return rows.filter(state__in=OPEN_STATES).order_by("pk").values_list("pk", flat=True).first()
+
+
+# ---------------------------------------------------------------- what is seen
+
+
+def _seen_q(actor: Actor) -> Q:
+    return seen_by(actor)
+
+
+def seen(actor: Actor) -> QuerySet[ChangeRequest, ChangeRequest]:
+    return ChangeRequest.objects.filter(_seen_q(actor)).select_related("cluster", "team")
+
+
+def of_whom(
+    rows: QuerySet[ChangeRequest, ChangeRequest], actor: Actor, which: Which
+) -> QuerySet[ChangeRequest, ChangeRequest]:
+    if which is Which.ALL:
+        return rows
+    authored = _by(actor)
+    if which is Which.MINE:
+        return rows.filter(authored)
+    if actor.person is not None and actor.person.admin:
+        # The second approval is somebody else's: who gave the first has nothing to do.
+        given = ChangeRequest.objects.filter(
+            state=RequestState.IN_REVIEW.value, approvals__0=actor.name
+        ).values("pk")
+        waiting = rows.filter(state__in=[*_REVIEWED, *_STUCK])
+        return waiting.exclude(authored).exclude(pk__in=given)
+    return rows.filter(authored, state__in=_ASKED_BACK)
+
+
+def _by(actor: Actor) -> Q:
+    """Return which requests a person wrote or edited."""
+    return Q(pk__in=Author.objects.filter(username=actor.name).values("request"))
+
+
+def _narrowed(
+    rows: QuerySet[ChangeRequest, ChangeRequest], filters: RequestFilters
+) -> QuerySet[ChangeRequest, ChangeRequest]:
+    given = {
+        "state__in": filters.state,
+        "team__name__in": filters.team,
+        "cluster__name__in": filters.cluster,
+        "namespace__in": filters.namespace,
+        "source__in": filters.source,
+    }
+    return rows.filter(**{name: values for name, values in given.items() if values})
+
+
+def open_drifts(requests: Sequence[ChangeRequest]) -> dict[int, str]:
+    rows = DriftInterval.objects.filter(
+        request__in=[one.pk for one in requests], ended_at__isnull=True, accepted_by=""
+    )
+    return dict(rows.order_by("pk").values_list("request_id", "sentence"))
+
+
+def shown_preview(frozen: Mapping[str, Any], actor: Actor) -> dict[str, Any]:
+    """Return the preview without the names of queues that the reader might not see elsewhere.
+
+    The server's own words, with its addresses and accounts, are for who sees how the portal runs.
+    """
+    preview = dict(frozen)
+    if not actor.visibility.operations:
+        preview.pop("dry_run_detail", None)
+    if not actor.visibility.everything and "borrowing" in preview:
+        preview["borrowing"] = [
+            {**room, "name": f"another queue ({n})"}
+            for n, room in enumerate(preview["borrowing"], start=1)
+        ]
+    return preview
+
+
+def _is_admin(actor: Actor) -> bool:
+    return actor.person is not None and actor.person.admin
+
+
+def _waits_for_commit(one: Execution) -> bool:
+    return one.mode == Execution.GITOPS and one.ended_at is None
+
+
+def _goes_back_to(request: ChangeRequest) -> str | None:
+    if request.state not in (RequestState.APPLIED.value, RequestState.REVERTING.value):
+        return None
+    try:
+        check_on_top(request)
+    except TransitionDenied:
+        return None
+    return goes_back_to(request).text
+
+
+class OfferComment(Protocol):
+    """What an offer is told by: a comment, or the row of one."""
+
+    @property
+    def at(self) -> datetime: ...
+    @property
+    def author(self) -> str: ...
+    @property
+    def offer(self) -> str: ...
+
+
+def offer_of(request: ChangeRequest, comments: Iterable[OfferComment]) -> str:
+    """Return the counter-offer that waits for an answer, of comments in their order; "" for none.
+
+    One of an earlier round was answered when the request was handed in again.
+    """
+    if request.state != RequestState.CHANGES_ASKED.value:
+        return ""
+    since = request.submitted_at
+    offers = [
+        one.offer
+        for one in comments
+        if one.offer and one.author not in request.authors and (since is None or one.at >= since)
+    ]
+    return offers[-1] if offers else ""
+
+
+def comments_of(requests: Sequence[ChangeRequest]) -> dict[int, tuple[CommentRow, ...]]:
+    """Return what was said of requests, the oldest first. One query."""
+    rows = Comment.objects.filter(request__in=[one.pk for one in requests])
+    found: dict[int, tuple[CommentRow, ...]] = {}
+    columns = ("request_id", "at", "author", "text", "offer")
+    for pk, *values in rows.order_by("at", "pk").values_list(*columns):
+        found[pk] = (*found.get(pk, ()), CommentRow(*values))
+    return found
+
+
+def _without_details(line: AuditRow, actor: Actor) -> AuditRow:
+    if actor.visibility.operations or line.after is None or SERVER_SAID not in line.after:
+        return line
+    return replace(line, after={k: v for k, v in line.after.items() if k != SERVER_SAID})
+
+
+def _may_comment(actor: Actor, request: ChangeRequest) -> bool:
+    try:
+        check_comment(actor, request)
+    except NotAllowed:
+        return False
+    return True
+
+
+_COPIED = (
+    *("source", "namespace", "name", "key", "before", "after", "reason", "needed_by", "until"),
+    *("state", "version", "approvals_needed", "by_rule", "reviewer", "created_at", "changed_at"),
+    *("changed_by", "submitted_at", "decided_at", "applied_at", "reverts_at", "outcome"),
+)
+
+
+def row_of(request: ChangeRequest, drift: str) -> RequestRow:
+    return RequestRow(
+        id=request.pk,
+        cluster=request.cluster.name,
+        team=request.team.name,
+        tiers=tuple(request.tiers),
+        authors=tuple(request.authors),
+        approvals=tuple(request.approvals),
+        drift=drift,
+        state_since=request.state_since or request.changed_at,
+        state_by=request.state_by or request.changed_by,
+        **{name: getattr(request, name) for name in _COPIED},
+    )
+
+
+def _execution(one: Execution, actor: Actor) -> ExecutionRow:
+    return ExecutionRow(
+        id=one.pk,
+        order=one.order,
+        mode=one.mode,
+        reviewed=one.reviewed,
+        wanted=one.wanted,
+        started_by=one.started_by,
+        started_at=one.started_at,
+        mark=one.mark,
+        sentence=one.sentence,
+        detail=one.detail if actor.visibility.operations else "",
+        end=one.end,
+        ended_at=one.ended_at,
+        written=one.written,
+        cluster_before=None if one.before_raw is None else str(one.before_raw),
+        cluster_after=None if one.after_raw is None else str(one.after_raw),
+        confirmed=tuple(one.confirmed),
+        patch_file=one.patch_file or None,
+    )

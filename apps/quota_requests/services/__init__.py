@@ -1,0 +1,83 @@
+"""Writes of quota changes: asking, deciding, carrying out, watching; each with its audit entry."""
+
+from apps.quota_requests.selectors.stacked import Superseded
+from apps.quota_requests.services.audit_checks import check_audit, check_audit_when_due
+from apps.quota_requests.services.audit_log import NoHead, read_head, verify, written_head
+from apps.quota_requests.services.audit_log import head as audit_head
+from apps.quota_requests.services.evidence.evidence_preview import evidence_ahead
+from apps.quota_requests.services.evidence.outlook import (
+    Outlook,
+    QuotaToAsk,
+    outlook,
+    outlook_of,
+    quota_to_ask,
+)
+from apps.quota_requests.services.execution.drift import accept_drift, look_for_drift
+from apps.quota_requests.services.execution.executor import carry_out
+from apps.quota_requests.services.execution.gitops import give_up, watch_gitops
+from apps.quota_requests.services.execution.orders import (
+    NotConfirmed,
+    revert,
+    schedule_executions,
+    start,
+)
+from apps.quota_requests.services.requests import (
+    Edited,
+    RequestInput,
+    RequestRefused,
+    accept_offer,
+    comment,
+    create,
+    edit,
+    submit,
+    withdraw,
+)
+from apps.quota_requests.services.review import approve, ask_changes, reject, release, reopen, take
+from apps.quota_requests.services.timing import expire, revert_due
+from apps.quota_requests.services.transitions import Conflict, KeyTaken, UnknownRequest
+
+__all__ = [
+    "Conflict",
+    "Edited",
+    "KeyTaken",
+    "NoHead",
+    "NotConfirmed",
+    "Outlook",
+    "QuotaToAsk",
+    "RequestInput",
+    "RequestRefused",
+    "Superseded",
+    "UnknownRequest",
+    "accept_drift",
+    "accept_offer",
+    "approve",
+    "ask_changes",
+    "audit_head",
+    "carry_out",
+    "check_audit",
+    "check_audit_when_due",
+    "comment",
+    "create",
+    "edit",
+    "evidence_ahead",
+    "expire",
+    "give_up",
+    "look_for_drift",
+    "outlook",
+    "outlook_of",
+    "quota_to_ask",
+    "read_head",
+    "reject",
+    "release",
+    "reopen",
+    "revert",
+    "revert_due",
+    "schedule_executions",
+    "start",
+    "submit",
+    "take",
+    "verify",
+    "watch_gitops",
+    "withdraw",
+    "written_head",
+]

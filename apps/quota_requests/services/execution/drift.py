@@ -1,0 +1,165 @@
+"""Drift: where clusters no longer show what was approved, kept as intervals and audited."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.permissions import NotAllowed
+from apps.clusters.models import Cluster
+from apps.quota_requests.domain.execution.drift import Applied, Drift, Key, ObservedLimit, drifts
+from apps.quota_requests.domain.quantities import quantity
+from apps.quota_requests.domain.states import TransitionDenied
+from apps.quota_requests.models import ChangeRequest, DriftInterval, Execution
+from apps.quota_requests.permissions import Actor, portal
+from apps.quota_requests.services.audit_log import record, subject_of
+from apps.quota_requests.services.evidence.known_quotas import named_resources, target_of_request
+from apps.quota_requests.services.evidence.observed_limits import shown_now
+from apps.quota_requests.services.transitions import found
+
+
+def look_for_drift(*, now: datetime) -> int:
+    """Compare what was applied last with what clusters show; return how many drifts are open.
+
+    A drift that is found, that changes or that ends is written to the audit, once each.
+    """
+    named = named_resources()
+    changes = list(_applied(named))
+    shown = _shown(changes)
+    for key in _being_changed(named):
+        # Between the write and its record the cluster shows what is only about to be applied.
+        shown.pop(key, None)
+    there = {one.request_id: one for one in drifts(changes, shown)}
+    kept = {
+        row.request_id: row
+        for row in DriftInterval.objects.filter(ended_at__isnull=True)
+        .select_related("request__cluster")
+        .order_by("pk")
+    }
+    known = _known_requests(changes, shown)
+    # Nobody mends what a retired cluster shows; it would alert for ever.
+    known |= {pk for pk, row in kept.items() if not row.request.cluster.active}
+    for pk in sorted({*there, *kept}):
+        _bring_up_to_date(there.get(pk), kept.get(pk), now, known=pk in known)
+    return DriftInterval.objects.filter(ended_at__isnull=True, accepted_by="").count()
+
+
+def _applied(named: Collection[str]) -> Iterable[Applied]:
+    """Yield every order that took effect in an active cluster, whether apply or revert."""
+    rows = Execution.objects.filter(end="applied", request__cluster__active=True)
+    for row in rows.select_related("request__cluster").order_by("pk"):
+        if row.ended_at is not None:
+            yield Applied(
+                row.request_id,
+                row.request.cluster.name,
+                target_of_request(row.request, named),
+                quantity(row.wanted),
+                row.ended_at,
+                back=row.order == Execution.REVERT,
+            )
+
+
+def _being_changed(named: Collection[str]) -> Iterable[Key]:
+    rows = Execution.objects.filter(ended_at__isnull=True).select_related("request__cluster")
+    for row in rows.order_by("pk"):
+        yield row.request.cluster.name, target_of_request(row.request, named)
+
+
+def _shown(changes: Iterable[Applied]) -> dict[Key, ObservedLimit]:
+    targets = defaultdict(set)
+    for change in changes:
+        targets[change.cluster].add(change.target)
+    ids = dict(Cluster.objects.filter(name__in=targets).values_list("name", "pk"))
+    return {
+        (name, target): shown
+        for name, of_cluster in targets.items()
+        for target, shown in shown_now(ids[name], of_cluster).items()
+    }
+
+
+def _known_requests(changes: Iterable[Applied], shown: dict[Key, ObservedLimit]) -> set[int]:
+    """Return the requests whose target was seen since their change: only these can be judged."""
+    latest: dict[Key, datetime] = {}
+    listed = list(changes)
+    for change in listed:
+        key = (change.cluster, change.target)
+        latest[key] = max(change.at, latest.get(key, change.at))
+    return {
+        change.request_id
+        for change in listed
+        if (key := (change.cluster, change.target)) in shown and shown[key].at >= latest[key]
+    }
+
+
+def _bring_up_to_date(
+    drift: Drift | None, kept: DriftInterval | None, now: datetime, *, known: bool
+) -> None:
+    if kept is not None and (drift is None or not _is_same(drift, kept)):
+        if drift is None and not known:
+            return
+        _close(kept, now)
+        kept = None
+    if drift is not None and kept is None:
+        _open(drift, now)
+
+
+def _is_same(drift: Drift, kept: DriftInterval) -> bool:
+    return (drift.kind.value, drift.approved.text, _live(drift)) == (
+        kept.kind,
+        kept.approved,
+        kept.live,
+    )
+
+
+def _live(drift: Drift) -> str:
+    return "" if drift.live is None else drift.live.text
+
+
+@transaction.atomic
+def _open(drift: Drift, now: datetime) -> None:
+    request = ChangeRequest.objects.select_for_update().get(pk=drift.request_id)
+    _, made = DriftInterval.objects.get_or_create(
+        request=request,
+        ended_at__isnull=True,
+        defaults={
+            "kind": drift.kind.value,
+            "approved": drift.approved.text,
+            "live": _live(drift),
+            "sentence": drift.sentence,
+            "found_at": now,
+        },
+    )
+    if made:
+        after = {"approved": drift.approved.text, "live": _live(drift), "kind": drift.kind.value}
+        subject = subject_of(request)
+        record(portal("beat"), "drift", subject, at=now, after=after, note=drift.sentence)
+
+
+@transaction.atomic
+def _close(kept: DriftInterval, now: datetime) -> None:
+    request = ChangeRequest.objects.select_for_update().get(pk=kept.request_id)
+    if DriftInterval.objects.filter(pk=kept.pk, ended_at__isnull=True).update(ended_at=now):
+        before = {"approved": kept.approved, "live": kept.live, "kind": kept.kind}
+        record(portal("beat"), "drift_ended", subject_of(request), at=now, before=before)
+
+
+def accept_drift(pk: int, *, by: Actor, now: datetime, note: str = "") -> None:
+    """Take what the cluster shows for right: the drift of a request no longer alerts.
+
+    Only for platform admins. Raises UnknownRequest, NotAllowed, TransitionDenied.
+    """
+    request = found(pk, by)
+    if by.person is None or not by.person.admin:
+        raise NotAllowed("Only platform admins can accept a drift.")
+    with transaction.atomic():
+        row = DriftInterval.objects.select_for_update().filter(
+            request=request, ended_at__isnull=True, accepted_by=""
+        )
+        interval = row.first()
+        if interval is None:
+            raise TransitionDenied("The cluster shows what was approved, or it was accepted.")
+        interval.accepted_by = by.name
+        interval.save(update_fields=["accepted_by"])
+        after = {"approved": interval.approved, "live": interval.live}
+        record(by, "accept_drift", subject_of(request), at=now, after=after, note=note)

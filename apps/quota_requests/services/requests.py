@@ -1,0 +1,394 @@
+"""What the asking side does: create, edit, submit, withdraw, comment."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.clusters.gateways import ClusterClients
+from apps.quota_requests.domain.quantities import counted, quantity
+from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, moved
+from apps.quota_requests.domain.targets import (
+    TargetRefused,
+    amount_for,
+    check_change,
+    wanted_amount,
+)
+from apps.quota_requests.models import TARGET, ChangeRequest, Comment
+from apps.quota_requests.permissions import Actor, check_comment, check_create, portal, standing_of
+from apps.quota_requests.selectors.requests import offer_of
+from apps.quota_requests.services.approval_policy import (
+    PolicyDecision,
+    check_still_small,
+    decide_by_policy,
+)
+from apps.quota_requests.services.audit_log import record, subject_of
+from apps.quota_requests.services.evidence.impact import Previewed, preview_of
+from apps.quota_requests.services.evidence.known_quotas import (
+    KnownQuota,
+    known_quota,
+    target_of_request,
+    team_asking,
+)
+from apps.quota_requests.services.evidence.snapshot import Evidence, evidence_of
+from apps.quota_requests.services.execution.orders import start
+from apps.quota_requests.services.transitions import (
+    Conflict,
+    Transition,
+    check_key_free,
+    found,
+    moving,
+    note_authors,
+    told,
+)
+
+LONGEST_TEXT = 10_000
+_TWICE_WITHIN = timedelta(minutes=30)
+_LAST_YEAR = 2100
+
+
+class RequestRefused(ValueError):
+    """What is asked for cannot be taken; the message is for the person, `fix` what to do."""
+
+    def __init__(self, reason: str, *, fix: str = "") -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInput:
+    """A request as a person writes it; `before` and `after` are amounts such as 8.
+
+    `team` is needed where several teams use a queue.
+    """
+
+    cluster: str
+    source: str
+    namespace: str
+    name: str
+    key: str
+    before: str
+    after: str
+    reason: str
+    needed_by: datetime | None = None
+    until: datetime | None = None
+    team: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What may be changed until it is taken for review; None leaves a thing as it is.
+
+    `clear` names what is to be emptied: needed_by, until.
+    """
+
+    before: str | None = None
+    after: str | None = None
+    reason: str | None = None
+    needed_by: datetime | None = None
+    until: datetime | None = None
+    clear: frozenset[str] = frozenset()
+
+
+def create(asked: RequestInput, *, by: Actor, now: datetime, once: bool = False) -> int:
+    """Write a draft and return its number. Raises TargetRefused, RequestRefused, NotAllowed.
+
+    `once`: the very same, written by the same person a moment ago and taken by nobody yet, is not
+    written a second time; its number is returned.
+    """
+    request = written(asked, by=by, now=now)
+    there = _written_already(request, now) if once else None
+    if there is not None:
+        return there
+    _insert(request, by, now)
+    return request.pk
+
+
+def _written_already(request: ChangeRequest, now: datetime) -> int | None:
+    """Return the request that a button pressed twice, or the way back, would double. One query."""
+    names = (*TARGET, "team", "before", "after", "reason", "needed_by", "until", "changed_by")
+    same = {name: getattr(request, name) for name in names}
+    states = [RequestState.DRAFT.value, RequestState.SUBMITTED.value]
+    rows = ChangeRequest.objects.filter(
+        **same, state__in=states, created_at__gt=now - _TWICE_WITHIN, created_at__lte=now
+    )
+    return rows.order_by("pk").values_list("pk", flat=True).first()
+
+
+def written(asked: RequestInput, *, by: Actor, now: datetime) -> ChangeRequest:
+    """Return a draft that is not kept yet. Raises as `create`."""
+    known = known_quota(
+        *(asked.cluster, asked.source, asked.namespace, asked.name, asked.key),
+        at=now,
+        visibility=by.visibility,
+    )
+    team = team_asking(known, asked.team, at=now)
+    check_create(by, team.pk)
+    before, after = _amounts(known, asked.before, asked.after)
+    needed_by, until = _day(asked.needed_by, now), _end(asked.until, now)
+    _check_order(needed_by, until)
+    return ChangeRequest(
+        cluster=known.cluster,
+        team=team,
+        source=asked.source,
+        namespace=asked.namespace if known.target.namespace else "",
+        name=asked.name,
+        key=asked.key,
+        before=before,
+        after=after,
+        tiers=list(known.row.tiers) if known.row else [],
+        reason=_reason(asked.reason),
+        needed_by=needed_by,
+        until=until,
+        authors=[by.name],
+        created_at=now,
+        changed_at=now,
+        changed_by=by.name,
+        state_since=now,
+        state_by=by.name,
+    )
+
+
+@transaction.atomic
+def _insert(request: ChangeRequest, by: Actor, now: datetime) -> None:
+    request.save()
+    note_authors(request)
+    record(by, "create", subject_of(request), at=now, after=told(request))
+
+
+def edit(
+    pk: int,
+    edited: Edited,
+    *,
+    by: Actor,
+    version: int,
+    now: datetime,
+    clients: ClusterClients | None = None,
+) -> int:
+    """Change a request that nobody has taken for review; return its new version.
+
+    Of one that is handed in already evidence, preview and ruling are taken anew, for they were of
+    another text. Raises UnknownRequest, Conflict where somebody else was faster,
+    TransitionDenied, TargetRefused, RequestRefused.
+    """
+    request = found(pk, by)
+    moved(standing_of(request), RequestAction.EDIT, by.person)
+    _take_over(request, edited, now)
+    frozen = None
+    if request.state == RequestState.SUBMITTED.value:
+        frozen = _Frozen.of(request, now, clients)
+    with moving(pk, by, "edit", now=now, version=version) as step:
+        step.act(RequestAction.EDIT)
+        _take_over(step.request, edited, now)
+        if frozen is not None:
+            frozen.write(step)
+    if frozen is not None and frozen.ruling.by_rule:
+        return _approve_by_rule(step, now)
+    return step.request.version
+
+
+def _take_over(request: ChangeRequest, edited: Edited, now: datetime) -> None:
+    before = request.before if edited.before is None else edited.before
+    after = request.after if edited.after is None else edited.after
+    request.before, request.after = _checked(request, before, after)
+    if edited.reason is not None:
+        request.reason = _reason(edited.reason)
+    if edited.needed_by is not None or "needed_by" in edited.clear:
+        # A day that has passed since it was written may stay: the rest can still be put right.
+        same = edited.needed_by == request.needed_by
+        request.needed_by = request.needed_by if same else _day(edited.needed_by, now)
+    if edited.until is not None or "until" in edited.clear:
+        # The same moment, written in another zone, is no change.
+        same = edited.until == request.until
+        request.until = request.until if same else _end(edited.until, now)
+    _check_order(request.needed_by, request.until)
+
+
+def _checked(request: ChangeRequest, before: str, after: str) -> tuple[str, str]:
+    target = target_of_request(request)
+    old, new = amount_for(target, before), wanted_amount(target, after)
+    check_change(old, new)
+    return old.text, new.text
+
+
+def _amounts(known: KnownQuota, before: str, after: str) -> tuple[str, str]:
+    old, new = amount_for(known.target, before), wanted_amount(known.target, after)
+    check_change(old, new)
+    # What nobody watches now may have changed: the cluster itself is asked when it is submitted.
+    is_current = known.row is not None and not known.row.stale
+    # As floats: the watch knows what is above 2^53 only roughly, and 2^63 − 1 is "no limit".
+    if is_current and known.amount is not None and float(known.amount.units) != float(old.units):
+        raise TargetRefused(
+            f"{known.target} is {known.amount} now, not {old}.",
+            fix=f"Ask for a change from {known.amount}.",
+        )
+    return old.text, new.text
+
+
+def _reason(text: str) -> str:
+    kept = text.replace("\0", "").strip()
+    if not kept:
+        raise RequestRefused("A request needs its reason.", fix="Say what the GPUs are for.")
+    if len(kept) > LONGEST_TEXT:
+        raise RequestRefused(f"A reason has {LONGEST_TEXT} characters at most.")
+    return kept
+
+
+def _day(needed_by: datetime | None, now: datetime) -> datetime | None:
+    """Return the day something is needed by, in UTC as the audit has it; today is not too late."""
+    if needed_by is None:
+        return None
+    _check_year(needed_by)
+    if needed_by <= now - timedelta(days=1):
+        raise RequestRefused(
+            "The day it is needed by has passed.", fix="Leave it empty, or choose today or later."
+        )
+    return needed_by.astimezone(UTC)
+
+
+def _check_order(needed_by: datetime | None, until: datetime | None) -> None:
+    if needed_by is not None and until is not None and until <= needed_by:
+        raise RequestRefused("It would end before it is needed.", fix="Choose a later end.")
+
+
+def _end(until: datetime | None, now: datetime) -> datetime | None:
+    if until is not None:
+        _check_year(until)
+    if until is not None and until <= now:
+        raise RequestRefused("The end of a change must lie ahead.")
+    most = settings.CHANGES_MOST_DAYS
+    if until is not None and most and until > now + timedelta(days=most):
+        latest = f"{now + timedelta(days=most):%Y-%m-%d %H:%M} UTC"
+        raise RequestRefused(
+            f"A change with an end holds {counted(most, 'day')} at most.",
+            fix=f"Choose an end up to {latest}.",
+        )
+    return None if until is None else until.astimezone(UTC)
+
+
+def _check_year(at: datetime) -> None:
+    """Refuse a day that is a slip of the pen, and might not be there in another zone."""
+    if at.year >= _LAST_YEAR:
+        raise RequestRefused(
+            f"The year {at.year} is too far off.", fix=f"Choose a day before {_LAST_YEAR}."
+        )
+
+
+# ---------------------------------------------------------------- submit
+
+
+def submit(
+    pk: int, *, by: Actor, version: int, now: datetime, clients: ClusterClients | None = None
+) -> int:
+    """Hand a request in: evidence and preview are taken and frozen with it; return its version.
+
+    Where a rule of the site approves it, it is approved and carried out at once. Raises
+    UnknownRequest, Conflict, TransitionDenied, KeyTaken where another request for the key is open,
+    and TargetRefused where the cluster shows another value by now.
+    """
+    request = found(pk, by)
+    moved(standing_of(request), RequestAction.SUBMIT, by.person)
+    _end(request.until, now)
+    check_key_free(request, by)
+    frozen = _Frozen.of(request, now, clients)
+    with moving(pk, by, "submit", now=now, version=version) as step:
+        step.act(RequestAction.SUBMIT)
+        frozen.write(step)
+        step.request.submitted_at, step.request.decided_at = now, None
+        step.request.reviewer, step.request.by_rule = "", False
+        # What came of it before is in the record; of this submission nothing came yet.
+        step.request.outcome = ""
+    if frozen.ruling.by_rule:
+        return _approve_by_rule(step, now)
+    return step.request.version
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    """What is kept with the text of a request from the moment it is handed in."""
+
+    preview: Previewed
+    evidence: Evidence
+    ruling: PolicyDecision
+
+    @classmethod
+    def of(cls, request: ChangeRequest, now: datetime, clients: ClusterClients | None) -> "_Frozen":
+        """Ask cluster and facts, before any lock: answers take seconds. Raises TargetRefused."""
+        preview = preview_of(request, now=now, clients=clients)
+        _check_as_reviewed(request, preview)
+        request.tiers = list(preview.tiers)
+        evidence = evidence_of(request, now=now)
+        return cls(preview, evidence, decide_by_policy(request, preview, evidence, now=now))
+
+    def write(self, step: Transition) -> None:
+        request = step.request
+        request.preview, request.evidence = self.preview.frozen, self.evidence.frozen
+        request.ruling, request.tiers = self.ruling.frozen, list(self.preview.tiers)
+        request.approvals_needed = self.ruling.approvals_needed
+        step.beside.update(
+            preview=request.preview, evidence=request.evidence, ruling=request.ruling
+        )
+
+
+def _check_as_reviewed(request: ChangeRequest, preview: Previewed) -> None:
+    if preview.live is not None and preview.live != quantity(request.before):
+        raise TargetRefused(
+            f"{target_of_request(request)} is {preview.live} now, not {request.before}.",
+            fix=f"Edit the request: from {preview.live}.",
+        )
+
+
+def _approve_by_rule(submitted: Transition, now: datetime) -> int:
+    """Approve and start as the portal. A request that somebody took meanwhile is left to them."""
+    request = submitted.request
+    rule = portal("rule")
+    try:
+        with moving(request.pk, rule, "approve_by_rule", now=now, version=request.version) as step:
+            check_still_small(step.request, now=now)
+            step.act(RequestAction.APPROVE_BY_RULE)
+            step.request.by_rule, step.request.decided_at = True, now
+    except (Conflict, TransitionDenied):
+        return request.version
+    try:
+        return start(request.pk, by=rule, version=step.request.version, now=now)
+    except TransitionDenied:
+        # Nothing to write with, say: it stays approved, and people carry on.
+        return step.request.version
+
+
+def accept_offer(
+    pk: int, *, by: Actor, version: int, now: datetime, clients: ClusterClients | None = None
+) -> int:
+    """Ask for what the reviewer offered instead, and hand it in anew; return its version.
+
+    Raises as `edit` and `submit` do, and RequestRefused where no offer waits for an answer.
+    """
+    request = found(pk, by)
+    offer = offer_of(request, request.comments.order_by("at", "pk"))
+    if not offer:
+        raise RequestRefused("No counter-offer waits for an answer here.")
+    if offer != request.after:
+        version = edit(pk, Edited(after=offer), by=by, version=version, now=now)
+    return submit(pk, by=by, version=version, now=now, clients=clients)
+
+
+def withdraw(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> int:
+    """Take a request back. Raises UnknownRequest, Conflict, TransitionDenied."""
+    with moving(pk, by, "withdraw", now=now, version=version) as step:
+        step.act(RequestAction.WITHDRAW)
+        step.request.outcome = "Withdrawn; nothing was changed."
+    return step.request.version
+
+
+def comment(pk: int, text: str, *, by: Actor, now: datetime) -> int:
+    """Say something of a request; the version stays. Raises UnknownRequest, NotAllowed."""
+    kept = text.replace("\0", "").strip()
+    if not kept or len(kept) > LONGEST_TEXT:
+        raise RequestRefused(f"A comment has 1 to {LONGEST_TEXT} characters.")
+    with transaction.atomic():
+        request = found(pk, by)
+        check_comment(by, request)
+        row = Comment.objects.create(request=request, at=now, author=by.name, text=kept)
+        record(by, "comment", subject_of(request), at=now, after={"comment": row.pk}, note=kept)
+    return row.pk

@@ -1,0 +1,153 @@
+"""What time does: raises are announced and taken back, and what nobody decided on expires."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Q
+
+from apps.quota_requests.domain.impact import time_box
+from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied
+from apps.quota_requests.models import ChangeRequest
+from apps.quota_requests.permissions import Actor, portal
+from apps.quota_requests.selectors.stacked import Superseded, check_on_top, goes_back_to
+from apps.quota_requests.services.execution.endings import TRY_AGAIN
+from apps.quota_requests.services.execution.orders import applied_by_commit, revert
+from apps.quota_requests.services.transitions import Conflict, moving
+
+_LOG = logging.getLogger(__name__)
+_AT_ONCE = 100
+_UNDECIDED = [
+    RequestState.SUBMITTED.value,
+    RequestState.IN_REVIEW.value,
+    RequestState.CHANGES_ASKED.value,
+]
+_WAITING = [*_UNDECIDED, RequestState.APPROVED.value, RequestState.FAILED.value]
+
+
+def revert_due(*, now: datetime) -> int:
+    """Announce raises whose end comes near, and begin to take back those whose date has come.
+
+    Returns how many were begun. Each is one transaction; one that cannot be does not stop the
+    others.
+    """
+    boxed = ChangeRequest.objects.filter(state=RequestState.APPLIED.value, reverts_at__isnull=False)
+    for request in boxed.filter(reverts_at__gt=now).order_by("reverts_at", "pk"):
+        _each(request, lambda pk: _announce(pk, now))
+    due = boxed.filter(reverts_at__lte=now).order_by("reverts_at", "pk")[:_AT_ONCE]
+    return sum(_each(request, lambda pk: _revert(pk, now)) for request in due)
+
+
+def _each(request: ChangeRequest, act: Callable[[int], bool]) -> bool:
+    try:
+        return act(request.pk)
+    except (Conflict, TransitionDenied) as error:
+        _LOG.info("quota request %d: %s", request.pk, error)
+        return False
+
+
+def _announce(pk: int, now: datetime) -> bool:
+    """Say once for each time that lies before the end that a raise is going to be taken back."""
+    request = ChangeRequest.objects.get(pk=pk)
+    times = _announcements(request)
+    due = sum(at <= now for at in times)
+    if due <= request.announced or _is_superseded(request):
+        return False
+    back, end = goes_back_to(request), f"{request.reverts_at:%Y-%m-%d %H:%M} UTC"
+    with moving(pk, _by(), "announce_revert", now=now, version=request.version) as step:
+        step.request.announced = due
+        step.note = f"The quota goes back to {back} on {end}."
+        if applied_by_commit(request):
+            step.note = (
+                f"The quota is to go back to {back} on {end}, by a commit that somebody has to "
+                "make: the file for it is there then."
+            )
+    return True
+
+
+def _announcements(request: ChangeRequest) -> tuple[datetime, ...]:
+    if request.until is None or request.applied_at is None or request.until <= request.applied_at:
+        return ()
+    box = time_box(request.until, applied_at=request.applied_at)
+    return box.announcements if box else ()
+
+
+def _revert(pk: int, now: datetime) -> bool:
+    try:
+        revert(pk, by=_by(), now=now)
+    except Superseded as superseded:
+        _end_under(pk, superseded.later, now)
+        return False
+    except TransitionDenied as denied:
+        # Another change of the key is being made, or nobody may write: looked at again later.
+        _put_off(pk, str(denied), now)
+        return False
+    return True
+
+
+def _is_superseded(request: ChangeRequest) -> bool:
+    try:
+        check_on_top(request)
+    except Superseded:
+        return True
+    except TransitionDenied:
+        return False
+    return False
+
+
+def _end_under(pk: int, later: ChangeRequest, now: datetime) -> None:
+    """End a raise whose date has come while a later change stands: that one is left as it is."""
+    request = ChangeRequest.objects.get(pk=pk)
+    with moving(pk, _by(), "expire", now=now, version=request.version) as step:
+        step.act(RequestAction.EXPIRE)
+        step.request.reverts_at = None
+        step.note = step.request.outcome = (
+            f"Its end has come; request {later.pk} changed the quota since, to {later.after}, so "
+            "that nothing was taken back."
+        )
+
+
+def _put_off(pk: int, why: str, now: datetime) -> None:
+    request = ChangeRequest.objects.get(pk=pk)
+    sentence = f"It could not be taken back on its date: {why}"
+    if request.outcome == sentence:
+        # Said once; only the time of the next try moves on.
+        ChangeRequest.objects.filter(pk=pk, version=request.version).update(
+            reverts_at=now + TRY_AGAIN
+        )
+        return
+    with moving(pk, _by(), "put_off_revert", now=now, version=request.version) as step:
+        step.note = step.request.outcome = sentence
+        step.request.reverts_at = now + TRY_AGAIN
+
+
+def expire(*, now: datetime) -> int:
+    """End requests whose time has passed; return how many.
+
+    Their own end (`until`) lies behind, or nobody handed them in, decided on them or carried
+    them out for so many days.
+    """
+    over = Q(until__lte=now, state__in=_WAITING)
+    for days, states in (
+        (settings.CHANGES_DAYS_DRAFT, [RequestState.DRAFT.value]),
+        (settings.CHANGES_DAYS_UNDECIDED, _UNDECIDED),
+        (settings.CHANGES_DAYS_APPROVED, [RequestState.APPROVED.value, RequestState.FAILED.value]),
+    ):
+        over |= Q(changed_at__lte=now - timedelta(days=days), state__in=states)
+    rows = ChangeRequest.objects.filter(over).order_by("pk")[:_AT_ONCE]
+    return sum(_each(request, lambda pk: _expire(pk, now)) for request in rows)
+
+
+def _expire(pk: int, now: datetime) -> bool:
+    request = ChangeRequest.objects.get(pk=pk)
+    with moving(pk, _by(), "expire", now=now, version=request.version) as step:
+        step.act(RequestAction.EXPIRE)
+        passed = request.until is not None and request.until <= now
+        why = "its end has passed" if passed else "nobody went on with it"
+        step.note = step.request.outcome = f"Expired: {why}; nothing was changed."
+    return True
+
+
+def _by() -> Actor:
+    return portal("beat")

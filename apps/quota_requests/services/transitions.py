@@ -1,0 +1,178 @@
+"""Moving a request from state to state: one lock, one check of the version, one audit entry."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from apps.quota_requests.domain.frozen import moment
+from apps.quota_requests.domain.states import RequestAction, TransitionDenied, moved
+from apps.quota_requests.models import OPEN_STATES, TARGET, WRITING_STATES, Author, ChangeRequest
+from apps.quota_requests.permissions import Actor, seen_by, standing_of
+from apps.quota_requests.services.audit_log import record, subject_of
+
+_ALWAYS = frozenset({"cluster", "source", "namespace", "name", "key", "tiers", "state"})
+"""Said in every entry, so that each can be read alone."""
+
+
+class UnknownRequest(LookupError):
+    """There is no such request, or the actor may not know of it."""
+
+
+class Conflict(Exception):
+    """Somebody changed the request since it was read; the message says who and when."""
+
+
+class KeyTaken(TransitionDenied):
+    """Another request for the same quota key is open; `number` is it.
+
+    None for one that the actor may not know of: of a shared queue, say, by another team.
+    """
+
+    def __init__(self, number: int | None) -> None:
+        which = f"Request {number}" if number else "Another request"
+        super().__init__(f"{which} for the same quota key is open: one at a time.")
+        self.number = number
+
+
+@dataclass(slots=True)
+class Transition:
+    """A locked request that is being changed; what `note` and `beside` say goes to the audit."""
+
+    request: ChangeRequest
+    actor: Actor
+    now: datetime
+    note: str = ""
+    beside: dict[str, Any] = field(default_factory=dict)
+
+    def act(self, action: RequestAction, actor: Actor | None = None) -> None:
+        """Take the step in the table of states. Raises TransitionDenied."""
+        who = self.actor if actor is None else actor
+        after = moved(standing_of(self.request), action, who.person)
+        self.request.state = after.state.value
+        self.request.authors = sorted(after.authors)
+        self.request.approvals = list(after.approvals)
+
+
+def found(pk: int, actor: Actor) -> ChangeRequest:
+    """Return a request that the actor may know of. Raises UnknownRequest."""
+    request = ChangeRequest.objects.filter(seen_by(actor), pk=pk).first()
+    if request is None:
+        raise UnknownRequest(f"There is no quota request {pk}.")
+    return request
+
+
+@contextmanager
+def moving(
+    pk: int, actor: Actor, action: str, *, now: datetime, version: int | None = None
+) -> Iterator[Transition]:
+    """Lock a request, let it be changed, and save it with its audit entry: one transaction.
+
+    With `version` only if nobody changed it since. Raises UnknownRequest, Conflict, KeyTaken and
+    whatever is raised inside; then nothing is changed.
+    """
+    target: Mapping[str, Any] = {}
+    try:
+        with transaction.atomic():
+            request = _locked(pk, actor)
+            target = {name: getattr(request, name) for name in TARGET}
+            if version is not None and version != request.version:
+                raise Conflict(
+                    f"{request.changed_by} changed this request at "
+                    f"{request.changed_at:%Y-%m-%d %H:%M} UTC, after you read it: look at it again."
+                )
+            before = told(request)
+            step = Transition(request, actor, now)
+            yield step
+            _save(step, action, before)
+    except IntegrityError as error:
+        taken = open_request(target, but=pk) if target else None
+        if taken is None:
+            raise
+        raise KeyTaken(_if_known(taken, actor)) from error
+
+
+def _locked(pk: int, actor: Actor) -> ChangeRequest:
+    rows = ChangeRequest.objects.select_for_update(of=("self",)).select_related("cluster", "team")
+    request = rows.filter(seen_by(actor), pk=pk).first()
+    if request is None:
+        raise UnknownRequest(f"There is no quota request {pk}.")
+    return request
+
+
+def _save(step: Transition, action: str, before: Mapping[str, Any]) -> None:
+    request = step.request
+    request.version += 1
+    request.changed_at, request.changed_by = step.now, step.actor.name
+    if request.state != before["state"]:
+        request.state_since, request.state_by = step.now, step.actor.name
+    request.save()
+    note_authors(request)
+    after = {**told(request), **step.beside}
+    changed = {k for k in {*before, *after} if k in _ALWAYS or before.get(k) != after.get(k)}
+    record(
+        step.actor,
+        action,
+        subject_of(request),
+        at=step.now,
+        before={k: v for k, v in before.items() if k in changed},
+        after={k: v for k, v in after.items() if k in changed},
+        note=step.note,
+    )
+
+
+def note_authors(request: ChangeRequest) -> None:
+    """Keep the table by which a person's requests are found in step with the request."""
+    rows = [Author(request=request, username=name) for name in request.authors]
+    Author.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def told(request: ChangeRequest) -> dict[str, Any]:
+    """Return what the audit says of a request: no floats, times as text."""
+    return {
+        "cluster": request.cluster.name,
+        "team": request.team.name,
+        "source": request.source,
+        "namespace": request.namespace,
+        "name": request.name,
+        "key": request.key,
+        "from": request.before,
+        "to": request.after,
+        "tiers": list(request.tiers),
+        "reason": request.reason,
+        "needed_by": moment(request.needed_by),
+        "until": moment(request.until),
+        "state": request.state,
+        "authors": list(request.authors),
+        "approvals": list(request.approvals),
+        "approvals_needed": request.approvals_needed,
+        "reviewer": request.reviewer,
+        "version": request.version,
+    }
+
+
+def open_request(target: Mapping[str, Any], *, but: int) -> int | None:
+    """Return another request that is open, or being carried out, for a quota key. One query."""
+    states = {*OPEN_STATES, *WRITING_STATES}
+    rows = ChangeRequest.objects.filter(**target, state__in=states).exclude(pk=but).order_by("pk")
+    return rows.values_list("pk", flat=True).first()
+
+
+def check_key_free(request: ChangeRequest, by: Actor) -> None:
+    """Raise KeyTaken where another request is open for the key. Two queries at most.
+
+    What counts is the constraint of the database, at the end; this is to say so in good time.
+    """
+    target = {name: getattr(request, name) for name in TARGET}
+    rows = ChangeRequest.objects.filter(**target, state__in=OPEN_STATES).exclude(pk=request.pk)
+    taken = rows.order_by("pk").values_list("pk", flat=True).first()
+    if taken is not None:
+        raise KeyTaken(_if_known(taken, by))
+
+
+def _if_known(pk: int, actor: Actor) -> int | None:
+    """Return the number of a request that the actor may know of, else None. One query."""
+    return pk if ChangeRequest.objects.filter(seen_by(actor), pk=pk).exists() else None

@@ -1,0 +1,433 @@
+"""Who held which cards of a node, and what of the node was free or unhealthy, in one hour.
+
+A sweep over the instants at which anything on a node changed: between two of them the cards are
+distributed once. Times are Unix seconds, amounts GPU-seconds of GPU-equivalents.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from apps.clusters.domain.pods.ledger import (
+    ClaimAllocationRecord,
+    NodeInterval,
+    PodRecord,
+    PodSource,
+)
+from apps.clusters.domain.tiers import same_model
+from apps.clusters.domain.time_spans import Span, clip, overlap, seconds, union
+from apps.clusters.domain.window import SLOT_SECONDS
+from apps.usage.domain.attribution.claims import claim_allocations, is_device_class
+from apps.usage.domain.attribution.gpu_classes import Bound, Classifier, GpuClass, ResourceOffer
+
+
+@dataclass(slots=True)
+class Allocation:
+    """One pod's hold on units of one resource within the hour.
+
+    `held` is when it held them, `runs` when a GPU container ran (both disjoint and in order, runs
+    within held). `shared`: others may be on the same device. `profile` is the MIG profile of its
+    units, empty for whole cards; `devices` are the cards (UUIDs) that it was given, where a claim
+    tells. `guessed`: its cards' model is not known. `scale` is below 1 where the cards held on
+    its node exceeded the cards there.
+    """
+
+    pod: PodRecord
+    resource: str
+    units: float
+    weight: float
+    card: GpuClass
+    held: tuple[Span, ...]
+    runs: tuple[Span, ...]
+    shared: bool = False
+    profile: str = ""
+    devices: frozenset[str] = frozenset()
+    guessed: bool = False
+    scale: float = 1.0
+    on_unhealthy: float = 0.0
+    _ran: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def gpu_equivalents(self) -> float:
+        return self.units * self.weight * self.scale
+
+    @property
+    def gpu_seconds(self) -> float:
+        """What it held in the hour."""
+        return seconds(self.held) * self.gpu_equivalents
+
+    def held_in(self, slot: int) -> float:
+        """Return the GPU-seconds that it held in a slot."""
+        return overlap(self.held, slot, slot + SLOT_SECONDS) * self.gpu_equivalents
+
+    @property
+    def span(self) -> Span:
+        """From when it first to when it last held them in the hour."""
+        return (self.held[0][0], self.held[-1][1])
+
+    def ran_in(self, slot: int) -> float:
+        """Return for how many seconds of a slot its GPU containers ran."""
+        ran = self._ran.get(slot)
+        if ran is None:
+            ran = self._ran[slot] = overlap(self.runs, slot, slot + SLOT_SECONDS)
+        return ran
+
+    @property
+    def inferred(self) -> bool:
+        return self.pod.source is PodSource.METRICS or self.scale < 1.0 or self.guessed
+
+
+@dataclass(slots=True)
+class NodeGpus:
+    """The cards of one node and kind over the hour, in GPU-seconds; `first` in its first slot."""
+
+    capacity: float = 0.0
+    first: float = 0.0
+    unhealthy: float = 0.0
+    unallocated: float = 0.0
+    stranded: float = 0.0
+
+
+@dataclass(slots=True)
+class NodeLedger:
+    """The outcome for one node; `shared` are the profiles of which several pods share a device."""
+
+    node: str
+    cards: dict[GpuClass, NodeGpus] = field(default_factory=lambda: defaultdict(NodeGpus))
+    holdings: list[Allocation] = field(default_factory=list)
+    shared: frozenset[str] = frozenset()
+    overcommitted: bool = False
+
+
+def allocate_node(
+    intervals: Sequence[NodeInterval],
+    pods: Iterable[PodRecord],
+    start: float,
+    end: float,
+    *,
+    classifier: Classifier,
+    bound: Mapping[str, Bound] | None = None,
+    limits: Mapping[str, Sequence[Span]] | None = None,
+    claims: Sequence[ClaimAllocationRecord] = (),
+) -> NodeLedger:
+    """Return who held what on one node in start..end; every pod and claim given is on this node.
+
+    A pod holds no longer than its node exists, and only within its `limits`, where it has some.
+    `bound` gives by pod uid what is already known of its binding; other pods are classified by
+    the node's labels when they first held in the hour. Where holdings exceed the cards they are
+    scaled to fit (`overcommitted`). Devices of claims are held from when they are told of: a watch
+    may list claims of yesterday before it knows what the node offers.
+    """
+    intervals = sorted(
+        (s for s in intervals if s.start < end and s.end > start), key=lambda s: s.start
+    )
+    ledger = NodeLedger(node=intervals[0].node if intervals else "")
+    exists = union((max(s.start, start), min(s.end, end)) for s in intervals)
+    here = []
+    for pod in pods:
+        held = _held(pod, exists, end, limits or {})
+        if held:
+            here.append(pod)
+            ledger.holdings.extend(_pod_holdings(pod, held, intervals, classifier, bound or {}))
+    for hold in claim_allocations(claims, here, _told(intervals, exists, end), end):
+        offer = classifier.of(hold.device_class, _first(intervals, hold.held))[0]
+        card = GpuClass(offer.card.tier, hold.model or offer.card.model, offer.card.capacity_type)
+        ledger.holdings.append(
+            Allocation(
+                hold.pod,
+                hold.device_class,
+                hold.units,
+                hold.weight,
+                card,
+                hold.held,
+                _runs(hold.pod, hold.held),
+                hold.shared,
+                hold.profile,
+                hold.cards,
+            )
+        )
+    ledger.shared = frozenset(
+        o.profile for s in intervals for o in classifier.offers(s) if o.shared
+    )
+    _sweep(ledger, intervals, start, end, classifier)
+    return ledger
+
+
+def _told(intervals: Sequence[NodeInterval], exists: Sequence[Span], end: float) -> Sequence[Span]:
+    """Return when a node exists and its devices are told of, where they ever are in the hour."""
+    first = next((interval.start for interval in intervals if interval.devices), None)
+    return exists if first is None else clip(exists, first, end)
+
+
+def _held(
+    pod: PodRecord, exists: Sequence[Span], end: float, limits: Mapping[str, Sequence[Span]]
+) -> tuple[Span, ...]:
+    span = pod.held(end)
+    held = clip(exists, *span) if span else ()
+    if pod.uid in limits:
+        held = union(part for limit in limits[pod.uid] for part in clip(held, *limit))
+    return held
+
+
+def _first(intervals: Sequence[NodeInterval], held: Sequence[Span]) -> NodeInterval:
+    return next(interval for interval in intervals if interval.end > held[0][0])
+
+
+def _runs(pod: PodRecord, held: Sequence[Span]) -> tuple[Span, ...]:
+    ran = pod.ran(held[-1][1])
+    return tuple(run for part in held for run in clip(ran, *part))
+
+
+def _pod_holdings(
+    pod: PodRecord,
+    held: tuple[Span, ...],
+    intervals: Sequence[NodeInterval],
+    classifier: Classifier,
+    bound: Mapping[str, Bound],
+) -> Iterator[Allocation]:
+    runs = _runs(pod, held)
+    interval = _first(intervals, held)
+    for resource, units in sorted(pod.requests.items()):
+        if is_device_class(resource):
+            continue
+        offers = classifier.of(resource, interval)
+        if len(offers) > 1:
+            seen = classifier.inventory(interval.node).models_of.get((pod.namespace, pod.name))
+            for offer, part, known in _by_model(offers, units, seen or Counter()):
+                yield _holding(pod, offer, part, held, runs, guessed=not known)
+            continue
+        offer = offers[0]
+        known_as = bound.get(pod.uid)
+        if known_as is not None and len(pod.requests) == 1:
+            card = _as_bound(offer.card, known_as)
+            offer = offer._replace(card=card, weight=known_as.weight)
+        yield _holding(pod, offer, units, held, runs)
+
+
+def _holding(
+    pod: PodRecord,
+    offer: ResourceOffer,
+    units: float,
+    held: tuple[Span, ...],
+    runs: tuple[Span, ...],
+    *,
+    guessed: bool = False,
+) -> Allocation:
+    return Allocation(
+        pod,
+        offer.resource,
+        units,
+        offer.weight,
+        offer.card,
+        held,
+        runs,
+        offer.shared,
+        offer.profile,
+        guessed=guessed,
+    )
+
+
+def _by_model(
+    offers: Sequence[ResourceOffer], units: float, seen: Mapping[str, int]
+) -> Iterator[tuple[ResourceOffer, float, bool]]:
+    """Yield (offer, units, whether that is known) of a pod on a node of several models.
+
+    Its devices' labels tell; what they do not cover is spread as the node's cards are.
+    """
+    left = units
+    for offer in offers:
+        part = min(left, seen.get(offer.card.model, 0) / offer.weight)
+        if part > 0:
+            left -= part
+            yield offer, part, True
+    if left > 0:
+        total = sum(offer.units for offer in offers)
+        for offer in offers:
+            yield offer, left * offer.units / total, False
+
+
+def _as_bound(card: GpuClass, known: Bound) -> GpuClass:
+    if (known.tier, known.model) == card[:2]:
+        return card
+    # One model is written in two ways by its node and by its devices.
+    model = card.model if same_model(known.model, card.model) else known.model
+    return GpuClass(known.tier, model, card.capacity_type)
+
+
+_CardSums = tuple[dict[GpuClass, float], dict[GpuClass, float], dict[GpuClass, float]]
+"""By kind of card: how many there are, are allocatable, and are left uncovered by MIG devices."""
+
+
+def _sweep(
+    ledger: NodeLedger,
+    intervals: Sequence[NodeInterval],
+    start: float,
+    end: float,
+    classifier: Classifier,
+) -> None:
+    if len(intervals) == 1 and _fits(ledger, intervals[0], start, end, classifier):
+        return
+    instants = {start, end}
+    for interval in intervals:
+        instants.update((max(interval.start, start), min(interval.end, end)))
+    for holding in ledger.holdings:
+        for part in holding.held:
+            instants.update(part)
+    ordered = sorted(instants)
+    cards = {interval.start: _cards(interval, classifier) for interval in intervals}
+    fitted: dict[int, float] = defaultdict(float)
+    for a, b in pairwise(ordered):
+        here = [h for h in ledger.holdings if any(s <= a and e >= b for s, e in h.held)]
+        there = next((s for s in intervals if s.start <= a and s.end >= b), None)
+        share = _distribute(ledger, there, here, (a, b), start + SLOT_SECONDS, cards)
+        for holding in here:
+            fitted[id(holding)] += share * (b - a)
+    for holding in ledger.holdings:
+        length = seconds(holding.held)
+        if fitted[id(holding)] < length * (1 - 1e-9):
+            holding.scale = fitted[id(holding)] / length
+            ledger.overcommitted = True
+
+
+def _fits(
+    ledger: NodeLedger, interval: NodeInterval, start: float, end: float, classifier: Classifier
+) -> bool:
+    """Enter the sums of a node on which nothing is to be settled; False where something is.
+
+    So it is with most nodes, and sums are had without a sweep: one interval, healthy, all cards
+    allocatable, and of no kind ever more held than there is.
+    """
+    there, allocatable, stranded = _cards(interval, classifier)
+    if not (interval.ready and interval.schedulable) or there != allocatable:
+        return False
+    held: dict[GpuClass, float] = defaultdict(float)
+    for card, changes in _changes(ledger.holdings).items():
+        level, last = 0.0, start
+        for at, amount in sorted(changes):
+            held[card] += level * (at - last)
+            level, last = level + amount, at
+            if _share(level, there.get(card, 0.0)) < 1.0:
+                return False
+    first, last = max(interval.start, start), min(interval.end, end)
+    length = last - first
+    half = _before(first, last, start + SLOT_SECONDS)
+    for card, units in there.items():
+        cards = ledger.cards[card]
+        free = max(0.0, units * length - held[card])
+        cards.capacity += units * length
+        cards.first += units * half
+        cards.unallocated += free
+        cards.stranded += min(free, stranded.get(card, 0.0) * length)
+    return True
+
+
+def _changes(holdings: Iterable[Allocation]) -> dict[GpuClass, list[tuple[float, float]]]:
+    """Return by kind of card (instant, by how many cards more or less are held from then on)."""
+    changes: dict[GpuClass, list[tuple[float, float]]] = defaultdict(list)
+    for holding in holdings:
+        cards = holding.units * holding.weight
+        for a, b in holding.held:
+            changes[holding.card] += ((a, cards), (b, -cards))
+    return changes
+
+
+def _distribute(
+    ledger: NodeLedger,
+    interval: NodeInterval | None,
+    holdings: Sequence[Allocation],
+    span: Span,
+    half: float,
+    cards_of: Mapping[float, _CardSums],
+) -> float:
+    """Distribute a node's cards over a span; return the share that holdings get.
+
+    `half` is when the second slot of the hour begins.
+    """
+    if interval is None:
+        return 0.0
+    length, first = span[1] - span[0], _before(*span, half)
+    there, allocatable, stranded = map(dict, cards_of[interval.start])
+    held: dict[GpuClass, float] = defaultdict(float)
+    for holding in holdings:
+        held[holding.card] += holding.units * holding.weight
+    share = _share(sum(held.values()), sum(there.values()))
+    if share < 1.0:
+        held = defaultdict(float, {card: amount * share for card, amount in held.items()})
+    if any(amount > there.get(card, 0.0) for card, amount in held.items()):
+        _lend(there, allocatable, held)
+    healthy = interval.ready and interval.schedulable
+    for card, capacity in there.items():
+        free = max(0.0, capacity - held[card])
+        broken = max(0.0, capacity - allocatable.get(card, 0.0))
+        unhealthy = min(free, broken) if healthy else free
+        cards = ledger.cards[card]
+        cards.capacity += capacity * length
+        cards.first += capacity * first
+        cards.unhealthy += unhealthy * length
+        cards.unallocated += (free - unhealthy) * length
+        cards.stranded += min(free - unhealthy, stranded.get(card, 0.0)) * length
+    _note_unhealthy(holdings, held, allocatable, length, healthy=healthy, share=share)
+    return share
+
+
+def _before(start: float, end: float, at: float) -> float:
+    """Return how many seconds of a span lie before an instant."""
+    return max(0.0, min(end, at) - start)
+
+
+def _share(held: float, there: float) -> float:
+    # A hair of slack: sums of thirds and sevenths of a card must not look overcommitted.
+    return 1.0 if held <= there * (1 + 1e-9) else there / held
+
+
+def _cards(interval: NodeInterval, classifier: Classifier) -> _CardSums:
+    there: dict[GpuClass, float] = defaultdict(float)
+    allocatable: dict[GpuClass, float] = defaultdict(float)
+    stranded: dict[GpuClass, float] = defaultdict(float)
+    for offer in classifier.offers(interval):
+        there[offer.card] += offer.units * offer.weight + offer.stranded
+        allocatable[offer.card] += offer.allocatable * offer.weight + offer.stranded
+        if offer.stranded:
+            stranded[offer.card] += offer.stranded
+    return there, allocatable, stranded
+
+
+def _lend(
+    there: dict[GpuClass, float], allocatable: dict[GpuClass, float], held: Mapping[GpuClass, float]
+) -> None:
+    """Move free cards to the kinds that hold more than they have, allocatable ones first.
+
+    A pod keeps the tier it was bound with, so after its node was relabelled its cards still
+    count there, and the node's new tier has that much less.
+    """
+    for card in sorted(held):
+        lacking = held[card] - there.get(card, 0.0)
+        for other in sorted(there):
+            if lacking <= 0:
+                break
+            moved = min(lacking, max(0.0, there[other] - held.get(other, 0.0)))
+            if other != card and moved > 0:
+                well = min(moved, allocatable.get(other, 0.0))
+                for cards, amount in ((there, moved), (allocatable, well)):
+                    cards[other] = cards.get(other, 0.0) - amount
+                    cards[card] = cards.get(card, 0.0) + amount
+                lacking -= moved
+
+
+def _note_unhealthy(
+    holdings: Sequence[Allocation],
+    held: Mapping[GpuClass, float],
+    allocatable: Mapping[GpuClass, float],
+    length: float,
+    *,
+    healthy: bool,
+    share: float,
+) -> None:
+    """Add to each holding what of it lay on unhealthy cards (allocation wins, kept beside)."""
+    for holding in holdings:
+        total = held[holding.card]
+        over = total - allocatable.get(holding.card, 0.0) if healthy else total
+        if over > 1e-9 and total > 0:
+            part = holding.units * holding.weight * share / total
+            holding.on_unhealthy += min(over, total) * part * length

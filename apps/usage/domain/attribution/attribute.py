@@ -1,0 +1,364 @@
+"""How a device's samples find the pod that held the device (docs/definitions.md#attribution)."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+
+from apps.clusters.domain.devices.samples import NO_LEVELS, ActivitySample, DeviceSlot
+from apps.clusters.domain.tiers import same_model
+from apps.clusters.domain.window import SLOT_SECONDS
+from apps.usage.domain.attribution.allocations import Allocation
+from apps.usage.domain.attribution.pools import Pools
+from apps.usage.domain.attribution.sharing import (
+    DeviceGroup,
+    DeviceShare,
+    Division,
+    beside_each_other,
+    counted_once,
+    divide,
+    divide_by_instants,
+    is_clear,
+)
+
+# A grid of samples can hold one more than its length says; from two more on a label was there
+# while its pod did not run.
+_EXCESS_SAMPLES = 2
+
+Device = tuple[int, str, str]
+"""A device in a slot: (slot, UUID, MIG instance)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleInterval:
+    """Seconds between samples: as learnt by device and slot, else the common value.
+
+    `learnt` is keyed by (slot, UUID, MIG instance). A device that is not in it and has over half
+    as many samples again as the common value gives is scraped faster, or twice
+    (docs/definitions.md#measured).
+    """
+
+    seconds: float
+    learnt: Mapping[Device, float] = field(default_factory=dict)
+
+    def of(self, device: Device, samples: int) -> float:
+        """Return the interval of a device with that many samples in its slot."""
+        if device in self.learnt:
+            return self.learnt[device]
+        if samples > 1.5 * SLOT_SECONDS / self.seconds:
+            return SLOT_SECONDS / samples
+        return self.seconds
+
+
+@dataclass(slots=True)
+class Attribution:
+    """Device rows by the number of the holding they belong to; `strays` belong to nobody.
+
+    `common_interval` are the seconds between samples, `intervals` those of devices and slots that
+    have others, `devices` how many devices and slots there are. `ambiguous` are UUIDs whose rows
+    name a pod of which there were two, `guessed` the holdings whose rows could not be told apart.
+
+    Of devices that several pods may be on, `shares` has by the number of a holding what it had in
+    each slot, and `unclear` the groups whose sums cannot be cut at the pods' times; `settled` are
+    the devices of the groups whose sums could.
+    """
+
+    common_interval: float
+    rows: dict[int, list[DeviceSlot]] = field(default_factory=lambda: defaultdict(list))
+    strays: list[DeviceSlot] = field(default_factory=list)
+    intervals: dict[Device, float] = field(default_factory=dict)
+    devices: int = 0
+    ambiguous: set[str] = field(default_factory=set)
+    guessed: set[int] = field(default_factory=set)
+    shares: dict[int, list[DeviceShare]] = field(default_factory=lambda: defaultdict(list))
+    unclear: list[DeviceGroup] = field(default_factory=list)
+    settled: set[Device] = field(default_factory=set)
+
+    def take(self, division: Division) -> None:
+        """Add what became of a group."""
+        self.strays += division.strays
+        for number, share in division.shares.items():
+            self.shares[number].append(share)
+
+    def interval(self, row: DeviceSlot) -> float:
+        if not self.intervals:
+            return self.common_interval
+        return self.intervals.get(_device(row), self.common_interval)
+
+    def usual_interval(self) -> float | None:
+        """Return the interval of most devices, the shorter of equals; None without devices."""
+        if not self.devices:
+            return None
+        counts = Counter(self.intervals.values())
+        counts[self.common_interval] += self.devices - len(self.intervals)
+        return min(counts, key=lambda seconds: (-counts[seconds], seconds))
+
+
+def attribute(
+    rows: Iterable[DeviceSlot],
+    holdings: Sequence[Allocation],
+    *,
+    interval: SampleInterval,
+    offered: Mapping[tuple[str, str], float] | None = None,
+) -> Attribution:
+    """Match every device row to the holding of the pod that its labels name.
+
+    A name that two pods bore within a slot goes to the one on the row's node, else, until raw
+    samples tell them apart (`recut`), to the one that ran longest in it. Rows whose pod held
+    nothing in the slot are strays, as are rows without a pod.
+
+    `offered` is how many devices each (node, MIG profile) has that one pod has alone: only where
+    all of them are shown is a pod that nothing names found by elimination.
+    """
+    by_name = _by_name(holdings)
+    pools = Pools(holdings, offered or {})
+    result = Attribution(interval.seconds)
+    counts = _Counts()
+    for row in rows:
+        named = by_name.get((row.namespace, row.pod)) if row.pod else None
+        pooled = pools.any and pools.take(row, named or ())
+        counts.add(row, pooled=pooled)
+        if pooled:
+            continue
+        found = _holders(row, named) if named else ()
+        if not found:
+            result.strays.append(row)
+            continue
+        if len(found) > 1:
+            result.ambiguous.add(row.uuid)
+            found = sorted(found, key=lambda c: (c[1].ran_in(row.slot), c[1].pod.uid))
+        result.rows[found[-1][0]].append(row)
+    counts.note_intervals(result, interval)
+    result.strays = pools.take_unnamed(_without_copies(_without_parents(result)), result.rows)
+    for group in pools.groups():
+        if is_clear(group, holdings, result.interval):
+            result.take(divide(group, holdings, result.interval))
+            result.settled.update((group.slot, *key) for key in group.devices())
+        else:
+            result.unclear.append(group)
+    result.strays += counted_once(pools.nobodys, result.interval)
+    return result
+
+
+class _Counts:
+    """How many samples each device has in a slot, copies of it left out."""
+
+    def __init__(self) -> None:
+        self._named: dict[Device, int] = defaultdict(int)
+        self._bare: dict[Device, int] = {}
+
+    def add(self, row: DeviceSlot, *, pooled: bool) -> None:
+        device = _device(row)
+        if pooled or not row.pod:
+            # Beside others of the device, perhaps: must not look like faster scrapes.
+            self._bare[device] = max(self._bare.get(device, 0), row.samples)
+        else:
+            self._named[device] += row.samples
+
+    def note_intervals(self, result: Attribution, interval: SampleInterval) -> None:
+        devices = self._named.keys() | self._bare.keys()
+        result.devices = len(devices)
+        for device in devices:
+            samples = max(self._named.get(device, 0), self._bare.get(device, 0))
+            seconds = interval.of(device, samples)
+            if seconds != interval.seconds:
+                result.intervals[device] = seconds
+
+
+def _without_parents(result: Attribution) -> Attribution:
+    """Take their activity from cards' own rows that stand beside those of their MIG instances."""
+    cut = {
+        (row.slot, row.uuid)
+        for rows in (result.strays, *result.rows.values())
+        for row in rows
+        if row.gpu_instance
+    }
+    if cut:
+        result.strays = [
+            row._replace(activity_sum=None, samples=0)
+            if not (row.gpu_instance or row.pod) and (row.slot, row.uuid) in cut
+            else row
+            for row in result.strays
+        ]
+    return result
+
+
+def _without_copies(result: Attribution) -> list[DeviceSlot]:
+    """Return the strays; of a device's own row only what the rows of its pods leave over.
+
+    In virtual-GPU mode exporters show a device without a pod beside the rows of its pods.
+    """
+    # Most devices of a cluster have pods' rows or one of their own, not both: those are passed by.
+    bare = {row.uuid for row in result.strays if not row.pod}
+    named: dict[Device, list[DeviceSlot]] = defaultdict(list)
+    for rows in (result.strays, *result.rows.values()) if bare else ():
+        for row in rows:
+            if row.uuid in bare and row.pod:
+                named[_device(row)].append(row)
+    if not named:
+        return result.strays
+    left = []
+    for row in result.strays:
+        pods = () if row.pod else named.get(_device(row), ())
+        if not pods or not beside_each_other([row, *pods], result.interval(row)):
+            left.append(row)
+        elif row.activity_sum is not None:
+            rest = row.activity_sum - sum(one.activity_sum or 0.0 for one in pods)
+            samples = row.samples - sum(one.samples for one in pods)
+            left.append(row._replace(activity_sum=max(0.0, rest), samples=max(0, samples)))
+    return left
+
+
+_Numbered = tuple[int, Allocation]
+
+
+def _by_name(holdings: Sequence[Allocation]) -> dict[tuple[str, str], list[_Numbered]]:
+    by_name: dict[tuple[str, str], list[_Numbered]] = defaultdict(list)
+    for number, holding in enumerate(holdings):
+        by_name[holding.pod.namespace, holding.pod.name].append((number, holding))
+    return by_name
+
+
+def _holders(row: DeviceSlot, named: Sequence[_Numbered]) -> Sequence[_Numbered]:
+    """Return the holdings that the row may belong to, of those whose pod has its name."""
+    start, end = row.slot, row.slot + SLOT_SECONDS
+    return _narrowed(
+        row, [one for one in named if one[1].held[0][0] < end and one[1].held[-1][1] > start]
+    )
+
+
+def _narrowed(row: DeviceSlot, there: Sequence[_Numbered]) -> Sequence[_Numbered]:
+    """Return those of several holdings of one name that fit a device: they may be of one pod."""
+    if len(there) > 1 and row.node:
+        there = [one for one in there if one[1].pod.node == row.node] or there
+    if len(there) > 1:
+        # Its MIG devices by profile, its cards by model, and what claims gave it by device.
+        there = [one for one in there if one[1].profile == row.profile] or there
+        there = [one for one in there if same_model(one[1].card.model, row.model)] or there
+        given = [one for one in there if row.uuid in one[1].devices]
+        there = given or [one for one in there if not one[1].devices] or there
+    return there
+
+
+def mislabelled(attribution: Attribution, holdings: Sequence[Allocation]) -> set[str]:
+    """Return the UUIDs whose label was there while its pod did not run, or names two pods.
+
+    Their sums mix the pod's samples with others and cannot be cut apart: `recut` does it from
+    raw samples (docs/definitions.md#attribution, rule 6).
+    """
+    uuids = set(attribution.ambiguous)
+    for number, rows in attribution.rows.items():
+        holding = holdings[number]
+        for row in rows:
+            expected = holding.ran_in(row.slot) / attribution.interval(row)
+            if row.samples - expected >= _EXCESS_SAMPLES:
+                uuids.add(row.uuid)
+    return uuids
+
+
+def guess(attribution: Attribution, uuids: Collection[str], holdings: Sequence[Allocation]) -> None:
+    """Note that rows of `uuids` stay as their labels have them: raw samples were refused."""
+    for number, rows in attribution.rows.items():
+        if any(row.uuid in uuids for row in rows):
+            attribution.guessed.add(number)
+    for group in attribution.unclear:
+        attribution.guessed.update(group.tenants)
+        attribution.take(divide(group, holdings, attribution.interval))
+    attribution.unclear.clear()
+
+
+def recut(
+    attribution: Attribution,
+    uuids: Collection[str],
+    samples: Iterable[ActivitySample],
+    holdings: Sequence[Allocation],
+) -> None:
+    """Replace the rows of `uuids` by rows summed anew from raw samples.
+
+    A sample belongs to the pod of its labels that ran at its instant, on the device's node where
+    two bore the name; the others become strays of the device. One of a device that several pods
+    may be on is divided among those that ran at its instant.
+    """
+    of_group = {
+        (group.slot, *key): group for group in attribution.unclear for key in group.devices()
+    }
+    # A card may have to be cut in one slot and not in the other, where it is counted already.
+    done = attribution.settled | of_group.keys()
+    patterns = _taken_out(attribution, lambda row: row.uuid in uuids and _device(row) not in done)
+    grouped: dict[int, list[ActivitySample]] = defaultdict(list)
+    by_name = _by_name(holdings)
+    values: dict[tuple[Device, int], list[float]] = defaultdict(list)
+    for sample in samples:
+        slot = int(sample.at // SLOT_SECONDS) * SLOT_SECONDS
+        device = (slot, sample.uuid, sample.gpu_instance)
+        if device in of_group:
+            grouped[id(of_group[device])].append(sample)
+        if device not in patterns:
+            continue
+        candidates = by_name.get((sample.namespace, sample.pod), ())
+        holder = _holder_at(sample.at, patterns[device], candidates)
+        values[device, holder].append(sample.activity)
+    sums = {key: (fsum(some), len(some)) for key, some in values.items()}
+    _put(attribution, patterns, sums, holdings)
+    for group in attribution.unclear:
+        own = grouped[id(group)]
+        attribution.take(divide_by_instants(group, holdings, attribution.interval, own))
+    attribution.unclear.clear()
+
+
+def _taken_out(
+    attribution: Attribution, wanted: Callable[[DeviceSlot], bool]
+) -> dict[Device, DeviceSlot]:
+    """Take rows out; return for each device one with its peak memory and all of its energy."""
+    found: dict[Device, list[DeviceSlot]] = defaultdict(list)
+    for rows in (*attribution.rows.values(), attribution.strays):
+        for row in rows:
+            if wanted(row):
+                found[_device(row)].append(row)
+        rows[:] = [row for row in rows if _device(row) not in found]
+    patterns = {}
+    for device, rows in found.items():
+        peaks = [r.memory_used_peak_mib for r in rows if r.memory_used_peak_mib is not None]
+        energy = [r.energy_wh for r in rows if r.energy_wh is not None]
+        patterns[device] = max(rows, key=lambda row: (row.node, row.model, row.profile))._replace(
+            memory_used_peak_mib=max(peaks, default=None),
+            energy_wh=fsum(energy) if energy else None,
+            # Means of a slot cannot be cut at the pods' times.
+            levels=NO_LEVELS,
+        )
+    return patterns
+
+
+def _device(row: DeviceSlot) -> Device:
+    return (row.slot, row.uuid, row.gpu_instance)
+
+
+_NOBODY = -1
+
+
+def _holder_at(at: float, device: DeviceSlot, candidates: Sequence[_Numbered]) -> int:
+    running = [c for c in candidates if any(a <= at < b for a, b in c[1].runs)]
+    running = list(_narrowed(device, running))
+    return running[0][0] if running else _NOBODY
+
+
+def _put(
+    attribution: Attribution,
+    patterns: Mapping[Device, DeviceSlot],
+    sums: Mapping[tuple[Device, int], tuple[float, int]],
+    holdings: Sequence[Allocation],
+) -> None:
+    """Add the new rows; memory and energy stay with the holder of most samples of a device."""
+    most: dict[Device, tuple[int, int]] = {}
+    for (device, number), (_, count) in sums.items():
+        most[device] = max(most.get(device, (0, number)), (count, number))
+    for (device, number), (total, count) in sorted(sums.items()):
+        row = patterns[device]
+        if most[device][1] != number:
+            row = row._replace(memory_used_peak_mib=None, energy_wh=None)
+        row = row._replace(activity_sum=total, samples=count)
+        if number == _NOBODY:
+            attribution.strays.append(row._replace(namespace="", pod="", container=""))
+        else:
+            pod = holdings[number].pod
+            attribution.rows[number].append(row._replace(namespace=pod.namespace, pod=pod.name))

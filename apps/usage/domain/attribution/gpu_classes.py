@@ -1,0 +1,310 @@
+"""What the cards of a node are: their tiers, models and weights, and what MIG leaves over."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from math import ceil
+from typing import NamedTuple
+
+from apps.clusters.domain.devices.mig import fewest_cards, mig_part
+from apps.clusters.domain.pods.ledger import NodeInterval, OfferedDevice
+from apps.clusters.domain.tiers import (
+    PRODUCT_LABEL,
+    UNKNOWN_MODEL,
+    TierRule,
+    capacity_type,
+    gpu_model,
+    is_shared,
+    mig_profile,
+    tier_of,
+    unit_weight,
+)
+from apps.usage.domain.attribution.inventory import Inventory
+
+_COUNT_LABEL = "nvidia.com/gpu.count"
+_MIG_PREFIX = "nvidia.com/mig-"
+_STRATEGY = "nvidia.com/mig.strategy"
+_SINGLE = "single"
+
+
+class GpuClass(NamedTuple):
+    """What cards are counted by: the tier they serve, their model, how they are paid for."""
+
+    tier: str
+    model: str
+    capacity_type: str
+
+
+class Bound(NamedTuple):
+    """What a pod was given when it was bound and keeps, whatever its node becomes later."""
+
+    tier: str
+    model: str
+    weight: float
+
+
+class ResourceOffer(NamedTuple):
+    """Units of one resource of a node that are alike.
+
+    `weight` is what one unit is in GPU-equivalents. `stranded` are the GPU-equivalents of MIG
+    cards that no instance covers, as far as they go to this kind. `profile` is the MIG profile
+    that a unit is of, empty for whole cards and replicas of them. `shared`: several pods may be
+    on the device that a unit stands for.
+    """
+
+    resource: str
+    card: GpuClass
+    units: float
+    allocatable: float
+    weight: float
+    profile: str = ""
+    shared: bool = False
+    stranded: float = 0.0
+
+
+class Classifier:
+    """Says what the cards of a node are, by the tier rules of an hour.
+
+    `inventories` gives what device series show, node by node; it is called only where the node
+    itself does not tell.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[TierRule],
+        inventories: Callable[[], Mapping[str, Inventory]] = dict,
+    ) -> None:
+        self._rules = rules
+        self._inventories = cache(inventories)
+        self._known: dict[tuple[str, float], tuple[ResourceOffer, ...]] = {}
+
+    def offers(self, interval: NodeInterval) -> tuple[ResourceOffer, ...]:
+        """Return what a node offers in an interval, in a fixed order."""
+        key = (interval.node, interval.start)
+        if key not in self._known:
+            self._known[key] = tuple(self._offered(interval))
+        return self._known[key]
+
+    def of(self, resource: str, interval: NodeInterval) -> tuple[ResourceOffer, ...]:
+        """Return what units of `resource` are on a node: several where it mixes models.
+
+        A resource that the node does not offer (any more) is what its labels make of it.
+        """
+        found = tuple(offer for offer in self.offers(interval) if offer.resource == resource)
+        return found or (self._unit(resource, interval, gpu_model(interval.labels), 0.0, 0.0),)
+
+    def inventory(self, node: str) -> Inventory:
+        """Return what device series show of a node."""
+        return self._inventories().get(node) or Inventory()
+
+    # ------------------------------------------------------------ by resource
+
+    def _offered(self, interval: NodeInterval) -> Iterator[ResourceOffer]:
+        plain: list[ResourceOffer] = []
+        partitioned: list[ResourceOffer] = []
+        stale = _stale(interval)
+        for resource, units in sorted(interval.capacity.items()):
+            if units <= 0 or resource in stale:
+                continue
+            allocatable = min(units, interval.allocatable.get(resource, 0.0))
+            for offer in self._split(resource, interval, units, allocatable):
+                (partitioned if offer.profile else plain).append(offer)
+        whole = sum(offer.units * offer.weight for offer in plain)
+        yield from plain
+        yield from self._with_stranded(interval, partitioned, whole)
+        yield from self._by_devices(interval)
+
+    def _split(
+        self, resource: str, interval: NodeInterval, units: float, allocatable: float
+    ) -> Iterator[ResourceOffer]:
+        """Yield the units of a resource by model, which labels tell of uniform nodes alone."""
+        profile = mig_profile(resource, interval.labels)
+        if profile or not self._may_mix(resource, interval, units):
+            model = self._model(resource, interval)
+            yield self._unit(resource, interval, model, units, allocatable)
+            return
+        counts = self.inventory(interval.node).model_counts()
+        cards = units * unit_weight(resource, interval.labels)
+        if len(counts) < 2:
+            yield self._unit(
+                resource, interval, self._model(resource, interval), units, allocatable
+            )
+            return
+        seen = sum(counts.values())
+        parts = {model: count / max(seen, cards) for model, count in counts.items()}
+        rest = 1.0 - sum(parts.values())
+        if rest > 1e-9:
+            parts[UNKNOWN_MODEL] = rest
+        for model, part in sorted(parts.items()):
+            yield self._unit(resource, interval, model, units * part, allocatable * part)
+
+    def _may_mix(self, resource: str, interval: NodeInterval, units: float) -> bool:
+        """Say whether a node may have cards of several models.
+
+        GPU Feature Discovery then counts one model's cards: its count is not the capacity.
+        """
+        if gpu_model(interval.labels) == UNKNOWN_MODEL:
+            return True
+        count = interval.labels.get(_COUNT_LABEL)
+        if count is None:
+            return False
+        return count != f"{units * unit_weight(resource, interval.labels):.0f}"
+
+    def _model(self, resource: str, interval: NodeInterval) -> str:
+        if resource.startswith(_MIG_PREFIX):
+            label = f"{resource.removesuffix('.shared')}.product"
+            if label in interval.labels:
+                return gpu_model({PRODUCT_LABEL: interval.labels[label]})
+        model = gpu_model(interval.labels)
+        if model != UNKNOWN_MODEL:
+            return model
+        return self.inventory(interval.node).only_model or model
+
+    def _unit(
+        self, resource: str, interval: NodeInterval, model: str, units: float, allocatable: float
+    ) -> ResourceOffer:
+        labels = interval.labels
+        if gpu_model(labels) != model and model != UNKNOWN_MODEL:
+            # The profile's share is looked up by the model that it is of.
+            suffix = labels.get(PRODUCT_LABEL, "").partition("-MIG-")[1:]
+            labels = {**labels, PRODUCT_LABEL: model + "".join(suffix)}
+        return ResourceOffer(
+            resource,
+            self._card(resource, interval, model),
+            units,
+            allocatable,
+            unit_weight(resource, labels),
+            mig_profile(resource, labels),
+            is_shared(resource, labels),
+        )
+
+    def _card(self, resource: str, interval: NodeInterval, model: str) -> GpuClass:
+        tier = tier_of(resource, interval.labels, self._rules)
+        return GpuClass(tier, model, capacity_type(interval.labels).value)
+
+    # ------------------------------------------------------------ MIG cards
+
+    def _with_stranded(
+        self, interval: NodeInterval, offers: Sequence[ResourceOffer], whole: float
+    ) -> Iterator[ResourceOffer]:
+        """Yield offers of MIG devices with what they leave uncovered of the cards they lie on.
+
+        Card by card where the devices' own series show exactly the devices that there are; else
+        all cards of the node together.
+        """
+        if not offers:
+            return
+        counts = _counts(offers)
+        inventory = self.inventory(interval.node)
+        covered = sum(offer.units * offer.weight for offer in offers)
+        if inventory.profile_counts() == counts:
+            left = _left_by_card(inventory, {offer.profile: offer.card.model for offer in offers})
+        else:
+            over = max(0.0, self._mig_cards(interval, offers, counts, whole) - covered)
+            left = {
+                profile: over * count * mig_part(profile, offers[0].card.model) / covered
+                for profile, count in counts.items()
+            }
+        of_profile: dict[str, float] = defaultdict(float)
+        for offer in offers:
+            of_profile[offer.profile] += offer.units * offer.weight
+        for offer in offers:
+            part = offer.units * offer.weight / of_profile[offer.profile]
+            yield offer._replace(stranded=left.get(offer.profile, 0.0) * part)
+
+    def _mig_cards(
+        self,
+        interval: NodeInterval,
+        offers: Sequence[ResourceOffer],
+        counts: Mapping[str, int],
+        whole: float,
+    ) -> float:
+        """Return on how many cards MIG devices lie that series do not show, or show otherwise.
+
+        The label's count without the whole cards, and at least as many as they need. Under the
+        strategy `single` the label counts MIG devices and says nothing of cards.
+        """
+        needed = float(fewest_cards(counts, offers[0].card.model))
+        if interval.labels.get(_STRATEGY) == _SINGLE:
+            return needed
+        try:
+            return max(needed, float(interval.labels.get(_COUNT_LABEL, "")) - whole)
+        except ValueError:
+            return needed
+
+    # ------------------------------------------------------------ ResourceSlices
+
+    def _by_devices(self, interval: NodeInterval) -> Iterator[ResourceOffer]:
+        """Yield what ResourceSlices offer; a card counts once, however it may be cut."""
+        cards: dict[str, list[OfferedDevice]] = defaultdict(list)
+        for device in interval.devices:
+            cards[device.card].append(device)
+        units: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        for _, devices in sorted(cards.items()):
+            whole = [device for device in devices if not device.profile]
+            chosen = whole[:1] or devices
+            parts = [mig_part(device.profile, device.model) for device in chosen]
+            left = max(0.0, 1.0 - sum(parts))
+            for device, part in zip(chosen, parts, strict=True):
+                of = units[self._class(device, interval), device.profile, device.model]
+                of[0] += 1.0
+                of[1] += device.allocatable
+                of[2] += left * part / sum(parts)
+        for (name, profile, model), (count, allocatable, stranded) in sorted(units.items()):
+            yield ResourceOffer(
+                name,
+                self._card(name, interval, model),
+                count,
+                allocatable,
+                mig_part(profile, model),
+                profile,
+                stranded=stranded,
+            )
+
+    def _class(self, device: OfferedDevice, interval: NodeInterval) -> str:
+        """Return the device class that a device counts under: the first that a tier asks for."""
+        for rule in self._rules:
+            for name in device.classes:
+                if rule.matches(name, interval.labels):
+                    return name
+        return device.classes[0] if device.classes else device.driver
+
+
+def _stale(interval: NodeInterval) -> set[str]:
+    """Return the resources that a node no longer offers and its kubelet still counts.
+
+    After its cards were cut or shared anew: none of them is allocatable, others are, and together
+    they are more cards than the node's label says, which those others fill by themselves. Else what
+    is not allocatable is broken: the label counts one model alone on a node of several.
+    """
+    if len(interval.capacity) < 2 or interval.labels.get(_STRATEGY) == _SINGLE:
+        return set()
+    gone = {r for r in interval.capacity if not interval.allocatable.get(r, 0.0)}
+    try:
+        cards = float(interval.labels.get(_COUNT_LABEL, ""))
+    except ValueError:
+        return set()
+    weights = {r: unit_weight(r, interval.labels) for r in interval.capacity}
+    held = {r: units * weights[r] for r, units in interval.capacity.items()}
+    left = ceil(sum(amount for r, amount in held.items() if r not in gone) - 1e-6)
+    return gone if sum(held.values()) > cards + 1e-6 and left >= cards > 0 else set()
+
+
+def _counts(offers: Sequence[ResourceOffer]) -> dict[str, int]:
+    """Return how many MIG devices there are of each profile; replicas of one are one."""
+    counts: dict[str, int] = defaultdict(int)
+    for offer in offers:
+        part = mig_part(offer.profile, offer.card.model)
+        counts[offer.profile] += round(offer.units * offer.weight / part)
+    return dict(counts)
+
+
+def _left_by_card(inventory: Inventory, models: Mapping[str, str]) -> dict[str, float]:
+    """Return by profile what MIG devices leave uncovered, each card's split by their slices."""
+    left: dict[str, float] = defaultdict(float)
+    for layout in inventory.partitioned.values():
+        parts = [(profile, mig_part(profile, models[profile])) for profile in layout.values()]
+        covered = sum(part for _, part in parts)
+        for profile, part in parts:
+            left[profile] += max(0.0, 1.0 - covered) * part / covered
+    return left

@@ -1,0 +1,392 @@
+"""Activity of devices that several pods may be on, divided among them.
+
+A device counts once, however many series show it (docs/definitions.md#attribution, rule 5).
+What is divided is a group: devices of a node in one slot, and the holdings that may be on them.
+Amounts are GPU-seconds of GPU-equivalents.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from typing import NamedTuple
+
+from apps.clusters.domain.devices.mig import mig_part
+from apps.clusters.domain.devices.samples import (
+    NO_LEVELS,
+    ActivityLevels,
+    ActivitySample,
+    DeviceSlot,
+)
+from apps.clusters.domain.window import SLOT_SECONDS
+from apps.usage.domain.attribution.allocations import Allocation
+
+# A grid of samples can hold one or two more than its length says; more are copies.
+_SPARE_SAMPLES = 2
+_ALIKE = 0.9
+
+DeviceKey = tuple[str, str]
+"""(UUID, MIG instance)."""
+
+
+class DeviceShare(NamedTuple):
+    """What a holding had of a group's devices in a slot.
+
+    `measured_seconds` of its running time are covered by samples, `busy` is its part of the
+    activity, at most what it held, and `burst` what went beyond. `divided`: it was estimated from
+    the activity of several pods together, or of more devices than it can have been on.
+    `levels` are its means, in proportion to its activity.
+    """
+
+    slot: int
+    measured_seconds: float
+    busy: float
+    burst: float
+    divided: bool
+    energy_wh: float = 0.0
+    memory_peak_mib: float | None = None
+    levels: ActivityLevels = NO_LEVELS
+
+
+@dataclass(slots=True)
+class DeviceGroup:
+    """Devices of one node and profile in one slot, and the numbers of the holdings on them."""
+
+    slot: int
+    tenants: list[int]
+    rows: list[DeviceSlot] = field(default_factory=list)
+
+    def devices(self) -> dict[DeviceKey, list[DeviceSlot]]:
+        found: dict[DeviceKey, list[DeviceSlot]] = defaultdict(list)
+        for row in self.rows:
+            found[row.uuid, row.gpu_instance].append(row)
+        return found
+
+
+class Division(NamedTuple):
+    """Shares by the number of a holding, and rows for what belongs to nobody."""
+
+    shares: dict[int, DeviceShare]
+    strays: list[DeviceSlot]
+
+
+Seconds = Callable[[DeviceSlot], float]
+"""The seconds between samples of a row's device."""
+
+
+def is_clear(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds) -> bool:
+    """Say whether sums over the slot suffice: nobody came or went, or one alone and by name."""
+    ran = [holdings[number].ran_in(group.slot) for number in group.tenants]
+    if all(seconds >= SLOT_SECONDS for seconds in ran):
+        return True
+    if len(group.tenants) > 1:
+        return False
+    pod = holdings[group.tenants[0]].pod
+    named = [row for row in group.rows if row.pod]
+    return (
+        bool(named)
+        and all(_names(row, pod.namespace, pod.name) for row in named)
+        and not any(beside_each_other(rows, seconds(rows[0])) for rows in group.devices().values())
+        and not any(_outlives(rows, ran[0], seconds(rows[0])) for rows in group.devices().values())
+    )
+
+
+def _outlives(rows: Sequence[DeviceSlot], ran: float, interval: float) -> bool:
+    """Say whether a device's label was there for longer than its pod ran."""
+    return sum(row.samples for row in rows if row.pod) - ran / interval >= _SPARE_SAMPLES
+
+
+def beside_each_other(rows: Sequence[DeviceSlot], interval: float) -> bool:
+    """Say whether rows of a device are of the same time: more samples than a slot has room for.
+
+    Rows by process stand beside the device's own, however short the pods' lives were.
+    """
+    samples = sum(row.samples for row in rows)
+    if samples > SLOT_SECONDS / interval + _SPARE_SAMPLES:
+        return True
+    return any(row.process_sum is not None for row in rows) and not all(row.pod for row in rows)
+
+
+def divide(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds) -> Division:
+    """Divide a slot's activity in proportion to what each tenant held while it ran.
+
+    Where the exporter has values by process that are not all 0, in proportion to these.
+    """
+    activity: list[float] = []
+    measured: list[float] = []
+    strays: list[DeviceSlot] = []
+    devices = group.devices()
+    for rows in devices.values():
+        total, samples, apart = _counted_once(rows, seconds(rows[0]))
+        strays += apart
+        covered = min(float(SLOT_SECONDS), samples * seconds(rows[0]))
+        measured.append(covered)
+        if samples:
+            activity.append(_fraction(total / samples) * covered * _part(rows[0]))
+    used = _Used(group, holdings)
+    used.add(fsum(activity), fsum(measured) / len(devices), used.weights())
+    return Division(used.shares(devices), strays + used.left_over(devices))
+
+
+def divide_by_instants(
+    group: DeviceGroup,
+    holdings: Sequence[Allocation],
+    seconds: Seconds,
+    samples: Iterable[ActivitySample],
+) -> Division:
+    """Divide each raw sample among the tenants that ran at its instant; nobody's are strays."""
+    devices = group.devices()
+    used = _Used(group, holdings)
+    values: dict[DeviceKey, dict[float, tuple[bool, float]]] = defaultdict(dict)
+    for sample in samples:
+        key = (sample.uuid, sample.gpu_instance)
+        if key in devices and group.slot <= sample.at < group.slot + SLOT_SECONDS:
+            # A row without a pod is the device's own; copies of it say the same.
+            found = (not sample.pod, sample.activity)
+            values[key][sample.at] = max(values[key].get(sample.at, found), found)
+    strays: list[DeviceSlot] = []
+    for key, at_times in values.items():
+        row = devices[key][0]
+        interval, part = seconds(row), _part(row)
+        nobody: list[float] = []
+        for at, (_, value) in sorted(at_times.items()):
+            present = used.present(at)
+            if present:
+                used.add(value * interval * part, interval / len(devices), present)
+            else:
+                nobody.append(value)
+        if nobody:
+            strays.append(_stray(row, fsum(nobody), len(nobody)))
+    return Division(used.shares(devices), strays + used.left_over(devices))
+
+
+class _Used:
+    """Adds up what each tenant of a group had."""
+
+    def __init__(self, group: DeviceGroup, holdings: Sequence[Allocation]) -> None:
+        self._group = group
+        self._holdings = {number: holdings[number] for number in group.tenants}
+        self._processes = self._by_process()
+        self._used: dict[int, list[float]] = defaultdict(list)
+        self._measured: dict[int, list[float]] = defaultdict(list)
+        self._together: set[int] = set()
+        self._changes = sorted(
+            {at for holding in self._holdings.values() for run in holding.runs for at in run}
+        )
+        self._present: dict[int, dict[int, float]] = {}
+
+    def _by_process(self) -> dict[int, float]:
+        """Return the processes' activity a running second, by tenant; empty where all are 0.
+
+        What bears one name, as a pod's holdings before and after a sharer came, has one rate.
+        """
+        numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number, holding in sorted(self._holdings.items()):
+            numbers[holding.pod.namespace, holding.pod.name].append(number)
+        sums: dict[tuple[str, str], float] = defaultdict(float)
+        for row in self._group.rows:
+            if row.process_sum is not None and (row.namespace, row.pod) in numbers:
+                sums[row.namespace, row.pod] += row.process_sum
+        if not any(sums.values()):
+            return {}
+        slot = self._group.slot
+        rates: dict[int, float] = {}
+        for name, total in sums.items():
+            ran = fsum(self.ran(number, slot) for number in numbers[name])
+            rates.update(dict.fromkeys(numbers[name], total / max(1.0, ran)))
+        return rates
+
+    def ran(self, number: int, slot: int) -> float:
+        return self._holdings[number].ran_in(slot)
+
+    def weights(self) -> dict[int, float]:
+        """Return what to divide a whole slot by: unit-seconds, or activity by process."""
+        slot = self._group.slot
+        return self._rated({number: self.ran(number, slot) for number in self._holdings})
+
+    def present(self, at: float) -> dict[int, float]:
+        """Return what to divide an instant by: empty when nobody ran."""
+        # The same at every instant between two changes, of which there are few.
+        place = bisect_right(self._changes, at)
+        weights = self._present.get(place)
+        if weights is None:
+            here = {
+                number: 1.0
+                for number, holding in self._holdings.items()
+                if any(a <= at < b for a, b in holding.runs)
+            }
+            weights = self._present[place] = self._rated(here)
+        return weights
+
+    def _rated(self, times: Mapping[int, float]) -> dict[int, float]:
+        by_process = {n: self._processes.get(n, 0.0) * t for n, t in times.items()}
+        if any(by_process.values()):
+            return by_process
+        return {n: self._holdings[n].gpu_equivalents * t for n, t in times.items()}
+
+    def add(self, activity: float, measured: float, weights: Mapping[int, float]) -> None:
+        """Divide `activity` that was measured for so many seconds."""
+        total = fsum(weights.values())
+        for number, weight in weights.items():
+            self._used[number].append(activity * weight / total if total else 0.0)
+            self._measured[number].append(measured)
+        if len(weights) > 1:
+            self._together.update(weights)
+
+    def shares(self, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> dict[int, DeviceShare]:
+        """Return each tenant's share; what exceeds its holding is burst."""
+        energy = fsum(row.energy_wh or 0.0 for rows in devices.values() for row in rows)
+        slot = self._group.slot
+        found = {}
+        for number, holding in self._holdings.items():
+            if not self._measured[number]:
+                continue
+            measured = min(self.ran(number, slot), fsum(self._measured[number]))
+            used, most = fsum(self._used[number]), holding.gpu_equivalents * measured
+            found[number] = DeviceShare(
+                slot,
+                measured,
+                min(used, most),
+                max(0.0, used - most),
+                not self._processes
+                and (number in self._together or not self._is_placed(number, devices)),
+                energy * self._held_part(number, devices),
+                self._memory(number, devices),
+                self._levels(used, most, devices),
+            )
+        return found
+
+    def _levels(
+        self, used: float, most: float, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]
+    ) -> ActivityLevels:
+        """Return a tenant's means: each level is divided among the tenants as activity is."""
+        together = fsum(amount for some in self._used.values() for amount in some)
+        parts = fsum(_part(rows[0]) for rows in devices.values()) * SLOT_SECONDS
+        share = used / together if together else most / parts
+        means: list[float | None] = []
+        for place in range(len(NO_LEVELS)):
+            known = [_level(rows, place) for rows in devices.values()]
+            if not most or None in known:
+                means.append(None)
+                continue
+            whole = fsum(mean or 0.0 for mean in known) * SLOT_SECONDS
+            means.append(min(1.0, whole * share / most))
+        return ActivityLevels(*means)
+
+    def _is_placed(self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> bool:
+        """Say whether a tenant was on every device of the group: by name, or for want of others."""
+        holding = self._holdings[number]
+        if len(devices) == 1 or (not holding.shared and holding.units >= len(devices)):
+            return True
+        pod = holding.pod
+        return all(
+            any(_names(row, pod.namespace, pod.name) for row in rows) for rows in devices.values()
+        )
+
+    def _held_part(self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> float:
+        """Return which part of the group's devices a tenant held over the slot, 0..1."""
+        there = fsum(_part(rows[0]) for rows in devices.values()) * SLOT_SECONDS
+        held = self._holdings[number].gpu_equivalents * self.ran(number, self._group.slot)
+        return min(1.0, held / there) if there else 0.0
+
+    def _memory(
+        self, number: int, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]
+    ) -> float | None:
+        """Return a tenant's peak: memory of a device with several is known by process alone."""
+        pod = self._holdings[number].pod
+        peaks = [
+            row.memory_used_peak_mib
+            for rows in devices.values()
+            for row in rows
+            if row.memory_used_peak_mib is not None
+            and _names(row, pod.namespace, pod.name)
+            and (row.process_sum is not None or len(self._holdings) == 1)
+        ]
+        return max(peaks, default=None)
+
+    def left_over(self, devices: Mapping[DeviceKey, Sequence[DeviceSlot]]) -> list[DeviceSlot]:
+        """Return rows for the energy that no share covers."""
+        held = fsum(self._held_part(n, devices) for n in self._holdings if self._measured[n])
+        left = max(0.0, 1.0 - held)
+        return [
+            _stray(rows[0], 0.0, 0)._replace(
+                energy_wh=left * fsum(row.energy_wh or 0.0 for row in rows)
+            )
+            for rows in devices.values()
+            if left and any(row.energy_wh for row in rows)
+        ]
+
+
+def _counted_once(
+    rows: Sequence[DeviceSlot], interval: float
+) -> tuple[float, int, list[DeviceSlot]]:
+    """Return (sum, samples) of a device that its rows show, and rows that are not of its tenants.
+
+    Rows that follow each other add up; what no pod was named on is then nobody's. Rows beside
+    each other are copies, and one without a pod is the device's own.
+    """
+    seen = [row for row in rows if row.activity_sum is not None and row.samples]
+    if not seen:
+        return 0.0, 0, []
+    named = [row for row in seen if row.pod]
+    bare = [row for row in seen if not row.pod]
+    if not beside_each_other(seen, interval):
+        chosen = named or bare
+        apart = bare if named else []
+        total = fsum(row.activity_sum or 0.0 for row in chosen)
+        return total, sum(row.samples for row in chosen), [_bare(row) for row in apart]
+    largest = max(named or bare, key=lambda row: row.samples)
+    own = max(bare, key=lambda row: row.samples, default=largest)
+    one = own if own.samples >= _ALIKE * largest.samples else largest
+    return one.activity_sum or 0.0, one.samples, []
+
+
+def counted_once(rows: Iterable[DeviceSlot], seconds: Seconds) -> list[DeviceSlot]:
+    """Return rows of devices that nobody was on, one for each device and slot and its rest."""
+    devices: dict[tuple[int, DeviceKey], list[DeviceSlot]] = defaultdict(list)
+    for row in rows:
+        devices[row.slot, (row.uuid, row.gpu_instance)].append(row)
+    found = []
+    for some in devices.values():
+        total, samples, apart = _counted_once(some, seconds(some[0]))
+        energy = fsum(row.energy_wh or 0.0 for row in some)
+        found += [_stray(some[0], total, samples)._replace(energy_wh=energy or None), *apart]
+    return found
+
+
+def _bare(row: DeviceSlot) -> DeviceSlot:
+    # Its energy is divided with that of the whole device.
+    return row._replace(energy_wh=None, memory_used_peak_mib=None)
+
+
+def _stray(row: DeviceSlot, total: float, samples: int) -> DeviceSlot:
+    return row._replace(
+        namespace="",
+        pod="",
+        container="",
+        activity_sum=total,
+        samples=samples,
+        memory_used_peak_mib=None,
+        energy_wh=None,
+        process_sum=None,
+    )
+
+
+def _names(row: DeviceSlot, namespace: str, pod: str) -> bool:
+    return (row.namespace, row.pod) == (namespace, pod)
+
+
+def _part(row: DeviceSlot) -> float:
+    """Return what a device is of its card."""
+    return mig_part(row.profile, row.model) if row.profile else 1.0
+
+
+def _level(rows: Sequence[DeviceSlot], place: int) -> float | None:
+    """Return one of a device's levels, of its card; its rows are copies of it."""
+    means = [row.levels[place] or 0.0 for row in rows if row.levels[place] is not None]
+    return max(means) * _part(rows[0]) if means else None
+
+
+def _fraction(value: float) -> float:
+    return min(1.0, max(0.0, value))

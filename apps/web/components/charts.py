@@ -1,0 +1,425 @@
+"""The one place that knows Plotly: rows in, a figure as plain data and its table out.
+
+A figure holds no theme: `static/js/charts.js` lays fonts, lines and the colours of the classes over
+it, as the light or dark page has them. The time axis counts periods, because Plotly knows no time
+zones and would draw the two hours at the end of summer time on top of each other; what a period is
+called and when it starts stands once in the figure's `layout.meta`, not once for each bar.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from json import JSONEncoder
+from math import floor, log10
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import orjson
+from django.utils.html import json_script
+from django.utils.safestring import SafeString
+
+from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.rows import TimeStep, UsageRow
+from apps.web.components import tables
+from apps.web.components.formats import Format, shown
+from apps.web.components.ledger import CAPACITY_CLASSES, LedgerClass
+from apps.web.components.tables import Column, Row, Table
+
+Figure = dict[str, Any]
+GPU_HOURS = "GPU-hours"
+_DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
+_LONG = 100  # periods; bars of a longer window are too thin for more than four figures
+_FIGURES = 4
+_MOST_LISTED = 31  # periods in the table under a chart of a long window
+_MOST_BESIDE_OTHERS = 7  # and under each of many charts
+FEW = 3  # charts of a page whose tables list all
+_MOST_NOTED = 14  # more notes than that would run into each other
+
+
+class _PlainJSON(JSONEncoder):
+    """Writes plain data with orjson, several times faster than Django's encoder."""
+
+    def encode(self, o: Any) -> str:
+        return orjson.dumps(o).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure (None when there is nothing to draw: `empty` says why) and its table."""
+
+    id: str
+    title: str
+    caption: str
+    unit: str
+    figure: Figure | None
+    table: Table
+    empty: str
+
+    @property
+    def figure_id(self) -> str:
+        """The id of the element that holds the figure as JSON."""
+        return f"{self.id}-figure"
+
+    @property
+    def script(self) -> SafeString:
+        """The element that holds the figure, safe to stand in a page; empty without one."""
+        if self.figure is None:
+            return SafeString("")
+        return json_script(self.figure, self.figure_id, encoder=_PlainJSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The periods of a window: their starts in UTC, oldest first; `zone` is for labels alone.
+
+    In UTC, because Python holds the two 02:00 at the end of summer time for the same time when
+    both are in their zone. `missing` counts the closed hours without facts by period;
+    `unfinished` says that the last period has hours yet to come. `measure` is what the bars are
+    sums of: GPU-hours, or the currency of money.
+    """
+
+    periods: Sequence[datetime]
+    interval: TimeStep
+    zone: ZoneInfo
+    label: str
+    missing: Mapping[datetime, int]
+    unfinished: bool = False
+    measure: str = GPU_HOURS
+
+    def is_unfinished(self, index: int) -> bool:
+        """Say whether the period has hours yet to come."""
+        return self.unfinished and index == len(self.periods) - 1
+
+    @property
+    def unit(self) -> str:
+        return f"{self.measure} per {self.interval.value}"
+
+    @property
+    def kind(self) -> Format:
+        return Format.HOUR if self.interval is TimeStep.HOUR else Format.DAY
+
+
+def missing_by_period(
+    periods: Sequence[datetime], hours: Collection[datetime]
+) -> dict[datetime, int]:
+    """Count `hours` by the period that holds them; hours before the first are left out."""
+    counts: dict[datetime, int] = {}
+    position = -1
+    for hour in sorted(set(hours)):
+        while position + 1 < len(periods) and periods[position + 1] <= hour:
+            position += 1
+        if position >= 0:
+            counts[periods[position]] = counts.get(periods[position], 0) + 1
+    return counts
+
+
+def ledger(
+    rows: Sequence[UsageRow],
+    *,
+    chart_id: str,
+    title: str,
+    axis: Axis,
+    classes: Sequence[LedgerClass] = CAPACITY_CLASSES,
+    one_of_many: bool = False,
+) -> Chart:
+    """Return the ledger over time: one stacked bar per period, its classes from busy upwards.
+
+    With all classes a bar is as high as the capacity. Periods without a row stay empty, and those
+    that were not collected are marked; neither is drawn as zero. `one_of_many`: of a page with a
+    chart for each tier, whose tables say no more than the newest periods.
+    """
+    by_period = {r.period.astimezone(UTC): r.amounts for r in rows if r.period is not None}
+    drawn = any(a.allocated or a.capacity for a in by_period.values())
+    empty = "" if drawn else _why_empty(axis)
+    return Chart(
+        id=chart_id,
+        title=title,
+        caption=f"{title}, {axis.unit}. {axis.label}.{_lost(axis)}",
+        unit=axis.unit,
+        figure=_ledger_figure(by_period, axis, classes) if drawn else None,
+        table=_ledger_table(
+            rows, by_period, chart_id, title, axis, classes, one_of_many=one_of_many
+        ),
+        empty=empty,
+    )
+
+
+def stacked(
+    by_period: Mapping[datetime, object],
+    *,
+    title: str,
+    axis: Axis,
+    classes: Sequence[LedgerClass],
+    table: Table,
+    empty: str,
+) -> Chart:
+    """Return amounts over time that no ledger line holds: a stacked bar per period.
+
+    The amounts of a period have nano-GPU-hours under the keys of `classes`. Nothing drawn:
+    `empty` says why. The chart is called as its table.
+    """
+    drawn = any(getattr(own, cls.key) for own in by_period.values() for cls in classes)
+    return Chart(
+        id=table.id,
+        title=title,
+        caption=f"{title}, {axis.unit}. {axis.label}.",
+        unit=axis.unit,
+        figure=_ledger_figure(by_period, axis, classes) if drawn else None,
+        table=table,
+        empty="" if drawn else empty,
+    )
+
+
+def _lost(axis: Axis) -> str:
+    count = sum(axis.missing.values())
+    return f" {count} hour{'' if count == 1 else 's'} not collected." if count else ""
+
+
+def _why_empty(axis: Axis) -> str:
+    if sum(axis.missing.values()):
+        return (
+            "Nothing to draw: hours of this window were not collected. Data quality says why; "
+            "they are collected again by themselves, or with `manage.py backfill`."
+        )
+    return "Nothing to draw: there is no GPU capacity or use in this window. Choose another."
+
+
+def _ledger_figure(
+    by_period: Mapping[datetime, object], axis: Axis, classes: Sequence[LedgerClass]
+) -> Figure:
+    drawn = [by_period.get(period) for period in axis.periods]
+    traces = [_bars(c, drawn) for c in classes]
+    gaps = _runs([i for i, p in enumerate(axis.periods) if p in axis.missing and drawn[i] is None])
+    return {
+        "data": [trace for trace in traces if any(trace["y"])],
+        "layout": {
+            "barmode": "stack",
+            "bargap": 0.12 if len(axis.periods) <= 40 else 0,
+            "xaxis": _time_axis(axis),
+            "yaxis": {
+                "rangemode": "tozero",
+                "title": {"text": axis.unit, "standoff": 8},
+                "tickformat": ",",
+                "automargin": True,
+            },
+            "shapes": [_gap(first, last) for first, last in gaps],
+            "annotations": [*_gap_notes(gaps, axis), *_short_notes(by_period, axis, classes)],
+            "meta": _periods(axis),
+        },
+    }
+
+
+def _bars(cls: LedgerClass, drawn: Sequence[object | None]) -> Figure:
+    """Return the bars of one class, one for each period: None, not zero, where there is no row."""
+    trace: Figure = {
+        "type": "bar",
+        "name": cls.label,
+        "x0": 0,
+        "dx": 1,
+        "y": _rounded([None if a is None else getattr(a, cls.key) for a in drawn]),
+        "meta": cls.token,
+    }
+    if cls.pattern:
+        trace["marker"] = {"pattern": {"shape": cls.pattern, "size": 6, "solidity": 0.35}}
+    return trace
+
+
+def _periods(axis: Axis) -> Figure:
+    """Return what the periods are called and when they start.
+
+    Days are given as dates, which name them as well. Hours follow each other from `start` on;
+    their labels come from here, because browsers need not know the rules of the report's zone.
+    """
+    notes = {str(i): note for i, p in enumerate(axis.periods) if (note := _period_note(i, p, axis))}
+    days = [_local_day(period, axis.zone) for period in axis.periods]
+    about = {"unit": axis.interval.value, "first": days[0], "last": days[-1], "notes": notes}
+    if axis.measure != GPU_HOURS:
+        about["measure"] = axis.measure
+    if axis.interval is not TimeStep.HOUR:
+        return {**about, "days": days}
+    return {
+        **about,
+        "start": f"{axis.periods[0].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "labels": [shown(period, Format.HOUR, axis.zone) for period in axis.periods],
+    }
+
+
+@lru_cache(maxsize=4096)
+def _local_day(period: datetime, zone: ZoneInfo) -> str:
+    return period.astimezone(zone).date().isoformat()
+
+
+def _period_note(index: int, period: datetime, axis: Axis) -> str:
+    if count := axis.missing.get(period):
+        return f"{count} h missing"
+    return "so far" if axis.is_unfinished(index) else ""
+
+
+def _time_axis(axis: Axis) -> Figure:
+    """Return an axis of period numbers with labels at midnights or at regular steps."""
+    steps = [i for i, p in enumerate(axis.periods) if _is_tick(p, axis, len(axis.periods))]
+    step = max(1, -(-len(steps) // 10))
+    ticks = steps[::step]
+    return {
+        "type": "linear",
+        "range": [-0.5, len(axis.periods) - 0.5],
+        "tickvals": ticks,
+        "ticktext": [_tick(axis.periods[i], axis) for i in ticks],
+        "tickangle": 0,
+        "showgrid": False,
+        "zeroline": False,
+    }
+
+
+def _is_tick(period: datetime, axis: Axis, count: int) -> bool:
+    if axis.interval is not TimeStep.HOUR:
+        return True
+    return period.astimezone(axis.zone).hour % (3 if count <= 26 else 6) == 0
+
+
+def _tick(period: datetime, axis: Axis) -> str:
+    local = period.astimezone(axis.zone)
+    if axis.interval is not TimeStep.HOUR:
+        day = f"{local.day} {local:%b}"
+        return f"{day}<br>{local.year}" if _spans_years(axis) else day
+    clock = f"{local:%H:%M}"
+    return f"{clock}<br>{local:%a} {local.day} {local:%b}" if local.hour == 0 else clock
+
+
+def _spans_years(axis: Axis) -> bool:
+    first, last = (axis.periods[i].astimezone(axis.zone).year for i in (0, -1))
+    return first != last
+
+
+def _runs(indexes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (first, last) of each run of neighbouring numbers."""
+    runs: list[tuple[int, int]] = []
+    for index in sorted(indexes):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], index)
+        else:
+            runs.append((index, index))
+    return runs
+
+
+def _gap(first: int, last: int) -> Figure:
+    return {
+        "type": "rect",
+        "xref": "x",
+        "yref": "paper",
+        "x0": first - 0.5,
+        "x1": last + 0.5,
+        "y0": 0,
+        "y1": 1,
+        "layer": "below",
+        "line": {"width": 0},
+    }
+
+
+def _gap_notes(gaps: Sequence[tuple[int, int]], axis: Axis) -> list[Figure]:
+    wide = 0.08 * len(axis.periods)
+    return [
+        _note((first + last) / 2, 0, "not collected" if last - first + 1 > wide else "?")
+        for first, last in gaps
+    ]
+
+
+def _short_notes(
+    by_period: Mapping[datetime, object], axis: Axis, classes: Sequence[LedgerClass]
+) -> list[Figure]:
+    """Return notes over bars that are short because hours are missing or yet to come."""
+    if len(axis.periods) > _MOST_NOTED:
+        return []
+    notes = []
+    for index, period in enumerate(axis.periods):
+        amounts = by_period.get(period)
+        if amounts is None:
+            continue
+        top = round(sum(getattr(amounts, c.key) or 0 for c in classes) / NANO, _DIGITS)
+        if count := axis.missing.get(period):
+            notes.append(_note(index, top, f"−{count} h"))
+        elif axis.is_unfinished(index):
+            notes.append(_note(index, top, "so far"))
+    return notes
+
+
+def _note(x: float, y: float, text: str) -> Figure:
+    return {
+        "x": x,
+        "xref": "x",
+        "y": y,
+        "yref": "y",
+        "yanchor": "bottom",
+        "text": text,
+        "showarrow": False,
+        "font": {"size": 11},
+    }
+
+
+def _ledger_table(
+    rows: Sequence[UsageRow],
+    by_period: Mapping[datetime, Amounts],
+    chart_id: str,
+    title: str,
+    axis: Axis,
+    classes: Sequence[LedgerClass],
+    *,
+    one_of_many: bool,
+) -> Table:
+    has_capacity = classes is CAPACITY_CLASSES
+    columns = [
+        Column("period", axis.interval.value.capitalize(), axis.kind),
+        *((tables.CAPACITY,) if has_capacity else ()),
+        tables.ALLOCATED,
+        *tables.class_columns(classes),
+        *((tables.ALLOCATION,) if has_capacity else ()),
+        tables.UTILIZATION,
+        tables.COVERAGE,
+        Column("missing_hours", "Missing", Format.COUNT, "h", "closed hours that have no facts"),
+    ]
+    told = [p for p in axis.periods if p in by_period or axis.missing.get(p)]
+
+    def body(periods: Sequence[datetime]) -> list[Row]:
+        return [_period_row(period, by_period.get(period), axis) for period in periods]
+
+    missing = sum(axis.missing.values())
+    most = _MOST_BESIDE_OTHERS if one_of_many else _MOST_LISTED
+    long = len(told) > (most if one_of_many else _LONG)
+    return Table(
+        id=chart_id,
+        title=title,
+        columns=columns,
+        rows=body(told[-most:] if long else told),
+        zone=axis.zone,
+        empty=_why_empty(axis),
+        total=_total_of_periods(rows, missing),
+        note=f"The last {most} of {len(told)}; the total and the file are over all of them."
+        if long
+        else "",
+        every=(lambda: body(told)) if long else None,
+    )
+
+
+def _period_row(period: datetime, amounts: Amounts | None, axis: Axis) -> Row:
+    values = tables.ledger_values(amounts) if amounts else {}
+    return Row({**values, "period": period, "missing_hours": axis.missing.get(period, 0)})
+
+
+def _total_of_periods(rows: Sequence[UsageRow], missing: int) -> Row | None:
+    total = tables.total_row("period", rows)
+    if total is None:
+        return None
+    return Row({**total.values, "missing_hours": missing})
+
+
+def _rounded(amounts: Sequence[int | None]) -> list[float | None]:
+    """Return nano-GPU-hours as GPU-hours, as finely as a chart of so many bars can show."""
+    digits = _DIGITS
+    if len(amounts) > _LONG:
+        most = max((abs(amount) for amount in amounts if amount), default=NANO) / NANO
+        digits = max(0, min(2, _FIGURES - 1 - floor(log10(most))))
+    if digits == 0:
+        return [None if a is None else (a + NANO // 2) // NANO for a in amounts]
+    values = [None if a is None else round(a / NANO, digits) for a in amounts]
+    return [int(v) if v is not None and v.is_integer() else v for v in values]

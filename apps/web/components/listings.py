@@ -1,0 +1,297 @@
+"""Which columns and rows the tables of the pages have."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.columns import collected_amounts
+from apps.usage.domain.rows import Grouping, PodRow, UsageRow
+from apps.web.components import tables
+from apps.web.components.formats import Format, Value
+from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
+from apps.web.components.links import Query, href
+from apps.web.components.tables import Column, Row, Table
+from apps.web.query_session import QuerySession
+from apps.web.summaries.cards import TierCard
+
+WAITING_PODS = Column(
+    "waiting_now_pods", "Waiting now", Format.COUNT, "pods", "pods that are not bound now"
+)
+WAITING_GPUS = Column(
+    "waiting_now_gpu_equivalents",
+    "Waiting now",
+    Format.NUMBER,
+    "GPUs",
+    "asked for by the pods that are not bound now",
+)
+UNUSED = Column(
+    "not_busy_gpu_hours",
+    "Not used",
+    Format.GPU_HOURS,
+    "GPU-h",
+    "not running + idle + underused: held, measured where it ran, and not busy",
+)
+_HELD = (
+    tables.ALLOCATED,
+    *tables.class_columns(ALLOCATED_CLASSES),
+    tables.UTILIZATION,
+    tables.COVERAGE,
+)
+_WHOLE = (
+    tables.CAPACITY,
+    tables.ALLOCATED,
+    *tables.class_columns(CAPACITY_CLASSES),
+    tables.ALLOCATION,
+    tables.UTILIZATION,
+    tables.COVERAGE,
+)
+GROUP_LABELS = {
+    Grouping.CLUSTER: "Cluster",
+    Grouping.TIER: "Tier",
+    Grouping.TEAM: "Team",
+    Grouping.NAMESPACE: "Namespace",
+    Grouping.WORKLOAD: "Workload",
+    Grouping.GPU_MODEL: "GPU model",
+    Grouping.CAPACITY_TYPE: "Capacity type",
+    Grouping.NODE: "Node",
+}
+
+
+def not_used(amounts: Amounts) -> int:
+    """Return what was held and not busy, leaving out what nobody measured."""
+    return amounts.not_running + amounts.idle + amounts.underused
+
+
+def tiers(cards: Sequence[TierCard], reading: QuerySession) -> Table:
+    """Return a line per tier; no total, because tiers are never blended into one line."""
+    return Table(
+        id="tiers",
+        title="Tiers",
+        columns=[Column("tier", "Tier"), *_WHOLE, WAITING_PODS, WAITING_GPUS],
+        rows=[_tier_line(card, reading.query) for card in cards],
+        zone=reading.choice.zone,
+        empty="No tier is known yet. Load a catalog with `manage.py load_catalog`.",
+    )
+
+
+def _tier_line(card: TierCard, query: Query) -> Row:
+    values = tables.ledger_values(card.amounts) if card.amounts else {}
+    now = card.now if card.now and card.now.is_known else None
+    waiting: dict[str, Value] = {
+        "waiting_now_pods": now.pods if now else None,
+        "waiting_now_gpu_equivalents": now.gpu_equivalents if now else None,
+    }
+    return Row(
+        {**values, **waiting, "tier": card.name},
+        {"tier": card.href},
+        explained=tables.Explained(query, {"tier": card.name}),
+    )
+
+
+def groups(
+    rows: Sequence[UsageRow],
+    grouped: Sequence[Grouping],
+    reading: QuerySession,
+    *,
+    table_id: str,
+    title: str,
+    capacity: bool = False,
+    total: bool = False,
+    empty: str,
+    scope: Mapping[str, str] | None = None,
+    page_length: int = 0,
+) -> Table:
+    """Return a line per group, largest allocation first, with links to the groups' pages.
+
+    `capacity` adds the columns of capacity. Ask for `total` only where the lines are of one tier.
+    `scope` is what all lines are of, as `{"tier": "a100"}`: their figures are explained with it.
+    """
+    of = scope or {}
+    ordered = sorted(rows, key=lambda r: (-_size(r.amounts), tuple(r.groups.values())))
+
+    def line(row: UsageRow) -> Row:
+        return Row(
+            {**tables.ledger_values(row.amounts), **row.groups},
+            _group_links(row, reading),
+            explained=tables.Explained(reading.query, {**of, **row.groups}),
+        )
+
+    return Table(
+        id=table_id,
+        title=title,
+        columns=[
+            *(Column(g.value, GROUP_LABELS[g]) for g in grouped),
+            *(_WHOLE if capacity else _HELD),
+        ],
+        rows=tables.LaterRows(ordered, line),
+        zone=reading.choice.zone,
+        empty=empty,
+        total=(
+            tables.total_row(
+                grouped[0].value, ordered, explained=tables.Explained(reading.query, of)
+            )
+            if total
+            else None
+        ),
+        page_length=page_length,
+    )
+
+
+def _size(amounts: Amounts) -> int:
+    return amounts.capacity or amounts.allocated
+
+
+def _group_links(row: UsageRow, reading: QuerySession) -> dict[str, str | None]:
+    links: dict[str, str | None] = {}
+    for grouping, page in ((Grouping.TIER, "tier"), (Grouping.TEAM, "team")):
+        name = row.groups.get(grouping)
+        if name is not None:
+            links[grouping.value] = href(page, reading.query, name=name)
+    return links
+
+
+def workloads(
+    rows: Sequence[UsageRow],
+    reading: QuerySession,
+    *,
+    sums: Sequence[UsageRow],
+    note: str = "",
+    scope: Mapping[str, str] | None = None,
+) -> Table:
+    """Return a line per workload and tier with links; `rows` are one page of `sums`.
+
+    The total is over `sums`, which a file carries whole. Rows name cluster, namespace, workload
+    (`Kind/name`) and tier. `scope` is what all lines are of: their figures are explained with it.
+    """
+    of = scope or {}
+    keys = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
+    total = tables.total_row(Grouping.CLUSTER.value, sums)
+    if total is not None:
+        used = not_used(tables.summed(sums))
+        explained = tables.Explained(reading.query, of)
+        values = {**total.values, UNUSED.key: used}
+        if len({row.groups[Grouping.TIER] for row in sums}) > 1:
+            del values[tables.UTILIZATION.key]  # tiers are never blended into one
+        total = Row(values, explained=explained)
+    return Table(
+        id="workloads",
+        title="Workloads",
+        columns=[*(Column(g.value, GROUP_LABELS[g]) for g in keys), _HELD[0], UNUSED, *_HELD[1:]],
+        rows=[_workload_line(row, reading, of) for row in rows],
+        zone=reading.choice.zone,
+        empty="No workload held a GPU in this window. Choose a longer one.",
+        total=total,
+        note=note,
+        every=lambda: (_workload_line(row, reading, of) for row in sums),
+    )
+
+
+def _workload_line(row: UsageRow, reading: QuerySession, scope: Mapping[str, str]) -> Row:
+    kind, _, name = row.groups[Grouping.WORKLOAD].partition("/")
+    link = href(
+        "workload",
+        reading.query,
+        cluster=row.groups[Grouping.CLUSTER],
+        namespace=row.groups[Grouping.NAMESPACE],
+        kind=kind,
+        name=name,
+    )
+    tier = href("tier", reading.query, name=row.groups[Grouping.TIER])
+    values = {**tables.ledger_values(row.amounts), UNUSED.key: not_used(row.amounts)}
+    explained = tables.Explained(reading.query, {**scope, **row.groups})
+    return Row({**values, **row.groups}, {"workload": link, "tier": tier}, explained=explained)
+
+
+NOT_KEPT = "Nothing is known of these hours: too recent, not collected, or no longer kept."
+NOT_KEPT_PODS = (
+    "A dash instead of an amount: the pod's hours are too recent, not collected, or not kept."
+)
+NOTHING_HELD = "It held no GPU in this window. Choose one in which it ran."
+POD_COLUMNS = (
+    Column("pod", "Pod"),
+    Column("tier", "Tier"),
+    Column("node", "Node"),
+    Column("gpu_model", "GPU model"),
+    Column("resource", "Resource"),
+    Column("units", "Units", Format.NUMBER),
+    Column("gpu_equivalents", "Size", Format.NUMBER, "GPUs", "GPU-equivalents asked for"),
+    Column("created_at", "Created", Format.TIME),
+    Column("wait_seconds", "Waited", Format.SECONDS, "", "from created to bound"),
+    Column("bound_at", "Bound", Format.TIME),
+    Column("started_at", "Started", Format.TIME),
+    Column("finished_at", "Finished", Format.TIME),
+    Column("end_reason", "End"),
+)
+
+
+def pods(
+    rows: Sequence[PodRow],
+    reading: QuerySession,
+    *,
+    next_query: str | None,
+    every: Callable[[], Iterable[PodRow]],
+) -> Table:
+    """Return a line per pod, with what it held within the window; `every` gives all of them."""
+    return Table(
+        id="pods",
+        title="Pods",
+        columns=[*POD_COLUMNS, *_HELD],
+        rows=[_pod_line(row, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty="No pod of this workload lived in this window. Choose a longer one.",
+        next_href=next_query,
+        note=NOT_KEPT_PODS if any(is_unknown(row, reading) for row in rows) else "",
+        every=lambda: (_pod_line(row, reading) for row in every()),
+    )
+
+
+def is_unknown(row: PodRow, reading: QuerySession) -> bool:
+    """Say whether it held GPUs in the window and no hour of them is known."""
+    return collected_amounts(row, reading.window) is None
+
+
+def _pod_line(row: PodRow, reading: QuerySession) -> Row:
+    link = href("pod", reading.query, cluster=row.cluster, uid=row.uid)
+    tier = href("tier", reading.query, name=row.tier) if row.tier else None
+    return Row(
+        pod_values(row, reading),
+        {"pod": link, "tier": tier},
+        explained=_pod_explained(row, reading),
+    )
+
+
+def _pod_explained(row: PodRow, reading: QuerySession) -> tables.Explained:
+    return tables.Explained(reading.query, {"cluster": row.cluster, "pod": row.uid})
+
+
+def pod_values(row: PodRow, reading: QuerySession) -> dict[str, Value]:
+    """Return the values of a pod by column key; one that waits has waited until now.
+
+    What it held is absent where no hour of it is known: not known is not zero.
+    """
+    until = row.waited_until or reading.now
+    amounts = collected_amounts(row, reading.window)
+    ledger = tables.ledger_values(amounts) if amounts else {}
+    own: Mapping[str, Value] = {
+        column.key: getattr(row, column.key) for column in POD_COLUMNS if hasattr(row, column.key)
+    }
+    if not row.gpu_equivalents:
+        # Every pod here asks for GPUs: of this one the ResourceClaims are not known.
+        own = {**own, "units": None, "gpu_equivalents": None}
+    waited = max(0.0, (until - row.created_at).total_seconds())
+    return {**ledger, **own, "wait_seconds": waited}
+
+
+def pod_ledger(row: PodRow, reading: QuerySession) -> Table:
+    """Return the one line of what a pod held within the window."""
+    return Table(
+        id="ledger",
+        title="What it held in this window",
+        columns=[*_HELD],
+        rows=(
+            [Row(tables.ledger_values(row.amounts), explained=_pod_explained(row, reading))]
+            if row.amounts.allocated
+            else []
+        ),
+        zone=reading.choice.zone,
+        empty=NOT_KEPT if is_unknown(row, reading) else NOTHING_HELD,
+    )

@@ -1,0 +1,349 @@
+"""Tables: one structure that a page shows and a file carries, cell for cell."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar, overload
+from zoneinfo import ZoneInfo
+
+from apps.usage.domain.amounts import Amounts
+from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
+from apps.web.components.ledger import LedgerClass
+from apps.web.components.links import Query, explain_href, with_query
+from apps.web.forms import Pages
+
+_LONG_TEXT = 24  # characters; longer ones take half of a phone
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`key` heads the column in files and carries its unit; `label` and `unit` on the page.
+
+    A column `in_files` is not on the page.
+    """
+
+    key: str
+    label: str
+    kind: Format = Format.TEXT
+    unit: str = ""
+    hint: str = ""
+    wraps: bool = False
+    in_files: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in NUMERIC
+
+    @property
+    def falls_first(self) -> bool:
+        """Whether sorting by it starts with the largest or latest."""
+        return self.kind in FALLING
+
+
+class Explained:
+    """Where the figures of a row are explained; made when the row is shown, and once for all.
+
+    `query` is that of the reading, `scope` as for `links.explain_href`.
+    """
+
+    __slots__ = ("_address", "_query", "_scope")
+
+    def __init__(self, query: Query, scope: Mapping[str, str]) -> None:
+        self._query = query
+        self._scope = scope
+        self._address = ""
+
+    def address_of(self, figure: str) -> str:
+        """Return the address that explains the figure of this key."""
+        if not self._address:
+            self._address = explain_href("", self._query, **self._scope)
+        joint = "&" if "?" in self._address else "?"
+        return f"{self._address}{joint}figure={figure}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Values by column key, and the address that a value leads to, where it leads anywhere.
+
+    `explained` tells where the row's figures of the ledger are explained, `explains` where others
+    are, by column key.
+    """
+
+    values: Mapping[str, Value]
+    links: Mapping[str, str | None] = field(default_factory=dict)
+    badges: Mapping[str, str] = field(default_factory=dict)
+    explained: Explained | None = None
+    explains: Mapping[str, str] = field(default_factory=dict)
+
+
+_Source = TypeVar("_Source")
+
+
+class LaterRows(Sequence[Row], Generic[_Source]):
+    """Rows that are made of what was read when they are shown: of thousands a page shows few."""
+
+    def __init__(self, found: Sequence[_Source], row_of: Callable[[_Source], Row]) -> None:
+        self._found = found
+        self._row_of = row_of
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
+        if isinstance(place, slice):
+            return [self._row_of(one) for one in self._found[place]]
+        return self._row_of(self._found[place])
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell ready for the page: `text` short, `title` the exact value.
+
+    `explain_href` leads to what the figure is made of; `share` (0..1) is drawn as a bar.
+    """
+
+    text: str
+    title: str
+    is_number: bool
+    wraps: bool = False
+    href: str | None = None
+    badge: str = ""
+    explain_href: str = ""
+    share: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the text is too long for one line of a table."""
+        return len(self.text) > _LONG_TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The head of a column: where a click on it leads, and how the table is sorted by it."""
+
+    column: Column
+    href: str
+    direction: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`total` is shown as a last line; `empty` says why there are no rows and what to do.
+
+    `every` gives the rows of all pages of a table that shows one at a time: what a file carries.
+    They are read when the file is written, not before. `ordered` tables keep the order they have.
+    Of one with a `page_length`, `apps.web.components.ordering` shows so many rows at a time; it
+    also sets `sort_links`, by column key, and `sorted_by`.
+    """
+
+    id: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    zone: ZoneInfo
+    empty: str
+    total: Row | None = None
+    note: str = ""
+    previous_href: str | None = None
+    next_href: str | None = None
+    every: Callable[[], Iterable[Row]] | None = None
+    ordered: bool = False
+    page_length: int = 0
+    sorted_by: str = ""
+    sort_links: Mapping[str, str] = field(default_factory=dict)
+
+    def headings(self) -> list[Heading]:
+        """Return the heads of the columns."""
+        return [
+            Heading(column, self.sort_links.get(column.key, ""), self._direction(column))
+            for column in self.shown_columns
+        ]
+
+    @property
+    def shown_columns(self) -> list[Column]:
+        return [column for column in self.columns if not column.in_files]
+
+    def _direction(self, column: Column) -> str:
+        """Return what `aria-sort` says of a column; empty for those it is not sorted by."""
+        return {column.key: "ascending", f"-{column.key}": "descending"}.get(self.sorted_by, "")
+
+    def body(self) -> list[list[Cell]]:
+        """Return the cells of the rows."""
+        return [self._cells(row) for row in self.rows]
+
+    def foot(self) -> list[Cell]:
+        """Return the cells of the total; empty without one."""
+        return self._cells(self.total) if self.total else []
+
+    def records(self) -> Iterator[list[str]]:
+        """Yield the head, all rows and the total with exact values: what a file carries."""
+        yield [column.key for column in self.columns]
+        for row in self.every() if self.every else self.rows:
+            yield self._record(row)
+        if self.total:
+            yield self._record(self.total)
+
+    def _record(self, row: Row) -> list[str]:
+        return [exact(row.values.get(c.key), c.kind, self.zone) for c in self.columns]
+
+    def _cells(self, row: Row) -> list[Cell]:
+        return [self._cell(row, column) for column in self.shown_columns]
+
+    def _cell(self, row: Row, column: Column) -> Cell:
+        value = row.values.get(column.key)
+        text = shown(value, column.kind, self.zone)
+        if column.unit == "%":
+            text = text.removesuffix(" %")
+        full = exact(value, column.kind, self.zone)
+        unit = f" {_unit_of_exact(column)}" if full and _unit_of_exact(column) else ""
+        return Cell(
+            text=text,
+            title=f"{full}{unit}" if full != text else "",
+            is_number=column.is_number,
+            wraps=column.wraps,
+            href=row.links.get(column.key),
+            badge=row.badges.get(column.key, ""),
+            explain_href=_explain_href(row, column, value),
+            share=_share(value, column),
+        )
+
+
+def _unit_of_exact(column: Column) -> str:
+    """Return the unit of the value in full, where it differs from that of the short one."""
+    if column.kind is Format.SECONDS:
+        return "s"
+    return "" if column.kind is Format.RATIO else column.unit
+
+
+def _share(value: Value, column: Column) -> str:
+    """Return how much of a bar a ratio fills, 0..1; empty for what is no ratio of a whole."""
+    if column.kind is not Format.RATIO or not isinstance(value, int | float):
+        return ""
+    return f"{min(max(value, 0.0), 1.0):.3f}"
+
+
+def _explain_href(row: Row, column: Column, value: Value) -> str:
+    if value is not None and column.key in row.explains:
+        return row.explains[column.key]
+    if row.explained is None or column.key not in EXPLAINED or value is None:
+        return ""
+    return row.explained.address_of(column.key)
+
+
+class HasAmounts(Protocol):
+    """Anything that carries a line of the ledger."""
+
+    @property
+    def amounts(self) -> Amounts: ...
+
+
+CAPACITY = Column(
+    "capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h", "GPUs of the tier's nodes × hours"
+)
+ALLOCATED = Column(
+    "allocated_gpu_hours",
+    "Allocated",
+    Format.GPU_HOURS,
+    "GPU-h",
+    "held by pods from binding to end",
+)
+ALLOCATION = Column("allocation_ratio", "Allocation", Format.RATIO, "%", "allocated ÷ capacity")
+UTILIZATION = Column(
+    "utilization_ratio", "Utilization", Format.RATIO, "%", "busy ÷ allocated, running and measured"
+)
+COVERAGE = Column(
+    "coverage_ratio",
+    "Metrics coverage",
+    Format.RATIO,
+    "%",
+    "of the running time",
+)
+
+
+def class_columns(classes: Sequence[LedgerClass]) -> list[Column]:
+    """Return one GPU-hours column per ledger class."""
+    return [
+        Column(f"{c.key}_gpu_hours", c.label, Format.GPU_HOURS, "GPU-h", c.meaning) for c in classes
+    ]
+
+
+def ledger_values(amounts: Amounts) -> dict[str, Value]:
+    """Return every ledger value of `amounts` by the column keys used here."""
+    values: dict[str, Value] = {
+        f"{name}_gpu_hours": getattr(amounts, name) for name in _AMOUNT_NAMES
+    }
+    return values | {
+        "allocation_ratio": amounts.allocation_ratio,
+        "utilization_ratio": amounts.utilization_ratio,
+        "coverage_ratio": amounts.coverage_ratio,
+    }
+
+
+_AMOUNT_NAMES = (
+    "capacity",
+    "unhealthy",
+    "unallocated",
+    "stranded",
+    "allocated",
+    "not_running",
+    "unmeasured",
+    "idle",
+    "underused",
+    "busy",
+    "burst",
+    "unattributed",
+)
+
+
+EXPLAINED = frozenset(
+    {
+        *(f"{name}_gpu_hours" for name in (*_AMOUNT_NAMES, "not_busy")),
+        *("allocation_ratio", "utilization_ratio", "coverage_ratio"),
+    }
+)
+"""The keys of the columns whose figures can be explained."""
+
+
+def summed(rows: Sequence[HasAmounts]) -> Amounts:
+    """Return the sum of the rows' ledgers; ratios then derive from the sums."""
+    total = Amounts()
+    for row in rows:
+        total.add(row.amounts)
+    return total
+
+
+def total_row(
+    label_key: str,
+    rows: Sequence[HasAmounts],
+    *,
+    explained: Explained | None = None,
+    **extra: Value,
+) -> Row | None:
+    """Return the line `Total`; None for fewer than two rows."""
+    if len(rows) < 2:
+        return None
+    values = {**ledger_values(summed(rows)), label_key: "Total", **extra}
+    return Row(values, explained=explained)
+
+
+def with_rows(table: Table, rows: Sequence[Row]) -> Table:
+    """Return `table` with other rows."""
+    return replace(table, rows=rows)
+
+
+def paged(table: Table, path: str, query: Query, pages: Pages) -> Table:
+    """Return `table` with the links to the pages before and after."""
+
+    def link(number: int) -> str:
+        return f"{with_query(path, (*query, ('page', str(number))))}#{table.id}"
+
+    return replace(
+        table,
+        previous_href=link(pages.number - 1) if pages.number > 1 else None,
+        next_href=link(pages.number + 1) if pages.number < pages.last else None,
+    )

@@ -1,0 +1,251 @@
+"""Files that were asked for and files that are kept, as the page of exports shows them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.http import QueryDict
+
+from apps.clusters.domain.calendar import day_window
+from apps.clusters.domain.window import Window
+from apps.costs.domain.costing import Basis
+from apps.costs.domain.exports import ExportScope, ExportState
+from apps.costs.domain.files import FileFormat
+from apps.costs.domain.unallocated import Policy
+from apps.costs.selectors import charging
+from apps.costs.selectors.files.exports import ClosedFileRow, ExportRow
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.web import forms
+from apps.web.components.formats import Format, shown
+from apps.web.costs.files import LABELS
+from apps.web.costs.months import Month
+from apps.web.costs.query import BASES, GROUPS, NOTHING, POLICIES, TAKES, with_places
+from apps.web.costs.query import CostPageQuery as PageAsked
+from apps.web.query_session import QuerySession
+
+_STATES = {
+    ExportState.QUEUED: ("waits for a worker", "none"),
+    ExportState.RUNNING: ("is being written", "partial"),
+    ExportState.DONE: ("ready", "complete"),
+    ExportState.FAILED: ("failed", "failed"),
+    ExportState.EXPIRED: ("deleted", "none"),
+}
+INTERVALS = {
+    TimeStep.TOTAL: "in one sum",
+    TimeStep.HOUR: "by hour",
+    TimeStep.DAY: "by day",
+    TimeStep.WEEK: "by week",
+    TimeStep.MONTH: "by month",
+}
+_MOST_DAYS = 400
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+class AskedWrongly(ValueError):
+    """What was asked for is no month, no days, or no format; the text says what would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportLine:
+    """A file that was asked for, in words; `percent` None: nobody knows how long it gets."""
+
+    row: ExportRow
+    what: str
+    terms: str
+    state: str
+    css: str
+    percent: int | None
+    written: str
+    size: str
+
+    @property
+    def is_ready(self) -> bool:
+        return self.row.state is ExportState.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedMonth:
+    """A month with what is said of its kept files: (label, sentence)."""
+
+    month: Month
+    kept: Sequence[tuple[str, str]]
+
+
+def shown_exports(rows: Iterable[ExportRow], zone: ZoneInfo) -> list[ExportLine]:
+    return [_shown(row, zone) for row in rows]
+
+
+def _shown(row: ExportRow, zone: ZoneInfo) -> ExportLine:
+    state, css = _STATES[row.state]
+    asked = row.asked
+    label = LABELS[row.format]
+    percent = None if row.progress is None else int(100 * row.progress)
+    return ExportLine(
+        row=row,
+        what=f"{_period(asked, zone)}{_narrowed(asked)} as {label}"
+        f"{' for Excel' if asked.bom else ''}",
+        terms=f"{BASES[asked.basis]}; what nobody held {POLICIES[asked.policy]}",
+        state=state,
+        css=css,
+        percent=percent,
+        written=_written(row),
+        size="" if row.size is None else size_text(row.size),
+    )
+
+
+def _narrowed(asked: ExportScope) -> str:
+    """Say by what the rows of a file are told apart, and what narrows them."""
+    names = [name for of in asdict(asked.filters).values() for name in of]
+    of = f" of {', '.join(names)}" if names else ""
+    if asked.groups is None:
+        return of
+    groups = ", ".join(GROUPS[group.value] for group in asked.groups) or "nothing"
+    return f"{of} by {groups}, {INTERVALS[asked.interval]}"
+
+
+def _written(row: ExportRow) -> str:
+    if not row.rows_written:
+        return ""
+    about = f" of about {row.rows_expected:,}" if row.rows_expected and row.state.moves else ""
+    return f"{row.rows_written:,}{about} rows"
+
+
+def _period(asked: ExportScope, zone: ZoneInfo) -> str:
+    if asked.window is None:
+        return f"{asked.month:%Y-%m}"
+    first = asked.window.start.astimezone(zone).date()
+    last = (asked.window.end.astimezone(zone) - timedelta(seconds=1)).date()
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def size_text(size: int) -> str:
+    """Write a number of bytes, short."""
+    for unit, name in _SIZES:
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} B"
+
+
+def closed_months(
+    months: Iterable[Month], kept: Mapping[tuple[date, str], ClosedFileRow], zone: ZoneInfo
+) -> list[ClosedMonth]:
+    """Return months, with what is said of the files of those that are closed."""
+    return [ClosedMonth(month, _kept_words(month, kept, zone)) for month in months]
+
+
+def _kept_words(
+    month: Month, kept: Mapping[tuple[date, str], ClosedFileRow], zone: ZoneInfo
+) -> list[tuple[str, str]]:
+    if not month.period.files:
+        return []
+    return [
+        (LABELS[format_], _kept_sentence(kept.get((month.period.month, format_.value)), zone))
+        for format_ in FileFormat
+        if format_.value in month.period.files
+    ]
+
+
+def _kept_sentence(row: ClosedFileRow | None, zone: ZoneInfo) -> str:
+    if row is None:
+        return "not kept yet: it is made anew when it is asked for"
+    said = (
+        "" if row.size is None or not row.kept else f"kept as it was closed, {size_text(row.size)}"
+    )
+    if row.remade_at is None:
+        return said or "not on this server: it is made anew when it is asked for"
+    at = shown(row.remade_at, Format.TIME, zone)
+    agrees = "the hash agrees" if row.agrees else "the hash is NOT that of the closing"
+    return f"{said}; made anew on {at}: {agrees}" if said else f"made anew on {at}: {agrees}"
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """The form that has the rows of a page written: `hidden` fields, and what can be chosen."""
+
+    hidden: Sequence[tuple[str, str]]
+    formats: Sequence[tuple[str, str]]
+    intervals: Sequence[tuple[str, str]]
+    days: str
+
+
+def background_of(asked: PageAsked, reading: QuerySession) -> Background:
+    """Return the form for what a page of costs shows: its groups, filters, days and terms."""
+    choice = reading.choice
+    days = dict.fromkeys((str(choice.first), str(choice.last)))
+    filters = asdict(reading.filters)
+    return Background(
+        hidden=[
+            ("first", str(choice.first)),
+            ("last", str(choice.last)),
+            *(("by", group.value) for group in asked.by),
+            *(() if asked.by else (("by", NOTHING),)),
+            ("basis", asked.basis.value),
+            ("policy", asked.policy.value),
+            *((key, name) for key in ("cluster", *TAKES) for name in filters[key]),
+        ],
+        formats=[(format_.value, LABELS[format_]) for format_ in FileFormat],
+        intervals=[(interval.value, label) for interval, label in INTERVALS.items()],
+        days=" to ".join(days),
+    )
+
+
+def asked_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[ExportScope, FileFormat]:
+    """Return what a form asks for. Raises AskedWrongly."""
+    basis, policy = charging()
+    try:
+        format_ = FileFormat(form.get("format", FileFormat.CSV.value))
+        given: dict[str, Any] = {
+            "basis": Basis(form.get("basis") or basis),
+            "policy": Policy(form.get("policy") or policy),
+            "bom": bool(form.get("bom")) and format_.suffix == "csv",
+        }
+    except ValueError as error:
+        raise AskedWrongly(f"The portal knows no such format or way to charge: {error}.") from error
+    first, last = (form.get(name, "").strip() for name in ("first", "last"))
+    if first or last:
+        return ExportScope(
+            window=_days(first, last or first, zone, now), **given, **_own(form)
+        ), format_
+    month = month_of(form.get("period", "").strip())
+    if month is None:
+        raise AskedWrongly("Choose a month, or the first and the last day.")
+    return ExportScope(month=month, **given), format_
+
+
+def _own(form: QueryDict) -> dict[str, Any]:
+    """Return the groups, their periods and the filters of a form that has any of its own."""
+    given = {key: tuple(filter(None, form.getlist(key))) for key in ("cluster", *TAKES)}
+    own: dict[str, Any] = {"filters": Filters(**given)}
+    names, unknown = forms.names_from(form, "by", (*GROUPS, NOTHING), "group")
+    lengths, no_length = forms.names_from(form, "interval", [i.value for i in TimeStep])
+    if unknown or no_length:
+        raise AskedWrongly(unknown or no_length)
+    if names:
+        own["groups"] = with_places([Grouping(name) for name in names if name != NOTHING])
+        own["interval"] = TimeStep(lengths[0]) if lengths else TimeStep.DAY
+    return own
+
+
+def month_of(text: str) -> date | None:
+    """Return the first day of a month written as 2026-10, None for anything else."""
+    try:
+        found = date.fromisoformat(f"{text}-01")
+    except ValueError:
+        return None
+    return found if len(text) == len("2026-10") and 2000 <= found.year < 2100 else None
+
+
+def _days(first: str, last: str, zone: ZoneInfo, now: datetime) -> Window:
+    try:
+        days = (date.fromisoformat(first), date.fromisoformat(last))
+    except ValueError as error:
+        raise AskedWrongly("Days are written as 2026-10-31, both of them.") from error
+    if days[1] < days[0]:
+        raise AskedWrongly("The last day comes before the first.")
+    if (days[1] - days[0]).days >= _MOST_DAYS:
+        raise AskedWrongly(f"A file takes at most {_MOST_DAYS} days: ask for two.")
+    if not 2000 <= days[0].year <= days[1].year < 2100 or days[0] > now.astimezone(zone).date():
+        raise AskedWrongly("There are no costs of such days.")
+    return Window(day_window(days[0], zone).start, day_window(days[1], zone).end)

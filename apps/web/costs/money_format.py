@@ -1,0 +1,170 @@
+"""Tables with money: printed in cents that add up within the table, carried in full by files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from apps.costs.domain.money import SCALE_DIGITS, cents, minor_digits, money
+from apps.web.components.formats import Format, plain
+from apps.web.components.tables import Cell, Column, Row, Table
+
+UNPRICED = "unpriced"
+MoneyOf = Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyRow(Row):
+    """`amounts` are units of 1e-8 by column key, None where there is no price; `printed` is what
+    the page shows of them. In `values` the same stand as numbers, to be sorted by.
+    """
+
+    amounts: MoneyOf = field(default_factory=dict)
+    printed: Mapping[str, str] = field(default_factory=dict)
+
+
+class MoneyTable(Table):
+    """A table whose columns of money are written by its rows, not by their format."""
+
+    __slots__ = ()
+
+    def _record(self, row: Row) -> list[str]:
+        record = Table._record(self, row)
+        if isinstance(row, MoneyRow):
+            for place, column in enumerate(self.columns):
+                if column.key in row.amounts:
+                    record[place] = in_full(row.amounts[column.key])
+        return record
+
+    def _cell(self, row: Row, column: Column) -> Cell:
+        if not isinstance(row, MoneyRow) or column.key not in row.amounts:
+            return Table._cell(self, row, column)
+        text, full = row.printed[column.key], in_full(row.amounts[column.key])
+        return Cell(
+            text=text,
+            title=f"{full} {column.unit}".strip() if full and full != text else "",
+            is_number=True,
+            href=row.links.get(column.key),
+            explain_href=row.explains.get(column.key, "") if full else "",
+        )
+
+
+def in_full(amount: int | None) -> str:
+    """Write units with all their digits; nothing for what has no price."""
+    return "" if amount is None else plain(money(amount))
+
+
+def money_column(key: str, label: str, currency: str, hint: str = "") -> Column:
+    return Column(key, label, Format.DECIMAL, currency, hint)
+
+
+def number_of(amount: int | None) -> float | None:
+    """Return money as a number to sort by."""
+    return None if amount is None else float(money(amount))
+
+
+def texts(amounts: Sequence[int | None], currency: str) -> list[str]:
+    """Print a column so that it adds up as it is printed; what has no price says so."""
+    digits = minor_digits(currency)
+    priced = iter(cents([amount for amount in amounts if amount is not None], digits=digits))
+    return [UNPRICED if amount is None else f"{next(priced):,}" for amount in amounts]
+
+
+def text(amount: int, currency: str) -> str:
+    """Print one amount."""
+    return texts([amount], currency)[0]
+
+
+def cells(
+    rows: Sequence[Sequence[int | None]],
+    currency: str,
+    *,
+    total: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> list[tuple[str, list[str]]]:
+    """Print (sum of the row, its cells): the sums add up down the column, the cells to their sum.
+
+    `total` and `columns` are sums as another table of the page prints them: this one comes to the
+    same, cent by cent. The exact amounts beside differ from what is printed by less than a cent
+    each, or by one where only that makes both directions add up. What has no price is in no sum;
+    a row of nothing else has none.
+    """
+    digits = minor_digits(currency)
+    wholes = [_sum(row) for row in rows]
+    sums = texts(wholes, currency) if total is None else parts(total, wholes, currency)
+    grid = [_adding_up(whole, row, digits) for whole, row in zip(sums, rows, strict=True)]
+    for place, column in enumerate(columns or ()):
+        _move(grid, rows, place, columns or (), int(number(column).scaleb(digits)), digits)
+    return [
+        (whole, [UNPRICED if n is None else f"{Decimal(n).scaleb(-digits):,}" for n in line])
+        for whole, line in zip(sums, grid, strict=True)
+    ]
+
+
+def parts(whole: str, amounts: Sequence[int | None], currency: str) -> list[str]:
+    """Print amounts so that they add up to their sum as it was printed elsewhere."""
+    digits = minor_digits(currency)
+    found = _adding_up(whole, amounts, digits)
+    return [UNPRICED if n is None else f"{Decimal(n).scaleb(-digits):,}" for n in found]
+
+
+def _sum(row: Sequence[int | None]) -> int | None:
+    known = [amount for amount in row if amount is not None]
+    return sum(known) if any(known) or len(known) == len(row) else None
+
+
+def number(text: str) -> Decimal:
+    """Return an amount as it was printed; 0 for what has no price."""
+    return Decimal(0) if text == UNPRICED else Decimal(text.replace(",", ""))
+
+
+def _adding_up(whole: str, amounts: Sequence[int | None], digits: int) -> list[int | None]:
+    """Divide a printed sum among its parts, by largest remainder; in coins."""
+    coin = 10 ** (SCALE_DIGITS - digits)
+    coins = [None if amount is None else amount // coin for amount in amounts]
+    left = int(number(whole).scaleb(digits)) - sum(count or 0 for count in coins)
+    known = [place for place, amount in enumerate(amounts) if amount is not None]
+    known.sort(key=lambda place: (-((amounts[place] or 0) % coin), place))
+    for place in known[: max(0, left)]:
+        coins[place] = (coins[place] or 0) + 1
+    return coins
+
+
+def _move(
+    grid: list[list[int | None]],
+    rows: Sequence[Sequence[int | None]],
+    place: int,
+    columns: Sequence[str],
+    wanted: int,
+    digits: int,
+) -> None:
+    """Move coins within rows between a column and later ones until it comes to what is wanted.
+
+    Taken is the row whose cells are then least off. A cell of nothing never falls below it.
+    """
+    coin: int = 10 ** (SCALE_DIGITS - digits)
+
+    def error(line: int, at: int) -> int:
+        return (grid[line][at] or 0) * coin - (rows[line][at] or 0)
+
+    while missing := wanted - sum(line[place] or 0 for line in grid):
+        step = 1 if missing > 0 else -1
+        options = [
+            (step * (error(line, other) - error(line, place)), -line, -other)
+            for line, cells_of in enumerate(grid)
+            for other in range(place + 1, len(columns))
+            if cells_of[place] is not None
+            and cells_of[other] is not None
+            and (cells_of[other if step > 0 else place] or 0) > 0
+        ]
+        if not options:
+            return
+        _, line, other = max(options)
+        grid[-line][place] = (grid[-line][place] or 0) + step
+        grid[-line][-other] = (grid[-line][-other] or 0) - step
+
+
+def summed_texts(printed: Sequence[str]) -> str:
+    """Add up amounts as they are printed."""
+    if printed and set(printed) == {UNPRICED}:
+        return UNPRICED
+    return f"{sum(map(number, printed), Decimal(0)):,}"

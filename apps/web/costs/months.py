@@ -1,0 +1,192 @@
+"""Months of the report: which are open or closed, their files, and what was booked later."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.urls import reverse
+
+from apps.costs.domain.files import FileFormat
+from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, MonthState, PeriodState
+from apps.web.components.formats import Format
+from apps.web.components.links import figure_href, figure_hrefs, with_query
+from apps.web.components.tables import Column, Table
+from apps.web.costs import money_format
+from apps.web.costs.files import LABELS
+from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, number_of
+from apps.web.costs.query import BASES, POLICIES, CostPageQuery
+from apps.web.query_session import QuerySession
+
+STATES = {
+    MonthState.CURRENT: ("runs still", "none"),
+    MonthState.OPEN: ("open", "partial"),
+    MonthState.REOPENED: ("opened again", "partial"),
+    MonthState.CLOSED: ("closed", "complete"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileLink:
+    """A file of a month; `sha256` is what it was frozen with, empty while the month is open."""
+
+    label: str
+    href: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A month as its line shows it; `gaps` say what keeps it from being closed."""
+
+    name: str
+    period: PeriodState
+    state: str
+    css: str
+    terms: str
+    gaps: Sequence[str]
+    files: Sequence[FileLink]
+
+
+def months_of(periods: Sequence[PeriodState], asked: CostPageQuery) -> list[Month]:
+    """Return the months, newest first."""
+    return [_month(period, asked) for period in periods]
+
+
+def _month(period: PeriodState, asked: CostPageQuery) -> Month:
+    state, css = STATES[period.state]
+    name = f"{period.month:%Y-%m}"
+    bases = {basis.value: label for basis, label in BASES.items()}
+    policies = {policy.value: label for policy, label in POLICIES.items()}
+    terms = ""
+    if period.state is MonthState.CLOSED:
+        basis = bases.get(period.basis, period.basis)
+        policy = policies.get(period.policy, period.policy)
+        terms = f"{basis}; what nobody held {policy}; price book {period.price_book}"
+    return Month(
+        name=name,
+        period=period,
+        state=state,
+        css=css,
+        terms=terms,
+        gaps=period.gaps.texts() if period.gaps else (),
+        files=month_files(name, asked, period),
+    )
+
+
+def month_files(
+    name: str, asked: CostPageQuery, period: PeriodState | None = None
+) -> list[FileLink]:
+    """Return the files of a month, with the hashes of a closed one."""
+    path = reverse("web:month-file")
+    kept = [pair for pair in asked.query if pair[0] != "by"]
+    hashes = period.files if period else {}
+    return [
+        FileLink(
+            LABELS[format_],
+            with_query(path, [("period", name), ("format", format_.value), *kept]),
+            hashes.get(format_.value, ""),
+        )
+        for format_ in FileFormat
+    ]
+
+
+def adjustments_table(found: Sequence[AdjustmentRow], reading: QuerySession) -> Table:
+    """Return what was booked against closed months, newest first."""
+    return MoneyTable(
+        id="adjustments",
+        title="Adjustments of closed months",
+        columns=[
+            Column("month", "Month"),
+            Column("booked_on", "Booked on"),
+            Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h"),
+            money_column("cost", "Cost", ""),
+            Column("currency", "Currency"),
+            Column("lines", "Lines", Format.COUNT),
+        ],
+        rows=[
+            MoneyRow(
+                {
+                    "month": f"{row.month:%Y-%m}",
+                    "booked_on": row.booked_on.isoformat(),
+                    "gpu_hours": row.gpu_hours,
+                    "cost": number_of(row.cost if row.currency else None),
+                    "currency": row.currency or "",
+                    "lines": row.lines,
+                },
+                amounts={"cost": row.cost if row.currency else None},
+                printed={
+                    "cost": money_format.text(row.cost, row.currency)
+                    if row.currency
+                    else money_format.UNPRICED
+                },
+                explains={
+                    "cost": figure_href(
+                        "closed_month_adjustment",
+                        reading.query,
+                        month=f"{row.month:%Y-%m}",
+                        booked_on=row.booked_on.isoformat(),
+                        currency=row.currency or "",
+                    )
+                },
+            )
+            for row in found
+        ],
+        zone=reading.choice.zone,
+        empty="Nothing was booked against a closed month.",
+        note="Late facts and corrected prices of closed months, booked in the month that was open.",
+    )
+
+
+def budgets_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Table:
+    """Return money budgets in the period that runs."""
+    return Table(
+        id="money-budgets",
+        title="Money budgets",
+        columns=[
+            Column("team", "Team"),
+            Column("period", "Period"),
+            Column("currency", "Currency"),
+            Column("allowance", "Allowance", Format.DECIMAL),
+            Column("used", "Used", Format.DECIMAL),
+            Column("used_ratio", "Used", Format.RATIO, "%"),
+            Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 lands on the allowance"),
+            Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "the same of a week"),
+            Column("exhausted_at", "Used up", Format.TIME, "", "at the pace of the last 7 days"),
+            Column("unpriced_gpu_hours", "Unpriced", Format.DECIMAL, "GPU-h", "not counted"),
+            Column("coverage_ratio", "Known", Format.RATIO, "%", "priced hours ÷ hours so far"),
+            Column("data_start", "Data starts", Format.TIME, "", "if that is within the period"),
+        ],
+        rows=[_budget(row, reading) for row in found],
+        zone=reading.choice.zone,
+        empty="No team that you may see has a budget in money.",
+        note="What teams held, at the price of its time, in the period that runs now.",
+    )
+
+
+_EXPLAINS = {
+    "used": "budget_used",
+    "burn_rate": "budget_burn",
+    "exhausted_at": "budget_hours_left",
+}
+"""Which figure explains a column."""
+
+
+def _budget(row: MoneyBudgetRow, reading: QuerySession) -> MoneyRow:
+    return MoneyRow(
+        {
+            "team": row.team,
+            "period": row.period,
+            "currency": row.unit,
+            "allowance": float(row.allowance),
+            "used": float(row.used),
+            "used_ratio": float(row.used / row.allowance) if row.allowance else None,
+            "burn_rate": row.burn_rate,
+            "burn_rate_7d": row.burn_rate_7d,
+            "exhausted_at": row.exhausted_at,
+            "unpriced_gpu_hours": row.unpriced_gpu_hours,
+            "coverage_ratio": row.coverage_ratio,
+            "data_start": row.data_start,
+        },
+        explains=figure_hrefs(
+            _EXPLAINS, reading.query, team=row.team, period=row.period, currency=row.unit
+        ),
+    )

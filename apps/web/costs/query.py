@@ -1,0 +1,131 @@
+"""What the address of a page of money asks beside window and filters: groups, basis, policy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from django.http import QueryDict
+
+from apps.costs.domain.costing import Basis
+from apps.costs.domain.unallocated import STATEMENTS, Policy
+from apps.costs.selectors import CostQuery, charging
+from apps.usage.domain.rows import Grouping, TimeStep
+from apps.web import forms
+from apps.web.components.links import Query
+from apps.web.query_session import QuerySession
+
+TAKES = ("tier", "team", "namespace", "gpu_model", "capacity_type")
+GROUPS: Mapping[str, str] = {
+    "tier": "tier",
+    "team": "team",
+    "gpu_model": "GPU model",
+    "capacity_type": "capacity type",
+    "namespace": "namespace",
+    "workload": "workload",
+    "cluster": "cluster",
+}
+NOTHING = "none"
+BASES = {Basis.ALLOCATED: "allocated", Basis.USED: "used"}
+BASIS_STATEMENTS = {
+    Basis.ALLOCATED: "Teams are charged for all that they held (allocated).",
+    Basis.USED: "Teams are charged for what was busy, and for what nobody measured (used).",
+}
+POLICIES = {
+    Policy.PLATFORM: "kept with the platform",
+    Policy.ENTITLEMENT: "shared by entitlement",
+    Policy.USE: "shared by use",
+}
+_WITHIN = {
+    Grouping.NAMESPACE: (Grouping.CLUSTER,),
+    Grouping.WORKLOAD: (Grouping.CLUSTER, Grouping.NAMESPACE),
+}
+_MOST_GROUPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    value: str
+    label: str
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CostPageQuery:
+    """`by` is what the reader chose, `groups` the same with what its names stand in.
+
+    `query` reproduces what is asked here, for links; `problem` says what makes no sense.
+    """
+
+    by: tuple[Grouping, ...]
+    groups: tuple[Grouping, ...]
+    basis: Basis
+    policy: Policy
+    query: Query
+    problem: str
+
+    @property
+    def basis_statement(self) -> str:
+        return BASIS_STATEMENTS[self.basis]
+
+    @property
+    def policy_statement(self) -> str:
+        return STATEMENTS[self.policy]
+
+    @property
+    def group_options(self) -> list[Option]:
+        first = self.by[0].value if self.by else NOTHING
+        names = {**GROUPS, NOTHING: "nothing"}
+        return [Option(value, label, value == first) for value, label in names.items()]
+
+    @property
+    def then_options(self) -> list[Option]:
+        second = self.by[1].value if len(self.by) > 1 else ""
+        names = {"": "no more", **GROUPS}
+        return [Option(value, label, value == second) for value, label in names.items()]
+
+    @property
+    def basis_options(self) -> list[Option]:
+        return [Option(b.value, label, b is self.basis) for b, label in BASES.items()]
+
+    @property
+    def policy_options(self) -> list[Option]:
+        return [Option(p.value, label, p is self.policy) for p, label in POLICIES.items()]
+
+    def question(self, reading: QuerySession, interval: TimeStep, *, waste: bool) -> CostQuery:
+        """Return the question of the page's rows, by periods of some length."""
+        return CostQuery(
+            reading.window,
+            interval,
+            self.groups,
+            reading.filters,
+            self.basis,
+            self.policy,
+            waste=waste,
+        )
+
+
+def asked_of(params: QueryDict, *, usual: Sequence[Grouping] = (Grouping.TEAM,)) -> CostPageQuery:
+    """Return what an address asks; what is not understood changes nothing and is told."""
+    names, unknown = forms.names_from(params, "by", (*GROUPS, NOTHING), "group")
+    chosen = tuple(Grouping(name) for name in names if name != NOTHING)[:_MOST_GROUPS]
+    by = chosen if names else tuple(usual)
+    bases, no_basis = forms.names_from(params, "basis", [basis.value for basis in Basis])
+    policies, no_policy = forms.names_from(params, "policy", [policy.value for policy in Policy])
+    basis, policy = charging()
+    return CostPageQuery(
+        by=by,
+        groups=with_places(by),
+        basis=Basis(bases[0]) if bases else basis,
+        policy=Policy(policies[0]) if policies else policy,
+        query=(
+            *(("by", name) for name in names),
+            *(("basis", name) for name in bases[:1]),
+            *(("policy", name) for name in policies[:1]),
+        ),
+        problem=" ".join(text for text in (unknown, no_basis, no_policy) if text),
+    )
+
+
+def with_places(by: Sequence[Grouping]) -> tuple[Grouping, ...]:
+    """Return groups with the places that their names are unique in, each before its own."""
+    every = (group for own in by for group in (*_WITHIN.get(own, ()), own))
+    return tuple(dict.fromkeys(every))

@@ -1,0 +1,215 @@
+"""A team's week: a sentence per tier, and the figures behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.http import QueryDict
+
+from apps.fairness.domain.statement import StatementPart, TeamFigures
+from apps.fairness.selectors import Statement, TierStatement
+from apps.usage.domain.amounts import nano
+from apps.web.components.formats import Format, Value, clock_text
+from apps.web.components.links import Query, during, figure_href, figure_hrefs, href
+from apps.web.components.tables import Column, Row, Table
+from apps.web.fairness.overview import HOURS, hour_values
+from apps.web.fairness.tier import EXPLAINS
+from apps.web.query_session import QuerySession
+
+EARLIEST, LATEST = 2000, 8999
+_HOUR = timedelta(hours=1)
+_MOST_PARTS = 10
+_FORGOTTEN = "Who held GPUs idle meanwhile is not known any more: the hours of this week are gone."
+_AMOUNTS = (
+    Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h"),
+    Column("demand_gpu_hours", "Demand", Format.GPU_HOURS, "GPU-h"),
+    Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_gpu_hours", "Received", Format.GPU_HOURS, "GPU-h"),
+    Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h"),
+    Column("lent_gpu_hours", "Lent", Format.GPU_HOURS, "GPU-h"),
+    Column("denied_gpu_hours", "Denied", Format.GPU_HOURS, "GPU-h"),
+    Column("from_pool_gpu_hours", "From the pool", Format.GPU_HOURS, "GPU-h"),
+    Column("overdrawn_gpu_hours", "Overdrawn", Format.GPU_HOURS, "GPU-h"),
+)
+
+
+def week_from(params: QueryDict, otherwise: date) -> tuple[date, str]:
+    """Return a day of the week that is asked for, and what to say where it is none."""
+    text = params.get("week", "").strip()
+    if not text:
+        return otherwise, ""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return otherwise, f"“{text[:40]}” is not a day such as 2026-10-26. This week is shown."
+    if not EARLIEST <= day.year <= LATEST:
+        return otherwise, f"{day} is too early or too late. This week is shown."
+    return day, ""
+
+
+def week_href(team: str, week: date | None, query: Query) -> str | None:
+    """Return the address of the team's statement of a week; None for no week."""
+    if week is None:
+        return None
+    return href("statement", (("week", str(week)), *query), name=team)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementCoverage:
+    """Of when a statement is, and how many of its hours are in every figure.
+
+    `passed` hours are over; `known` are those of the tier of which least is known. In `estimated`
+    of them demand is estimated from series.
+    """
+
+    made: str
+    start: str
+    end: str
+    passed: int
+    known: int
+    estimated: int
+
+    @property
+    def whole(self) -> bool:
+        return 0 < self.passed <= self.known
+
+    @property
+    def watched(self) -> int:
+        return self.known - self.estimated
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.passed - self.known)
+
+
+def coverage_of(found: Statement, now: datetime, zone: ZoneInfo) -> StatementCoverage:
+    """Return how much of a week is known at `now`; hours that run are not over."""
+    passed = min(now, found.window.end) - found.window.start
+    hours = (tier.hours for tier in found.tiers)
+    least = min(hours, key=lambda own: (own.known, own.watched), default=None)
+    return StatementCoverage(
+        made=clock_text(now, zone),
+        start=clock_text(found.window.start, zone),
+        end=clock_text(found.window.end, zone),
+        passed=max(0, passed // _HOUR),
+        known=found.known_hours,
+        estimated=least.estimated if least else 0,
+    )
+
+
+def nothing_of(coverage: StatementCoverage) -> str:
+    """Return what to say where the team had to do with no tier: only as much as is known."""
+    said = "was entitled to nothing in this week, asked for nothing and held nothing"
+    if coverage.whole:
+        return f"This team {said}."
+    if coverage.known:
+        hours = f"{coverage.known} hour{'' if coverage.known == 1 else 's'} of it"
+        return f"This team {said}, as far as it is known: that is {hours}."
+    return "No hour of this week is known."
+
+
+def figures_table(found: Statement, coverage: StatementCoverage, reading: QuerySession) -> Table:
+    """Return the figures of the week, a line per tier."""
+    return Table(
+        id="figures",
+        title="In numbers",
+        columns=(Column("tier", "Tier"), *_AMOUNTS, *HOURS),
+        rows=[_row(tier, found, reading) for tier in found.tiers],
+        zone=reading.choice.zone,
+        empty=nothing_of(coverage),
+    )
+
+
+def _row(tier: TierStatement, found: Statement, reading: QuerySession) -> Row:
+    query = _during_week(found, reading)
+    return Row(
+        {"tier": tier.tier, **_amounts(tier.figures), **hour_values(tier.hours)},
+        {"tier": href("tier-fairness", reading.query, name=tier.tier)},
+        explains=figure_hrefs(EXPLAINS, query, tier=tier.tier, team=found.team),
+    )
+
+
+def _during_week(found: Statement, reading: QuerySession) -> Query:
+    return during(found.window.start, found.window.end, reading.query)
+
+
+def _amounts(figures: TeamFigures | None) -> dict[str, Value]:
+    if figures is None:
+        return {}
+    return {column.key: nano(getattr(figures, column.key)) for column in _AMOUNTS}
+
+
+def others_table(found: Statement, coverage: StatementCoverage, reading: QuerySession) -> Table:
+    """Return who lent, who borrowed, and who held idle what the team was denied."""
+    rows = []
+    for tier in found.tiers:
+        if tier.figures is None:
+            continue
+        own = tier.figures
+        query = _during_week(found, reading)
+        rows += _loans(own, "borrowed from", own.borrowed_from, query)
+        rows += _loans(own, "lent to", own.lent_to, query)
+        rows += _idle(own, query)
+    return Table(
+        id="others",
+        title="Others",
+        columns=(
+            Column("tier", "Tier"),
+            Column("what", "What"),
+            Column("team", "Team"),
+            Column("gpu_hours", "Amount", Format.GPU_HOURS, "GPU-h"),
+            Column("gpus", "Mean", Format.NUMBER, "GPUs", "over the hours with unmet fair share"),
+        ),
+        rows=rows,
+        zone=reading.choice.zone,
+        empty=_nobody(found, coverage),
+        note=_others_note(found) if rows else "",
+    )
+
+
+def _nobody(found: Statement, coverage: StatementCoverage) -> str:
+    """Return what to say where nobody else had to do with the team's week, of the known hours."""
+    if not coverage.known and not any(tier.hours.known for tier in found.tiers):
+        return "No hour of this week is known, nor who borrowed, lent or held GPUs idle in it."
+    moved = "Nothing was borrowed or lent"
+    if not coverage.whole:
+        moved = "In the hours that are known nothing was borrowed or lent"
+    if not found.hours_kept:
+        return f"{moved}. {_FORGOTTEN}"
+    return f"{moved}, and nobody held idle what it was denied."
+
+
+def _others_note(found: Statement) -> str:
+    most = f"Of each the {_MOST_PARTS} largest." if _is_cut(found) else ""
+    return " ".join(text for text in (most, "" if found.hours_kept else _FORGOTTEN) if text)
+
+
+def _is_cut(found: Statement) -> bool:
+    return any(
+        len(parts) > _MOST_PARTS
+        for tier in found.tiers
+        if (own := tier.figures) is not None
+        for parts in (own.borrowed_from, own.lent_to, own.idle_beside)
+    )
+
+
+def _loans(own: TeamFigures, what: str, parts: Sequence[StatementPart], query: Query) -> list[Row]:
+    found = []
+    for part in parts[:_MOST_PARTS]:
+        lender, borrower = (own.team, part.team) if what == "lent to" else (part.team, own.team)
+        link = figure_href("loan", query, tier=own.tier, team=borrower, other=lender)
+        amount = nano(part.amount)
+        values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}
+        found.append(Row({**values, "gpu_hours": amount}, explains={"gpu_hours": link}))
+    return found
+
+
+def _idle(own: TeamFigures, query: Query) -> list[Row]:
+    found = []
+    for part in own.idle_beside[:_MOST_PARTS]:
+        link = figure_href("mean_idle_beside", query, tier=own.tier, team=own.team, other=part.team)
+        what = "held idle while it was denied"
+        values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}
+        found.append(Row({**values, "gpus": part.amount}, explains={"gpus": link}))
+    return found

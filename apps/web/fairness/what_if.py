@@ -1,0 +1,238 @@
+"""What would be if: what an address asks to change, and the same work before and after."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from django.http import QueryDict
+
+from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import Window
+from apps.fairness.domain.simulation.layout import AddGpus, Change, Entitle, MoveCards, MoveWork
+from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
+from apps.usage.domain.amounts import nano
+from apps.web.components.formats import Format, Value
+from apps.web.components.links import Query, figure_hrefs
+from apps.web.components.tables import Column, Row, Table
+from apps.web.fairness.overview import JAIN, PER_PAGE
+from apps.web.forms import DAY, WindowChoice
+from apps.web.query_session import QuerySession
+
+LONGEST = 7
+"""Days that are replayed at most: each pod of them is scheduled twice while the reader waits."""
+KEYS = ("gpus", "who", "entitled", "cards", "to", "usable", "work", "work_to", "each")
+_MOST = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfInput:
+    """What the form holds, as written, and the changes that it means; `problems` are for it."""
+
+    fields: dict[str, str]
+    changes: Sequence[Change]
+    problems: Sequence[str]
+
+
+def wish_of(
+    params: QueryDict, tier: str, *, teams: Collection[str], tiers: Collection[str]
+) -> WhatIfInput:
+    """Return what an address asks to change of a tier; nothing that is not understood."""
+    fields = {key: params.get(key, "").strip()[:253] for key in KEYS}
+    changes: list[Change] = []
+    problems: list[str] = []
+    for read in (_added, _entitled, _moved, _moved_work):
+        try:
+            changes += read(fields, tier, teams, tiers)
+        except ValueError as error:
+            problems.append(str(error))
+    return WhatIfInput(fields, changes, problems)
+
+
+def _added(
+    fields: dict[str, str], tier: str, _teams: Collection[str], _tiers: Collection[str]
+) -> list[Change]:
+    gpus = _number(fields["gpus"], "GPUs to add")
+    return [AddGpus(tier, gpus)] if gpus else []
+
+
+def _entitled(
+    fields: dict[str, str], tier: str, teams: Collection[str], _tiers: Collection[str]
+) -> list[Change]:
+    gpus = _number(fields["entitled"], "entitlement")
+    if gpus is None and not fields["who"]:
+        return []
+    if gpus is None or not fields["who"]:
+        raise ValueError("Another entitlement needs a team and a number of GPUs.")
+    return [Entitle(_team_of(fields["who"], teams), tier, gpus)]
+
+
+def _moved(
+    fields: dict[str, str], tier: str, _teams: Collection[str], tiers: Collection[str]
+) -> list[Change]:
+    cards = _number(fields["cards"], "number of cards")
+    if not cards and not fields["to"]:
+        return []
+    if not cards or not fields["to"]:
+        raise ValueError("Moving cards needs how many, and the tier that they are to serve.")
+    to = _other_tier(fields["to"], tier, tiers, "cards")
+    usable = _number(fields["usable"], "usable part of a card")
+    return [MoveCards(cards, tier, to, 1.0 if usable is None else usable)]
+
+
+def _moved_work(
+    fields: dict[str, str], tier: str, teams: Collection[str], tiers: Collection[str]
+) -> list[Change]:
+    if not fields["work"] and not fields["work_to"]:
+        return []
+    if not fields["work"] or not fields["work_to"]:
+        raise ValueError("Moving work needs whose, and the tier that it is to ask in.")
+    team = _team_of(fields["work"], teams)
+    to = _other_tier(fields["work_to"], tier, tiers, "work")
+    each = _number(fields["each"], "GPUs for each GPU")
+    return [MoveWork(team, tier, to, 1.0 if each is None else each)]
+
+
+def _team_of(name: str, teams: Collection[str]) -> str:
+    if name not in teams:
+        raise ValueError(f"There is no team “{name[:80]}”.")
+    return name
+
+
+def _other_tier(name: str, tier: str, tiers: Collection[str], what: str) -> str:
+    if name not in tiers or name == tier:
+        raise ValueError(f"There is no other tier “{name[:80]}” to move {what} to.")
+    return name
+
+
+def _number(text: str, what: str) -> float | None:
+    if not text:
+        return None
+    try:
+        number = float(text.replace(" ", ""))  # a plus sign that was not escaped arrives as a blank
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number) or abs(number) > _MOST:
+        raise ValueError(f"The {what} “{text[:40]}” is not a number such as 4 or -2.5.")
+    return number
+
+
+def capped(choice: WindowChoice) -> Window:
+    """Return the last local days of a window, as many as are replayed."""
+    first = day_start(choice.last - (LONGEST - 1) * DAY, choice.zone)
+    return Window(max(choice.window.start, first), choice.window.end)
+
+
+# ---------------------------------------------------------------- before and after
+
+_SUMS = (
+    Column("tier", "Tier"),
+    Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("capacity_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("allocated_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("denied_gpu_hours", "Denied", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("denied_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("jain_index", JAIN.label, Format.RATIO, "%", JAIN.hint),
+    Column("jain_after_index", "after", Format.RATIO, "%", JAIN.hint),
+)
+_TEAMS = (
+    Column("tier", "Tier"),
+    Column("team", "Team"),
+    Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("entitlement_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("fair_share_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("allocated_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("denied_gpu_hours", "Denied", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("denied_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
+    Column("wait_p50_seconds", "Half within", Format.SECONDS, "", "before"),
+    Column("wait_p50_after_seconds", "after", Format.SECONDS),
+    Column("wait_p95_seconds", "95 % within", Format.SECONDS, "", "before"),
+    Column("wait_p95_after_seconds", "after", Format.SECONDS),
+    Column("waiting_now", "Wait at the end", Format.COUNT, "", "before, at the end of the window"),
+    Column("waiting_after_now", "after", Format.COUNT),
+)
+_TEAM_AMOUNTS = ("entitlement", "fair_share", "allocated", "denied")
+
+
+_SUM_EXPLAINS = {
+    "capacity_{}gpu_hours": "what_if_capacity",
+    "allocated_{}gpu_hours": "what_if_allocated",
+    "denied_{}gpu_hours": "what_if_unmet",
+    "jain_{}index": "what_if_jain_index",
+}
+_TEAM_EXPLAINS = {
+    "entitlement_{}gpu_hours": "what_if_entitled",
+    "fair_share_{}gpu_hours": "what_if_fair_share",
+    "allocated_{}gpu_hours": "what_if_allocated",
+    "denied_{}gpu_hours": "what_if_unmet",
+    "wait_p50_{}seconds": "what_if_queue_time_p50",
+    "wait_p95_{}seconds": "what_if_queue_time_p95",
+}
+
+
+def _explains(figures: Mapping[str, str], query: Query, **names: str) -> dict[str, str]:
+    found = {}
+    for mark, after in (("", "no"), ("after_", "yes")):
+        columns = {column.format(mark): figure for column, figure in figures.items()}
+        found.update(figure_hrefs(columns, query, after=after, **names))
+    return found
+
+
+def tables_of(
+    found: WhatIfReport, wish: WhatIfInput, name: str, reading: QuerySession
+) -> list[Table]:
+    """Return the tiers that a change concerns, and their teams, before and after.
+
+    `name` is the tier of the form.
+    """
+    own = ((key, text) for key, text in wish.fields.items() if text)
+    query = [*reading.query, ("simulated", name), *own]
+    pairs = list(zip(found.before, found.after, strict=True))
+    zone = reading.choice.zone
+    empty = "No pod of the window asked for any of this."
+    teams = [_team(*pair, query) for before, after in pairs for pair in _teams_of(before, after)]
+    return [
+        Table(
+            "sums", "Tiers, before and after", _SUMS, [_sum(*p, query) for p in pairs], zone, empty
+        ),
+        Table("teams", "Teams, before and after", _TEAMS, teams, zone, empty, page_length=PER_PAGE),
+    ]
+
+
+def _teams_of(
+    before: TierOutcomeRow, after: TierOutcomeRow
+) -> list[tuple[OutcomeRow | None, OutcomeRow | None]]:
+    first = {row.team: row for row in before.teams}
+    second = {row.team: row for row in after.teams}
+    return [(first.get(name), second.get(name)) for name in sorted({*first, *second})]
+
+
+def _sum(before: TierOutcomeRow, after: TierOutcomeRow, query: Query) -> Row:
+    values: dict[str, Value] = {
+        "tier": before.tier,
+        "jain_index": before.jain_index,
+        "jain_after_index": after.jain_index,
+    }
+    for key in ("capacity", "allocated", "denied"):
+        values[f"{key}_gpu_hours"] = nano(getattr(before, f"{key}_gpu_hours"))
+        values[f"{key}_after_gpu_hours"] = nano(getattr(after, f"{key}_gpu_hours"))
+    return Row(values, explains=_explains(_SUM_EXPLAINS, query, tier=before.tier))
+
+
+def _team(before: OutcomeRow | None, after: OutcomeRow | None, query: Query) -> Row:
+    known = before or after
+    values: dict[str, Value] = {}
+    if known is not None:
+        values = {"tier": known.tier, "team": known.team}
+    for row, mark in ((before, ""), (after, "after_")):
+        if row is None:
+            continue
+        for key in _TEAM_AMOUNTS:
+            values[f"{key}_{mark}gpu_hours"] = nano(getattr(row, f"{key}_gpu_hours"))
+        values[f"wait_p50_{mark}seconds"] = row.wait_p50_seconds
+        values[f"wait_p95_{mark}seconds"] = row.wait_p95_seconds
+        values[f"waiting_{mark}now"] = row.waiting_now
+    place = {} if known is None else {"tier": known.tier, "team": known.team}
+    return Row(values, explains=_explains(_TEAM_EXPLAINS, query, **place))

@@ -1,0 +1,334 @@
+"""What waited over the window: a chart by day, and tables by cause, tier and eviction."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+
+from apps.clusters.domain.calendar import day_start, days_in
+from apps.pending.selectors.context import Context
+from apps.pending.selectors.history.days import pending_history
+from apps.pending.selectors.history.evictions import eviction_sums
+from apps.pending.selectors.history.queue_times import time_to_start
+from apps.pending.selectors.rows import (
+    EvictionSum,
+    HistoryRow,
+    PendingFilters,
+    PendingGrouping,
+    QueueTimeSums,
+    StartTimes,
+)
+from apps.usage.domain.rows import TimeStep
+from apps.web.components import charts
+from apps.web.components.charts import Axis, Chart
+from apps.web.components.formats import Format, Value
+from apps.web.components.ledger import LedgerClass
+from apps.web.components.links import figure_hrefs, href, with_query
+from apps.web.components.tables import Column, Row, Table
+from apps.web.pending.causes import CLASSES, class_of
+from apps.web.query_session import QuerySession
+
+_WAITED = Column("waiting_gpu_hours", "Waited", Format.GPU_HOURS, "GPU-h", "GPUs asked for × hours")
+_HELD_BACK = Column(
+    "suppressed_gpu_hours",
+    "Held back",
+    Format.GPU_HOURS,
+    "GPU-h",
+    "refused or held before a pod existed",
+)
+_STARTING = Column(
+    "starting_gpu_hours",
+    "Starting",
+    Format.GPU_HOURS,
+    "GPU-h",
+    "bound and not running yet: allocated, so not waiting",
+)
+_BEGAN = Column("began", "Began", Format.COUNT, "", "episodes that began in the window")
+_ENDED = Column("ended", "Ended", Format.COUNT, "", "episodes that ended in the window")
+_SUMS = (_WAITED, _HELD_BACK, _STARTING, _BEGAN, _ENDED)
+NOTHING_WAITED = "Nothing waited in this window, as far as is known."
+
+
+@dataclass(slots=True)
+class ByClass:
+    """Nano-GPU-hours of one day by class of cause; the fields are the keys of the classes."""
+
+    wait_capacity: int = 0
+    wait_quota: int = 0
+    wait_queue: int = 0
+    wait_gang: int = 0
+    wait_preemption: int = 0
+    wait_mend: int = 0
+    wait_series: int = 0
+    wait_other: int = 0
+
+    def add(self, key: str, amount: int) -> None:
+        setattr(self, key, getattr(self, key) + amount)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """`charts` of what waited and, where there is any, of what was held back; the tables."""
+
+    charts: Sequence[Chart]
+    tables: Sequence[Table]
+    classes: Sequence[LedgerClass]
+
+
+def history_of(reading: QuerySession, filters: PendingFilters, context: Context) -> History:
+    """Return what waited within the reading's window, of all kinds. 14 queries at most."""
+    filters = replace(filters, kind=())  # sums of days do not know kinds
+    rows = pending_history(
+        reading.window,
+        now=reading.now,
+        visibility=reading.visibility,
+        by=(PendingGrouping.DAY, PendingGrouping.CAUSE, PendingGrouping.TIER),
+        filters=filters,
+        context=context,
+    )
+    starts = time_to_start(
+        reading.window,
+        by=PendingGrouping.TIER,
+        visibility=reading.visibility,
+        filters=filters,
+        context=context,
+    )
+    evicted = eviction_sums(
+        reading.window,
+        by=PendingGrouping.TIER,
+        visibility=reading.visibility,
+        filters=filters,
+        context=context,
+    )
+    drawn = [_chart(rows, reading, "waited"), _chart(rows, reading, "suppressed")]
+    return History(
+        charts=[drawn[0], *(chart for chart in drawn[1:] if chart.figure)],
+        tables=[_by_cause(rows, reading), _by_tier(rows, starts, evicted, reading)],
+        classes=[cls for cls in CLASSES if cls.key in _keys(rows)],
+    )
+
+
+def _keys(rows: Iterable[HistoryRow]) -> set[str]:
+    return {class_of(r.groups["cause"]).key for r in rows if r.sums.waited or r.sums.suppressed}
+
+
+# ---------------------------------------------------------------- by day
+
+_CHARTS = {
+    "waited": ("history", "Waiting by cause", NOTHING_WAITED),
+    "suppressed": ("held-back", "Held back before a pod existed, by cause", NOTHING_WAITED),
+}
+
+
+def _chart(rows: Sequence[HistoryRow], reading: QuerySession, field: str) -> Chart:
+    table_id, title, empty = _CHARTS[field]
+    axis = _days(reading)
+    zone = reading.choice.zone
+    by_day: dict[datetime, ByClass] = defaultdict(ByClass)
+    for row in rows:
+        amount = getattr(row.sums, field)
+        if row.day is not None and amount:
+            by_day[_start(row.day, reading)].add(class_of(row.groups["cause"]).key, amount)
+    there = [cls for cls in CLASSES if any(getattr(own, cls.key) for own in by_day.values())]
+    table = Table(
+        id=table_id,
+        title=title,
+        columns=[Column("day", "Day", Format.DAY), *_class_columns(there)],
+        rows=[Row(_day_values(day, by_day.get(day), there)) for day in axis.periods],
+        zone=zone,
+        empty=empty,
+    )
+    if not there:
+        table = replace(table, rows=())
+    return charts.stacked(by_day, title=title, axis=axis, classes=CLASSES, table=table, empty=empty)
+
+
+def _class_columns(classes: Iterable[LedgerClass]) -> list[Column]:
+    return [
+        Column(f"{cls.key}_gpu_hours", cls.label, Format.GPU_HOURS, "GPU-h", cls.meaning)
+        for cls in classes
+    ]
+
+
+def _day_values(
+    day: datetime, own: ByClass | None, classes: Sequence[LedgerClass]
+) -> dict[str, Value]:
+    amounts = own or ByClass()
+    return {"day": day} | {f"{cls.key}_gpu_hours": getattr(amounts, cls.key) for cls in classes}
+
+
+def _start(day: date, reading: QuerySession) -> datetime:
+    return day_start(day, reading.choice.zone).astimezone(UTC)
+
+
+def _days(reading: QuerySession) -> Axis:
+    """Return the axis of the window's local days, whatever its interval."""
+    choice = reading.choice
+    starts = (_start(day, reading) for day in days_in(choice.window, choice.zone))
+    return Axis(
+        periods=list(dict.fromkeys(starts)),
+        interval=TimeStep.DAY,
+        zone=choice.zone,
+        label=choice.label,
+        missing={},
+        unfinished=reading.now < choice.last_day_end,
+    )
+
+
+# ---------------------------------------------------------------- by cause and tier
+
+
+_EXPLAINS = {
+    "waiting_gpu_hours": "pending_gpu_hours",
+    "suppressed_gpu_hours": "blocked_gpu_hours",
+    "starting_gpu_hours": "starting_gpu_hours",
+}
+_OF_TIERS = {
+    "start_p50_seconds": "queue_time_p50",
+    "start_p95_seconds": "queue_time_p95",
+    "evicted_pods": "evicted_pods",
+    "preempted_gpu_hours": "preempted_gpu_hours",
+    "reclaimed_gpu_hours": "reclaimed_gpu_hours",
+    "eviction_rate_ratio": "eviction_rate",
+}
+"""Which figure explains a column."""
+
+
+def _summed(rows: Iterable[HistoryRow], group: str) -> Mapping[str, QueueTimeSums]:
+    found: dict[str, QueueTimeSums] = defaultdict(QueueTimeSums)
+    for row in rows:
+        found[row.groups[group]].add(row.sums)
+    return found
+
+
+def _values(sums: QueueTimeSums) -> dict[str, Value]:
+    return {
+        "waiting_gpu_hours": sums.waited,
+        "suppressed_gpu_hours": sums.suppressed,
+        "starting_gpu_hours": sums.starting,
+        "began": sums.began,
+        "ended": sums.ended,
+    }
+
+
+def _size(sums: QueueTimeSums) -> int:
+    return sums.waited + sums.suppressed
+
+
+def _by_cause(rows: Sequence[HistoryRow], reading: QuerySession) -> Table:
+    found = _summed(rows, "cause")
+    ordered = sorted(found, key=lambda cause: (-_size(found[cause]), cause))
+    path = href("pending") or ""
+    return Table(
+        id="causes",
+        title="By cause",
+        columns=_CAUSE_COLUMNS,
+        rows=[
+            Row(
+                {"cause": cause, "class": _class_label(cause), **_values(found[cause])},
+                {"cause": with_query(path, [*reading.query, ("cause", cause)])},
+                explains=figure_hrefs(_EXPLAINS, reading.query, cause=cause),
+            )
+            for cause in ordered
+        ],
+        zone=reading.choice.zone,
+        empty=NOTHING_WAITED,
+        total=_total(found),
+        note=(
+            "Of all teams that the filters leave. An episode begins and ends with the cause it "
+            "had last."
+        ),
+    )
+
+
+_CAUSE_COLUMNS = (
+    Column("cause", "Cause"),
+    Column("class", "Class", hint="how charts group the causes"),
+    *_SUMS,
+)
+
+
+def _class_label(cause: str) -> str:
+    return "–" if cause == "starting" else class_of(cause).label.lower()
+
+
+def _total(found: Mapping[str, QueueTimeSums]) -> Row | None:
+    if len(found) < 2:
+        return None
+    whole = QueueTimeSums()
+    for sums in found.values():
+        whole.add(sums)
+    return Row({"cause": "Total", **_values(whole)})
+
+
+_TIER_COLUMNS = (
+    Column("tier", "Tier"),
+    *_SUMS,
+    Column("started", "Started", Format.COUNT, "pods", "pods that started in the window"),
+    Column("start_p50_seconds", "Half within", Format.SECONDS, "", "from creation to start, p50"),
+    Column("start_p95_seconds", "95 % within", Format.SECONDS, "", "from creation to start, p95"),
+    Column("evicted_pods", "Evicted", Format.COUNT, "pods", "pods that lost their GPUs to others"),
+    Column(
+        "preempted_gpu_hours", "Preempted", Format.GPU_HOURS, "GPU-h", "held when priority took it"
+    ),
+    Column(
+        "reclaimed_gpu_hours", "Reclaimed", Format.GPU_HOURS, "GPU-h", "held when a queue took it"
+    ),
+    Column(
+        "eviction_rate_ratio",
+        "Lost",
+        Format.RATIO,
+        "%",
+        "held by evicted pods ÷ all that was allocated",
+    ),
+)
+
+
+def _by_tier(
+    rows: Sequence[HistoryRow],
+    starts: Sequence[StartTimes],
+    evicted: Sequence[EvictionSum],
+    reading: QuerySession,
+) -> Table:
+    sums = _summed(rows, "tier")
+    by_start = {one.name: one for one in starts}
+    by_loss = {one.name: one for one in evicted}
+    names = sorted({*sums, *by_start, *by_loss})
+    return Table(
+        id="tiers",
+        title="By tier",
+        columns=_TIER_COLUMNS,
+        rows=[
+            Row(
+                {
+                    "tier": name,
+                    **_values(sums.get(name) or QueueTimeSums()),
+                    **_start_values(by_start.get(name)),
+                    **_loss_values(by_loss.get(name)),
+                },
+                {"tier": href("tier", reading.query, name=name)},
+                explains=figure_hrefs({**_EXPLAINS, **_OF_TIERS}, reading.query, tier=name),
+            )
+            for name in names
+        ],
+        zone=reading.choice.zone,
+        empty=NOTHING_WAITED,
+        note="Times to start are of pods that started in the window, from their creation.",
+    )
+
+
+def _start_values(one: StartTimes | None) -> dict[str, Value]:
+    return {
+        "started": one.count if one else 0,
+        "start_p50_seconds": one.p50_seconds if one else None,
+        "start_p95_seconds": one.p95_seconds if one else None,
+    }
+
+
+def _loss_values(one: EvictionSum | None) -> dict[str, Value]:
+    return {
+        "evicted_pods": one.pods if one else 0,
+        "preempted_gpu_hours": one.preempted if one else 0,
+        "reclaimed_gpu_hours": one.reclaimed if one else 0,
+        "eviction_rate_ratio": one.rate if one else None,
+    }

@@ -1,0 +1,290 @@
+"""One thing that waits: the answer in sentences, who is in front, and how it came to be so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.clusters.domain.quantities import gpus
+from apps.pending.domain.causes import Outcome
+from apps.pending.domain.placement.messages import parse
+from apps.pending.selectors.history.queue_times import TypicalWait
+from apps.pending.selectors.rows import (
+    CauseIntervalRow,
+    EpisodeRow,
+    InFrontPod,
+    InFrontTeam,
+    PendingRow,
+)
+from apps.web.components.formats import Format, duration, shown
+from apps.web.components.links import href
+from apps.web.components.tables import Column, Row, Table
+from apps.web.pending.pending_table import COUNTS
+from apps.web.query_session import QuerySession
+
+OUTCOMES = {
+    Outcome.STARTED.value: "started",
+    Outcome.GAVE_UP.value: "went without having started",
+    Outcome.REFUSED.value: "was refused",
+    Outcome.SETTLED.value: "got what it waited for",
+}
+FEWEST = 5
+"""Requests alike of which fewer started tell nothing about how long it takes."""
+
+
+def headline(row: PendingRow, reading: QuerySession) -> str:
+    """Return what waits, since when and for what, in one sentence."""
+    # Nothing pends for no GPUs: of this one the ResourceClaims are not known.
+    size = gpus(row.gpu_equivalents) if row.gpu_equivalents else "GPUs (no data on their size)"
+    asks = f"for {size} on {row.tier}"
+    whole = f"{row.kind} {row.name}"
+    age = duration(row.wait_seconds)
+    if row.until is not None:
+        at = shown(row.until, Format.TIME, reading.choice.zone)
+        ended = OUTCOMES.get(row.outcome, "ended")
+        return f"{whole} waited {age} {asks} and {ended} at {at}."
+    if row.counts == "starting":
+        there = asks.removeprefix("for ")
+        return f"{whole} has {there} and has not started: created {age} ago."
+    if row.counts == "suppressed":
+        return f"{whole} is held back {asks}, before any pod of it exists, for {age} now."
+    again = "has lost its GPUs and waits again" if row.again else "waits"
+    return f"{whole} {again} {asks}, for {age} now."
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What the scheduler counted: `text` turned down so many `nodes` of `of` (0: not told)."""
+
+    text: str
+    nodes: int
+    of: int
+    share: str
+
+
+def reasons(row: PendingRow) -> list[Reason]:
+    """Return the scheduler's reasons, the most nodes first. A node may have several."""
+    whole = parse(row.message).nodes or 0
+    ordered = sorted(row.node_reasons.items(), key=lambda item: (-item[1], item[0]))
+    return [Reason(text, nodes, whole, _share(nodes, whole)) for text, nodes in ordered]
+
+
+def _share(nodes: int, whole: int) -> str:
+    return f"{min(1.0, nodes / whole):.3f}" if whole > 0 else ""
+
+
+def typical_words(found: TypicalWait | None, row: PendingRow) -> str:
+    """Return how long such requests usually wait, as a range; why not, where that is not known."""
+    what = f"{_units(row.units)} × {row.resource} on {row.tier}"
+    if found is None:
+        return (
+            f"Fewer than {FEWEST} pods that asked for {what} started in the last 30 days: too few "
+            "to say how long it takes."
+        )
+    low, high = duration(found.p50_seconds), duration(found.p95_seconds)
+    span = (
+        f"about {low}"
+        if low == high
+        else f"between {low} (half of them sooner) and {high} (95 % within)"
+    )
+    return (
+        f"Usually {span}: {found.count:,} pods that asked for {what} started in the last 30 days."
+    )
+
+
+def _units(units: float) -> str:
+    return f"{units:g}"
+
+
+# ---------------------------------------------------------------- timeline
+
+
+def timeline(found: EpisodeRow, reading: QuerySession) -> Table:
+    """Return a line per change of cause, oldest first."""
+    return Table(
+        id="timeline",
+        title="Causes over time",
+        columns=[
+            Column("cause", "Cause"),
+            Column("detail", "Detail"),
+            Column("from", "From", Format.TIME),
+            Column("until", "Until", Format.TIME),
+            Column("lasted_seconds", "Lasted", Format.SECONDS),
+            Column("counts", "State"),
+            Column("counted", "Counted", Format.NUMBER, "GPUs", "counted as waiting in sums"),
+            Column("message", "What was said", wraps=True),
+        ],
+        rows=[_interval(one, reading) for one in found.intervals],
+        zone=reading.choice.zone,
+        empty="No change of its cause is kept.",
+        note="A line without an end still lasts; its length is up to now.",
+        ordered=True,
+    )
+
+
+def _interval(one: CauseIntervalRow, reading: QuerySession) -> Row:
+    lasted = ((one.end or reading.now) - one.start).total_seconds()
+    return Row(
+        {
+            "cause": one.cause,
+            "detail": one.detail,
+            "from": one.start,
+            "until": one.end,
+            "lasted_seconds": max(0.0, lasted),
+            "counts": COUNTS.get(one.counts, one.counts),
+            "counted": one.counted,
+            "message": one.message,
+        }
+    )
+
+
+def earlier(episodes: Sequence[EpisodeRow], reading: QuerySession) -> Table:
+    """Return a line per episode before the one shown, newest first."""
+    return Table(
+        id="earlier",
+        title="Earlier waits of it",
+        columns=[
+            Column("since", "Since", Format.TIME),
+            Column("until", "Until", Format.TIME),
+            Column("wait_seconds", "Waited", Format.SECONDS),
+            Column("outcome", "Then it"),
+            Column("cause", "Last cause"),
+            Column("detail", "Detail"),
+        ],
+        rows=[
+            Row(
+                {
+                    "since": one.row.since,
+                    "until": one.row.until,
+                    "wait_seconds": one.row.wait_seconds,
+                    "outcome": OUTCOMES.get(one.row.outcome, one.row.outcome),
+                    "cause": one.row.cause,
+                    "detail": one.row.detail,
+                }
+            )
+            for one in episodes
+        ],
+        zone=reading.choice.zone,
+        empty="It did not wait before.",
+    )
+
+
+# ---------------------------------------------------------------- who is in front
+
+_MOST_PODS = 100
+
+
+def teams_in_front(teams: Sequence[InFrontTeam], reading: QuerySession) -> Table:
+    """Return a line per team that holds what it waits for, the idlest first."""
+    return Table(
+        id="front",
+        title="Who is in front",
+        columns=[
+            Column("team", "Team"),
+            Column("pods", "Pods", Format.COUNT),
+            Column("gpu_equivalents", "Hold", Format.NUMBER, "GPUs"),
+            Column(
+                "utilization_ratio", "Utilization", Format.RATIO, "%", "of the last 24 hours known"
+            ),
+        ],
+        rows=[
+            Row(
+                {
+                    "team": one.team,
+                    "pods": one.pods,
+                    "gpu_equivalents": one.gpu_equivalents,
+                    "utilization_ratio": one.utilization,
+                },
+                {"team": href("team", reading.query, name=one.team)},
+            )
+            for one in teams
+        ],
+        zone=reading.choice.zone,
+        empty="Nobody is known to hold what it waits for.",
+        note="Their pods hold what it waits for; the idlest come first.",
+    )
+
+
+def pods_in_front(teams: Sequence[InFrontTeam], reading: QuerySession) -> Table:
+    """Return a line per holding pod that the reader may see, the idlest first."""
+    pods = sorted((pod for team in teams for pod in team.listed), key=_idleness)
+    teams_of = {pod.uid: team.team for team in teams for pod in team.listed}
+    return Table(
+        id="holders",
+        title="Pods in front",
+        columns=[
+            Column("pod", "Pod"),
+            Column("team", "Team"),
+            Column("workload", "Workload"),
+            Column("node", "Node"),
+            Column("gpu_equivalents", "Holds", Format.NUMBER, "GPUs"),
+            Column("utilization_ratio", "Utilization", Format.RATIO, "%"),
+            Column("bound_at", "Bound", Format.TIME),
+        ],
+        rows=[_holder(pod, teams_of[pod.uid], reading) for pod in pods[:_MOST_PODS]],
+        zone=reading.choice.zone,
+        empty="None of the pods in front is of your teams.",
+        page_length=20,
+    )
+
+
+def _idleness(pod: InFrontPod) -> tuple[bool, float, float, str]:
+    return (pod.utilization is None, pod.utilization or 0.0, -pod.gpu_equivalents, pod.uid)
+
+
+def _holder(pod: InFrontPod, team: str, reading: QuerySession) -> Row:
+    return Row(
+        {
+            "pod": pod.pod,
+            "team": team,
+            "workload": pod.workload,
+            "node": pod.node,
+            "gpu_equivalents": pod.gpu_equivalents,
+            "utilization_ratio": pod.utilization,
+            "bound_at": pod.bound_at,
+        },
+        {"pod": href("pod", reading.query, cluster=pod.cluster, uid=pod.uid)},
+    )
+
+
+# ---------------------------------------------------------------- on other pages
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a pod or a workload waits, on its own page: the words and where there are more."""
+
+    cause: str
+    detail: str
+    text: str
+    suggestion: str
+    href: str | None
+    since: datetime
+
+
+def why(rows: Sequence[PendingRow], reading: QuerySession) -> Why | None:
+    """Return why what has waited longest does; None where nothing waits."""
+    if not rows:
+        return None
+    row = min(rows, key=lambda one: (one.counts == "nothing", one.since))
+    return Why(
+        cause=row.cause,
+        detail=row.detail,
+        text=row.explanation or row.message,
+        suggestion=row.suggestion or "",
+        href=href("waiting", reading.query, cluster=row.cluster, uid=row.uid),
+        since=row.since,
+    )
+
+
+def links_of(row: PendingRow, reading: QuerySession) -> Mapping[str, str | None]:
+    """Return the addresses of what the thing belongs to."""
+    kind, _, name = row.workload.partition("/")
+    query = reading.query
+    return {
+        "team": href("team", query, name=row.team),
+        "tier": href("tier", query, name=row.tier),
+        "workload": href(
+            "workload", query, cluster=row.cluster, namespace=row.namespace, kind=kind, name=name
+        ),
+        "pod": href("pod", query, cluster=row.cluster, uid=row.uid) if row.kind == "Pod" else None,
+    }

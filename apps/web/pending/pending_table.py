@@ -1,0 +1,123 @@
+"""The list of what waits: a line for each thing, and the table that a file carries."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from apps.pending.selectors.rows import PendingRow
+from apps.web.components.formats import Format, Value, duration
+from apps.web.components.links import Query, href
+from apps.web.components.tables import Column, Row, Table
+from apps.web.pending.causes import Badge, badge
+from apps.web.query_session import QuerySession
+
+_COLUMNS = (
+    Column("cluster", "Cluster"),
+    Column("namespace", "Namespace"),
+    Column("team", "Team"),
+    Column("kind", "Kind"),
+    Column("name", "Name"),
+    Column("uid", "UID"),
+    Column("workload", "Workload"),
+    Column("tier", "Tier"),
+    Column("resource", "Resource"),
+    Column("units", "Units", Format.NUMBER),
+    Column("gpu_equivalents", "Size", Format.NUMBER, "GPUs"),
+    Column("since", "Since", Format.TIME),
+    Column("wait_seconds", "Waits for", Format.SECONDS),
+    Column("cause", "Cause"),
+    Column("detail", "Detail"),
+    Column("explanation", "Explanation", wraps=True),
+    Column("suggestion", "How to fix", wraps=True),
+    Column("message", "Message", wraps=True),
+    Column("counts", "Counts as"),
+    Column("counted", "Counted", Format.NUMBER, "GPUs"),
+    Column("queue", "Queue"),
+    Column("priority", "Priority", Format.COUNT),
+    Column("stale", "Stale", Format.COUNT),
+)
+COUNTS = {
+    "pending": "waits",
+    "suppressed": "held back before a pod existed",
+    "starting": "bound, not running yet",
+    "nothing": "counted with what it belongs to",
+}
+"""What an episode counts as, in the words of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTableRow(Row):
+    """A line of the list: the values of a file, and what the page says of the thing."""
+
+    row: PendingRow | None = None
+    href: str | None = None
+    team_href: str | None = None
+    tier_href: str | None = None
+    workload_href: str | None = None
+    workload: str = ""
+    age: str = ""
+    badge: Badge | None = None
+    counts: str = ""
+    more: int = 0
+
+
+def pending_href(row: PendingRow, query: Query) -> str | None:
+    """Return the address of the page of what waits; None where it has no UID to be found by."""
+    return href("waiting", query, cluster=row.cluster, uid=row.uid) if row.uid else None
+
+
+def workload_href(row: PendingRow, query: Query) -> str | None:
+    """Return the address of the page of its top controller."""
+    kind, _, name = row.workload.partition("/")
+    return href(
+        "workload", query, cluster=row.cluster, namespace=row.namespace, kind=kind, name=name
+    )
+
+
+def pending_table_row(row: PendingRow, reading: QuerySession) -> PendingTableRow:
+    """Return the line of what waits."""
+    query = reading.query
+    own = row.workload == f"{row.kind}/{row.name}"
+    return PendingTableRow(
+        _values(row),
+        row=row,
+        href=pending_href(row, query),
+        team_href=href("team", query, name=row.team),
+        tier_href=href("tier", query, name=row.tier),
+        workload="" if own else row.workload,
+        workload_href=None if own else workload_href(row, query),
+        age=duration(row.wait_seconds),
+        badge=badge(row.cause, row.detail),
+        counts="" if row.counts == "pending" else COUNTS.get(row.counts, ""),
+        more=max(0, len(row.suggestions) - 1),
+    )
+
+
+def _values(row: PendingRow) -> dict[str, Value]:
+    own: dict[str, Value] = {
+        column.key: getattr(row, column.key) for column in _COLUMNS if column.key != "stale"
+    }
+    if not row.gpu_equivalents:
+        own |= {"units": None, "gpu_equivalents": None}
+    return own | {"suggestion": row.suggestion or "", "stale": int(row.stale)}
+
+
+def pending_table(
+    rows: Sequence[PendingRow],
+    reading: QuerySession,
+    *,
+    empty: str,
+    next_href: str | None,
+    every: Callable[[], Iterable[PendingRow]],
+) -> Table:
+    """Return the list, in the order that the selector gave it."""
+    return Table(
+        id="waiting",
+        title="What waits",
+        columns=_COLUMNS,
+        rows=[pending_table_row(row, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty=empty,
+        next_href=next_href,
+        every=lambda: (Row(_values(row)) for row in every()),
+        ordered=True,
+    )

@@ -1,0 +1,246 @@
+"""How to fix, as something to paste: the commands and snippets of a suggestion.
+
+Values come from the cluster: what a shell reads is quoted for it, and YAML scalars are JSON
+strings, which are YAML too. Where there is no short and certain form there is none.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apps.pending.domain.diagnosis import Action
+from apps.pending.selectors.rows import PendingRow, SuggestionRow
+from apps.web.quota_requests.request_input import QuotaRef, ask_href
+
+Change = Mapping[str, Any]
+_MOST_NODES = 3
+ALSO = "Also needed: "
+_ASKERS = frozenset(
+    {
+        *(Action.TOLERATE, Action.SELECT, Action.REQUEST, Action.CREATE_CLAIM),
+        *(Action.CHANGE_CLAIM, Action.CREATE_VOLUME, Action.MEND_IMAGE, Action.LOOK_AT_CONTAINER),
+        *(Action.SET_SCHEDULER, Action.RELAX, Action.COMPLETE_GANG, Action.UNSUSPEND),
+        *(Action.SPECIFY, Action.UNGATE),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """One suggestion: `also` goes with the one before it; `who` can do it; `code` to paste.
+
+    `ask` is the address at which the quota can be asked for that it speaks of; empty for others.
+    """
+
+    text: str
+    also: bool
+    who: str
+    code: str
+    code_is: str
+    ask: str = ""
+
+
+def help_of(row: PendingRow) -> list[Help]:
+    """Return what would help, the best first."""
+    return [_help(one, row) for one in row.suggestions]
+
+
+def _help(one: SuggestionRow, row: PendingRow) -> Help:
+    also = one.text.startswith(ALSO)
+    text = one.text.removeprefix(ALSO)
+    code = _code(one, row)
+    return Help(
+        text=text[:1].upper() + text[1:] if also else text,
+        also=also,
+        who=_who(one.action),
+        code=code,
+        code_is="command" if code.startswith("kubectl") else "snippet" if code else "",
+        ask=_ask(one, row),
+    )
+
+
+def _ask(one: SuggestionRow, row: PendingRow) -> str:
+    """Return where the change of a quota can be asked for that a suggestion speaks of."""
+    change = one.change
+    try:
+        if one.action == Action.RAISE_QUOTA:
+            space = change.get("namespace") or row.namespace
+            place = QuotaRef(row.cluster, "ResourceQuota", space, change["quota"], change["key"])
+        elif one.action == Action.RAISE_QUEUE_QUOTA:
+            cell = f"{change['flavor']}/{change['resource']}"
+            place = QuotaRef(row.cluster, "ClusterQueue", "", change["cluster_queue"], cell)
+        else:
+            return ""
+        return ask_href(place, after=_quantity(change["to"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ""  # kept by another version of the portal: the words are there all the same
+
+
+def _who(action: str) -> str:
+    if action == Action.WAIT:
+        return ""
+    return "whoever asks" if action in _ASKERS else "whoever runs the cluster"
+
+
+def _code(one: SuggestionRow, row: PendingRow) -> str:
+    """Return commands or a snippet; empty where the change lacks what these need."""
+    write = _WRITERS.get(one.action)
+    if write is None:
+        return ""
+    try:
+        return write(one.change, row)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ""  # kept by another version of the portal: the words are there all the same
+
+
+def _scalar(value: object) -> str:
+    return json.dumps(
+        value if isinstance(value, str | int | bool) else str(value), ensure_ascii=False
+    )
+
+
+def _number(value: object) -> str:
+    number = float(value) if isinstance(value, int | float | str) else 0.0
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def _kubectl(*words: str, namespace: str = "") -> str:
+    parts = ["kubectl", *words, *(["--namespace", namespace] if namespace else [])]
+    return shlex.join(parts)
+
+
+def _patch(kind: str, name: str, patch: object, namespace: str = "") -> str:
+    text = json.dumps(patch, ensure_ascii=False)
+    return _kubectl("patch", kind, name, "--type", "merge", "--patch", text, namespace=namespace)
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "\n".join(lines)
+
+
+def _tolerate(change: Change, row: PendingRow) -> str:
+    del row
+    value = change["value"]
+    how = ["  operator: Equal", f"  value: {_scalar(value)}"] if value else ["  operator: Exists"]
+    head = ["tolerations:", f"- key: {_scalar(change['key'])}"]
+    return _lines([*head, *how, f"  effect: {_scalar(change['effect'])}"])
+
+
+def _select(change: Change, row: PendingRow) -> str:
+    del row
+    remove, add = change["remove"], change.get("add") or {}
+    if not isinstance(remove, Mapping):
+        return ""  # expressions: their place in the affinity is not known here
+    gone = [f"# remove {_scalar(k)}: {_scalar(v)}" for k, v in remove.items() if k not in add]
+    kept = [f"  {_scalar(key)}: {_scalar(value)}" for key, value in add.items()]
+    return _lines([*(["nodeSelector:", *kept] if kept else []), *gone])
+
+
+def _uncordon(change: Change, row: PendingRow) -> str:
+    del row
+    return _lines([_kubectl("uncordon", name) for name in change["nodes"][:_MOST_NODES]])
+
+
+def _raise_quota(change: Change, row: PendingRow) -> str:
+    patch = {"spec": {"hard": {change["key"]: _quantity(change["to"])}}}
+    namespace = change.get("namespace") or row.namespace
+    return _patch("resourcequota", change["quota"], patch, namespace)
+
+
+def _quantity(value: object) -> str:
+    return value if isinstance(value, str) else _number(value)
+
+
+def _resume(change: Change, row: PendingRow) -> str:
+    if row.kind == "PodGroup":
+        return ""  # a queue of Volcano, which its own tool opens
+    patch = {"spec": {"stopPolicy": "None"}}
+    commands = []
+    if change.get("cluster_queue"):
+        commands.append(_patch("clusterqueue", change["cluster_queue"], patch))
+    if change.get("local_queue"):
+        namespace, _, name = change["local_queue"].partition("/")
+        commands.append(_patch("localqueue", name, patch, namespace))
+    return _lines(commands)
+
+
+def _request(change: Change, row: PendingRow) -> str:
+    del row
+    resource = change.get("instead") or change["resource"]
+    amount = _scalar(_number(change["to"]))
+    return _lines(["resources:", "  limits:", f"    {_scalar(resource)}: {amount}"])
+
+
+def _scheduler(change: Change, row: PendingRow) -> str:
+    del row
+    return f"schedulerName: {_scalar(change['to'])}"
+
+
+def _activate(change: Change, row: PendingRow) -> str:
+    namespace = change.get("namespace") or row.namespace
+    patch = {"spec": {"active": True}}
+    return _patch("workloads.kueue.x-k8s.io", change["name"], patch, namespace)
+
+
+def _unsuspend(change: Change, row: PendingRow) -> str:
+    namespace = change.get("namespace") or row.namespace
+    return _patch(change["kind"].lower(), change["name"], {"spec": {"suspend": False}}, namespace)
+
+
+def _look_at_container(change: Change, row: PendingRow) -> str:
+    logs = ("logs", row.name, "--container", change["container"], "--previous")
+    return _lines(
+        [_describe_pod(change, row), _kubectl(*logs, namespace=row.namespace)]
+        if row.kind == "Pod"
+        else []
+    )
+
+
+def _describe_pod(change: Change, row: PendingRow) -> str:
+    del change
+    return (
+        _kubectl("describe", "pod", row.name, namespace=row.namespace) if row.kind == "Pod" else ""
+    )
+
+
+def _look_at_node(change: Change, row: PendingRow) -> str:
+    del row
+    return _lines([_kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
+
+
+def _mend_volume(change: Change, row: PendingRow) -> str:
+    commands = []
+    if change.get("driver"):  # a node's CSINode lists the drivers that are registered there
+        commands.append(_kubectl("describe", "csinode", change["node"]))
+    if row.kind == "Pod":
+        commands.append(_describe_pod(change, row))
+    return _lines(commands)
+
+
+def _add_node(change: Change, row: PendingRow) -> str:
+    """Return what the new nodes are to show: how one comes by them is not the cluster's to say."""
+    del row
+    count, units = int(change.get("count", 1)), _quantity(change["amount"])
+    head = "# a node" if count == 1 else f"# {count} nodes, each"
+    offer = f"    {_scalar(change['resource'])}: {_scalar(units)}"
+    return _lines([f"{head} with at least", "status:", "  allocatable:", offer])
+
+
+_WRITERS: Mapping[str, Callable[[Change, PendingRow], str]] = {
+    Action.TOLERATE: _tolerate,
+    Action.SELECT: _select,
+    Action.UNCORDON: _uncordon,
+    Action.RAISE_QUOTA: _raise_quota,
+    Action.RESUME_QUEUE: _resume,
+    Action.REQUEST: _request,
+    Action.SET_SCHEDULER: _scheduler,
+    Action.ACTIVATE: _activate,
+    Action.UNSUSPEND: _unsuspend,
+    Action.MEND_IMAGE: _describe_pod,
+    Action.MEND_VOLUME: _mend_volume,
+    Action.ADD_NODE: _add_node,
+    Action.LOOK_AT_CONTAINER: _look_at_container,
+    Action.LOOK_AT_NODE: _look_at_node,
+}

@@ -1,0 +1,86 @@
+"""What became of a request, step by step, in the words of its page; the audit has all of it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from apps.quota_requests.selectors import AuditRow
+from apps.web.audit_lines import Difference, differences_of
+from apps.web.components.formats import Format
+
+_WORDS: Mapping[str, str] = {
+    "create": "written",
+    "edit": "edited",
+    "submit": "handed in",
+    "take": "taken for review",
+    "release": "given back to the queue",
+    "ask_changes": "changes asked for",
+    "counter_offer": "another amount offered",
+    "approve": "approved",
+    "approve_by_rule": "approved by rule",
+    "reject": "rejected",
+    "withdraw": "withdrawn",
+    "apply": "began to be applied",
+    "confirm_applied": "applied",
+    "send_back": "sent back to review",
+    "fail": "could not be applied",
+    "reopen": "opened again",
+    "revert": "began to be taken back",
+    "confirm_reverted": "taken back",
+    "stop_revert": "not taken back",
+    "put_off_revert": "taking back put off",
+    "announce_revert": "end announced",
+    "expire": "expired",
+    "comment": "commented",
+    "drift": "the cluster shows something else",
+    "drift_ended": "the cluster shows it again",
+    "accept_drift": "what the cluster shows accepted",
+}
+# What the head of the page says, what the verb says, and what only the portal counts by.
+_ELSEWHERE = frozenset(
+    {
+        *("cluster", "team", "source", "namespace", "name", "key", "tiers", "state", "version"),
+        *("authors", "reviewer", "comment", "execution", "written", "drifted", "kind"),
+        *("evidence", "preview", "ruling"),
+    }
+)
+_TWO = "approvals_needed"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A step: what was done, by whom, what it changed, and what was said with it."""
+
+    at: datetime
+    actor: str
+    what: str
+    differences: tuple[Difference, ...]
+    note: str
+
+
+def history_told(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[HistoryEntry]:
+    """Return the lines of the audit about a request as steps, in their order."""
+    return [_step(row, zone) for row in rows]
+
+
+def _step(row: AuditRow, zone: ZoneInfo) -> HistoryEntry:
+    what = _WORDS.get(row.action, row.action.replace("_", " "))
+    changed = differences_of(row, zone, but=_ELSEWHERE, times=Format.HOUR)
+    told = tuple(_in_order(one for one in changed if _is_news(one, row)))
+    return HistoryEntry(row.at, row.actor, what, told, row.note)
+
+
+def _in_order(told: Iterable[Difference]) -> list[Difference]:
+    """Put what is read first first: from what to what, before why and until when."""
+    first = ("from", "to", "cluster_before", "cluster_after")
+    return sorted(told, key=lambda one: first.index(one.field) if one.field in first else 9)
+
+
+def _is_news(one: Difference, row: AuditRow) -> bool:
+    """Leave out that one approval is needed, which is so of most, and what was written at first."""
+    if one.field != _TWO:
+        return True
+    after: Mapping[str, Any] = row.after or {}
+    return bool((after.get(_TWO) or 1) > 1)

@@ -1,0 +1,295 @@
+"""What an address and the form of a request say: which quota key, from what to what, and why."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+from zoneinfo import ZoneInfo
+
+from django import forms
+from django.http import QueryDict
+
+from apps.accounts.permissions import can_administer, teams_led_by
+from apps.accounts.selectors import team_names
+from apps.quota_requests import services
+from apps.quota_requests.domain.quantities import quantity
+from apps.quota_requests.domain.states import RequestState
+from apps.quota_requests.selectors import RequestDetail, RequestFilters, Which
+from apps.quota_requests.services import QuotaToAsk
+from apps.web.components.links import Query, href
+from apps.web.query_session import QuerySession
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+NO_NAMESPACE = "-"
+LONGEST = 10_000
+LOCAL = "%Y-%m-%dT%H:%M"
+_WRITTEN = "form-control"
+_ENDED = frozenset(
+    {RequestState.WITHDRAWN, RequestState.REJECTED, RequestState.EXPIRED, RequestState.REVERTED}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRef:
+    """The quota key that a request is about, as one text stands for it in an address."""
+
+    cluster: str
+    source: str
+    namespace: str
+    name: str
+    key: str
+
+    @property
+    def text(self) -> str:
+        """`cluster/source/namespace/name/key`, each part escaped; only the key keeps slashes."""
+        parts = (self.cluster, self.source, self.namespace or NO_NAMESPACE, self.name)
+        return "/".join([*(quote(part, safe="") for part in parts), quote(self.key, safe="/")])
+
+    @classmethod
+    def of(cls, text: str) -> "QuotaRef | None":
+        parts = [unquote(part) for part in text[:2000].split("/", 4)]
+        if len(parts) < 5 or not all(parts) or any("\0" in part for part in parts):
+            return None
+        cluster, source, namespace, name, key = parts
+        return cls(cluster, source, "" if namespace == NO_NAMESPACE else namespace, name, key)
+
+    @property
+    def quota_href(self) -> str:
+        """The page of the quota key; empty where there cannot be one."""
+        found = href(
+            "quota",
+            cluster=self.cluster,
+            source=self.source,
+            namespace=self.namespace or NO_NAMESPACE,
+            name=self.name,
+            key=self.key,
+        )
+        return found or ""
+
+
+def ask_href(place: QuotaRef, *, after: str = "", query: Query = ()) -> str:
+    """Return the address of the form that asks for a change of a key, to `after` where given.
+
+    `query` is that of the reading, where there is one.
+    """
+    own = [("key", place.text), *([("after", after)] if after else [])]
+    return href("new-request", [*own, *query]) or ""
+
+
+def again_href(detail: RequestDetail) -> str:
+    """Return the form filled in with what an ended request said; empty where it goes on."""
+    if detail.row.state not in _ENDED:
+        return ""
+    query = [("key", place_of(detail).text), ("again", str(detail.row.id))]
+    return href("new-request", query) or ""
+
+
+def number_of(text: str) -> int | None:
+    """Return the number of a request that an address names; None for what is no number."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def may_ask(user: "User") -> bool:
+    """Say whether a person may ask for any quota: what leads nowhere is not shown. One query."""
+    return can_administer(user) or bool(teams_led_by(user))
+
+
+def place_of(detail: RequestDetail) -> QuotaRef:
+    row = detail.row
+    return QuotaRef(row.cluster, row.source, row.namespace, row.name, row.key)
+
+
+# ---------------------------------------------------------------- the form
+
+
+def _text(**attributes: str) -> forms.TextInput:
+    return forms.TextInput(attrs={"class": _WRITTEN, "autocomplete": "off", **attributes})
+
+
+class RequestForm(forms.Form):
+    """From what to what, why, and until when; times are local to the report's time zone."""
+
+    before = forms.CharField(max_length=40, widget=_text(inputmode="numeric"), label="From")
+    after = forms.CharField(max_length=40, widget=_text(inputmode="numeric"), label="To")
+    team = forms.CharField(max_length=200, required=False, label="For the team")
+    reason = forms.CharField(
+        label="Why",
+        max_length=LONGEST,
+        widget=forms.Textarea(attrs={"class": _WRITTEN, "rows": "4"}),
+        error_messages={"required": "A request needs its reason: say what the GPUs are for."},
+    )
+    needed_by = forms.DateField(
+        label="Needed by",
+        required=False,
+        widget=forms.DateInput(format="%Y-%m-%d", attrs={"class": _WRITTEN, "type": "date"}),
+        error_messages={"invalid": "This is no day: write it as 2026-10-31."},
+    )
+    until = forms.DateTimeField(
+        label="Until",
+        required=False,
+        input_formats=[LOCAL, "%Y-%m-%dT%H:%M:%S"],
+        widget=forms.DateTimeInput(
+            format=LOCAL, attrs={"class": _WRITTEN, "type": "datetime-local"}
+        ),
+        error_messages={"invalid": "This is no time: write it as 2026-10-31T18:00."},
+    )
+
+    def clean_needed_by(self) -> date | None:
+        day: date | None = self.cleaned_data["needed_by"]
+        _check_in_reach(day)
+        return day
+
+    def clean_until(self) -> datetime | None:
+        until: datetime | None = self.cleaned_data["until"]
+        _check_in_reach(until)
+        return until
+
+    @classmethod
+    def for_quota(cls, found: QuotaToAsk, given: QueryDict) -> "RequestForm":
+        """Return the form as it is before anything is written, `after` as the address says."""
+        team = found.teams[0] if len(found.teams) == 1 else ""
+        after = given.get("after", "").strip()[:40]
+        return cls(initial={"before": found.amount, "after": after, "team": team})
+
+    @classmethod
+    def again(
+        cls, detail: RequestDetail, found: QuotaToAsk, *, zone: ZoneInfo, now: datetime
+    ) -> "RequestForm":
+        """Return the form of a new request with what an ended one said; days gone by are not."""
+        row = detail.row
+        given = cls.of_request(detail, zone).initial
+        if row.needed_by is not None and row.needed_by <= now:
+            given["needed_by"] = None
+        if row.until is not None and row.until <= now:
+            given["until"] = None
+        team = row.team if row.team in found.teams else ""
+        return cls(initial={**given, "before": found.amount, "team": team})
+
+    @classmethod
+    def typed(cls, given: QueryDict, **instead: str) -> "RequestForm":
+        """Return the form with what somebody typed so far, not checked yet."""
+        fields = cls.base_fields
+        return cls(initial={**{name: given.get(name, "") for name in fields}, **instead})
+
+    @classmethod
+    def of_request(cls, detail: RequestDetail, zone: ZoneInfo) -> "RequestForm":
+        """Return the form with what a request says."""
+        row = detail.row
+        own = {"before": row.before, "after": row.after, "team": row.team, "reason": row.reason}
+        return cls(
+            initial={
+                **own,
+                "needed_by": row.needed_by and row.needed_by.astimezone(zone).date(),
+                "until": row.until and row.until.astimezone(zone).replace(tzinfo=None),
+            }
+        )
+
+
+def _check_in_reach(value: date | None) -> None:
+    if value is not None and not 2000 <= value.year < 9000:
+        raise forms.ValidationError("This year is out of reach.")
+
+
+def _times(cleaned: Mapping[str, Any], zone: ZoneInfo) -> tuple[datetime | None, datetime | None]:
+    """Return needed by, the start of its day, and until, both in the report's time zone."""
+    day, until = cleaned["needed_by"], cleaned["until"]
+    needed_by = None if day is None else datetime.combine(day, time(), tzinfo=zone)
+    return needed_by, None if until is None else until.replace(tzinfo=zone)
+
+
+def asked_from(form: RequestForm, place: QuotaRef, zone: ZoneInfo) -> services.RequestInput:
+    """Return what a valid form asks for."""
+    needed_by, until = _times(form.cleaned_data, zone)
+    return services.RequestInput(
+        cluster=place.cluster,
+        source=place.source,
+        namespace=place.namespace,
+        name=place.name,
+        key=place.key,
+        before=form.cleaned_data["before"],
+        after=form.cleaned_data["after"],
+        reason=form.cleaned_data["reason"],
+        needed_by=needed_by,
+        until=until,
+        team=form.cleaned_data["team"] or None,
+    )
+
+
+def edited_from(form: RequestForm, zone: ZoneInfo) -> services.Edited:
+    """Return what a valid form makes of a request; what was emptied is emptied."""
+    needed_by, until = _times(form.cleaned_data, zone)
+    dates = {"needed_by": needed_by, "until": until}
+    return services.Edited(
+        before=form.cleaned_data["before"],
+        after=form.cleaned_data["after"],
+        reason=form.cleaned_data["reason"],
+        needed_by=needed_by,
+        until=until,
+        clear=frozenset(name for name, at in dates.items() if at is None),
+    )
+
+
+def said(error: Exception) -> str:
+    """Return what an error of the services says, with what to do about it."""
+    fix = getattr(error, "fix", "")
+    return f"{error} {fix}".strip()
+
+
+# ---------------------------------------------------------------- the list
+
+WHICH = {
+    Which.ALL: "all that you may see",
+    Which.MINE: "written by you",
+    Which.QUEUE: "waiting for you",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ListAsked:
+    """What a list of requests is narrowed to; `query` reproduces it."""
+
+    which: Which
+    states: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def query(self) -> Query:
+        return [("which", self.which.value), *(("state", state) for state in self.states)]
+
+    def filters(self, team: Sequence[str], cluster: Sequence[str]) -> RequestFilters:
+        return RequestFilters(state=self.states, team=tuple(team), cluster=tuple(cluster))
+
+
+def over_of(quota: QuotaToAsk | None) -> float:
+    """Return by how much more is used than a quota allows: it was lowered, or came after pods."""
+    if quota is None or quota.used is None:
+        return 0.0
+    return max(0.0, quota.used - float(quantity(quota.amount).units))
+
+
+def teams_seen(reading: QuerySession) -> Sequence[str]:
+    """Return the teams whose requests a reader may see, by name. One query at most."""
+    if reading.visibility.everything:
+        return reading.choices.get("team") or ()
+    own = reading.visibility.team_ids
+    names = team_names() if own else {}
+    return sorted(names[pk] for pk in own)
+
+
+def list_asked(given: QueryDict) -> ListAsked:
+    """Read which requests and states an address asks for; what is unknown is said."""
+    problems = []
+    name = given.get("which", "") or Which.ALL.value
+    if name not in {which.value for which in Which}:
+        problems.append(f"“{name[:40]}” is no list of requests: all are shown.")
+        name = Which.ALL.value
+    known = [state.value for state in RequestState]
+    asked = [state for state in given.getlist("state") if state]
+    states = tuple(dict.fromkeys(state for state in asked if state in known))
+    unknown = next((state for state in asked if state not in known), "")
+    if unknown:
+        problems.append(f"There is no state “{unknown[:40]}”; there are: {', '.join(known)}.")
+    return ListAsked(Which(name), states, tuple(problems))

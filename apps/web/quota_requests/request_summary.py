@@ -1,0 +1,61 @@
+"""What a request is decided by, in words: evidence, preview and ruling as they were frozen."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from apps.web.quota_requests.evidence_view import evidence_told
+from apps.web.quota_requests.figures import Frozen, Told
+from apps.web.quota_requests.impact_view import preview_told
+
+__all__ = ["Ruled", "Told", "evidence_told", "preview_told", "ruling_told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """Who decides, by what, and each rule with whether it holds (None: that is not known).
+
+    As a sequence it is its sentences, what decides first.
+    """
+
+    who: str = ""
+    why: str = ""
+    checks: Sequence[tuple[bool | None, str]] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.who)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (text for text in (self.who, self.why) if text)
+        yield from (sentence for _, sentence in self.checks)
+
+
+def ruling_told(ruling: Frozen) -> Ruled:
+    """Return what the site's rules say of a request; empty before it is handed in."""
+    if not ruling:
+        return Ruled()
+    checks = ruling.get("checks", [])
+    first = _first(ruling)
+    return Ruled(
+        who=_who(ruling),
+        why=first["sentence"] if first is not None else "",
+        checks=[(one.get("holds"), one["sentence"]) for one in checks if one is not first],
+    )
+
+
+def _who(ruling: Frozen) -> str:
+    if ruling.get("verdict"):
+        return str(ruling["verdict"])
+    if ruling.get("by_rule"):
+        return "The site's rules approve this by themselves."
+    if ruling.get("approvals_needed", 1) > 1:
+        return f"{ruling['approvals_needed']} people have to approve this."
+    return "One person has to approve this, who did not write it."
+
+
+def _first(ruling: Frozen) -> Frozen | None:
+    """Return the check that decides: that two people do, else the first that does not hold."""
+    checks: Sequence[Frozen] = ruling.get("checks", [])
+    named = [one for one in checks if one.get("name") == ruling.get("decides")]
+    two = [one for one in checks if one.get("name") == "two people"]
+    against = [] if ruling.get("by_rule") else [one for one in checks if not one.get("holds")]
+    return next(iter([*named, *two, *against]), None)

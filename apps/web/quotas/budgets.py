@@ -1,0 +1,403 @@
+"""Budgets of teams in their running period: the pace in words, burn-down, alerts."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import overload
+from zoneinfo import ZoneInfo
+
+from apps.clusters.domain.window import Window
+from apps.quotas.selectors import BudgetAlertRow, BudgetRow
+from apps.web.components.formats import Format, shown
+from apps.web.components.links import figure_hrefs, href
+from apps.web.components.plots import Plot, PlotLine, Scale
+from apps.web.components.tables import Column, LaterRows, Row, Table
+from apps.web.query_session import QuerySession
+
+GPU_HOURS = "gpu_hours"
+PER_PAGE = 25
+MOST_PLOTS = 4
+_AT_ONCE = 500
+EVEN = (0.95, 1.05)
+"""Burn rates between these are told as on pace."""
+_UNITS = {GPU_HOURS: "GPU-hours"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a budget goes: a word or two, a sentence, and the state that colours it."""
+
+    word: str
+    text: str
+    state: str
+
+
+def pace_of(row: BudgetRow, zone: ZoneInfo) -> Pace:
+    """Return in words whether a budget lasts, and if not, until when; what is missing is said."""
+    pace = _pace(row, zone)
+    if not row.at_least or row.burn_rate is None:
+        return pace
+    if pace.state == "waiting":
+        return Pace(pace.word, f"{pace.text} {_missing(row, zone)}", pace.state)
+    # More was used than is known: that a budget lasts is not certain, that it does not is.
+    sure = pace.state != "complete"
+    return Pace(
+        pace.word if sure else "not certain",
+        f"{pace.text} {_missing(row, zone)}",
+        pace.state if sure else "partial",
+    )
+
+
+def _missing(row: BudgetRow, zone: ZoneInfo) -> str:
+    known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
+    told = f"Use may be higher: {known} of the hours so far have data"
+    if row.data_start is not None:
+        return f"{told}, from {_hour(row.data_start, zone)} on."
+    if row.known_until is None:
+        return f"{told}; one cluster has none."
+    if row.as_of is not None and row.known_until < row.as_of:
+        return f"{told}, all clusters until {_hour(row.known_until, zone)}."
+    return f"{told}."
+
+
+def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
+    if row.burn_rate is None:
+        if row.coverage_ratio == 0:
+            return Pace("not known", "No data in this period.", "waiting")
+        return Pace("not begun", "No hour of this period is closed yet.", "waiting")
+    if row.used >= row.allowance:
+        over = f"{row.used - row.allowance:,.0f} {_unit(row)} over"
+        since = f"Used up on {_day(row.exhausted_at, zone)}" if row.exhausted_at else "Used up"
+        return Pace("used up", f"{since}; {over}.", "failed")
+    if row.burn_rate_7d is None:
+        return Pace("not known", f"No data{_after(row, zone)}.", "waiting")
+    if row.exhausted_at is not None and row.at is not None and row.exhausted_at <= row.at:
+        day = _day(row.exhausted_at, zone)
+        text = f"Probably used up since {day}, at the pace before. No data{_after(row, zone)}."
+        return Pace("not certain", text, "partial")
+    if row.exhausted_at is not None:
+        return Pace(
+            "over pace",
+            f"Over pace: used up on {_day(row.exhausted_at, zone)}{_range(row, zone)}.",
+            "partial",
+        )
+    if row.exhausted_at_early is not None:
+        early = _day(row.exhausted_at_early, zone)
+        text = f"Within budget at the pace of 7 days. At the highest daily use it ends {early}."
+        return Pace(_steady(row.burn_rate), text, "complete")
+    return Pace(_steady(row.burn_rate), "Within budget.", "complete")
+
+
+def _after(row: BudgetRow, zone: ZoneInfo) -> str:
+    return "" if row.as_of is None else f" after {_hour(row.as_of, zone)}"
+
+
+def _hour(at: datetime, zone: ZoneInfo) -> str:
+    return f"{at.astimezone(zone):%d %b %H:%M}"
+
+
+def _steady(rate: float) -> str:
+    if rate < EVEN[0]:
+        return "under pace"
+    return "on pace" if rate <= EVEN[1] else "over pace, slowing"
+
+
+def _range(row: BudgetRow, zone: ZoneInfo) -> str:
+    early, late = row.exhausted_at_early, row.exhausted_at_late
+    if early is None:
+        return ""
+    if late is None:
+        return f", on {_day(early, zone)} at the earliest. It may last"
+    first, last = _day(early, zone), _day(late, zone)
+    return "" if first == last else f", between {first} and {last}"
+
+
+def _day(at: datetime | None, zone: ZoneInfo) -> str:
+    local = at.astimezone(zone) if at else None
+    return f"{local.day} {local:%b}" if local else "–"
+
+
+def _unit(row: BudgetRow) -> str:
+    return _UNITS.get(row.unit, row.unit)
+
+
+def hasty_first(rows: Sequence[BudgetRow]) -> list[BudgetRow]:
+    """Return budgets, those first that are used up or will be soonest; then the fastest."""
+
+    def rank(row: BudgetRow) -> tuple[float, float, str, str]:
+        over = row.exhausted_at.timestamp() if row.exhausted_at else float("inf")
+        return (over, -(row.burn_rate or 0.0), row.team, row.period)
+
+    return sorted(rows, key=rank)
+
+
+def of_teams(rows: Sequence[BudgetRow], teams: Collection[str]) -> list[BudgetRow]:
+    """Return the budgets of these teams; of all where none is named."""
+    return [row for row in rows if not teams or row.team in teams]
+
+
+# ---------------------------------------------------------------- table
+
+_RATE = "share of the allowance used ÷ share of the period elapsed: 1 lands exactly on it"
+_COLUMNS = (
+    Column("team", "Team"),
+    Column("period", "Period"),
+    Column("pace", "Pace"),
+    Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ allowance"),
+    Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
+    Column("allowance_gpu_hours", "Allowance", Format.NUMBER, "GPU-h"),
+    Column("burn_rate", "Burn rate", Format.DECIMAL, "", f"over the period so far: {_RATE}"),
+    Column("burn_rate_1d", "Last day", Format.DECIMAL, in_files=True),
+    Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, in_files=True),
+    Column("outlook", "Outlook", wraps=True),
+    Column("exhausted_at", "Used up", Format.HOUR, "", "at the mean of the last 7 days"),
+    Column("exhausted_at_early", "Earliest", Format.HOUR, in_files=True),
+    Column("exhausted_at_late", "Latest", Format.HOUR, in_files=True),
+    Column("period_start", "From", Format.DAY, in_files=True),
+    Column("period_end", "Ends before", Format.DAY, in_files=True),
+    Column("as_of", "As of", Format.HOUR, in_files=True),
+    Column("known_until", "All known until", Format.HOUR, in_files=True),
+    Column(
+        "coverage_ratio",
+        "Known",
+        Format.RATIO,
+        "%",
+        "known hours ÷ hours so far, of all clusters while they were there",
+    ),
+    Column("data_start", "Data starts", Format.HOUR, in_files=True),
+)
+"""The outlook tells in words what those say that are in files alone."""
+
+
+class LaterBudgets(Sequence[BudgetRow]):
+    """Budgets of which the rest is read when they are shown: of a thousand a page shows few.
+
+    `in_full` is given some of the rows `found`, and returns them whole.
+    """
+
+    def __init__(
+        self,
+        found: Sequence[BudgetRow],
+        in_full: Callable[[Sequence[BudgetRow]], Sequence[BudgetRow]],
+    ) -> None:
+        self._found = found
+        self._in_full = in_full
+        self._whole: dict[int, BudgetRow] = {}
+
+    @property
+    def since(self) -> datetime | None:
+        """Return the start of the oldest period; None without budgets."""
+        return min((row.period_start for row in self._found), default=None)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, place: int) -> BudgetRow: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[BudgetRow]: ...
+
+    def __getitem__(self, place: int | slice) -> BudgetRow | Sequence[BudgetRow]:
+        if isinstance(place, slice):
+            places = range(len(self))[place]
+            self._read(places)
+            return [self._whole[n] for n in places]
+        n = range(len(self))[place]
+        # Who goes from row to row, to sort or to write a file, comes for the next ones too.
+        self._read(range(n, min(n + _AT_ONCE, len(self))) if n not in self._whole else ())
+        return self._whole[n]
+
+    def _read(self, places: Iterable[int]) -> None:
+        missing = [n for n in places if n not in self._whole]
+        if missing:
+            whole = self._in_full([self._found[n] for n in missing])
+            self._whole.update(zip(missing, whole, strict=True))
+
+
+def budget_table(rows: Sequence[BudgetRow], reading: QuerySession, *, narrowed: bool) -> Table:
+    """Return the budgets, the most pressing first."""
+    zone = reading.choice.zone
+    return Table(
+        id="budgets",
+        title="Budgets",
+        columns=_COLUMNS,
+        rows=LaterRows(rows, lambda row: _row(row, reading)),
+        zone=zone,
+        empty="No budget of these teams runs now."
+        if narrowed
+        else "No team has a budget in GPU-hours. The catalog gives one: `budgets: [{period: month, "
+        "gpu_hours: 5000}]`.",
+        page_length=PER_PAGE,
+        note="Allocated GPU-hours of all tiers, whoever looks. Budgets in money are on the page of "
+        "costs."
+        if rows
+        else "",
+    )
+
+
+EXPLAINS = {
+    "used_gpu_hours": "budget_used",
+    "burn_rate": "budget_burn",
+    "exhausted_at": "budget_hours_left",
+}
+"""Which figure explains a column."""
+
+
+def _row(row: BudgetRow, reading: QuerySession) -> Row:
+    pace = pace_of(row, reading.choice.zone)
+    return Row(
+        {
+            "team": row.team,
+            "period": row.period,
+            "pace": pace.word,
+            "used_ratio": row.used / row.allowance if row.allowance else None,
+            "used_gpu_hours": row.used,
+            "allowance_gpu_hours": row.allowance,
+            "burn_rate": row.burn_rate,
+            "burn_rate_1d": row.burn_rate_1d,
+            "burn_rate_7d": row.burn_rate_7d,
+            "outlook": pace.text,
+            "exhausted_at": row.exhausted_at,
+            "exhausted_at_early": row.exhausted_at_early,
+            "exhausted_at_late": row.exhausted_at_late,
+            "period_start": row.period_start,
+            "period_end": row.period_end,
+            "as_of": row.as_of,
+            "known_until": row.known_until,
+            "coverage_ratio": row.coverage_ratio,
+            "data_start": row.data_start,
+        },
+        {"team": href("team", reading.query, name=row.team)},
+        {"pace": pace.state},
+        explains=figure_hrefs(EXPLAINS, reading.query, team=row.team, period=row.period),
+    )
+
+
+# ---------------------------------------------------------------- burn-down
+
+
+def burn_plots(rows: Sequence[BudgetRow], reading: QuerySession) -> list[Plot]:
+    """Return the burn-down of the first few budgets."""
+    return [_plot(row, f"burn-{n}", reading) for n, row in enumerate(rows[:MOST_PLOTS], start=1)]
+
+
+def _plot(row: BudgetRow, plot_id: str, reading: QuerySession) -> Plot:
+    zone = reading.choice.zone
+    window = Window(row.period_start, row.period_end)
+    scale = Scale.up_to(window, max(row.allowance, row.used))
+    title = f"{row.team}: budget of the {row.period}"
+    until = (row.period_end - timedelta(microseconds=1)).astimezone(zone)
+    start = row.period_start.astimezone(zone)
+    span = f"{start.day} {start:%b} – {until.day} {until:%b %Y} ({zone.key})"
+    return Plot(
+        id=plot_id,
+        title=title,
+        caption=f"{title}, {_unit(row)} used by day. {span}. {pace_of(row, zone).text}",
+        table=_points(row, f"{plot_id}-points", title, zone),
+        lines=_lines(row, scale) if row.points else (),
+        areas=_areas(row, scale) if row.points else (),
+        across=scale.across(zone),
+        upwards=scale.upwards(),
+        empty="Nothing to draw: no hour of this period is closed yet.",
+    )
+
+
+def _lines(row: BudgetRow, scale: Scale) -> list[PlotLine]:
+    start, end, whole = row.period_start, row.period_end, row.allowance
+    used = [(point.at, point.used) for point in row.points]
+    return [
+        PlotLine("used", "plot-used", scale.line(used)),
+        PlotLine("even pace", "plot-even", scale.line([(start, 0.0), (end, whole)])),
+        PlotLine("allowance", "plot-limit", scale.line([(start, whole), (end, whole)])),
+    ]
+
+
+def _areas(row: BudgetRow, scale: Scale) -> list[PlotLine]:
+    """Return the range in which the allowance comes to its end; none where it lasts for sure."""
+    early = row.exhausted_at_early
+    last = row.points[-1]
+    if early is None or row.used >= row.allowance:
+        return []
+    late = row.exhausted_at_late or row.period_end
+    corners = [(last.at, last.used), (early, row.allowance), (late, row.allowance)]
+    return [PlotLine("when it may be used up", "plot-range", scale.area(corners))]
+
+
+def _points(row: BudgetRow, table_id: str, title: str, zone: ZoneInfo) -> Table:
+    whole = (row.period_end - row.period_start) / timedelta(hours=1)
+    rows = [
+        Row(
+            {
+                "at": point.at,
+                "used_gpu_hours": point.used,
+                "even_gpu_hours": row.allowance
+                * ((point.at - row.period_start) / timedelta(hours=1) / whole),
+                "left_gpu_hours": row.allowance - point.used,
+            }
+        )
+        for point in row.points
+    ]
+    columns = (
+        Column("at", "By", Format.HOUR),
+        Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
+        Column("even_gpu_hours", "Even pace", Format.NUMBER, "GPU-h"),
+        Column("left_gpu_hours", "Left", Format.NUMBER, "GPU-h"),
+    )
+    return Table(table_id, title, columns, rows, zone, empty="", ordered=True)
+
+
+# ---------------------------------------------------------------- alerts
+
+_ALERT_COLUMNS = (
+    Column("at", "When", Format.TIME),
+    Column("team", "Team"),
+    Column("said", "What", wraps=True),
+    Column("kind", "Kind"),
+    Column("threshold_ratio", "Threshold", Format.RATIO, "%", "share of the allowance"),
+    Column("used", "Used then", Format.NUMBER),
+    Column("allowance", "Allowance", Format.NUMBER),
+    Column("unit", "Unit"),
+    Column("exhausted_at", "Used up", Format.HOUR, "", "as it was projected then"),
+)
+
+
+def alert_table(rows: Sequence[BudgetAlertRow], reading: QuerySession) -> Table:
+    """Return what was noted in the window about budgets, the newest first.
+
+    Those in money are among `rows` for whom they concern.
+    """
+    teams, zone = reading.filters.team, reading.choice.zone
+    own = [row for row in rows if not teams or row.team in teams]
+    return Table(
+        id="alerts",
+        title="Alerts on budgets in this window",
+        columns=_ALERT_COLUMNS,
+        rows=[_alert(row, reading) for row in own],
+        zone=zone,
+        empty="No budget reached a threshold in this window.",
+        page_length=PER_PAGE,
+    )
+
+
+def _alert(row: BudgetAlertRow, reading: QuerySession) -> Row:
+    part = shown(row.threshold, Format.RATIO, reading.choice.zone).replace(".0 %", " %")
+    said = f"{part} of the allowance was used."
+    if row.kind != "used":
+        day = _day(row.exhausted_at, reading.choice.zone)
+        said = f"It was going to be used up on {day}, before its period ends."
+    return Row(
+        {
+            "at": row.at,
+            "team": row.team,
+            "said": said,
+            "kind": row.kind,
+            "threshold_ratio": row.threshold,
+            "used": row.used,
+            "allowance": row.allowance,
+            "unit": _UNITS.get(row.unit, row.unit),
+            "exhausted_at": row.exhausted_at,
+        },
+        {"team": href("team", reading.query, name=row.team)},
+    )

@@ -1,0 +1,195 @@
+"""One quota key: what it is, how full it was over the window, and who had how much of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from apps.clusters.domain.window import Window
+from apps.quotas.selectors import QuotaPoint, QuotaRow
+from apps.usage.domain.rows import TimeStep
+from apps.web.components.formats import Format
+from apps.web.components.links import href
+from apps.web.components.plots import Plot, PlotLine, Scale
+from apps.web.components.tables import Column, Row, Table
+from apps.web.query_session import QuerySession
+
+_SAME = 1e-6
+_NOT_KNOWN = (
+    "Nothing is known of this key in this window: it was not there, its hours were not summed "
+    "yet, or its namespace was another team's."
+)
+_POINT_COLUMNS = (
+    Column("period", "Period", Format.DAY),
+    Column("team", "Team", hint="whose it was at the end of the period"),
+    Column("saturation_ratio", "Saturation", Format.RATIO, "%", "used ÷ hard"),
+    Column("hard", "Hard", Format.NUMBER),
+    Column("used", "Used", Format.NUMBER),
+    Column("held", "Held", Format.NUMBER),
+    Column("pending", "Pending", Format.NUMBER),
+    Column("suppressed", "Suppressed", Format.NUMBER),
+    Column("there_seconds", "There for", Format.SECONDS, "", "how long of it the key was there"),
+)
+
+
+def saturation_plot(points: Sequence[QuotaPoint], reading: QuerySession, unit: str) -> Plot:
+    """Return what was used of a key and what it allowed, period by period."""
+    choice = reading.choice
+    highest = max((max(p.hard, p.used or 0.0) for p in points), default=0.0)
+    scale = Scale.up_to(Window(choice.window.start, choice.window.end), highest)
+    spans = [(point.period.astimezone(UTC), _end(point, reading), point) for point in points]
+    lines = [
+        PlotLine("hard", "plot-limit", scale.steps((s, e, p.hard) for s, e, p in spans)),
+        PlotLine("used", "plot-used", scale.steps((s, e, p.used) for s, e, p in spans)),
+        PlotLine("held", "plot-even", scale.steps((s, e, p.held) for s, e, p in spans)),
+    ]
+    title = "How full it was"
+    return Plot(
+        id="saturation",
+        title=title,
+        caption=f"{title}, {unit}, means by {choice.interval.value}. {choice.label}.",
+        table=_point_table(points, reading),
+        lines=[line for line in lines if line.path] if points else (),
+        gaps=[scale.gap(start, end) for start, end in _unknown(spans, scale.window)],
+        across=scale.across(choice.zone),
+        upwards=scale.upwards(),
+        empty=_NOT_KNOWN,
+    )
+
+
+def _end(point: QuotaPoint, reading: QuerySession) -> datetime:
+    """Return the end of a point's period: the start of the next, or of the window's end."""
+    periods = [*reading.choice.periods, reading.window.end]
+    start = point.period.astimezone(UTC)
+    return next((at for at in periods if at > start), reading.window.end)
+
+
+def _unknown(
+    spans: Sequence[tuple[datetime, datetime, QuotaPoint]], window: Window
+) -> list[tuple[datetime, datetime]]:
+    """Return the stretches of the window without a point, or in which use is not known."""
+    gaps, at = [], window.start
+    for start, end, point in spans:
+        if point.used is None:
+            continue
+        if start > at:
+            gaps.append((at, start))
+        at = max(at, end)
+    return [*gaps, (at, window.end)] if at < window.end and spans else gaps
+
+
+def _point_table(points: Sequence[QuotaPoint], reading: QuerySession) -> Table:
+    kind = Format.HOUR if reading.choice.interval is TimeStep.HOUR else Format.DAY
+    return Table(
+        id="points",
+        title="How full it was",
+        columns=(replace(_POINT_COLUMNS[0], kind=kind), *_POINT_COLUMNS[1:]),
+        rows=[_point(point) for point in points],
+        zone=reading.choice.zone,
+        empty=_NOT_KNOWN,
+        ordered=True,
+    )
+
+
+def _point(point: QuotaPoint) -> Row:
+    return Row(
+        {
+            "period": point.period,
+            "team": point.team,
+            "saturation_ratio": point.saturation_ratio,
+            "hard": point.hard,
+            "used": point.used,
+            "held": point.held,
+            "pending": point.pending,
+            "suppressed": point.suppressed,
+            "there_seconds": point.seconds,
+        }
+    )
+
+
+def _hour_after(point: QuotaPoint) -> datetime:
+    return point.period.astimezone(UTC) + timedelta(hours=1)
+
+
+def _runs(hours: Sequence[QuotaPoint]) -> list[list[QuotaPoint]]:
+    """Return the hours that follow each other with the same team and the same limit."""
+    runs: list[list[QuotaPoint]] = []
+    for point in hours:
+        before = runs[-1][-1] if runs else None
+        goes_on = (
+            before is not None
+            and before.team == point.team
+            and abs(before.hard - point.hard) < _SAME
+            # In UTC: the hour that a clock change repeats equals no other in local time.
+            and _hour_after(before) == point.period.astimezone(UTC)
+        )
+        if goes_on:
+            runs[-1].append(point)
+        else:
+            runs.append([point])
+    return runs
+
+
+def owners_table(hours: Sequence[QuotaPoint], reading: QuerySession) -> Table:
+    """Return who had how much of it when, from the key's hours: a line for each change."""
+    rows = []
+    for run in _runs(hours):
+        team = run[0].team
+        rows.append(
+            Row(
+                {
+                    "start": run[0].period,
+                    "end": _hour_after(run[-1]),
+                    "team": team,
+                    "hard": round(run[0].hard, 6),
+                    "there_seconds": sum(point.seconds for point in run),
+                },
+                {"team": href("team", reading.query, name=team) if team else None},
+            )
+        )
+    return Table(
+        id="owners",
+        title="Who had what when",
+        columns=_OWNER_COLUMNS,
+        rows=rows,
+        zone=reading.choice.zone,
+        empty=_NOT_KNOWN,
+        note="By closed hours; an hour in which it was changed has its mean." if rows else "",
+    )
+
+
+_OWNER_COLUMNS = (
+    Column("start", "From", Format.HOUR),
+    Column("end", "Until", Format.HOUR),
+    Column("team", "Team"),
+    Column("hard", "Hard", Format.NUMBER),
+    Column("there_seconds", "Was there for", Format.SECONDS),
+)
+
+
+def amounts_of(row: QuotaRow, explains: Mapping[str, str]) -> list[tuple[str, Any, str, str]]:
+    """Return (label, amount, meaning, address that explains it) of a key's amounts.
+
+    Those of queues where it is one.
+    """
+    told: list[tuple[str, float | None, str]] = [
+        ("Hard", row.hard, "the limit as it is set"),
+        ("Used", row.used, "what the quota counts: held and pending"),
+        ("Held", row.held, "by bound pods and allocated claims"),
+        ("Pending", row.pending, "counted already, and not bound"),
+        ("Suppressed", row.suppressed, "refused before a pod existed, beside used"),
+        ("Headroom", row.headroom, "what all quotas of the namespace leave"),
+        ("Status says", row.observed_hard, "the limit that the status still has"),
+        ("Reserved", row.reserved, "what the queue has reserved"),
+        ("Borrowed", row.borrowed, "of its cohort, above the nominal quota"),
+        ("Borrowing limit", row.borrowing_limit, "the most that it may borrow"),
+        ("Lending limit", row.lending_limit, "the most that it may lend"),
+        ("Ceiling", row.ceiling, "the most that the queue can hold"),
+        ("Guarantee", row.guarantee, "what is kept for the queue"),
+        ("Weight", row.weight, "of fair sharing in its cohort"),
+    ]
+    return [
+        (label, amount, meaning, explains.get(label.lower(), ""))
+        for label, amount, meaning in told
+        if amount is not None or label == "Used"
+    ]

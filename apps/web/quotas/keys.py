@@ -1,0 +1,391 @@
+"""Quota keys as they are: a line for each, the sums of teams, and what was held but unused."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.quotas.selectors import QuotaRow, QuotaSum, UnusedRow
+from apps.web.components.formats import Format, Value, duration
+from apps.web.components.links import Query, explain_href, figure_hrefs, href
+from apps.web.components.tables import Column, LaterRows, Row, Table
+from apps.web.query_session import QuerySession
+
+NO_NAMESPACE = "-"
+"""Stands for the namespace of a queue, which has none, in an address."""
+PER_PAGE = 25
+KeyName = tuple[str, str, str, str, str]
+"""Cluster, source, namespace, name, key."""
+_COLUMNS = (
+    Column("cluster", "Cluster"),
+    Column("namespace", "Namespace"),
+    Column("source", "Source"),
+    Column("name", "Name"),
+    Column("key", "Key"),
+    Column("resource", "Resource"),
+    Column("tiers", "Tiers"),
+    Column("team", "Team"),
+    Column("unit", "Unit"),
+    Column("hard", "Hard", Format.NUMBER),
+    Column("used", "Used", Format.NUMBER),
+    Column("held", "Held", Format.NUMBER),
+    Column("pending", "Pending", Format.NUMBER),
+    Column("suppressed", "Suppressed", Format.NUMBER),
+    Column("saturation_ratio", "Saturation", Format.RATIO, "%"),
+    Column("headroom", "Headroom", Format.NUMBER),
+    Column("exhausted_at", "Full", Format.TIME),
+    Column("effective", "Effective"),
+    Column("finding", "Finding", wraps=True),
+    Column("fix", "Fix", wraps=True),
+    Column("instead", "Instead"),
+    Column("observed_hard", "Observed hard", Format.NUMBER),
+    Column("scopes", "Scopes"),
+    Column("reserved", "Reserved", Format.NUMBER),
+    Column("borrowed", "Borrowed", Format.NUMBER),
+    Column("borrowing_limit", "Borrowing limit", Format.NUMBER),
+    Column("lending_limit", "Lending limit", Format.NUMBER),
+    Column("ceiling", "Ceiling", Format.NUMBER),
+    Column("guarantee", "Guarantee", Format.NUMBER),
+    Column("weight", "Weight", Format.NUMBER),
+    Column("cohort", "Cohort"),
+    Column("set_at", "Set", Format.TIME),
+    Column("as_of", "As of", Format.TIME, "", "until when it is observed for"),
+    Column("stale", "Stale", Format.TEXT, "", "yes: nobody watches it now"),
+    Column("from_series", "From series", Format.TEXT, "", "yes: means of the hour before As of"),
+    Column("unused_hours", "Unused in the window", Format.NUMBER),
+)
+_LISTS = ("tiers", "scopes")
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """A quota as a bar, in percent of what is drawn: hard, or all that is asked for if more.
+
+    `limit` is where hard ends in it.
+    """
+
+    held: float
+    pending: float
+    suppressed: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLine(Row):
+    """A line of the list: the values of a file, and what the page says of the key."""
+
+    row: QuotaRow | None = None
+    href: str | None = None
+    team_href: str | None = None
+    tier_links: Sequence[tuple[str, str | None]] = ()
+    bar: Saturation | None = None
+    full: str = ""
+    unused: float | None = None
+    whose: str = ""
+    ask: str = ""
+
+
+def key_href(row: QuotaRow | UnusedRow, query: Query) -> str | None:
+    """Return the address of the page of a key."""
+    return href(
+        "quota",
+        query,
+        cluster=row.cluster,
+        source=row.source,
+        namespace=row.namespace or NO_NAMESPACE,
+        name=row.name,
+        key=row.key,
+    )
+
+
+_EXPLAINS = {
+    "saturation_ratio": "quota_usage",
+    "full": "quota_hours_left",
+    "used": "quota_used",
+    "held": "quota_allocated",
+    "pending": "quota_pending",
+    "suppressed": "quota_blocked",
+    "headroom": "quota_headroom",
+    "unused": "unused_quota_hours",
+}
+
+
+def _explains(
+    figures: Mapping[str, str], row: QuotaRow | UnusedRow, query: Query, **names: str
+) -> dict[str, str]:
+    """Return where figures of a key are explained, by column."""
+    own = {name: getattr(row, name) for name in ("cluster", "source", "namespace", "name", "key")}
+    return figure_hrefs(figures, query, **own, **names)
+
+
+def saturation(row: QuotaRow) -> Saturation | None:
+    """Return the bar of a key; None of one that limits nothing, or of which nothing is known."""
+    if not row.effective or row.used is None:
+        return None
+    held, pending, suppressed = row.held or 0.0, row.pending or 0.0, row.suppressed or 0.0
+    whole = max(row.hard, held + pending + suppressed)
+    if whole <= 0:
+        return Saturation(0.0, 0.0, 0.0, 100.0)
+
+    def percent(amount: float) -> float:
+        return round(100 * amount / whole, 2)
+
+    return Saturation(percent(held), percent(pending), percent(suppressed), percent(row.hard))
+
+
+def unused_by_key(rows: Iterable[UnusedRow]) -> dict[KeyName, float]:
+    """Return what was held but unused by key; a namespace that moved has several rows."""
+    found: dict[KeyName, float] = {}
+    for row in rows:
+        name = (row.cluster, row.source, row.namespace, row.name, row.key)
+        found[name] = found.get(name, 0.0) + row.unused
+    return found
+
+
+def key_line(row: QuotaRow, reading: QuerySession, unused: Mapping[KeyName, float]) -> KeyLine:
+    """Return the line of a key."""
+    left = unused.get((row.cluster, row.source, row.namespace, row.name, row.key))
+    return KeyLine(
+        _values(row, left),
+        row=row,
+        href=key_href(row, reading.query),
+        team_href=href("team", reading.query, name=row.team) if row.team else None,
+        tier_links=[(tier, href("tier", reading.query, name=tier)) for tier in row.tiers],
+        bar=saturation(row),
+        full=_full(row, reading.now),
+        unused=left,
+        whose=_whose(row),
+        explains=_explains(_EXPLAINS, row, reading.query),
+    )
+
+
+def _whose(row: QuotaRow) -> str:
+    if row.team:
+        return row.team
+    return "several teams" if row.team_count else "used by no team"
+
+
+def _full(row: QuotaRow, now: datetime) -> str:
+    """Return when a key is full; of one that nobody watches now, when it was or would be."""
+    if row.exhausted_at is None:
+        return ""
+    left = (row.exhausted_at - now).total_seconds()
+    if left > 0:
+        return f"full in {duration(left)}"
+    if not row.stale:
+        return "full now"
+    known = row.as_of is not None and row.exhausted_at <= row.as_of
+    return "was full" if known else "may be full"
+
+
+def _values(row: QuotaRow, unused: float | None) -> dict[str, Value]:
+    own: dict[str, Value] = {
+        column.key: getattr(row, column.key)
+        for column in _COLUMNS
+        if column.key not in {*_LISTS, "effective", "stale", "from_series", "unused_hours"}
+    }
+    return own | {
+        "tiers": " ".join(row.tiers),
+        "scopes": ", ".join(row.scopes),
+        "effective": "yes" if row.effective else "no",
+        "stale": "yes" if row.stale else "no",
+        "from_series": "yes" if row.from_series else "no",
+        "unused_hours": unused,
+    }
+
+
+def key_table(
+    rows: Sequence[QuotaRow],
+    reading: QuerySession,
+    unused: Mapping[KeyName, float],
+    *,
+    empty: str,
+    next_href: str | None,
+    every: Callable[[], Iterable[QuotaRow]],
+    unused_of_every: Callable[[], Mapping[KeyName, float]],
+) -> Table:
+    """Return the list, in the order that the selector gave it.
+
+    `unused` is of these rows, by key; `unused_of_every` of those that a file has.
+    """
+
+    def file_rows() -> Iterable[Row]:
+        left = unused_of_every()
+        for row in every():
+            yield Row(_values(row, left.get((row.cluster, row.source, *_rest(row)))))
+
+    return Table(
+        id="keys",
+        title="Quota keys",
+        columns=_COLUMNS,
+        rows=[key_line(row, reading, unused) for row in rows],
+        zone=reading.choice.zone,
+        empty=empty,
+        next_href=next_href,
+        every=file_rows,
+        ordered=True,
+    )
+
+
+def _rest(row: QuotaRow) -> tuple[str, str, str]:
+    return row.namespace, row.name, row.key
+
+
+# ---------------------------------------------------------------- teams
+
+_SUM_COLUMNS = (
+    Column("team", "Team"),
+    Column("resource", "Resource"),
+    Column("unit", "Unit"),
+    Column("tiers", "Tiers it can reach"),
+    Column("saturation_ratio", "Saturation", Format.RATIO, "%", "used ÷ hard"),
+    Column("hard", "Hard", Format.NUMBER, "", "what its quotas allow, the least of each namespace"),
+    Column("used", "Used", Format.NUMBER, "", "what the quotas count: held and pending"),
+    Column("held", "Held", Format.NUMBER, "", "by bound pods and allocated claims"),
+    Column("suppressed", "Suppressed", Format.NUMBER, "", "refused before a pod existed"),
+    Column("as_of", "As of", Format.TIME, "", "until when all of its quotas are observed for"),
+)
+
+
+def sum_table(rows: Sequence[QuotaSum], reading: QuerySession) -> Table:
+    """Return what quotas allow each team, of the reading's teams and tiers."""
+    teams, tiers = reading.filters.team, set(reading.filters.tier)
+    own = [
+        row
+        for row in rows
+        if (not teams or row.team in teams) and (not tiers or tiers & set(row.tiers))
+    ]
+    return Table(
+        id="sums",
+        title="Teams",
+        columns=_SUM_COLUMNS,
+        rows=LaterRows(own, lambda row: _sum(row, reading)),
+        zone=reading.choice.zone,
+        empty="No ResourceQuota limits GPUs of these teams.",
+        page_length=PER_PAGE,
+        note=_of_sums(own),
+    )
+
+
+def _of_sums(rows: Sequence[QuotaSum]) -> str:
+    if not rows:
+        return ""
+    told = "ResourceQuotas without scopes, of all clusters. Everybody may see these sums."
+    if any(None in (row.used, row.held, row.suppressed) for row in rows):
+        told += " A sum is not known (–) where a part of it is not."
+    if not any(row.stale for row in rows):
+        return told
+    return f"{told} Of clusters that nobody watches now they are as old as the last column says."
+
+
+def _sum(row: QuotaSum, reading: QuerySession) -> Row:
+    return Row(
+        {
+            "team": row.team,
+            "resource": row.resource,
+            "unit": row.unit,
+            "tiers": ", ".join(row.tiers),
+            "saturation_ratio": row.saturation_ratio,
+            "hard": row.hard,
+            "used": row.used,
+            "held": row.held,
+            "suppressed": row.suppressed,
+            "as_of": row.as_of,
+        },
+        {"team": href("team", reading.query, name=row.team)},
+        explains=figure_hrefs(
+            _SUM_EXPLAINS, reading.query, team=row.team, resource=row.resource, unit=row.unit
+        ),
+    )
+
+
+_SUM_EXPLAINS = {
+    "saturation_ratio": "team_quota_usage",
+    "hard": "team_quota_limit",
+    "used": "team_quota_used",
+    "held": "team_quota_allocated",
+    "suppressed": "team_quota_blocked",
+}
+
+# ---------------------------------------------------------------- held but unused
+
+_UNUSED_COLUMNS = (
+    Column("name", "Quota"),
+    Column("cluster", "Cluster"),
+    Column("namespace", "Namespace"),
+    Column("source", "Source"),
+    Column("key", "Key"),
+    Column("team", "Team"),
+    Column("tiers", "Tiers"),
+    Column("unused_ratio", "Unused", Format.RATIO, "%", "of what was allowed"),
+    Column("unused_hours", "Unused", Format.NUMBER, "unit-h", "allowed and not asked for × hours"),
+    Column("hard_hours", "Allowed", Format.NUMBER, "unit-h"),
+    Column("used_hours", "Used", Format.NUMBER, "unit-h"),
+    Column("idle_gpu_hours", "Idle", Format.NUMBER, "GPU-h", "held by the namespace's pods, idle"),
+)
+
+
+UNUSED = "unused"
+UNUSED_TITLE = "Quota held but unused in this window"
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A table that is read when it is asked for: `href` leads to the page with it."""
+
+    id: str
+    title: str
+    note: str
+    href: str
+
+
+def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
+    """Return what quotas allowed in the window and nobody asked for, the most first."""
+    return Table(
+        id=UNUSED,
+        title=UNUSED_TITLE,
+        columns=_UNUSED_COLUMNS,
+        rows=LaterRows(rows, lambda row: _unused(row, reading)),
+        zone=reading.choice.zone,
+        empty="No quota that you may see was known in this window, or all were used up.",
+        page_length=PER_PAGE,
+    )
+
+
+def _unused(row: UnusedRow, reading: QuerySession) -> Row:
+    return Row(
+        {
+            "name": row.name,
+            "cluster": row.cluster,
+            "namespace": row.namespace,
+            "source": row.source,
+            "key": row.key,
+            "team": row.team,
+            "tiers": ", ".join(row.tiers),
+            "unused_ratio": row.unused / row.hard if row.hard > 0 else None,
+            "unused_hours": row.unused,
+            "hard_hours": row.hard,
+            "used_hours": row.used,
+            "idle_gpu_hours": row.idle_gpu_hours,
+        },
+        {
+            "name": key_href(row, reading.query),
+            "team": href("team", reading.query, name=row.team) if row.team else None,
+        },
+        explains=_unused_explains(row, reading.query),
+    )
+
+
+_UNUSED_EXPLAINS = {
+    "unused_ratio": "unused_quota_ratio",
+    "unused_hours": "unused_quota_hours",
+    "hard_hours": "quota_limit_hours",
+    "used_hours": "quota_used_hours",
+}
+
+
+def _unused_explains(row: UnusedRow, query: Query) -> dict[str, str]:
+    found = _explains(_UNUSED_EXPLAINS, row, query, team=row.team or "")
+    if len(row.tiers) == 1 and row.team:
+        scope = {"cluster": row.cluster, "namespace": row.namespace, "team": row.team}
+        found["idle_gpu_hours"] = explain_href("idle_gpu_hours", query, tier=row.tiers[0], **scope)
+    return found

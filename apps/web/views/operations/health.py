@@ -1,0 +1,168 @@
+"""Data quality: which hours are there, which are not, and why."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import render
+
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.calendar import last_closed_hour
+from apps.operations.selectors import (
+    ClusterProgress,
+    collection_progress,
+    open_findings,
+    verdicts,
+)
+from apps.usage import selectors as usage
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.rows import CollectionRow, Page
+from apps.usage.selectors.current.exporters import exporter_histories
+from apps.web import forms
+from apps.web.components.links import path_of, with_query
+from apps.web.components.tables import Table
+from apps.web.data_quality import exporters, health
+from apps.web.data_quality.unattributed import unattributed_nodes
+from apps.web.pages import page, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    every_row,
+    freshness_of,
+    quality_of,
+    query_session,
+)
+
+PER_PAGE = 100
+PER_FILE_READ = 2000
+STATES = tuple(state.value for state in CollectionState)
+LACKING = tuple(state for state in STATES if state != CollectionState.COMPLETE.value)
+DAY = timedelta(days=1)
+_EXPORTERS_SEEN = timedelta(days=62)
+"""How far back changes of exporters are looked for."""
+
+
+@page
+def data_health(request: PageRequest) -> HttpResponseBase:
+    reading = query_session(request)
+    progress = collection_progress(visibility=reading.visibility)
+    if request.htmx and request.GET.get("part") == "progress":
+        return _progress(request, progress)
+    freshness = freshness_of(reading)
+    states, problem = forms.names_from(request.GET, "state", STATES)
+    rows = clusters.cluster_rows(visibility=reading.visibility)
+    healths = health.cluster_healths(
+        progress,
+        _whole_window(reading),
+        reading,
+        closed=_closed(reading),
+    )
+    judged = verdicts(clusters=reading.filters.cluster)
+    troubles = health.troubles(healths)
+    unattributed = unattributed_nodes(reading)
+    histories = exporter_histories(
+        since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
+    )
+    return respond(
+        request,
+        reading,
+        "health",
+        tables=[
+            health.verdicts_table(judged, healths, reading),
+            health.clusters_table(rows, reading),
+            _collections(request, reading, states),
+            *([unattributed] if unattributed else []),
+            exporters.exporters_table(histories, reading),
+        ],
+        findings=open_findings(visibility=reading.visibility, clusters=reading.filters.cluster),
+        exporter_changes=exporters.exporter_changes(histories, reading),
+        exporter_limits=exporters.exporter_limits(histories),
+        watch_notes=clusters.watch_issues(visibility=reading.visibility),
+        healths=healths,
+        under_way=health.under_way(progress),
+        progress_href=_progress_href(request),
+        troubles=troubles,
+        summary=health.summary(troubles, judged),
+        lists_hours=_lists_hours(request, reading),
+        signs=health.SIGNS,
+        state_links=_state_links(request, reading, states),
+        problem=problem,
+        quality=quality_of(reading, freshness, None),
+    )
+
+
+def _progress(request: PageRequest, progress: Sequence[ClusterProgress]) -> HttpResponse:
+    """Answer with how far long work has come, alone."""
+    context = {
+        "under_way": health.under_way(progress),
+        "progress_href": _progress_href(request),
+    }
+    return render(request, "health/_progress.html", context)
+
+
+def _progress_href(request: PageRequest) -> str:
+    return with_query(path_of(request), (("part", "progress"),))
+
+
+def _whole_window(reading: QuerySession) -> Iterable[CollectionRow]:
+    """Return the hours of the window; only those that lack something where it is long."""
+    states = () if health.has_calendar(reading) else LACKING
+    return every_row(lambda at: _page(reading, states, at, PER_FILE_READ))
+
+
+def _closed(reading: QuerySession) -> datetime:
+    """Return the newest hour that should be collected by now."""
+    settling = timedelta(seconds=settings.SETTLING_SECONDS)
+    return last_closed_hour(reading.now, reading.choice.zone, settling)
+
+
+def _lists_hours(request: PageRequest, reading: QuerySession) -> bool:
+    """Say whether the hours are listed one by one at once: asked for, or few."""
+    asked = any(key in request.GET for key in ("state", "cursor", "sort"))
+    return asked or reading.window.end - reading.window.start <= DAY
+
+
+def _collections(request: PageRequest, reading: QuerySession, states: tuple[str, ...]) -> Table:
+    found = _page(reading, states, request.GET.get("cursor") or None)
+    chosen = tuple(("state", state) for state in states)
+    more = (*chosen, ("cursor", found.next_cursor)) if found.next_cursor else ()
+    return health.collections_table(
+        found.rows,
+        reading,
+        path=path_of(request),
+        more=more,
+        every=lambda: every_row(lambda at: _page(reading, states, at, PER_FILE_READ)),
+    )
+
+
+def _page(
+    reading: QuerySession, states: tuple[str, ...], cursor: str | None, size: int = PER_PAGE
+) -> Page[CollectionRow]:
+    return usage.collection_page(
+        reading.window,
+        filters=reading.filters,
+        states=states,
+        visibility=reading.visibility,
+        cursor=cursor,
+        page_size=size,
+    )
+
+
+def _state_links(
+    request: PageRequest, reading: QuerySession, states: tuple[str, ...]
+) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of each state to filter by, all of them first."""
+    path = path_of(request)
+    every = ("all", with_query(path, reading.query) + "#collections", not states)
+    return [
+        every,
+        *(
+            (
+                state,
+                with_query(path, (*reading.query, ("state", state))) + "#collections",
+                state in states,
+            )
+            for state in STATES
+        ),
+    ]

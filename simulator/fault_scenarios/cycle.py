@@ -1,0 +1,100 @@
+"""One cycle of the course as it was played: every object with its versions."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from simulator.fault_scenarios import script, site
+from simulator.fleet import Node
+from simulator.scheduler.plane import ControlPlane
+from simulator.scheduler.store import Object, ObjectLife, Store
+
+EVENT_SECONDS = 3600
+"""How long an event is kept (the API server's default)."""
+
+
+class FaultCycle:
+    """The obstacle course of a scenario, cycle by cycle since `begins`.
+
+    `others` gives the cluster's other nodes as they are at a time; they never have room for
+    what is on the course, and are counted where the scheduler counts nodes.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: str,
+        begins: int,
+        ground: Sequence[Node],
+        others: Callable[[int], list[Object]],
+    ) -> None:
+        self.seed = seed
+        self.begins = begins
+        self.ground = tuple(ground)
+        self.node_names = frozenset(node.name for node in ground)
+        self.namespaces = frozenset(site.NAMESPACES)
+        self._others = others
+        self._played: dict[int, list[ObjectLife]] = {}
+
+    def number(self, at: int) -> int:
+        """Return the number of the cycle of a time."""
+        return (at - self.begins) // site.CYCLE_SECONDS
+
+    def base(self, number: int) -> int:
+        """Return when a cycle starts."""
+        return self.begins + number * site.CYCLE_SECONDS
+
+    def plane(self, number: int) -> ControlPlane:
+        """Return a control plane at the start of a cycle, with all of its script ahead."""
+        base = self.base(number)
+        store = Store(self.seed, number, base)
+        site.build(store, self.seed, self.begins, self.ground, base)
+        plane = ControlPlane(store, self._others(base))
+        plane.plan(script.steps(base))
+        plane.settle()
+        return plane
+
+    def lives(self, number: int) -> list[ObjectLife]:
+        """Return what was there in a cycle; played once, then kept for a while."""
+        found = self._played.get(number)
+        if found is None:
+            plane = self.plane(number)
+            plane.advance(self.base(number + 1) - 1)
+            found = plane.store.lives
+            while len(self._played) >= _KEPT:
+                # Another thread may have dropped the same one.
+                self._played.pop(next(iter(self._played)), None)
+            self._played[number] = found
+        return found
+
+    def seen(self, plural: str, start: int, end: int) -> Iterator[tuple[int, ObjectLife]]:
+        """Yield (number of its cycle, object) of a kind that may be there in start..end."""
+        first = start - EVENT_SECONDS if plural == "events" else start
+        for number in range(max(0, self.number(first)), self.number(end) + 1):
+            for life in self.lives(number):
+                if life.plural == plural:
+                    yield number, life
+
+    def next_change(self, after: int) -> int | None:
+        """Return the next whole second at which anything of the course changes."""
+        if after < self.begins:
+            return self.begins
+        number = self.number(after)
+        times = (at // 1000 for life in self.lives(number) for at in times_of(life))
+        return min((at for at in times if at > after), default=self.base(number + 1))
+
+
+_KEPT = 4
+
+
+def times_of(life: ObjectLife) -> list[int]:
+    """Return the versions at which an object changes; an event goes an hour after its last."""
+    times = [at for at, _ in life.versions]
+    gone = gone_at(life)
+    return times if gone is None else [*times, gone]
+
+
+def gone_at(life: ObjectLife) -> int | None:
+    """Return the version from which an object is not there any more."""
+    if life.plural != "events":
+        return life.deleted
+    expires = life.versions[-1][0] + EVENT_SECONDS * 1000
+    return expires if life.deleted is None else min(life.deleted, expires)

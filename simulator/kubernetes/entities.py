@@ -1,0 +1,313 @@
+"""The collections of the Kubernetes API: what is in each, when it changes, how it looks then."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from simulator.epochs import NEVER, Epoch
+from simulator.fault_scenarios.cycle import gone_at, times_of
+from simulator.fleet import FOREVER, Claim, Controller, Pod
+from simulator.kubernetes import claims, queue_entities
+from simulator.kubernetes.entity import Entity
+from simulator.kubernetes.objects import (
+    Object,
+    controller_object,
+    event_times,
+    namespace_object,
+    node_object,
+    quota_object,
+    scheduling_event,
+)
+from simulator.kubernetes.pods import pod_object
+from simulator.scenarios.base import Quota, Scenario
+from simulator.scheduler.gangs import API_VERSION as VOLCANO
+from simulator.scheduler.kueue import API_VERSION as KUEUE
+from simulator.scheduler.store import ObjectLife
+
+EVENT_SECONDS = 3600
+"""How long an event is kept (the API server's default)."""
+
+
+Source = Callable[[Scenario, int, int], Iterator[Entity]]
+"""Gives the entities that exist at some time in start..end (both included)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    group_version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    source: Source
+
+    @property
+    def prefix(self) -> str:
+        """The path under which it is served."""
+        return "/api/v1" if self.group_version == "v1" else f"/apis/{self.group_version}"
+
+
+def _pods(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    elsewhere = _of_course(scenario)
+    for epoch in scenario.epochs(start, end):
+        for pod in epoch.pods_between(start, end):
+            if pod.namespace not in elsewhere:
+                yield _pod(pod)
+
+
+def _pod(pod: Pod) -> Entity:
+    changes, render = sorted(pod.times), partial(pod_object, pod)
+    return Entity(pod.namespace, pod.name, pod.created, pod.deleted, changes, render)
+
+
+def _events(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    elsewhere = _of_course(scenario)
+    for epoch in scenario.epochs(start - EVENT_SECONDS, end):
+        for pod in epoch.pods_between(start - EVENT_SECONDS, end):
+            if pod.namespace in elsewhere:
+                continue
+            for at in event_times(pod):
+                gone = at + EVENT_SECONDS
+                if at <= end and gone > start:
+                    event = scheduling_event(pod, at)
+                    name = event["metadata"]["name"]
+                    yield Entity(pod.namespace, name, at, gone, (at, gone), _always(event))
+
+
+def _nodes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for node in scenario.nodes:
+        changes = sorted({node.created, *(state.since for state in node.states)})
+        render = partial(node_object, node)
+        yield Entity("", node.name, node.created, FOREVER, changes, render)
+
+
+def _namespaces(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for namespace in scenario.namespaces:
+        found = namespace_object(namespace)
+        yield Entity.lasting(found, namespace.created)
+
+
+def _quotas(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    epochs = list(scenario.epochs(start, end))
+    for quota in scenario.quotas:
+        changes = sorted({quota.created, *_quota_changes(epochs, quota, start, end)})
+        yield Entity(
+            quota.namespace,
+            quota.name,
+            quota.created,
+            FOREVER,
+            changes,
+            partial(_quota_at, scenario, quota),
+        )
+
+
+def _quota_changes(epochs: Iterable[Epoch], quota: Quota, start: int, end: int) -> Iterator[int]:
+    for epoch in epochs:
+        for key in quota.keys:
+            for _, steps in quota.counts(epoch, key):
+                yield from steps.between(start, end)
+
+
+def _quota_at(scenario: Scenario, quota: Quota, at: int) -> Object:
+    epoch = scenario.epoch_at(at)
+    counts: dict[str, dict[str, int]] = {"hard": {}, "used": {}}
+    changed = quota.created
+    for key in quota.keys:
+        for kind, steps in quota.counts(epoch, key):
+            counts[kind][key] = steps.at(at)
+            changed = max(changed, steps.changed(at) or 0)
+    return quota_object(quota, **counts, changed=changed)
+
+
+def _controllers(kind: str) -> Source:
+    def entities(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+        epochs = list(scenario.epochs(start, end))
+        for controller in scenario.controllers_between(start, end):
+            if controller.kind == kind:
+                yield _controller(scenario, controller, epochs, start, end)
+
+    return entities
+
+
+def _controller(
+    scenario: Scenario, controller: Controller, epochs: Iterable[Epoch], start: int, end: int
+) -> Entity:
+    counted = scenario.counted(controller)
+    changes = {controller.created, controller.deleted} - {FOREVER}
+    for epoch in epochs:
+        changes.update(epoch.replicas.get(counted.uid, NEVER).between(start, end))
+        changes.update(epoch.succeeded.get(counted.uid, NEVER).between(start, end))
+    return Entity(
+        controller.namespace,
+        controller.name,
+        controller.created,
+        controller.deleted,
+        sorted(at for at in changes if at <= controller.deleted),
+        partial(_controller_at, scenario, controller, counted.uid),
+    )
+
+
+def _controller_at(scenario: Scenario, controller: Controller, uid: str, at: int) -> Object:
+    epoch = scenario.epoch_at(at)
+    replicas = epoch.replicas.get(uid, NEVER) if epoch else NEVER
+    succeeded = epoch.succeeded.get(uid, NEVER) if epoch else NEVER
+    last = max(controller.created, replicas.changed(at) or 0, succeeded.changed(at) or 0)
+    return controller_object(
+        controller,
+        replicas=replicas.at(at),
+        succeeded=succeeded.at(at),
+        changed=controller.deleted if at >= controller.deleted else last,
+    )
+
+
+def _device_classes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    if scenario.claims_served and scenario.course is None:
+        for name in sorted(claims.CLASSES):
+            found = claims.class_object(name, scenario.begins)
+            yield Entity.lasting(found, scenario.begins)
+
+
+def _resource_slices(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for node in claims.offers(scenario.nodes):
+        changes = sorted({node.created, *(state.since for state in node.states)})
+        render = partial(claims.slice_object, node)
+        name = render(node.created)["metadata"]["name"]
+        yield Entity("", name, node.created, FOREVER, changes, render)
+
+
+def _resource_claims(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    for epoch in scenario.epochs(start, end):
+        for claim in epoch.claims:
+            if claim.created <= end and claim.deleted >= start:
+                yield _claim(scenario, epoch, claim)
+
+
+def _claim(scenario: Scenario, epoch: Epoch, claim: Claim) -> Entity:
+    pods = epoch.claimants.get(claim.uid, ())
+    node = next((node for node in scenario.nodes if node.name == claim.node), None)
+    times = {claim.created, claim.allocated, claim.released, claim.deleted}
+    times.update(at for pod in pods for at in (pod.bound, pod.released))
+    return Entity(
+        claim.namespace,
+        claim.name,
+        claim.created,
+        claim.deleted,
+        sorted(at for at in times - {FOREVER} if claim.created <= at <= claim.deleted),
+        lambda at: claims.claim_object(claim, node, pods, at),
+    )
+
+
+def _always(found: Object) -> Callable[[int], Object]:
+    return lambda _: found
+
+
+def _of_course(scenario: Scenario) -> frozenset[str]:
+    """Return the namespaces of the obstacle course, if there is one."""
+    return scenario.course.namespaces if scenario.course else frozenset()
+
+
+def _with_course(collection: Collection) -> Collection:
+    """Return a collection with what the course has of its kind, in place of what stands for it."""
+
+    def entities(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+        course = scenario.course
+        if course is None:
+            return
+        names = {*course.namespaces, *course.node_names}
+        for entity in collection.source(scenario, start, end):
+            if entity.namespace not in course.namespaces and entity.name not in names:
+                yield entity
+        yield from _course(collection.plural, scenario, start, end)
+
+    return replace(collection, source=entities)
+
+
+def _course(plural: str, scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    if scenario.course is not None:
+        for _, life in scenario.course.seen(plural, start, end):
+            times = times_of(life)
+            gone = gone_at(life)
+            yield Entity(
+                life.namespace,
+                life.name,
+                life.created,
+                FOREVER if gone is None else gone // 1000,
+                sorted({at // 1000 for at in times}),
+                partial(_life_at, life),
+                course=True,
+            )
+
+
+def _life_at(life: ObjectLife, at: int) -> Object:
+    found = life.at(at * 1000)
+    if found is not None:
+        return found
+    if at <= life.created:
+        return life.versions[0][1]
+    metadata = {**life.latest["metadata"], "resourceVersion": str(at * 1000)}
+    return {**life.latest, "metadata": metadata}
+
+
+def _nothing(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
+    """Yield what there is of kinds that only the course has."""
+    return iter(())
+
+
+COLLECTIONS: Sequence[Collection] = (
+    Collection("v1", "nodes", "Node", namespaced=False, source=_nodes),
+    Collection("v1", "namespaces", "Namespace", namespaced=False, source=_namespaces),
+    Collection("v1", "pods", "Pod", namespaced=True, source=_pods),
+    Collection("v1", "resourcequotas", "ResourceQuota", namespaced=True, source=_quotas),
+    Collection("v1", "events", "Event", namespaced=True, source=_events),
+    *(
+        Collection(version, f"{kind.lower()}s", kind, namespaced=True, source=_controllers(kind))
+        for version, kind in (
+            ("apps/v1", "ReplicaSet"),
+            ("apps/v1", "Deployment"),
+            ("apps/v1", "StatefulSet"),
+            ("batch/v1", "Job"),
+            ("batch/v1", "CronJob"),
+        )
+    ),
+)
+CLAIM_COLLECTIONS: Sequence[Collection] = tuple(
+    Collection(claims.API_VERSION, plural, kind, namespaced=namespaced, source=source)
+    for plural, kind, namespaced, source in (
+        ("deviceclasses", "DeviceClass", False, _device_classes),
+        ("resourceclaims", "ResourceClaim", True, _resource_claims),
+        ("resourceslices", "ResourceSlice", False, _resource_slices),
+    )
+)
+"""Those that a cluster has whose nodes offer devices by claim."""
+
+
+COURSE_COLLECTIONS: Sequence[Collection] = tuple(
+    Collection(version, plural, kind, namespaced=namespaced, source=_nothing)
+    for version, plural, kind, namespaced in (
+        ("v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
+        ("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", False),
+        (KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", False),
+        (VOLCANO, "podgroups", "PodGroup", True),
+        (VOLCANO, "queues", "Queue", False),
+    )
+)
+"""Those that a cluster has in which queues and gangs are at home."""
+QUEUE_COLLECTIONS: Sequence[Collection] = tuple(
+    Collection(KUEUE, f"{kind.lower()}s", kind, namespaced=namespaced, source=source)
+    for kind, namespaced, source in (
+        ("Workload", True, queue_entities.workloads),
+        ("ClusterQueue", False, queue_entities.cluster_queues),
+        ("LocalQueue", True, queue_entities.local_queues),
+        ("Cohort", False, queue_entities.cohorts),
+        ("ResourceFlavor", False, queue_entities.flavors),
+        ("AdmissionCheck", False, queue_entities.checks),
+    )
+)
+"""Those of Kueue, which the pods of a scenario may go through as those of the course do."""
+
+
+def collections(scenario: Scenario) -> Sequence[Collection]:
+    """Return what the API server of a scenario serves."""
+    served = (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS
+    if scenario.course is None:
+        return (*served, *QUEUE_COLLECTIONS) if scenario.queues else served
+    return [_with_course(one) for one in (*served, *COURSE_COLLECTIONS, *QUEUE_COLLECTIONS)]

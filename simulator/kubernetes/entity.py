@@ -1,0 +1,36 @@
+"""One object of the Kubernetes API over its life."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simulator.fleet import FOREVER
+from simulator.kubernetes.objects import Object
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """One object over its life; `changes` are the times, in order, at which it is another.
+
+    `render` returns it as of a time from `created` up to and including `deleted`. `course` marks
+    what the obstacle course shows as it would be, had nobody changed anything.
+    """
+
+    namespace: str
+    name: str
+    created: int
+    deleted: int
+    changes: Sequence[int]
+    render: Callable[[int], Object]
+    course: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name by which lists are ordered and continued."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @classmethod
+    def lasting(cls, found: Object, created: int) -> "Entity":
+        """Return what is always as it was made."""
+        metadata = found["metadata"]
+        namespace = metadata.get("namespace", "")
+        return cls(namespace, metadata["name"], created, FOREVER, (created,), lambda _: found)

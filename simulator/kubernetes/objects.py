@@ -1,0 +1,326 @@
+"""Kubernetes objects as a real API server writes them, as of an instant of the scenario."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from simulator import identity
+from simulator.fleet import FOREVER, GPU, Controller, Node, NodeState, Pod, Refusal, Suspension
+from simulator.kubernetes.fields.specs import CONTAINER, IMAGE, node_resources
+from simulator.scenarios.base import Namespace, Quota
+
+Object = dict[str, Any]
+
+_API_VERSIONS = {"Job": "batch/v1", "CronJob": "batch/v1"}
+
+
+def rfc3339(seconds: int) -> str:
+    """Return a time as the API writes it: UTC, whole seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def version(seconds: int) -> str:
+    """Return the resourceVersion of a change: the lab counts in milliseconds."""
+    return str(seconds * 1000)
+
+
+def api_version(kind: str) -> str:
+    return _API_VERSIONS.get(kind, "apps/v1")
+
+
+def owner_reference(owner: Controller) -> Object:
+    return {
+        "apiVersion": api_version(owner.kind),
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+# ---------------------------------------------------------------- nodes, namespaces, quotas
+
+
+def node_object(node: Node, at: int) -> Object:
+    """Return a node as of `at`."""
+    state = node.state(at)
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": node.name,
+            "uid": identity.uid("node", node.name, node.devices[0].uuid),
+            "resourceVersion": version(max(node.created, state.since)),
+            "creationTimestamp": rfc3339(node.created),
+            "labels": dict(sorted(node.labels_at(at).items())),
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+        },
+        "spec": _node_spec(node, state),
+        "status": {
+            "capacity": _quantities(node, ()),
+            "allocatable": _quantities(node, state.unhealthy),
+            "conditions": _node_conditions(node, state),
+            "addresses": [
+                {"type": "InternalIP", "address": node.ip},
+                {"type": "Hostname", "address": node.name},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {
+                "kernelVersion": "6.8.0-79-generic",
+                "osImage": "Ubuntu 24.04.3 LTS",
+                "containerRuntimeVersion": "containerd://2.1.4",
+                "kubeletVersion": "v1.36.2",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+            },
+        },
+    }
+
+
+def _quantities(node: Node, unhealthy: tuple[int, ...]) -> Object:
+    return {name: quantity for name, (_, _, quantity) in node_resources(node, unhealthy).items()}
+
+
+def _node_spec(node: Node, state: NodeState) -> Object:
+    spec: Object = {"podCIDR": f"10.244.{node.position % 250}.0/24"}
+    taints = [{"key": key, "value": value, "effect": effect} for key, value, effect in node.taints]
+    if state.cordoned:
+        spec["unschedulable"] = True
+        taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+    if not state.ready:
+        taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+    return {**spec, "taints": taints} if taints else spec
+
+
+def _node_conditions(node: Node, state: NodeState) -> list[Object]:
+    texts = {
+        "MemoryPressure": (
+            "False",
+            "KubeletHasSufficientMemory",
+            "has sufficient memory available",
+        ),
+        "DiskPressure": ("False", "KubeletHasNoDiskPressure", "has no disk pressure"),
+        "PIDPressure": ("False", "KubeletHasSufficientPID", "has sufficient PID available"),
+        "Ready": ("True", "KubeletReady", "is posting ready status"),
+    }
+    if not state.ready:
+        texts["Ready"] = ("False", "KubeletNotReady", "is not ready: container runtime is down")
+    return [
+        {
+            "type": kind,
+            "status": status,
+            "lastHeartbeatTime": rfc3339(node.created),
+            "lastTransitionTime": rfc3339(
+                max(node.created, state.since) if kind == "Ready" else node.created
+            ),
+            "reason": reason,
+            "message": f"kubelet {text}",
+        }
+        for kind, (status, reason, text) in texts.items()
+    ]
+
+
+def namespace_object(namespace: Namespace) -> Object:
+    return {
+        "kind": "Namespace",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": namespace.name,
+            "uid": namespace.uid,
+            "resourceVersion": version(namespace.created),
+            "creationTimestamp": rfc3339(namespace.created),
+            "labels": {"kubernetes.io/metadata.name": namespace.name, **namespace.labels},
+        },
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+
+
+def quota_object(
+    quota: Quota, *, hard: Mapping[str, int], used: Mapping[str, int], changed: int
+) -> Object:
+    """Return a ResourceQuota; `used` counts every pod that has not ended, waiting ones too."""
+    limits = {key: str(count) for key, count in hard.items()}
+    return {
+        "kind": "ResourceQuota",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": quota.name,
+            "namespace": quota.namespace,
+            "uid": quota.uid,
+            "resourceVersion": version(changed),
+            "creationTimestamp": rfc3339(quota.created),
+        },
+        "spec": {"hard": limits},
+        "status": {
+            "hard": dict(limits),
+            "used": {key: str(count) for key, count in used.items()},
+        },
+    }
+
+
+# ---------------------------------------------------------------- controllers
+
+
+def controller_object(
+    controller: Controller, *, replicas: int, succeeded: int, changed: int
+) -> Object:
+    """Return a controller with `replicas` pods that have not ended and `succeeded` that have."""
+    metadata: Object = {
+        "name": controller.name,
+        "namespace": controller.namespace,
+        "uid": controller.uid,
+        "resourceVersion": version(changed),
+        "generation": 1,
+        "creationTimestamp": rfc3339(controller.created),
+        "labels": {"app": controller.name},
+    }
+    if controller.parent is not None:
+        metadata["ownerReferences"] = [owner_reference(controller.parent)]
+    if controller.suspension is not None:
+        metadata["labels"]["kueue.x-k8s.io/queue-name"] = controller.suspension.local
+    return {
+        "kind": controller.kind,
+        "apiVersion": api_version(controller.kind),
+        "metadata": metadata,
+        "spec": _controller_spec(controller, replicas),
+        "status": _controller_status(controller, replicas, succeeded),
+    }
+
+
+def _controller_spec(controller: Controller, replicas: int) -> Object:
+    if controller.refusal is not None:
+        return _refused_spec(controller, controller.refusal)
+    if controller.suspension is not None:
+        return _suspended_spec(controller, controller.suspension)
+    if controller.kind == "CronJob":
+        return {"schedule": "0 * * * *", "suspend": False, "concurrencyPolicy": "Allow"}
+    if controller.kind == "Job":
+        return {"parallelism": max(replicas, 1), "backoffLimit": 6, "suspend": False}
+    return {"replicas": replicas, "selector": {"matchLabels": {"app": controller.name}}}
+
+
+def _controller_status(controller: Controller, replicas: int, succeeded: int) -> Object:
+    if controller.kind == "CronJob":
+        return {}
+    if controller.suspension is not None:
+        suspended = {
+            "type": "Suspended",
+            "status": "True",
+            "lastTransitionTime": rfc3339(controller.created),
+            "reason": "JobSuspended",
+            "message": "Job suspended",
+        }
+        return {"active": 0, "ready": 0, "conditions": [suspended]}
+    if controller.kind == "Job":
+        return {
+            "startTime": rfc3339(controller.created),
+            "active": replicas,
+            "ready": replicas,
+            "succeeded": succeeded,
+        }
+    status: Object = {"replicas": replicas, "observedGeneration": 1}
+    if controller.refusal is None:
+        return status
+    failed = {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "lastTransitionTime": rfc3339(controller.created),
+        "reason": "FailedCreate",
+        "message": controller.refusal.message,
+    }
+    return {**status, "conditions": [failed]}
+
+
+def _refused_spec(controller: Controller, refusal: Refusal) -> Object:
+    return {
+        "replicas": refusal.wanted,
+        "selector": {"matchLabels": {"app": controller.name}},
+        "template": wanted_template(controller.name, refusal),
+    }
+
+
+def _suspended_spec(controller: Controller, suspension: Suspension) -> Object:
+    template = wanted_template(controller.name, suspension)
+    template["spec"]["restartPolicy"] = "Never"
+    return {
+        "parallelism": suspension.parallelism,
+        "completions": suspension.parallelism,
+        "backoffLimit": 6,
+        "suspend": True,
+        "template": template,
+    }
+
+
+def wanted_template(app: str, wanted: Refusal | Suspension) -> Object:
+    """Return the template of pods that a controller wants and has not."""
+    labels = {"app": app}
+    amounts = {"cpu": str(4 * wanted.units), "memory": f"{32 * wanted.units}Gi"}
+    gpus = {wanted.resource: str(wanted.units)}
+    container = {
+        "name": CONTAINER,
+        "image": IMAGE,
+        "resources": {"limits": gpus, "requests": {**amounts, **gpus}},
+    }
+    spec: Object = {
+        "containers": [container],
+        "nodeSelector": dict(wanted.node_selector),
+        "tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    return {"metadata": {"labels": labels}, "spec": spec}
+
+
+# ---------------------------------------------------------------- events
+
+
+def scheduling_event(pod: Pod, at: int) -> Object:
+    """Return the scheduler's event on a pod: refused or bound at `at`."""
+    bound = at == pod.bound
+    name = f"{pod.name}.{identity.uid('event', pod.uid, at).replace('-', '')[:16]}"
+    return {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "namespace": pod.namespace,
+            "uid": identity.uid("event", pod.uid, at, "uid"),
+            "resourceVersion": version(at),
+            "creationTimestamp": rfc3339(at),
+        },
+        "involvedObject": {
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+            "apiVersion": "v1",
+            "resourceVersion": version(pod.created),
+        },
+        "reason": "Scheduled" if bound else "FailedScheduling",
+        "message": _event_message(pod, at, bound=bound),
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "type": "Normal" if bound else "Warning",
+        "eventTime": rfc3339(at).replace("Z", ".000000Z"),
+        "action": "Binding" if bound else "Scheduling",
+        "reportingComponent": "default-scheduler",
+        "reportingInstance": "default-scheduler-lab",
+    }
+
+
+def _event_message(pod: Pod, at: int, *, bound: bool) -> str:
+    if bound:
+        return f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
+    return next(text for looked, text in reversed(pod.tried) if looked <= at)
+
+
+def event_times(pod: Pod) -> list[int]:
+    """Return when the scheduler said something about a pod."""
+    refused = [at for at, _ in pod.tried]
+    return [*refused, *([pod.bound] if pod.bound < FOREVER else [])]
+
+
+def strip_kind(item: Mapping[str, Any]) -> Object:
+    """Return an object as lists carry it: kind and apiVersion stand on the list alone."""
+    return {key: value for key, value in item.items() if key not in {"kind", "apiVersion"}}

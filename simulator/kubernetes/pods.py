@@ -1,0 +1,266 @@
+"""Pods as a real API server writes them, as of an instant of the scenario."""
+
+from simulator import identity
+from simulator.fleet import Claim, Controller, Pod
+from simulator.kubernetes.fields.specs import CONTAINER, IMAGE, pod_ip, pod_requests
+from simulator.kubernetes.objects import Object, owner_reference, rfc3339, version
+from simulator.scheduler.kueue import MANAGED, POD_GROUP, POD_GROUP_SIZE, QUEUE
+from simulator.scheduler.placing import GATED
+
+_CLAIM = "gpu"
+_GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+_TERMINATION = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+_TOLERATIONS = [
+    {
+        "key": f"node.kubernetes.io/{key}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    for key in ("not-ready", "unreachable")
+]
+
+
+def pod_object(pod: Pod, at: int) -> Object:
+    """Return a pod as of `at`, which must lie between its creation and its deletion."""
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": _pod_metadata(pod, at),
+        "spec": _pod_spec(pod, at),
+        "status": _pod_status(pod, at),
+    }
+
+
+def _pod_metadata(pod: Pod, at: int) -> Object:
+    owner = pod.owner
+    metadata: Object = {
+        "name": pod.name,
+        "generateName": f"{owner.name}-",
+        "namespace": pod.namespace,
+        "uid": pod.uid,
+        "resourceVersion": version(pod.changed(at)),
+        "generation": 1,
+        "creationTimestamp": rfc3339(pod.created),
+        "labels": {"app": owner.name, **_owner_labels(owner)},
+        "ownerReferences": [owner_reference(owner)],
+    }
+    if pod.admission is not None and pod.admission.queue:
+        metadata["labels"] |= {
+            QUEUE: pod.admission.local,
+            MANAGED: "true",
+            POD_GROUP: workload_name(pod),
+        }
+        metadata["annotations"] = {POD_GROUP_SIZE: "1"}
+    if owner.kind == "StatefulSet":
+        metadata["labels"]["statefulset.kubernetes.io/pod-name"] = pod.name
+    if owner.kind == "Job":
+        metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    elif pod.finished <= at:
+        # Scaled down: the kubelet has made it terminal, a finalizer still holds the object.
+        metadata["deletionTimestamp"] = rfc3339(pod.finished)
+        metadata["deletionGracePeriodSeconds"] = 30
+        metadata["finalizers"] = ["lab.example/clean-up"]
+    return metadata
+
+
+def _owner_labels(owner: Controller) -> dict[str, str]:
+    if owner.kind == "ReplicaSet":
+        return {"pod-template-hash": owner.name.rsplit("-", 1)[-1]}
+    if owner.kind == "Job":
+        return {
+            "batch.kubernetes.io/controller-uid": owner.uid,
+            "batch.kubernetes.io/job-name": owner.name,
+            "controller-uid": owner.uid,
+            "job-name": owner.name,
+        }
+    return {}
+
+
+def _pod_spec(pod: Pod, at: int) -> Object:
+    spec = asked_spec(pod)
+    spec |= {
+        "serviceAccountName": "default",
+        "serviceAccount": "default",
+        "priority": 0,
+        "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    selector = dict(pod.node_selector)
+    if pod.admission is not None and at < pod.admission.at:
+        spec["schedulingGates"] = [{"name": pod.admission.gate}]
+    elif pod.admission is not None:
+        selector |= pod.admission.adds
+    if selector:
+        spec["nodeSelector"] = selector
+    if pod.bound <= at:
+        spec["nodeName"] = pod.node
+    return spec
+
+
+def workload_name(pod: Pod) -> str:
+    """Return the name of the Workload of a pod that goes through a queue, a group of one."""
+    return f"{pod.owner.name}-{identity.suffix(8, pod.uid, 'workload')}"
+
+
+def asked_spec(pod: Pod) -> Object:
+    """Return the spec of a pod as its user wrote it, as far as scheduling goes."""
+    spec = _template_spec(pod, "Never" if pod.owner.kind == "Job" else "Always")
+    spec["tolerations"] = [
+        *_TOLERATIONS,
+        *([_GPU_TOLERATION] if pod.tolerates_gpu else []),
+        *({"key": k, "value": value, "effect": effect} for k, value, effect in pod.tolerates),
+    ]
+    if pod.node_selector:
+        spec["nodeSelector"] = dict(pod.node_selector)
+    return spec
+
+
+def _template_spec(pod: Pod, restart_policy: str) -> Object:
+    quantities = {name: quantity for name, (_, _, quantity) in pod_requests(pod).items()}
+    resources: Object = {"requests": quantities}
+    if pod.claim is not None:
+        resources["claims"] = [{"name": _CLAIM}]
+    else:
+        resources = {"limits": {pod.resource: quantities[pod.resource]}, **resources}
+    container = {
+        "name": CONTAINER,
+        "image": IMAGE,
+        "resources": resources,
+        **_TERMINATION,
+        "imagePullPolicy": "IfNotPresent",
+    }
+    spec: Object = {
+        "containers": [container],
+        "restartPolicy": restart_policy,
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "securityContext": {},
+        "schedulerName": "default-scheduler",
+    }
+    return spec if pod.claim is None else {**spec, "resourceClaims": [_claim_reference(pod.claim)]}
+
+
+def _claim_reference(claim: Claim) -> Object:
+    if claim.template:
+        return {"name": _CLAIM, "resourceClaimTemplateName": claim.template}
+    return {"name": _CLAIM, "resourceClaimName": claim.name}
+
+
+def _claim_statuses(pod: Pod) -> Object:
+    """Return which claims a pod's references became: those of a template have made-up names."""
+    if pod.claim is None:
+        return {}
+    return {"resourceClaimStatuses": [{"name": _CLAIM, "resourceClaimName": pod.claim.name}]}
+
+
+def _pod_status(pod: Pod, at: int) -> Object:
+    if pod.bound > at:
+        return {
+            "phase": "Pending",
+            "conditions": [_unscheduled(pod, at)],
+            "qosClass": "Burstable",
+            **_claim_statuses(pod),
+        }
+    status: Object = {
+        "phase": _phase(pod, at),
+        "conditions": _conditions(pod, at),
+        "hostIP": pod.host_ip,
+        "hostIPs": [{"ip": pod.host_ip}],
+        "startTime": rfc3339(pod.bound),
+        "containerStatuses": [_container_status(pod, at)],
+        "qosClass": "Burstable",
+        **_claim_statuses(pod),
+    }
+    if pod.started <= at:
+        status["podIP"] = pod_ip(pod)
+        status["podIPs"] = [{"ip": pod_ip(pod)}]
+    return status
+
+
+def _unscheduled(pod: Pod, at: int) -> Object:
+    """Return why a pod is on no node: it is held back, or what the scheduler said last."""
+    if at < pod.admitted:
+        reason, message = "SchedulingGated", GATED
+    else:
+        said = [text for looked, text in pod.tried if looked <= at]
+        reason, message = "Unschedulable", said[-1] if said else pod.waiting_message
+    return {
+        "type": "PodScheduled",
+        "observedGeneration": 1,
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": rfc3339(pod.created),
+        "reason": reason,
+        "message": message,
+    }
+
+
+def _phase(pod: Pod, at: int) -> str:
+    if pod.finished <= at:
+        return "Succeeded"
+    return "Running" if pod.started <= at else "Pending"
+
+
+def _conditions(pod: Pod, at: int) -> list[Object]:
+    running = pod.started <= at < pod.finished
+    if pod.finished <= at:
+        since, reason = pod.finished, "PodCompleted"
+    elif running:
+        since, reason = pod.started, ""
+    else:
+        since, reason = pod.bound, "ContainersNotReady"
+    return [
+        _condition("PodScheduled", holds=True, since=pod.bound),
+        _condition("PodReadyToStartContainers", holds=running, since=since),
+        _condition("Initialized", holds=True, since=pod.bound),
+        _condition("Ready", holds=running, since=since, reason=reason),
+        _condition("ContainersReady", holds=running, since=since, reason=reason),
+    ]
+
+
+def _condition(kind: str, *, holds: bool, since: int, reason: str = "") -> Object:
+    condition: Object = {
+        "type": kind,
+        "status": "True" if holds else "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": rfc3339(since),
+    }
+    return {**condition, "reason": reason} if reason else condition
+
+
+def _container_status(pod: Pod, at: int) -> Object:
+    running = pod.started <= at < pod.finished
+    container_id = f"containerd://{identity.uid('container', pod.uid).replace('-', '') * 2}"
+    status: Object = {
+        "name": CONTAINER,
+        "state": _container_state(pod, at, container_id),
+        "lastState": {},
+        "ready": running,
+        "restartCount": 0,
+        "image": IMAGE,
+        "imageID": "",
+        "started": running,
+    }
+    if pod.started <= at:
+        status["containerID"] = container_id
+    return status
+
+
+def _container_state(pod: Pod, at: int, container_id: str) -> Object:
+    if pod.started > at:
+        return {"waiting": {"reason": "ContainerCreating"}}
+    if pod.finished > at:
+        return {"running": {"startedAt": rfc3339(pod.started)}}
+    return {
+        "terminated": {
+            "exitCode": 0,
+            "reason": "Completed",
+            "startedAt": rfc3339(pod.started),
+            "finishedAt": rfc3339(pod.finished),
+            "containerID": container_id,
+        }
+    }

@@ -1,0 +1,203 @@
+"""What every scenario gives: its fixed parts, and epochs of pods over time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from simulator.epochs import NEVER, Epoch, Steps
+from simulator.fleet import GPU, Controller, Node, Sharing
+
+if TYPE_CHECKING:
+    from simulator.fault_scenarios.cycle import FaultCycle
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A team of the catalog that fits the scenario; `entitlement` in GPUs of the first tier.
+
+    `entitlements` has those of other tiers by name; where it is not empty it holds alone.
+    """
+
+    name: str
+    namespaces: tuple[str, ...]
+    entitlement: int
+    cost_center: str
+    leads: tuple[str, ...] = ()
+    monthly_gpu_hours: int = 0
+    monthly_money: int = 0
+    entitlements: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A service tier of the catalog that fits the scenario."""
+
+    name: str
+    sharing: str
+    promise: str
+    resources: tuple[str, ...] = ()
+    device_classes: tuple[str, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    allowed_teams: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What hardware cost that was bought, as the catalog has it."""
+
+    price: str
+    residual: str
+    gpus: int
+    years: int
+    per_kwh: str
+    pue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a GPU of a model costs in USD where it is paid for in a way: by the hour, or bought."""
+
+    model: str
+    capacity_type: str
+    per_gpu_hour: str = ""
+    owned: Owned | None = None
+
+
+_REQUESTS = "requests."
+GPU_KEY = f"{_REQUESTS}{GPU}"
+DEVICES = ".deviceclass.resource.k8s.io/devices"
+"""Ends the key that limits how many devices of a class the claims of a namespace ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota; its limits over time are in the epochs.
+
+    A key without the prefix `requests.` is taken by the API server, counted by nobody and
+    limits nothing.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    created: int
+    keys: tuple[str, ...] = (GPU_KEY,)
+
+    def counts(self, epoch: Epoch | None, key: str) -> Iterator[tuple[str, Steps]]:
+        """Yield (`hard` or `used`, count over a epoch) of a key."""
+        yield "hard", epoch.hard.get(hard_key(self.namespace, key), NEVER) if epoch else NEVER
+        if key.startswith(_REQUESTS):
+            resource = key.removeprefix(_REQUESTS)
+            yield "used", epoch.used_of(self.namespace, resource) if epoch else NEVER
+        if key.endswith(DEVICES):
+            device_class = key.removesuffix(DEVICES)
+            yield "used", epoch.claimed_of(self.namespace, device_class) if epoch else NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A ClusterQueue and the LocalQueue that leads to it from the namespace of a team.
+
+    `nominal` is the team's share of a resource on the nodes of a flavor; beyond it the queue may
+    have as much as `borrowing` of what others of the cohort lend, each at most its `lending`. In a
+    `strict` one nobody is passed over.
+    """
+
+    name: str
+    local: str
+    namespace: str
+    flavor: str
+    resource: str
+    nominal: int
+    created: int
+    strict: bool = False
+    borrowing: int = 0
+    lending: int = 0
+
+    @property
+    def most(self) -> int:
+        """What it can have at most."""
+        return self.nominal + self.borrowing
+
+
+def hard_key(namespace: str, key: str) -> str:
+    """Return under what a epoch has the limit of a key."""
+    return namespace if key == GPU_KEY else f"{namespace}/{key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    name: str
+    uid: str
+    created: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Scenario(ABC):
+    """A cluster over time; the same arguments always give the same cluster.
+
+    `begins` is when its nodes, namespaces and lasting controllers were made, `seed` what every
+    name and chance is derived from. `prices` are in USD by model, on demand, `rates` those of
+    other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
+    example. `course` is its obstacle course, if it has one: nodes and namespaces among its own of
+    which the API shows what happened there. `queues` are those that its pods go through, `flavors`
+    the node labels of what these give out by name; `queue_resources` whether Kueue shows their
+    resources and LocalQueues, which is to be switched on. `others` are clusters of which the same
+    server has metrics, each by the name of its `cluster`, and no API answers.
+    """
+
+    name: str
+    cluster: str = "lab"
+    title: str
+    seed: str
+    begins: int
+    nodes: Sequence[Node]
+    namespaces: Sequence[Namespace]
+    quotas: Sequence[Quota]
+    controllers: Sequence[Controller]
+    teams: Sequence[Team]
+    tiers: Sequence[Tier] = ()
+    prices: Mapping[str, str] = {}
+    rates: Sequence[Rate] = ()
+    course: "FaultCycle | None" = None
+    queues: Sequence[Queue] = ()
+    flavors: Mapping[str, Mapping[str, str]] = {}
+    queue_resources: bool = True
+    others: Sequence["Scenario"] = ()
+
+    @property
+    def claims_served(self) -> bool:
+        """Whether its API server has ResourceClaims with something behind them."""
+        return any(node.sharing is Sharing.DRA for node in self.nodes)
+
+    @abstractmethod
+    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
+        """Yield the epochs that touch start..end, oldest first."""
+
+    def epoch_at(self, at: int) -> Epoch | None:
+        """Return the epoch of an instant; None before the first."""
+        return next((epoch for epoch in self.epochs(at, at) if epoch.start <= at < epoch.end), None)
+
+    def controllers_between(self, start: int, end: int) -> Iterator[Controller]:
+        """Yield the controllers that exist at some time in start..end (both included)."""
+        passing = (
+            controller for epoch in self.epochs(start, end) for controller in epoch.controllers
+        )
+        for controller in chain(self.controllers, passing):
+            if controller.created <= end and controller.deleted > start:
+                yield controller
+
+    def counted(self, controller: Controller) -> Controller:
+        """Return the controller whose pods are counted for it: a Deployment has one ReplicaSet."""
+        return self._replica_sets.get(controller.uid, controller)
+
+    @cached_property
+    def _replica_sets(self) -> Mapping[str, Controller]:
+        return {
+            controller.parent.uid: controller
+            for controller in self.controllers
+            if controller.kind == "ReplicaSet" and controller.parent is not None
+        }

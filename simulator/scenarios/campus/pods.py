@@ -1,0 +1,117 @@
+"""Makes the pods of `campus` from what its teams get of a pool."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from apps.clusters.domain.devices.mig import mig_part
+from simulator import identity
+from simulator.fleet import FOREVER, LINGER_SECONDS, Admission, Claim, Controller, Node, Pod
+from simulator.scenarios.campus.pools import Pool
+from simulator.scenarios.campus.room import Verdicts
+from simulator.scenarios.distributions import Signal
+from simulator.scenarios.packing import Draft
+from simulator.scenarios.workloads import Workloads
+
+SignalOf = Callable[[str, Node, float], Signal]
+"""What the pod of a uid adds to a card of a node of which it has a part (0..1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A team in a pool: where its pods are and what controls them."""
+
+    number: int
+    namespace: str
+    workloads: Workloads
+
+
+class PodMaker:
+    """Makes the pods of one team in one pool."""
+
+    def __init__(
+        self, signal: SignalOf, pool: Pool, user: User, seed: str, verdicts: Verdicts
+    ) -> None:
+        self._signal = signal
+        self._pool = pool
+        self._user = user
+        self._seed = f"{seed}/{user.namespace}"
+        self._verdicts = verdicts
+
+    def pod(self, draft: Draft, admission: Admission) -> Pod:
+        family = f"{self._seed}/{draft.family}"
+        owner = self._user.workloads.owner(family, units=draft.units, created=draft.created)
+        uid = identity.uid(self._seed, "pod", draft.number)
+        pool = self._pool
+        pod = Pod(
+            uid=uid,
+            name=f"{owner.name}-{identity.suffix(5, uid)}",
+            namespace=owner.namespace,
+            owner=owner,
+            units=draft.units,
+            created=draft.created,
+            deleted=draft.ended,
+            node_selector=pool.tier.node_selector,
+            admission=admission,
+            attempts=self._attempts(draft, admission),
+            resource=pool.resource,
+            tolerates_gpu=True,
+            cpu_cores=4 * draft.units if pool.largest > 1 else 2,
+            memory_gib=32 * draft.units if pool.largest > 1 else 8,
+        )
+        if draft.bound < FOREVER:
+            pod = self._bound(pod, draft)
+        return replace(pod, claim=self._claim(pod, owner)) if pool.device_class else pod
+
+    def _attempts(self, draft: Draft, admission: Admission) -> tuple[tuple[int, str], ...]:
+        """Return when the scheduler looks at a pod in vain, and what it says."""
+        left = min(draft.bound, draft.ended)
+        if admission.at >= left:
+            return ()
+        selector = {**self._pool.tier.node_selector, **admission.adds}
+        return tuple(self._verdicts.attempts(self._pool, selector, admission.at, left))
+
+    def _bound(self, pod: Pod, draft: Draft) -> Pod:
+        node = self._pool.nodes[draft.node]
+        places = [self._pool.places[draft.node][slot] for slot in draft.devices]
+        instances = tuple(instance for _, instance in places)
+        signal = self._signal(pod.uid, node, self._part(node))
+        return replace(
+            pod,
+            bound=draft.bound,
+            started=draft.bound + 2 + identity.below(24, pod.uid, "start"),
+            finished=draft.ended,
+            deleted=draft.ended + LINGER_SECONDS,
+            node=node.name,
+            host_ip=node.ip,
+            devices=tuple(index for index, _ in places),
+            instances=instances if self._pool.profile else (),
+            activity=signal.activity,
+            memory_mib=signal.memory_mib,
+            power_watts=signal.power_watts,
+            sm_active=signal.sm_active,
+        )
+
+    def _part(self, node: Node) -> float:
+        """Return the part of a card that one unit of the pool is."""
+        if self._pool.profile:
+            return mig_part(self._pool.profile, node.model)
+        return 1.0 / node.replicas
+
+    def _claim(self, pod: Pod, owner: Controller) -> Claim:
+        """Return the claim that was made for a pod from a template; it goes with the pod."""
+        uid = identity.uid(pod.uid, "claim")
+        return Claim(
+            name=f"{pod.name}-gpu-{identity.suffix(5, uid)}",
+            namespace=pod.namespace,
+            uid=uid,
+            device_class=self._pool.device_class,
+            created=pod.created,
+            template=f"{owner.name}-gpu",
+            allocated=pod.bound,
+            released=pod.released,
+            deleted=pod.released,
+            node=pod.node,
+            devices=pod.devices,
+            instances=pod.instances,
+            count=pod.units,
+        )

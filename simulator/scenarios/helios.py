@@ -1,0 +1,282 @@
+"""`helios`: the Earth cluster of the Helios trace, one team for each of its virtual clusters.
+
+In every minute the pods of a team hold and wait for as many GPUs as the trace says. The trace is
+about allocation only: what the GPUs do is drawn for each pod from the Acme distributions, and the
+cards are taken to be A100 80 GB as in these. Each team has nodes of its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+
+from simulator import identity
+from simulator.epochs import Epoch, Steps
+from simulator.fleet import DAY, FOREVER, GPU, LINGER_SECONDS, Controller, Node, Pod
+from simulator.machines import a100_node
+from simulator.scenarios.base import Namespace, Quota, Scenario, Team
+from simulator.scenarios.distributions import CLUSTERS, Distribution, distributions
+from simulator.scenarios.packing import Draft, Packer
+from simulator.scenarios.trace import MINUTE, Level, Trace
+from simulator.scenarios.workloads import Workloads, team_workloads
+
+FILE = (
+    Path(__file__).parents[1]
+    / "data"
+    / "helios_earth"
+    / "earth_vc_minutely_20200501_20200524.csv.gz"
+)
+POOL = "node-pool"
+"""The label by which a team's pods find the team's nodes."""
+_CARDS = 8
+_PAST_SECONDS = 730 * DAY
+_EPOCHS_KEPT = 6
+_LEADS = ("ada",)
+_LED = 2
+_BUDGET_SHARE = 0.75
+_HOURS_A_MONTH = 730
+
+
+class Helios(Scenario):
+    """The trace starts at `origin`; before and after it repeats by whole weeks.
+
+    The first epoch is the trace and its repetition after it, without a break; each repetition
+    further off is a epoch of its own, at the start of which all pods are new.
+
+    In the trace jobs queue behind a team's quota. Here they are pods, so a ResourceQuota's `used`,
+    which counts waiting pods too, may exceed its `hard`, as it may where a quota was lowered.
+    """
+
+    name = "helios"
+    title = "856 GPUs of 16 teams: the minutes of the Helios trace (24 days), live from now"
+
+    def __init__(self, *, seed: int, origin: int, trace: Trace) -> None:
+        self.seed = f"{self.name}/{seed}/{origin}"
+        self._origin = origin
+        self._trace = trace
+        self._length = trace.minutes * MINUTE
+        self._repeat = trace.repeat_minutes * MINUTE
+        self.begins = origin - (_PAST_SECONDS // self._repeat + 1) * self._repeat
+        self._distributions = distributions()
+        self._spaces = {team: team.lower() for team in trace.teams}
+        self._pools = self._make_nodes()
+        self.nodes = [node for pool in self._pools.values() for node in pool]
+        self.namespaces = [
+            Namespace(name, identity.uid(self.seed, "namespace", name), self.begins)
+            for name in (
+                "default", "gpu-operator", "kube-system", "monitoring", *self._spaces.values()
+            )
+        ]  # fmt: skip
+        self.quotas = [
+            Quota(space, "gpus", identity.uid(self.seed, "quota", space), self.begins)
+            for space in self._spaces.values()
+        ]
+        self._workloads = {
+            team: team_workloads(self.seed, space, self.begins)
+            for team, space in self._spaces.items()
+        }
+        self.controllers = [c for w in self._workloads.values() for c in w.lasting]
+        self.teams = self._make_teams()
+        self._epoch = lru_cache(maxsize=_EPOCHS_KEPT)(self._make_epoch)
+        self._lock = Lock()
+
+    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
+        # A epoch's last pods are still to be seen for a while after it.
+        first = self._number(max(start - LINGER_SECONDS, self.begins))
+        for number in range(first, self._number(max(end, self.begins)) + 1):
+            if end >= self.begins:
+                with self._lock:
+                    epoch = self._epoch(number)
+                yield epoch
+
+    def _number(self, at: int) -> int:
+        """Return the number of the epoch that `at` lies in; 0 is the one with the trace."""
+        after = self._origin + self._length + self._repeat
+        if at >= after:
+            return 1 + (at - after) // self._repeat
+        return min(0, (at - self._origin) // self._repeat)
+
+    def _span(self, number: int) -> tuple[int, int]:
+        after = self._origin + self._length + self._repeat
+        if number == 0:
+            return self._origin, after
+        if number < 0:
+            start = self._origin + number * self._repeat
+        else:
+            start = after + (number - 1) * self._repeat
+        return start, start + self._repeat
+
+    def _levels(self, team: str, number: int) -> Iterator[Level]:
+        """Yield a epoch's levels, minutes counted from its start."""
+        minutes, repeat = self._trace.minutes, self._trace.repeat_minutes
+        if number < 0:
+            yield from self._trace.part(team, 0, repeat)
+            return
+        if number == 0:
+            yield from self._trace.part(team, 0, minutes)
+        shift = repeat if number == 0 else repeat - minutes
+        for level in self._trace.part(team, minutes - repeat, minutes):
+            yield level._replace(minute=level.minute + shift)
+
+    # ------------------------------------------------------------ the fixed parts
+
+    def _make_nodes(self) -> dict[str, list[Node]]:
+        pools: dict[str, list[Node]] = {}
+        position = 0
+        for team, space in self._spaces.items():
+            cards = _cards(self._trace.quota(team))
+            pools[team] = [
+                a100_node(
+                    seed=self.seed,
+                    name=f"{space}-{number:02d}",
+                    position=position + number,
+                    cards=count,
+                    created=self.begins,
+                    labels={POOL: space},
+                )
+                for number, count in enumerate(cards, start=1)
+            ]
+            position += len(cards)
+        return pools
+
+    def _make_teams(self) -> list[Team]:
+        quotas = {team: self._trace.quota(team) for team in self._spaces}
+        led = sorted(quotas, key=lambda team: -quotas[team])[:_LED]
+        return [
+            Team(
+                name=team,
+                namespaces=(space,),
+                entitlement=quotas[team],
+                cost_center=f"CC-{100 + number}",
+                leads=_LEADS if team in led else (),
+                monthly_gpu_hours=round(quotas[team] * _HOURS_A_MONTH * _BUDGET_SHARE),
+            )
+            for number, (team, space) in enumerate(self._spaces.items(), start=1)
+        ]
+
+    # ------------------------------------------------------------ pods
+
+    def _make_epoch(self, number: int) -> Epoch:
+        start, end = self._span(number)
+        pods: list[Pod] = []
+        hard: dict[str, Steps] = {}
+        for team, space in self._spaces.items():
+            levels = list(self._levels(team, number))
+            maker = _PodMaker(
+                seed=f"{self.seed}/{number}/{space}",
+                workloads=self._workloads[team],
+                nodes=self._pools[team],
+                distribution=self._distributions[_cluster_of(self.seed, space)],
+                all_nodes=len(self.nodes),
+            )
+            pods += maker.pods(levels, start, end)
+            times = [start + level.minute * MINUTE for level in levels]
+            hard[space] = Steps(times, [level.quota for level in levels])
+        return Epoch(start, end, pods=pods, hard=hard, controllers=passing(pods))
+
+
+class _PodMaker:
+    """Makes the pods of one team in one epoch."""
+
+    def __init__(
+        self,
+        *,
+        seed: str,
+        workloads: Workloads,
+        nodes: list[Node],
+        distribution: Distribution,
+        all_nodes: int,
+    ) -> None:
+        self._seed = seed
+        self._workloads = workloads
+        self._nodes = nodes
+        self._distribution = distribution
+        self._message = waiting_message(len(nodes), all_nodes, f"Insufficient {GPU}")
+
+    def pods(self, levels: list[Level], start: int, end: int) -> Iterator[Pod]:
+        packer = Packer([len(node.devices) for node in self._nodes])
+        for level in levels:
+            packer.level(
+                start + level.minute * MINUTE,
+                running=level.running,
+                pending=level.pending,
+                jobs=level.jobs,
+                waiting_jobs=level.waiting_jobs,
+            )
+        packer.close(end)
+        return map(self._pod, packer.drafts)
+
+    def _pod(self, draft: Draft) -> Pod:
+        family = f"{self._seed}/{draft.family}"
+        owner = self._workloads.owner(family, units=draft.units, created=draft.created)
+        uid = identity.uid(self._seed, "pod", draft.number)
+        waiting = Pod(
+            uid=uid,
+            name=f"{owner.name}-{identity.suffix(5, uid)}",
+            namespace=owner.namespace,
+            owner=owner,
+            units=draft.units,
+            created=draft.created,
+            deleted=draft.ended,
+            node_selector={POOL: owner.namespace},
+            waiting_message=self._message,
+        )
+        return waiting if draft.bound == FOREVER else self._bound(waiting, draft)
+
+    def _bound(self, pod: Pod, draft: Draft) -> Pod:
+        node = self._nodes[draft.node]
+        signal = self._distribution.at(
+            identity.fraction(pod.uid, "signal"), visible_mib=node.visible_mib
+        )
+        return replace(
+            pod,
+            bound=draft.bound,
+            started=draft.bound + 2 + identity.below(24, pod.uid, "start"),
+            finished=draft.ended,
+            deleted=draft.ended + LINGER_SECONDS,
+            node=node.name,
+            host_ip=node.ip,
+            devices=draft.devices,
+            activity=signal.activity,
+            memory_mib=signal.memory_mib,
+            power_watts=signal.power_watts,
+        )
+
+
+def _cards(quota: int) -> list[int]:
+    """Return the cards of each node that make up a quota: nodes of eight, and what is left."""
+    whole, rest = divmod(quota, _CARDS)
+    return [_CARDS] * whole + ([rest] if rest else [])
+
+
+def _cluster_of(seed: str, space: str) -> str:
+    return CLUSTERS[identity.below(len(CLUSTERS), seed, space, "cluster")]
+
+
+def waiting_message(own: int, all_nodes: int, lacking: str) -> str:
+    """Return what the scheduler says: `own` nodes lack something, the others are not for it."""
+    others = f"{all_nodes - own} node(s) didn't match Pod's node affinity/selector"
+    reasons = sorted([f"{own} {lacking}", others])
+    victims = sorted(
+        [
+            f"{own} No preemption victims found for incoming pod",
+            f"{all_nodes - own} Preemption is not helpful for scheduling",
+        ]
+    )
+    head = f"0/{all_nodes} nodes are available: "
+    return (
+        f"{head}{', '.join(reasons)}. no new claims to deallocate, "
+        f"preemption: {head}{', '.join(victims)}."
+    )
+
+
+def passing(pods: list[Pod]) -> list[Controller]:
+    """Return the Jobs of CronJobs, each gone with its last pod."""
+    found: dict[str, Controller] = {}
+    ends: dict[str, int] = {}
+    for pod in pods:
+        if pod.owner.parent is not None and pod.owner.parent.kind == "CronJob":
+            found.setdefault(pod.owner.uid, pod.owner)
+            ends[pod.owner.uid] = max(ends.get(pod.owner.uid, 0), pod.deleted)
+    return [replace(job, deleted=ends[uid]) for uid, job in found.items()]

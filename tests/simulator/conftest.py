@@ -1,0 +1,36 @@
+"""The whole scenarios, made once, at a time that does not move."""
+
+import pytest
+
+from simulator.scenarios.base import Scenario
+from simulator.scenarios.helios import FILE
+from simulator.scenarios.registry import load
+from simulator.scenarios.trace import Trace, read_trace
+
+NOW = 1_795_300_000
+"""2026-11-21 20:26:40 UTC."""
+
+
+@pytest.fixture(scope="session")
+def trace() -> Trace:
+    return read_trace(FILE)
+
+
+@pytest.fixture(scope="session")
+def helios() -> Scenario:
+    return load("helios", now=NOW)
+
+
+@pytest.fixture(scope="session")
+def reference() -> Scenario:
+    return load("reference", now=NOW)
+
+
+@pytest.fixture(scope="session")
+def openb() -> Scenario:
+    return load("openb", now=NOW)
+
+
+@pytest.fixture(scope="session")
+def campus() -> Scenario:
+    return load("campus", now=NOW)

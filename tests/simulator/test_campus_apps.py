@@ -1,0 +1,105 @@
+"""The apps nodes of `campus`: what runs there follows the day, and everything agrees about it."""
+
+from collections import defaultdict
+from datetime import UTC, datetime
+
+import pytest
+
+from simulator.fleet import DAY, Pod
+from simulator.scenarios.base import Scenario
+from tests.simulator.conftest import NOW
+from tests.simulator.scenario_truth import doings, holdings
+
+MONDAY = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp())
+HOUR = 3600
+
+
+def of_apps(scenario: Scenario, at: int) -> dict[str, list[Pod]]:
+    """Return the pods of the apps nodes that run at a time, by the name of what made them."""
+    epoch = scenario.epoch_at(at)
+    assert epoch is not None
+    found = defaultdict(list)
+    for pod in epoch.pods:
+        if pod.node.startswith("apps-") and pod.started <= at < pod.finished:
+            top = pod.owner.parent or pod.owner
+            found[top.name].append(pod)
+    return found
+
+
+def activity(scenario: Scenario, start: int, end: int) -> dict[str, float]:
+    """Return the mean activity of the devices of each workload of the apps nodes while it runs."""
+    busy: dict[str, float] = defaultdict(float)
+    ran: dict[str, float] = defaultdict(float)
+    names = {
+        pod.uid: name
+        for at in (start, end - 1)
+        for name, pods in of_apps(scenario, at).items()
+        for pod in pods
+    }
+    for one in doings(scenario, start, end):
+        for uid in one.parts:
+            if uid in names:
+                busy[names[uid]] += one.activity * (one.end - one.start)
+                ran[names[uid]] += one.end - one.start
+    return {name: busy[name] / ran[name] for name in ran}
+
+
+def test_services_follow_the_working_day_and_rest_at_weekends(campus: Scenario) -> None:
+    noon = activity(campus, MONDAY + 12 * HOUR, MONDAY + 13 * HOUR)
+    night = activity(campus, MONDAY + 2 * HOUR, MONDAY + 3 * HOUR)
+    sunday = activity(campus, MONDAY - 12 * HOUR, MONDAY - 11 * HOUR)
+
+    for name in ("segment-serve", "whisper-live"):
+        assert noon[name] > 0.5 > 0.1 > night[name] > 0
+        assert sunday[name] < 0.1
+    for found in (noon, night, sunday):
+        assert found["pretrain-foundation"] == pytest.approx(0.96)
+        assert found["tts-legacy"] == 0.0
+
+
+def test_a_job_loads_works_and_then_holds_its_gpus_for_nothing(campus: Scenario) -> None:
+    start = MONDAY + 18 * HOUR
+    hours = [activity(campus, start + h * HOUR, start + (h + 1) * HOUR) for h in range(12)]
+    told = [hour["finetune-voices"] for hour in hours]
+
+    assert told[0] < 0.3
+    assert all(value == pytest.approx(0.91) for value in told[1:5])
+    assert told[6:] == [0.0] * 6
+    assert "finetune-voices" not in of_apps(campus, start + 12 * HOUR + 600)
+
+
+def test_a_workshop_leaves_its_gpus_empty_at_night_and_at_weekends(campus: Scenario) -> None:
+    taken = {
+        hour
+        for hour in range(7 * 24)
+        if "workshop" in of_apps(campus, MONDAY - 7 * DAY + hour * HOUR + 600)
+    }
+
+    assert taken == {24 * day + hour for day in range(5) for hour in range(7, 17)}
+
+
+def test_a_pod_is_one_pod_whatever_it_does(campus: Scenario) -> None:
+    held = [h for h in holdings(campus, MONDAY, MONDAY + DAY) if h.node.name == "apps-02"]
+
+    assert len(held) == len({h.pod.uid for h in held}) == 8
+    assert {h.gpu_hours for h in held} == {24.0}
+
+
+def test_a_team_holds_far_less_than_its_quota_allows(campus: Scenario) -> None:
+    epoch = campus.epoch_at(NOW)
+    assert epoch is not None
+    used = epoch.used_of("search-apps", "nvidia.com/gpu")
+    week = [used.at(NOW - hours * HOUR) for hours in range(7 * 24)]
+
+    assert 0 < max(week) <= 8
+    assert epoch.hard["search-apps"].at(NOW) == 16
+
+
+def test_nodes_are_owned_reserved_spot_or_paid_on_demand(campus: Scenario) -> None:
+    cards: dict[str, int] = defaultdict(int)
+    for node in campus.nodes:
+        cards[node.labels.get("karpenter.sh/capacity-type", "")] += len(node.devices)
+    (bought,) = (rate.owned for rate in campus.rates if rate.owned is not None)
+
+    assert set(cards) == {"", "reserved", "spot", "on-demand"}
+    assert cards[""] == bought.gpus
