@@ -12,6 +12,7 @@ from apps.clusters.models import Cluster, Pod, Tier
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.ports import ObjectChange
 from apps.clusters.services.pods.inferred_pods import store_inferred_pods
+from apps.clusters.services.tier_history import TierHistory
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
 from apps.clusters.services.watch.watch_events import Item, Relisted, WatchEvent
 from tests.clusters.fakes.fake_cluster import FakeCluster
@@ -139,8 +140,8 @@ def test_a_waiting_pod_of_series_weighs_what_it_would_on_its_tiers_nodes(cluster
         node_selector={PRODUCT: "NVIDIA-L40S"},
         source=PodSource.METRICS,
     )
-    store_inferred_pods(cluster, [record], RULES, {"n1": WHOLE, "n2": L40S}, now=at(0))
+    store_inferred_pods(cluster, [record], TierHistory.load(), {"n1": WHOLE, "n2": L40S}, now=at(0))
     assert Pod.objects.get().gpu_equivalents == 2
     bound = replace(record, node="n2", bound=T0 + 9)
-    store_inferred_pods(cluster, [bound], RULES, {"n1": WHOLE, "n2": L40S}, now=at(0))
+    store_inferred_pods(cluster, [bound], TierHistory.load(), {"n1": WHOLE, "n2": L40S}, now=at(0))
     assert Pod.objects.get().gpu_equivalents == 2

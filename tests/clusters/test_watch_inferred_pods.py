@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from apps.clusters.services.pods.ledger_reader import (
     recorded_pod_rows,
     watched_spans,
 )
+from apps.clusters.services.tier_history import TierHistory
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
 from apps.clusters.services.watch.watch_events import Relisted, WatchClosed, WatchEvent
 from apps.usage.selectors.current.pending import there
@@ -40,7 +42,8 @@ from tests.clusters.kube_factories import (
 
 pytestmark = pytest.mark.django_db
 
-RULES = [TierRule("whole", GpuSharing.EXCLUSIVE, (GPU,), (), {PRODUCT: A100})]
+WHOLE = TierRule("whole", GpuSharing.EXCLUSIVE, (GPU,), (), {PRODUCT: A100})
+CATALOG = TierHistory(((0.0, inf, 0, WHOLE),))
 LABELS = {"node-a": {PRODUCT: A100}}
 
 
@@ -81,7 +84,7 @@ def _rows() -> list[Any]:
 
 def test_pods_of_series_are_written_with_what_they_count_as(cluster: Cluster) -> None:
     ids = store_inferred_pods(
-        cluster, [_record(), _record("uid-2", node="", bound=None)], RULES, LABELS, now=at(0)
+        cluster, [_record(), _record("uid-2", node="", bound=None)], CATALOG, LABELS, now=at(0)
     )
     first, second = Pod.objects.order_by("uid")
     assert ids == {"uid-1": first.pk, "uid-2": second.pk}
@@ -139,7 +142,7 @@ def test_hours_in_any_order_and_twice_give_the_same_rows(
         for repeated in (order, (*order, *order)):
             with transaction.atomic():
                 for record in repeated:
-                    store_inferred_pods(cluster, [record], RULES, LABELS, now=at(0))
+                    store_inferred_pods(cluster, [record], CATALOG, LABELS, now=at(0))
                 outcomes.append(_rows())
                 transaction.set_rollback(True)
     assert all(rows == outcomes[0] for rows in outcomes)
@@ -147,16 +150,16 @@ def test_hours_in_any_order_and_twice_give_the_same_rows(
 
 def test_a_guessed_end_gives_way_to_having_been_there_later(cluster: Cluster) -> None:
     for record in (_shown(7200, gone=False), _shown(40, gone=True)):
-        store_inferred_pods(cluster, [record], RULES, LABELS, now=at(0))
+        store_inferred_pods(cluster, [record], CATALOG, LABELS, now=at(0))
     row = Pod.objects.get()
     assert (times(row), row.runs) == ([0, 5, 9, None, None, None], [[T0 + 9, None]])
-    store_inferred_pods(cluster, [_shown(9000, gone=True)], RULES, LABELS, now=at(0))
+    store_inferred_pods(cluster, [_shown(9000, gone=True)], CATALOG, LABELS, now=at(0))
     assert times(Pod.objects.get())[-1] == 9000
 
 
 def test_a_tier_known_in_any_hour_wins_over_one_not_known(cluster: Cluster) -> None:
     for labels in ({}, LABELS, {}):
-        store_inferred_pods(cluster, [_record()], RULES, labels, now=at(0))
+        store_inferred_pods(cluster, [_record()], CATALOG, labels, now=at(0))
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_model and row.gpu_model.name) == ("whole", A100)
     assert GpuModel.objects.count() == 1
@@ -165,9 +168,9 @@ def test_a_tier_known_in_any_hour_wins_over_one_not_known(cluster: Cluster) -> N
 def test_many_pods_cost_few_queries_and_none_is_written_twice(cluster: Cluster) -> None:
     records = [_record(f"uid-{n}") for n in range(1000)]
     with CaptureQueriesContext(connection) as first:
-        store_inferred_pods(cluster, records, RULES, LABELS, now=at(0))
+        store_inferred_pods(cluster, records, CATALOG, LABELS, now=at(0))
     with CaptureQueriesContext(connection) as second:
-        store_inferred_pods(cluster, records, RULES, LABELS, now=at(0))
+        store_inferred_pods(cluster, records, CATALOG, LABELS, now=at(0))
     assert len(first) < 80
     writes = [
         q["sql"] for q in second if q["sql"].startswith(('INSERT INTO "clusters_pod"', "UPDATE"))
@@ -189,7 +192,7 @@ def _watched(cluster: Cluster, item: dict[str, Any]) -> Informer:
 def test_what_the_api_said_stays(cluster: Cluster) -> None:
     _watched(cluster, run_pod())
     before = _rows()
-    ids = store_inferred_pods(cluster, [_record(end=30, bound=T0 + 4)], RULES, LABELS, now=at(0))
+    ids = store_inferred_pods(cluster, [_record(end=30, bound=T0 + 4)], CATALOG, LABELS, now=at(0))
     assert _rows() == before
     assert ids == {"uid-1": Pod.objects.get().pk}
 
@@ -209,7 +212,7 @@ def test_a_lost_pod_takes_the_end_that_the_series_show(
     _lost(cluster)
     hours = [_record(), _record(end=400), _record(end=40)]
     for n in order:
-        store_inferred_pods(cluster, [hours[n]], RULES, LABELS, now=at(0))
+        store_inferred_pods(cluster, [hours[n]], CATALOG, LABELS, now=at(0))
     row = Pod.objects.get()
     assert (times(row), row.runs) == ([0, 5, 9, None, 400, 400], [[T0 + 9, T0 + 400]])
     assert (row.source, row.lost) == ("api", True)
@@ -221,7 +224,7 @@ def test_a_lost_pods_completion_is_its_end(cluster: Cluster, order: tuple[int, .
     done = _record(finished=T0 + 350, runs=((T0 + 9, T0 + 350),), end_reason="Completed")
     hours = [_record(end=400), done]
     for n in order:
-        store_inferred_pods(cluster, [hours[n]], RULES, LABELS, now=at(0))
+        store_inferred_pods(cluster, [hours[n]], CATALOG, LABELS, now=at(0))
     row = Pod.objects.get()
     assert (times(row)[-1], row.runs, row.end_reason) == (350, [[T0 + 9, T0 + 350]], "Completed")
 
@@ -233,7 +236,7 @@ def test_a_lost_pod_that_series_saw_later_ends_later(
     _lost(cluster)
     hours = [_shown(400, gone=True), _shown(3600, gone=False)]
     for n in order:
-        store_inferred_pods(cluster, [hours[n]], RULES, LABELS, now=at(0))
+        store_inferred_pods(cluster, [hours[n]], CATALOG, LABELS, now=at(0))
     assert times(Pod.objects.get())[-1] == 3600
 
 
@@ -243,14 +246,14 @@ def test_a_pod_that_ended_before_the_watch_is_not_there_now(
 ) -> None:
     if not collected_first:
         _watched(cluster, run_pod("uid-2"))
-    store_inferred_pods(cluster, [_shown(5, gone=False)], RULES, LABELS, now=at(0))
+    store_inferred_pods(cluster, [_shown(5, gone=False)], CATALOG, LABELS, now=at(0))
     if collected_first:
         _watched(cluster, run_pod("uid-2"))
     row = Pod.objects.get(uid="uid-1")
     assert (times(row)[-1], row.lost) == (9, True), "it is not known to have lived any longer"
     assert [life.uid for life in _there()] == ["uid-2"]
     # The series of the next hour tell when it was.
-    store_inferred_pods(cluster, [_shown(9.5, gone=True)], RULES, LABELS, now=at(0))
+    store_inferred_pods(cluster, [_shown(9.5, gone=True)], CATALOG, LABELS, now=at(0))
     row = Pod.objects.get(uid="uid-1")
     assert (row.ended_at, row.lost) == (at(9.5), False)
 
@@ -261,7 +264,7 @@ def _there() -> list[Pod]:
 
 def test_a_pod_of_series_that_the_api_shows_becomes_the_apis(cluster: Cluster) -> None:
     store_inferred_pods(
-        cluster, [_record(started=T0 + 6, runs=((T0 + 6, None),))], RULES, LABELS, now=at(0)
+        cluster, [_record(started=T0 + 6, runs=((T0 + 6, None),))], CATALOG, LABELS, now=at(0)
     )
     _watched(cluster, run_pod())
     row = Pod.objects.get()
@@ -286,7 +289,7 @@ def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
         ]
     )
     recorder.write()
-    store_inferred_pods(cluster, [_record("metrics-only", end=300)], RULES, LABELS, now=at(0))
+    store_inferred_pods(cluster, [_record("metrics-only", end=300)], CATALOG, LABELS, now=at(0))
     window = Window(at(0), at(1800))
     pods = [row.record for row in recorded_pod_rows(cluster, window)]
     assert [(p.uid, p.ended) for p in pods] == [("next", None), ("uid-1", T0 + 1500)]
@@ -311,3 +314,22 @@ def test_what_was_watched_is_what_spans_cover(cluster: Cluster) -> None:
     window = Window(at(0), at(200))
     assert watched_spans(cluster, window) == ((T0 + 10, T0 + 60), (T0 + 100, T0 + 150))
     assert watched_spans(cluster, Window(at(300), at(400))) == ()
+
+
+def test_a_pod_counts_by_the_rules_of_its_own_time_whatever_the_window(cluster: Cluster) -> None:
+    Tier.objects.create(name="renamed")
+    renamed = replace(WHOLE, tier="renamed")
+    catalog = TierHistory(((0.0, T0 + 50, 0, WHOLE), (T0 + 50, inf, 0, renamed)))
+    records = [
+        _record("pending-before", node="", bound=None, node_selector={PRODUCT: A100}),
+        _record(
+            "pending-after", node="", bound=None, created=T0 + 60, node_selector={PRODUCT: A100}
+        ),
+        _record("bound-after", created=T0, bound=T0 + 55, started=T0 + 56, runs=()),
+    ]
+    store_inferred_pods(cluster, records, catalog, LABELS, now=at(0))
+    assert dict(Pod.objects.values_list("uid", "tier__name")) == {
+        "pending-before": "whole",
+        "pending-after": "renamed",
+        "bound-after": "renamed",
+    }

@@ -13,6 +13,7 @@ from apps.clusters.domain.pods.ledger import LastSeen
 from apps.clusters.models import Cluster, Node, NodeInterval, Pod, WatchCoverage
 from apps.clusters.services import retirement, store_inferred_pods
 from apps.clusters.services.pods.ledger_rows import pod_record_of
+from apps.clusters.services.tier_history import TierHistory
 from apps.pending import tasks
 from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState
 from apps.pending.selectors.known import known_until
@@ -183,7 +184,7 @@ def test_when_its_cluster_comes_back_series_tell_the_end_of_a_pod(
     runs = ((START.timestamp(), at),)
     seen = LastSeen(at or (NOW + HOUR).timestamp(), gone=ended is not None)
     alive = replace(alive, deleted=at, finished=None, runs=runs, last_seen=seen)
-    store_inferred_pods(west, [alive], (), {alive.node: {}}, now=NOW)
+    store_inferred_pods(west, [alive], TierHistory(()), {alive.node: {}}, now=NOW)
     pod.refresh_from_db()
     expected = None if ended is None else START + ended * HOUR
     assert (pod.ended_at, pod.lost, pod.end_reason) == (expected, False, "")

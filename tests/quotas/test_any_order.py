@@ -13,6 +13,7 @@ from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster, Pod, PodRevision
 from apps.clusters.ports import DeviceAnswer, MetricsSource
 from apps.clusters.services.pods.inferred_pods import store_inferred_pods
+from apps.clusters.services.tier_history import TierHistory
 from apps.operations.services import load_catalog
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.services import due_windows, roll_hours
@@ -100,11 +101,11 @@ def test_an_hour_is_due_again_when_another_one_tells_more_of_its_pods() -> None:
     made = NOON.timestamp()
     pod = PodRecord("uid", "vision", "a", Owner("Pod", "a"), {GPU: 2.0}, made, bound=made)
     gone = replace(pod, deleted=made + 900, last_seen=LastSeen(made + 900, gone=True))
-    store_inferred_pods(cluster, [gone], (), {}, now=NOW)
+    store_inferred_pods(cluster, [gone], TierHistory(()), {}, now=NOW)
     watch(cluster)
     assert roll_hours(now=NOW) == 1
-    store_inferred_pods(cluster, [gone], (), {}, now=NOW)
+    store_inferred_pods(cluster, [gone], TierHistory(()), {}, now=NOW)
     assert due_windows(cluster.pk) == [], "nothing new"
     there = replace(pod, last_seen=LastSeen(made + 7200, gone=False))
-    store_inferred_pods(cluster, [there], (), {}, now=NOW)
+    store_inferred_pods(cluster, [there], TierHistory(()), {}, now=NOW)
     assert due_windows(cluster.pk) == [Window.hour(NOON)]

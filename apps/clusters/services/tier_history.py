@@ -45,6 +45,10 @@ class TierHistory:
         valid = [r for r in self.rules if r[0] <= seconds < r[1]]
         return [rule for _, _, _, rule in sorted(valid, key=lambda r: (r[2], r[3].tier))]
 
+    def within(self, start: float, end: float) -> list[TierRule]:
+        """Return the rules valid at any time from `start` to `end`."""
+        return [rule for since, until, _, rule in self.rules if since < end and until > start]
+
     @cached_property
     def resources(self) -> frozenset[str]:
         """Every resource that a rule names or named."""

@@ -27,6 +27,7 @@ from apps.clusters.ports import (
 )
 from apps.clusters.selectors import report
 from apps.clusters.services.catalog import team_finder_at, tier_rules_at
+from apps.clusters.services.tier_history import TierHistory
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
 from apps.usage.domain.attribution.hour import HourFacts
@@ -209,11 +210,12 @@ def _read(
     now: datetime,
 ) -> _Answers:
     coming = beside.submit(source.devices, window)
-    rules = (*tier_rules_at(window.start), *tier_rules_at(window.end - timedelta(seconds=1)))
-    ledger = read_ledger(cluster, window, source, rules, now=now)
+    catalog = TierHistory.load()
+    ledger = read_ledger(cluster, window, source, catalog, now=now)
     answers = _Answers(ledger, coming, int(window.start_seconds), source)
     if ledger.unwatched:
         answers.reference = nearest_reference(cluster, window.start, window.end)
+        rules = catalog.within(window.start_seconds, window.end_seconds)
         named = sorted({resource for rule in rules for resource in rule.resources})
         answers.queues = source.queue_pending(window, gpu_resources=named)
     return answers

@@ -9,7 +9,7 @@ from apps.clusters.domain.pods.history import reopened
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
 from apps.clusters.domain.pods.merge import gaps, merge_intervals, merge_pods
 from apps.clusters.domain.pods.series import ShownSeries
-from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
+from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED
 from apps.clusters.domain.time_spans import Span, clip
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import Cluster
@@ -22,6 +22,7 @@ from apps.clusters.services.pods.ledger_reader import (
     recorded_pod_rows,
     watched_spans,
 )
+from apps.clusters.services.tier_history import TierHistory
 from apps.usage.domain.attribution.gpu_classes import Bound
 from apps.usage.services.dimensions import PodIds
 
@@ -83,7 +84,7 @@ def read_ledger(
     cluster: Cluster,
     window: Window,
     source: MetricsSource,
-    rules: Sequence[TierRule],
+    catalog: TierHistory,
     *,
     now: datetime,
 ) -> LedgerInput:
@@ -96,11 +97,12 @@ def read_ledger(
     unwatched = gaps(watched, start, end, tolerance=_GAP_SECONDS)
     answer = LedgerAnswer(pods=(), nodes=(), covered={})
     if unwatched:
+        rules = catalog.within(start, end)
         named = sorted({resource for rule in rules for resource in rule.resources})
         keys = sorted({key for rule in rules for key in rule.node_selector})
         answer = source.ledger(window, gpu_resources=named, label_keys=keys)
         labels = {interval.node: interval.labels for interval in answer.nodes}
-        store_inferred_pods(cluster, answer.pods, rules, labels, now=now)
+        store_inferred_pods(cluster, answer.pods, catalog, labels, now=now)
         # Those that were over before have no part in these hours.
         living = [pod for pod in answer.pods if pod.ended is None or pod.ended > start]
         answer = replace(answer, pods=living)

@@ -18,7 +18,7 @@ from apps.clusters.domain.pods.history import (
     reopened,
 )
 from apps.clusters.domain.pods.ledger import PodRecord, PodSource
-from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, TierRule, model_key
+from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, model_key
 from apps.clusters.domain.time_spans import Span
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.services.names import NameRegistry, chunks
@@ -26,7 +26,7 @@ from apps.clusters.services.pods.ledger_rows import POD_FIELDS, pod_record_of
 from apps.clusters.services.pods.ledger_writer import last_watched, pod_rows
 from apps.clusters.services.pods.pod_store import LOST, TrackedPod
 from apps.clusters.services.pods.revisions import note_revision
-from apps.clusters.services.tier_history import Assigned, assign
+from apps.clusters.services.tier_history import Assigned, TierHistory
 
 _AT_ONCE = 2000
 
@@ -34,7 +34,7 @@ _AT_ONCE = 2000
 def store_inferred_pods(
     cluster: Cluster,
     records: Sequence[PodRecord],
-    rules: Sequence[TierRule],
+    catalog: TierHistory,
     node_labels: Mapping[str, Mapping[str, str]],
     *,
     now: datetime,
@@ -44,16 +44,17 @@ def store_inferred_pods(
     What the API said is never overwritten: of its pods only those lost while nobody watched get
     the end that the series show. Rows learnt from series are joined so that hours may be stored
     in any order, twice, and by several workers at once, and give the same rows
-    (`merged_inferred`); the hour that saw a pod last tells its end. `rules` are those of the
-    hour, `node_labels` the labels by node. A row of which series tell something else is marked as
-    revised `now`, so that what was derived from it is derived again.
+    (`merged_inferred`); the hour that saw a pod last tells its end. A pod counts by the rules of
+    `catalog` when it was bound, else when it was created; `node_labels` are the labels by node.
+    A row of which series tell something else is marked as revised `now`, so that what was derived
+    from it is derived again.
     """
     names = NameRegistry(cluster.pk)
     places = NodeOffers([NodeOffer(labels) for _, labels in sorted(node_labels.items())])
     found = {
         record.uid: TrackedPod(
             replace(merged_inferred(record, record), source=PodSource.METRICS),
-            assign(record, node_labels.get(record.node), list(rules), (), places),
+            catalog.assign(record, node_labels.get(record.node), record.created, places=places),
         )
         for record in records
     }
