@@ -212,7 +212,7 @@ def _in_full(
 
 
 def _filters(query: dict[str, Any]) -> QuotaFilters:
-    alone = {"effective", "text"}
+    alone = {"effective", "text", "key"}
     names = [f.name for f in fields(QuotaFilters) if f.name not in alone]
     lists: dict[str, Any] = {name: tuple(query.get(name, ())) for name in names}
     return QuotaFilters(**lists, effective=query.get("effective"))

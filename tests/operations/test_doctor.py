@@ -257,7 +257,7 @@ def test_free_gpus_without_cpu_are_found(world: World) -> None:
     Pod.objects.filter(name="train-west-1-0").update(ended_at=NOW, finished_at=NOW)
     (found,) = examined(world).findings
     assert (found.code, found.places) == ("free-unreachable", ("west-1",))
-    assert "1 GPUs are free" in found.what
+    assert "1 GPU is free" in found.what
 
 
 def test_a_cluster_that_is_down_does_not_hide_the_other(world: World) -> None:

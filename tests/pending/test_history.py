@@ -267,7 +267,7 @@ def test_a_cluster_whose_days_cannot_be_summed_keeps_no_other_from_it(portal: Po
     make_episode(make_workload(east, "speech", "notes"), since=NOW - 2 * HOUR)
 
     def refused(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
-        if sql.startswith("DELETE") and "waitday" in sql and west.pk in params:
+        if sql.startswith("DELETE") and "pendingday" in sql and west.pk in params:
             raise DataError("out of range")
         return execute(sql, params, *rest)
 
@@ -288,7 +288,7 @@ def test_what_is_written_into_a_day_just_summed_is_summed_the_next_time(portal: 
     def meanwhile(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
         # While the second day is summed, a gap of the ledger of the first day is filled.
         result = execute(sql, params, *rest)
-        if sql.startswith("SELECT") and "waitday" in sql and west.pk in params:
+        if sql.startswith("SELECT") and "pendingday" in sql and west.pk in params:
             written.append(sql)
             if len(written) == 2:
                 at = MONDAY + 3 * HOUR

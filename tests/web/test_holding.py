@@ -65,7 +65,7 @@ def test_one_tier_alone_needs_no_sum(admin: Client) -> None:
 def test_the_figures_are_those_that_their_explanations_show(path: str, admin: Client) -> None:
     part = holding(text_of(admin, f"{path}?{LAST_DAY}&tier=gold"))
     links = [html.unescape(link) for link in re.findall(r'href="(/explain/[^"]+)"', part)]
-    assert len(links) == 3
+    assert len(links) == 4
     (shown,) = re.findall(r'title="([\d.,]+) GPU-hours">[^<]+</a> <span class="of">GPU-h', part)[:1]
     explained = text_of(admin, links[0])
     assert shown.replace(",", "") in explained.replace(",", "")

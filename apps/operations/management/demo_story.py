@@ -94,7 +94,7 @@ class Story:
             pk = self._ask(wish, row)
             _BECAME[wish.became](self, pk)
         except _REFUSED as refusal:
-            logger.warning("the request for %s of %s: %s", wish.key, wish.namespace, refusal)
+            logger.info("the request for %s of %s: %s", wish.key, wish.namespace, refusal)
             return False
         return True
 

@@ -23,7 +23,7 @@ class Command(BaseCommand):
         except NotTheDemo as error:
             raise CommandError(f"{error}: this is not the demo's database") from error
         if options["part"] == "requests":
-            self.stdout.write(f"{story.tell()} quota requests were made.")
+            self.stdout.write(f"Quota requests made: {story.tell()}.")
             return
         closed = close_last_month(datetime.now(UTC))
         self.stdout.write(f"{closed:%Y-%m} is closed." if closed else "No month is to be closed.")
