@@ -1,5 +1,5 @@
 from django.apps import AppConfig
 
 
-class NoticesConfig(AppConfig):
+class AlertsConfig(AppConfig):
     name = "apps.alerts"

@@ -3,7 +3,7 @@ from typing import Any
 from django.apps import AppConfig
 
 
-class ChangesConfig(AppConfig):
+class QuotaRequestsConfig(AppConfig):
     name = "apps.quota_requests"
 
     def ready(self) -> None:
