@@ -74,7 +74,10 @@ def test_what_is_used_is_what_the_team_was_charged(priced: Priced) -> None:
     row = only()
     assert row.used == charged(priced, "vision")
     assert explained("budget_used") == row.used
+    assert explained("budget_share") == float(row.used / row.allowance)
     assert explained("budget_burn") == row.burn_rate
+    assert explained("budget_burn_1d") == row.burn_rate_1d is not None
+    assert explained("budget_burn_7d") == row.burn_rate_7d is not None
     if row.exhausted_at is not None and row.as_of is not None:
         hours = (row.exhausted_at - row.as_of).total_seconds() / 3600
         assert explained("budget_hours_left") == pytest.approx(hours)

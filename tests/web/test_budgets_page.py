@@ -203,7 +203,7 @@ def test_budgets_are_told_and_drawn(portal: Portal, admin: Client) -> None:
     assert row[:2] == ["vision", "month"]
     (record,) = records_of(admin, "/quotas/?format=csv&table=budgets")
     assert record["allowance_gpu_hours"] == "5000"
-    assert (len(row), len(record)) == (10, 19), "the file has those that the outlook tells in words"
+    assert (len(row), len(record)) == (12, 19), "the file has those that the outlook tells in words"
     assert "vision: budget of the month" in page
 
 

@@ -37,9 +37,7 @@ WINDOW = Window(datetime(2025, 10, 24, 22, tzinfo=UTC), datetime(2025, 10, 27, 2
 KEY = "cluster=west&source=ResourceQuota&namespace=vision&name=gpus&key=requests.nvidia.com/gpu"
 OF = {
     **dict.fromkeys(("jain_index", "jain_allocation_ratio"), "tier=gold"),
-    **dict.fromkeys(
-        ("usage_factor", "budget_used", "budget_burn", "budget_hours_left"), "team=vision"
-    ),
+    **dict.fromkeys(("usage_factor", *BUDGETS), "team=vision"),
     **dict.fromkeys(("bind_time_p50", "bind_time_p95"), "tier=gold"),
     "dominant_share": "team=vision",
     **dict.fromkeys(
@@ -164,9 +162,15 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
     one = explain_budget(figure, NOW, team="vision", period="month", visibility=EVERYTHING)
     (row,) = budget_rows(NOW, visibility=EVERYTHING, team="vision")
     assert one is not None
-    assert one.value == {"budget_used": row.used, "budget_burn": row.burn_rate}.get(
-        figure, one.value
-    )
+    told = {
+        "budget_used": row.used,
+        "budget_share": row.used / row.allowance,
+        "budget_burn": row.burn_rate,
+        "budget_burn_1d": row.burn_rate_1d,
+        "budget_burn_7d": row.burn_rate_7d,
+    }
+    assert one.value == told.get(figure, one.value)
+    assert one.value is not None or figure == "budget_hours_left"
     assert row.used > 0
     if one.value is not None:
         assert evaluate(one) == pytest.approx(one.value)
@@ -189,7 +193,13 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
         (
             f"/quotas/?{HOURLY}",
             {
-                *("quota_usage", "budget_used", "unused_quota_hours", "quota_limit_hours"),
+                *(
+                    "quota_usage",
+                    "budget_used",
+                    "budget_share",
+                    "unused_quota_hours",
+                    "quota_limit_hours",
+                ),
                 *("quota_used", "quota_allocated", "quota_pending", *TEAM_QUOTAS),
             },
         ),
@@ -208,6 +218,15 @@ def test_every_figure_of_a_page_is_what_its_explanation_gives(
     address: str, figures: set[str], admin: Client
 ) -> None:
     assert check_explained(admin, address) >= figures
+
+
+def test_rates_of_a_budget_are_what_their_explanations_give(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    assert check_explained(admin, f"/quotas/?{HOURLY}") >= {
+        *("budget_used", "budget_share", "budget_burn", "budget_burn_1d", "budget_burn_7d")
+    }
 
 
 def test_savings_add_up_without_alternatives(portal: Portal, admin: Client) -> None:

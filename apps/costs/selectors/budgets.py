@@ -17,6 +17,7 @@ from apps.costs.domain.costing import HELD, Cause
 from apps.costs.domain.money import SCALE, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
 from apps.costs.selectors.large_sums import rows_with_costs
+from apps.quotas.domain.burn import NOTHING, Spent
 from apps.quotas.domain.spending import Allowance, KnownHours, Purse, Spending, ordered
 from apps.quotas.selectors import BudgetRow
 from apps.quotas.selectors.allocated import on_days
@@ -36,10 +37,10 @@ _Hours = list[tuple[datetime, float]]
 class MoneyBudgetRow:
     """A money budget in the period that holds the moment; money in full, rates 1.0 = even pace.
 
-    `unit` is the currency. `as_of`, `known_until`, `coverage_ratio` and `data_start` are those of
-    BudgetRow, of hours that are priced. With `unpriced_gpu_hours`, or hours missing, `used` is a
-    lower bound. `used` counts corrections of closed months on the day on which they were booked;
-    it is the sum of `days`, by local day.
+    `unit` is the currency. `as_of`, `known_until`, `coverage_ratio`, `data_start`, `last_day` and
+    `last_week` are those of BudgetRow, of hours that are priced. With `unpriced_gpu_hours`, or
+    hours missing, `used` is a lower bound. `used` counts corrections of closed months on the day
+    on which they were booked; it is the sum of `days`, by local day.
     """
 
     team: str
@@ -61,6 +62,8 @@ class MoneyBudgetRow:
     coverage_ratio: float | None = None
     data_start: datetime | None = None
     known_hours: float | None = None
+    last_day: Spent = NOTHING
+    last_week: Spent = NOTHING
     days: tuple[tuple[date, Decimal], ...] = ()
 
 
@@ -223,5 +226,7 @@ def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) 
         coverage_ratio=row.coverage_ratio,
         data_start=row.data_start,
         known_hours=row.known_hours,
+        last_day=row.last_day,
+        last_week=row.last_week,
         days=charged.by_day((row.team, row.unit), first),
     )

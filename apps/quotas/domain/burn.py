@@ -25,6 +25,9 @@ class Spent(NamedTuple):
         return self.amount / self.hours if self.hours > 0 else None
 
 
+NOTHING = Spent(0.0, 0.0)
+
+
 class DayUse(NamedTuple):
     """What a whole local day used; `weekday` 0 is Monday, `hours` 23 to 25."""
 
@@ -57,7 +60,8 @@ class Burn:
 
     `exhausted_at` is None where that is after the period, or nothing is used. `exhausted_at_late`
     is None where it may last; early ≤ exhausted_at ≤ late where they are there. `known_hours` are
-    those of the period that `burn_rate` rests on.
+    those of the period that `burn_rate` rests on, `last_day` and `last_week` what the other rates
+    rest on.
     """
 
     burn_rate: float | None
@@ -67,6 +71,8 @@ class Burn:
     exhausted_at_early: datetime | None
     exhausted_at_late: datetime | None
     known_hours: float | None = None
+    last_day: Spent = NOTHING
+    last_week: Spent = NOTHING
 
 
 def burn(
@@ -105,6 +111,8 @@ def burn(
         exhausted_at_early=expected.early,
         exhausted_at_late=expected.late,
         known_hours=known,
+        last_day=usage.last_day,
+        last_week=usage.last_week,
     )
 
 

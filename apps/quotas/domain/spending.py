@@ -14,13 +14,12 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.calendar import day_of, day_window, days_in
 from apps.clusters.domain.window import Window
-from apps.quotas.domain.burn import Burn, DayUse, Spent, Usage, burn, used_up
+from apps.quotas.domain.burn import NOTHING, Burn, DayUse, Spent, Usage, burn, used_up
 
 DAY_HOURS, WEEK_HOURS = 24, 168
 SETTLING = timedelta(hours=2)
 """For how long a closed hour may be on its way: until then it is not missing."""
 _HOUR = timedelta(hours=1)
-NOTHING = Spent(0.0, 0.0)
 
 Purse = tuple[str, str]
 """A team's name and what it spends: GPU-hours or a currency."""

@@ -264,6 +264,8 @@ def _row(
         points=points,
         data_start=None if known is None else _data_start(one, known),
         known_hours=found.known_hours,
+        last_day=found.last_day,
+        last_week=found.last_week,
     )
 
 

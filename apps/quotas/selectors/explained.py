@@ -1,11 +1,12 @@
 """How the figures of budgets come about."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from apps.accounts.permissions import Visibility
+from apps.quotas.domain.burn import Spent
 from apps.quotas.selectors.budgets import budget_rows
 from apps.usage.domain.explained import Explained, Input, Number, RowColumn, Unit
 
@@ -26,7 +27,13 @@ class BudgetPeriod(Protocol):
     @property
     def burn_rate(self) -> float | None: ...
     @property
+    def burn_rate_1d(self) -> float | None: ...
+    @property
     def burn_rate_7d(self) -> float | None: ...
+    @property
+    def last_day(self) -> Spent: ...
+    @property
+    def last_week(self) -> Spent: ...
     @property
     def exhausted_at(self) -> datetime | None: ...
     @property
@@ -43,16 +50,22 @@ class _Budget:
     formula: str
 
 
+_PACE = "Mean use of an hour in the last {} ÷ budget of an hour; 1 is linear pace."
+_OF_DAYS = "(spent / hours) / (budget / period)"
+_RECENT = {"budget_burn_1d": "the last day", "budget_burn_7d": "the last 7 days"}
 _BUDGET: Mapping[str, _Budget] = {
     "budget_used": _Budget(
         "Budget used", "Allocated since the period's start.", Unit.GPU_HOURS, "used"
     ),
+    "budget_share": _Budget("Share used", "Used ÷ budget.", Unit.RATIO, "used / budget"),
     "budget_burn": _Budget(
         "Burn rate",
         "Share of the budget used ÷ share of the period with data; 1 is linear pace.",
         Unit.COUNT,
         "(used / budget) / (known / period)",
     ),
+    "budget_burn_1d": _Budget("Burn rate, 1 day", _PACE.format("day"), Unit.COUNT, _OF_DAYS),
+    "budget_burn_7d": _Budget("Burn rate, 7 days", _PACE.format("7 days"), Unit.COUNT, _OF_DAYS),
     "budget_hours_left": _Budget(
         "Hours left",
         "Until the budget is used at the mean of the last 7 days.",
@@ -96,27 +109,9 @@ def explain_budget(
 def explain_burn(figure: str, row: BudgetPeriod, *, currency: str = "") -> Explained:
     """Explain one of BUDGETS of a budget in GPU-hours, or in a currency; without its rows."""
     of, unit = _BUDGET[figure], Unit.MONEY if currency else Unit.GPU_HOURS
-    used = Input("used", "used", row.used, unit, figure="budget_used")
-    inputs: Sequence[Input] = (
-        used,
-        Input("budget", "budget", row.allowance, unit),
-        Input(
-            "period",
-            "hours of the period",
-            hours_between(row.period_start, row.period_end),
-            Unit.HOURS,
-        ),
-    )
-    value: Number | None = row.used
-    formula = of.formula
-    if figure == "budget_burn":
-        inputs = (*inputs, Input("known", "hours with data", row.known_hours, Unit.HOURS))
-        value = row.burn_rate
-    elif figure == "budget_hours_left":
-        inputs = (*inputs, Input("rate", "burn rate of 7 days", row.burn_rate_7d, Unit.RATIO))
-        used_up = row.used >= row.allowance
-        value = 0.0 if used_up else hours_between(row.as_of, row.exhausted_at)
-        formula = "max(0, budget - used)" if used_up else formula
+    value, formula = _value(figure, row), of.formula
+    if figure == "budget_hours_left" and row.used >= row.allowance:
+        formula = "max(0, budget - used)"
     return Explained(
         figure=figure,
         label=of.label,
@@ -126,12 +121,50 @@ def explain_burn(figure: str, row: BudgetPeriod, *, currency: str = "") -> Expla
         unit=unit if of.unit is Unit.GPU_HOURS else of.unit,
         currency=currency,
         formula=formula,
-        inputs=(used,) if figure == "budget_used" else inputs,
+        inputs=_inputs(figure, row, unit),
         grades=_known(row),
         grade_unit=Unit.HOURS,
         sources=("holding",),
         nothing="" if value is not None else "It is not known, or not before the period's end.",
     )
+
+
+def _value(figure: str, row: BudgetPeriod) -> Number | None:
+    if figure == "budget_share":
+        return float(row.used / row.allowance) if row.allowance else None
+    if figure == "budget_hours_left":
+        used_up = row.used >= row.allowance
+        return 0.0 if used_up else hours_between(row.as_of, row.exhausted_at)
+    rates = {
+        "budget_burn": row.burn_rate,
+        "budget_burn_1d": row.burn_rate_1d,
+        "budget_burn_7d": row.burn_rate_7d,
+    }
+    return rates.get(figure, row.used)
+
+
+def _inputs(figure: str, row: BudgetPeriod, unit: Unit) -> list[Input]:
+    """Return the numbers that the formula of a figure has, and no others."""
+    used = Input("used", "used", row.used, unit, figure="budget_used")
+    if figure == "budget_used":
+        return [used]
+    budget = Input("budget", "budget", row.allowance, unit)
+    if figure == "budget_share":
+        return [used, budget]
+    length = hours_between(row.period_start, row.period_end)
+    period = Input("period", "hours of the period", length, Unit.HOURS)
+    if figure in _RECENT:
+        spent = row.last_day if figure == "budget_burn_1d" else row.last_week
+        return [
+            Input("spent", f"used in {_RECENT[figure]}", spent.amount, unit),
+            Input("hours", f"hours of {_RECENT[figure]}", spent.hours, Unit.HOURS),
+            *(budget, period),
+        ]
+    if figure == "budget_burn":
+        known = Input("known", "hours with data", row.known_hours, Unit.HOURS)
+        return [used, budget, period, known]
+    rate = Input("rate", "burn rate of 7 days", row.burn_rate_7d, Unit.RATIO, "budget_burn_7d")
+    return [used, budget, period, rate]
 
 
 def hours_between(start: datetime | None, end: datetime | None) -> float | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from apps.quotas.domain.burn import NOTHING, Spent
 from apps.quotas.domain.saturation import KeyId
 from apps.usage.domain.rows import Page
 
@@ -236,7 +237,7 @@ class BudgetRow:
     all clusters while they were there; below 1 what is used is more than `used`, and `exhausted_at`
     too late; rates are of known hours alone. None before its first closed hour. `data_start` is
     when data starts, where that is after the period's start; `known_hours` are those that
-    `burn_rate` rests on.
+    `burn_rate` rests on, `last_day` and `last_week` what the other rates rest on.
     """
 
     team: str
@@ -259,6 +260,8 @@ class BudgetRow:
     at: datetime | None = None
     data_start: datetime | None = None
     known_hours: float | None = None
+    last_day: Spent = NOTHING
+    last_week: Spent = NOTHING
 
     @property
     def at_least(self) -> bool:

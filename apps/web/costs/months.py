@@ -149,6 +149,7 @@ def budgets_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Tab
             Column("used", "Used", Format.DECIMAL),
             Column("used_ratio", "Used", Format.RATIO, "%"),
             Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 lands on the allowance"),
+            Column("burn_rate_1d", "Last day", Format.DECIMAL, "", "the same of a day"),
             Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "the same of a week"),
             Column("exhausted_at", "Used up", Format.TIME, "", "at the pace of the last 7 days"),
             Column("unpriced_gpu_hours", "Unpriced", Format.DECIMAL, "GPU-h", "not counted"),
@@ -164,7 +165,10 @@ def budgets_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Tab
 
 _EXPLAINS = {
     "used": "budget_used",
+    "used_ratio": "budget_share",
     "burn_rate": "budget_burn",
+    "burn_rate_1d": "budget_burn_1d",
+    "burn_rate_7d": "budget_burn_7d",
     "exhausted_at": "budget_hours_left",
 }
 """Which figure explains a column."""
@@ -180,6 +184,7 @@ def _budget(row: MoneyBudgetRow, reading: QuerySession) -> MoneyRow:
             "used": float(row.used),
             "used_ratio": float(row.used / row.allowance) if row.allowance else None,
             "burn_rate": row.burn_rate,
+            "burn_rate_1d": row.burn_rate_1d,
             "burn_rate_7d": row.burn_rate_7d,
             "exhausted_at": row.exhausted_at,
             "unpriced_gpu_hours": row.unpriced_gpu_hours,

@@ -148,8 +148,8 @@ _COLUMNS = (
     Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
     Column("allowance_gpu_hours", "Allowance", Format.NUMBER, "GPU-h"),
     Column("burn_rate", "Burn rate", Format.DECIMAL, "", f"over the period so far: {_RATE}"),
-    Column("burn_rate_1d", "Last day", Format.DECIMAL, in_files=True),
-    Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, in_files=True),
+    Column("burn_rate_1d", "Last day", Format.DECIMAL, "", "burn rate of the last day"),
+    Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "burn rate of the last 7 days"),
     Column("outlook", "Outlook", wraps=True),
     Column("exhausted_at", "Used up", Format.HOUR, "", "at the mean of the last 7 days"),
     Column("exhausted_at_early", "Earliest", Format.HOUR, in_files=True),
@@ -239,7 +239,10 @@ def budget_table(rows: Sequence[BudgetRow], reading: QuerySession, *, narrowed: 
 
 EXPLAINS = {
     "used_gpu_hours": "budget_used",
+    "used_ratio": "budget_share",
     "burn_rate": "budget_burn",
+    "burn_rate_1d": "budget_burn_1d",
+    "burn_rate_7d": "budget_burn_7d",
     "exhausted_at": "budget_hours_left",
 }
 """Which figure explains a column."""
