@@ -82,6 +82,8 @@ def check_explained(rows: list[QuotaRow]) -> None:
             "quota_pending": row.pending,
             "quota_blocked": row.suppressed,
             "quota_headroom": row.headroom,
+            "quota_ceiling": row.ceiling,
+            "quota_borrowed": row.borrowed,
         }.items():
             one = explained(figure, row)
             assert one is not None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -16,6 +17,7 @@ from apps.accounts.models import User
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     FlavorQuota,
+    FlavorUse,
     ObservedKind,
     QuotaSnapshot,
 )
@@ -24,7 +26,7 @@ from apps.quotas.models import Budget, QuotaHour, QuotaKey, QuotaKeyHour
 from tests.factories import Portal, make_team
 from tests.quotas.worlds import GPU, KEY, see, see_quota
 from tests.web.conftest import DAILY, HOURLY
-from tests.web.pages import records_of, table_links, text_of
+from tests.web.pages import check_explained, records_of, table_links, text_of
 from tests.web.promises import HOUR, MORNING, SINCE, fill_key
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
@@ -153,14 +155,19 @@ def test_a_queue_is_listed_without_a_namespace_and_has_its_page(
     portal: Portal, admin: Client
 ) -> None:
     quota = FlavorQuota(flavor="any", resource=GPU, nominal=8.0, borrowing_limit=2.0)
-    body = ClusterQueueSnapshot(quotas=(quota,), cohort="all")
-    see(portal.clusters[0], ObservedKind.CLUSTER_QUEUE, body, name="batch", since=SINCE)
+    used = (FlavorUse(flavor="any", resource=GPU, total=9.0, borrowed=1.0),)
+    body = ClusterQueueSnapshot(quotas=(quota,), used=used, cohort="all")
+    other = ClusterQueueSnapshot(quotas=(replace(quota, nominal=4.0),), cohort="all")
+    for name, one in (("batch", body), ("other", other)):
+        see(portal.clusters[0], ObservedKind.CLUSTER_QUEUE, one, name=name, since=SINCE)
     page = text_of(admin, f"{LIST}?source=ClusterQueue")
-    (line,) = lines(page).values()
-    assert "Cohort all" in line
+    line = next(iter(lines(page).values()))
+    assert "Cohort all, 1 borrowed, 10 at most" in line
     address = f"/quotas/west/ClusterQueue/-/batch/any/{GPU}/"
     assert address in page
     assert "Borrowing limit 2" in words(text_of(admin, address))
+    for one in (f"{LIST}?source=ClusterQueue", address):
+        assert check_explained(admin, one) >= {"quota_ceiling", "quota_borrowed"}
 
 
 def test_many_keys_come_fifty_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:

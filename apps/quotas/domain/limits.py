@@ -23,8 +23,9 @@ class QueueLimit:
 
     `hard` is Kueue's nominal quota, Volcano's capability or deserved share. `ceiling` is the most
     that it may ever hold, with what others lend; None for no limit. `reserved` may be more than
-    `used`: what waits for admission checks. `borrowed` is a part of `used` above nominal. Units
-    of the resource; None where the object does not say.
+    `used`: what waits for admission checks. `borrowed` is a part of `used` above nominal. `lent`
+    are the queues and cohorts that lend to its cohort, itself among them, with how much. Units of
+    the resource; None where the object does not say.
     """
 
     name: str
@@ -40,6 +41,7 @@ class QueueLimit:
     guarantee: float | None = None
     weight: float | None = None
     cohort: str = ""
+    lent: Sequence[tuple[str, float]] = ()
 
     @property
     def key(self) -> str:
@@ -81,6 +83,7 @@ def kueue_limits(seen: Sequence[ObservedObject]) -> list[QueueLimit]:
                         lending_limit=quota.lending_limit,
                         weight=body.weight,
                         cohort=body.cohort,
+                        lent=queues.lenders(name, quota.flavor, resource),
                     )
                 )
     return found

@@ -9,6 +9,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.quotas.domain.saturation import KeyId
 from apps.quotas.selectors.explained import hours_between
+from apps.quotas.selectors.explained_queues import QUEUES, explain_queue
 from apps.quotas.selectors.history import quota_hours
 from apps.quotas.selectors.now import quota_detail, quota_shares
 from apps.quotas.selectors.rows import QuotaDetail, QuotaRow, QuotaUnits
@@ -74,7 +75,7 @@ _SUMS: Mapping[str, tuple[str, str, str]] = {
     "team_quota_allocated": ("Allocated", "held", "sum(held)"),
     "team_quota_blocked": ("Blocked at admission", "suppressed", "sum(suppressed)"),
 }
-QUOTAS = (*_RATIOS, _LEFT, *_AMOUNTS, *_HOURS)
+QUOTAS = (*_RATIOS, _LEFT, *_AMOUNTS, *_HOURS, *QUEUES)
 TEAM_QUOTAS = tuple(_SUMS)
 
 
@@ -106,6 +107,8 @@ def explain_quota(
         return _hours_left(found.row, trend_hours(at, cluster, own), at)
     if figure in _AMOUNTS:
         return _amount(figure, found)
+    if figure in QUEUES:
+        return explain_queue(figure, found)
     return _usage(figure, found.row)
 
 

@@ -202,8 +202,22 @@ def quota_detail(
             QuotaUnits("", units, from_seconds(since)) for units, since in world.blocked(one)
         ),
         left=tuple(left),
+        lent=tuple(_lent(one, visibility)),
         claims=one.meaning.counting is Counting.CLAIMS,
     )
+
+
+def _lent(one: Observed, visibility: Visibility) -> Iterator[QuotaUnits]:
+    """Yield what members of a queue's cohort lend; other queues are not for everybody's eyes."""
+    parts = () if one.limit is None else one.limit.lent
+    others = 0.0
+    for name, units in parts:
+        if visibility.everything or name == one.name:
+            yield QuotaUnits(name, units)
+        else:
+            others += units
+    if others:
+        yield QuotaUnits("others of the cohort", others)
 
 
 def _pods_of(world: "_World", one: Observed) -> tuple[list[QuotaUnits], list[QuotaUnits]]:

@@ -150,7 +150,8 @@ class QuotaDetail:
 
     `allocated` and `pending` are the pods that it counts (of a queue what its pods hold, and
     nothing pending), `blocked` what was refused, `left` the room of each quota of the namespace.
-    `claims`: it counts ResourceClaims.
+    `lent` is what each member of a queue's cohort lends; of others, for who does not see
+    everything, their sum. `claims`: it counts ResourceClaims.
     """
 
     row: QuotaRow
@@ -158,6 +159,7 @@ class QuotaDetail:
     pending: tuple[QuotaUnits, ...] = ()
     blocked: tuple[QuotaUnits, ...] = ()
     left: tuple[QuotaUnits, ...] = ()
+    lent: tuple[QuotaUnits, ...] = ()
     is_mean: bool = False
     claims: bool = False
 

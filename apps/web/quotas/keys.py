@@ -105,6 +105,8 @@ _EXPLAINS = {
     "pending": "quota_pending",
     "suppressed": "quota_blocked",
     "headroom": "quota_headroom",
+    "borrowed": "quota_borrowed",
+    "ceiling": "quota_ceiling",
     "unused": "unused_quota_hours",
 }
 

@@ -45,12 +45,16 @@ class QueueHeadroom:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """The ClusterQueues of a cluster, and what each cohort pools by flavor and resource."""
+    """The ClusterQueues of a cluster, and what each cohort pools by flavor and resource.
+
+    `lent` are the queues and cohorts that put something into a pool, with how much.
+    """
 
     by_name: Mapping[str, ClusterQueueSnapshot]
     roots: Mapping[str, str]
     pool: Mapping[tuple[str, Key], float] = field(default_factory=dict)
     pool_used: Mapping[tuple[str, Key], float] = field(default_factory=dict)
+    lent: Mapping[tuple[str, Key], Sequence[tuple[str, float]]] = field(default_factory=dict)
 
     def rooms(self, queue: str, resource: str) -> list[QueueHeadroom]:
         """Return what a queue has of a resource in each of its flavors, in its order."""
@@ -62,6 +66,11 @@ class QueueLimits:
         """Return the name of the cohort that a queue is in; empty for one that stands alone."""
         body = self.by_name.get(queue)
         return body.cohort if body is not None else ""
+
+    def lenders(self, queue: str, flavor: str, resource: str) -> Sequence[tuple[str, float]]:
+        """Return who puts how much into the pool of a queue's cohort; none where it has none."""
+        cohort = self.cohort_of(queue)
+        return self.lent.get((self.roots.get(cohort, cohort), (flavor, resource)), ())
 
     def sharing(self, queue: str) -> list[str]:
         """Return the queues that use what a queue waits for: itself, then those of its cohort."""
@@ -98,10 +107,13 @@ def queues_of(state: ClusterState) -> QueueLimits:
     roots = {name: _root(name, cohorts) for name in names}
     pool: dict[tuple[str, Key], float] = defaultdict(float)
     pool_used: dict[tuple[str, Key], float] = defaultdict(float)
+    lenders: dict[tuple[str, Key], list[tuple[str, float]]] = defaultdict(list)
     for name, cohort in cohorts.items():
         for quota in cohort.quotas:
-            pool[roots[name], (quota.flavor, quota.resource)] += quota.nominal
-    for queue in by_name.values():
+            key = (roots[name], (quota.flavor, quota.resource))
+            pool[key] += quota.nominal
+            lenders[key].append((name, quota.nominal))
+    for name, queue in by_name.items():
         if not queue.cohort:
             continue
         used = _used(queue)
@@ -109,8 +121,9 @@ def queues_of(state: ClusterState) -> QueueLimits:
             own, lent = _split(quota)
             key = (roots[queue.cohort], (quota.flavor, quota.resource))
             pool[key] += lent
+            lenders[key].append((name, lent))
             pool_used[key] += max(0.0, used.get(key[1], 0.0) - own)
-    return QueueLimits(by_name, roots, dict(pool), dict(pool_used))
+    return QueueLimits(by_name, roots, dict(pool), dict(pool_used), dict(lenders))
 
 
 def _split(quota: FlavorQuota) -> tuple[float, float]:
