@@ -132,6 +132,12 @@ def test_a_tier_is_offered_with_its_teams_and_how_busy_it_is(portal: Portal, adm
     assert "Only vision ." in offer
     assert "vision 6 GPUs" in offer
     assert "unmatched" not in page.split("<article", 1)[1]
+    assert "waiting_gpus" in check_explained(admin, "/tiers/")
+    links = dict(re.findall(r'href="(/explain/\?[^"]+)">([^<]+)<', page.split("<article")[1]))
+    for link, text in links.items():
+        explanation = admin.get(link).context["explanation"]
+        assert explanation.value == text, link
+    assert list(links.values()) == ["2.0", "75.0 %", "8.0"]
 
 
 def test_the_guide_on_the_page_names_a_tier_of_the_catalog(admin: Client) -> None:

@@ -38,7 +38,7 @@ KEY = "cluster=west&source=ResourceQuota&namespace=vision&name=gpus&key=requests
 OF = {
     **dict.fromkeys(("jain_index", "jain_allocation_ratio"), "tier=gold"),
     **dict.fromkeys(("usage_factor", *BUDGETS), "team=vision"),
-    **dict.fromkeys(("bind_time_p50", "bind_time_p95"), "tier=gold"),
+    **dict.fromkeys(("bind_time_p50", "bind_time_p95", "waiting_gpus"), "tier=gold"),
     "dominant_share": "team=vision",
     **dict.fromkeys(
         (
@@ -306,7 +306,7 @@ def test_an_index_without_a_tier_and_a_strange_figure_are_not_there(admin: Clien
         assert admin.get(address).status_code == 404
 
 
-@pytest.mark.parametrize("figure", ["bind_time_p50", "jain_index", "usage_factor"])
+@pytest.mark.parametrize("figure", ["bind_time_p50", "waiting_gpus", "jain_index", "usage_factor"])
 def test_the_filter_without_which_a_figure_is_not_there_cannot_be_removed(
     figure: str, admin: Client
 ) -> None:

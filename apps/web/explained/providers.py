@@ -56,6 +56,7 @@ from apps.quotas.selectors import explain_budget, explain_quota, explain_team_qu
 from apps.quotas.selectors.explained import BUDGETS
 from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained
+from apps.usage.selectors.current.explained import WAITING, explain_waiting
 from apps.usage.selectors.current.queue_times import WAIT_DAYS, bound_waits, recent_waits
 from apps.web.costs.groups import PLATFORM_PAYS
 from apps.web.costs.query import TAKES as COST_TAKES
@@ -69,7 +70,7 @@ _SAVINGS = (SAVING, QUOTA_SAVING, COVERED)
 _LARGEST_PK = 2**63 - 1
 _BIND_TIMES = ("bind_time_p50", "bind_time_p95")
 _SUBJECTS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys((*_BIND_TIMES, "jain_index", "jain_allocation_ratio"), ("tier",)),
+    **dict.fromkeys((*_BIND_TIMES, WAITING, "jain_index", "jain_allocation_ratio"), ("tier",)),
     **dict.fromkeys(("team_queue_time_p50", "team_queue_time_p95"), ("tier", "team")),
     **dict.fromkeys(OF_TIER_AND_TEAM, ("tier", "team")),
     **dict.fromkeys(("usage_factor", "dominant_share", *TEAM_QUOTAS), ("team",)),
@@ -274,6 +275,13 @@ def _bind_time(asked: FigureQuery) -> Explained | None:
     )
 
 
+def _waiting(asked: FigureQuery) -> Explained | None:
+    filters = asked.reading.filters
+    if len(filters.tier) != 1:
+        return None
+    return explain_waiting(asked.reading.now, tier=filters.tier[0], filters=filters)
+
+
 PROVIDERS: Mapping[str, Provider] = {
     **dict.fromkeys(PENDING, _pending),
     **dict.fromkeys(EVICTIONS, _eviction),
@@ -283,6 +291,7 @@ PROVIDERS: Mapping[str, Provider] = {
     ENERGY: _energy,
     ADJUSTMENT: _adjustment,
     **dict.fromkeys(_BIND_TIMES, _bind_time),
+    WAITING: _waiting,
     **dict.fromkeys(_SAVINGS, _saving),
     RECOMMENDED: _recommendation,
     **dict.fromkeys(FAIRNESS, _fairness),

@@ -42,6 +42,11 @@ class TierWaiting:
         """The GPUs asked for; a dash where no claim of the pods is known, which ask for some."""
         return quantity(self.gpu_equivalents) if self.gpu_equivalents else NOTHING
 
+    @property
+    def size_or_zero(self) -> str:
+        """The same, and 0 where no pod waits."""
+        return self.size if self.pods else "0"
+
 
 @dataclass(frozen=True, slots=True)
 class TierCard:

@@ -16,7 +16,7 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
 from apps.usage.selectors.current.queue_times import WaitTimes
 from apps.web.components.formats import NOTHING, duration, plain
-from apps.web.components.links import Query, figure_href, href
+from apps.web.components.links import Query, explain_href, figure_href, href
 from apps.web.costs import money_format
 from apps.web.summaries.cards import TierWaiting
 from apps.web.tier_catalog.sharing import KINDS, SharingKind
@@ -43,7 +43,8 @@ class TierEntry:
     """One tier of the catalog; `amounts` are those of the newest collected hour, None before it.
 
     `anchor` names its place on the page; `teams` are entitled to GPUs of it, `allowed` are the
-    only ones that may use it where the catalog says so.
+    only ones that may use it where the catalog says so. `query` is what `amounts` are explained
+    with: their hour, and the clusters.
     """
 
     name: str
@@ -61,6 +62,19 @@ class TierEntry:
     now: TierWaiting
     manifest: str
     prices: Sequence[Cost] = ()
+    query: Query = ()
+
+    @property
+    def free_href(self) -> str:
+        return explain_href("unallocated_gpu_hours", self.query, tier=self.name)
+
+    @property
+    def allocation_href(self) -> str:
+        return explain_href("allocation_ratio", self.query, tier=self.name)
+
+    @property
+    def capacity_href(self) -> str:
+        return explain_href("capacity_gpu_hours", self.query, tier=self.name)
 
     @property
     def typical_wait(self) -> str:
@@ -82,6 +96,7 @@ def entries(
     waiting: Callable[[str], TierWaiting],
     prices: Mapping[str, Sequence[Cost]],
     query: Query,
+    hour_query: Query,
 ) -> list[TierEntry]:
     """Return the tiers that can be asked for, in catalog order: the built-in ones cannot."""
     found = []
@@ -106,6 +121,7 @@ def entries(
                 now=waiting(tier.name),
                 manifest=manifest(tier),
                 prices=prices.get(tier.name, ()),
+                query=hour_query,
             )
         )
     return found

@@ -14,6 +14,7 @@ from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness
 from apps.usage.selectors.current.queue_times import WAIT_DAYS, recent_waits, tier_wait_times
 from apps.web.components.formats import Format, shown
+from apps.web.components.links import Query, during
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, freshness_of, query_session
 from apps.web.summaries import glance
@@ -73,7 +74,15 @@ def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
         ),
         waiting=now,
         query=reading.query,
+        hour_query=_hour_query(reading, freshness),
     )
+
+
+def _hour_query(reading: QuerySession, freshness: Freshness) -> Query:
+    """Return the query of what `_newest` reads of the newest hour."""
+    end, clusters_of = freshness.last_hour_end, reading.filters.cluster
+    chosen = [("cluster", name) for name in clusters_of]
+    return chosen if end is None else during(end - _HOUR, end, chosen)
 
 
 def _newest(

@@ -34,6 +34,15 @@ class PendingGpus:
     gpu_equivalents: float
     oldest_at: datetime
 
+    def joined(self, other: "PendingGpus") -> "PendingGpus":
+        """Return this and other pods of the same tier together."""
+        return PendingGpus(
+            self.tier,
+            self.pods + other.pods,
+            self.gpu_equivalents + other.gpu_equivalents,
+            min(self.oldest_at, other.oldest_at),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
@@ -61,11 +70,9 @@ def waiting_now(
     In catalog order. A pod whose tier is not known waits in `undetermined`. Of `filters` only
     `cluster` counts. One query. `visibility` narrows nothing.
     """
-    waiting = _waiting(at)
-    if filters.cluster:
-        waiting = waiting.filter(cluster__name__in=filters.cluster)
     rows = (
-        waiting.values("tier__builtin", "tier__position", "tier__name")
+        waiting_pods(at, filters)
+        .values("tier__builtin", "tier__position", "tier__name")
         .annotate(pods=Count("pk"), gpus=Sum("gpu_equivalents"), oldest_at=Min("created_at"))
         .order_by(
             # Databases differ in where they put what has no tier.
@@ -78,7 +85,7 @@ def waiting_now(
     for row in rows:
         tier = row["tier__name"] or UNDETERMINED
         own = PendingGpus(tier, row["pods"], row["gpus"], row["oldest_at"])
-        found[tier] = _joined(found[tier], own) if tier in found else own
+        found[tier] = found[tier].joined(own) if tier in found else own
     return list(found.values())
 
 
@@ -98,6 +105,12 @@ def oldest_waits(
     ordered = pods.order_by("created_at", "pk")
     rows = list(ordered.values_list(*_COLUMNS, named=True)[:limit])
     return _rows(rows, scope) if rows else []
+
+
+def waiting_pods(at: datetime, filters: Filters = EVERY_CLUSTER) -> QuerySet[Pod]:
+    """Return the pods that are on no node at `at`. Of `filters` only `cluster` counts."""
+    pods = _waiting(at)
+    return pods.filter(cluster__name__in=filters.cluster) if filters.cluster else pods
 
 
 def _waiting(at: datetime) -> QuerySet[Pod]:
@@ -121,15 +134,6 @@ def _condition(filters: Filters) -> Q:
         of_tier = Q(tier__name__in=filters.tier)
         where &= of_tier | Q(tier__isnull=True) if UNDETERMINED in filters.tier else of_tier
     return where
-
-
-def _joined(one: PendingGpus, other: PendingGpus) -> PendingGpus:
-    return PendingGpus(
-        one.tier,
-        one.pods + other.pods,
-        one.gpu_equivalents + other.gpu_equivalents,
-        min(one.oldest_at, other.oldest_at),
-    )
 
 
 def _rows(rows: Sequence[Any], scope: PodScope) -> list[WaitingPod]:
