@@ -74,7 +74,7 @@ def test_what_is_used_is_what_the_team_was_charged(priced: Priced) -> None:
     row = only()
     assert row.used == charged(priced, "vision")
     assert explained("budget_used") == row.used
-    assert explained("budget_share") == float(row.used / row.allowance)
+    assert explained("budget_share") == float(row.used) / float(row.allowance)
     assert explained("budget_burn") == row.burn_rate
     assert explained("budget_burn_1d") == row.burn_rate_1d is not None
     assert explained("budget_burn_7d") == row.burn_rate_7d is not None

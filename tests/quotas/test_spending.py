@@ -6,9 +6,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from apps.clusters.domain.window import Window
-from apps.quotas.domain.burn import Spent
+from apps.quotas.domain.burn import NOTHING, Spent
 from apps.quotas.domain.spending import (
-    NOTHING,
     Allowance,
     ClusterHours,
     KnownHours,

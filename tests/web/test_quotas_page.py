@@ -166,8 +166,8 @@ def test_a_queue_is_listed_without_a_namespace_and_has_its_page(
     address = f"/quotas/west/ClusterQueue/-/batch/any/{GPU}/"
     assert address in page
     assert "Borrowing limit 2" in words(text_of(admin, address))
-    for one in (f"{LIST}?source=ClusterQueue", address):
-        assert check_explained(admin, one) >= {"quota_ceiling", "quota_borrowed"}
+    for link in (f"{LIST}?source=ClusterQueue", address):
+        assert check_explained(admin, link) >= {"quota_ceiling", "quota_borrowed"}
 
 
 def test_many_keys_come_fifty_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:

@@ -131,7 +131,7 @@ def explain_burn(figure: str, row: BudgetPeriod, *, currency: str = "") -> Expla
 
 def _value(figure: str, row: BudgetPeriod) -> Number | None:
     if figure == "budget_share":
-        return float(row.used / row.allowance) if row.allowance else None
+        return float(row.used) / float(row.allowance) if row.allowance else None
     if figure == "budget_hours_left":
         used_up = row.used >= row.allowance
         return 0.0 if used_up else hours_between(row.as_of, row.exhausted_at)
