@@ -103,7 +103,8 @@ def test_nobody_sees_the_waste_of_other_teams(priced: Priced, signed_in: SignIn)
 
 def test_waste_without_a_price_is_told(signed_in: SignIn) -> None:
     priced = make_priced(prices=[price for price in PRICES if price[0] != A100])
-    page = text_of(signed_in(priced.portal.finn), f"/waste/?{DAYS}")
+    client = signed_in(priced.portal.finn)
+    page = text_of(client, f"/waste/?{DAYS}")
     assert "<b>Unpriced:</b>" in page
     steps = dict(zip(column(page, "fall", "Cause"), column(page, "fall", "Cost"), strict=True))
     assert steps["Unhealthy"] == "unpriced", "all of it is on cards without a price"
@@ -112,6 +113,10 @@ def test_waste_without_a_price_is_told(signed_in: SignIn) -> None:
         zip(column(page, "waste-tier", "Tier"), column(page, "waste-tier", "Waste"), strict=True)
     )
     assert tiers["silver"] == "unpriced"
+    table = tables_of(page)["waste-tier"]
+    (silver,) = (line for line in table.rows if line[0].text == "silver")
+    assert {cell.text for cell in silver[1:7]} == {"unpriced"}, "also where there was none of it"
+    check_explained(client, f"/waste/?{DAYS}")
     assert tiers["gold"] == tiers["Total"] == f"{cents([wasted(priced)])[0]:,}"
 
 

@@ -133,16 +133,18 @@ def waste_rows(
     filters: Filters,
     visibility: Visibility,
     zone: ZoneInfo | None = None,
+    every: bool = False,
 ) -> list[CostRow]:
     """Return the rows of `cost_rows` that are waste, by who held them (nobody: no team).
 
-    A reader who does not see everything gets those of their teams alone.
+    With `every` those that are none, too: they tell whether anything of a group has a price. A
+    reader who does not see everything gets those of their teams alone.
 
     Queries and errors as those of `cost_rows`.
     """
     asked = CostQuery(window, interval, tuple(group_by), filters, waste=True)
     rows = CostReader(asked, visibility=visibility, zone=zone).rows(window)
-    return [row for row in rows if row.cause in WASTE]
+    return [row for row in rows if every or row.cause in WASTE]
 
 
 # ---------------------------------------------------------------- the waterfall

@@ -193,15 +193,21 @@ def waste_table(
     """Return the waste of each group by cause in one currency, dearest first.
 
     It comes to the same as the waterfall, to the cent. What has no price stands with the currency
-    of the report.
+    of the report. `rows` that are no waste tell which groups have a price at all.
     """
     currency = fall.currency
     sums: dict[str, _Waste] = defaultdict(lambda: _Waste(dict.fromkeys(_ORDER, 0)))
     there: dict[str, set[Cause]] = defaultdict(set)
+    priced: set[str] = set()
     for row in rows:
         if row.currency == currency or (usual and row.currency is None):
             name = row.groups[by]
-            sums[name].add(row, there[name])
+            if row.cost is not None:
+                priced.add(name)
+            if row.cause in WASTE:
+                sums[name].add(row, there[name])
+    for name in sums.keys() - priced:
+        sums[name].cost = dict.fromkeys(_ORDER)
     names = sorted(sums, key=lambda name: (-(sums[name].whole or 0), name))
     grid = [[sums[name].cost[cause] for cause in _ORDER] for name in names]
     steps = {bar.step.cause: bar.text for bar in fall.bars}

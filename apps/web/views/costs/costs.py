@@ -134,6 +134,7 @@ def _wasted(reading: QuerySession, by: Grouping) -> list[costs.CostRow]:
         filters=reading.filters,
         visibility=reading.visibility,
         zone=reading.choice.zone,
+        every=True,
     )
 
 
