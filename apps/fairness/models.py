@@ -196,7 +196,7 @@ class FairnessWindow(models.Model):
 class RecomputeCursor(models.Model):
     """How far it was looked for hours that are to be computed; one row.
 
-    All that changed before `at` was seen. `wait_rows` is the newest row of `WaitDay` by then,
+    All that changed before `at` was seen. `wait_rows` is the newest row of `PendingDay` by then,
     `promises` a digest of all entitlements. At `whole_at` everything was looked through.
     """
 

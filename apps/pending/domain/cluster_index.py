@@ -153,7 +153,7 @@ class ClusterIndex:
 
 
 def bodies(sightings: Iterable[ObservedObject], of: type[B]) -> list[tuple[ObservedObject, B]]:
-    """Return sightings with their bodies, those of one class."""
+    """Return observed objects with their bodies, those of one class."""
     return [(one, one.body) for one in sightings if isinstance(one.body, of)]
 
 

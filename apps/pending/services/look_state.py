@@ -1,4 +1,4 @@
-"""What is known of a cluster at one moment, read from the sightings and the pod ledger."""
+"""What is known of a cluster at one moment, read from the observed objects and the pod ledger."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence

@@ -60,7 +60,7 @@ def claim_lives(
 ) -> list[tuple[str, RequestLife]]:
     """Return (namespace, life) of every claim: charged from its creation on, bound as allocated.
 
-    Of a claim that is not among the sightings any more only its allocations are known.
+    Of a claim that is not among the observed objects any more only its allocations are known.
     """
     intervals: dict[str, list[ClaimAllocationRecord]] = defaultdict(list)
     for record in allocated:

@@ -39,8 +39,8 @@ def seen_intervals(
 ) -> dict[KeyId, KeyIntervals]:
     """Return the GPU keys of quotas and queues by id, cut to start..end; the oldest interval first.
 
-    `seen` has a sighting for each setting. Of two that claim one time, as when a quota was made
-    again before it was seen to go, the later holds.
+    `seen` has an observed object for each setting. Of two that claim one time, as when a quota was
+    made again before it was seen to go, the later holds.
     """
     found: dict[KeyId, KeyIntervals] = {}
     for one in sorted(seen, key=lambda s: (s.first, s.uid)):
@@ -86,7 +86,7 @@ def with_shown(
     """Return `keys` with what series show put in place of slots in which nobody watched.
 
     A key's means stand for the whole slot. Its scopes, which no series shows, are those of the
-    setting nearest in time; a key that no sighting has, has none.
+    setting nearest in time; a key that no observed object has, has none.
     """
     slots = set(unwatched)
     by_key: dict[KeyId, list[ShownQuota]] = {}

@@ -50,7 +50,7 @@ class QueueLimit:
 
 
 def kueue_limits(seen: Sequence[ObservedObject]) -> list[QueueLimit]:
-    """Return the limits of all ClusterQueues among the sightings (Cohorts are read too).
+    """Return the limits of all ClusterQueues among the observed objects (Cohorts are read too).
 
     The ceiling is nominal + min(borrowing limit, what the cohort can lend): without a cohort the
     nominal quota, and lending limits keep quota from the cohort.

@@ -94,9 +94,9 @@ class Present:
 def present(at: datetime, *, named: Collection[str], clusters: Collection[str] = ()) -> Present:
     """Return the GPU keys that are there, of these clusters or all active ones.
 
-    A cluster without any sighting of a quota (nobody watches it) gives those of its last summed
-    hour; one that is not watched any more gives what was seen last, or summed since of what its
-    metrics show. Three queries, one for each cluster, and two where one is not watched.
+    A cluster without any observed object of a quota (nobody watches it) gives those of its last
+    summed hour; one that is not watched any more gives what was seen last, or summed since of what
+    its metrics show. Three queries, one for each cluster, and two where one is not watched.
     """
     found = Present()
     rows = Cluster.objects.filter(active=True).order_by("name")

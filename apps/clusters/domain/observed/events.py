@@ -1,4 +1,4 @@
-"""Events that tell why something waits (facts, section 5), as sightings."""
+"""Events that tell why something waits (facts, section 5), as observed objects."""
 
 from apps.clusters.domain.json_fields import mapping, text
 from apps.clusters.domain.observed.fields import Fields, number

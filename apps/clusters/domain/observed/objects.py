@@ -1,8 +1,8 @@
 """What of a cluster's objects matters beyond the pod ledger: why things wait, what limits them.
 
-One dataclass for each kind, made from an object as the API server wrote it by `sighting_of`
-(`domain.sighting`). Times are Unix seconds, amounts plain numbers (CPU in cores, memory in bytes),
-names of resources and labels as Kubernetes has them. Absent is "", (), {} or None.
+One dataclass for each kind, made from an object as the API server wrote it by `observed_object`
+(`domain.observed.extract`). Times are Unix seconds, amounts plain numbers (CPU in cores, memory in
+bytes), names of resources and labels as Kubernetes has them. Absent is "", (), {} or None.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Pods that wait or were turned away, and the controllers that make pods, as sightings."""
+"""Pods that wait or were turned away, and the controllers that make pods, as observed objects."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The objects of Kueue (v1beta2 and v1beta1) as sightings."""
+"""The objects of Kueue (v1beta2 and v1beta1) as observed objects."""
 
 from collections.abc import Iterator
 

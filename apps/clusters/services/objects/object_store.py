@@ -14,8 +14,8 @@ Key = tuple[ObservedKind, str]
 class ObjectStore:
     """Every object that is there, by kind and uid; `changed` holds what is to be written.
 
-    Of kinds with history a change of what was set ends one sighting and begins another; of the
-    others a change is put to the one there is.
+    Of kinds with history a change of what was set ends one observed object and begins another; of
+    the others a change is put to the one there is.
     """
 
     def __init__(self, present: Iterable[ObservedObject] = ()) -> None:

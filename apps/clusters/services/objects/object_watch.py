@@ -52,7 +52,7 @@ class SyncContext(NamedTuple):
 
 
 class ObjectWatch:
-    """The book of sightings of one cluster and what is needed to keep it.
+    """The book of observed objects of one cluster and what is needed to keep it.
 
     Taking in the same again changes nothing. Nothing here reads or writes the database.
     """

@@ -1,4 +1,4 @@
-"""Reading sightings back as the dataclasses they were written from."""
+"""Reading observed objects back as the dataclasses they were written from."""
 
 from collections.abc import Collection
 from datetime import datetime

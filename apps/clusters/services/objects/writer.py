@@ -36,7 +36,7 @@ def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
     for start in range(0, len(changed), AT_ONCE):
         part = changed[start : start + AT_ONCE]
         with transaction.atomic():
-            # One writer of a cluster's sightings at a time.
+            # One writer of a cluster's observed objects at a time.
             list(
                 Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True)
             )

@@ -41,7 +41,7 @@ SETTLING: Final = timedelta(seconds=SILENT_SECONDS + 30)
 
 
 def amount_in(one: ObservedObject, target: Target) -> Quantity | None:
-    """Return what a sighting shows of a target; None where the key is not in it."""
+    """Return what an observed object shows of a target; None where the key is not in it."""
     body = one.body
     units: float | None = None
     if isinstance(body, QuotaSnapshot):

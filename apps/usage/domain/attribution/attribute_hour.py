@@ -29,7 +29,7 @@ RawSamples = Callable[[Sequence[str]], Iterable[ActivitySample] | None]
 class HourInput:
     """What is known of one hour of one cluster; `start` in Unix seconds.
 
-    `rules` are the tier rules of the hour; `bound`, `limits` and `claims` as in `hold_node`.
+    `rules` are the tier rules of the hour; `bound`, `limits` and `claims` as in `allocate_node`.
     """
 
     start: int

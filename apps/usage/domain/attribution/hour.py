@@ -92,7 +92,7 @@ def allocate_cluster(
 ) -> list[NodeLedger]:
     """Return who held what in the hour that begins at `start`, node by node, in name order.
 
-    `bound` and `limits` are as in `hold_node`. Pods on a node that is not known to have existed
+    `bound` and `limits` are as in `allocate_node`. Pods on a node that is not known to have existed
     hold nothing.
     """
     by_node: dict[str, list[PodRecord]] = defaultdict(list)
