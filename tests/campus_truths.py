@@ -55,7 +55,7 @@ def campus_summary(days: int) -> CampusSummary:
 
 def _collect(scenario: Any, url: str, now: datetime, days: int) -> None:
     from apps.costs.services import price_hours
-    from apps.costs.services.recommendations.daily_run import recommend
+    from apps.costs.services.recommendations.daily_run import store_recommendations
     from apps.quotas.services import roll_hours
     from apps.usage.services import roll_days
     from simulator.catalog import catalog_yaml
@@ -70,7 +70,7 @@ def _collect(scenario: Any, url: str, now: datetime, days: int) -> None:
         for _ in range(_MOST_ROUNDS):
             if not step(now=now):
                 break
-    recommend(now=now)
+    store_recommendations(now=now)
 
 
 def _watch() -> None:

@@ -28,7 +28,7 @@ from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors import CostQuery, CostRow, Terms
-from apps.costs.services.exporting_closed import copy_of_month
+from apps.costs.services import copy_of_month
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.rows import Grouping, TimeStep

@@ -12,6 +12,7 @@ from apps.api.base.documents import documented
 from apps.api.base.paging import page_response
 from apps.api.base.parameters import NamesField, choices, filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in
+from apps.costs import selectors as costs
 from apps.costs.domain.money import money
 from apps.costs.domain.recommendations.follow_up import FollowUpOutcome
 from apps.costs.domain.recommendations.recommendation import (
@@ -21,10 +22,13 @@ from apps.costs.domain.recommendations.recommendation import (
     RecommendationKind,
 )
 from apps.costs.domain.recommendations.states import RecommendationState
-from apps.costs.selectors import recommendations as costs
-from apps.costs.selectors.kept_workloads import Kept
-from apps.costs.selectors.recommendations import RecommendationFilters, RecommendationRow
-from apps.costs.selectors.waste_covered import WasteCovered, waste_covered
+from apps.costs.selectors import (
+    Kept,
+    RecommendationFilters,
+    RecommendationRow,
+    WasteCovered,
+    waste_covered,
+)
 from apps.usage import selectors as usage
 
 _KINDS = [kind.value for kind in RecommendationKind]

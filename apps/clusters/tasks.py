@@ -31,4 +31,4 @@ _EXPIRES_SECONDS = 240
 )
 def look_at_devices(*, cluster_id: int, **_: object) -> int:
     """Keep what the devices of a cluster say now; return how many are shown."""
-    return devices.look_at_devices(cluster_id, datetime.now(UTC))
+    return devices.store_device_states(cluster_id, datetime.now(UTC))

@@ -43,7 +43,7 @@ def send_monthly_reports(**_: object) -> int:
 @shared_task(name="costs.recommend")
 def recommend(**_: object) -> int:
     now = datetime.now(UTC)
-    found = daily_run.recommend(now=now)
+    found = daily_run.store_recommendations(now=now)
     return found + follow_up.follow_up_accepted(now=now)
 
 

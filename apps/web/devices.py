@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.domain.devices.xid import Xid, meaning
-from apps.usage.selectors.current.devices import DeviceRow, NodeRow
-from apps.usage.selectors.current.unattributed import UnattributedRow
+from apps.usage.selectors import DeviceRow, NodeRow, UnattributedRow
 from apps.web.components.formats import Format, Value, duration
 from apps.web.components.links import href
 from apps.web.components.tables import Column, Row, Table

@@ -16,7 +16,7 @@ from rest_framework.throttling import UserRateThrottle
 
 from apps.api.base.portal import PortalView
 from apps.api.views import UsageView
-from apps.usage.selectors import cursors
+from apps.usage.domain import cursors
 from tests.api.conftest import client_of
 from tests.factories import Portal, token_of
 

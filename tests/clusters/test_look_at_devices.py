@@ -15,7 +15,7 @@ from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster, Device, Node, NodeInterval
 from apps.clusters.models.claims import ClaimInterval
 from apps.clusters.ports import SourceUnavailable
-from apps.clusters.services.devices import active_clusters, keep_states, look_at_devices
+from apps.clusters.services.devices import active_clusters, keep_states, store_device_states
 from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.factories import make_cluster, make_pod, make_workload
 
@@ -47,7 +47,7 @@ def snapshot() -> list[tuple[Any, ...]]:
 def test_a_look_keeps_one_row_for_each_device(west: Cluster) -> None:
     fake = FakeMetrics(states=[A, B])
     clients = ClusterClients(metrics=lambda _cluster: fake)
-    assert look_at_devices(west.pk, T0, clients=clients) == 2
+    assert store_device_states(west.pk, T0, clients=clients) == 2
     assert fake.calls == ["device_states"]
     assert (row("GPU-b").profile, row("GPU-b").gpu_instance, row("GPU-b").health) == (
         "1g.10gb",
@@ -126,7 +126,9 @@ def test_an_outage_leaves_the_rows_as_old_as_they_are(west: Cluster) -> None:
     before = snapshot()
     fake = FakeMetrics(failure=SourceUnavailable("away"))
     with pytest.raises(SourceUnavailable):
-        look_at_devices(west.pk, T0 + STEP, clients=ClusterClients(metrics=lambda _cluster: fake))
+        store_device_states(
+            west.pk, T0 + STEP, clients=ClusterClients(metrics=lambda _cluster: fake)
+        )
     assert snapshot() == before
 
 

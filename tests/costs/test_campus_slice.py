@@ -14,7 +14,7 @@ from apps.costs.models import Recommendation, WasteSum
 from apps.costs.selectors.recommendations import RecommendationFilters
 from apps.costs.selectors.waste_covered import waste_covered
 from apps.costs.services import price_hours
-from apps.costs.services.recommendations.daily_run import recommend
+from apps.costs.services.recommendations.daily_run import store_recommendations
 from apps.operations.services import load_catalog
 from apps.usage.services import collect_window, roll_days
 from simulator.catalog import catalog_yaml
@@ -82,7 +82,7 @@ def collect() -> None:
 
 def test_most_of_the_waste_of_its_apps_is_covered_and_none_twice() -> None:
     collect()
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
 
     found = waste_covered(filters=RecommendationFilters(), visibility=EVERYTHING)
     rows = list(Recommendation.objects.all())

@@ -32,13 +32,13 @@ from apps.costs.selectors.recommendations import (
 )
 from apps.costs.selectors.waste_covered import waste_covered
 from apps.costs.services import price_hours
-from apps.costs.services.recommendations.daily_run import recommend
+from apps.costs.services.recommendations.daily_run import store_recommendations
 from apps.costs.services.recommendations.decisions import (
     DecisionRefused,
     UnknownRecommendation,
-    accept,
-    dismiss,
-    reopen,
+    accept_recommendation,
+    dismiss_recommendation,
+    reopen_recommendation,
 )
 from apps.costs.services.recommendations.follow_up import follow_up_accepted
 from apps.operations.services import load_catalog
@@ -88,7 +88,7 @@ _collected = shared(collect_and_price)
 @pytest.fixture
 def found() -> list[Recommendation]:
     """Return what is recommended, the largest saving first."""
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     return list(Recommendation.objects.order_by("-saving_per_month", "pk"))
 
 
@@ -110,7 +110,7 @@ def notebooks(found: Iterable[Recommendation]) -> list[Recommendation]:
 def again(days_later: int = 1) -> None:
     """Look once more, as if a day had passed."""
     RecommendationRun.objects.all().delete()
-    recommend(now=NOW + days_later * DAY)
+    store_recommendations(now=NOW + days_later * DAY)
 
 
 # ---------------------------------------------------------------- what is found
@@ -169,14 +169,14 @@ def test_each_saving_is_gpu_hours_times_price(found: list[Recommendation]) -> No
 
 def test_a_higher_price_saves_more() -> None:
     Price.objects.update(per_gpu_hour=Decimal("6.12"))
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     saved = {one.saving_per_month for one in notebooks(Recommendation.objects.all())}
     assert saved == {2 * A_NOTEBOOK}
 
 
 def test_without_a_price_the_saving_is_not_known_and_never_zero() -> None:
     Price.objects.all().delete()
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     assert {one.saving_per_month for one in Recommendation.objects.all()} == {None}
     assert [one.saving_per_month for one in recommendation_sums(filters=OPEN, **ALL)] == [None]
 
@@ -184,7 +184,7 @@ def test_without_a_price_the_saving_is_not_known_and_never_zero() -> None:
 def test_nothing_is_recommended_of_what_was_not_measured() -> None:
     unmeasured = WorkloadDay.objects.filter(workload__name="notebook-ada")
     unmeasured.update(unmeasured=F("idle") + F("busy"), idle=0, busy=0)
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     named = {one.workload for one in Recommendation.objects.all()}
     assert "StatefulSet/notebook-ada" not in named
     assert "StatefulSet/notebook-ben" in named
@@ -192,21 +192,21 @@ def test_nothing_is_recommended_of_what_was_not_measured() -> None:
 
 def test_nothing_is_recommended_from_less_than_seven_days() -> None:
     CollectionWindow.objects.filter(hour__lt=LAST_MIDNIGHT - 6 * DAY).delete()
-    assert recommend(now=NOW) == 0
+    assert store_recommendations(now=NOW) == 0
     assert not Recommendation.objects.exists()
 
 
 def test_a_notebook_that_works_now_is_not_to_be_stopped() -> None:
     busy = PodHour.objects.filter(workload__name="notebook-ada", hour__gte=LAST_MIDNIGHT)
     busy.update(underused=F("idle"), idle=0)
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     assert "StatefulSet/notebook-ada" not in {
         one.workload for one in notebooks(Recommendation.objects.all())
     }
 
 
 def test_when_nothing_new_was_collected_nothing_is_idle_up_to_now() -> None:
-    recommend(now=NOW + timedelta(hours=12))
+    store_recommendations(now=NOW + timedelta(hours=12))
     assert notebooks(Recommendation.objects.all()) == []
 
 
@@ -214,7 +214,7 @@ def test_when_nothing_new_was_collected_nothing_is_idle_up_to_now() -> None:
 
 
 def test_a_day_is_looked_at_once(found: list[Recommendation]) -> None:
-    assert recommend(now=NOW + timedelta(hours=1)) == 0
+    assert store_recommendations(now=NOW + timedelta(hours=1)) == 0
     assert Recommendation.objects.count() == len(found)
 
 
@@ -248,11 +248,11 @@ def test_what_is_not_found_any_more_is_gone_and_may_come_back(
 def test_of_a_retired_cluster_nothing_is_recommended(found: list[Recommendation]) -> None:
     assert WasteSum.objects.exists()
     Cluster.objects.update(active=False)
-    recommend(now=NOW + DAY)
+    store_recommendations(now=NOW + DAY)
     assert set(Recommendation.objects.values_list("state", flat=True)) == {RecommendationState.GONE}
     assert not WasteSum.objects.exists()
     Cluster.objects.update(active=True)
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     assert set(Recommendation.objects.values_list("state", flat=True)) == {RecommendationState.OPEN}
 
 
@@ -264,8 +264,8 @@ def test_what_was_dismissed_for_a_reason_stays_so_and_counts_no_more(
 ) -> None:
     one = notebooks(found)[0]
     for policy in Recommendation.objects.filter(kind=RecommendationKind.IDLE_TIMEOUT.value):
-        dismiss(admin, policy.pk, "Nobody wants it.", now=NOW)
-    dismiss(admin, one.pk, " Needed for the review. ", now=NOW)
+        dismiss_recommendation(admin, policy.pk, "Nobody wants it.", now=NOW)
+    dismiss_recommendation(admin, one.pk, " Needed for the review. ", now=NOW)
     again(0)
     one.refresh_from_db()
     assert (one.state, one.dismiss_reason) == (
@@ -280,7 +280,7 @@ def test_what_was_dismissed_for_a_reason_stays_so_and_counts_no_more(
 @pytest.mark.parametrize("reason", ["", "  ", "\0", "x" * 1001])
 def test_a_dismissal_needs_a_reason(reason: str, found: list[Recommendation], admin: User) -> None:
     with pytest.raises(DecisionRefused):
-        dismiss(admin, found[0].pk, reason, now=NOW)
+        dismiss_recommendation(admin, found[0].pk, reason, now=NOW)
 
 
 def test_leads_and_admins_decide_and_nobody_else(found: list[Recommendation]) -> None:
@@ -288,13 +288,13 @@ def test_leads_and_admins_decide_and_nobody_else(found: list[Recommendation]) ->
     one = next(one for one in notebooks(found) if one.team == team)
     lead = make_user("lead", leads=[team])
     with pytest.raises(NotAllowed):
-        accept(make_user("member", teams=[team]), one.pk, now=NOW)
+        accept_recommendation(make_user("member", teams=[team]), one.pk, now=NOW)
     with pytest.raises(NotAllowed):
-        accept(make_user("finance", Role.FINANCE), one.pk, now=NOW)
+        accept_recommendation(make_user("finance", Role.FINANCE), one.pk, now=NOW)
     with pytest.raises(UnknownRecommendation):
-        accept(make_user("outsider"), one.pk, now=NOW)
-    accept(lead, one.pk, now=NOW)
-    reopen(lead, one.pk, now=NOW)
+        accept_recommendation(make_user("outsider"), one.pk, now=NOW)
+    accept_recommendation(lead, one.pk, now=NOW)
+    reopen_recommendation(lead, one.pk, now=NOW)
     one.refresh_from_db()
     assert (one.state, one.decided_by) == (RecommendationState.OPEN, "lead")
 
@@ -302,7 +302,7 @@ def test_leads_and_admins_decide_and_nobody_else(found: list[Recommendation]) ->
 def test_what_is_gone_is_not_decided(found: list[Recommendation], admin: User) -> None:
     Recommendation.objects.update(state=RecommendationState.GONE.value)
     with pytest.raises(DecisionRefused):
-        accept(admin, found[0].pk, now=NOW)
+        accept_recommendation(admin, found[0].pk, now=NOW)
 
 
 # ---------------------------------------------------------------- did the saving come?
@@ -310,7 +310,7 @@ def test_what_is_gone_is_not_decided(found: list[Recommendation], admin: User) -
 
 def accepted_days_ago(one: Recommendation, admin: User, days: int) -> None:
     """Accept one as if it had been so many days ago, when it cost what it costs."""
-    accept(admin, one.pk, now=NOW)
+    accept_recommendation(admin, one.pk, now=NOW)
     Recommendation.objects.filter(workload=one.workload).update(decided_at=NOW - days * DAY)
 
 
@@ -318,7 +318,7 @@ def test_what_it_cost_before_is_kept_with_the_acceptance(
     found: list[Recommendation], admin: User
 ) -> None:
     one = notebooks(found)[0]
-    accept(admin, one.pk, now=NOW)
+    accept_recommendation(admin, one.pk, now=NOW)
     one.refresh_from_db()
     assert one.cost_before == DAYS * 24 * Decimal("3.06")
     assert one.days_before == DAYS
@@ -358,7 +358,7 @@ def test_the_figures_of_what_was_accepted_stand_still(
     found: list[Recommendation], admin: User
 ) -> None:
     one = notebooks(found)[0]
-    accept(admin, one.pk, now=NOW)
+    accept_recommendation(admin, one.pk, now=NOW)
     Price.objects.update(per_gpu_hour=Decimal("6.12"))
     again(0)
     one.refresh_from_db()
@@ -430,4 +430,4 @@ def test_looking_at_a_cluster_takes_a_known_number_of_queries(
     django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:
     with django_assert_max_num_queries(59):
-        recommend(now=NOW)
+        store_recommendations(now=NOW)

@@ -21,8 +21,8 @@ from apps.costs.selectors.recommendations import RecommendationFilters, recommen
 from apps.costs.services.evidence.capacity import quota_evidence
 from apps.costs.services.evidence.offers import PricesInForce, offer_book
 from apps.costs.services.evidence.span import span_of
-from apps.costs.services.recommendations.daily_run import recommend
-from apps.costs.services.recommendations.decisions import accept
+from apps.costs.services.recommendations.daily_run import store_recommendations
+from apps.costs.services.recommendations.decisions import accept_recommendation
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.models import CauseInterval, Episode
 from apps.quotas.models import QuotaKey, QuotaKeyHour
@@ -216,7 +216,7 @@ def test_quotas_save_no_cash_and_are_added_up_apart() -> None:
     world = make_world()
     for number in range(10):
         make_quota(world, name=f"gpus-{number}", hard=64.0)
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     rows = Recommendation.objects.filter(state="open")
     assert rows.filter(kind=RecommendationKind.UNUSED_QUOTA.value, alternative=False).count() == 10
     cash_rows = rows.exclude(kind=RecommendationKind.UNUSED_QUOTA.value)
@@ -234,9 +234,9 @@ def test_quotas_save_no_cash_and_are_added_up_apart() -> None:
 def test_a_decision_on_nodes_leaves_quotas_as_they_are() -> None:
     world = make_world()
     make_quota(world, hard=64.0)
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     nodes = Recommendation.objects.get(kind=RecommendationKind.EMPTY_NODES.value)
-    accept(make_user("ada", Role.ADMIN), nodes.pk, now=NOW)
+    accept_recommendation(make_user("ada", Role.ADMIN), nodes.pk, now=NOW)
     assert (
         not Recommendation.objects.filter(alternative=True)
         .exclude(kind=RecommendationKind.EMPTY_HOURS.value)

@@ -8,7 +8,7 @@ from django.db.models import F
 from apps.clusters.models import Pod
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Price, Recommendation
-from apps.costs.services.recommendations.daily_run import recommend
+from apps.costs.services.recommendations.daily_run import store_recommendations
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.attribution.activity import CLASSES, class_of
 from apps.usage.models import PodHour, TierDay, WorkloadActivityDay, WorkloadDay
@@ -31,7 +31,7 @@ def make_pool(job: OneJob, capacity_type: str, model: str = A100, tier: str = "o
 
 
 def found(kind: RecommendationKind) -> Recommendation | None:
-    recommend(now=NOW)
+    store_recommendations(now=NOW)
     return Recommendation.objects.filter(kind=kind.value).first()
 
 

@@ -14,7 +14,8 @@ from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import AuditEntry, ChangeRequest
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import request_detail, review_queue, waiting_count
-from apps.usage.selectors import CursorRefused, cursors
+from apps.usage.domain import cursors
+from apps.usage.selectors import CursorRefused
 from tests.quota_requests.portal import KEY, NOW, Portal, make_portal
 from tests.worlds import shared
 

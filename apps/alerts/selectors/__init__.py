@@ -10,20 +10,3 @@ from apps.alerts.selectors.channels import (
     teams_for_channels,
 )
 from apps.alerts.selectors.rows import AlertRow, AnswerRow, ChannelRow, DeliveryRow, MuteRow
-
-__all__ = [
-    "AlertRow",
-    "AnswerRow",
-    "ChannelRow",
-    "DeliveryRow",
-    "MuteRow",
-    "alert_of",
-    "alert_page",
-    "answers_to",
-    "channel_of",
-    "channel_rows",
-    "delivery_page",
-    "mute_of",
-    "mute_rows",
-    "teams_for_channels",
-]

@@ -20,31 +20,5 @@ from apps.alerts.services.delivering import (
     send_again,
     try_channel,
 )
-from apps.alerts.services.evaluate import Measurement, NewAlert, evaluate, go_on, notify
+from apps.alerts.services.evaluation import Measurement, NewAlert, evaluate, go_on, notify
 from apps.alerts.services.retention import prune, renew_seals
-
-__all__ = [
-    "LONGEST_MUTE",
-    "MOST_CHANNELS",
-    "ChannelRefused",
-    "Measurement",
-    "NewAlert",
-    "TriedTooSoon",
-    "Wanted",
-    "add_channel",
-    "answer_idle",
-    "change_channel",
-    "deliver",
-    "evaluate",
-    "go_on",
-    "mute",
-    "notify",
-    "pause_tries",
-    "prune",
-    "remove_channel",
-    "renew_seals",
-    "send_again",
-    "switch_channel",
-    "try_channel",
-    "unmute",
-]

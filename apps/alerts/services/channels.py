@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.accounts.models import Team, User
-from apps.accounts.services.journal import ActingParty, note
+from apps.accounts.services import ActingParty, note
 from apps.alerts.domain.channels import (
     AddressRefused,
     ChannelKind,

@@ -8,8 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.clusters.domain.window import Window
+from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
-from apps.usage.selectors import CursorRefused, cursors
+from apps.usage.selectors import CursorRefused
 
 Row = TypeVar("Row")
 

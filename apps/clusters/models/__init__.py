@@ -24,26 +24,3 @@ from apps.clusters.models.ledger import (
     Workload,
 )
 from apps.clusters.models.objects import ObservedObject
-
-__all__ = [
-    "CAPACITY_TYPES",
-    "SOURCES",
-    "ClaimInterval",
-    "Cluster",
-    "Device",
-    "GpuModel",
-    "Namespace",
-    "NamespaceClaim",
-    "Node",
-    "NodeInterval",
-    "ObservedObject",
-    "Pod",
-    "PodRevision",
-    "ReportSettings",
-    "Tier",
-    "TierRule",
-    "Valid",
-    "WatchCoverage",
-    "WatchIssue",
-    "Workload",
-]

@@ -36,7 +36,7 @@ def active_clusters() -> list[int]:
     return list(Cluster.objects.filter(active=True).order_by("name").values_list("pk", flat=True))
 
 
-def look_at_devices(
+def store_device_states(
     cluster_id: int, now: datetime, *, clients: ClusterClients | None = None
 ) -> int:
     """Keep what every device of a cluster says at `now`; return how many are shown.

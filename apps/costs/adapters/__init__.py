@@ -9,19 +9,6 @@ from apps.costs.adapters.parquet_file import write_parquet
 from apps.costs.adapters.xlsx_file import write_xlsx
 from apps.costs.domain.files import CostFile, FileFormat
 
-__all__ = [
-    "Stored",
-    "csv_parts",
-    "opened",
-    "removed",
-    "stored",
-    "swept",
-    "write",
-    "write_beside",
-    "write_parquet",
-    "write_xlsx",
-]
-
 
 def write(file: CostFile, format_: FileFormat, out: BinaryIO, *, bom: bool = False) -> None:
     """Write `file` to `out`, which has to be seekable for XLSX; `bom` is for CSV alone.

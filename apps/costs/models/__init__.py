@@ -13,23 +13,3 @@ from apps.costs.models.facts import (
 )
 from apps.costs.models.prices import Price
 from apps.costs.models.recommendations import Recommendation, RecommendationRun, WasteSum
-
-__all__ = [
-    "Adjustment",
-    "ClosedAmount",
-    "ClosedFile",
-    "ClosedPeriod",
-    "Export",
-    "MonthlyMail",
-    "PoolCostDay",
-    "PoolCostHour",
-    "Price",
-    "PricedHour",
-    "Recommendation",
-    "RecommendationRun",
-    "TeamCostDay",
-    "TeamCostHour",
-    "WasteSum",
-    "WorkloadCostDay",
-    "WorkloadCostHour",
-]

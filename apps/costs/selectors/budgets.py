@@ -19,9 +19,14 @@ from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
 from apps.costs.selectors.large_sums import rows_with_costs
 from apps.quotas.domain.burn import NOTHING, Spent
 from apps.quotas.domain.spending import Allowance, KnownHours, Purse, Spending, ordered
-from apps.quotas.selectors import BudgetRow
-from apps.quotas.selectors.allocated import on_days
-from apps.quotas.selectors.budgets import burn_rows, known_hours, money_allowances, since
+from apps.quotas.selectors import (
+    BudgetRow,
+    burn_rows,
+    known_hours,
+    money_allowances,
+    on_days,
+    since,
+)
 from apps.usage.domain.amounts import hours as gpu_hours
 
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)

@@ -26,12 +26,19 @@ from apps.costs.selectors.files.pruned_days import check_kept
 from apps.costs.selectors.large_sums import AsGiven, AsGivenSum, rows_with_costs
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
 from apps.usage.domain.periods import BEGINNING, Periods, day_start, is_day_start
+from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
-from apps.usage.selectors.ledger import HOURLY_DAYS
-from apps.usage.selectors.names import NameLookup
-from apps.usage.selectors.plan import ReadPlan, hours_only, with_days
-from apps.usage.selectors.refusals import GroupingRefused
-from apps.usage.selectors.sources import DETAILED, condition, filtered, source_of
+from apps.usage.selectors import (
+    DETAILED,
+    HOURLY_DAYS,
+    NameLookup,
+    ReadPlan,
+    condition,
+    filtered,
+    hours_only,
+    source_of,
+    with_days,
+)
 
 _HOURLY_MOST = timedelta(days=HOURLY_DAYS, hours=1)
 _EVERYTHING = Visibility(everything=True)

@@ -18,10 +18,9 @@ from apps.costs.domain.waterfall import waterfall as steps_of
 from apps.costs.models import PoolCostDay, PoolCostHour
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
 from apps.costs.selectors.rows import CostQuery, CostRow
+from apps.usage.domain import cursors
 from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep
-from apps.usage.selectors import cursors
-from apps.usage.selectors.plan import with_days
-from apps.usage.selectors.sources import condition, source_of
+from apps.usage.selectors import condition, source_of, with_days
 
 _NO_FILTERS = Filters()
 _FEW_ROWS = 500

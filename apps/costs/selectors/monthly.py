@@ -11,7 +11,7 @@ from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Basis, coverage_of
 from apps.costs.domain.monthly import MonthlyReport
 from apps.costs.domain.unallocated import Policy
-from apps.costs.selectors.charging import charging
+from apps.costs.selectors.charging_policy import charging
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.periods import closed_period, month_window
 from apps.costs.selectors.prices import price_book

@@ -15,9 +15,10 @@ from apps.costs.domain.recommendations.recommendation import OF_QUOTA, Recommend
 from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation, RecommendationRun
 from apps.costs.selectors.kept_workloads import Kept, kept_workloads
+from apps.usage.domain import cursors
 from apps.usage.domain.periods import whole_days
 from apps.usage.domain.rows import Page
-from apps.usage.selectors import CursorRefused, cursors
+from apps.usage.selectors import CursorRefused
 
 _KIND = "recommendations"
 

@@ -19,8 +19,7 @@ from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
 from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import Day
-from apps.usage.services.fact_store import day_value, insert, instant
-from apps.usage.services.folding import older_workloads
+from apps.usage.services import day_value, insert, instant, older_workloads
 
 FROZEN_GROUPS = (
     Grouping.CLUSTER,

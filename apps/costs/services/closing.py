@@ -36,9 +36,9 @@ from apps.costs.services.adjusting import (
     write_frozen,
 )
 from apps.costs.services.due import due_in
+from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.domain.rows import TimeStep
 from apps.usage.models import Day
-from apps.usage.selectors.refusals import GroupingRefused
 
 _BLOCK = 1 << 20
 

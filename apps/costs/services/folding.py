@@ -7,12 +7,12 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef
 
 from apps.clusters.models import Pod, Workload
-from apps.clusters.services.names import chunks
+from apps.clusters.services import chunks
 from apps.costs.models import Adjustment, ClosedAmount, WorkloadCostDay
 from apps.costs.services.cost_rows import HELD_COLUMNS, KIND_COLUMNS, RATE_COLUMNS
 from apps.pending.models import Episode, Eviction
 from apps.usage.models import Day, WorkloadDay
-from apps.usage.services.folding import due_to_fold, fold_rows, fold_workload_day
+from apps.usage.services import due_to_fold, fold_rows, fold_workload_day
 
 _KEYS = ("team_id", "namespace_id", *KIND_COLUMNS, *RATE_COLUMNS)
 _DAYS_AT_A_TIME = 60

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from apps.clusters.services.catalog import cluster_ids, span, tier_ids, write_valid
+from apps.clusters.services import cluster_ids, span, tier_ids, write_valid
 from apps.costs.domain.prices import PriceKind
 from apps.costs.models import Price
 

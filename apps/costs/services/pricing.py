@@ -45,9 +45,9 @@ from apps.costs.services.cost_rows import (
 from apps.costs.services.due import days_of, due_days
 from apps.costs.services.pruned_days import kept_day
 from apps.costs.services.rates import Rates
+from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.models import CollectionWindow, Day
-from apps.usage.selectors.refusals import GroupingRefused
-from apps.usage.services.fact_store import day_value, insert, instant
+from apps.usage.services import day_value, insert, instant
 
 logger = logging.getLogger(__name__)
 

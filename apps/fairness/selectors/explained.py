@@ -13,7 +13,7 @@ from apps.fairness.selectors.queue_times import team_waits
 from apps.fairness.selectors.rows import FairnessFilters, TeamFairness, TierFairness
 from apps.fairness.selectors.tiers import EVERYTHING_FAIR, fairness_rows
 from apps.fairness.selectors.usage_factor import usage_parts
-from apps.pending.selectors.explained import queue_time
+from apps.pending.selectors import queue_time
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
 _INDICES = ("jain_index", "jain_allocation_ratio")

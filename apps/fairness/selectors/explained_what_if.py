@@ -13,7 +13,7 @@ from apps.fairness.domain.integrate import Measured, integrate
 from apps.fairness.domain.simulation.layout import Change
 from apps.fairness.domain.simulation.whatif import TierReplay
 from apps.fairness.selectors.what_if import replayed_tier
-from apps.pending.selectors.explained import queue_time
+from apps.pending.selectors import queue_time
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
 _ORIGIN = "Work of the window, replayed by the rules that the page lists as assumptions."

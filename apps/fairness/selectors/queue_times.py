@@ -16,9 +16,9 @@ from apps.pending.domain.causes import Counts, Outcome
 from apps.pending.domain.history import nearest_rank
 from apps.pending.domain.queues.demand import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
-from apps.pending.selectors.known import known_until
+from apps.pending.selectors import known_until
 from apps.usage.models import TierDay
-from apps.usage.selectors.plan import Seconds
+from apps.usage.selectors import Seconds
 
 _INSTANT = timedelta(seconds=1)
 _POD = "Pod"

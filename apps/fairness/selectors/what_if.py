@@ -14,7 +14,7 @@ from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window
 from apps.clusters.models import Namespace, Pod
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.clusters.services import UnixSeconds
 from apps.fairness.domain.simulation.layout import Change, Layout, TierPlan
 from apps.fairness.domain.simulation.replay import ReplayWork
 from apps.fairness.domain.simulation.whatif import TierOutcome, TierReplay, replay_tier, tiers_of
@@ -24,7 +24,7 @@ from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.pending.domain.queues.demand import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
-from apps.pending.selectors.history.demand import counted_causes
+from apps.pending.selectors import counted_causes
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
 from apps.usage.models import HAS_FACTS, CollectionWindow

@@ -3,5 +3,3 @@
 from apps.fairness.services.compute import HourForgotten, compute_hour
 from apps.fairness.services.days import prune, roll_days
 from apps.fairness.services.due import compute_hours
-
-__all__ = ["HourForgotten", "compute_hour", "compute_hours", "prune", "roll_days"]

@@ -36,8 +36,7 @@ from apps.fairness.services.facts import (
 )
 from apps.fairness.services.packs import write_packs
 from apps.usage.domain.amounts import NANO
-from apps.usage.services.fact_store import insert, instant
-from apps.usage.services.gc_paused import gc_paused
+from apps.usage.services import gc_paused, insert, instant
 
 LOANS_AT_MOST = 500
 """Pairs of a tier and hour; the sums of lenders and borrowers hold what they do not tell."""

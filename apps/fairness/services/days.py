@@ -25,7 +25,7 @@ from apps.fairness.models import (
 from apps.fairness.services.compute import LOANS_AT_MOST, TEAM_AMOUNTS, TIER_AMOUNTS
 from apps.fairness.services.packs import lock_week, prune_packs, write_packs, write_week
 from apps.usage.models import TeamHour
-from apps.usage.services.fact_store import day_value, insert
+from apps.usage.services import day_value, insert
 
 _DAYS = (TeamFairnessDay, TierFairnessDay, LoanDay)
 

@@ -11,12 +11,11 @@ from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace
 from apps.clusters.selectors import team_spans
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.clusters.services import UnixSeconds
 from apps.fairness.services.facts import digest
 from apps.pending.domain.history import amount
 from apps.pending.models import CauseInterval
-from apps.pending.selectors.history.demand import counted_causes
-from apps.pending.selectors.known import known_until
+from apps.pending.selectors import counted_causes, known_until
 
 
 class PendingTeam(NamedTuple):

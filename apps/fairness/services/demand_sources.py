@@ -12,10 +12,10 @@ from django.db.models import Min, Q, Sum
 from apps.clusters.domain.time_spans import Span, union
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import WatchCoverage
-from apps.clusters.services.watch.coverage import GAP_SECONDS
-from apps.pending.selectors.known import watched_until, without_history
+from apps.clusters.services import GAP_SECONDS
+from apps.pending.selectors import watched_until, without_history
 from apps.usage.models import TierHour
-from apps.usage.selectors.coverage_gaps import clusters_with, of_claims_alone
+from apps.usage.selectors import clusters_with, of_claims_alone
 
 BEHIND = "~"
 _GAP = timedelta(seconds=GAP_SECONDS)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from django.db.models import Q, QuerySet
 
 from apps.clusters.domain.window import Window
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.clusters.services import UnixSeconds
 from apps.quotas.models import Entitlement
 
 _HOUR = timedelta(hours=1)

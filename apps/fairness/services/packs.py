@@ -9,7 +9,7 @@ from typing import Any
 
 from apps.fairness.domain.team_table import PACKED, TeamTable, pack, summed, table_of, unpack
 from apps.fairness.models import FairnessDay, TierTeamBlob
-from apps.usage.services.fact_store import insert, instant
+from apps.usage.services import insert, instant
 
 _HOURS_KEPT = timedelta(days=3)
 """So many days after it ends the parts of a day are asked for; all of it is in its own pack."""

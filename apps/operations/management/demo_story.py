@@ -12,8 +12,7 @@ from apps.accounts.permissions import EVERYTHING, NotAllowed
 from apps.clusters.domain.calendar import day_of
 from apps.clusters.selectors import report
 from apps.costs.selectors import charging
-from apps.costs.services import CloseRefused, close_period
-from apps.costs.services.exporting_closed import keep_closed_files
+from apps.costs.services import CloseRefused, close_period, keep_closed_files
 from apps.operations.management.people import is_of_demo
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import TransitionDenied

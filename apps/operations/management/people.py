@@ -10,7 +10,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from apps.accounts.domain.roles import Role
 from apps.accounts.selectors import open_teams
 from apps.accounts.selectors import people as person_rows
-from apps.accounts.services.managing import Manager, give_place
+from apps.accounts.services import Manager, give_place
 
 PASSWORD = "gpuportal-demo"  # noqa: S105 - printed at every start, and of use on 127.0.0.1 alone
 # Marks the accounts that the demo made; nobody can have an address there (RFC 2606).

@@ -9,19 +9,3 @@ from apps.operations.services.deriving import (
 )
 from apps.operations.services.doctor import Diagnosis, Examined, UnknownCluster, run_doctor
 from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
-
-__all__ = [
-    "CatalogNotStored",
-    "Diagnosis",
-    "Examined",
-    "NotGathered",
-    "Ran",
-    "UnknownCluster",
-    "derive_after_history",
-    "derive_after_hours",
-    "derive_now",
-    "ensure_builtin",
-    "gather_notices",
-    "load_catalog",
-    "run_doctor",
-]

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from django.db import InterfaceError, OperationalError, connection
 
 from apps.clusters.ports import SourceRejected, SourceUnavailable
-from apps.clusters.services import devices
+from apps.clusters.services import active_clusters, store_device_states
 from apps.costs import services as costs
-from apps.costs.services.money_alerts import note_money_alerts
-from apps.costs.services.recommendations import daily_run
+from apps.costs.services import note_money_alerts, store_recommendations
 from apps.fairness import services as fairness
 from apps.operations.services.alerting import gather_notices
 from apps.operations.services.doctor import run_doctor
@@ -55,17 +54,15 @@ class Ran(NamedTuple):
 
 
 def _look_at_devices(now: datetime) -> int:
-    return sum(devices.look_at_devices(pk, now) for pk in devices.active_clusters())
+    return sum(store_device_states(pk, now) for pk in active_clusters())
 
 
 def _look_at_pending(now: datetime) -> int:
-    return sum(
-        pending.refresh(pk, now=now, look=diagnose_cluster) for pk in devices.active_clusters()
-    )
+    return sum(pending.refresh(pk, now=now, look=diagnose_cluster) for pk in active_clusters())
 
 
 def _take_in_pods(now: datetime) -> int:
-    return pending.take_in_pods(devices.active_clusters(), now=now, look=diagnose_cluster)
+    return pending.take_in_pods(active_clusters(), now=now, look=diagnose_cluster)
 
 
 _OF_NOW: Sequence[DerivingStep] = (
@@ -83,7 +80,7 @@ _OF_HOURS: Sequence[DerivingStep] = (
     DerivingStep("quotas", lambda now: quotas.roll_hours(now=now), partly=True),
 )
 _OF_HISTORY: Sequence[DerivingStep] = (
-    DerivingStep("recommendations", lambda now: daily_run.recommend(now=now)),
+    DerivingStep("recommendations", lambda now: store_recommendations(now=now)),
     DerivingStep("budgets", lambda now: quotas.note_budget_alerts(now=now)),
     DerivingStep("budgets in money", lambda now: note_money_alerts(now=now)),
     DerivingStep("audit", lambda now: int(bool(changes.check_audit_when_due(now=now)))),

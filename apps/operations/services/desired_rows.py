@@ -9,13 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from apps.accounts.services import LeadRecord, TeamRecord
-from apps.clusters.services.catalog import (
-    ClaimRecord,
-    ClusterRecord,
-    ReportRecord,
-    RuleRecord,
-    TierRecord,
-)
+from apps.clusters.services import ClaimRecord, ClusterRecord, ReportRecord, RuleRecord, TierRecord
 from apps.costs.services import PriceRecord
 from apps.operations.domain.instants import instant
 from apps.operations.domain.priced import kind_of, per_gpu_hour, written_off

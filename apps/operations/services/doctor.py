@@ -12,7 +12,7 @@ from apps.clusters.domain.tiers import TierRule
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import DEFAULT_SCRAPE_INTERVAL_SECONDS
-from apps.clusters.services.catalog import tier_rules_at
+from apps.clusters.services import tier_rules_at
 from apps.operations.domain.examine import examine
 from apps.operations.domain.findings import Finding, Severity, worst_first
 from apps.operations.domain.observations import ClusterLook, MetricsLook

@@ -17,9 +17,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.selectors import report
-from apps.clusters.services import recorded_intervals
-from apps.clusters.services.catalog import team_finder_at
-from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services import observed_objects, recorded_intervals, team_finder_at
 from apps.operations.domain.observations import (
     ClusterHistory,
     CollectedHours,
@@ -31,7 +29,7 @@ from apps.operations.domain.observations import (
     TierMonth,
     Unclaimed,
 )
-from apps.quotas.selectors.observed_until import STALE_AFTER, observed_until
+from apps.quotas.selectors import STALE_AFTER, observed_until
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import (
@@ -43,7 +41,7 @@ from apps.usage.models import (
     TierHour,
     WorkloadDay,
 )
-from apps.usage.selectors.coverage_gaps import claims_before_the_watch
+from apps.usage.selectors import claims_before_the_watch
 
 DAY = timedelta(days=1)
 MONTH = timedelta(days=30)

@@ -5,7 +5,7 @@ from datetime import datetime
 from django.db import IntegrityError, OperationalError, transaction
 
 from apps.accounts import services as accounts
-from apps.clusters.services import catalog as clusters
+from apps.clusters import services as clusters
 from apps.operations.domain.difference import CatalogDifference
 from apps.operations.domain.schema import Catalog
 from apps.operations.domain.source_positions import CatalogError, Path, Problems

@@ -8,15 +8,9 @@ from typing import Any, TypeVar
 
 from apps.accounts import services as accounts
 from apps.accounts.services import LeadRecord, TeamRecord
+from apps.clusters import services as clusters
 from apps.clusters.domain.tiers import model_key
-from apps.clusters.services import catalog as clusters
-from apps.clusters.services.catalog import (
-    ClaimRecord,
-    ClusterRecord,
-    ReportRecord,
-    RuleRecord,
-    TierRecord,
-)
+from apps.clusters.services import ClaimRecord, ClusterRecord, ReportRecord, RuleRecord, TierRecord
 from apps.costs import services as costs
 from apps.costs.services import PriceRecord
 from apps.operations.domain.difference import CatalogDifference

@@ -22,7 +22,7 @@ from apps.clusters.ports import (
     SourceRejected,
     SourceUnavailable,
 )
-from apps.clusters.services.objects.collections import discovered
+from apps.clusters.services import discovered
 from apps.operations.adapters.questions import answers
 from apps.operations.domain.observations import (
     ApiLook,

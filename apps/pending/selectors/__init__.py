@@ -1,15 +1,30 @@
 """Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
 
 from apps.pending.selectors.context import Context
-from apps.pending.selectors.explained import explain_pending
+from apps.pending.selectors.explained import FIGURES, explain_pending, queue_time
+from apps.pending.selectors.explained_losses import (
+    EVICTIONS,
+    PARTIAL,
+    explain_eviction,
+    explain_partial,
+)
 from apps.pending.selectors.freshness import freshness, look_rows
 from apps.pending.selectors.gangs import partial_gangs
 from apps.pending.selectors.history.days import pending_history
+from apps.pending.selectors.history.demand import counted_causes
 from apps.pending.selectors.history.effective import effective_ratios
 from apps.pending.selectors.history.episodes import episodes_of, find_waiting
 from apps.pending.selectors.history.evictions import eviction_sums
 from apps.pending.selectors.history.queue_times import TypicalWait, time_to_start, typical_wait
+from apps.pending.selectors.history.queues import QueueRow, queues_unwatched
 from apps.pending.selectors.in_front import in_front
+from apps.pending.selectors.known import (
+    PendingKnown,
+    known_until,
+    pending_known,
+    watched_until,
+    without_history,
+)
 from apps.pending.selectors.now import pending_now, pending_sums
 from apps.pending.selectors.pod_causes import causes_of
 from apps.pending.selectors.rows import (
@@ -31,40 +46,3 @@ from apps.pending.selectors.rows import (
     StartTimes,
     SuggestionRow,
 )
-
-__all__ = [
-    "CauseIntervalRow",
-    "Context",
-    "EpisodeRow",
-    "EvictionSum",
-    "HistoryRow",
-    "InFrontPod",
-    "InFrontTeam",
-    "LookRow",
-    "PartialGang",
-    "PendingFilters",
-    "PendingGrouping",
-    "PendingOrder",
-    "PendingRow",
-    "PendingSum",
-    "PodCause",
-    "QueueTimeSums",
-    "StartTimes",
-    "SuggestionRow",
-    "TypicalWait",
-    "causes_of",
-    "effective_ratios",
-    "episodes_of",
-    "eviction_sums",
-    "explain_pending",
-    "find_waiting",
-    "freshness",
-    "in_front",
-    "look_rows",
-    "partial_gangs",
-    "pending_history",
-    "pending_now",
-    "pending_sums",
-    "time_to_start",
-    "typical_wait",
-]

@@ -25,8 +25,9 @@ from apps.pending.selectors.rows import (
     SuggestionRow,
 )
 from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
+from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
-from apps.usage.selectors import CursorRefused, cursors
+from apps.usage.selectors import CursorRefused
 
 _KIND = "pending"
 _HELD_BY = ", held by "

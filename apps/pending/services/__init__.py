@@ -6,14 +6,3 @@ from apps.pending.services.evictions import note_evictions
 from apps.pending.services.refresh import Look, refresh
 from apps.pending.services.retirement import end_retired
 from apps.pending.services.schedule import schedule_refreshes
-
-__all__ = [
-    "Look",
-    "end_retired",
-    "note_evictions",
-    "prune",
-    "refresh",
-    "roll_days",
-    "schedule_refreshes",
-    "take_in_pods",
-]

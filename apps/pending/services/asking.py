@@ -8,7 +8,7 @@ from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedObject
 from apps.clusters.domain.pods.kube_objects import main_resource
 from apps.clusters.domain.tiers import UNDETERMINED, UNMATCHED, tier_before_binding
 from apps.clusters.models import Tier
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory
 from apps.pending.domain.state import PendingItem
 
 

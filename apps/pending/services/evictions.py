@@ -16,8 +16,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Pod
-from apps.clusters.services.names import chunks
-from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services import chunks, observed_objects
 from apps.pending.domain.history import MOST, amount
 from apps.pending.models import Eviction
 from apps.pending.services.ledger import PREEMPTED, LedgerPod, ledger_pods

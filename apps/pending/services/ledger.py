@@ -13,8 +13,7 @@ from django.db.models.functions import Cast
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.models import Pod
-from apps.clusters.services.names import chunks
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.clusters.services import UnixSeconds, chunks
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.episodes import PodLife, exact
 from apps.pending.domain.placement.refusals import rejection

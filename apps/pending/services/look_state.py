@@ -13,8 +13,7 @@ from apps.clusters.domain.observed.objects import (
     PodSnapshot,
 )
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, observed_objects
 from apps.pending.domain.state import ClusterState
 from apps.pending.services.ledger import LedgerPod, holders
 

@@ -17,9 +17,7 @@ from apps.clusters.domain.time_spans import Span
 from apps.clusters.domain.window import SLOT_SECONDS, Window, from_seconds
 from apps.clusters.models import Tier
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services.names import NameRegistry
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import NameRegistry, TierHistory, UnixSeconds
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.queues.demand import (
     CLUSTER_QUEUE,

@@ -9,8 +9,7 @@ from django.db.models import Q
 
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.models import Cluster, Pod, WatchCoverage
-from apps.clusters.services.names import chunks
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, chunks
 from apps.pending.domain.causes import Outcome
 from apps.pending.domain.episodes import CauseSpan, Recording
 from apps.pending.domain.state import ClusterState, PendingItem

@@ -8,12 +8,7 @@ from django.db.models import DateTimeField, F, Value
 from django.db.models.functions import Greatest
 
 from apps.clusters.selectors import report
-from apps.clusters.services.retirement import (
-    end_inferred,
-    end_ledger,
-    lock_retired,
-    retired_clusters,
-)
+from apps.clusters.services import end_inferred, end_ledger, lock_retired, retired_clusters
 from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.selectors.known import facts_until, known_until
 from apps.pending.services.days import first_summed

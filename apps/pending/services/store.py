@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.selectors import report
-from apps.clusters.services.names import NameRegistry
+from apps.clusters.services import NameRegistry
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.episodes import CauseSpan
 from apps.pending.models import CauseInterval, Episode, RefreshState

@@ -15,8 +15,8 @@ from apps.quota_requests.domain.audit import canonical
 from apps.quota_requests.models import AuditEntry, AuditHead, ChangeRequest
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors.rows import AuditRow
+from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
-from apps.usage.selectors import cursors
 
 _KIND = "audit"
 _AT_ONCE = 2000

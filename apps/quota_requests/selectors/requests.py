@@ -39,8 +39,8 @@ from apps.quota_requests.selectors.rows import (
     Which,
 )
 from apps.quota_requests.selectors.stacked import check_on_top, goes_back_to
+from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
-from apps.usage.selectors import cursors
 
 EVERY_REQUEST = RequestFilters()
 _KIND = "quota-requests"

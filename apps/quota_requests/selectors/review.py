@@ -18,8 +18,8 @@ from apps.quota_requests.selectors.requests import (
     shown_preview,
 )
 from apps.quota_requests.selectors.rows import ReviewRow, Which
+from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
-from apps.usage.selectors import cursors
 
 _KIND = "quota-review"
 _NO_DAY = ""

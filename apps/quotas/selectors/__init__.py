@@ -1,16 +1,28 @@
 """Reads of quotas: what was promised, how full they are and were, and how budgets burn."""
 
+from apps.quotas.selectors.allocated import on_days
+from apps.quotas.selectors.blocked import BlockedWork, waits_in
 from apps.quotas.selectors.budgets import (
     budget_alerts,
     budget_rows,
     burn_rows,
     in_full,
+    known_hours,
+    money_allowances,
+    since,
 )
 from apps.quotas.selectors.entitled import Entitled, entitled_teams
-from apps.quotas.selectors.explained import explain_budget
-from apps.quotas.selectors.explained_keys import explain_quota, explain_team_quota
+from apps.quotas.selectors.explained import BUDGETS, explain_budget, explain_burn
+from apps.quotas.selectors.explained_keys import (
+    QUOTAS,
+    TEAM_QUOTAS,
+    explain_quota,
+    explain_team_quota,
+)
 from apps.quotas.selectors.history import held_but_unused, quota_history
 from apps.quotas.selectors.now import quota_rows, quotas_now
+from apps.quotas.selectors.observed_until import STALE_AFTER, observed_until
+from apps.quotas.selectors.open_pods import amounts
 from apps.quotas.selectors.rows import (
     BudgetAlertRow,
     BudgetRow,
@@ -23,31 +35,4 @@ from apps.quotas.selectors.rows import (
     QuotaSum,
     UnusedRow,
 )
-from apps.quotas.selectors.settings import queue_namespaces
-
-__all__ = [
-    "BudgetAlertRow",
-    "BudgetRow",
-    "BurnPoint",
-    "Entitled",
-    "QuotaFilters",
-    "QuotaOrder",
-    "QuotaPoint",
-    "QuotaRow",
-    "QuotaSum",
-    "QuotasNow",
-    "UnusedRow",
-    "budget_alerts",
-    "budget_rows",
-    "burn_rows",
-    "entitled_teams",
-    "explain_budget",
-    "explain_quota",
-    "explain_team_quota",
-    "held_but_unused",
-    "in_full",
-    "queue_namespaces",
-    "quota_history",
-    "quota_rows",
-    "quotas_now",
-]
+from apps.quotas.selectors.settings import named_by_tiers, queue_namespaces

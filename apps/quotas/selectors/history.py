@@ -17,8 +17,7 @@ from apps.clusters.domain.observed.objects import FlavorSnapshot, ObservedKind
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, observed_objects
 from apps.quotas.domain.history import seen_intervals
 from apps.quotas.domain.keys import DEVICES, QuotaSource, meaning_in, reachable_tiers
 from apps.quotas.domain.saturation import KeyId, KeyIntervals

@@ -12,8 +12,7 @@ from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, Observed
 from apps.clusters.domain.tiers import UNASSIGNED, TierRule
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, observed_objects
 from apps.quotas.domain.allocations import QueueUse, Taken, kueue_use, volcano_use
 from apps.quotas.domain.headroom import Asking, Limit, counts, headroom, scope_words
 from apps.quotas.domain.keys import Counting, QuotaSource, reachable_tiers

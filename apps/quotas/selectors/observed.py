@@ -20,7 +20,7 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
-from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services import observed_objects
 from apps.quotas.domain.history import QUOTA_KINDS, SOURCES
 from apps.quotas.domain.keys import Counting, KeyMeaning, QuotaSource, meaning_in, meaning_of
 from apps.quotas.domain.limits import QueueLimit, kueue_limits, volcano_limits

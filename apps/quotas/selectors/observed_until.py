@@ -8,7 +8,7 @@ from django.db.models import Max
 from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.models import WatchCoverage
 from apps.clusters.models.ledger import WatchIssue
-from apps.clusters.services.watch.coverage import GAP_SECONDS
+from apps.clusters.services import GAP_SECONDS
 
 STALE_AFTER = timedelta(minutes=5)
 """What nobody observed for this long is not told as being so now; a watch does each minute."""

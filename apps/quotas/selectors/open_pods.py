@@ -14,11 +14,11 @@ from django.db.models.functions import Cast
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.models import Pod
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.clusters.services import UnixSeconds
 from apps.quotas.domain.allocations import PodLives
 from apps.quotas.domain.keys import IMPLICIT, Counting
 from apps.quotas.domain.saturation import RequestLife
-from apps.usage.selectors.current.pending import there
+from apps.usage.selectors import there
 
 _NAMED = 500
 """More namespaces than this are not named in a query: then all are read."""

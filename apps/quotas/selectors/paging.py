@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from apps.quotas.selectors.observed import Observed
 from apps.quotas.selectors.rows import QuotaOrder
-from apps.usage.selectors import CursorRefused, cursors
+from apps.usage.domain import cursors
+from apps.usage.selectors import CursorRefused
 
 _KIND = "quotas"
 _SHAPE = (str, str, str, str, str, str)

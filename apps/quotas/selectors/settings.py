@@ -10,8 +10,7 @@ from apps.clusters.domain.observed.objects import (
     PodGroupSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, observed_objects
 from apps.quotas.domain.history import QUOTA_KINDS
 from apps.quotas.domain.keys import QuotaSource
 

@@ -11,18 +11,3 @@ from apps.quotas.services.entitlements import (
 )
 from apps.quotas.services.retention import prune
 from apps.quotas.services.rolls import due_windows, roll_hours, roll_window
-
-__all__ = [
-    "BudgetRecord",
-    "EntitlementRecord",
-    "due_windows",
-    "loaded_budgets",
-    "loaded_entitlements",
-    "note_alerts",
-    "note_budget_alerts",
-    "prune",
-    "roll_hours",
-    "roll_window",
-    "write_budgets",
-    "write_entitlements",
-]

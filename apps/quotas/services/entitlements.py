@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from apps.accounts.services import team_ids
-from apps.clusters.services.catalog import span, tier_ids, write_valid
+from apps.clusters.services import span, tier_ids, write_valid
 from apps.quotas.models import Budget, Entitlement
 
 

@@ -12,13 +12,13 @@ from apps.clusters.domain.time_spans import Span, clip, seconds
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.pods.ledger_reader import (
+from apps.clusters.services import (
+    TierHistory,
+    observed_objects,
     recorded_claims,
     recorded_pod_rows,
     watched_spans,
 )
-from apps.clusters.services.tier_history import TierHistory
 from apps.quotas.domain.allocations import (
     PodLives,
     QueueUse,

@@ -15,15 +15,13 @@ from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import team_spans
-from apps.clusters.services.catalog import team_finder_at
-from apps.clusters.services.pods.revisions import revision_of_hour
-from apps.clusters.services.retention import SIGHTINGS_KEPT
+from apps.clusters.services import SIGHTINGS_KEPT, revision_of_hour, team_finder_at
 from apps.quotas.domain.keys import Counting, QuotaSource
 from apps.quotas.domain.saturation import Filled, KeyId, KeyIntervals, fill, fill_queue, together
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.services.inputs import Inputs, read_inputs
 from apps.usage.models import HAS_FACTS, CollectionWindow
-from apps.usage.services.fact_store import insert, instant
+from apps.usage.services import insert, instant
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from apps.clusters.domain.calendar import hour_floor, last_closed_hour
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
+from apps.usage.domain import cursors
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import CollectionRow, Filters, Page
 from apps.usage.models import HAS_FACTS, CollectionWindow, TierHour
-from apps.usage.selectors import cursors
 
 _HOUR = timedelta(hours=1)
 _KIND = "collections"

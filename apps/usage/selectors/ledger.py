@@ -14,13 +14,13 @@ from django.db.models import Q, QuerySet
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
+from apps.usage.domain import cursors
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.periods import BEGINNING, Periods, is_day_start
+from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep, UsageRow
-from apps.usage.selectors import cursors
 from apps.usage.selectors.names import NameLookup, check_known
 from apps.usage.selectors.plan import ReadPlan, hours_only, with_days
-from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.selectors.sources import (
     DETAILED,
     DayTable,

@@ -10,8 +10,8 @@ from django.db.models import CharField, QuerySet, Value
 from apps.accounts.models import Team
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, UNMATCHED, CapacityType
 from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workload
+from apps.usage.domain.refusals import NamesUnknown
 from apps.usage.domain.rows import Filters, Grouping
-from apps.usage.selectors.refusals import NamesUnknown
 from apps.usage.selectors.sources import filtered
 
 CHECKED = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM)

@@ -12,11 +12,11 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace, Pod, Workload
 from apps.clusters.selectors import TeamSpan, team_spans
+from apps.usage.domain import cursors
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
 from apps.usage.models import PodHour
-from apps.usage.selectors import cursors
-from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.selectors.sources import any_of, filtered, models_named, workloads_named
 from apps.usage.selectors.sums import amounts_of, sums_of
 

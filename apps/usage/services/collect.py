@@ -26,8 +26,7 @@ from apps.clusters.ports import (
     SourceUnavailable,
 )
 from apps.clusters.selectors import report
-from apps.clusters.services.catalog import team_finder_at, tier_rules_at
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, team_finder_at, tier_rules_at
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
 from apps.usage.domain.attribution.hour import HourFacts

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from apps.clusters.services.retention import forget_ledger, forget_objects
+from apps.clusters.services import forget_ledger, forget_objects
 from apps.usage.models import (
     CollectionWindow,
     Day,

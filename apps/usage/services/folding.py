@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import models
 
 from apps.clusters.models import Workload
-from apps.clusters.services.names import chunks
+from apps.clusters.services import chunks
 from apps.usage.models import Day, WorkloadDay
 from apps.usage.services.fact_store import HELD_COLUMNS, day_value, insert
 

@@ -14,15 +14,15 @@ from apps.clusters.domain.time_spans import Span, clip
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.models import Cluster
 from apps.clusters.ports import LedgerAnswer, MetricsSource
-from apps.clusters.services.pods.inferred_pods import store_inferred_pods
-from apps.clusters.services.pods.ledger_reader import (
+from apps.clusters.services import (
     RecordedPod,
+    TierHistory,
     recorded_claims,
     recorded_intervals,
     recorded_pod_rows,
+    store_inferred_pods,
     watched_spans,
 )
-from apps.clusters.services.tier_history import TierHistory
 from apps.usage.domain.attribution.gpu_classes import Bound
 from apps.usage.services.dimensions import PodIds
 

@@ -8,7 +8,7 @@ from apps.clusters.domain.tiers import TierRule, tier_before_binding
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import Cluster
 from apps.clusters.ports import QueuePendingSlot
-from apps.clusters.services.catalog import tier_rules_at
+from apps.clusters.services import tier_rules_at
 from apps.usage.models import QueueHour, QueuePending
 from apps.usage.services.dimensions import tier_ids
 

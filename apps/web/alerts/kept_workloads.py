@@ -3,7 +3,7 @@
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from apps.costs.selectors.kept_workloads import Kept
+from apps.costs.selectors import Kept
 
 _MOMENT = timedelta(microseconds=1)
 

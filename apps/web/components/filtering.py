@@ -12,7 +12,7 @@ from django.http import QueryDict
 
 from apps.accounts.permissions import Visibility
 from apps.usage.domain.rows import Filters
-from apps.usage.selectors.choices import filter_names, namespaces_seen
+from apps.usage.selectors import filter_names, namespaces_seen
 from apps.web.components.links import Query
 from apps.web.forms import names_from
 

@@ -14,8 +14,7 @@ from apps.costs.domain.costing import Basis
 from apps.costs.domain.exports import ExportScope, ExportState
 from apps.costs.domain.files import FileFormat
 from apps.costs.domain.unallocated import Policy
-from apps.costs.selectors import charging
-from apps.costs.selectors.files.exports import ClosedFileRow, ExportRow
+from apps.costs.selectors import ClosedFileRow, ExportRow, charging
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.web import forms
 from apps.web.components.formats import Format, shown

@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 
 from apps.costs.adapters import csv_parts, write_beside
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
-from apps.costs.services.exporting_closed import ClosedCopy
+from apps.costs.services import ClosedCopy
 from apps.usage.selectors import GroupingRefused
 
 LABELS = {

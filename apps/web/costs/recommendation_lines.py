@@ -18,14 +18,15 @@ from apps.costs.domain.recommendations.recommendation import (
     RecommendationKind,
 )
 from apps.costs.domain.recommendations.states import DECIDABLE, RecommendationState
-from apps.costs.selectors.explain.savings import RECOMMENDED
-from apps.costs.selectors.kept_workloads import Kept
-from apps.costs.selectors.recommendations import (
+from apps.costs.selectors import (
+    DECIDED,
+    RECOMMENDED,
+    Kept,
     RecommendationFilters,
     RecommendationRow,
     RecommendationSum,
+    WasteCovered,
 )
-from apps.costs.selectors.waste_covered import DECIDED, WasteCovered
 from apps.web import forms
 from apps.web.alerts.kept_workloads import kept_words
 from apps.web.components.formats import Format, shown

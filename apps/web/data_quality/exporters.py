@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, JobProfile, VirtualGpus
-from apps.usage.selectors.current.exporters import ExporterHistory
+from apps.usage.selectors import ExporterHistory
 from apps.web.components.formats import Format, Value, shown
 from apps.web.components.tables import Column, Row, Table
 from apps.web.query_session import QuerySession

@@ -1,8 +1,6 @@
 """Activity that no pod explains, as the pages of devices and of data health show it."""
 
-from apps.usage.selectors import GroupingRefused
-from apps.usage.selectors.current.devices import stray_devices
-from apps.usage.selectors.current.unattributed import unattributed_by_node
+from apps.usage.selectors import GroupingRefused, stray_devices, unattributed_by_node
 from apps.web.components.tables import Table
 from apps.web.devices import unattributed_table
 from apps.web.query_session import QuerySession

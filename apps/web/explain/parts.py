@@ -8,8 +8,7 @@ from django.http import HttpRequest
 from apps.clusters import selectors as clusters
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
-from apps.usage.selectors.ledger import HOURLY_DAYS
-from apps.usage.selectors.parts import PodPart, PodSum, pod_hours, pod_parts, pod_sum
+from apps.usage.selectors import HOURLY_DAYS, PodPart, PodSum, pod_hours, pod_parts, pod_sum
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.links import href, path_of

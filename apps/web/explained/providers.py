@@ -8,56 +8,60 @@ from django.http import QueryDict
 
 from apps.clusters.selectors import report, team_rows, tier_rows
 from apps.costs.domain.costing import Cause
-from apps.costs.selectors import PLATFORM_NAME, explain_cost
-from apps.costs.selectors.explain.budgets import explain_money_budget
-from apps.costs.selectors.explain.costs import FIGURES as COSTS
-from apps.costs.selectors.explain.savings import (
+from apps.costs.selectors import (
+    ADJUSTMENT,
     COVERED,
+    ENERGY,
+    PER_GPU_HOUR,
+    PLATFORM_NAME,
     QUOTA_SAVING,
     RECOMMENDED,
     SAVING,
+    SHARE,
+    TIER_PRICE,
+    explain_adjustment,
+    explain_cost,
+    explain_cost_per_gpu_hour,
+    explain_cost_share,
+    explain_energy,
+    explain_money_budget,
+    explain_price,
     explain_recommendation,
     explain_saving,
     explain_waste_covered,
 )
-from apps.costs.selectors.explained_ratios import (
-    ADJUSTMENT,
-    ENERGY,
-    PER_GPU_HOUR,
-    SHARE,
-    TIER_PRICE,
-    explain_adjustment,
-    explain_cost_per_gpu_hour,
-    explain_cost_share,
-    explain_energy,
-    explain_price,
-)
+from apps.costs.selectors import FIGURES as COSTS
 from apps.fairness.domain.simulation.layout import ChangeImpossible
+from apps.fairness.selectors import FIGURES as FAIRNESS
 from apps.fairness.selectors import (
+    OF_TIER_AND_TEAM,
+    WHAT_IF,
     CapacityUnknown,
     FairnessFilters,
     TooMuchToReplay,
     explain_fairness,
     explain_what_if,
 )
-from apps.fairness.selectors.explained import FIGURES as FAIRNESS
-from apps.fairness.selectors.explained_sums import OF_TIER_AND_TEAM
-from apps.fairness.selectors.explained_what_if import WHAT_IF
-from apps.pending.selectors import PendingFilters, explain_pending
-from apps.pending.selectors.explained import FIGURES as PENDING
-from apps.pending.selectors.explained import queue_time
-from apps.pending.selectors.explained_losses import (
+from apps.pending.selectors import (
     EVICTIONS,
     PARTIAL,
+    PendingFilters,
     explain_eviction,
     explain_partial,
+    explain_pending,
+    queue_time,
 )
-from apps.quotas.selectors import explain_budget, explain_quota, explain_team_quota
-from apps.quotas.selectors.explained import BUDGETS
-from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
+from apps.pending.selectors import FIGURES as PENDING
+from apps.quotas.selectors import (
+    BUDGETS,
+    QUOTAS,
+    TEAM_QUOTAS,
+    explain_budget,
+    explain_quota,
+    explain_team_quota,
+)
 from apps.usage.domain.explained import Explained
-from apps.usage.selectors.current.explained import WAITING, explain_waiting
-from apps.usage.selectors.current.queue_times import WAIT_DAYS, bound_waits, recent_waits
+from apps.usage.selectors import WAIT_DAYS, WAITING, bound_waits, explain_waiting, recent_waits
 from apps.web.costs.groups import PLATFORM_PAYS
 from apps.web.costs.query import TAKES as COST_TAKES
 from apps.web.costs.query import asked_of

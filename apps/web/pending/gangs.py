@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from apps.pending.selectors.rows import PartialGang
+from apps.pending.selectors import PartialGang
 from apps.web.components.formats import Format
 from apps.web.components.links import figure_hrefs, href
 from apps.web.components.tables import Column, Row, Table

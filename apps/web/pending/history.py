@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from apps.clusters.domain.calendar import day_start, days_in
-from apps.pending.selectors.context import Context
-from apps.pending.selectors.history.days import pending_history
-from apps.pending.selectors.history.evictions import eviction_sums
-from apps.pending.selectors.history.queue_times import time_to_start
-from apps.pending.selectors.rows import (
+from apps.pending.selectors import (
+    Context,
     EvictionSum,
     HistoryRow,
     PendingFilters,
     PendingGrouping,
     QueueTimeSums,
     StartTimes,
+    eviction_sums,
+    pending_history,
+    time_to_start,
 )
 from apps.usage.domain.rows import TimeStep
 from apps.web.components import charts

@@ -7,13 +7,13 @@ from datetime import datetime
 from apps.clusters.domain.quantities import gpus
 from apps.pending.domain.causes import Outcome
 from apps.pending.domain.placement.messages import parse
-from apps.pending.selectors.history.queue_times import TypicalWait
-from apps.pending.selectors.rows import (
+from apps.pending.selectors import (
     CauseIntervalRow,
     EpisodeRow,
     InFrontPod,
     InFrontTeam,
     PendingRow,
+    TypicalWait,
 )
 from apps.web.components.formats import Format, duration, shown
 from apps.web.components.links import href

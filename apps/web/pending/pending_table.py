@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from apps.pending.selectors.rows import PendingRow
+from apps.pending.selectors import PendingRow
 from apps.web.components.formats import Format, Value, duration
 from apps.web.components.links import Query, href
 from apps.web.components.tables import Column, Row, Table

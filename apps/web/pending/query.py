@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
-from apps.pending.selectors.rows import PendingFilters, PendingOrder
+from apps.pending.selectors import PendingFilters, PendingOrder
 from apps.web import forms
 from apps.web.components.links import Query
 from apps.web.pending.causes import NAMES

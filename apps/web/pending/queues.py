@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from apps.clusters.domain.tiers import NO_TEAM
-from apps.pending.selectors.history.queues import QueueRow
+from apps.pending.selectors import QueueRow
 from apps.web.components.formats import Format
 from apps.web.components.links import href
 from apps.web.components.tables import Column, Row, Table

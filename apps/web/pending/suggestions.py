@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apps.pending.domain.diagnosis import Action
-from apps.pending.selectors.rows import PendingRow, SuggestionRow
+from apps.pending.selectors import PendingRow, SuggestionRow
 from apps.web.quota_requests.request_input import QuotaRef, ask_href
 
 Change = Mapping[str, Any]

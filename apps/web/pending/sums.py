@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.pending.selectors.rows import LookRow, PendingSum
+from apps.pending.selectors import LookRow, PendingSum
 from apps.web.components.formats import duration
 from apps.web.components.links import with_query
 from apps.web.pending.causes import Badge, badge

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from apps.clusters.domain.quantities import quantity
 from apps.clusters.selectors import TierRow
-from apps.pending.selectors.known import PendingKnown
+from apps.pending.selectors import PendingKnown
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
 from apps.usage.selectors import PendingGpus

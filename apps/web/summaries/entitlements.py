@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from apps.quotas.selectors import Entitled, entitled_teams
-from apps.usage.selectors.current.allocated import AllocatedGpus, held_now
+from apps.usage.selectors import AllocatedGpus, held_now
 from apps.web.components.links import href
 from apps.web.query_session import QuerySession
 

@@ -5,13 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from apps.clusters.domain.window import Window
-from apps.pending.selectors.known import PendingKnown, pending_known
-from apps.pending.selectors.pod_causes import causes_of
-from apps.pending.selectors.rows import PodCause
+from apps.pending.selectors import PendingKnown, PodCause, causes_of, pending_known
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, TimeStep
-from apps.usage.selectors import PendingGpus, WaitingPod, WasteRow
-from apps.usage.selectors.choices import waiting_of
+from apps.usage.selectors import PendingGpus, WaitingPod, WasteRow, waiting_of
 from apps.web.components.formats import duration
 from apps.web.components.ledger import IDLE, NOT_RUNNING, UNDERUSED, LedgerClass
 from apps.web.components.links import href

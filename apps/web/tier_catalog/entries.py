@@ -14,7 +14,7 @@ from apps.costs.selectors import PriceList
 from apps.quotas.selectors import Entitled
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.rows import Grouping, UsageRow
-from apps.usage.selectors.current.queue_times import WaitTimes
+from apps.usage.selectors import WaitTimes
 from apps.web.components.formats import NOTHING, duration, plain
 from apps.web.components.links import Query, explain_href, figure_href, href
 from apps.web.costs import money_format

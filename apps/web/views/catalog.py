@@ -11,8 +11,7 @@ from apps.costs.selectors import price_list
 from apps.quotas.selectors import entitled_teams
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
-from apps.usage.selectors import Freshness
-from apps.usage.selectors.current.queue_times import WAIT_DAYS, recent_waits, tier_wait_times
+from apps.usage.selectors import WAIT_DAYS, Freshness, recent_waits, tier_wait_times
 from apps.web.components.formats import Format, shown
 from apps.web.components.links import Query, during
 from apps.web.pages import page, respond

@@ -10,7 +10,7 @@ from apps.clusters.domain.devices.state import Health
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Page, PodRow
-from apps.usage.selectors.current.devices import (
+from apps.usage.selectors import (
     DeviceFilters,
     DeviceRow,
     device_healths,

@@ -8,15 +8,19 @@ from typing import TypeVar
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
-from apps.pending.selectors.context import Context
-from apps.pending.selectors.freshness import look_rows
-from apps.pending.selectors.gangs import partial_gangs
-from apps.pending.selectors.history.episodes import episodes_of
-from apps.pending.selectors.history.queue_times import typical_wait
-from apps.pending.selectors.history.queues import queues_unwatched
-from apps.pending.selectors.in_front import in_front
-from apps.pending.selectors.now import pending_now, pending_sums
-from apps.pending.selectors.rows import PendingGrouping, PendingRow
+from apps.pending.selectors import (
+    Context,
+    PendingGrouping,
+    PendingRow,
+    episodes_of,
+    in_front,
+    look_rows,
+    partial_gangs,
+    pending_now,
+    pending_sums,
+    queues_unwatched,
+    typical_wait,
+)
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Page
 from apps.web.components import listings

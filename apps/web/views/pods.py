@@ -6,10 +6,10 @@ from datetime import datetime
 
 from django.http import Http404, HttpResponseBase
 
-from apps.pending.selectors.history.episodes import episodes_of
+from apps.pending.selectors import episodes_of
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import PodRow
-from apps.usage.selectors.current.cotenants import CoTenants, co_tenants
+from apps.usage.selectors import CoTenants, co_tenants
 from apps.web.components import listings
 from apps.web.components.formats import Format
 from apps.web.components.ledger import ALLOCATED_CLASSES, strip

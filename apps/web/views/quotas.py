@@ -8,8 +8,7 @@ from functools import cached_property
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
-from apps.pending.selectors.history.queues import QueueRow, queues_unwatched
-from apps.pending.selectors.rows import PendingFilters
+from apps.pending.selectors import PendingFilters, QueueRow, queues_unwatched
 from apps.quotas import selectors as quotas
 from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.domain.saturation import KeyId

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.http import HttpResponseBase
 
-from apps.usage.selectors.current.search import POD_DAYS, Found, ResultKind, found_by_name
+from apps.usage.selectors import POD_DAYS, Found, ResultKind, found_by_name
 from apps.web.components.formats import duration
 from apps.web.components.links import href
 from apps.web.pages import page, respond

@@ -8,7 +8,7 @@ from apps.clusters import selectors as clusters
 from apps.quotas.selectors import QuotaFilters, QuotaOrder, quota_rows
 from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import gap_tiers
-from apps.usage.services.gc_paused import gc_paused
+from apps.usage.services import gc_paused
 from apps.web import forms
 from apps.web.components import charts, listings, tables
 from apps.web.components.filtering import EVERY

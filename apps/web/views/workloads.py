@@ -6,8 +6,8 @@ from datetime import timedelta
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.window import Window
-from apps.costs.selectors.kept_workloads import kept_workloads
-from apps.pending.selectors.history.episodes import find_waiting
+from apps.costs.selectors import kept_workloads
+from apps.pending.selectors import find_waiting
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
 from apps.web.alerts.kept_workloads import kept_words

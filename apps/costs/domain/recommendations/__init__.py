@@ -17,15 +17,6 @@ from apps.costs.domain.recommendations.sharing import (
     shared_tier,
 )
 
-__all__ = [
-    "Confidence",
-    "Offers",
-    "Recommendation",
-    "RecommendationKind",
-    "WorkloadEvidence",
-    "for_workloads",
-]
-
 _RULES = (
     *(fewer_gpus, mig_profile, shared_tier, other_model, idle_notebook, smaller_model, spot),
     *(idle_start, idle_end),

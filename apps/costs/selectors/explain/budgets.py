@@ -7,7 +7,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.costs.selectors.budgets import money_budget_rows
 from apps.costs.selectors.explain.costs import price_lines
-from apps.quotas.selectors.explained import BUDGETS, explain_burn
+from apps.quotas.selectors import BUDGETS, explain_burn
 from apps.usage.domain.explained import Explained, RowColumn, Unit
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.selectors import usage_rows

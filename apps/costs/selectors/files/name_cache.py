@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from apps.usage.domain.rows import Grouping
-from apps.usage.selectors.names import NameLookup
+from apps.usage.selectors import NameLookup
 
 _MANY = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})
 _MOST_HELD = 100_000

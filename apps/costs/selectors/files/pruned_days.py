@@ -3,9 +3,9 @@
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.window import Window
+from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.models import Day
-from apps.usage.selectors.plan import ReadPlan
-from apps.usage.selectors.refusals import GroupingRefused
+from apps.usage.selectors import ReadPlan
 
 
 def check_kept(plan: ReadPlan, window: Window, *, zone: ZoneInfo) -> None:

@@ -15,7 +15,7 @@ from apps.costs.models import PoolCostDay, WorkloadCostDay
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery
 from apps.usage.domain.periods import day_start, is_day_start
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
-from apps.usage.selectors.sources import condition, source_of
+from apps.usage.selectors import condition, source_of
 
 # Sources of usage, for the conditions that filters become.
 _OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), EVERYTHING)

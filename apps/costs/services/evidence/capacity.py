@@ -21,8 +21,7 @@ from apps.clusters.domain.tiers import (
     tier_of,
 )
 from apps.clusters.models import NodeInterval
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, observed_objects
 from apps.costs.domain.recommendations.capacity import POOL, shared_out
 from apps.costs.domain.recommendations.evidence import LayoutEvidence, PoolEvidence, QuotaEvidence
 from apps.costs.domain.recommendations.hours import LendingEvidence
@@ -34,8 +33,7 @@ from apps.costs.services.evidence.pending import PendingHours
 from apps.costs.services.evidence.span import FRESH, EvidenceSpan
 from apps.quotas.domain.keys import Counting, KeyMeaning, QuotaSource, meaning_of, reachable_tiers
 from apps.quotas.models import QuotaKeyHour
-from apps.quotas.selectors.observed_until import observed_until
-from apps.quotas.selectors.settings import named_by_tiers
+from apps.quotas.selectors import named_by_tiers, observed_until
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.models import NodeHour, TierDay
 

@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.models import Cluster, Tier
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory
 from apps.costs.domain.recommendations import Recommendation as Found
 from apps.costs.domain.recommendations import for_workloads
 from apps.costs.domain.recommendations.capacity import empty_nodes, mig_layout, unused_quota
@@ -48,7 +48,7 @@ class _Run:
     sums: list[WasteSum] = field(default_factory=list)
 
 
-def recommend(*, now: datetime) -> int:
+def store_recommendations(*, now: datetime) -> int:
     """Look at every cluster that has a new day of facts; return how many recommendations stand.
 
     A day is looked at when its workload sums are there, and again when more of the days before it

@@ -40,7 +40,7 @@ def check_decide(user: User, team_id: int | None) -> None:
         raise NotAllowed("The leads of this team and administrators decide on this.")
 
 
-def accept(user: User, pk: int, *, now: datetime) -> None:
+def accept_recommendation(user: User, pk: int, *, now: datetime) -> None:
     """Accept a recommendation: from now on it is looked whether its saving comes.
 
     What its subject cost until now is noted, to be compared with. Raises UnknownRecommendation,
@@ -55,7 +55,7 @@ def accept(user: User, pk: int, *, now: datetime) -> None:
         _decide(row, RecommendationState.ACCEPTED, user, now)
 
 
-def dismiss(user: User, pk: int, reason: str, *, now: datetime) -> None:
+def dismiss_recommendation(user: User, pk: int, reason: str, *, now: datetime) -> None:
     """Dismiss a recommendation for a reason; it is not shown as open again. Raises as `accept`."""
     given = reason.replace("\0", "").strip()
     if not given:
@@ -68,7 +68,7 @@ def dismiss(user: User, pk: int, reason: str, *, now: datetime) -> None:
         _decide(row, RecommendationState.DISMISSED, user, now)
 
 
-def reopen(user: User, pk: int, *, now: datetime) -> None:
+def reopen_recommendation(user: User, pk: int, *, now: datetime) -> None:
     """Take a decision back. Raises as `accept`."""
     with transaction.atomic():
         _decide(_decidable(user, pk), RecommendationState.OPEN, user, now)

@@ -39,6 +39,3 @@ def examine(looks: Sequence[ClusterLook]) -> list[Finding]:
         whole = replace(look, tiers_elsewhere=others)
         found += [finding for check in CHECKS for finding in check(whole)]
     return worst_first(found)
-
-
-__all__ = ["CHECKS", "examine"]

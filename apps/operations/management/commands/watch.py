@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.clusters.ports import SourceRejected, SourceUnavailable
-from apps.clusters.services.watch.clusters import (
+from apps.clusters.services import (
     UnknownWatchCluster,
     WatchedCluster,
     Watchers,

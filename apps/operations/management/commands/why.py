@@ -11,7 +11,7 @@ from apps.clusters.selectors import report
 from apps.operations.management import why_text
 from apps.pending import selectors as pending
 from apps.pending.selectors import EpisodeRow
-from apps.usage.selectors.current.known_pods import PodKnown, pods_called
+from apps.usage.selectors import PodKnown, pods_called
 
 _MOST = 10
 

@@ -12,7 +12,7 @@ from apps.alerts.domain.thresholds import AlertKind, Threshold
 from apps.alerts.selectors import answers_to
 from apps.alerts.services import Measurement, NewAlert, evaluate
 from apps.clusters.domain.quantities import gpus
-from apps.usage.selectors.current.idle import IdleWorkload, idle_workloads
+from apps.usage.selectors import IdleWorkload, idle_workloads
 
 _HOUR = 3600.0
 

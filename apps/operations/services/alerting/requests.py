@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 from apps.alerts.domain.thresholds import AlertKind
 from apps.alerts.services import NewAlert, go_on
 from apps.quota_requests.models import ChangeRequest
-from apps.quota_requests.selectors.audit import audit_since
-from apps.quota_requests.selectors.rows import AuditRow
+from apps.quota_requests.selectors import AuditRow, audit_since
 
 _ABOUT = "quota-request/"
 _AT_ONCE = 500

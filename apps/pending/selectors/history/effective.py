@@ -12,7 +12,7 @@ from django.db.models import Q
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.clusters.services import UnixSeconds
 from apps.pending.domain.causes import OF_DEMAND, Counts
 from apps.pending.domain.effective import (
     UNKNOWN_MODEL,

@@ -17,8 +17,7 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.tiers import UNDETERMINED, UNMATCHED, TierRule, tier_before_binding
 from apps.clusters.domain.time_spans import Span
 from apps.clusters.models import NamespaceClaim
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, observed_objects
 from apps.pending.domain.queues.demand import LocalLink, link_start
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)

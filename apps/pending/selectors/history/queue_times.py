@@ -17,7 +17,7 @@ from apps.pending.models import Episode
 from apps.pending.selectors.context import INSTANT, Context
 from apps.pending.selectors.rows import PendingFilters, PendingGrouping, StartTimes
 from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope, tier_condition
-from apps.usage.selectors.plan import Seconds
+from apps.usage.selectors import Seconds
 
 _MONTH = timedelta(days=30)
 _FEWEST = 5

@@ -12,7 +12,7 @@ from apps.clusters.domain.observed.objects import (
     ObservedKind,
     WorkloadSnapshot,
 )
-from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services import observed_objects
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.queues.kueue import INACTIVE, MISCONFIGURED, STOPPED
 from apps.pending.domain.queues.queued import has_quota

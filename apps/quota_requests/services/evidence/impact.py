@@ -17,8 +17,7 @@ from apps.clusters.domain.tiers import (
 )
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory, observed_objects
 from apps.costs.selectors import PriceList, price_list
 from apps.quota_requests.domain import impact as figures
 from apps.quota_requests.domain.execution.gitops import PatchFile

@@ -7,7 +7,7 @@ from datetime import datetime
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services import TierHistory
 from apps.quota_requests.domain.quantities import MOST, Quantity, quantity
 from apps.quota_requests.domain.targets import Target, TargetRefused, target_of
 from apps.quota_requests.models import ChangeRequest

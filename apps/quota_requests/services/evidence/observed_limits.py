@@ -15,8 +15,7 @@ from apps.clusters.domain.observed.objects import (
     VolcanoQueueSnapshot,
 )
 from apps.clusters.models import WatchCoverage, WatchIssue
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.watch.streams import SILENT_SECONDS
+from apps.clusters.services import SILENT_SECONDS, observed_objects
 from apps.quota_requests.domain.execution.drift import ObservedLimit
 from apps.quota_requests.domain.quantities import Quantity
 from apps.quota_requests.domain.targets import QuotaSource, Target, VolcanoCell, VolcanoField

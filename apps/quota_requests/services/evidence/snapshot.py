@@ -31,10 +31,10 @@ from apps.quota_requests.services.evidence.used_tiers import (
 )
 from apps.quotas.selectors import BudgetRow, QuotaPoint, QuotaRow, budget_rows, quota_history
 from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.refusals import NamesUnknown
 from apps.usage.domain.rows import Grouping, TimeStep
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import GroupingRefused
-from apps.usage.selectors.refusals import NamesUnknown
 
 _EVERYTHING = Visibility(everything=True)
 

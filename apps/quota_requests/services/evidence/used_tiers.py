@@ -10,9 +10,9 @@ from apps.clusters.selectors import report
 from apps.quota_requests.models import ChangeRequest
 from apps.quotas.selectors import queue_namespaces
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.refusals import NamesUnknown
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, usage_rows
-from apps.usage.selectors.refusals import NamesUnknown
 
 DAYS: Final = 30
 _EVERYTHING = Visibility(everything=True)

@@ -15,8 +15,8 @@ from apps.clusters.domain.devices.state import DeviceState, Health, of_models
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Device, Namespace, NodeInterval, Pod
 from apps.clusters.selectors import TeamSpan, team_spans
+from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
-from apps.usage.selectors import cursors
 
 _KIND = "devices"
 _INSTANT = timedelta(seconds=1)

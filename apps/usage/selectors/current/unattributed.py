@@ -7,11 +7,11 @@ from django.db.models import Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
+from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.domain.rows import Filters
 from apps.usage.models import NodeHour
 from apps.usage.selectors.coverage_gaps import claims_before_the_watch
 from apps.usage.selectors.ledger import HOURLY_DAYS
-from apps.usage.selectors.refusals import GroupingRefused
 from apps.usage.selectors.sources import models_named
 
 _LONGEST = timedelta(days=HOURLY_DAYS, hours=1)

@@ -13,10 +13,13 @@ from apps.accounts.permissions import NotAllowed, can_administer
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
 from apps.costs.domain.files import FileFormat, TooManyRows
-from apps.costs.selectors.files import exports as asked_for
-from apps.costs.services import CloseRefused, reopen_period
-from apps.costs.services.exporting import ExportRefused, ask_export
-from apps.costs.services.exporting_closed import copy_of_month
+from apps.costs.services import (
+    CloseRefused,
+    ExportRefused,
+    ask_export,
+    copy_of_month,
+    reopen_period,
+)
 from apps.usage.selectors import GroupingRefused, NamesUnknown, check_names
 from apps.web import forms
 from apps.web.costs import months
@@ -39,7 +42,7 @@ def _page(
     asked = asked_of(request.GET)
     periods = costs.period_states(now=reading.now, visibility=reading.visibility)
     adjustments = costs.adjustment_rows(visibility=reading.visibility)
-    kept = asked_for.closed_files(visibility=reading.visibility)
+    kept = costs.closed_files(visibility=reading.visibility)
     this_month = reading.now.astimezone(reading.choice.zone).date()
     return respond(
         request,
@@ -59,7 +62,7 @@ def _page(
 
 
 def _asked_for(request: PageRequest) -> dict[str, Any]:
-    rows = asked_for.export_rows(request.user)
+    rows = costs.export_rows(request.user)
     zone = report().zone
     return {
         "exports": shown_exports(rows, zone),
@@ -94,8 +97,8 @@ def ask(request: PageRequest) -> HttpResponseBase:
 def export_file(request: PageRequest, pk: int) -> HttpResponseBase:
     """Hand out a file that the reader asked for, if they may still see what is in it."""
     try:
-        found = asked_for.export_download(pk, request.user)
-    except asked_for.ExportGone as gone:
+        found = costs.export_download(pk, request.user)
+    except costs.ExportGone as gone:
         raise Http404(str(gone)) from gone
     except NotAllowed as refusal:
         return refused(f"{refusal} Ask for it anew.", status=HTTPStatus.FORBIDDEN)

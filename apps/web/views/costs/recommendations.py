@@ -8,11 +8,15 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from apps.accounts.permissions import can_administer, teams_led_by
-from apps.costs.selectors import recommendations as costs
-from apps.costs.selectors.recommendations import RecommendationFilters, RecommendationRow
-from apps.costs.selectors.waste_covered import waste_covered
-from apps.costs.services.recommendations import decisions as decisions
-from apps.costs.services.recommendations.decisions import DecisionRefused, UnknownRecommendation
+from apps.costs import selectors as costs
+from apps.costs.selectors import RecommendationFilters, RecommendationRow, waste_covered
+from apps.costs.services import (
+    DecisionRefused,
+    UnknownRecommendation,
+    accept_recommendation,
+    dismiss_recommendation,
+    reopen_recommendation,
+)
 from apps.usage.domain.rows import Page
 from apps.web.components.links import path_of, with_query
 from apps.web.costs import recommendation_lines
@@ -108,7 +112,10 @@ def _decides_for(request: PageRequest) -> Collection[int] | None:
 def accept(request: PageRequest, pk: int) -> HttpResponseBase:
     reading = query_session(request)
     return _decided(
-        request, reading, pk, lambda: decisions.accept(request.user, pk, now=reading.now)
+        request,
+        reading,
+        pk,
+        lambda: accept_recommendation(request.user, pk, now=reading.now),
     )
 
 
@@ -116,7 +123,10 @@ def accept(request: PageRequest, pk: int) -> HttpResponseBase:
 def dismiss(request: PageRequest, pk: int) -> HttpResponseBase:
     reading, reason = query_session(request), request.POST.get("reason", "")
     return _decided(
-        request, reading, pk, lambda: decisions.dismiss(request.user, pk, reason, now=reading.now)
+        request,
+        reading,
+        pk,
+        lambda: dismiss_recommendation(request.user, pk, reason, now=reading.now),
     )
 
 
@@ -124,7 +134,10 @@ def dismiss(request: PageRequest, pk: int) -> HttpResponseBase:
 def reopen(request: PageRequest, pk: int) -> HttpResponseBase:
     reading = query_session(request)
     return _decided(
-        request, reading, pk, lambda: decisions.reopen(request.user, pk, now=reading.now)
+        request,
+        reading,
+        pk,
+        lambda: reopen_recommendation(request.user, pk, now=reading.now),
     )
 
 

@@ -18,7 +18,7 @@ from apps.operations.selectors import (
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import CollectionRow, Page
-from apps.usage.selectors.current.exporters import exporter_histories
+from apps.usage.selectors import exporter_histories
 from apps.web import forms
 from apps.web.components.links import path_of, with_query
 from apps.web.components.tables import Table

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from apps.usage.selectors.refusals import CursorRefused
+from apps.usage.domain.refusals import CursorRefused
 
 _MOST = 2**63 - 1
 """The largest number that a database column holds; none that was given out is larger."""
