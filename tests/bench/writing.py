@@ -18,7 +18,7 @@ from apps.usage.domain.attribution.hour import HourFacts, NodeFact, PodFact
 from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
 from apps.usage.services import write
 from apps.usage.services.dimensions import Dimensions, PodIds
-from apps.usage.services.gc_paused import gc_paused
+from apps.usage.services.gc_pause import gc_paused
 from tests.bench.fleet import GPUS_PER_NODE, HOUR
 from tests.bench.measuring import REPETITIONS, Timed, timed, wall
 

@@ -11,8 +11,8 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.costs.domain.recommendations.coverage import Cell, together
 from apps.costs.models import Recommendation, WasteSum
+from apps.costs.selectors.covered_waste import waste_covered
 from apps.costs.selectors.recommendations import RecommendationFilters
-from apps.costs.selectors.waste_covered import waste_covered
 from apps.costs.services import price_hours
 from apps.costs.services.recommendations.daily_run import store_recommendations
 from apps.operations.services import load_catalog

@@ -23,6 +23,7 @@ from apps.costs.models import (
     WasteSum,
     WorkloadCostDay,
 )
+from apps.costs.selectors.covered_waste import waste_covered
 from apps.costs.selectors.explain.savings import explain_recommendation
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
@@ -30,7 +31,6 @@ from apps.costs.selectors.recommendations import (
     recommendation_page,
     recommendation_sums,
 )
-from apps.costs.selectors.waste_covered import waste_covered
 from apps.costs.services import price_hours
 from apps.costs.services.recommendations.daily_run import store_recommendations
 from apps.costs.services.recommendations.decisions import (

@@ -12,6 +12,7 @@ from apps.costs.selectors.costs import (
     waterfall,
     worst_workloads,
 )
+from apps.costs.selectors.covered_waste import DECIDED, WasteCovered, waste_covered
 from apps.costs.selectors.explain.budgets import explain_money_budget
 from apps.costs.selectors.explain.costs import FIGURES, explain_cost
 from apps.costs.selectors.explain.savings import (
@@ -49,7 +50,6 @@ from apps.costs.selectors.files.exports import (
     export_download,
     export_rows,
 )
-from apps.costs.selectors.kept_workloads import Kept, kept_workloads
 from apps.costs.selectors.periods import (
     AdjustmentRow,
     Gaps,
@@ -75,4 +75,4 @@ from apps.costs.selectors.recommendations import (
 )
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
 from apps.costs.selectors.terms import NotPriced, Terms, not_priced, terms
-from apps.costs.selectors.waste_covered import DECIDED, WasteCovered, waste_covered
+from apps.costs.selectors.workloads_kept import Kept, kept_workloads

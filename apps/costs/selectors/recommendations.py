@@ -14,7 +14,7 @@ from apps.clusters.selectors import report
 from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RecommendationKind
 from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation, RecommendationRun
-from apps.costs.selectors.kept_workloads import Kept, kept_workloads
+from apps.costs.selectors.workloads_kept import Kept, kept_workloads
 from apps.usage.domain import cursors
 from apps.usage.domain.periods import whole_days
 from apps.usage.domain.rows import Page

@@ -17,7 +17,6 @@ from apps.pending.selectors.history.episodes import episodes_of, find_waiting
 from apps.pending.selectors.history.evictions import eviction_sums
 from apps.pending.selectors.history.queue_times import TypicalWait, time_to_start, typical_wait
 from apps.pending.selectors.history.queues import QueueRow, queues_unwatched
-from apps.pending.selectors.in_front import in_front
 from apps.pending.selectors.known import (
     PendingKnown,
     known_until,
@@ -27,6 +26,7 @@ from apps.pending.selectors.known import (
 )
 from apps.pending.selectors.now import pending_now, pending_sums
 from apps.pending.selectors.pod_causes import causes_of
+from apps.pending.selectors.pods_in_front import in_front
 from apps.pending.selectors.rows import (
     CauseIntervalRow,
     EpisodeRow,

@@ -25,7 +25,7 @@ from apps.quotas.domain.history import QUOTA_KINDS, SOURCES
 from apps.quotas.domain.keys import Counting, KeyMeaning, QuotaSource, meaning_in, meaning_of
 from apps.quotas.domain.limits import QueueLimit, kueue_limits, volcano_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
-from apps.quotas.selectors.observed_until import STALE_AFTER, observed_until
+from apps.quotas.selectors.observation import STALE_AFTER, observed_until
 from apps.quotas.selectors.settings import BESIDE_QUEUES, LocalQueues, local_queues
 
 _KINDS = (*QUOTA_KINDS, *BESIDE_QUEUES, ObservedKind.RESOURCE_FLAVOR)

@@ -45,7 +45,7 @@ from apps.usage.services.evidence import (
     with_quotas,
 )
 from apps.usage.services.exporters import set_up_id
-from apps.usage.services.gc_paused import gc_paused
+from apps.usage.services.gc_pause import gc_paused
 from apps.usage.services.ledger_input import LedgerInput, read_ledger
 from apps.usage.services.queue_hours import write_queue_hour
 from apps.usage.services.write import HourPruned, clear_hour, holds_same, write_hour

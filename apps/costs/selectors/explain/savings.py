@@ -18,6 +18,7 @@ from apps.costs.domain.recommendations.recommendation import (
     SAVED_GPU_HOURS,
     RecommendationKind,
 )
+from apps.costs.selectors.covered_waste import waste_covered
 from apps.costs.selectors.explain.costs import price_lines
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
@@ -28,7 +29,6 @@ from apps.costs.selectors.recommendations import (
     recommendation_page,
     recommendation_sums,
 )
-from apps.costs.selectors.waste_covered import waste_covered
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
