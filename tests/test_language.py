@@ -1,0 +1,286 @@
+"""The words of the project: `tests/language.toml` says which are retired, and by what."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LANGUAGE: Mapping[str, Any] = tomllib.loads(
+    (ROOT / "tests" / "language.toml").read_text(encoding="utf-8")
+)
+CODE = ("apps", "gpuportal", "simulator")
+LABEL_WORDS = 3
+DOCUMENT_COLUMNS = 120
+# Arguments that are read as a label, by keyword; of a `Column` also the second without one.
+LABELS = {"label", "title", "heading", "caption", "verbose_name", "verbose_name_plural"}
+HEADS = re.compile(
+    r"<(h[1-6]|th|dt|label|legend|caption|summary|button)\b[^>]*>(.*?)</\1>", re.DOTALL
+)
+SHOWN_ATTRIBUTES = re.compile(
+    r"""\b(?:aria-label|title|placeholder|alt)=(["'])(.*?)\1""", re.DOTALL
+)
+
+
+class Text(NamedTuple):
+    """A text and where it stands, as `path:line`."""
+
+    where: str
+    text: str
+
+
+def _paths(*patterns: str) -> Iterator[Path]:
+    for pattern in patterns:
+        for path in sorted(ROOT.glob(pattern)):
+            if not {"migrations", "__pycache__", "node_modules"} & set(path.parts):
+                yield path
+
+
+def _where(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+@cache
+def trees() -> tuple[tuple[Path, ast.Module], ...]:
+    found = _paths(*(f"{folder}/**/*.py" for folder in CODE))
+    return tuple((path, ast.parse(path.read_text(encoding="utf-8"))) for path in found)
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def _without_code(template: str) -> str:
+    """Return a template without tags, comments and scripts, line for line."""
+    hidden = r"\{#.*?#\}|<(script|style|code|pre)\b.*?</\1>|\{%.*?%\}|\{\{.*?\}\}"
+    return re.sub(hidden, _same_lines, template, flags=re.DOTALL)
+
+
+@cache
+def template_texts() -> tuple[Text, ...]:
+    """Return what templates show: text between tags, and attributes that are read out."""
+    found = []
+    for path in _paths("templates/**/*.html"):
+        template = _without_code(path.read_text(encoding="utf-8"))
+        for match in SHOWN_ATTRIBUTES.finditer(template):
+            line = template.count("\n", 0, match.start()) + 1
+            found.append(Text(_where(path, line), match.group(2)))
+        for match in re.finditer(r">([^<>]+)(?=<|$)", re.sub(r"<[^>]*>", _tag, template)):
+            line = template.count("\n", 0, match.start()) + 1
+            found.append(Text(_where(path, line), match.group(1).strip()))
+    return tuple(text for text in found if re.search(r"[A-Za-z]", text.text))
+
+
+def _tag(found: re.Match[str]) -> str:
+    return "<" + "\n" * found.group().count("\n") + ">"
+
+
+@cache
+def template_labels() -> tuple[Text, ...]:
+    """Return the headings, heads of columns and buttons of templates that hold words alone."""
+    found = []
+    for path in _paths("templates/**/*.html"):
+        template = path.read_text(encoding="utf-8")
+        for match in HEADS.finditer(template):
+            label = re.sub(r"<[^>]*>", "", _without_code(match.group(2))).strip()
+            line = template.count("\n", 0, match.start()) + 1
+            if re.search(r"[A-Za-z]", label):
+                found.append(Text(_where(path, line), label))
+    return tuple(found)
+
+
+@cache
+def nodes() -> tuple[tuple[Path, ast.AST], ...]:
+    """Return the parts of the code that are looked at; docstrings are none of them."""
+    kept = (ast.Call, ast.ClassDef, ast.Constant, ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr)
+    found = [(path, node) for path, tree in trees() for node in ast.walk(tree)]
+    found = [(path, node) for path, node in found if isinstance(node, kept)]
+    docstrings = {id(node.value) for _, node in found if isinstance(node, ast.Expr)}
+    return tuple((path, node) for path, node in found if id(node) not in docstrings)
+
+
+def _is_product(path: Path) -> bool:
+    return path.relative_to(ROOT).parts[0] == "apps"
+
+
+@cache
+def code_sentences() -> tuple[Text, ...]:
+    """Return the texts of the product's code that have a space: what pages, API and files say."""
+    return tuple(
+        Text(_where(path, node.lineno), node.value)
+        for path, node in nodes()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if " " in node.value.strip() and _is_product(path)
+    )
+
+
+@cache
+def code_labels() -> tuple[Text, ...]:
+    """Return the labels that the code gives to columns, fields, tables and models."""
+    return tuple(
+        Text(_where(path, node.lineno), node.value)
+        for path, call in nodes()
+        if isinstance(call, ast.Call) and _is_product(path)
+        for node in _labels_of(call)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def _labels_of(call: ast.Call) -> Iterator[ast.expr]:
+    if isinstance(call.func, ast.Name) and call.func.id == "Column":
+        yield from call.args[1:2]
+    yield from (word.value for word in call.keywords if word.arg in LABELS)
+
+
+@cache
+def document_lines() -> tuple[Text, ...]:
+    """Return the lines of the documents, of the changelog those of Unreleased, without code."""
+    found = []
+    for path in _paths("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md"):
+        text = path.read_text(encoding="utf-8")
+        if path.name == "CHANGELOG.md":
+            text = "\n## ".join(text.split("\n## ")[:2])
+        text = re.sub(r"^```.*?^```", _same_lines, text, flags=re.DOTALL | re.MULTILINE)
+        for number, line in enumerate(re.sub(r"`[^`\n]*`|\]\([^)]*\)", "", text).splitlines(), 1):
+            found.append(Text(_where(path, number), line))
+    return tuple(found)
+
+
+def _same_lines(found: re.Match[str]) -> str:
+    return "\n" * found.group().count("\n")
+
+
+@cache
+def module_names() -> tuple[Text, ...]:
+    """Return names of modules, templates, styles and scripts, and of the folders they are in."""
+    patterns = [f"{folder}/**/*.py" for folder in (*CODE, "tests")]
+    found = []
+    for path in _paths(*patterns, "templates/**/*.html", "static/**/*.css", "static/**/*.js"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found += [Text(str(path.relative_to(ROOT)), part) for part in parts[1:]]
+    return tuple(found)
+
+
+@cache
+def definitions() -> tuple[tuple[Text, bool], ...]:
+    """Return what modules and classes define, and whether it is a class: (name, is class)."""
+    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        (Text(_where(path, node.lineno), node.name), isinstance(node, ast.ClassDef))
+        for path, node in nodes()
+        if isinstance(node, defined)
+    ]
+    for path, tree in trees():
+        for statement in tree.body:
+            if isinstance(statement, ast.Assign):
+                names = [one.id for one in statement.targets if isinstance(one, ast.Name)]
+                found += [(Text(_where(path, statement.lineno), name), False) for name in names]
+    return tuple(found)
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name in snake, kebab or camel case, in small letters."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+
+
+# ---------------------------------------------------------------- how it is held against the list
+
+
+def _is_excepted(scope: str, word: str, text: Text) -> bool:
+    path = text.where.split(":")[0]
+    return any(
+        scope in one.get("scope", scope)
+        and word in one.get("words", [word])
+        and re.match(one.get("where", ""), path)
+        and re.search(one.get("text", ""), text.text)
+        for one in LANGUAGE["exception"]
+    )
+
+
+def _found(scope: str, texts: tuple[Text, ...]) -> list[str]:
+    words = {word.lower(): word for word in LANGUAGE[scope]}
+    longest_first = sorted(map(re.escape, words), key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w-])({'|'.join(longest_first)})(?![\w-])", re.IGNORECASE)
+    found = set()
+    for text in texts:
+        for match in pattern.finditer(text.text):
+            word = words[match.group().lower()]
+            if not _is_excepted(scope, word, text):
+                shown = text.text.strip()[:100]
+                found.add(f"{text.where}: “{shown}”: {word} → {LANGUAGE[scope][word]}")
+    return sorted(found)
+
+
+def _named(scope: str, names: tuple[Text, ...], *, whole: bool = False) -> list[str]:
+    found = set()
+    spelled = {text: " ".join(words_of(text.text)) for text in names}
+    for word, name in LANGUAGE[scope].items():
+        part = " ".join(words_of(word))
+        for text, named in spelled.items():
+            is_found = named == part if whole or word[0] == "=" else f" {part} " in f" {named} "
+            if is_found and not _is_excepted(scope, word, text):
+                found.add(f"{text.where}: {text.text}: {word} → {name}")
+    return sorted(found)
+
+
+def _hold(scope: str, found: list[str]) -> None:
+    if len(found) > LANGUAGE["open"].get(scope, 0):
+        assert found == []
+
+
+def _headings() -> tuple[Text, ...]:
+    return tuple(line for line in document_lines() if line.text.startswith("#"))
+
+
+@pytest.mark.parametrize("texts", [template_labels, code_labels, _headings])
+def test_no_label_uses_a_retired_word(texts: Any) -> None:
+    _hold("label", _found("label", texts()))
+
+
+@pytest.mark.parametrize("texts", [template_texts, code_sentences, code_labels, document_lines])
+def test_no_text_uses_a_retired_word(texts: Any) -> None:
+    _hold("prose", _found("prose", texts()))
+
+
+def test_no_module_has_a_retired_name() -> None:
+    _hold("module", _named("module", module_names()))
+
+
+def test_no_class_has_a_generic_or_retired_name() -> None:
+    classes = tuple(text for text, is_class in definitions() if is_class)
+    _hold("class", _named("class", classes, whole=True))
+
+
+def test_no_definition_has_a_retired_word_in_its_name() -> None:
+    _hold("identifier", _named("identifier", tuple(text for text, _ in definitions())))
+
+
+@pytest.mark.parametrize("labels", [template_labels, code_labels])
+def test_labels_have_at_most_three_words(labels: Any) -> None:
+    long = [
+        f"{text.where}: {text.text}"
+        for text in labels()
+        if len(text.text.split()) > LABEL_WORDS and not _is_excepted("length", "", text)
+    ]
+    _hold("length", long)
+
+
+def test_lines_of_documents_are_short() -> None:
+    # Rows of tables and lines of code cannot be broken.
+    long = [
+        _where(path, number)
+        for path in _paths("*.md", "docs/**/*.md")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > DOCUMENT_COLUMNS
+        if not line.lstrip().startswith("|") and not line.startswith("    ")
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("exception", LANGUAGE["exception"], ids=lambda one: one["reason"][:40])
+def test_an_exception_has_a_reason(exception: Mapping[str, Any]) -> None:
+    assert len(exception["reason"].split()) > 2
